@@ -1,0 +1,2 @@
+//! Quorate.
+fn main() {}

@@ -1,0 +1,328 @@
+//! The vocabulary of a group's log: entries, batches, commands, replies.
+//!
+//! A log entry carries batches of commands, one batch for each session that had something to say,
+//! and the heads of the runs that its enqueues refer to. The bodies travel beside it (DESIGN §3).
+
+use crate::config::QueueConfig;
+use quorate_types::{
+    CatalogIndex, ConsumerId, DeliveryNumber, Holder, Level, MessageId, NodeId, QueueId,
+    ResourceName, Sequence, SessionId, Stamp, StartNumber,
+};
+
+/// One entry of a queue group's log.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Entry {
+    /// What the leader's clock said when it cut the entry.
+    pub stamp: Stamp,
+    /// Heads of the runs that the enqueues of this entry refer to, at most one for each
+    /// (queue, level). Their bodies are stored under the same (queue, level, index).
+    pub runs: Vec<Run>,
+    /// Batches, applied in this order.
+    pub batches: Vec<Batch>,
+}
+
+/// The messages of one entry for one queue and level.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// Queue.
+    pub queue: QueueId,
+    /// Priority level, computed by the proposer.
+    pub level: Level,
+    /// One head a message; its place is the message's position.
+    pub messages: Vec<MessageHead>,
+}
+
+/// What expiry and limits need to know of a message.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MessageHead {
+    /// Octets of the body.
+    pub body_bytes: u32,
+    /// The message's own `expiration`, ms.
+    pub expiration_ms: Option<u64>,
+}
+
+/// Commands of one origin, numbered from `first` without gaps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Batch {
+    /// Who proposes.
+    pub origin: Origin,
+    /// The commands.
+    pub commands: Vec<Command>,
+}
+
+/// Who proposes a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// A node's proposer, under its session (SES 2, 3).
+    Session {
+        /// The session.
+        session: SessionId,
+        /// Number of the batch's first command.
+        first: Sequence,
+        /// Lowest number whose answer the sender has not yet had; answers below are forgotten.
+        mark: Sequence,
+    },
+    /// The group's leader itself: timers, failure detection, continuations. Not numbered; each
+    /// such command is harmless when repeated.
+    Leader,
+}
+
+/// A set of delivery numbers, as inclusive ranges in ascending order.
+pub type Numbers = Vec<(DeliveryNumber, DeliveryNumber)>;
+
+/// A command on a group's queues.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Creates a queue; its id is (group, log index, position of this command in the entry,
+    /// counted over all batches) (NAM 1, 2).
+    CreateQueue {
+        /// Name, for reports and for what is told when it ends.
+        name: ResourceName,
+        /// Its effective settings.
+        config: QueueConfig,
+    },
+    /// Ends a queue, if the conditions hold (NAM 4, DEL-01, DEL-02).
+    EndQueue {
+        /// Queue.
+        queue: QueueId,
+        /// Only without consumers.
+        if_unused: bool,
+        /// Only without ready messages.
+        if_empty: bool,
+    },
+    /// New effective settings; ignored if resolved at a lower catalog index (NAM 2).
+    Configure {
+        /// Queue.
+        queue: QueueId,
+        /// Settings.
+        config: QueueConfig,
+    },
+    /// Asks whether the queue lives, for a (re)declare (NAM 3).
+    Look {
+        /// Queue.
+        queue: QueueId,
+        /// A redeclare renews the lease, a passive declare does not.
+        renew: bool,
+    },
+    /// Enqueues `count` messages of run `run` of this entry, from position `first`. The enqueues
+    /// of an entry cover each of its runs exactly once, in order.
+    Enqueue {
+        /// Place of the run in [`Entry::runs`].
+        run: u32,
+        /// Position of the first message.
+        first: u32,
+        /// Messages, at least 1.
+        count: u32,
+    },
+    /// Attaches a consumer (`basic.consume`).
+    Attach {
+        /// Queue.
+        queue: QueueId,
+        /// Consumer; its session is the batch's.
+        consumer: ConsumerId,
+        /// How it consumes.
+        terms: ConsumerTerms,
+    },
+    /// A consumer ends, by `basic.cancel` or with its channel (DLV 4).
+    Detach {
+        /// Consumer.
+        consumer: ConsumerId,
+        /// Last number that the client was shown. What is held above it goes back unmarked.
+        shown: DeliveryNumber,
+        /// What becomes of the deliveries at or below `shown`.
+        how: Detach,
+    },
+    /// `basic.ack`: the messages are done with. Numbers no longer held have no effect (DLV 3).
+    Settle {
+        /// Holder.
+        holder: Holder,
+        /// Deliveries; `(1, 1)` for a get.
+        numbers: Numbers,
+    },
+    /// Requeued by the client, marked redelivered.
+    Return {
+        /// Holder.
+        holder: Holder,
+        /// Deliveries.
+        numbers: Numbers,
+        /// By which method, since delivery limits count them differently.
+        cause: ReturnCause,
+    },
+    /// `basic.reject` / `basic.nack` without requeue: the messages die, reason `rejected`.
+    Discard {
+        /// Holder.
+        holder: Holder,
+        /// Deliveries.
+        numbers: Numbers,
+    },
+    /// Given back unseen: no count, no redelivered mark; the consumer is paused until its next
+    /// `Credit` (DLV 6).
+    Release {
+        /// Holder.
+        holder: Holder,
+        /// Deliveries.
+        numbers: Numbers,
+    },
+    /// Deliveries up to this number may be assigned (DLV 6).
+    Credit {
+        /// Consumer.
+        consumer: ConsumerId,
+        /// Highest number.
+        up_to: DeliveryNumber,
+    },
+    /// `basic.get`: takes one ready message; held by `Holder::Get(session, this sequence)`.
+    Get {
+        /// Queue.
+        queue: QueueId,
+    },
+    /// `queue.purge` (DEL-07).
+    Purge {
+        /// Queue.
+        queue: QueueId,
+    },
+    /// The session's node says that it has ended for good: its answers may be forgotten, the
+    /// fence stays (SES 6).
+    SessionEnded {
+        /// Session.
+        session: SessionId,
+    },
+    /// All runs of the node up to `start` are known dead: what they held returns, counted, and
+    /// they are fenced (SES 6, Q-62).
+    NodeDown {
+        /// Node.
+        node: NodeId,
+        /// Highest dead start.
+        start: StartNumber,
+    },
+    /// The node cannot be reached: no new deliveries to its consumers (DLV 5).
+    NodeSuspected {
+        /// Node.
+        node: NodeId,
+    },
+    /// It is back in time: deliveries go on.
+    NodeBack {
+        /// Node.
+        node: NodeId,
+    },
+    /// What the suspected node's consumers held returns, uncounted, and they are detached.
+    NodeTimedOut {
+        /// Node.
+        node: NodeId,
+    },
+    /// Takes up work that an earlier apply left because it would not have been bounded.
+    Continue,
+    /// A new *life* of the cluster (DESIGN §7): queues that do not outlive a stop of the whole
+    /// cluster end.
+    NewLife {
+        /// Number of the life, from the catalog.
+        life: u64,
+    },
+}
+
+/// How a consumer consumes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConsumerTerms {
+    /// Most unsettled deliveries; `None` is no limit of the client's, with `Credit` in force.
+    pub prefetch: Option<u32>,
+    /// Deliveries up to this number may be assigned at once (DLV 6).
+    pub up_to: DeliveryNumber,
+    /// `exclusive` of basic.consume.
+    pub exclusive: bool,
+    /// `x-priority`.
+    pub priority: i64,
+    /// The client's consumer tag, for lists.
+    pub tag: quorate_types::ShortString,
+    /// The client does not acknowledge, for lists; the front end settles for it.
+    pub no_ack: bool,
+}
+
+/// How a consumer ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Detach {
+    /// `basic.cancel`: what was shown stays with the client to settle (ACK-10).
+    Cancel,
+    /// Its channel or connection has ended: what was shown returns, marked and counted.
+    ChannelEnd,
+}
+
+/// Which method requeued a delivery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReturnCause {
+    /// `basic.reject`.
+    Reject,
+    /// `basic.nack`.
+    Nack,
+    /// `basic.recover`.
+    Recover,
+    /// The channel or connection that held a get has ended.
+    ChannelEnd,
+}
+
+/// The answer to one command of a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// Done as asked. The one answer that is not kept (SES 3).
+    Taken,
+    /// The queue's id.
+    Created(QueueId),
+    /// The queue is not, or no more, in this group.
+    Gone,
+    /// The queue lives.
+    Alive(QueueReport),
+    /// Ended; ready messages that went with it.
+    Ended {
+        /// Ready messages at the end.
+        ready: u64,
+    },
+    /// Not ended: it has consumers.
+    InUse,
+    /// Not ended: it has ready messages.
+    NotEmpty,
+    /// Of the enqueue's messages these were refused, as inclusive ranges of positions counted
+    /// from the enqueue's first (reject-publish).
+    Refused(Vec<(u32, u32)>),
+    /// Not attached: another consumer is exclusive, or this one would be and is not alone.
+    ExclusiveInUse,
+    /// The message that a get took.
+    Got(Got),
+    /// Nothing was ready.
+    Empty,
+    /// Ready messages that were removed.
+    Purged {
+        /// Count.
+        messages: u64,
+    },
+}
+
+/// A message that a get took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Got {
+    /// Queue.
+    pub queue: QueueId,
+    /// The message.
+    pub message: MessageId,
+    /// How often it was acquired and returned before.
+    pub counts: Counts,
+    /// Ready messages left.
+    pub ready: u64,
+}
+
+/// How often a message was held before (CON-20, Q-31, Q-32).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Counts {
+    /// Times it was assigned, shown, and came back: above 0 it is `redelivered`.
+    pub acquired: u32,
+    /// Those of them that count towards the delivery limit.
+    pub returned: u32,
+}
+
+/// What a declare shows of a queue that lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueReport {
+    /// Ready messages.
+    pub ready: u64,
+    /// Consumers attached.
+    pub consumers: u32,
+    /// Catalog index that its settings were resolved at.
+    pub configured_at: CatalogIndex,
+}

@@ -1,0 +1,77 @@
+//! A queue's effective settings, as the catalog resolves them from arguments and policies.
+
+use quorate_types::{CatalogIndex, Overflow, QueueType, ShortString};
+
+/// Effective settings of one queue, and the catalog index that they were resolved at. Of two, the
+/// one resolved at the higher index wins (NAM 2).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueueConfig {
+    /// Catalog index that the settings were resolved at.
+    pub resolved_at: CatalogIndex,
+    /// Interface: classic or quorum.
+    pub queue_type: QueueType,
+    /// Survives a stop of the whole cluster.
+    pub durable: bool,
+    /// Ends when its last consumer has gone, if it ever had one (EXQ-05).
+    pub auto_delete: bool,
+    /// `x-max-priority`.
+    pub priority_max: Option<u8>,
+    /// Queue TTL, ms.
+    pub message_ttl_ms: Option<u64>,
+    /// Lease of an unused queue, ms.
+    pub expires_ms: Option<u64>,
+    /// Most ready messages.
+    pub length_max: Option<u64>,
+    /// Most octets of ready bodies.
+    pub length_bytes_max: Option<u64>,
+    /// What happens to what exceeds.
+    pub overflow: Overflow,
+    /// Counted returns allowed; `None` is no limit.
+    pub delivery_limit: Option<u32>,
+    /// Count only failures.
+    pub delivery_count_failures: bool,
+    /// Dead-letter exchange and key.
+    pub dead_letter: Option<DeadLetter>,
+    /// One active consumer at a time.
+    pub single_active_consumer: bool,
+    /// Delivery-acknowledgement timeout, ms.
+    pub consumer_timeout_ms: Option<u64>,
+}
+
+/// Where a queue's dead letters go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeadLetter {
+    /// Exchange; empty is the default exchange.
+    pub exchange: ShortString,
+    /// Key in place of the message's own.
+    pub routing_key: Option<ShortString>,
+    /// Letters that cannot be routed are kept.
+    pub at_least_once: bool,
+}
+
+impl QueueConfig {
+    /// A queue of this type without arguments, resolved at catalog index 0.
+    #[must_use]
+    pub fn plain(queue_type: QueueType) -> Self {
+        Self {
+            resolved_at: CatalogIndex(0),
+            queue_type,
+            durable: true,
+            auto_delete: false,
+            priority_max: None,
+            message_ttl_ms: None,
+            expires_ms: None,
+            length_max: None,
+            length_bytes_max: None,
+            overflow: Overflow::DropHead,
+            delivery_limit: match queue_type {
+                QueueType::Classic => None,
+                QueueType::Quorum => Some(20),
+            },
+            delivery_count_failures: false,
+            dead_letter: None,
+            single_active_consumer: false,
+            consumer_timeout_ms: None,
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! What an apply hands out, in three kinds that are never mixed: the reply of each command is
+//! returned, a change is written by every replica, an effect is performed by the leader alone.
+
+use crate::command::{Counts, Reply};
+use quorate_types::{
+    ConsumerId, DeliveryNumber, Level, LogIndex, MessageId, NodeId, QueueId, ResourceName,
+    Sequence, SessionId, Timestamp,
+};
+
+/// Everything that applying one entry hands out. Reused from entry to entry.
+#[derive(Debug, Default)]
+pub struct Output {
+    /// Answers to sessions, in the order of the commands.
+    pub answers: Vec<Answer>,
+    /// What every replica writes.
+    pub changes: Vec<Change>,
+    /// What the leader does.
+    pub effects: Vec<Effect>,
+}
+
+impl Output {
+    /// Empties it, keeping its memory.
+    pub fn clear(&mut self) {
+        self.answers.clear();
+        self.changes.clear();
+        self.effects.clear();
+    }
+}
+
+/// What the machine has to say to a session about a batch (SES 3, 4).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// All commands numbered `first` to `last` are answered: `Taken` but for those in `other`.
+    Answered {
+        /// Session.
+        session: SessionId,
+        /// First number.
+        first: Sequence,
+        /// Last number.
+        last: Sequence,
+        /// Answers other than `Taken`, in ascending order.
+        other: Vec<(Sequence, Reply)>,
+    },
+    /// There is a gap before the batch: send again from `want`. Nothing is answered (SES 3).
+    Want {
+        /// Session.
+        session: SessionId,
+        /// Lowest number not yet seen.
+        want: Sequence,
+    },
+    /// The session's start is fenced (SES 6).
+    Fenced {
+        /// Session.
+        session: SessionId,
+    },
+}
+
+/// A change that every replica makes durable with its next checkpoint. Records are named, not
+/// given: a checkpoint encodes each named record once, from the state as it then is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// The record has changed, or is no more.
+    Record(RecordKey),
+    /// All messages of the runs with `first` ≤ index ≤ `last` of that queue and level are settled.
+    Removed {
+        /// Queue.
+        queue: QueueId,
+        /// Level.
+        level: Level,
+        /// First index.
+        first: LogIndex,
+        /// Last index.
+        last: LogIndex,
+    },
+    /// Of the run at `index` the positions `first` to `last` were not taken (STO 4). From now on
+    /// [`crate::MessageStore`] shows the run without them.
+    Cut {
+        /// Queue.
+        queue: QueueId,
+        /// Level.
+        level: Level,
+        /// Index.
+        index: LogIndex,
+        /// First position.
+        first: u32,
+        /// Last position.
+        last: u32,
+    },
+    /// The queue is no more: every run of it up to the applied index goes.
+    QueueRemoved {
+        /// Queue.
+        queue: QueueId,
+    },
+}
+
+/// Names one record of the state in column family `state`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RecordKey {
+    /// The group's own: clock, digest, life, continuations.
+    Group,
+    /// A node's fence and suspicion.
+    Node(NodeId),
+    /// A session: highest number, answers kept.
+    Session(SessionId),
+    /// A queue: settings, heads, counts.
+    Queue(QueueId),
+    /// A consumer and what it holds.
+    Consumer(QueueId, ConsumerId),
+    /// The gets of one session that hold a message of this queue.
+    Gets(QueueId, SessionId),
+    /// Returned messages of one level of a queue.
+    Returned(QueueId, Level),
+}
+
+/// Something that the leader does, once it has applied its own term's first entry (STO 7). An
+/// effect is a hint, the state is the duty: `obligations` derives what is owed from the state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Send a delivery to the consumer's node (DLV 1).
+    Deliver(Delivery),
+    /// The queue has ended under the consumer: tell its front end (CON-13).
+    CancelConsumer {
+        /// Consumer.
+        consumer: ConsumerId,
+    },
+    /// The queue has ended otherwise than by `EndQueue` (auto-delete, expiry, a new life), or by
+    /// it: its catalog entry goes, by id (NAM 4). Owed until the reconciler has seen it.
+    QueueEnded {
+        /// Queue.
+        queue: QueueId,
+        /// Name.
+        name: ResourceName,
+    },
+    /// Propose `ExpireHead` for the queue at that moment.
+    WakeAt {
+        /// Queue.
+        queue: QueueId,
+        /// Moment.
+        time: Timestamp,
+    },
+    /// Propose `Continue`: work is left over.
+    ContinueSoon,
+}
+
+/// One delivery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Delivery {
+    /// Consumer.
+    pub consumer: ConsumerId,
+    /// Number.
+    pub number: DeliveryNumber,
+    /// Queue.
+    pub queue: QueueId,
+    /// Message.
+    pub message: MessageId,
+    /// How often it was held before.
+    pub counts: Counts,
+}

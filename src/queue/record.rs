@@ -1,0 +1,178 @@
+//! The state as records: what a checkpoint writes and a start reads back. The machine's own state
+//! is built of these; everything else in it (windows, indexes) is derived from them.
+
+use crate::{
+    command::{ConsumerTerms, Counts, MessageHead, Reply},
+    config::QueueConfig,
+};
+use quorate_types::{
+    ConsumerId, DeliveryNumber, Level, LogIndex, MessageId, QueueId, ResourceName, Sequence,
+    SessionId, StartNumber, Timestamp, WallTime,
+};
+use std::collections::{BTreeMap, VecDeque};
+
+/// One record. Its key is a [`crate::RecordKey`] of the same variant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Record {
+    /// The group's own.
+    Group(GroupRecord),
+    /// A node.
+    Node(NodeRecord),
+    /// A session.
+    Session(SessionRecord),
+    /// A queue.
+    Queue(Box<QueueRecord>),
+    /// A consumer.
+    Consumer(ConsumerRecord),
+    /// Gets of one session.
+    Gets(GetsRecord),
+    /// Returned messages of one level.
+    Returned(ReturnedRecord),
+}
+
+/// The group's own record.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GroupRecord {
+    /// The replicated clock: stamp of the last entry applied.
+    pub time: Timestamp,
+    /// Wall time beside it.
+    pub wall: WallTime,
+    /// Rolling digest of all changes (`quorate ctl audit`).
+    pub digest: u64,
+    /// Life of the cluster that the group last heard of (DESIGN §7).
+    pub life: u64,
+    /// Work left over, oldest first.
+    pub left_over: VecDeque<LeftOver>,
+}
+
+/// Work that one apply did not finish, since no apply handles more than a bound of messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeftOver {
+    /// Return what this session's holders hold of the queue, and drop them.
+    ReturnSession {
+        /// Queue.
+        queue: QueueId,
+        /// Session.
+        session: SessionId,
+        /// Whether it counts towards delivery limits (NDF-01).
+        counted: bool,
+    },
+    /// Hand out ready messages of this queue to consumers with credit.
+    CheckOut {
+        /// Queue.
+        queue: QueueId,
+    },
+}
+
+/// What is known of a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NodeRecord {
+    /// Starts up to this one are fenced (SES 6).
+    pub fenced: StartNumber,
+    /// Cannot be reached (DLV 5).
+    pub suspected: bool,
+}
+
+/// A session (SES 3).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SessionRecord {
+    /// Highest number applied.
+    pub last: Sequence,
+    /// The sender's mark: it has had all answers below.
+    pub mark: Sequence,
+    /// Answers other than `Taken`, from the mark on.
+    pub answers: BTreeMap<Sequence, Reply>,
+}
+
+/// A queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueueRecord {
+    /// Name.
+    pub name: ResourceName,
+    /// Effective settings.
+    pub config: QueueConfig,
+    /// Life of the cluster that it was created in.
+    pub life: u64,
+    /// Last use, for the lease.
+    pub used_at: Timestamp,
+    /// It has had a consumer (EXQ-05).
+    pub had_consumer: bool,
+    /// Levels that hold or held messages.
+    pub levels: BTreeMap<Level, LevelRecord>,
+    /// Consumers that may be served, in the order of their turn.
+    pub turns: VecDeque<ConsumerId>,
+}
+
+/// One priority level of a queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LevelRecord {
+    /// Index of the run that the next fresh message is in, or any index from which on the first
+    /// run found is that one.
+    pub head_index: LogIndex,
+    /// Position in that run.
+    pub head_position: u32,
+    /// Fresh (never assigned) messages from the head on.
+    pub fresh: u64,
+    /// Octets of their bodies.
+    pub fresh_bytes: u64,
+    /// Every run below this index is settled and handed out as removed.
+    pub removed_below: LogIndex,
+}
+
+/// A message that is held by someone, or was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// Message.
+    pub message: MessageId,
+    /// Times held before.
+    pub counts: Counts,
+    /// Its head.
+    pub head: MessageHead,
+    /// When it was enqueued.
+    pub enqueued_at: Timestamp,
+}
+
+/// A consumer and what it holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConsumerRecord {
+    /// How it consumes.
+    pub terms: ConsumerTerms,
+    /// Number of its next delivery.
+    pub next: DeliveryNumber,
+    /// Deliveries up to this number may be assigned.
+    pub up_to: DeliveryNumber,
+    /// It has been cancelled and only settles what it holds (ACK-10).
+    pub cancelled: bool,
+    /// It gave messages back and waits for its `Credit` (DLV 6).
+    pub paused: bool,
+    /// What it holds.
+    pub held: BTreeMap<DeliveryNumber, Held>,
+}
+
+/// The gets of one session that hold a message of one queue.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GetsRecord {
+    /// By the sequence of the get.
+    pub held: BTreeMap<Sequence, Held>,
+}
+
+/// Returned messages of one level, in the queue's order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReturnedRecord {
+    /// By (index, position).
+    pub messages: BTreeMap<(LogIndex, u32), Held>,
+}
+
+/// Why records do not make a state.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("stored state of a queue group: {0}")]
+pub struct RecordError(pub String);
+
+/// A level without messages, at the top of the log.
+impl LevelRecord {
+    /// Ready for a first message at `index`.
+    #[must_use]
+    pub fn starting_at(index: LogIndex) -> Self {
+        Self { head_index: index, removed_below: index, ..Self::default() }
+    }
+}

@@ -1,0 +1,171 @@
+//! Identities. Every id has its own type, so that a term is never taken for an index.
+
+use std::fmt;
+
+macro_rules! number {
+    ($(#[$doc:meta])* $name:ident($inner:ty)) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(pub $inner);
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+    };
+}
+
+number!(
+    /// A node of the cluster, 1 to 65,535, chosen by the operator (`--node-id`).
+    NodeId(u16)
+);
+number!(
+    /// A Raft group: 0 is the catalog group, 1 and above are queue groups (DESIGN §2).
+    GroupId(u16)
+);
+number!(
+    /// A Raft term (Raft paper, section 5.1).
+    Term(u64)
+);
+number!(
+    /// An index in a group's log (Raft paper, section 5.3). The first entry has index 1.
+    LogIndex(u64)
+);
+number!(
+    /// An index in the catalog group's log: the version of a catalog copy.
+    CatalogIndex(u64)
+);
+number!(
+    /// The number of one run of a node: the catalog index of the entry that announced it (SES 1).
+    StartNumber(u64)
+);
+number!(
+    /// A random number that a process draws at its start; tells two runs of a node apart on the
+    /// wire before their start numbers are known (DESIGN §8).
+    BootNumber(u64)
+);
+number!(
+    /// A random number written into a data directory when it is made. A node that comes back with
+    /// another one has lost its data, and its votes do not count (DESIGN §8).
+    Incarnation(u64)
+);
+number!(
+    /// A random number drawn when the cluster is formed; nodes of another cluster are refused.
+    ClusterId(u64)
+);
+number!(
+    /// The place of a command in its session, from 1 without gaps (SES 2).
+    Sequence(u64)
+);
+number!(
+    /// The place of a delivery among the deliveries of one consumer, from 1 (DLV 1).
+    DeliveryNumber(u64)
+);
+number!(
+    /// A priority level of a queue. Higher levels are served first.
+    Level(u8)
+);
+
+impl GroupId {
+    /// The group that replicates the catalog.
+    pub const CATALOG: GroupId = GroupId(0);
+}
+
+impl LogIndex {
+    /// The index after this one.
+    #[must_use]
+    pub fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+}
+
+/// Where a queue's machine runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Home {
+    /// Replicated, in this group.
+    Group(GroupId),
+    /// Connection-bound, in the memory of this node (DESIGN §2, NAM 8).
+    Node(NodeId),
+}
+
+/// A queue's identity, never used again.
+///
+/// Of a replicated queue: its group, and the log index and position in the entry of its
+/// `CreateQueue` (NAM 1). Of a connection-bound one: its node, the node's start number (in
+/// `index`) and a count (in `position`) (NAM 8).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct QueueId {
+    /// Where the queue's machine runs.
+    pub home: Home,
+    /// Log index of the `CreateQueue`, or the start number.
+    pub index: u64,
+    /// Position of the `CreateQueue` in its entry, or the count.
+    pub position: u32,
+}
+
+impl fmt::Display for QueueId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.home {
+            Home::Group(group) => write!(f, "g{group}.{}.{}", self.index, self.position),
+            Home::Node(node) => write!(f, "n{node}.{}.{}", self.index, self.position),
+        }
+    }
+}
+
+/// A session: one run of one node, in one group (SES 1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SessionId {
+    /// The node.
+    pub node: NodeId,
+    /// Its start number.
+    pub start: StartNumber,
+}
+
+impl fmt::Display for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}@{}", self.node, self.start)
+    }
+}
+
+/// A consumer, unique over the cluster and for ever: its front end's run and a count within it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConsumerId {
+    /// The run of the node whose client consumes.
+    pub session: SessionId,
+    /// Count within that run, from 1.
+    pub number: u64,
+}
+
+/// Who holds a delivery: a consumer, or a `basic.get`, which counts as a consumer with one
+/// delivery and is named by its number in the session (DLV 3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Holder {
+    /// A consumer.
+    Consumer(ConsumerId),
+    /// A get, named by the session and the sequence of its command.
+    Get(SessionId, Sequence),
+}
+
+impl Holder {
+    /// The run of the node that holds the delivery.
+    #[must_use]
+    pub fn session(self) -> SessionId {
+        match self {
+            Holder::Consumer(consumer) => consumer.session,
+            Holder::Get(session, _) => session,
+        }
+    }
+}
+
+/// A message's identity within its queue: where it was enqueued (DESIGN §3). Known when its entry
+/// is appended; within a level it only grows, so it is also the queue's order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MessageId {
+    /// Priority level.
+    pub level: Level,
+    /// Log index of the entry that carried it.
+    pub index: LogIndex,
+    /// Position in its run (the messages of that entry for this queue and level), from 0.
+    pub position: u32,
+}

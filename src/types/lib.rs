@@ -1,0 +1,24 @@
+//! The words that every floor shares: ids, names, messages, field tables, time, reply codes, and
+//! the declare arguments parsed once. Pure: no I/O, no clock, no threads.
+
+mod arguments;
+mod exception;
+mod field_table;
+mod id;
+mod message;
+mod name;
+mod properties;
+mod time;
+
+pub use arguments::{ArgumentError, LeaderLocator, Overflow, QueueArguments, QueueType};
+pub use exception::{Exception, ReplyCode, Scope};
+pub use field_table::{FieldTable, FieldTableError, FieldValue, TABLE_DEPTH_MAX};
+pub use id::{
+    BootNumber, CatalogIndex, ClusterId, ConsumerId, DeliveryNumber, GroupId, Holder, Home,
+    Incarnation, Level, LogIndex, MessageId, NodeId, QueueId, Sequence, SessionId, StartNumber,
+    Term,
+};
+pub use message::{Message, MessageError};
+pub use name::{NameError, ResourceName, ShortString, VhostName};
+pub use properties::{Properties, PropertiesError, Property};
+pub use time::{Stamp, Timestamp, WallTime};
