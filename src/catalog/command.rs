@@ -1,0 +1,185 @@
+//! The vocabulary of the catalog group's log.
+
+use quorate_types::{
+    BootNumber, Exception, FieldTable, GroupId, Incarnation, NodeId, QueueId, QueueType,
+    ResourceName, SessionId, ShortString, Stamp, StartNumber,
+};
+
+/// One entry of the catalog group's log: commands applied one after the other.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct CatalogEntry {
+    /// What the leader's clock said.
+    pub stamp: Stamp,
+    /// Commands.
+    pub commands: Vec<CatalogCommand>,
+}
+
+/// A change of the catalog. Every command is decided in apply, so that of two that race the first
+/// in the log wins; each is harmless when repeated (a proposer that lost its answer sends again).
+#[derive(Clone, Debug, PartialEq)]
+pub enum CatalogCommand {
+    /// Fixes the cluster's shape; only the first one counts.
+    Form(ClusterShape),
+    /// A process announces its start; its start number is the index of this entry (SES 1). Ends
+    /// and fences every earlier start of the node.
+    NodeStarted {
+        /// Node.
+        node: NodeId,
+        /// Identity of its data directory; another one than before means that its data was lost.
+        incarnation: Incarnation,
+        /// Drawn by this process; a repeat of the announcement is known by it.
+        boot: BootNumber,
+        /// Where the node's rpc port is reached, for lists.
+        rpc_address: String,
+        /// Where its AMQP port is reached, for lists.
+        amqp_address: String,
+    },
+    /// A node's process up to `start` is known dead: its names are freed, its creations fenced.
+    NodeDown {
+        /// Node.
+        node: NodeId,
+        /// Start.
+        start: StartNumber,
+    },
+    /// The whole cluster has been stopped: a new life begins (DESIGN §7, Q-11).
+    NewLife {
+        /// Boot number of the proposing process; a repeat is known by it.
+        boot: BootNumber,
+    },
+    /// `exchange.declare`.
+    DeclareExchange(ExchangeRecord),
+    /// `exchange.delete`.
+    DeleteExchange {
+        /// Exchange.
+        exchange: ResourceName,
+        /// Only if it is the source of no binding (EXC-08).
+        if_unused: bool,
+    },
+    /// `queue.bind`, `exchange.bind`.
+    Bind(Binding),
+    /// `queue.unbind`, `exchange.unbind`.
+    Unbind(Binding),
+    /// Makes a queue's name visible (NAM 2, 8).
+    AddQueue(QueueEntry),
+    /// Takes a queue's entry and bindings away, by id (NAM 4).
+    RemoveQueue {
+        /// Queue.
+        queue: QueueId,
+    },
+}
+
+/// What became of a command.
+#[derive(Clone, Debug, PartialEq)]
+pub enum CatalogReply {
+    /// Done, or already so.
+    Done,
+    /// Refused; what the client is told.
+    Refused(Exception),
+    /// The start number given.
+    Started(StartNumber),
+    /// The name belongs to another queue already.
+    NameTaken {
+        /// That queue.
+        by: QueueId,
+    },
+    /// The creator's start is fenced.
+    Fenced,
+}
+
+/// An exchange.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExchangeRecord {
+    /// Name.
+    pub name: ResourceName,
+    /// Type.
+    pub kind: ExchangeType,
+    /// Kept, shown and compared only (EXC-11).
+    pub durable: bool,
+    /// Removed with its last binding as a source (EXC-09).
+    pub auto_delete: bool,
+    /// Clients may not publish to it (EXC-10).
+    pub internal: bool,
+    /// Arguments as declared.
+    pub arguments: FieldTable,
+}
+
+/// Exchange types (RTE).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[expect(missing_docs, reason = "the names are the protocol's own")]
+pub enum ExchangeType {
+    Direct,
+    Fanout,
+    Topic,
+    Headers,
+}
+
+/// A binding; its four parts are its identity (BND-03).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Binding {
+    /// Exchange that messages come from.
+    pub source: ResourceName,
+    /// Where they go, in the same virtual host.
+    pub destination: Destination,
+    /// Binding key.
+    pub key: ShortString,
+    /// Arguments.
+    pub arguments: FieldTable,
+}
+
+/// Where a binding leads.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Destination {
+    /// A queue, by name; refused if the id is not the name's any more.
+    Queue {
+        /// Name.
+        name: ShortString,
+        /// Id that the proposer found.
+        id: QueueId,
+    },
+    /// An exchange.
+    Exchange(ShortString),
+}
+
+/// A queue's entry in the catalog: what a name leads to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueueEntry {
+    /// Name.
+    pub name: ResourceName,
+    /// Id.
+    pub id: QueueId,
+    /// The run of the node that created it; refused when fenced (NAM 2).
+    pub creator: SessionId,
+    /// Type, given or by default (QUE-02).
+    pub queue_type: QueueType,
+    /// As declared (a durable exclusive one is kept as not durable, QUE-05).
+    pub durable: bool,
+    /// `auto-delete`.
+    pub auto_delete: bool,
+    /// Connection that owns it, of an exclusive queue (EXQ-01).
+    pub owner: Option<ConnectionId>,
+    /// Arguments as declared.
+    pub arguments: FieldTable,
+}
+
+/// A client connection: the run of the node it is on, and a count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConnectionId {
+    /// Run of the node.
+    pub session: SessionId,
+    /// Count within the run, from 1.
+    pub number: u64,
+}
+
+/// Settings fixed when the cluster is formed, in the catalog's first entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClusterShape {
+    /// Queue groups, numbered 1 to this.
+    pub queue_groups: u16,
+}
+
+impl ClusterShape {
+    /// All queue groups.
+    pub fn groups(self) -> impl Iterator<Item = GroupId> {
+        (1..=self.queue_groups).map(GroupId)
+    }
+}
