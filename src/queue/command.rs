@@ -4,6 +4,7 @@
 //! and the heads of the runs that its enqueues refer to. The bodies travel beside it (DESIGN §3).
 
 use crate::config::QueueConfig;
+pub use quorate_types::{Counts, Numbers, ReturnCause};
 use quorate_types::{
     CatalogIndex, ConsumerId, DeliveryNumber, Holder, Level, MessageId, NodeId, QueueId,
     ResourceName, Sequence, SessionId, Stamp, StartNumber,
@@ -66,9 +67,6 @@ pub enum Origin {
     /// such command is harmless when repeated.
     Leader,
 }
-
-/// A set of delivery numbers, as inclusive ranges in ascending order.
-pub type Numbers = Vec<(DeliveryNumber, DeliveryNumber)>;
 
 /// A command on a group's queues.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -245,19 +243,6 @@ pub enum Detach {
     ChannelEnd,
 }
 
-/// Which method requeued a delivery.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReturnCause {
-    /// `basic.reject`.
-    Reject,
-    /// `basic.nack`.
-    Nack,
-    /// `basic.recover`.
-    Recover,
-    /// The channel or connection that held a get has ended.
-    ChannelEnd,
-}
-
 /// The answer to one command of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
@@ -305,15 +290,6 @@ pub struct Got {
     pub counts: Counts,
     /// Ready messages left.
     pub ready: u64,
-}
-
-/// How often a message was held before (CON-20, Q-31, Q-32).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Counts {
-    /// Times it was assigned, shown, and came back: above 0 it is `redelivered`.
-    pub acquired: u32,
-    /// Those of them that count towards the delivery limit.
-    pub returned: u32,
 }
 
 /// What a declare shows of a queue that lives.

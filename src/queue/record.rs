@@ -48,12 +48,14 @@ pub struct GroupRecord {
 /// Work that one apply did not finish, since no apply handles more than a bound of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeftOver {
-    /// Return what this session's holders hold of the queue, and drop them.
+    /// Return what this session's lost consumers and its gets hold of the queue, and drop them.
     ReturnSession {
         /// Queue.
         queue: QueueId,
         /// Session.
         session: SessionId,
+        /// Gets up to this number; later ones are of a node that has come back.
+        gets_through: Sequence,
         /// Whether it counts towards delivery limits (NDF-01).
         counted: bool,
     },
@@ -91,6 +93,9 @@ pub struct QueueRecord {
     pub name: ResourceName,
     /// Effective settings.
     pub config: QueueConfig,
+    /// The session that created it: it alone adds the catalog entry, and the reconciler ends the
+    /// queue only once that start is fenced (NAM 2, 7). `None` if the leader created it.
+    pub creator: Option<SessionId>,
     /// Life of the cluster that it was created in.
     pub life: u64,
     /// Last use, for the lease.
@@ -143,6 +148,8 @@ pub struct ConsumerRecord {
     pub up_to: DeliveryNumber,
     /// It has been cancelled and only settles what it holds (ACK-10).
     pub cancelled: bool,
+    /// Its node is dead or timed out: cancelled, and what it holds is being returned.
+    pub lost: bool,
     /// It gave messages back and waits for its `Credit` (DLV 6).
     pub paused: bool,
     /// What it holds.

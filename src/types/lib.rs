@@ -2,6 +2,7 @@
 //! the declare arguments parsed once. Pure: no I/O, no clock, no threads.
 
 mod arguments;
+mod delivery;
 mod exception;
 mod field_table;
 mod id;
@@ -11,6 +12,7 @@ mod properties;
 mod time;
 
 pub use arguments::{ArgumentError, LeaderLocator, Overflow, QueueArguments, QueueType};
+pub use delivery::{Counts, Numbers, ReturnCause};
 pub use exception::{Exception, ReplyCode, Scope};
 pub use field_table::{FieldTable, FieldTableError, FieldValue, TABLE_DEPTH_MAX};
 pub use id::{

@@ -1,0 +1,28 @@
+//! Words about deliveries: which, how often, and why they come back.
+
+use crate::DeliveryNumber;
+
+/// A set of delivery numbers, as inclusive ranges in ascending order.
+pub type Numbers = Vec<(DeliveryNumber, DeliveryNumber)>;
+
+/// Which method requeued a delivery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReturnCause {
+    /// `basic.reject`.
+    Reject,
+    /// `basic.nack`.
+    Nack,
+    /// `basic.recover`.
+    Recover,
+    /// The channel or connection that held a get has ended.
+    ChannelEnd,
+}
+
+/// How often a message was held before (CON-20, Q-31, Q-32).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Counts {
+    /// Times it was assigned, shown, and came back: above 0 it is `redelivered`.
+    pub acquired: u32,
+    /// Those of them that count towards the delivery limit.
+    pub returned: u32,
+}
