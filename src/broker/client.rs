@@ -244,6 +244,14 @@ pub enum Event {
         /// The message.
         message: Box<Message>,
     },
+    /// A publish of the channel that had been held has turned out to be refused: the channel (or
+    /// connection) is to be closed with this.
+    ChannelException {
+        /// Channel.
+        channel: ChannelId,
+        /// What the client is told.
+        exception: Exception,
+    },
     /// Deliveries wait: call [`crate::Connection::take_deliveries`].
     DeliveriesReady,
     /// The consumer's queue has ended (CON-13).

@@ -1,211 +1,236 @@
-//! One client connection's handle on the broker.
+//! One client connection's handle on the broker, and what the broker keeps of it.
 
-use crate::client::{
-    BindRequest, ChannelId, ConnectionInfo, Consume, DeclareOk, Delivered, Event, ExchangeDeclare,
-    GetOk, Pressure, Publish, PublishOutcome, QueueDeclare, Settle,
+use crate::{
+    client::{ChannelId, ConnectionInfo, Delivered, Event, HolderRef, Pressure, Publish, Settle},
+    consumer::FrontConsumer,
+    mailbox::Mailbox,
+    node::Node,
 };
-use quorate_types::{ConsumerId, Exception, ReplyCode, ShortString};
+use parking_lot::Mutex;
+use quorate_catalog::ConnectionId;
+use quorate_types::{ConsumerId, QueueId};
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+};
+use tokio::sync::Notify;
+
+/// Octets of publishes that one connection may have in flight. Above, its socket is not read.
+const IN_FLIGHT_BYTES_MAX: usize = 16 << 20;
+/// Octets of publishes of all connections in flight to one home.
+const HOME_BYTES_MAX: usize = 64 << 20;
 
 /// A client connection. Dropping it without [`Connection::close`] is a loss of the connection:
 /// its channels end, its exclusive queues go (CONN-32).
 #[derive(Debug)]
 pub struct Connection {
-    info: ConnectionInfo,
+    pub(crate) node: Arc<Node>,
+    pub(crate) state: Arc<ConnectionState>,
 }
 
-fn not_there<T>() -> Result<T, Exception> {
-    Err(Exception::new(ReplyCode::InternalError, "not there"))
+/// What the broker keeps of a connection; tickets and consumers hold it too.
+#[derive(Debug)]
+pub(crate) struct ConnectionState {
+    pub(crate) id: ConnectionId,
+    pub(crate) info: ConnectionInfo,
+    pub(crate) mailbox: Mailbox,
+    in_flight: AtomicUsize,
+    room: Notify,
+    /// Consumers with deliveries ready, each at most once.
+    ready: Mutex<VecDeque<Arc<FrontConsumer>>>,
+    announced: AtomicBool,
+    pub(crate) held: Mutex<Held>,
+    /// Publishes that came while this node had no routing lease (NAM 5). Bounded by one read of
+    /// the socket: it is not read on while there are any.
+    pub(crate) held_publishes: Mutex<Vec<Publish>>,
+}
+
+/// What ends with the connection.
+#[derive(Debug, Default)]
+pub(crate) struct Held {
+    /// The connection has ended; nothing may be added.
+    pub(crate) closed: bool,
+    /// Channels that have consumers, unsettled gets or a limit.
+    pub(crate) channels: BTreeMap<ChannelId, HeldByChannel>,
+    /// Exclusive queues.
+    pub(crate) queues: BTreeSet<QueueId>,
+}
+
+/// What ends with a channel.
+#[derive(Debug, Default)]
+pub(crate) struct HeldByChannel {
+    pub(crate) consumers: BTreeMap<ConsumerId, Arc<FrontConsumer>>,
+    pub(crate) gets: BTreeSet<HolderRef>,
+    /// Limit of unsettled deliveries of all consumers together, and how many there are.
+    pub(crate) limit: Option<u16>,
+    pub(crate) unsettled: u64,
+}
+
+impl ConnectionState {
+    pub(crate) fn new(id: ConnectionId, info: ConnectionInfo) -> Self {
+        Self {
+            id,
+            info,
+            mailbox: Mailbox::default(),
+            in_flight: AtomicUsize::new(0),
+            room: Notify::new(),
+            ready: Mutex::default(),
+            announced: AtomicBool::new(false),
+            held: Mutex::default(),
+            held_publishes: Mutex::default(),
+        }
+    }
+
+    /// Publishes of that many octets are on their way.
+    pub(crate) fn launched(&self, bytes: usize) {
+        self.in_flight.fetch_add(bytes, Ordering::AcqRel);
+    }
+
+    /// Publishes of that many octets have been answered.
+    pub(crate) fn landed(&self, bytes: usize) {
+        let before = self.in_flight.fetch_sub(bytes, Ordering::AcqRel);
+        if before.saturating_sub(bytes) <= IN_FLIGHT_BYTES_MAX / 2 {
+            self.room.notify_waiters();
+        }
+    }
+
+    /// Octets of publishes in flight.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.in_flight.load(Ordering::Acquire)
+    }
+
+    /// The consumer has deliveries ready.
+    pub(crate) fn consumer_ready(&self, consumer: Arc<FrontConsumer>) {
+        self.ready.lock().push_back(consumer);
+        if !self.announced.swap(true, Ordering::AcqRel) {
+            self.mailbox.put(Event::DeliveriesReady);
+        }
+    }
+
+    fn next_ready(&self) -> Option<Arc<FrontConsumer>> {
+        self.ready.lock().pop_front()
+    }
 }
 
 impl Connection {
     /// What was given at the opening.
     #[must_use]
     pub fn info(&self) -> &ConnectionInfo {
-        &self.info
+        &self.state.info
     }
 
     /// Waits until there is at least one event, and takes all there are. Cancel-safe.
     pub async fn events(&self, events: &mut Vec<Event>) {
-        let _ = events;
+        self.state.mailbox.take(events).await;
     }
 
-    /// Routes and proposes publishes, all that one read of the socket brought, in order.
-    /// `outcomes` gets one outcome for each; after a refused one, later publishes of the same
-    /// channel are ignored and get no outcome of their own but `Refused` again (PUB-03).
-    pub fn publish(&self, publishes: Vec<Publish>, outcomes: &mut Vec<PublishOutcome>) -> Pressure {
-        let _ = (publishes, outcomes);
-        Pressure::None
+    /// Whether the socket may be read on.
+    pub(crate) fn pressure(&self) -> Pressure {
+        let in_flight = self.state.in_flight();
+        // Without anything in flight of its own a connection may always send one read's worth.
+        let wait = in_flight > IN_FLIGHT_BYTES_MAX
+            || (in_flight > 0 && self.node.home_bytes_max() > HOME_BYTES_MAX);
+        if wait { Pressure::Wait } else { Pressure::None }
     }
 
     /// Resolves when the socket may be read again after [`Pressure::Wait`]. Cancel-safe.
-    pub async fn room(&self) {}
+    pub async fn room(&self) {
+        loop {
+            let notified = self.state.room.notified();
+            let in_flight = self.state.in_flight();
+            let routable = self.node.lease.is_held();
+            if routable && (in_flight <= IN_FLIGHT_BYTES_MAX / 2) {
+                return;
+            }
+            tokio::select! {
+                () = notified => {}
+                () = self.node.lease.changed() => {}
+            }
+        }
+    }
 
     /// Takes deliveries to be written now, until they have `bytes_max` octets of bodies (at least
     /// one if any is ready). What is taken counts as shown to the client (DLV 4).
     pub fn take_deliveries(&self, bytes_max: usize, deliveries: &mut Vec<Delivered>) {
-        let _ = (bytes_max, deliveries);
+        // What becomes ready from here on is announced again.
+        self.state.announced.store(false, Ordering::Release);
+        let mut left = bytes_max;
+        let mut waiting = Vec::new();
+        while left > 0 {
+            let Some(consumer) = self.state.next_ready() else { break };
+            let taken = consumer.take(&self.node, left, deliveries);
+            left = left.saturating_sub(taken.bytes.max(1));
+            if taken.more {
+                waiting.push(consumer);
+            }
+        }
+        let more = !waiting.is_empty();
+        self.state.ready.lock().extend(waiting);
+        let leftover = more || (left == 0 && !self.state.ready.lock().is_empty());
+        if leftover && !self.state.announced.swap(true, Ordering::AcqRel) {
+            self.state.mailbox.put(Event::DeliveriesReady);
+        }
     }
 
     /// Limits the unsettled deliveries of all consumers of a channel together (QOS-06, Q-12);
     /// `None` takes the limit away.
     pub fn limit_channel(&self, channel: ChannelId, limit: Option<u16>) {
-        let _ = (channel, limit);
+        let consumers: Vec<_> = {
+            let mut held = self.state.held.lock();
+            let entry = held.channels.entry(channel).or_default();
+            entry.limit = limit;
+            entry.consumers.values().cloned().collect()
+        };
+        consumers.iter().for_each(|consumer| consumer.gate_changed(&self.node));
     }
 
     /// Settles deliveries. Needs no answer (ACK-08).
     pub fn settle(&self, settles: Vec<Settle>) {
-        let _ = settles;
-    }
-
-    /// `basic.consume`. Deliveries may be ready before this returns; the front end shows none of
-    /// a consumer before its consume-ok (CON-02).
-    ///
-    /// # Errors
-    /// What the client is told: 404, 405, 403 (exclusive use), 406 (arguments), 541.
-    pub async fn consume(&self, consume: Consume) -> Result<ConsumerId, Exception> {
-        let _ = consume;
-        not_there()
-    }
-
-    /// `basic.cancel`: nothing of the consumer is handed out any more; what was shown stays to be
-    /// settled (ACK-10). Returns when the queue knows.
-    ///
-    /// # Errors
-    /// 541 when the queue's group does not answer in time.
-    pub async fn cancel(&self, consumer: ConsumerId) -> Result<(), Exception> {
-        let _ = consumer;
-        not_there()
-    }
-
-    /// `basic.get`.
-    ///
-    /// # Errors
-    /// 404, 405, 541.
-    pub async fn get(
-        &self,
-        channel: ChannelId,
-        queue: ShortString,
-        no_ack: bool,
-    ) -> Result<Option<GetOk>, Exception> {
-        let _ = (channel, queue, no_ack);
-        not_there()
+        self.node.settle(&self.state, settles);
     }
 
     /// The channel has ended, by a close or an error: its consumers end, what they and its gets
     /// hold returns (CHN-05). Deliveries and confirms for it stop at once.
     pub fn close_channel(&self, channel: ChannelId) {
-        let _ = channel;
-    }
-
-    /// `exchange.declare`.
-    ///
-    /// # Errors
-    /// What EXC-02 to EXC-04 and EXC-13 name.
-    pub async fn exchange_declare(&self, declare: ExchangeDeclare) -> Result<(), Exception> {
-        let _ = declare;
-        not_there()
-    }
-
-    /// `exchange.declare` passive (EXC-06).
-    ///
-    /// # Errors
-    /// 404, 403.
-    pub fn exchange_exists(&self, exchange: &ShortString) -> Result<(), Exception> {
-        let _ = exchange;
-        not_there()
-    }
-
-    /// `exchange.delete` (EXC-07, 08).
-    ///
-    /// # Errors
-    /// 403, 406, 541.
-    pub async fn exchange_delete(
-        &self,
-        exchange: ShortString,
-        if_unused: bool,
-    ) -> Result<(), Exception> {
-        let _ = (exchange, if_unused);
-        not_there()
-    }
-
-    /// `exchange.bind` (BND-07).
-    ///
-    /// # Errors
-    /// 403, 404, 541.
-    pub async fn exchange_bind(&self, bind: BindRequest) -> Result<(), Exception> {
-        let _ = bind;
-        not_there()
-    }
-
-    /// `exchange.unbind` (BND-04).
-    ///
-    /// # Errors
-    /// 403, 541.
-    pub async fn exchange_unbind(&self, bind: BindRequest) -> Result<(), Exception> {
-        let _ = bind;
-        not_there()
-    }
-
-    /// `queue.declare`.
-    ///
-    /// # Errors
-    /// What QUE, EQV, ARG and EXQ name.
-    pub async fn queue_declare(&self, declare: QueueDeclare) -> Result<DeclareOk, Exception> {
-        let _ = declare;
-        not_there()
-    }
-
-    /// `queue.declare` passive (QUE-12).
-    ///
-    /// # Errors
-    /// 404, 405.
-    pub async fn queue_passive(&self, queue: ShortString) -> Result<DeclareOk, Exception> {
-        let _ = queue;
-        not_there()
-    }
-
-    /// `queue.bind` (BND-01 to 03).
-    ///
-    /// # Errors
-    /// 403, 404, 405, 541.
-    pub async fn queue_bind(&self, bind: BindRequest) -> Result<(), Exception> {
-        let _ = bind;
-        not_there()
-    }
-
-    /// `queue.unbind` (BND-04).
-    ///
-    /// # Errors
-    /// 403, 405, 541.
-    pub async fn queue_unbind(&self, bind: BindRequest) -> Result<(), Exception> {
-        let _ = bind;
-        not_there()
-    }
-
-    /// `queue.purge`: ready messages removed.
-    ///
-    /// # Errors
-    /// 404, 405, 541.
-    pub async fn queue_purge(&self, queue: ShortString) -> Result<u64, Exception> {
-        let _ = queue;
-        not_there()
-    }
-
-    /// `queue.delete`: ready messages that went with it (DEL-01 to 03).
-    ///
-    /// # Errors
-    /// 405, 406, 541.
-    pub async fn queue_delete(
-        &self,
-        queue: ShortString,
-        if_unused: bool,
-        if_empty: bool,
-    ) -> Result<u64, Exception> {
-        let _ = (queue, if_unused, if_empty);
-        not_there()
+        let ended = self.state.held.lock().channels.remove(&channel);
+        if let Some(ended) = ended {
+            self.node.end_channel(ended);
+        }
     }
 
     /// The client closes: channels end, exclusive queues are deleted; then close-ok may be sent
     /// (CONN-27).
-    pub async fn close(self) {}
+    pub async fn close(self) {
+        let queues = self.end();
+        self.node.end_exclusive(queues).await;
+    }
+
+    fn end(&self) -> BTreeSet<QueueId> {
+        let held = {
+            let mut held = self.state.held.lock();
+            let closed = Held { closed: true, ..Held::default() };
+            std::mem::replace(&mut *held, closed)
+        };
+        if held.closed {
+            return BTreeSet::new();
+        }
+        self.node.connections.remove(self.state.id.number);
+        for (_, channel) in held.channels {
+            self.node.end_channel(channel);
+        }
+        held.queues
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        let queues = self.end();
+        if !queues.is_empty() {
+            let node = Arc::clone(&self.node);
+            self.node.spawn(async move { node.end_exclusive(queues).await });
+        }
+    }
 }

@@ -4,11 +4,11 @@
 //! and the heads of the runs that its enqueues refer to. The bodies travel beside it (DESIGN §3).
 
 use crate::config::QueueConfig;
-pub use quorate_types::{Counts, Numbers, ReturnCause};
 use quorate_types::{
     CatalogIndex, ConsumerId, DeliveryNumber, Holder, Level, MessageId, NodeId, QueueId,
     ResourceName, Sequence, SessionId, Stamp, StartNumber,
 };
+pub use quorate_types::{Counts, Numbers, ReturnCause};
 
 /// One entry of a queue group's log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -3,20 +3,47 @@
 
 mod command;
 mod config;
-mod machine;
 mod output;
 mod record;
 mod store;
+
+mod apply;
+mod machine;
+mod session;
+
+mod lifecycle;
+mod queue;
+
+mod enqueue;
+mod level;
+mod sweep;
+
+mod checkout;
+mod consumer;
+mod held;
+mod turns;
+
+mod get;
+mod purge;
+mod settle;
+
+mod left_over;
+mod node;
+
+mod digest;
+mod load;
+mod view;
 
 pub use command::{
     Batch, Command, ConsumerTerms, Counts, Detach, Entry, Got, MessageHead, Numbers, Origin,
     QueueReport, Reply, ReturnCause, Run,
 };
 pub use config::{DeadLetter, QueueConfig};
-pub use machine::{ConsumerView, Machine, QueueView};
+pub use machine::Machine;
 pub use output::{Answer, Change, Delivery, Effect, Output, RecordKey};
 pub use record::{
     ConsumerRecord, GetsRecord, GroupRecord, Held, LeftOver, LevelRecord, NodeRecord, QueueRecord,
     Record, RecordError, ReturnedRecord, SessionRecord,
 };
 pub use store::{MessageStore, RunHead, StoreError};
+pub use view::{ConsumerView, QueueView};

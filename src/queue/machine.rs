@@ -1,38 +1,87 @@
 //! The machine of one group: dispatches each command to the file that owns it, then lets the
-//! touched queues settle down (hand out what is ready, end what is to end).
+//! touched queues settle down (end what is to end, hand out what is ready).
 
 use crate::{
-    command::{ConsumerTerms, Entry},
-    config::QueueConfig,
-    output::{Delivery, Effect, Output, RecordKey},
-    record::{Record, RecordError},
+    apply::{Apply, Holders, MESSAGES_MAX},
+    command::{Command, Entry, Reply},
+    digest::{Digest, Step},
+    level::Part,
+    output::{Effect, Output, RecordKey},
+    queue::Queue,
+    record::{GroupRecord, NodeRecord, SessionRecord},
     store::{MessageStore, StoreError},
 };
-use quorate_types::{ConsumerId, DeliveryNumber, Home, LogIndex, QueueId, ResourceName};
+use quorate_types::{Holder, Home, LogIndex, NodeId, QueueId, Sequence, SessionId, StartNumber};
+use std::collections::BTreeMap;
+
+/// Entries after which one more queue gives back memory that it no longer needs.
+const TRIM_EVERY: u64 = 64;
 
 /// All queues of one group, or all connection-bound queues of one node.
 #[derive(Debug)]
 pub struct Machine {
-    home: Home,
+    pub(crate) home: Home,
+    /// Of a node's machine: its start, and how many queues it has created (NAM 8).
+    pub(crate) start: StartNumber,
+    pub(crate) created: u32,
+    pub(crate) group: GroupRecord,
+    pub(crate) nodes: BTreeMap<NodeId, NodeRecord>,
+    pub(crate) sessions: BTreeMap<SessionId, SessionRecord>,
+    pub(crate) queues: BTreeMap<QueueId, Queue>,
+    pub(crate) holders: Holders,
+    /// Emptied lists, kept for their memory.
+    lists: (Vec<QueueId>, Vec<QueueId>),
+    /// The queue trimmed last. A matter of memory alone, so not state.
+    trimmed: Option<QueueId>,
+    applied: u64,
+}
+
+/// Who gives the present command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Caller {
+    /// A session, by its command of that number.
+    Session {
+        session: SessionId,
+        number: Sequence,
+    },
+    Leader,
+}
+
+impl Caller {
+    pub(crate) fn session(self) -> Option<SessionId> {
+        match self {
+            Self::Session { session, .. } => Some(session),
+            Self::Leader => None,
+        }
+    }
 }
 
 impl Machine {
-    /// An empty machine.
+    /// An empty machine. One of a node numbers its queues under start 0; see
+    /// [`Machine::new_local`].
     #[must_use]
     pub fn new(home: Home) -> Self {
-        Self { home }
+        Self {
+            home,
+            start: StartNumber(0),
+            created: 0,
+            group: GroupRecord::default(),
+            nodes: BTreeMap::new(),
+            sessions: BTreeMap::new(),
+            queues: BTreeMap::new(),
+            holders: Holders::default(),
+            lists: (Vec::new(), Vec::new()),
+            trimmed: None,
+            applied: 0,
+        }
     }
 
-    /// A machine from the records of a checkpoint, in any order.
-    ///
-    /// # Errors
-    /// A record that contradicts another.
-    pub fn load(
-        home: Home,
-        records: impl IntoIterator<Item = (RecordKey, Record)>,
-    ) -> Result<Self, RecordError> {
-        let _ = records;
-        Ok(Self { home })
+    /// An empty machine for a node's connection-bound queues: their ids are (node, start, count),
+    /// the count from 0 (NAM 8). It is never stored, since they end with their connections; the
+    /// caller applies entries under indexes that only grow, from 1.
+    #[must_use]
+    pub fn new_local(node: NodeId, start: StartNumber) -> Self {
+        Self { start, ..Self::new(Home::Node(node)) }
     }
 
     /// Applies the entry at `index`. `out` is filled from where it stands; the caller clears it.
@@ -46,81 +95,166 @@ impl Machine {
         store: &dyn MessageStore,
         out: &mut Output,
     ) -> Result<(), StoreError> {
-        let _ = (index, entry, store, out, self.home);
+        let mut apply = self.begin(index, entry, store, out);
+        for batch in &entry.batches {
+            self.batch(batch, &mut apply)?;
+        }
+        self.finish(apply);
         Ok(())
     }
 
-    /// The record of that name as it is now; `None` if it is no more.
-    #[must_use]
-    pub fn record(&self, key: RecordKey) -> Option<Record> {
-        let _ = key;
-        None
+    fn begin<'a>(
+        &mut self,
+        index: LogIndex,
+        entry: &'a Entry,
+        store: &'a dyn MessageStore,
+        out: &'a mut Output,
+    ) -> Apply<'a> {
+        let mut group = std::mem::take(&mut self.group);
+        // The clock never goes back (DESIGN §4, *Time*).
+        group.time = group.time.max(entry.stamp.time);
+        group.wall = entry.stamp.wall;
+        let mut digest = Digest(group.digest);
+        digest.step(Step::Entry, index.0, group.time.0);
+        let (touched, unsettled) = std::mem::take(&mut self.lists);
+        Apply {
+            index,
+            entry,
+            store,
+            out,
+            stamped: entry.stamp.time,
+            now: group.time,
+            group,
+            holders: std::mem::take(&mut self.holders),
+            digest,
+            budget: MESSAGES_MAX,
+            position: 0,
+            more: false,
+            touched,
+            unsettled,
+        }
     }
 
-    /// Every effect that the state still owes: what a new leader performs first. Deliveries are
-    /// not among them; front ends ask by re-attaching (DLV 2).
-    pub fn obligations(&self, effects: &mut Vec<Effect>) {
-        let _ = effects;
+    /// Applies one command, and lets the queues that it touched settle down.
+    pub(crate) fn command(
+        &mut self,
+        command: &Command,
+        caller: Caller,
+        apply: &mut Apply<'_>,
+    ) -> Result<Reply, StoreError> {
+        let reply = self.dispatch(command, caller, apply)?;
+        self.settle_down(apply)?;
+        apply.position += 1;
+        Ok(reply)
     }
 
-    /// What the consumer holds above number `after`, for a re-attach (DLV 2). `None`: no such
-    /// consumer, its queue has ended.
-    #[must_use]
-    pub fn held_after(&self, consumer: ConsumerId, after: DeliveryNumber) -> Option<Vec<Delivery>> {
-        let _ = (consumer, after);
-        None
+    #[expect(clippy::too_many_lines, reason = "one arm a command, nothing else")]
+    fn dispatch(
+        &mut self,
+        command: &Command,
+        caller: Caller,
+        apply: &mut Apply<'_>,
+    ) -> Result<Reply, StoreError> {
+        match command {
+            Command::CreateQueue { name, config } => {
+                return Ok(self.create_queue(name, config, caller, apply));
+            }
+            Command::EndQueue { queue, if_unused, if_empty } => {
+                return Ok(self.end_queue(*queue, *if_unused, *if_empty, apply));
+            }
+            Command::Configure { queue, config } => {
+                return Ok(self.configure(*queue, config, apply));
+            }
+            Command::Look { queue, renew } => return Ok(self.look(*queue, *renew, apply)),
+            Command::Enqueue { run, first, count } => {
+                let part = Part { run: *run, first: *first, count: *count };
+                return Ok(self.enqueue(part, apply));
+            }
+            Command::Attach { queue, consumer, terms } => {
+                return Ok(self.attach(*queue, *consumer, terms, caller, apply));
+            }
+            Command::Get { queue } => return self.get(*queue, caller, apply),
+            Command::Purge { queue } => return Ok(self.purge(*queue, apply)),
+            Command::Detach { consumer, shown, how } => {
+                self.detach(*consumer, *shown, *how, apply);
+            }
+            // Without dead letters a discarded message is done with like a settled one.
+            Command::Settle { holder, numbers } | Command::Discard { holder, numbers } => {
+                self.settle(*holder, numbers, apply);
+            }
+            Command::Return { holder, numbers, cause } => {
+                self.give_back(*holder, numbers, *cause, apply);
+            }
+            Command::Release { holder, numbers } => self.release(*holder, numbers, apply),
+            Command::Credit { consumer, up_to } => self.credit(*consumer, *up_to, apply),
+            Command::SessionEnded { session } => {
+                self.fence(session.node, session.start, apply)?;
+            }
+            Command::NodeDown { node, start } => self.fence(*node, *start, apply)?,
+            Command::NodeSuspected { node } => self.set_suspected(*node, true, apply),
+            Command::NodeBack { node } => self.set_suspected(*node, false, apply),
+            Command::NodeTimedOut { node } => self.node_timed_out(*node, apply)?,
+            Command::Continue => self.take_up(apply)?,
+            Command::NewLife { life } => self.new_life(*life, apply),
+        }
+        Ok(Reply::Taken)
     }
 
-    /// Rolling digest of everything applied.
-    #[must_use]
-    pub fn digest(&self) -> u64 {
-        0
+    /// Ends what is to end and hands out what is ready, in the queues that the command touched.
+    pub(crate) fn settle_down(&mut self, apply: &mut Apply<'_>) -> Result<(), StoreError> {
+        let mut queues = std::mem::take(&mut apply.unsettled);
+        for id in queues.drain(..) {
+            if self.end_if_abandoned(id, apply) {
+                continue;
+            }
+            if let Some(queue) = self.queues.get_mut(&id) {
+                queue.begin_settling();
+                queue.check_out(apply)?;
+            }
+        }
+        debug_assert!(apply.unsettled.is_empty(), "settling down touched another queue");
+        apply.unsettled = queues;
+        Ok(())
     }
 
-    /// A queue's counts, for lists and metrics.
-    #[must_use]
-    pub fn queue(&self, id: QueueId) -> Option<QueueView> {
-        let _ = id;
-        None
+    /// Ends the entry: names the records that changed and keeps the group's own.
+    fn finish(&mut self, mut apply: Apply<'_>) {
+        let mut touched = std::mem::take(&mut apply.touched);
+        for id in touched.drain(..) {
+            if let Some(queue) = self.queues.get_mut(&id) {
+                queue.end_entry(&mut apply);
+            }
+        }
+        apply.change(RecordKey::Group);
+        if apply.more && !apply.group.left_over.is_empty() {
+            apply.effect(Effect::ContinueSoon);
+        }
+        debug_assert!(apply.unsettled.is_empty(), "a touched queue was not settled down");
+        let Apply { mut group, holders, digest, unsettled, .. } = apply;
+        group.digest = digest.0;
+        self.group = group;
+        self.holders = holders;
+        self.lists = (touched, unsettled);
+        self.applied += 1;
+        if self.applied.is_multiple_of(TRIM_EVERY) {
+            self.trim();
+        }
     }
 
-    /// Ids of all queues, ascending.
-    pub fn queues(&self) -> impl Iterator<Item = QueueId> + '_ {
-        std::iter::empty()
+    /// One queue after the other gives back memory.
+    fn trim(&mut self) {
+        let next = match self.trimmed {
+            Some(last) => self.queues.range_mut(last..).find(|(id, _)| **id != last),
+            None => self.queues.iter_mut().next(),
+        };
+        self.trimmed = next.map(|(id, queue)| {
+            queue.trim();
+            *id
+        });
     }
 
-    /// A queue's consumers, cancelled ones left out.
-    #[must_use]
-    pub fn consumers(&self, queue: QueueId) -> Vec<ConsumerView> {
-        let _ = queue;
-        Vec::new()
+    /// The queue whose message the holder holds, or would hold.
+    pub(crate) fn queue_of(&mut self, holder: Holder, apply: &Apply<'_>) -> Option<&mut Queue> {
+        self.queues.get_mut(&apply.holders.queue_of(holder)?)
     }
-}
-
-/// A queue as lists and metrics show it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct QueueView {
-    /// Name.
-    pub name: ResourceName,
-    /// Effective settings.
-    pub config: QueueConfig,
-    /// Ready messages.
-    pub ready: u64,
-    /// Octets of their bodies.
-    pub ready_bytes: u64,
-    /// Messages held by consumers and gets.
-    pub unacknowledged: u64,
-    /// Consumers attached.
-    pub consumers: u32,
-}
-
-/// A consumer as lists show it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ConsumerView {
-    /// Consumer.
-    pub consumer: ConsumerId,
-    /// How it consumes.
-    pub terms: ConsumerTerms,
-    /// Messages that it holds.
-    pub held: u64,
 }

@@ -52,8 +52,8 @@ class Scene:
     def address(self, node=0):
         return self.addresses[node % len(self.addresses)]
 
-    def url(self, node=0, user="guest", password="guest", vhost="%2F", address=None):
-        return f"amqp://{user}:{password}@{address or self.address(node)}/{vhost}"
+    def url(self, node=0, password="guest", address=None):
+        return f"amqp://guest:{password}@{address or self.address(node)}/%2F"
 
     async def connection(self, node=0, **more):
         connection = await aio_pika.connect(self.url(node), timeout=WAIT_SECONDS, **more)
@@ -186,7 +186,7 @@ SOFT = {
     405: exceptions.ChannelLockedResource,
     406: exceptions.ChannelPreconditionFailed,
 }
-HARD = {530: exceptions.ConnectionNotAllowed, 540: exceptions.ConnectionNotImplemented}
+HARD = {540: exceptions.ConnectionNotImplemented}
 
 
 async def refused(code, text, action):
@@ -228,6 +228,11 @@ async def drained(queue):
     while message := await queue.get(fail=False, no_ack=True):
         bodies.append(message.body)
     return bodies
+
+
+async def delete(queue):
+    """aio-pika would say if-unused and if-empty, which RabbitMQ refuses on quorum queues (DEL-03)."""
+    return await queue.delete(if_unused=False, if_empty=False)
 
 
 async def seen_on(scene, node, queue):
@@ -286,13 +291,6 @@ async def connect_bad_password_refused(scene):
 
 
 @check
-async def connect_unknown_vhost_refused(scene):
-    """An unknown virtual host is 530 (CONN-20)."""
-    text = f"NOT_ALLOWED - vhost missing-{RUN} not found"
-    await refused(530, text, aio_pika.connect(scene.url(vhost="missing-" + RUN)))
-
-
-@check
 async def heartbeats_keep_an_idle_connection(scene):
     """With heartbeat 1 both sides stay content for longer than three of them (HB-01, HB-02)."""
     connection = await scene.connection(heartbeat=1)
@@ -320,7 +318,7 @@ async def channels_at_once(scene):
         queue = await scene.queue(channel, QUORUM if n % 4 == 0 else CLASSIC)
         await publish(channel, queue, *numbers(20))
         equal(await drained(queue), numbers(20), f"messages of channel {n}")
-        await queue.delete()
+        await delete(queue)
         await channel.close()
 
     await asyncio.gather(*(work(n) for n in range(20)))
@@ -463,7 +461,7 @@ async def exchange_auto_delete_and_if_unused(scene):
     text = f"PRECONDITION_FAILED - exchange '{exchange.name}' in vhost '/' in use"
     await refused(406, text, (await scene.raw()).exchange_delete(exchange.name, if_unused=True))
     await channel.declare_exchange(exchange.name, passive=True)
-    await queue.delete()
+    await delete(queue)
 
     async def gone():
         try:
@@ -604,7 +602,7 @@ async def queue_purge_and_delete_count(scene):
     await publish(channel, queue, *numbers(30))
     equal((await queue.purge()).message_count, 30, "messages purged")
     await publish(channel, queue, *numbers(7))
-    equal((await queue.delete(if_unused=False, if_empty=False)).message_count, 7, "messages deleted")
+    equal((await delete(queue)).message_count, 7, "messages deleted")
 
 
 # --- E. publishing ---------------------------------------------------------------------------------------------
@@ -741,7 +739,8 @@ async def bodies_of_every_size(scene):
     channel = await scene.channel()
     queue = await scene.queue(channel)
     payload = FRAME_MAX - 8
-    bodies = [bytes([n]) * size for n, size in enumerate((0, 1, payload - 1, payload, payload + 1, 5 << 20, 2 * payload))]
+    sizes = (0, 1, payload - 1, payload, payload + 1, 5 << 20, 2 * payload)
+    bodies = [bytes([n]) * size for n, size in enumerate(sizes)]
     await asyncio.gather(*(publish(channel, queue, body) for body in bodies))
     inbox = await Inbox.on(queue, no_ack=True)
     await inbox.wait(len(bodies))
@@ -880,7 +879,7 @@ async def cancel_notification_when_the_queue_is_deleted(scene):
     inbox = await Inbox.on(elsewhere)
     await publish(owner, queue, b"m")
     await inbox.wait(1)
-    await queue.delete(if_unused=False, if_empty=False)
+    await delete(queue)
     equal(await asyncio.wait_for(cancelled, WAIT_SECONDS), inbox.tag, "consumer cancelled")
     await inbox.messages[0].ack()  # accepted silently (ACK-11)
     await elsewhere.channel.declare_queue(exclusive=True)
@@ -906,7 +905,7 @@ async def unknown_delivery_tag_closes_the_channel_only(scene):
 
 
 @check
-async def consumer_priority_of_requeue_to_another(scene):
+async def returned_message_goes_to_another_consumer(scene):
     """A message that one consumer returns can be taken by another, and a cancelled one gets none (CON-09, Q-36)."""
     channel, other = await scene.channel(), await scene.channel()
     queue = await scene.queue(channel)
@@ -943,6 +942,8 @@ async def nodes_declare_publish_consume(scene):
         equal(inbox.bodies(), numbers(200), "order")
         await inbox.messages[-1].ack(multiple=True)
         await consumer.channel.close()
+        if arguments is CLASSIC and scene.peer:
+            continue  # Q-10: RabbitMQ's classic queue on another node may hear of the channel's end before its acks
         equal(await drained(queue), [], "left")
 
 
@@ -980,12 +981,13 @@ async def lost_connection_returns_and_unlocks(scene):
     channel = await scene.channel()
     queue = await scene.queue(channel)
     await publish(channel, queue, b"m")
+    await seen_on(scene, 1, queue)
     async with Proxy([scene.address(1)]) as proxy:
         connection = await aio_pika.connect(scene.url(address=proxy.address), timeout=WAIT_SECONDS)
         scene.opened.append(connection)
         doomed = await connection.channel()
         mine = await scene.queue(doomed, None, durable=False, exclusive=True)
-        inbox = await Inbox.on(await seen_on_channel(doomed, queue))
+        inbox = await Inbox.on(await doomed.get_queue(queue.name))
         await inbox.wait(1)
         proxy.cut()
     message = await get(queue, no_ack=True)
@@ -1000,14 +1002,9 @@ async def lost_connection_returns_and_unlocks(scene):
     await eventually("the exclusive name free", free)
 
 
-async def seen_on_channel(channel, queue):
-    """The queue by its name, on a channel that must not see a 404."""
-    return await channel.get_queue(queue.name, ensure=False)
-
-
 @check
 async def robust_connection_moves_to_another_node(scene):
-    """connect_robust, cut off, reconnects to the next node and its consumer goes on there."""
+    """connect_robust, cut off, reconnects to the next node and its consumer goes on there (DUR-10: at least once)."""
     publisher = await scene.channel()
     queue = await scene.queue(publisher)
     for node in range(len(scene.addresses)):
@@ -1017,14 +1014,28 @@ async def robust_connection_moves_to_another_node(scene):
         connection = await aio_pika.connect_robust(url, timeout=WAIT_SECONDS, reconnect_interval=0.1)
         scene.opened.append(connection)
         channel = await connection.channel()
-        inbox = await Inbox.on(await channel.get_queue(queue.name), no_ack=True)
+        bodies, arrived = [], asyncio.Condition()
+
+        async def take(message):
+            async with arrived:
+                if message.body not in bodies:
+                    bodies.append(message.body)
+                arrived.notify_all()
+            with contextlib.suppress(exceptions.ChannelInvalidStateError):
+                await message.ack()
+
+        async def wait(count):
+            async with arrived:
+                await asyncio.wait_for(arrived.wait_for(lambda: len(bodies) == count), WAIT_SECONDS)
+
+        await (await channel.get_queue(queue.name)).consume(take)
         for count in range(1, 4):
             await publish(publisher, queue, b"%d" % count)
-            await inbox.wait(count)
+            await wait(count)
             proxy.cut()
         await publish(publisher, queue, b"4")
-        await inbox.wait(4)
-        equal(inbox.bodies(), [b"1", b"2", b"3", b"4"], "messages")
+        await wait(4)
+        equal(bodies, [b"1", b"2", b"3", b"4"], "messages")
         assert proxy.made >= 4, f"{proxy.made} connections were made"
         await connection.close()
 

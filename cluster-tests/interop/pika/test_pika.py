@@ -441,17 +441,11 @@ def exchange_to_exchange(scene):
 def exchange_redeclare_inequivalent_refused(scene):
     """Another type or durability is 406 and names the first difference (EXC-04)."""
     name = scene.exchange(scene.channel(), "direct", durable=True)
-    text = "PRECONDITION_FAILED - inequivalent arg '{}' for exchange '" + name + "' in vhost '/': received '{}' but current is '{}'"
-    refused(
-        406,
-        text.format("type", "fanout", "direct"),
-        lambda: scene.channel().exchange_declare(name, "fanout", durable=True),
-    )
-    refused(
-        406,
-        text.format("durable", "false", "true"),
-        lambda: scene.channel().exchange_declare(name, "direct"),
-    )
+    start = f"PRECONDITION_FAILED - inequivalent arg '{{}}' for exchange '{name}' in vhost '/': "
+    text = start.format("type") + "received 'fanout' but current is 'direct'"
+    refused(406, text, lambda: scene.channel().exchange_declare(name, "fanout", durable=True))
+    text = start.format("durable") + "received 'false' but current is 'true'"
+    refused(406, text, lambda: scene.channel().exchange_declare(name, "direct"))
 
 
 @check
@@ -609,13 +603,14 @@ def queue_bad_arguments_refused(scene):
 
 @check
 def queue_exclusive_locked(scene):
-    """Every use of another connection's exclusive queue is 405, from any node; publishing is not (EXQ-02, EXQ-04)."""
+    """Any use of another connection's exclusive queue is 405, on any node; publishing is not (EXQ-02, EXQ-04)."""
     owner = scene.channel(node=0)
     name = scene.name()
     owner.queue_declare(name, exclusive=True)
     text = (
-        f"RESOURCE_LOCKED - cannot obtain exclusive access to locked queue '{name}' in vhost '/'. It could be originally "
-        "declared on another connection or the exclusive property value does not match that of the original declaration."
+        f"RESOURCE_LOCKED - cannot obtain exclusive access to locked queue '{name}' in vhost '/'. It could be "
+        "originally declared on another connection or the exclusive property value does not match that of the original "
+        "declaration."
     )
     seen_on(scene, 1, name)
 
@@ -943,7 +938,8 @@ def consume_in_order(scene):
     inbox.wait(500)
     equal(inbox.bodies(), expected, "order")
     equal([m.delivery_tag for m, _, _ in inbox.messages], list(range(1, 501)), "delivery tags")
-    equal({(m.redelivered, m.consumer_tag, m.routing_key) for m, _, _ in inbox.messages}, {(False, inbox.tag, queue)}, "deliveries")
+    fields = {(m.redelivered, m.consumer_tag, m.routing_key) for m, _, _ in inbox.messages}
+    equal(fields, {(False, inbox.tag, queue)}, "redelivered, consumer tag, routing key")
 
 
 @check
@@ -1079,7 +1075,7 @@ def consume_without_acks(scene):
 
 @check
 def cancel_keeps_what_is_unacked(scene):
-    """After cancel-ok nothing more comes; what was delivered can still be acked; the tag is free (CON-09, 11, ACK-10)."""
+    """After cancel-ok nothing more comes, what came can still be acked, the tag is free (CON-09, CON-11, ACK-10)."""
     channel = scene.channel()
     queue = scene.queue(channel)
     publish(channel, queue, b"1", b"2", b"3")
@@ -1188,8 +1184,9 @@ def nodes_declare_publish_consume(scene):
             inbox.wait(tens)
             consumer.basic_ack(tens, multiple=True)
         equal(inbox.bodies(), expected, "order")
-        eventually("all acked", lambda: counts(scene.channel(node=1), queue)[0] == 0)
         consumer.connection.close()
+        if arguments is CLASSIC and scene.peer:
+            continue  # Q-10: RabbitMQ's classic queue on another node may hear of the channel's end before its acks
         equal(drained(scene.channel(node=0), queue), [], "left")
 
 

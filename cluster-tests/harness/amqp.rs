@@ -1,0 +1,116 @@
+//! What most tests say to lapin, said once.
+
+use super::wait::in_time;
+use lapin::options::{BasicGetOptions, ConfirmSelectOptions, QueueDeclareOptions};
+use lapin::types::{AMQPValue, FieldTable};
+use lapin::{BasicProperties, Channel, Connection, ConnectionProperties, ErrorKind};
+use std::time::Duration;
+
+/// Everything that a healthy cluster is asked to do ends within this.
+pub const REQUEST_BOUND: Duration = Duration::from_secs(30);
+
+/// Connects, failing the test when that does not work.
+///
+/// # Panics
+/// When the node refuses or does not answer.
+pub async fn connect(uri: &str) -> Connection {
+    let connecting = Connection::connect(uri, ConnectionProperties::default());
+    let connected = in_time(&format!("connect to {uri}"), REQUEST_BOUND, connecting).await;
+    connected.unwrap_or_else(|error| panic!("connect to {uri}: {error}"))
+}
+
+/// A connection and one channel of it.
+///
+/// # Panics
+/// When the node refuses or does not answer.
+pub async fn open(uri: &str) -> (Connection, Channel) {
+    let connection = connect(uri).await;
+    let channel = in_time("open a channel", REQUEST_BOUND, connection.create_channel()).await;
+    (connection, channel.expect("channel.open-ok"))
+}
+
+/// A connection and one channel of it that confirms.
+///
+/// # Panics
+/// When the node refuses or does not answer.
+pub async fn open_confirming(uri: &str) -> (Connection, Channel) {
+    let (connection, channel) = open(uri).await;
+    let select = channel.confirm_select(ConfirmSelectOptions::default());
+    in_time("confirm.select", REQUEST_BOUND, select).await.expect("select-ok");
+    (connection, channel)
+}
+
+/// Declares a durable quorum queue.
+///
+/// # Panics
+/// When that does not work.
+pub async fn declare_quorum(channel: &Channel, queue: &str) {
+    let declared = channel.queue_declare(queue.into(), durable(), of_type("quorum"));
+    let declared = in_time(&format!("declare '{queue}'"), REQUEST_BOUND, declared).await;
+    declared.unwrap_or_else(|error| panic!("declare '{queue}': {error}"));
+}
+
+/// Durable, nothing else.
+#[must_use]
+pub fn durable() -> QueueDeclareOptions {
+    QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() }
+}
+
+/// Exclusive, nothing else.
+#[must_use]
+pub fn exclusive() -> QueueDeclareOptions {
+    QueueDeclareOptions { exclusive: true, ..QueueDeclareOptions::default() }
+}
+
+/// Passive, nothing else.
+#[must_use]
+pub fn passive() -> QueueDeclareOptions {
+    QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() }
+}
+
+/// `x-queue-type` alone.
+#[must_use]
+pub fn of_type(queue_type: &str) -> FieldTable {
+    let mut arguments = FieldTable::default();
+    arguments.insert("x-queue-type".into(), AMQPValue::LongString(queue_type.into()));
+    arguments
+}
+
+/// Persistent, nothing else.
+#[must_use]
+pub fn persistent() -> BasicProperties {
+    BasicProperties::default().with_delivery_mode(2)
+}
+
+/// Publishes through the default exchange and waits for the confirm, which must be an ack.
+///
+/// # Panics
+/// When it is not, or does not come.
+pub async fn publish_confirmed(channel: &Channel, queue: &str, body: &[u8]) {
+    let publish = async {
+        let options = lapin::options::BasicPublishOptions::default();
+        let sent = channel.basic_publish("".into(), queue.into(), options, body, persistent());
+        sent.await?.await
+    };
+    let confirmed = in_time(&format!("a confirm from '{queue}'"), REQUEST_BOUND, publish).await;
+    let confirmed = confirmed.unwrap_or_else(|error| panic!("publish to '{queue}': {error}"));
+    assert!(confirmed.is_ack(), "publish to '{queue}': {confirmed:?}");
+}
+
+/// Gets one message, acking it in the same go.
+///
+/// # Panics
+/// When the node refuses or does not answer.
+pub async fn get(channel: &Channel, queue: &str) -> Option<Vec<u8>> {
+    let get = channel.basic_get(queue.into(), BasicGetOptions { no_ack: true });
+    let got = in_time(&format!("get from '{queue}'"), REQUEST_BOUND, get).await;
+    got.unwrap_or_else(|error| panic!("get from '{queue}': {error}"))
+        .map(|message| message.delivery.data)
+}
+
+/// The reply code with which the broker ended a channel or connection; none for other errors.
+#[must_use]
+pub fn code(error: &lapin::Error) -> Option<u16> {
+    // The enumeration is not exhaustive, hence no match over it.
+    if let ErrorKind::ProtocolError(error) = error.kind() { Some(error.get_id()) } else { None }
+}

@@ -1,0 +1,311 @@
+//! A cluster of real processes of the real binary, on ports and in a folder of its own, gone when
+//! the test ends; what a failed test leaves is kept and shown.
+
+use super::ctl::{self, CtlOutput};
+use super::machine::Share;
+use super::node::{LIFECYCLE_BOUND, Node};
+use super::process::Launch;
+use super::wait::eventually;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// Lines of each node's log that a failed test prints.
+const LOG_LINES_SHOWN: usize = 40;
+
+/// How a cluster is started.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Further arguments of `quorate server`, on every node.
+    pub args: Vec<String>,
+    /// Variables set for every node.
+    pub env: Vec<(String, String)>,
+    /// No other cluster of this machine runs meanwhile: for tests that measure.
+    pub alone: bool,
+}
+
+impl Options {
+    /// For tests that measure: no other test runs a cluster meanwhile.
+    #[must_use]
+    pub fn alone() -> Self {
+        Self { alone: true, ..Self::default() }
+    }
+
+    /// With one more argument and its value.
+    #[must_use]
+    pub fn with(mut self, flag: &str, value: &str) -> Self {
+        self.args.extend([flag.to_owned(), value.to_owned()]);
+        self
+    }
+}
+
+/// Nodes 1 to n, and what they share.
+#[derive(Debug)]
+pub struct Cluster {
+    // Dropped in this order: processes first, then their folder, the machine last.
+    nodes: Vec<Node>,
+    folder: Option<TempDir>,
+    binary: PathBuf,
+    secret: String,
+    _share: Share,
+}
+
+impl Cluster {
+    /// Starts `nodes` nodes at once and waits until all are ready.
+    ///
+    /// # Panics
+    /// When there is no binary, or a node does not become ready in time.
+    pub async fn start(nodes: u64, options: Options) -> Self {
+        let cluster = Self::prepare(nodes, options).await;
+        cluster.nodes.iter().for_each(Node::spawn);
+        cluster.ready().await;
+        cluster
+    }
+
+    /// A cluster of which no node has been started.
+    ///
+    /// # Panics
+    /// When there is no binary.
+    pub async fn prepare(nodes: u64, options: Options) -> Self {
+        let share = Share::take(options.alone).await;
+        let binary = binary();
+        let folder = new_folder();
+        let secret = format!("secret-{}", folder.path().display());
+        let secret_file = folder.path().join("secret");
+        write_secret(&secret_file, &secret);
+        let mut members: Vec<Node> = (1..=nodes)
+            .map(|id| Node::new(id, folder.path(), launch(id, &binary, folder.path(), &options)))
+            .collect();
+        let listed = if nodes == 1 { String::new() } else { listed(&members) };
+        for node in &mut members {
+            node.configure(&listed, &secret_file, &options.args);
+        }
+        Self { nodes: members, folder: Some(folder), binary, secret, _share: share }
+    }
+
+    /// Waits until every node says that it is ready.
+    ///
+    /// # Panics
+    /// When one ends, or is not ready in time.
+    pub async fn ready(&self) {
+        for node in &self.nodes {
+            node.ready().await;
+        }
+    }
+
+    /// A node by its id, from 1.
+    ///
+    /// # Panics
+    /// When there is none.
+    #[must_use]
+    pub fn node(&self, id: u64) -> &Node {
+        match self.nodes.iter().find(|node| node.id() == id) {
+            Some(node) => node,
+            None => panic!("no node {id}"),
+        }
+    }
+
+    /// All nodes.
+    #[must_use]
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    /// Ids of the nodes other than `id`.
+    #[must_use]
+    pub fn others(&self, id: u64) -> Vec<u64> {
+        self.nodes.iter().map(Node::id).filter(|other| *other != id).collect()
+    }
+
+    /// Where AMQP clients of a node connect.
+    #[must_use]
+    pub fn amqp_uri(&self, id: u64) -> String {
+        self.node(id).amqp_uri()
+    }
+
+    /// The folder that holds everything of this cluster.
+    ///
+    /// # Panics
+    /// Never: the folder lives as long as the cluster.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        self.folder.as_ref().expect("kept until the drop").path()
+    }
+
+    /// The `quorate` under test.
+    #[must_use]
+    pub fn binary(&self) -> &Path {
+        &self.binary
+    }
+
+    /// The cluster's secret.
+    #[must_use]
+    pub fn secret(&self) -> &str {
+        &self.secret
+    }
+
+    /// `members` as `--cluster` wants them: `1=HOST:PORT,2=…`.
+    #[must_use]
+    pub fn listed(&self) -> String {
+        listed(&self.nodes)
+    }
+
+    /// Runs `quorate ctl` against a node.
+    pub async fn ctl(&self, id: u64, args: &[&str]) -> CtlOutput {
+        ctl::run(&self.binary, &self.node(id).rpc_address(), &self.secret, args).await
+    }
+
+    /// The rows of a `list_…` command, asked of a node.
+    ///
+    /// # Errors
+    /// What the command said.
+    pub async fn rows(&self, id: u64, args: &[&str]) -> Result<Vec<serde_json::Value>, String> {
+        let mut json = args.to_vec();
+        json.extend(["-q", "--formatter", "json"]);
+        self.ctl(id, &json).await.rows()
+    }
+
+    /// Counts of a queue, in the order of the columns asked for.
+    ///
+    /// # Errors
+    /// What the command said, or that there is no such queue.
+    pub async fn counts<const N: usize>(
+        &self,
+        asked: u64,
+        queue: &str,
+        columns: [&str; N],
+    ) -> Result<[u64; N], String> {
+        let mut args = vec!["list_queues", "name"];
+        args.extend(columns);
+        let rows = self.rows(asked, &args).await?;
+        let row = rows.iter().find(|row| ctl::text(row, "name") == queue);
+        let row = row.ok_or_else(|| format!("no queue '{queue}' in {rows:?}"))?;
+        let mut counts = [0; N];
+        for (count, column) in counts.iter_mut().zip(columns) {
+            *count = ctl::count(row, column)?;
+        }
+        Ok(counts)
+    }
+
+    /// The node that leads a queue, as a running node tells.
+    ///
+    /// # Panics
+    /// When none is known in time.
+    pub async fn leader_of(&self, queue: &str) -> u64 {
+        eventually(&format!("'{queue}' has a leader"), LIFECYCLE_BOUND, || async {
+            let asked = self.nodes.iter().find(|node| node.runs()).ok_or("no node runs")?;
+            let rows = self.rows(asked.id(), &["list_queues", "name", "leader"]).await?;
+            let row = rows.iter().find(|row| ctl::text(row, "name") == queue);
+            let name = ctl::text(row.ok_or("not listed")?, "leader");
+            self.named(&name).ok_or_else(|| format!("leader '{name}'"))
+        })
+        .await
+    }
+
+    /// The running node that is called so in lists: by one of its ports, or else by the first
+    /// number in the name.
+    fn named(&self, name: &str) -> Option<u64> {
+        let port = name.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
+        let by_port =
+            self.nodes.iter().find(|node| port.is_some_and(|p| node.ports().contains(&p)));
+        let by_number = || {
+            let digits = name.trim_start_matches(|c: char| !c.is_ascii_digit());
+            let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
+            let id = digits.get(..end)?.parse::<u64>().ok()?;
+            self.nodes.iter().find(|node| node.id() == id)
+        };
+        by_port.or_else(by_number).filter(|node| node.runs()).map(Node::id)
+    }
+
+    /// Processor time of all running nodes.
+    #[must_use]
+    pub fn cpu_time(&self) -> Duration {
+        self.nodes.iter().filter(|node| node.runs()).map(Node::cpu_time).sum()
+    }
+
+    fn show_what_is_left(&mut self) {
+        for node in &self.nodes {
+            let log = node.log();
+            let lines: Vec<&str> = log.lines().collect();
+            let shown = lines.len().saturating_sub(LOG_LINES_SHOWN);
+            eprintln!("--- node {} (runs: {}), its last lines:", node.id(), node.runs());
+            for line in lines.iter().skip(shown) {
+                eprintln!("    {line}");
+            }
+        }
+        if let Some(folder) = self.folder.take() {
+            eprintln!("--- kept: {}", folder.keep().display());
+        }
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.show_what_is_left();
+        }
+    }
+}
+
+fn launch(id: u64, binary: &Path, folder: &Path, options: &Options) -> Launch {
+    // A home of its own: nothing of the user's `~/.quorate` takes part.
+    let mut env = vec![("HOME".to_owned(), folder.display().to_string())];
+    env.extend(options.env.iter().cloned());
+    Launch {
+        binary: binary.to_owned(),
+        args: Vec::new(),
+        env,
+        log: folder.join(format!("node-{id}.log")),
+    }
+}
+
+fn listed(nodes: &[Node]) -> String {
+    let members: Vec<String> =
+        nodes.iter().map(|node| format!("{}={}", node.id(), node.rpc_address())).collect();
+    members.join(",")
+}
+
+/// A folder named after the test that runs in this thread.
+fn new_folder() -> TempDir {
+    let parent = std::env::temp_dir().join("quorate-tests");
+    std::fs::create_dir_all(&parent).expect("a folder for test clusters");
+    let thread = std::thread::current();
+    let test = thread.name().unwrap_or("test").replace("::", "-");
+    tempfile::Builder::new()
+        .prefix(&format!("{test}-"))
+        .tempdir_in(parent)
+        .expect("a folder for this cluster")
+}
+
+/// Writes a secret as a node wants to find it: readable by its owner only.
+///
+/// # Panics
+/// When it cannot be written.
+pub fn write_secret(path: &Path, secret: &str) {
+    use std::io::Write;
+    use std::os::unix::fs::OpenOptionsExt;
+    let file =
+        std::fs::OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(path);
+    let written = file.and_then(|mut file| file.write_all(secret.as_bytes()));
+    written.expect("a secret file");
+}
+
+/// The binary under test: `QUORATE_BIN`, or what cargo built beside this very test.
+///
+/// # Panics
+/// When there is none, saying how to get one.
+#[must_use]
+pub fn binary() -> PathBuf {
+    if let Some(path) = std::env::var_os("QUORATE_BIN") {
+        return PathBuf::from(path);
+    }
+    let test = std::env::current_exe().expect("the path of this test");
+    // target/debug/deps/test-0123 → target/debug, then target/release.
+    let profile = test.parent().and_then(Path::parent).expect("a test lies in target/*/deps");
+    let target = profile.parent().expect("a profile lies in a target folder");
+    let candidates = [profile.to_owned(), target.join("debug"), target.join("release")];
+    let found = candidates.iter().map(|folder| folder.join("quorate")).find(|path| path.exists());
+    found.unwrap_or_else(|| {
+        panic!("no quorate in {candidates:?}: run `cargo build`, or set QUORATE_BIN")
+    })
+}

@@ -1,0 +1,18 @@
+//! Real clusters for tests: processes of the real binary, clients, raw sockets, and ways to wait.
+
+pub mod amqp;
+pub mod ctl;
+pub mod http;
+pub mod metrics;
+pub mod process;
+pub mod wait;
+pub mod wire;
+
+mod cluster;
+mod machine;
+mod node;
+mod ports;
+
+pub use cluster::{Cluster, Options, binary, write_secret};
+pub use node::{LIFECYCLE_BOUND, Node};
+pub use ports::Port;

@@ -1,0 +1,271 @@
+//! One node of a cluster under test: its ports, its folder, its process.
+
+use super::ports::Port;
+use super::process::{Launch, Process, still_runs};
+use super::wait::{eventually, hold};
+use super::{http, metrics::Metrics};
+use rustix::process::Signal;
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// A start, a stop, a rejoin: each has this long before the test fails.
+pub const LIFECYCLE_BOUND: Duration = Duration::from_secs(60);
+
+/// A node, running or not.
+#[derive(Debug)]
+pub struct Node {
+    id: u64,
+    amqp: Port,
+    rpc: Port,
+    http: Port,
+    folder: PathBuf,
+    launch: Launch,
+    process: Mutex<Option<Process>>,
+}
+
+impl Node {
+    pub(super) fn new(id: u64, folder: &Path, launch: Launch) -> Self {
+        Self {
+            id,
+            amqp: Port::reserve(),
+            rpc: Port::reserve(),
+            http: Port::reserve(),
+            folder: folder.join(format!("node-{id}")),
+            launch,
+            process: Mutex::new(None),
+        }
+    }
+
+    /// Completes the launch once the ports of all members are known.
+    pub(super) fn configure(&mut self, members: &str, secret_file: &Path, further: &[String]) {
+        let id = self.id.to_string();
+        let data = self.folder.display().to_string();
+        let (amqp, rpc, http) = (self.amqp.address(), self.rpc.address(), self.http.address());
+        let secret = secret_file.display().to_string();
+        self.launch.args.push("server".to_owned());
+        for (flag, value) in [
+            ("--node-id", id),
+            ("--data-dir", data),
+            ("--amqp-listen", amqp),
+            ("--rpc-listen", rpc),
+            ("--http-listen", http),
+            ("--cluster", members.to_owned()),
+            ("--cluster-secret-file", secret),
+        ] {
+            // A broker of one node is started without `--cluster`.
+            if !value.is_empty() {
+                self.launch.set(flag, &value);
+            }
+        }
+        self.launch.args.extend_from_slice(further);
+    }
+
+    /// Its id, from 1.
+    #[must_use]
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Where AMQP clients connect, `HOST:PORT`.
+    #[must_use]
+    pub fn amqp_address(&self) -> String {
+        self.amqp.address()
+    }
+
+    /// Where nodes and `quorate ctl` connect.
+    #[must_use]
+    pub fn rpc_address(&self) -> String {
+        self.rpc.address()
+    }
+
+    /// Where metrics and health are asked for.
+    #[must_use]
+    pub fn http_address(&self) -> String {
+        self.http.address()
+    }
+
+    /// `amqp://guest:guest@HOST:PORT/%2f`, with heartbeats on.
+    #[must_use]
+    pub fn amqp_uri(&self) -> String {
+        format!("amqp://guest:guest@{}/%2f?heartbeat=30", self.amqp.address())
+    }
+
+    /// The ports that it holds.
+    #[must_use]
+    pub fn ports(&self) -> [u16; 3] {
+        [self.amqp.number(), self.rpc.number(), self.http.number()]
+    }
+
+    /// Its data directory.
+    #[must_use]
+    pub fn data_dir(&self) -> &Path {
+        &self.folder
+    }
+
+    /// How it is started; a copy to change and to start something else with.
+    #[must_use]
+    pub fn launch(&self) -> Launch {
+        self.launch.clone()
+    }
+
+    /// Its log so far: every run, output and errors.
+    #[must_use]
+    pub fn log(&self) -> String {
+        std::fs::read(&self.launch.log)
+            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+            .unwrap_or_default()
+    }
+
+    /// Starts its process, and waits for nothing.
+    ///
+    /// # Panics
+    /// When it runs already.
+    pub fn spawn(&self) {
+        let mut process = self.process();
+        assert!(process.is_none(), "node {} runs already", self.id);
+        *process = Some(Process::spawn(&self.launch));
+    }
+
+    /// Starts its process and waits until it is ready to serve.
+    ///
+    /// # Panics
+    /// When it ends, or is not ready in time.
+    pub async fn restart(&self) {
+        self.spawn();
+        self.ready().await;
+    }
+
+    /// Waits until `/health/ready` says yes.
+    ///
+    /// # Panics
+    /// When the process ends before, or is not ready in time.
+    pub async fn ready(&self) {
+        let what = format!("node {} is ready", self.id);
+        eventually(&what, LIFECYCLE_BOUND, || async {
+            let ended = match self.process().as_mut() {
+                Some(process) => still_runs(process),
+                None => Err("it was not started".to_owned()),
+            };
+            if let Err(reason) = ended {
+                panic!("node {} does not become ready: {reason}", self.id);
+            }
+            let answer = self.get("/health/ready").await?;
+            hold(answer.status == 200, || format!("{answer:?}"))
+        })
+        .await;
+    }
+
+    /// Ends it as a crash would: SIGKILL, nothing handed over.
+    ///
+    /// # Panics
+    /// When it does not run.
+    pub fn kill9(&self) {
+        self.taken().kill9();
+    }
+
+    /// Asks it to stop, waits until it has, and tells how and how long it took.
+    ///
+    /// # Panics
+    /// When it does not run, or does not stop in time.
+    pub async fn sigterm(&self) -> (ExitStatus, Duration) {
+        let process = self.taken();
+        process.signal(Signal::TERM);
+        let asked = Instant::now();
+        (process.exit(LIFECYCLE_BOUND).await, asked.elapsed())
+    }
+
+    /// Freezes it (SIGSTOP): its sockets stay open and nobody answers.
+    ///
+    /// # Panics
+    /// When it does not run.
+    pub fn pause(&self) {
+        self.running(|process| process.signal(Signal::STOP));
+    }
+
+    /// Lets it go on (SIGCONT).
+    ///
+    /// # Panics
+    /// When it does not run.
+    pub fn resume(&self) {
+        self.running(|process| process.signal(Signal::CONT));
+    }
+
+    /// Whether its process runs, frozen or not.
+    #[must_use]
+    pub fn runs(&self) -> bool {
+        self.process().as_mut().is_some_and(|process| process.ended().is_none())
+    }
+
+    /// Resident memory, bytes.
+    ///
+    /// # Panics
+    /// When it does not run.
+    #[must_use]
+    pub fn rss_bytes(&self) -> u64 {
+        self.running(|process| process.rss_bytes())
+    }
+
+    /// Processor time since its start.
+    ///
+    /// # Panics
+    /// When it does not run.
+    #[must_use]
+    pub fn cpu_time(&self) -> Duration {
+        self.running(|process| process.cpu_time())
+    }
+
+    /// GET over its HTTP port.
+    ///
+    /// # Errors
+    /// What the socket says.
+    pub async fn get(&self, path: &str) -> Result<http::Response, String> {
+        http::get(&self.http_address(), path).await.map_err(|error| error.to_string())
+    }
+
+    /// One scrape of `/metrics`.
+    ///
+    /// # Panics
+    /// When it does not answer 200 with what Prometheus reads.
+    pub async fn metrics(&self) -> Metrics {
+        let answer = self.get("/metrics").await.expect("/metrics");
+        assert_eq!(answer.status, 200, "/metrics: {}", answer.body);
+        Metrics::parse(&answer.body).unwrap_or_else(|error| panic!("/metrics: {error}"))
+    }
+
+    fn process(&self) -> MutexGuard<'_, Option<Process>> {
+        self.process.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn taken(&self) -> Process {
+        match self.process().take() {
+            Some(process) => process,
+            None => panic!("node {} does not run", self.id),
+        }
+    }
+
+    fn running<T>(&self, look: impl FnOnce(&Process) -> T) -> T {
+        match self.process().as_ref() {
+            Some(process) => look(process),
+            None => panic!("node {} does not run", self.id),
+        }
+    }
+}
+
+impl Launch {
+    /// Gives a flag another value, or adds it.
+    pub fn set(&mut self, flag: &str, value: &str) {
+        match self.args.iter().position(|arg| arg == flag).map(|at| at + 1) {
+            Some(at) if at < self.args.len() => value.clone_into(&mut self.args[at]),
+            _ => self.args.extend([flag.to_owned(), value.to_owned()]),
+        }
+    }
+
+    /// Takes a flag and its value away.
+    pub fn unset(&mut self, flag: &str) {
+        if let Some(at) = self.args.iter().position(|arg| arg == flag) {
+            self.args.drain(at..(at + 2).min(self.args.len()));
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! A client that consumes with acks, and writes down every delivery and what it did with it.
+
+use super::publisher::RECONNECT_INTERVAL;
+use super::{Fate, History};
+use crate::harness::wait::in_time;
+use futures::StreamExt;
+use lapin::message::Delivery;
+use lapin::options::{
+    BasicAckOptions, BasicCancelOptions, BasicConsumeOptions, BasicNackOptions, BasicQosOptions,
+};
+use lapin::types::FieldTable;
+use lapin::{Channel, Connection, ConnectionProperties};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+/// What a consumer does.
+#[derive(Clone, Debug)]
+pub struct ConsumerOptions {
+    /// Where it connects; the next one after each loss.
+    pub uris: Vec<String>,
+    /// Its queue.
+    pub queue: String,
+    /// Prefetch; 0 for none.
+    pub prefetch: u16,
+    /// Every so many deliveries one is given back instead of acked; 0 for none.
+    pub returns_every: u64,
+    /// Whether it connects again when its connection is lost. Otherwise a loss fails the test.
+    pub reconnects: bool,
+}
+
+impl ConsumerOptions {
+    /// A prefetch of 100, on one connection that must not be lost.
+    #[must_use]
+    pub fn new(uri: String, queue: &str) -> Self {
+        Self {
+            uris: vec![uri],
+            queue: queue.to_owned(),
+            prefetch: 100,
+            returns_every: 0,
+            reconnects: false,
+        }
+    }
+}
+
+/// A running consumer.
+#[derive(Debug)]
+pub struct Consumer {
+    stop: watch::Sender<bool>,
+    task: JoinHandle<()>,
+}
+
+impl Consumer {
+    /// Starts it.
+    #[must_use]
+    pub fn start(history: Arc<History>, options: ConsumerOptions) -> Self {
+        let (stop, stopped) = watch::channel(false);
+        let task = tokio::spawn(run(history, options, stopped));
+        Self { stop, task }
+    }
+
+    /// Cancels, settles what it still holds, and leaves.
+    ///
+    /// # Panics
+    /// When that takes longer than `within`, or the consumer failed.
+    pub async fn finish(self, within: Duration) {
+        // Nobody listens any more where the consumer has failed; that shows next.
+        let _ = self.stop.send(true);
+        in_time("a consumer leaves", within, self.task).await.expect("the consumer");
+    }
+}
+
+async fn run(history: Arc<History>, options: ConsumerOptions, stopped: watch::Receiver<bool>) {
+    let mut uris = options.uris.iter().cycle();
+    while !*stopped.borrow() {
+        let uri = uris.next().expect("a consumer has somewhere to connect to");
+        let error = match consume(&history, &options, uri, stopped.clone()).await {
+            Ok(()) => return,
+            Err(error) => error,
+        };
+        assert!(options.reconnects, "a consumer lost its connection to {uri}: {error}");
+        tokio::time::sleep(RECONNECT_INTERVAL).await;
+    }
+}
+
+/// Until told to stop, or the connection is lost.
+async fn consume(
+    history: &History,
+    options: &ConsumerOptions,
+    uri: &str,
+    stopped: watch::Receiver<bool>,
+) -> lapin::Result<()> {
+    let connection = Connection::connect(uri, ConnectionProperties::default()).await?;
+    let channel = connection.create_channel().await?;
+    channel.basic_qos(options.prefetch, BasicQosOptions::default()).await?;
+    let queue = options.queue.as_str();
+    // Attached before consume-ok: deliveries may be under way when the connection is lost there.
+    let number = history.attached(queue);
+    let consumer = channel.basic_consume(
+        queue.into(),
+        "".into(),
+        BasicConsumeOptions::default(),
+        FieldTable::default(),
+    );
+    let session = Session { history, options, channel: &channel, number };
+    let ended = match consumer.await {
+        Ok(consumer) => session.follow(consumer, stopped).await,
+        Err(error) => Err(error),
+    };
+    match ended {
+        Ok(()) => connection.close(200, "done".into()).await,
+        Err(error) => {
+            history.lost(number);
+            Err(error)
+        }
+    }
+}
+
+/// One attached consumer's life.
+struct Session<'a> {
+    history: &'a History,
+    options: &'a ConsumerOptions,
+    channel: &'a Channel,
+    number: usize,
+}
+
+impl Session<'_> {
+    async fn follow(
+        &self,
+        mut consumer: lapin::Consumer,
+        mut stopped: watch::Receiver<bool>,
+    ) -> lapin::Result<()> {
+        let mut taken = 0;
+        loop {
+            let delivery = tokio::select! {
+                // The sender lives as long as the task is waited for.
+                _ = stopped.wait_for(|stop| *stop) => break,
+                delivery = consumer.next() => delivery,
+            };
+            let Some(delivery) = delivery else {
+                return Err(std::io::Error::other("the broker cancelled the consumer").into());
+            };
+            taken += 1;
+            self.take(&delivery?, taken).await?;
+        }
+        let cancel = BasicCancelOptions::default();
+        self.channel.basic_cancel(consumer.tag(), cancel).await?;
+        // What had been sent before cancel-ok was seen (CON-10).
+        while let Some(delivery) = consumer.next().await {
+            taken += 1;
+            self.take(&delivery?, taken).await?;
+        }
+        self.channel.close(200, "done".into()).await
+    }
+
+    async fn take(&self, delivery: &Delivery, taken: u64) -> lapin::Result<()> {
+        let place = self.history.delivered(self.number, &delivery.data, delivery.redelivered);
+        let returns = self.options.returns_every > 0
+            && taken.is_multiple_of(self.options.returns_every)
+            && !delivery.redelivered;
+        // Written down first: the redelivery may come before the call returns.
+        if returns {
+            self.history.settled(place, Fate::Returned);
+            delivery.nack(BasicNackOptions { requeue: true, multiple: false }).await?;
+        } else {
+            self.history.settled(place, Fate::Settled);
+            delivery.ack(BasicAckOptions::default()).await?;
+        }
+        Ok(())
+    }
+}

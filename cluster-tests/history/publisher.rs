@@ -1,0 +1,189 @@
+//! A client that publishes numbered messages with confirms, and writes down every answer.
+
+use super::{Answer, History, Number};
+use crate::harness::amqp::persistent;
+use crate::harness::wait::in_time;
+use futures::stream::{FuturesUnordered, StreamExt};
+use futures::{Future, FutureExt};
+use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
+use lapin::{Channel, Confirmation, Connection, ConnectionProperties};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::{Interval, MissedTickBehavior, interval};
+
+/// A lost connection is tried again this often.
+pub(super) const RECONNECT_INTERVAL: Duration = Duration::from_millis(50);
+
+/// What a publisher does.
+#[derive(Clone, Debug)]
+pub struct PublisherOptions {
+    /// Where it connects; the next one after each loss.
+    pub uris: Vec<String>,
+    /// Queue, reached through the default exchange.
+    pub queue: String,
+    /// Body size.
+    pub body_bytes: usize,
+    /// Unconfirmed publishes at most.
+    pub window: usize,
+    /// Publishes a second at most; 0 for as fast as confirms come.
+    pub per_second: u32,
+    /// Whether it connects again when its connection is lost. Otherwise a loss fails the test.
+    pub reconnects: bool,
+}
+
+impl PublisherOptions {
+    /// 1 KiB bodies, a window of 200, 2,000 a second, on one connection that must not be lost.
+    #[must_use]
+    pub fn new(uri: String, queue: &str) -> Self {
+        Self {
+            uris: vec![uri],
+            queue: queue.to_owned(),
+            body_bytes: 1024,
+            window: 200,
+            per_second: 2_000,
+            reconnects: false,
+        }
+    }
+}
+
+/// A running publisher.
+#[derive(Debug)]
+pub struct Publisher {
+    stop: watch::Sender<bool>,
+    task: JoinHandle<()>,
+}
+
+type Confirm = Pin<Box<dyn Future<Output = (Number, lapin::Result<Confirmation>)> + Send>>;
+
+impl Publisher {
+    /// Starts it.
+    #[must_use]
+    pub fn start(history: Arc<History>, options: PublisherOptions) -> Self {
+        let (stop, stopped) = watch::channel(false);
+        let task = tokio::spawn(run(history, options, stopped));
+        Self { stop, task }
+    }
+
+    /// Publishes no more, and waits until every publish has been answered.
+    ///
+    /// # Panics
+    /// When that takes longer than `within`, or the publisher failed.
+    pub async fn finish(self, within: Duration) {
+        // Nobody listens any more where the publisher has failed; that shows next.
+        let _ = self.stop.send(true);
+        in_time("every publish is answered", within, self.task).await.expect("the publisher");
+    }
+}
+
+async fn run(history: Arc<History>, options: PublisherOptions, stopped: watch::Receiver<bool>) {
+    let mut uris = options.uris.iter().cycle();
+    while !*stopped.borrow() {
+        let uri = uris.next().expect("a publisher has somewhere to connect to");
+        let error = match open(uri).await {
+            Ok((connection, channel)) => {
+                let mut session = Session::new(&history, &options, channel);
+                let ended = session.publish(&stopped).await;
+                session.give_up_outstanding();
+                drop(connection);
+                let Err(error) = ended else { return };
+                error
+            }
+            Err(error) => error,
+        };
+        assert!(options.reconnects, "a publisher lost its connection to {uri}: {error}");
+        tokio::time::sleep(RECONNECT_INTERVAL).await;
+    }
+}
+
+async fn open(uri: &str) -> lapin::Result<(Connection, Channel)> {
+    let connection = Connection::connect(uri, ConnectionProperties::default()).await?;
+    let channel = connection.create_channel().await?;
+    channel.confirm_select(ConfirmSelectOptions::default()).await?;
+    Ok((connection, channel))
+}
+
+/// One publishing channel's life.
+struct Session<'a> {
+    history: &'a History,
+    options: &'a PublisherOptions,
+    channel: Channel,
+    producer: u32,
+    seq: u64,
+    unconfirmed: FuturesUnordered<Confirm>,
+    pace: Option<Interval>,
+}
+
+impl<'a> Session<'a> {
+    fn new(history: &'a History, options: &'a PublisherOptions, channel: Channel) -> Self {
+        let pace = (options.per_second > 0).then(|| {
+            let mut pace = interval(Duration::from_secs(1) / options.per_second);
+            pace.set_missed_tick_behavior(MissedTickBehavior::Burst);
+            pace
+        });
+        let (producer, unconfirmed) = (history.producer(), FuturesUnordered::new());
+        Self { history, options, channel, producer, seq: 0, unconfirmed, pace }
+    }
+
+    /// Until told to stop and all is answered, or the connection is lost.
+    async fn publish(&mut self, stopped: &watch::Receiver<bool>) -> lapin::Result<()> {
+        loop {
+            while let Some(Some(confirm)) = self.unconfirmed.next().now_or_never() {
+                self.answered(confirm)?;
+            }
+            let stopping = *stopped.borrow();
+            if stopping && self.unconfirmed.is_empty() {
+                return Ok(());
+            }
+            if stopping || self.unconfirmed.len() >= self.options.window {
+                if let Some(confirm) = self.unconfirmed.next().await {
+                    self.answered(confirm)?;
+                }
+            } else if self.paced().await? {
+                self.publish_one().await?;
+            }
+        }
+    }
+
+    /// Whether it is time to publish; false where a confirm came first.
+    async fn paced(&mut self) -> lapin::Result<bool> {
+        let Some(pace) = &mut self.pace else { return Ok(true) };
+        let confirm = tokio::select! {
+            _ = pace.tick() => return Ok(true),
+            Some(confirm) = self.unconfirmed.next() => confirm,
+        };
+        self.answered(confirm)?;
+        Ok(false)
+    }
+
+    async fn publish_one(&mut self) -> lapin::Result<()> {
+        self.seq += 1;
+        let number = Number { producer: self.producer, seq: self.seq };
+        self.history.publishing(number, &self.options.queue);
+        let body = number.body(self.options.body_bytes);
+        let (queue, options) = (self.options.queue.as_str().into(), BasicPublishOptions::default());
+        let sent = self.channel.basic_publish("".into(), queue, options, &body, persistent());
+        let confirm = sent.await?;
+        self.unconfirmed.push(Box::pin(async move { (number, confirm.await) }));
+        Ok(())
+    }
+
+    fn answered(
+        &self,
+        (number, answer): (Number, lapin::Result<Confirmation>),
+    ) -> lapin::Result<()> {
+        let answer = if answer?.is_ack() { Answer::Confirmed } else { Answer::Refused };
+        self.history.answered(number, answer);
+        Ok(())
+    }
+
+    /// The connection is gone: what has no answer gets none.
+    fn give_up_outstanding(&self) {
+        for seq in 1..=self.seq {
+            let number = Number { producer: self.producer, seq };
+            self.history.unanswered(number);
+        }
+    }
+}

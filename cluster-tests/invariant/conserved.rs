@@ -1,0 +1,27 @@
+//! Messages are conserved: none lost once confirmed (DUR-01), none invented, every publish answered
+//! (CNF-05).
+
+use super::Violation;
+use crate::history::{Answer, Log};
+
+pub(super) fn check(log: &Log) -> Vec<Violation> {
+    let mut found: Vec<Violation> = log.damaged.iter().cloned().map(Violation::Invented).collect();
+    for (number, published) in &log.published {
+        let story = format!("{number:?}: {published:?}");
+        match published.answer {
+            Answer::Outstanding => found.push(Violation::Unanswered(story)),
+            Answer::Confirmed if published.deliveries == 0 => found.push(Violation::Lost(story)),
+            // A refused publish stays refused (SES 3), and each goes to one queue only (CNF-04).
+            Answer::Refused if published.deliveries > 0 => found.push(Violation::Invented(story)),
+            Answer::Lost | Answer::Confirmed | Answer::Refused => {}
+        }
+    }
+    for delivered in &log.delivered {
+        let story = || Violation::Invented(format!("{delivered:?}"));
+        match log.published.get(&delivered.number) {
+            Some(published) if published.queue == delivered.queue => {}
+            Some(_) | None => found.push(story()),
+        }
+    }
+    found
+}

@@ -1,0 +1,138 @@
+//! A method's fields one after the other (AMQP 0-9-1, section 4.2.5), taken apart and put together.
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use quorate_types::{FieldTable, FieldTableError, ShortString};
+
+/// Why a field cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FieldError {
+    /// The octets end within a field.
+    #[error("a field is cut short")]
+    Truncated,
+    /// A short string is not UTF-8.
+    #[error("a short string is not valid UTF-8")]
+    Text,
+    /// A field table cannot be read.
+    #[error(transparent)]
+    Table(#[from] FieldTableError),
+}
+
+/// Takes fields off the front of a payload. Neighbouring bits share an octet.
+pub(crate) struct Reader {
+    rest: Bytes,
+    bits: u8,
+    bits_left: u8,
+}
+
+impl Reader {
+    pub(crate) fn new(rest: Bytes) -> Self {
+        Self { rest, bits: 0, bits_left: 0 }
+    }
+
+    /// True if every octet has been read.
+    pub(crate) fn is_at_end(&self) -> bool {
+        self.rest.is_empty()
+    }
+
+    pub(crate) fn u8(&mut self) -> Result<u8, FieldError> {
+        self.bits_left = 0;
+        self.rest.try_get_u8().map_err(|_| FieldError::Truncated)
+    }
+
+    pub(crate) fn u16(&mut self) -> Result<u16, FieldError> {
+        self.bits_left = 0;
+        self.rest.try_get_u16().map_err(|_| FieldError::Truncated)
+    }
+
+    pub(crate) fn u32(&mut self) -> Result<u32, FieldError> {
+        self.bits_left = 0;
+        self.rest.try_get_u32().map_err(|_| FieldError::Truncated)
+    }
+
+    pub(crate) fn u64(&mut self) -> Result<u64, FieldError> {
+        self.bits_left = 0;
+        self.rest.try_get_u64().map_err(|_| FieldError::Truncated)
+    }
+
+    pub(crate) fn bit(&mut self) -> Result<bool, FieldError> {
+        if self.bits_left == 0 {
+            self.bits = self.u8()?;
+            self.bits_left = 8;
+        }
+        let bit = self.bits & 1 != 0;
+        self.bits >>= 1;
+        self.bits_left -= 1;
+        Ok(bit)
+    }
+
+    pub(crate) fn short_string(&mut self) -> Result<ShortString, FieldError> {
+        let length = usize::from(self.u8()?);
+        if length == 0 {
+            return Ok(ShortString::EMPTY);
+        }
+        ShortString::from_bytes(self.octets(length)?).map_err(|_| FieldError::Text)
+    }
+
+    pub(crate) fn long_string(&mut self) -> Result<Bytes, FieldError> {
+        let length = self.u32()?;
+        self.octets(usize::try_from(length).map_err(|_| FieldError::Truncated)?)
+    }
+
+    pub(crate) fn table(&mut self) -> Result<FieldTable, FieldError> {
+        self.bits_left = 0;
+        Ok(FieldTable::decode(&mut self.rest)?)
+    }
+
+    fn octets(&mut self, length: usize) -> Result<Bytes, FieldError> {
+        if self.rest.len() < length {
+            return Err(FieldError::Truncated);
+        }
+        Ok(self.rest.split_to(length))
+    }
+}
+
+/// Appends fields to a payload.
+pub(crate) struct Writer<'a> {
+    out: &'a mut BytesMut,
+    bits_used: u8,
+}
+
+impl<'a> Writer<'a> {
+    pub(crate) fn new(out: &'a mut BytesMut) -> Self {
+        Self { out, bits_used: 0 }
+    }
+
+    /// The buffer, for a field that is no bit.
+    pub(crate) fn octets(&mut self) -> &mut BytesMut {
+        self.bits_used = 0;
+        self.out
+    }
+
+    pub(crate) fn bit(&mut self, bit: bool) {
+        if self.bits_used == 0 || self.bits_used == 8 {
+            self.out.put_u8(0);
+            self.bits_used = 0;
+        }
+        if let Some(last) = self.out.last_mut() {
+            *last |= u8::from(bit) << self.bits_used;
+        }
+        self.bits_used += 1;
+    }
+
+    pub(crate) fn short_string(&mut self, text: &ShortString) {
+        put_short_string(self.octets(), text);
+    }
+
+    pub(crate) fn long_string(&mut self, octets: &[u8]) {
+        // A long string fits its frame, whose size is 32 bits wide.
+        self.octets().put_u32(u32::try_from(octets.len()).unwrap_or(u32::MAX));
+        self.octets().put_slice(octets);
+    }
+}
+
+/// Appends a short string.
+pub(crate) fn put_short_string(out: &mut BytesMut, text: &ShortString) {
+    // A short string has at most 255 octets.
+    out.put_u8(u8::try_from(text.len()).unwrap_or(u8::MAX));
+    out.put_slice(text.as_bytes());
+}

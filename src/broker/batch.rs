@@ -1,0 +1,298 @@
+//! The pure half of a proposer: collects commands into batches, numbers them, keeps them until
+//! they are answered, and says what to send again (SES 2, 3, 5).
+
+use crate::confirm::PublishTicket;
+use bytes::Bytes;
+use quorate_queue::{Command, MessageHead, Reply};
+use quorate_storage::codec::batch::{ProposedBatch, ProposedRun};
+use quorate_types::{Level, QueueId, Sequence, SessionId};
+use std::collections::{HashMap, VecDeque};
+use tokio::sync::oneshot;
+
+/// Most octets of messages in one batch; one larger message makes a batch of its own.
+const BATCH_BYTES_MAX: usize = 1 << 20;
+/// Most commands and messages in one batch.
+const BATCH_COUNT_MAX: usize = 4_096;
+
+/// Who waits for the reply to a command.
+#[derive(Debug)]
+pub(crate) enum Ticket {
+    /// Nobody.
+    None,
+    /// Publishes, in the order of the enqueue's messages.
+    Publishes(Vec<PublishTicket>),
+    /// A caller, who may have gone.
+    Reply(oneshot::Sender<Reply>),
+    /// A `basic.get`; should its caller have gone, its message is released (SES 7).
+    Get(oneshot::Sender<(Sequence, Reply)>),
+}
+
+/// One message on its way to one queue.
+#[derive(Debug)]
+pub(crate) struct Outgoing {
+    /// Target.
+    pub(crate) queue: QueueId,
+    /// Level in the target.
+    pub(crate) level: Level,
+    /// Head.
+    pub(crate) head: MessageHead,
+    /// Encoded message.
+    pub(crate) message: Bytes,
+    /// Who waits.
+    pub(crate) ticket: PublishTicket,
+}
+
+/// A batch under way: kept as it was cut, since it is never re-cut under its numbers (SES 2).
+#[derive(Debug)]
+pub(crate) struct UnderWay {
+    batch: ProposedBatch,
+    tickets: Vec<Ticket>,
+    answered: bool,
+}
+
+/// What an answered command was, for the driver to act on.
+#[derive(Debug)]
+pub(crate) struct Answered {
+    /// Number of the command.
+    pub(crate) sequence: Sequence,
+    /// Who waits.
+    pub(crate) ticket: Ticket,
+    /// The reply.
+    pub(crate) reply: Reply,
+    /// Of an enqueue not simply taken: its messages.
+    pub(crate) messages: Vec<Bytes>,
+}
+
+/// A batch being filled.
+#[derive(Debug, Default)]
+struct Filling {
+    commands: Vec<Command>,
+    tickets: Vec<Ticket>,
+    runs: Vec<ProposedRun>,
+    /// Where enqueues to a queue and level can still be added to: (command, run).
+    open: HashMap<(QueueId, Level), (usize, usize)>,
+    runs_of: HashMap<(QueueId, Level), usize>,
+    bytes: usize,
+    count: usize,
+}
+
+/// A proposer's state.
+#[derive(Debug)]
+pub(crate) struct Batches {
+    session: SessionId,
+    next: Sequence,
+    waiting: VecDeque<Filling>,
+    under_way: VecDeque<UnderWay>,
+    bytes: usize,
+}
+
+impl Batches {
+    /// Nothing under way, the next command is number 1.
+    pub(crate) fn new(session: SessionId) -> Self {
+        Self {
+            session,
+            next: Sequence(1),
+            waiting: VecDeque::new(),
+            under_way: VecDeque::new(),
+            bytes: 0,
+        }
+    }
+
+    /// Session that the commands are numbered in.
+    pub(crate) fn session(&self) -> SessionId {
+        self.session
+    }
+
+    /// Octets of messages that wait or are under way.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Batches under way.
+    pub(crate) fn under_way(&self) -> usize {
+        self.under_way.len()
+    }
+
+    /// True if there is something to cut.
+    pub(crate) fn has_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Adds a command.
+    pub(crate) fn push(&mut self, command: Command, ticket: Ticket) {
+        let orders = !matches!(command, Command::Settle { .. } | Command::Credit { .. });
+        let filling = self.filling();
+        if orders {
+            // An enqueue after this command must not be moved before it.
+            filling.open.clear();
+        }
+        filling.commands.push(command);
+        filling.tickets.push(ticket);
+        filling.count += 1;
+    }
+
+    /// Adds a message to the enqueue of its queue and level.
+    pub(crate) fn push_message(&mut self, outgoing: Outgoing) {
+        let Outgoing { queue, level, head, message, ticket } = outgoing;
+        self.bytes += message.len();
+        self.filling().push_message(queue, level, head, message, ticket);
+    }
+
+    fn filling(&mut self) -> &mut Filling {
+        let full = |filling: &Filling| {
+            filling.bytes >= BATCH_BYTES_MAX || filling.count >= BATCH_COUNT_MAX
+        };
+        if self.waiting.back().is_none_or(full) {
+            self.waiting.push_back(Filling::default());
+        }
+        let last = self.waiting.len() - 1;
+        // The line above has just made sure that there is a last one.
+        &mut self.waiting[last]
+    }
+
+    /// Cuts the next batch, numbers it, and keeps it until it is answered.
+    pub(crate) fn cut(&mut self) -> Option<&ProposedBatch> {
+        let filling = self.waiting.pop_front()?;
+        let mark = self.mark();
+        let first = self.next;
+        self.next = Sequence(first.0 + filling.commands.len() as u64);
+        let batch = ProposedBatch {
+            session: self.session,
+            first,
+            mark,
+            commands: filling.commands,
+            runs: filling.runs,
+        };
+        self.under_way.push_back(UnderWay { batch, tickets: filling.tickets, answered: false });
+        self.under_way.back().map(|under_way| &under_way.batch)
+    }
+
+    /// The lowest number whose answer has not yet been had (SES 3).
+    fn mark(&self) -> Sequence {
+        self.under_way.front().map_or(self.next, |under_way| under_way.batch.first)
+    }
+
+    /// Unanswered batches from number `from` on, as they were cut (SES 5).
+    pub(crate) fn unanswered(&self, from: Sequence) -> impl Iterator<Item = &ProposedBatch> {
+        self.under_way
+            .iter()
+            .filter(move |under_way| !under_way.answered && under_way.last() >= from)
+            .map(|under_way| &under_way.batch)
+    }
+
+    /// Takes answers, `Taken` but for those in `other` (SES 4). Numbers answered before are
+    /// ignored.
+    pub(crate) fn answered(
+        &mut self,
+        first: Sequence,
+        last: Sequence,
+        other: Vec<(Sequence, Reply)>,
+        into: &mut Vec<Answered>,
+    ) {
+        let mut other = other.into_iter().peekable();
+        for under_way in &mut self.under_way {
+            let covered = first <= under_way.batch.first && under_way.last() <= last;
+            if under_way.answered || !covered {
+                continue;
+            }
+            under_way.answered = true;
+            self.bytes -= under_way.bytes();
+            let mut sequence = under_way.batch.first;
+            for (place, ticket) in std::mem::take(&mut under_way.tickets).into_iter().enumerate() {
+                while other.peek().is_some_and(|(number, _)| *number < sequence) {
+                    other.next();
+                }
+                let reply = other
+                    .next_if(|(number, _)| *number == sequence)
+                    .map_or(Reply::Taken, |(_, reply)| reply);
+                let messages = match reply {
+                    Reply::Taken => Vec::new(),
+                    _ => under_way.messages_of(place),
+                };
+                into.push(Answered { sequence, ticket, reply, messages });
+                sequence = Sequence(sequence.0 + 1);
+            }
+        }
+        while self.under_way.front().is_some_and(|under_way| under_way.answered) {
+            self.under_way.pop_front();
+        }
+    }
+
+    /// Gives everything up that waits or is under way, as the session is over (SES 6).
+    pub(crate) fn abandon(&mut self, session: SessionId) {
+        *self = Self::new(session);
+    }
+}
+
+impl UnderWay {
+    fn last(&self) -> Sequence {
+        Sequence(self.batch.first.0 + self.batch.commands.len() as u64 - 1)
+    }
+
+    fn bytes(&self) -> usize {
+        self.batch.runs.iter().flat_map(|run| &run.messages).map(Bytes::len).sum()
+    }
+
+    /// Messages of the enqueue at that place of the batch.
+    fn messages_of(&self, place: usize) -> Vec<Bytes> {
+        let Some(Command::Enqueue { run, first, count }) = self.batch.commands.get(place) else {
+            return Vec::new();
+        };
+        let range = *first as usize..(*first + *count) as usize;
+        self.batch
+            .runs
+            .get(*run as usize)
+            .and_then(|run| run.messages.get(range))
+            .map(<[Bytes]>::to_vec)
+            .unwrap_or_default()
+    }
+}
+
+impl Filling {
+    fn push_message(
+        &mut self,
+        queue: QueueId,
+        level: Level,
+        head: MessageHead,
+        message: Bytes,
+        ticket: PublishTicket,
+    ) {
+        self.bytes += message.len();
+        self.count += 1;
+        let (command, run) = match self.open.get(&(queue, level)) {
+            Some(&place) => place,
+            None => self.open_enqueue(queue, level),
+        };
+        if let Some(run) = self.runs.get_mut(run) {
+            run.heads.push(head);
+            run.messages.push(message);
+        }
+        if let Some(Command::Enqueue { count, .. }) = self.commands.get_mut(command) {
+            *count += 1;
+        }
+        if let Some(Ticket::Publishes(tickets)) = self.tickets.get_mut(command) {
+            match tickets.last_mut() {
+                Some(last) if last.joins(&ticket) => {
+                    last.count += ticket.count;
+                    last.bytes += ticket.bytes;
+                }
+                Some(_) | None => tickets.push(ticket),
+            }
+        }
+    }
+
+    fn open_enqueue(&mut self, queue: QueueId, level: Level) -> (usize, usize) {
+        let next_run = self.runs.len();
+        let run = *self.runs_of.entry((queue, level)).or_insert(next_run);
+        if run == next_run {
+            self.runs.push(ProposedRun { queue, level, heads: Vec::new(), messages: Vec::new() });
+        }
+        // Counts within a batch stay far below 2^32.
+        let first = self.runs.get(run).map_or(0, |run| run.heads.len()) as u32;
+        self.commands.push(Command::Enqueue { run: run as u32, first, count: 0 });
+        self.tickets.push(Ticket::Publishes(Vec::new()));
+        let place = (self.commands.len() - 1, run);
+        self.open.insert((queue, level), place);
+        place
+    }
+}

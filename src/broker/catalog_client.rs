@@ -1,0 +1,220 @@
+//! Proposing to the catalog from any node: to its leader, which joins what waits into one entry.
+
+use crate::{
+    node::{CallError, Node},
+    wire,
+};
+use bytes::Bytes;
+use parking_lot::Mutex;
+use quorate_catalog::{CatalogCommand, CatalogEntry, CatalogReply};
+use quorate_rpc::{Lane, broker as pb};
+use quorate_storage::{CommandEntry, codec};
+use quorate_types::{CatalogIndex, GroupId, LogIndex, NodeId, Stamp, Timestamp};
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use tokio::sync::oneshot;
+
+/// Replies of applied entries that are remembered for whoever proposed them.
+const REPLIES_MAX: usize = 1_024;
+/// Commands in one entry.
+const ENTRY_COMMANDS_MAX: usize = 2_000;
+/// Between two tries to find a leader that answers.
+const RETRY: Duration = Duration::from_millis(20);
+
+/// The replies to a proposal, and the index of its entry.
+pub(crate) type Outcome = (CatalogIndex, Vec<CatalogReply>);
+
+/// What waits to be proposed here, and what was replied.
+#[derive(Debug, Default)]
+pub(crate) struct CatalogClient {
+    waiting: Mutex<Waiting>,
+    replies: Mutex<BTreeMap<LogIndex, Vec<CatalogReply>>>,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    proposals: Vec<(Vec<CatalogCommand>, oneshot::Sender<Option<Outcome>>)>,
+    busy: bool,
+}
+
+impl CatalogClient {
+    /// The catalog's leader, as far as this node knows.
+    pub(crate) fn leader(&self, node: &Node) -> Option<NodeId> {
+        node.groups().and_then(|groups| groups.leader(GroupId::CATALOG)).map(|(leader, _)| leader)
+    }
+
+    /// Remembers the replies of an entry that this node has applied.
+    pub(crate) fn applied(&self, index: LogIndex, replies: Vec<CatalogReply>) {
+        let mut known = self.replies.lock();
+        known.insert(index, replies);
+        while known.len() > REPLIES_MAX {
+            known.pop_first();
+        }
+    }
+}
+
+impl Node {
+    /// Proposes one command to the catalog and waits until this node has applied it.
+    pub(crate) async fn propose_to_catalog(
+        self: &Arc<Self>,
+        command: CatalogCommand,
+    ) -> Result<(CatalogIndex, CatalogReply), CallError> {
+        let (index, replies) = self.propose_all_to_catalog(vec![command]).await?;
+        // An entry has one reply for each command.
+        Ok((index, replies.into_iter().next().unwrap_or(CatalogReply::Done)))
+    }
+
+    /// Proposes commands, repeatedly until some leader has applied them (each is harmless when
+    /// repeated), and waits until this node has applied them too.
+    pub(crate) async fn propose_all_to_catalog(
+        self: &Arc<Self>,
+        commands: Vec<CatalogCommand>,
+    ) -> Result<Outcome, CallError> {
+        let deadline = Instant::now() + Duration::from_millis(self.settings.operation_timeout_ms);
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(CallError::TimedOut);
+            }
+            let tried = tokio::time::timeout(left, self.try_propose(&commands)).await;
+            match tried {
+                Ok(Some(outcome)) => {
+                    let applied = self.catalog_applied(outcome.0);
+                    return match tokio::time::timeout(left, applied).await {
+                        Ok(()) => Ok(outcome),
+                        Err(_) => Err(CallError::TimedOut),
+                    };
+                }
+                Ok(None) => tokio::time::sleep(RETRY).await,
+                Err(_) => return Err(CallError::TimedOut),
+            }
+        }
+    }
+
+    async fn try_propose(self: &Arc<Self>, commands: &[CatalogCommand]) -> Option<Outcome> {
+        let leader = self.catalog_client.leader(self)?;
+        if leader == self.me {
+            return self.propose_here(commands.to_vec()).await;
+        }
+        let entry = CatalogEntry { stamp: Stamp::default(), commands: commands.to_vec() };
+        let request = pb::CatalogRequest { entry: codec::catalog::encode_entry(&entry) };
+        let bound = Duration::from_millis(self.settings.operation_timeout_ms);
+        let (lane, service, group) = (Lane::Control, wire::CATALOG, GroupId::CATALOG);
+        let payload = wire::encode(&request);
+        let answer =
+            self.links.get()?.call(leader, lane, service, group, payload, bound).await.ok()?;
+        let answer = wire::decode::<pb::CatalogResponse>(answer, leader)?;
+        let replies = codec::catalog::decode_replies(&answer.replies).ok()?;
+        Some((CatalogIndex(answer.index), replies))
+    }
+
+    /// Proposes as the catalog's leader; `None` if this node does not lead it (any more).
+    pub(crate) async fn propose_here(
+        self: &Arc<Self>,
+        commands: Vec<CatalogCommand>,
+    ) -> Option<Outcome> {
+        let (sender, receiver) = oneshot::channel();
+        let begin = {
+            let mut waiting = self.catalog_client.waiting.lock();
+            waiting.proposals.push((commands, sender));
+            !std::mem::replace(&mut waiting.busy, true)
+        };
+        if begin {
+            let node = Arc::clone(self);
+            self.spawn(async move { node.work_off_proposals().await });
+        }
+        receiver.await.ok().flatten()
+    }
+
+    /// Proposes what waits, entry by entry, until nothing does.
+    async fn work_off_proposals(self: Arc<Self>) {
+        loop {
+            let proposals = {
+                let mut waiting = self.catalog_client.waiting.lock();
+                let mut count = 0;
+                let fit = waiting.proposals.iter().take_while(|(commands, _)| {
+                    count += commands.len();
+                    count <= ENTRY_COMMANDS_MAX
+                });
+                let fit = fit.count().max(1).min(waiting.proposals.len());
+                if fit == 0 {
+                    waiting.busy = false;
+                    return;
+                }
+                waiting.proposals.drain(..fit).collect::<Vec<_>>()
+            };
+            self.propose_entry(proposals).await;
+        }
+    }
+
+    async fn propose_entry(
+        &self,
+        proposals: Vec<(Vec<CatalogCommand>, oneshot::Sender<Option<Outcome>>)>,
+    ) {
+        let stamp = Stamp { time: Timestamp(0), wall: crate::sequencer::wall_time() };
+        let mut commands = Vec::new();
+        let mut callers = Vec::new();
+        for (proposed, caller) in proposals {
+            callers.push((proposed.len(), caller));
+            commands.extend(proposed);
+        }
+        let command = codec::catalog::encode_entry(&CatalogEntry { stamp, commands });
+        let entry = CommandEntry { command, bodies: Vec::new() };
+        let replies = match self.groups() {
+            Some(groups) => groups.write(GroupId::CATALOG, entry).await.ok().and_then(|id| {
+                let replies = self.catalog_client.replies.lock().remove(&id.index)?;
+                Some((CatalogIndex(id.index.0), replies))
+            }),
+            None => None,
+        };
+        let Some((index, replies)) = replies else {
+            callers.into_iter().for_each(|(_, caller)| drop(caller.send(None)));
+            return;
+        };
+        let mut replies = replies.into_iter();
+        for (count, caller) in callers {
+            let own = replies.by_ref().take(count).collect();
+            // A caller may have given up.
+            drop(caller.send(Some((index, own))));
+        }
+    }
+
+    /// Waits until this node's copy has been applied up to `index`.
+    pub(crate) async fn catalog_applied(&self, index: CatalogIndex) {
+        let mut versions = self.catalog_version.subscribe();
+        // The sender lives as long as `self`.
+        drop(versions.wait_for(|version| *version >= index).await);
+    }
+
+    /// Brings this node's copy up to a linearizable read (NAM 6, LET 5); false without a majority.
+    pub(crate) async fn read_catalog(&self) -> bool {
+        let bound = Duration::from_millis(self.settings.operation_timeout_ms);
+        let read = async {
+            loop {
+                if let Some(index) = self.catalog_read_index().await {
+                    self.catalog_applied(index).await;
+                    return;
+                }
+                tokio::time::sleep(RETRY).await;
+            }
+        };
+        tokio::time::timeout(bound, read).await.is_ok()
+    }
+
+    async fn catalog_read_index(&self) -> Option<CatalogIndex> {
+        let leader = self.catalog_client.leader(self)?;
+        if leader == self.me {
+            let index = self.groups()?.read_index(GroupId::CATALOG).await.ok()?;
+            return Some(CatalogIndex(index.0));
+        }
+        let bound = Duration::from_millis(1_000);
+        let (lane, service, group) = (Lane::Control, wire::READ_INDEX, GroupId::CATALOG);
+        let answer =
+            self.links.get()?.call(leader, lane, service, group, Bytes::new(), bound).await.ok()?;
+        let answer = wire::decode::<pb::ReadIndexResponse>(answer, leader)?;
+        Some(CatalogIndex(answer.index))
+    }
+}

@@ -1,0 +1,143 @@
+//! Confirms: what becomes of a publish when its targets have answered (CNF-02 to CNF-06, NAM 6).
+
+use crate::client::{ChannelId, Event};
+use crate::connection::ConnectionState;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use std::sync::Arc;
+
+/// How one target answered a publish.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TargetAnswer {
+    /// Enqueued.
+    Taken,
+    /// Refused (reject-publish).
+    Refused,
+    /// The target has ended.
+    Gone,
+}
+
+/// What is to be done about a publish now that a target has answered.
+#[derive(Debug)]
+pub(crate) enum Verdict {
+    /// Others have yet to answer.
+    Open,
+    /// Finished: confirmed or refused.
+    Finished,
+    /// Every target is gone: read the catalog and route again (NAM 6).
+    RouteAgain(Bytes),
+}
+
+/// Publishes of one channel in one enqueue command, with consecutive confirm numbers.
+#[derive(Debug)]
+pub(crate) struct PublishTicket {
+    /// Connection.
+    pub(crate) connection: Arc<ConnectionState>,
+    /// Channel.
+    pub(crate) channel: ChannelId,
+    /// Number of the first, if they are to be confirmed.
+    pub(crate) confirm: Option<u64>,
+    /// `mandatory`, for what turns out unroutable.
+    pub(crate) mandatory: bool,
+    /// Publishes.
+    pub(crate) count: u32,
+    /// Octets in flight that they stand for, each of its targets its share.
+    pub(crate) bytes: usize,
+    /// Other targets of the same publish; then `count` is 1.
+    pub(crate) shared: Option<Arc<FanOut>>,
+}
+
+/// One publish with several targets.
+#[derive(Debug)]
+pub(crate) struct FanOut {
+    state: Mutex<FanOutState>,
+}
+
+#[derive(Debug)]
+struct FanOutState {
+    open: u32,
+    taken: bool,
+    refused: bool,
+}
+
+impl FanOut {
+    /// A publish with that many targets.
+    pub(crate) fn new(targets: u32) -> Self {
+        Self { state: Mutex::new(FanOutState { open: targets, taken: false, refused: false }) }
+    }
+
+    /// Notes one target's answer; once all have answered, tells what they came to. A publish that
+    /// some target took or refused is finished by that (NAM 6).
+    fn answered(&self, answer: TargetAnswer) -> Option<TargetAnswer> {
+        let mut state = self.state.lock();
+        match answer {
+            TargetAnswer::Taken => state.taken = true,
+            TargetAnswer::Refused => state.refused = true,
+            TargetAnswer::Gone => {}
+        }
+        state.open -= 1;
+        if state.open > 0 {
+            return None;
+        }
+        Some(if state.refused {
+            TargetAnswer::Refused
+        } else if state.taken {
+            TargetAnswer::Taken
+        } else {
+            TargetAnswer::Gone
+        })
+    }
+}
+
+impl PublishTicket {
+    /// True if `next` follows directly, so that both can be one ticket.
+    pub(crate) fn joins(&self, next: &PublishTicket) -> bool {
+        let consecutive = match (self.confirm, next.confirm) {
+            (Some(first), Some(follows)) => first + u64::from(self.count) == follows,
+            (None, None) => true,
+            (Some(_), None) | (None, Some(_)) => false,
+        };
+        consecutive
+            && self.shared.is_none()
+            && next.shared.is_none()
+            && self.channel == next.channel
+            && self.mandatory == next.mandatory
+            && Arc::ptr_eq(&self.connection, &next.connection)
+    }
+
+    /// All publishes of the ticket were answered alike; nothing is to be routed again.
+    pub(crate) fn finish_all(&self, taken: bool) {
+        if self.shared.is_some() {
+            let answer = if taken { TargetAnswer::Taken } else { TargetAnswer::Refused };
+            self.finish_one(0, answer, &Bytes::new());
+            return;
+        }
+        self.confirm_range(0, self.count, taken);
+        self.connection.landed(self.bytes);
+    }
+
+    /// The publish at `place` was answered; `message` is what was sent.
+    pub(crate) fn finish_one(&self, place: u32, answer: TargetAnswer, message: &Bytes) -> Verdict {
+        let combined = match &self.shared {
+            Some(shared) => shared.answered(answer),
+            None => Some(answer),
+        };
+        self.connection.landed(self.bytes / self.count.max(1) as usize);
+        match combined {
+            None => Verdict::Open,
+            Some(TargetAnswer::Gone) => Verdict::RouteAgain(message.clone()),
+            Some(answer) => {
+                self.confirm_range(place, 1, answer == TargetAnswer::Taken);
+                Verdict::Finished
+            }
+        }
+    }
+
+    fn confirm_range(&self, place: u32, count: u32, taken: bool) {
+        let Some(first) = self.confirm else { return };
+        let first = first + u64::from(place);
+        let last = first + u64::from(count) - 1;
+        let channel = self.channel;
+        self.connection.mailbox.put(Event::Confirmed { channel, first, last, taken });
+    }
+}

@@ -1,0 +1,264 @@
+//! Performs what applying hands out, where this node leads: the one match on `Effect` (STO 7).
+
+use crate::{node::Node, wire};
+use parking_lot::Mutex;
+use quorate_queue::{Answer, Command, Delivery, Effect, Output};
+use quorate_rpc::{Lane, broker as pb};
+use quorate_storage::codec;
+use quorate_types::{ConsumerId, DeliveryNumber, Home, NodeId, Term};
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::Arc,
+};
+
+/// For each home, which consumers have re-attached in this node's present leadership.
+#[derive(Debug)]
+pub(crate) struct Executor {
+    homes: BTreeMap<Home, Mutex<Leadership>>,
+}
+
+#[derive(Debug, Default)]
+struct Leadership {
+    /// Term that this node leads in and has applied its first entry of.
+    term: Option<Term>,
+    /// Consumers that were sent what they hold; others ask first (DLV 2).
+    attached: HashSet<ConsumerId>,
+}
+
+/// What is to be sent to one node after an apply.
+#[derive(Default)]
+struct ToNode {
+    ranges: Vec<pb::DeliveryRange>,
+    cancelled: Vec<pb::ConsumerId>,
+}
+
+impl Executor {
+    pub(crate) fn new(homes: impl Iterator<Item = Home>) -> Self {
+        Self { homes: homes.map(|home| (home, Mutex::default())).collect() }
+    }
+
+    /// This node leads the home from now on.
+    pub(crate) fn lead(&self, home: Home, term: Term) {
+        if let Some(leadership) = self.homes.get(&home) {
+            *leadership.lock() = Leadership { term: Some(term), attached: HashSet::new() };
+        }
+    }
+
+    /// It leads it no more.
+    pub(crate) fn stop(&self, home: Home) {
+        if let Some(leadership) = self.homes.get(&home) {
+            *leadership.lock() = Leadership::default();
+        }
+    }
+
+    /// Term in which this node leads the home.
+    pub(crate) fn leading(&self, home: Home) -> Option<Term> {
+        self.homes.get(&home).and_then(|leadership| leadership.lock().term)
+    }
+
+    /// Performs what one entry handed out. Nothing if this node does not lead.
+    pub(crate) fn perform(&self, node: &Arc<Node>, home: Home, output: &mut Output) {
+        let Some(leadership) = self.homes.get(&home) else { return };
+        let mut to_nodes: BTreeMap<NodeId, ToNode> = BTreeMap::new();
+        {
+            let leadership = leadership.lock();
+            let Some(term) = leadership.term else { return };
+            for effect in output.effects.drain(..) {
+                perform_one(node, home, effect, &leadership, &mut to_nodes);
+            }
+            // Sent under the lock: what a re-attaching consumer is sent comes before what is
+            // newer (DLV 2).
+            for (to, what) in std::mem::take(&mut to_nodes) {
+                send(node, home, term, to, what);
+            }
+        }
+        for answer in output.answers.drain(..) {
+            send_answer(node, home, answer);
+        }
+    }
+
+    /// A consumer asks for what it holds above `last` (DLV 2). `None`: this node does not lead in
+    /// that term.
+    pub(crate) fn reattach(
+        &self,
+        node: &Arc<Node>,
+        home: Home,
+        term: Term,
+        consumers: &[(ConsumerId, DeliveryNumber)],
+        from: NodeId,
+    ) {
+        let Some(leadership) = self.homes.get(&home) else { return };
+        let mut leadership = leadership.lock();
+        if leadership.term != Some(term) {
+            return;
+        }
+        let mut what = ToNode::default();
+        node.with_machine(home, |machine| {
+            for &(consumer, last) in consumers {
+                match machine.held_after(consumer, last) {
+                    Some(held) => {
+                        leadership.attached.insert(consumer);
+                        held.iter().for_each(|one| wire::add_delivery(&mut what.ranges, one));
+                    }
+                    None => what.cancelled.push(wire::from_consumer_id(consumer)),
+                }
+            }
+        });
+        send(node, home, term, from, what);
+    }
+}
+
+/// The one match on `Effect`.
+fn perform_one(
+    node: &Arc<Node>,
+    home: Home,
+    effect: Effect,
+    leadership: &Leadership,
+    to_nodes: &mut BTreeMap<NodeId, ToNode>,
+) {
+    match effect {
+        Effect::Deliver(delivery) => {
+            if leadership.attached.contains(&delivery.consumer) {
+                let to = to_nodes.entry(delivery.consumer.session.node).or_default();
+                wire::add_delivery(&mut to.ranges, &delivery);
+            }
+        }
+        Effect::CancelConsumer { consumer } => {
+            let to = to_nodes.entry(consumer.session.node).or_default();
+            to.cancelled.push(wire::from_consumer_id(consumer));
+        }
+        Effect::QueueEnded { queue, .. } => node.queue_ended(queue),
+        // No command of this version makes a queue wait for a moment.
+        Effect::WakeAt { .. } => {}
+        Effect::ContinueSoon => match home {
+            Home::Group(group) => {
+                let later = Arc::clone(node);
+                // Not from within apply: the entry that is being applied must finish first.
+                node.spawn(async move { later.propose_as_leader(group, Command::Continue) });
+            }
+            Home::Node(_) => node.local.command(Command::Continue),
+        },
+    }
+}
+
+fn send(node: &Arc<Node>, home: Home, term: Term, to: NodeId, what: ToNode) {
+    if what.ranges.is_empty() && what.cancelled.is_empty() {
+        return;
+    }
+    let message = pb::Deliveries { term: term.0, ranges: what.ranges, cancelled: what.cancelled };
+    if to == node.me {
+        node.deliver(message);
+    } else if let Some(links) = node.links.get() {
+        // What is lost with a connection is asked for again by re-attaching (DLV 2).
+        let payload = wire::encode(&message);
+        drop(links.notify(to, Lane::Control, wire::DELIVERIES, wire::group(home), payload));
+    }
+}
+
+fn send_answer(node: &Arc<Node>, home: Home, answer: Answer) {
+    let to = match &answer {
+        Answer::Answered { session, .. } | Answer::Want { session, .. } | Answer::Fenced { session } => {
+            session.node
+        }
+    };
+    if to == node.me {
+        node.take_answer(home, answer);
+    } else if let Some(links) = node.links.get() {
+        let payload = codec::batch::encode_answer(&answer);
+        drop(links.notify(to, Lane::Control, wire::ANSWER, wire::group(home), payload));
+    }
+}
+
+impl Node {
+    /// Hands deliveries to this node's consumers.
+    pub(crate) fn deliver(&self, message: pb::Deliveries) {
+        let term = Term(message.term);
+        for range in message.ranges {
+            let Some(consumer) = wire::to_consumer_id(range.consumer) else { continue };
+            let Some(consumer) = self.consumer(consumer) else { continue };
+            let deliveries: Vec<Delivery> = wire::deliveries(range).collect();
+            consumer.deliver(term, &deliveries);
+        }
+        for cancelled in message.cancelled {
+            let Some(id) = wire::to_consumer_id(Some(cancelled)) else { continue };
+            if let Some(consumer) = self.consumer(id) {
+                self.consumers.remove(id.number);
+                consumer.cancelled();
+            }
+        }
+    }
+
+    /// Takes an answer to one of this node's batches.
+    pub(crate) fn take_answer(self: &Arc<Self>, home: Home, answer: Answer) {
+        match answer {
+            Answer::Answered { session, first, last, other } => {
+                self.answered(home, session, first, last, other);
+            }
+            Answer::Want { session, want } => {
+                if let Some(proposer) = self.proposers.get(&home) {
+                    proposer.wanted(&crate::node::Carrier(self), session, want);
+                }
+            }
+            Answer::Fenced { session } => self.fenced(session),
+        }
+    }
+
+    /// A leader of the home has announced itself, or its streams are new: what is unanswered is
+    /// sent again, consumers re-attach (SES 5).
+    pub(crate) fn announced(self: &Arc<Self>, home: Home, leader: NodeId, term: Term) {
+        let Some(proposer) = self.proposers.get(&home) else { return };
+        if !proposer.announced(&crate::node::Carrier(self), leader, term) {
+            return;
+        }
+        let consumers: Vec<_> = self
+            .consumers
+            .all()
+            .into_iter()
+            .filter(|consumer| consumer.home() == home)
+            .map(|consumer| (consumer.id, consumer.reattach(term)))
+            .collect();
+        self.ask_for_deliveries(home, leader, term, &consumers);
+        if home == Home::Node(self.me) {
+            self.local.run(self);
+        }
+    }
+
+    /// Re-attaches consumers at the leader (DLV 2).
+    pub(crate) fn ask_for_deliveries(
+        self: &Arc<Self>,
+        home: Home,
+        leader: NodeId,
+        term: Term,
+        consumers: &[(ConsumerId, DeliveryNumber)],
+    ) {
+        if consumers.is_empty() {
+            return;
+        }
+        if leader == self.me {
+            self.executor.reattach(self, home, term, consumers, self.me);
+            return;
+        }
+        let consumers = consumers.iter().map(|&(consumer, last)| pb::reattach::Consumer {
+            consumer: Some(wire::from_consumer_id(consumer)),
+            last: last.0,
+        });
+        let message = pb::Reattach { term: term.0, consumers: consumers.collect() };
+        if let Some(links) = self.links.get() {
+            let payload = wire::encode(&message);
+            drop(links.notify(leader, Lane::Control, wire::REATTACH, wire::group(home), payload));
+        }
+    }
+
+    /// Tells everyone, or one node, that this node leads the home (SES 5).
+    pub(crate) fn announce(&self, home: Home, term: Term, to: Option<NodeId>) {
+        let Some(links) = self.links.get() else { return };
+        let message = pb::LeaderAnnounced { term: term.0, leader: u32::from(self.me.0) };
+        let payload = wire::encode(&message);
+        for peer in links.all_connected() {
+            if to.is_none_or(|to| to == peer.node) {
+                let group = wire::group(home);
+                drop(links.notify(peer.node, Lane::Control, wire::ANNOUNCE, group, payload.clone()));
+            }
+        }
+    }
+}

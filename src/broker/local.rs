@@ -1,0 +1,216 @@
+//! Connection-bound queues: the same machine as a group's, on their connection's node, in memory
+//! (DESIGN §2, NAM 8). Entries are applied as they come; nothing is replicated.
+
+use crate::node::Node;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use quorate_queue::{
+    Batch, Change, Command, Entry, Machine, MessageStore, Origin, Output, RunHead, StoreError,
+};
+use quorate_storage::{
+    MessageRef, RunBodies,
+    codec::batch::{self, ProposedBatch},
+};
+use quorate_types::{Home, Level, LogIndex, NodeId, QueueId, Stamp, StartNumber, Term, Timestamp};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::atomic::{AtomicBool, Ordering},
+    time::Instant,
+};
+
+/// This node's connection-bound queues.
+#[derive(Debug)]
+pub(crate) struct LocalQueues {
+    inbox: Mutex<Inbox>,
+    /// Someone works the inbox off; others need not.
+    running: AtomicBool,
+    state: Mutex<Option<State>>,
+    began: Instant,
+}
+
+#[derive(Debug, Default)]
+struct Inbox {
+    batches: VecDeque<ProposedBatch>,
+    commands: Vec<Command>,
+}
+
+#[derive(Debug)]
+struct State {
+    machine: Machine,
+    store: MemoryStore,
+    index: LogIndex,
+    output: Output,
+}
+
+/// Runs in memory, with their bodies.
+#[derive(Debug, Default)]
+struct MemoryStore {
+    runs: BTreeMap<(QueueId, Level, LogIndex), (RunHead, RunBodies)>,
+}
+
+impl LocalQueues {
+    /// No queues; none can be made before [`LocalQueues::begin`].
+    pub(crate) fn new() -> Self {
+        Self {
+            inbox: Mutex::default(),
+            running: AtomicBool::new(false),
+            state: Mutex::new(None),
+            began: Instant::now(),
+        }
+    }
+
+    /// Begins a run of the node: its earlier connection-bound queues are no more.
+    pub(crate) fn begin(&self, node: NodeId, start: StartNumber) {
+        *self.inbox.lock() = Inbox::default();
+        *self.state.lock() = Some(State {
+            machine: Machine::new_local(node, start),
+            store: MemoryStore::default(),
+            index: LogIndex(0),
+            output: Output::default(),
+        });
+    }
+
+    /// Term that the node leads its own queues in.
+    pub(crate) fn term(start: StartNumber) -> Term {
+        Term(start.0)
+    }
+
+    /// Takes a batch, to be worked off by [`LocalQueues::run`].
+    pub(crate) fn push(&self, batch: ProposedBatch) {
+        self.inbox.lock().batches.push_back(batch);
+    }
+
+    /// Takes a command of the leader's own.
+    pub(crate) fn command(&self, command: Command) {
+        self.inbox.lock().commands.push(command);
+    }
+
+    /// Works off what has been taken. Must be called without any lock held; one caller works, what
+    /// others add meanwhile is worked off by it.
+    pub(crate) fn run(&self, node: &Node) {
+        let Some(node) = node.arc() else { return };
+        while self.has_work() {
+            if self.running.swap(true, Ordering::AcqRel) {
+                return;
+            }
+            while let Some(mut output) = self.apply_next() {
+                node.executor.perform(&node, Home::Node(node.me), &mut output);
+                if let Some(state) = self.state.lock().as_mut() {
+                    state.output = output;
+                }
+            }
+            self.running.store(false, Ordering::Release);
+        }
+    }
+
+    fn has_work(&self) -> bool {
+        let inbox = self.inbox.lock();
+        !inbox.batches.is_empty() || !inbox.commands.is_empty()
+    }
+
+    fn apply_next(&self) -> Option<Output> {
+        let (batches, commands) = {
+            let mut inbox = self.inbox.lock();
+            (inbox.batches.drain(..).collect::<Vec<_>>(), std::mem::take(&mut inbox.commands))
+        };
+        if batches.is_empty() && commands.is_empty() {
+            return None;
+        }
+        let elapsed = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let stamp = Stamp { time: Timestamp(elapsed), wall: crate::sequencer::wall_time() };
+        let (mut entry, bodies) = batch::merge(batches, stamp);
+        if !commands.is_empty() {
+            entry.batches.push(Batch { origin: Origin::Leader, commands });
+        }
+        let mut state = self.state.lock();
+        state.as_mut()?.apply(&entry, bodies)
+    }
+
+    /// Messages, in the order asked for.
+    pub(crate) fn messages(&self, wanted: &[MessageRef]) -> Vec<Option<Bytes>> {
+        let state = self.state.lock();
+        let Some(state) = state.as_ref() else { return vec![None; wanted.len()] };
+        wanted.iter().map(|wanted| state.store.message(*wanted)).collect()
+    }
+
+    /// Reads the machine.
+    pub(crate) fn read<T>(&self, read: impl FnOnce(&Machine) -> T) -> Option<T> {
+        self.state.lock().as_ref().map(|state| read(&state.machine))
+    }
+}
+
+impl State {
+    fn apply(&mut self, entry: &Entry, bodies: Vec<RunBodies>) -> Option<Output> {
+        self.index = self.index.next();
+        for (run, bodies) in entry.runs.iter().zip(bodies) {
+            let messages = run.messages.iter().copied().map(Some).collect();
+            let head = RunHead { index: self.index, time: entry.stamp.time, messages };
+            self.store.runs.insert((run.queue, run.level, self.index), (head, bodies));
+        }
+        let mut output = std::mem::take(&mut self.output);
+        output.clear();
+        if let Err(error) = self.machine.apply(self.index, entry, &self.store, &mut output) {
+            // The store is memory and does not fail; a machine that says so is broken.
+            tracing::error!(%error, "connection-bound queues cannot be applied");
+            return None;
+        }
+        for change in output.changes.drain(..) {
+            self.store.change(change);
+        }
+        Some(output)
+    }
+}
+
+impl MemoryStore {
+    fn message(&self, wanted: MessageRef) -> Option<Bytes> {
+        let key = (wanted.queue, wanted.message.level, wanted.message.index);
+        let (_, bodies) = self.runs.get(&key)?;
+        bodies.messages.get(wanted.message.position as usize).cloned().flatten()
+    }
+
+    fn change(&mut self, change: Change) {
+        match change {
+            Change::Record(_) => {}
+            Change::Removed { queue, level, first, last } => {
+                self.remove((queue, level, first), (queue, level, last));
+            }
+            Change::Cut { queue, level, index, first, last } => {
+                if let Some((head, bodies)) = self.runs.get_mut(&(queue, level, index)) {
+                    let range = first as usize..=last as usize;
+                    for place in range {
+                        head.messages.get_mut(place).map(Option::take);
+                        bodies.messages.get_mut(place).map(Option::take);
+                    }
+                }
+            }
+            Change::QueueRemoved { queue } => self.remove(
+                (queue, Level(0), LogIndex(0)),
+                (queue, Level(u8::MAX), LogIndex(u64::MAX)),
+            ),
+        }
+    }
+
+    fn remove(&mut self, first: (QueueId, Level, LogIndex), last: (QueueId, Level, LogIndex)) {
+        let keys: Vec<_> = self.runs.range(first..=last).map(|(key, _)| *key).collect();
+        for key in keys {
+            self.runs.remove(&key);
+        }
+    }
+}
+
+impl MessageStore for MemoryStore {
+    fn runs(
+        &self,
+        queue: QueueId,
+        level: Level,
+        from: LogIndex,
+        through: LogIndex,
+        limit: usize,
+    ) -> Result<Vec<RunHead>, StoreError> {
+        if from > through {
+            return Ok(Vec::new());
+        }
+        let range = self.runs.range((queue, level, from)..=(queue, level, through));
+        Ok(range.take(limit).map(|(_, (head, _))| head.clone()).collect())
+    }
+}

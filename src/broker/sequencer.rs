@@ -1,0 +1,174 @@
+//! Makes a group's entries while this node leads it: merges what the nodes' proposers sent, and
+//! paces entries by the disk (DESIGN §6).
+
+use parking_lot::Mutex;
+use quorate_queue::{Batch, Command, Origin};
+use quorate_storage::{
+    CommandEntry,
+    codec::{batch::{self, ProposedBatch}, queue},
+};
+use quorate_types::{Stamp, Timestamp, WallTime};
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    time::{Instant, SystemTime, UNIX_EPOCH},
+};
+
+/// Entries proposed and not yet applied, at most.
+const IN_FLIGHT_MAX: usize = 8;
+/// An entry is cut without waiting for the disk when this many octets wait.
+const ENTRY_BYTES: usize = 1 << 20;
+/// Octets that may wait here; a batch above is dropped, and sent again when its proposer asks.
+const WAITING_BYTES_MAX: usize = 256 << 20;
+
+/// Why an entry might be cut now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Occasion {
+    /// Something has come in.
+    Arrival,
+    /// The log writer has finished a cycle, an entry has been applied, or 3 ms are over.
+    Pace,
+}
+
+/// One group's sequencer.
+#[derive(Debug, Default)]
+pub(crate) struct Sequencer {
+    state: Mutex<State>,
+    /// Whether anything waits, to be looked at without the lock.
+    waiting: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    clock: Option<Clock>,
+    batches: Vec<ProposedBatch>,
+    commands: Vec<Command>,
+    bytes: usize,
+    in_flight: usize,
+}
+
+/// The group's clock while this node leads: it goes on from the last stamp by the monotonic clock
+/// (DESIGN §4).
+#[derive(Debug)]
+struct Clock {
+    base: Timestamp,
+    since: Instant,
+}
+
+impl Clock {
+    fn stamp(&self) -> Stamp {
+        let elapsed = u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX);
+        Stamp { time: self.base.plus_ms(elapsed), wall: wall_time() }
+    }
+}
+
+/// Wall time of now.
+pub(crate) fn wall_time() -> WallTime {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    WallTime(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}
+
+impl Sequencer {
+    /// This node leads from now on; the group's clock stands at `time`.
+    pub(crate) fn lead(&self, time: Timestamp) {
+        let mut state = self.state.lock();
+        *state = State { clock: Some(Clock { base: time, since: Instant::now() }), ..State::default() };
+        self.waiting.store(false, Ordering::Relaxed);
+    }
+
+    /// It leads no more; what waits is sent again to the next leader by its proposers.
+    pub(crate) fn stop(&self) {
+        *self.state.lock() = State::default();
+        self.waiting.store(false, Ordering::Relaxed);
+    }
+
+    /// The group's clock, if this node leads.
+    pub(crate) fn now(&self) -> Option<Stamp> {
+        self.state.lock().clock.as_ref().map(Clock::stamp)
+    }
+
+    /// True if something waits to be cut.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
+    /// Takes a proposer's batch. Dropped if this node does not lead or too much waits already.
+    pub(crate) fn push(&self, batch: ProposedBatch, propose: impl Fn(CommandEntry) -> bool) {
+        let mut state = self.state.lock();
+        if state.clock.is_none() || state.bytes > WAITING_BYTES_MAX {
+            return;
+        }
+        state.bytes += batch.runs.iter().flat_map(|run| &run.messages).map(|m| m.len()).sum::<usize>();
+        state.batches.push(batch);
+        self.cut(&mut state, Occasion::Arrival, propose);
+    }
+
+    /// Takes a command of the leader itself.
+    pub(crate) fn command(&self, command: Command, propose: impl Fn(CommandEntry) -> bool) {
+        let mut state = self.state.lock();
+        if state.clock.is_some() {
+            state.commands.push(command);
+            self.cut(&mut state, Occasion::Arrival, propose);
+        }
+    }
+
+    /// An entry of this leadership has been applied.
+    pub(crate) fn applied(&self, propose: impl Fn(CommandEntry) -> bool) {
+        let mut state = self.state.lock();
+        state.in_flight = state.in_flight.saturating_sub(1);
+        self.cut(&mut state, Occasion::Pace, propose);
+    }
+
+    /// A good moment to cut what waits.
+    pub(crate) fn pace(&self, propose: impl Fn(CommandEntry) -> bool) {
+        if self.is_waiting() {
+            self.cut(&mut self.state.lock(), Occasion::Pace, propose);
+        }
+    }
+
+    fn cut(&self, state: &mut State, occasion: Occasion, propose: impl Fn(CommandEntry) -> bool) {
+        while state.may_cut(occasion) {
+            let Some(stamp) = state.clock.as_ref().map(Clock::stamp) else { break };
+            let (mut entry, bodies) = batch::merge(state.take_batches(), stamp);
+            let commands = std::mem::take(&mut state.commands);
+            if !commands.is_empty() {
+                entry.batches.push(Batch { origin: Origin::Leader, commands });
+            }
+            let command = queue::encode_entry(&entry);
+            if !propose(CommandEntry { command, bodies }) {
+                break;
+            }
+            state.in_flight += 1;
+        }
+        self.waiting.store(!state.is_empty(), Ordering::Relaxed);
+    }
+}
+
+impl State {
+    fn is_empty(&self) -> bool {
+        self.batches.is_empty() && self.commands.is_empty()
+    }
+
+    fn may_cut(&self, occasion: Occasion) -> bool {
+        let pace = match occasion {
+            Occasion::Arrival => self.in_flight == 0 || self.bytes >= ENTRY_BYTES,
+            Occasion::Pace => true,
+        };
+        !self.is_empty() && self.in_flight < IN_FLIGHT_MAX && pace
+    }
+
+    /// As many batches as make one entry, at least one.
+    fn take_batches(&mut self) -> Vec<ProposedBatch> {
+        let mut bytes = 0;
+        let mut count = 0;
+        for batch in &self.batches {
+            let size = batch.runs.iter().flat_map(|run| &run.messages).map(|m| m.len()).sum::<usize>();
+            if count > 0 && bytes + size > 2 * ENTRY_BYTES {
+                break;
+            }
+            bytes += size;
+            count += 1;
+        }
+        self.bytes -= bytes;
+        self.batches.drain(..count).collect()
+    }
+}

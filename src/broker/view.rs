@@ -1,0 +1,442 @@
+//! What lists, audits and metrics show of one node: plain values, filled by the broker, shown by
+//! the management floor, which asks the other nodes for theirs and merges.
+//!
+//! Everything here is this node's own view. Of a queue every node with a catalog copy gives the
+//! record, but only the node that leads its group (or is its home) gives counts; the management
+//! floor merges the views of all nodes by queue id. Connections, channels and consumers are those
+//! of clients on this node. The broker gives them by:
+//!
+//! ```text
+//! impl Broker {
+//!     pub fn node(&self) -> NodeId;
+//!     /// Queues of a virtual host: all catalog entries, and the connection-bound queues of this
+//!     /// node that have none.
+//!     pub async fn queues(&self, vhost: &VhostName) -> Vec<QueueView>;
+//!     pub fn exchanges(&self, vhost: &VhostName) -> Vec<ExchangeView>;
+//!     /// Explicit bindings only; the default exchange's are derived from the queues (CTL-10).
+//!     pub fn bindings(&self, vhost: &VhostName) -> Vec<BindingView>;
+//!     pub async fn connections(&self) -> Vec<ConnectionView>;
+//!     pub async fn channels(&self) -> Vec<ChannelView>;
+//!     pub async fn consumers(&self, vhost: &VhostName) -> Vec<ConsumerView>;
+//!     pub fn cluster(&self) -> ClusterView;
+//!     pub fn node_status(&self) -> NodeView;
+//!     /// For each group this node has a replica of, one or several (index, digest) pairs, the
+//!     /// newest first. Several (the last few checkpoints, or multiples of some number) let nodes
+//!     /// be compared under load.
+//!     pub async fn audit(&self) -> Vec<GroupAudit>;
+//!     pub fn metrics(&self) -> MetricsView;
+//!     pub fn readiness(&self) -> Readiness;
+//!     /// Deletes as an operator: an exclusive queue too. Answers the ready messages that went.
+//!     /// 404 when there is none; 406 when in use, not empty; 541 when the group does not answer.
+//!     pub async fn delete_queue(&self, queue: &ResourceName, if_unused: bool, if_empty: bool)
+//!         -> Result<u64, Exception>;
+//!     pub async fn purge_queue(&self, queue: &ResourceName) -> Result<u64, Exception>;
+//! }
+//! ```
+
+use quorate_catalog::{ConnectionId, ExchangeType};
+use quorate_types::{
+    ClusterId, FieldTable, GroupId, LogIndex, NodeId, QueueId, QueueType, ResourceName,
+    ShortString, StartNumber, Term, VhostName,
+};
+use std::net::SocketAddr;
+
+/// One queue, as this node knows it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct QueueView {
+    /// Id; views of several nodes are merged by it.
+    pub id: QueueId,
+    /// Name.
+    pub name: ResourceName,
+    /// Type by interface (Q-10).
+    pub queue_type: QueueType,
+    /// As declared.
+    pub durable: bool,
+    /// As declared.
+    pub auto_delete: bool,
+    /// Connection that owns an exclusive queue.
+    pub owner: Option<ConnectionId>,
+    /// As declared.
+    pub arguments: FieldTable,
+    /// Node that leads its group, as far as this node knows; of a connection-bound queue its home.
+    pub leader: Option<NodeId>,
+    /// Nodes with a replica.
+    pub members: Vec<NodeId>,
+    /// Those of `members` that can be reached.
+    pub online: Vec<NodeId>,
+    /// Given only by the node that leads the queue's group or is its home.
+    pub counts: Option<QueueCounts>,
+}
+
+/// What a queue holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QueueCounts {
+    /// Ready messages.
+    pub ready: u64,
+    /// Delivered, not settled.
+    pub unacknowledged: u64,
+    /// Dead letters waiting (Q-45).
+    pub dead_letters_waiting: u64,
+    /// Attached consumers (Q-37).
+    pub consumers: u64,
+    /// Octets of ready bodies.
+    pub ready_bytes: u64,
+    /// Octets of delivered, unsettled bodies.
+    pub unacknowledged_bytes: u64,
+    /// Memory that the queue's state takes on this node, octets, estimated.
+    pub memory_bytes: u64,
+}
+
+/// One exchange.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ExchangeView {
+    /// Name; empty is the default exchange.
+    pub name: ResourceName,
+    /// Type.
+    pub kind: ExchangeType,
+    /// As declared.
+    pub durable: bool,
+    /// As declared.
+    pub auto_delete: bool,
+    /// As declared.
+    pub internal: bool,
+    /// As declared.
+    pub arguments: FieldTable,
+}
+
+/// One binding.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BindingView {
+    /// Source exchange.
+    pub source: ResourceName,
+    /// Destination's name, in the same virtual host.
+    pub destination: ShortString,
+    /// The destination is a queue, else an exchange.
+    pub to_queue: bool,
+    /// Binding key.
+    pub key: ShortString,
+    /// Arguments.
+    pub arguments: FieldTable,
+}
+
+/// What a client connection is doing, by RabbitMQ's words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConnectionState {
+    /// Open.
+    Running,
+    /// Not read because the node is behind (DESIGN §6).
+    Flow,
+    /// Not read because of an alarm (ALM-03), having tried to publish.
+    Blocked,
+    /// Closing.
+    Closing,
+}
+
+/// One client connection of this node.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ConnectionView {
+    /// Id.
+    pub id: ConnectionId,
+    /// Authenticated user.
+    pub user: ShortString,
+    /// Virtual host.
+    pub vhost: VhostName,
+    /// The client's address.
+    pub peer: SocketAddr,
+    /// The address that it connected to.
+    pub local: SocketAddr,
+    /// State.
+    pub state: ConnectionState,
+    /// Open channels.
+    pub channels: u32,
+    /// Negotiated, channels.
+    pub channel_max: u16,
+    /// Negotiated, octets.
+    pub frame_max: u32,
+    /// Negotiated, seconds.
+    pub heartbeat_s: u16,
+    /// Opened at, ms since 1970.
+    pub connected_at_ms: u64,
+    /// As the client sent them.
+    pub client_properties: FieldTable,
+    /// Octets read from the socket.
+    pub received_bytes: u64,
+    /// Octets written to the socket.
+    pub sent_bytes: u64,
+}
+
+/// One channel of a client connection of this node.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ChannelView {
+    /// Connection.
+    pub connection: ConnectionId,
+    /// The client's address.
+    pub peer: SocketAddr,
+    /// The address that it connected to.
+    pub local: SocketAddr,
+    /// Number on the wire.
+    pub number: u16,
+    /// User.
+    pub user: ShortString,
+    /// Virtual host.
+    pub vhost: VhostName,
+    /// In confirm mode.
+    pub confirm: bool,
+    /// Consumers.
+    pub consumers: u32,
+    /// Delivered or got, not settled.
+    pub unacknowledged: u64,
+    /// Published, not confirmed.
+    pub unconfirmed: u64,
+    /// Limit of unsettled deliveries of the channel, 0 for none.
+    pub prefetch: u16,
+}
+
+/// One consumer of a client of this node.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ConsumerView {
+    /// Queue that it consumes from.
+    pub queue: ResourceName,
+    /// Connection of its channel.
+    pub connection: ConnectionId,
+    /// Number of its channel on the wire.
+    pub channel: u16,
+    /// Tag.
+    pub tag: ShortString,
+    /// It acknowledges.
+    pub ack_required: bool,
+    /// The group gives it messages (a waiting one of a single-active queue gets none).
+    pub active: bool,
+    /// Prefetch, 0 for none.
+    pub prefetch: u16,
+    /// As given to basic.consume.
+    pub arguments: FieldTable,
+}
+
+/// A member of the cluster, as this node knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberView {
+    /// Id.
+    pub id: NodeId,
+    /// Where its rpc port is reached, HOST:PORT.
+    pub rpc_address: String,
+    /// Where its AMQP port is reached, HOST:PORT; empty while unknown.
+    pub amqp_address: String,
+    /// It can be reached now (this node itself: always).
+    pub running: bool,
+}
+
+/// The cluster, as this node knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterView {
+    /// Identity; `None` until the cluster has been formed.
+    pub cluster: Option<ClusterId>,
+    /// Node that leads the catalog group.
+    pub catalog_leader: Option<NodeId>,
+    /// Members, by id.
+    pub members: Vec<MemberView>,
+}
+
+/// A resource alarm (ALM-01).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Alarm {
+    /// Memory above its watermark.
+    Memory,
+    /// Free disk below its limit.
+    Disk,
+}
+
+/// What a replica is in its group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names are Raft's own")]
+pub enum Role {
+    Leader,
+    Follower,
+    Candidate,
+    Learner,
+}
+
+/// One replica of this node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupView {
+    /// Group.
+    pub group: GroupId,
+    /// Role of the replica.
+    pub role: Role,
+    /// Leader, as far as known.
+    pub leader: Option<NodeId>,
+    /// Term.
+    pub term: Term,
+    /// Last index of the log.
+    pub last: LogIndex,
+    /// Last index applied.
+    pub applied: LogIndex,
+    /// Last index purged from the log.
+    pub purged: LogIndex,
+    /// Octets of log kept.
+    pub log_bytes: u64,
+}
+
+/// This node.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct NodeView {
+    /// Id.
+    pub id: NodeId,
+    /// Number of this run; `None` until it has been announced (SES 1).
+    pub start: Option<StartNumber>,
+    /// Alarms in force on this node itself.
+    pub alarms: Vec<Alarm>,
+    /// Memory above which the memory alarm is on, octets.
+    pub memory_limit_bytes: u64,
+    /// Free octets of the data directory's file system.
+    pub disk_free_bytes: u64,
+    /// Free octets below which the disk alarm is on.
+    pub disk_free_limit_bytes: u64,
+    /// Client connections.
+    pub connections: u64,
+    /// Queues in the catalog copy, and connection-bound ones of this node.
+    pub queues: u64,
+    /// Virtual hosts in the catalog copy.
+    pub vhosts: u64,
+    /// Replicas.
+    pub groups: Vec<GroupView>,
+}
+
+/// State digest of one replica at one index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupAudit {
+    /// Group.
+    pub group: GroupId,
+    /// Node of the replica.
+    pub node: NodeId,
+    /// Applied index that the digest belongs to.
+    pub index: LogIndex,
+    /// Rolling hash of the state (DESIGN §4).
+    pub digest: u64,
+}
+
+/// Whether the node can serve clients.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Readiness {
+    /// It holds a routing lease of the catalog's leader (NAM 5).
+    pub catalog_lease: bool,
+    /// Its AMQP port is open and its own replicas are caught up enough to serve.
+    pub serving: bool,
+    /// Groups of which it knows no leader.
+    pub leaderless: Vec<GroupId>,
+}
+
+impl Readiness {
+    /// Clients can be served in full.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.catalog_lease && self.serving && self.leaderless.is_empty()
+    }
+}
+
+/// Durations, counted in buckets.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct HistogramView {
+    /// Upper bounds of the buckets, microseconds, ascending; one more bucket has none.
+    pub bounds_us: Vec<u64>,
+    /// Counts, one more than bounds.
+    pub counts: Vec<u64>,
+    /// Sum of all durations, microseconds.
+    pub sum_us: u64,
+}
+
+/// Counters of one queue type's deliveries since the start of the process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeliveryCounters {
+    /// To consumers that acknowledge.
+    pub consume_manual_ack: u64,
+    /// To consumers that do not.
+    pub consume_auto_ack: u64,
+    /// By basic.get, to be acknowledged.
+    pub get_manual_ack: u64,
+    /// By basic.get, without.
+    pub get_auto_ack: u64,
+    /// basic.get that found nothing.
+    pub get_empty: u64,
+    /// Deliveries marked redelivered.
+    pub redelivered: u64,
+    /// Acknowledged.
+    pub acknowledged: u64,
+}
+
+/// Everything that `/metrics` shows of the broker. Counters are since the start of the process.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct MetricsView {
+    /// The node with its groups.
+    pub node: NodeView,
+    /// Open channels.
+    pub channels: u64,
+    /// Consumers of clients of this node.
+    pub consumers: u64,
+    /// Channels that have published.
+    pub publishers: u64,
+    /// Counter.
+    pub connections_opened: u64,
+    /// Counter.
+    pub connections_closed: u64,
+    /// Counter.
+    pub channels_opened: u64,
+    /// Counter.
+    pub channels_closed: u64,
+    /// Counter: declares that were answered declare-ok, passive ones aside.
+    pub queues_declared: u64,
+    /// Counter: those that made a queue.
+    pub queues_created: u64,
+    /// Counter: queues ended, on their leaders.
+    pub queues_deleted: u64,
+    /// Ready messages of queues that this node leads or is the home of.
+    pub messages_ready: u64,
+    /// Likewise, unacknowledged.
+    pub messages_unacknowledged: u64,
+    /// Likewise, dead letters waiting.
+    pub dead_letters_waiting: u64,
+    /// Likewise, octets of ready bodies.
+    pub messages_ready_bytes: u64,
+    /// Counter: publishes received.
+    pub received: u64,
+    /// Counter: of them on confirming channels.
+    pub received_confirm: u64,
+    /// Counter: publishes that were routed to a queue.
+    pub routed: u64,
+    /// Counter: returned as unroutable.
+    pub unroutable_returned: u64,
+    /// Counter: dropped as unroutable.
+    pub unroutable_dropped: u64,
+    /// Counter: confirmed to publishers (basic.ack).
+    pub confirmed: u64,
+    /// Counter: refused (basic.nack).
+    pub refused: u64,
+    /// Deliveries from classic queues.
+    pub classic: DeliveryCounters,
+    /// Deliveries from quorum queues.
+    pub quorum: DeliveryCounters,
+    /// Octets of bodies in the run cache.
+    pub run_cache_bytes: u64,
+    /// Octets proposed by this node and not yet answered.
+    pub in_flight_bytes: u64,
+    /// Counter: bodies read from disk instead of the cache.
+    pub bodies_read: u64,
+    /// Counter: snapshots installed.
+    pub snapshots_installed: u64,
+    /// The log writer's syncs (STO 1).
+    pub sync: HistogramView,
+    /// Counter: octets synced.
+    pub synced_bytes: u64,
+    /// Writing a checkpoint.
+    pub checkpoint: HistogramView,
+    /// From the cut of an entry to its commit on the leader.
+    pub round: HistogramView,
+    /// From a command's arrival at its proposer to the batch that carries it being cut.
+    pub batch: HistogramView,
+    /// Counter: batches proposed; with `batch_commands`, commands a batch.
+    pub batches: u64,
+    /// Counter: commands in them.
+    pub batch_commands: u64,
+    /// From the loss of a leader to the next one known.
+    pub election: HistogramView,
+}

@@ -1,0 +1,264 @@
+//! Bindings: bind, unbind, and the indexes that find them by what they are and by either end
+//! (BND-01 to BND-09). None of it costs more for there being many bindings.
+
+use crate::{
+    command::{Binding, CatalogReply, Destination, ExchangeType},
+    digest::{Digest, Feed},
+    headers::Matcher,
+    machine::Catalog,
+    output::CatalogOutput,
+    record::{BindingId, CatalogKey, CatalogRecordError},
+    refusal,
+    topic::{HASHES_MAX, hashes},
+};
+use bytes::{Bytes, BytesMut};
+use quorate_types::{Exception, FieldTable, QueueId, ResourceName, ShortString};
+
+impl Binding {
+    /// The destination with its virtual host.
+    #[must_use]
+    pub fn destination_name(&self) -> ResourceName {
+        let name = self.destination.name().clone();
+        ResourceName { vhost: self.source.vhost.clone(), name }
+    }
+
+    /// A word that equal bindings share.
+    fn identity(&self) -> u64 {
+        let mut digest = Digest::default();
+        self.source.feed(&mut digest);
+        self.destination.feed(&mut digest);
+        self.key.feed(&mut digest);
+        digest.octets(&canonical(&self.arguments));
+        digest.0
+    }
+
+    /// BND-03: source, destination, key and arguments, the latter in whatever order.
+    fn same_as(&self, other: &Binding) -> bool {
+        self.source == other.source
+            && self.destination == other.destination
+            && self.key == other.key
+            && canonical(&self.arguments) == canonical(&other.arguments)
+    }
+}
+
+/// A table's octets in the order of its names, so that tables compare as sets of fields.
+fn canonical(table: &FieldTable) -> Bytes {
+    if table.is_empty() {
+        return Bytes::new();
+    }
+    let mut fields = table.0.clone();
+    fields.sort_by(|(left, _), (right, _)| left.cmp(right));
+    let mut octets = BytesMut::new();
+    FieldTable(fields).encode_content(&mut octets);
+    octets.freeze()
+}
+
+/// A table that keeps nothing alive of the log entry that it came with.
+pub(crate) fn detached(table: &FieldTable) -> FieldTable {
+    if table.is_empty() {
+        return FieldTable::default();
+    }
+    let mut octets = BytesMut::new();
+    table.encode_content(&mut octets);
+    FieldTable::decode_content(octets.freeze()).unwrap_or_else(|_| table.clone())
+}
+
+impl Catalog {
+    /// What `queue.bind` or `exchange.bind` would be answered from this copy, but for permissions.
+    ///
+    /// # Errors
+    /// As BND-01, BND-02, BND-07, BND-09 and RTE-08.
+    pub fn check_bind(&self, binding: &Binding) -> Result<(), Exception> {
+        check_ends(binding)?;
+        let source = self
+            .exchange_of(&binding.source)
+            .ok_or_else(|| refusal::no_exchange(&binding.source))?;
+        self.kept_destination(binding).ok_or_else(|| match binding.destination {
+            Destination::Queue { .. } => refusal::no_queue(&binding.destination_name()),
+            Destination::Exchange(_) => refusal::no_exchange(&binding.destination_name()),
+        })?;
+        match source.record.kind {
+            ExchangeType::Direct | ExchangeType::Fanout => Ok(()),
+            ExchangeType::Headers => Matcher::parse(&binding.arguments).map(drop),
+            ExchangeType::Topic => match hashes(&binding.key) {
+                count if count > HASHES_MAX => {
+                    Err(refusal::too_many_hashes(&binding.key, count, HASHES_MAX))
+                }
+                _ => Ok(()),
+            },
+        }
+    }
+
+    /// True if there is that very binding (BND-03).
+    #[must_use]
+    pub fn is_bound(&self, binding: &Binding) -> bool {
+        self.find_binding(binding).is_some()
+    }
+
+    /// All bindings but those to the default exchanges, in the order that they were made.
+    pub fn bindings(&self) -> impl Iterator<Item = &Binding> {
+        self.bindings.values()
+    }
+
+    /// The implicit bindings of the default exchange: every queue by its name (RTE-01).
+    pub fn default_bindings(&self) -> impl Iterator<Item = Binding> {
+        self.queues().map(|queue| Binding {
+            source: ResourceName { vhost: queue.name.vhost.clone(), name: ShortString::EMPTY },
+            destination: Destination::Queue { name: queue.name.name.clone(), id: queue.id },
+            key: queue.name.name.clone(),
+            arguments: FieldTable::default(),
+        })
+    }
+
+    /// Bindings that lead to the queue.
+    pub fn bindings_of_queue(&self, queue: QueueId) -> impl Iterator<Item = &Binding> {
+        self.ids_of_queue(queue).filter_map(|id| self.bindings.get(&id))
+    }
+
+    /// Bindings that the exchange is the source of.
+    pub fn bindings_from(&self, exchange: &ResourceName) -> impl Iterator<Item = &Binding> {
+        let ids = self.exchange_of(exchange).map(|exchange| &exchange.outgoing);
+        ids.into_iter().flatten().filter_map(|id| self.bindings.get(id))
+    }
+
+    /// Bindings that lead to the exchange.
+    pub fn bindings_to(&self, exchange: &ResourceName) -> impl Iterator<Item = &Binding> {
+        let ids = self.exchange_of(exchange).map(|exchange| &exchange.incoming);
+        ids.into_iter().flatten().filter_map(|id| self.bindings.get(id))
+    }
+
+    pub(crate) fn bind(&mut self, binding: &Binding, out: &mut CatalogOutput) -> CatalogReply {
+        if let Err(refused) = self.check_bind(binding) {
+            return CatalogReply::Refused(refused);
+        }
+        if self.is_bound(binding) {
+            return CatalogReply::Done;
+        }
+        let id = self.next_binding_id();
+        let inserted = self.insert_binding(id, binding);
+        assert!(inserted.is_ok(), "a binding that was checked does not fit: {inserted:?}");
+        self.changed(CatalogKey::Binding(id), out);
+        CatalogReply::Done
+    }
+
+    pub(crate) fn unbind(&mut self, binding: &Binding, out: &mut CatalogOutput) -> CatalogReply {
+        if let Err(refused) = check_ends(binding) {
+            return CatalogReply::Refused(refused);
+        }
+        // BND-04: what is not there is as good as removed.
+        if let Some(id) = self.find_binding(binding) {
+            let unused = self.remove_binding(id, out);
+            self.remove_exchanges(unused.into_iter().collect(), out);
+        }
+        CatalogReply::Done
+    }
+
+    fn find_binding(&self, binding: &Binding) -> Option<BindingId> {
+        let word = binding.identity();
+        let alike =
+            self.binding_identities.range((word, BindingId(0))..=(word, BindingId(u64::MAX)));
+        alike
+            .map(|(_, id)| *id)
+            .find(|id| self.bindings.get(id).is_some_and(|present| present.same_as(binding)))
+    }
+
+    fn ids_of_queue(&self, queue: QueueId) -> impl Iterator<Item = BindingId> {
+        let ids = (queue, BindingId(0))..=(queue, BindingId(u64::MAX));
+        self.queue_bindings.range(ids).map(|(_, id)| *id)
+    }
+
+    /// The destination with names as the catalog keeps them; `None` if it is not there, or if the
+    /// name belongs to another queue by now (NAM 4: by id, never by name).
+    fn kept_destination(&self, binding: &Binding) -> Option<Destination> {
+        match &binding.destination {
+            Destination::Queue { id, .. } => {
+                let entry = self.queues.get(id).filter(|entry| {
+                    entry.name.vhost == binding.source.vhost
+                        && entry.name.name == *binding.destination.name()
+                })?;
+                Some(Destination::Queue { name: entry.name.name.clone(), id: *id })
+            }
+            Destination::Exchange(name) => {
+                let vhost = self.vhosts.get(&binding.source.vhost)?;
+                vhost.exchanges.kept_name(name).cloned().map(Destination::Exchange)
+            }
+        }
+    }
+
+    /// Puts a binding in place, with all that is derived from it.
+    ///
+    /// # Errors
+    /// An end that is not there.
+    pub(crate) fn insert_binding(
+        &mut self,
+        id: BindingId,
+        binding: &Binding,
+    ) -> Result<(), CatalogRecordError> {
+        let broken = |what: &str| CatalogRecordError(format!("binding {id}: {what}"));
+        let destination = self.kept_destination(binding).ok_or_else(|| broken("no destination"))?;
+        let source = self.exchange_mut(&binding.source).ok_or_else(|| broken("no source"))?;
+        let kept = Binding {
+            source: source.record.name.clone(),
+            destination,
+            key: binding.key.detached(),
+            arguments: detached(&binding.arguments),
+        };
+        source.routes.add(id, &kept).map_err(|refused| broken(&refused.to_string()))?;
+        source.outgoing.insert(id);
+        match &kept.destination {
+            Destination::Queue { id: queue, .. } => {
+                self.queue_bindings.insert((*queue, id));
+            }
+            Destination::Exchange(_) => {
+                if let Some(exchange) = self.exchange_mut(&kept.destination_name()) {
+                    exchange.incoming.insert(id);
+                }
+            }
+        }
+        self.binding_identities.insert((kept.identity(), id));
+        self.bindings.insert(id, kept);
+        Ok(())
+    }
+
+    /// Removes a binding. Gives its source if that goes with it (EXC-09), for the caller to
+    /// remove.
+    pub(crate) fn remove_binding(
+        &mut self,
+        id: BindingId,
+        out: &mut CatalogOutput,
+    ) -> Option<ResourceName> {
+        let binding = self.bindings.remove(&id)?;
+        self.binding_identities.remove(&(binding.identity(), id));
+        match &binding.destination {
+            Destination::Queue { id: queue, .. } => {
+                self.queue_bindings.remove(&(*queue, id));
+            }
+            Destination::Exchange(_) => {
+                if let Some(exchange) = self.exchange_mut(&binding.destination_name()) {
+                    exchange.incoming.remove(&id);
+                }
+            }
+        }
+        self.changed(CatalogKey::Binding(id), out);
+        let source = self.exchange_mut(&binding.source)?;
+        source.outgoing.remove(&id);
+        source.routes.remove(id, &binding);
+        source.ends_unused().then(|| source.record.name.clone())
+    }
+
+    /// Removes all bindings of a queue, and what goes with them.
+    pub(crate) fn remove_bindings_of(&mut self, queue: QueueId, out: &mut CatalogOutput) {
+        let ids: Vec<BindingId> = self.ids_of_queue(queue).collect();
+        let unused = ids.into_iter().filter_map(|id| self.remove_binding(id, out)).collect();
+        self.remove_exchanges(unused, out);
+    }
+}
+
+/// BND-01, BND-04, BND-07: neither end may be the default exchange.
+fn check_ends(binding: &Binding) -> Result<(), Exception> {
+    let to_default = matches!(&binding.destination, Destination::Exchange(name) if name.is_empty());
+    if binding.source.name.is_empty() || to_default {
+        return Err(refusal::default_exchange());
+    }
+    Ok(())
+}

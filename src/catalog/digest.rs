@@ -1,0 +1,179 @@
+//! The rolling digest of everything that has changed: two copies that agree on it have gone the
+//! same way (`quorate ctl audit`). Not meant to withstand someone who wants a collision.
+
+use crate::{
+    command::{
+        Binding, ClusterShape, ConnectionId, Destination, ExchangeRecord, ExchangeType, QueueEntry,
+    },
+    record::{NodeEntry, UserRecord},
+};
+use quorate_types::{FieldTable, Home, QueueId, QueueType, ResourceName, SessionId, ShortString};
+
+/// A 64-bit digest that goes on from word to word.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Digest(pub(crate) u64);
+
+impl Digest {
+    /// Takes a word in. One-to-one for any given word, so nothing taken in before is lost.
+    pub(crate) fn word(&mut self, word: u64) {
+        let mixed = (self.0.rotate_left(23) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = mixed ^ (mixed >> 29);
+    }
+
+    /// Takes octets in, with their count, so that neighbours do not run into each other.
+    pub(crate) fn octets(&mut self, octets: &[u8]) {
+        self.word(octets.len() as u64);
+        for chunk in octets.chunks(8) {
+            let word = chunk.iter().fold(0, |word, octet| (word << 8) | u64::from(*octet));
+            self.word(word);
+        }
+    }
+}
+
+/// What can be taken into a digest.
+pub(crate) trait Feed {
+    /// Takes it in, every part of it.
+    fn feed(&self, digest: &mut Digest);
+}
+
+impl Feed for bool {
+    fn feed(&self, digest: &mut Digest) {
+        digest.word(u64::from(*self));
+    }
+}
+
+impl Feed for ShortString {
+    fn feed(&self, digest: &mut Digest) {
+        digest.octets(self.as_bytes());
+    }
+}
+
+impl Feed for ResourceName {
+    fn feed(&self, digest: &mut Digest) {
+        self.vhost.feed(digest);
+        self.name.feed(digest);
+    }
+}
+
+impl Feed for FieldTable {
+    fn feed(&self, digest: &mut Digest) {
+        if self.is_empty() {
+            return digest.word(0);
+        }
+        let mut octets = bytes::BytesMut::new();
+        self.encode_content(&mut octets);
+        digest.octets(&octets);
+    }
+}
+
+impl Feed for QueueId {
+    fn feed(&self, digest: &mut Digest) {
+        match self.home {
+            Home::Group(group) => digest.word(u64::from(group.0)),
+            Home::Node(node) => digest.word(u64::from(node.0) | 1 << 16),
+        }
+        digest.word(self.index);
+        digest.word(u64::from(self.position));
+    }
+}
+
+impl Feed for SessionId {
+    fn feed(&self, digest: &mut Digest) {
+        digest.word(u64::from(self.node.0));
+        digest.word(self.start.0);
+    }
+}
+
+impl Feed for Option<ConnectionId> {
+    fn feed(&self, digest: &mut Digest) {
+        let Some(connection) = self else { return digest.word(0) };
+        digest.word(1);
+        connection.session.feed(digest);
+        digest.word(connection.number);
+    }
+}
+
+impl Feed for QueueEntry {
+    fn feed(&self, digest: &mut Digest) {
+        self.name.feed(digest);
+        self.id.feed(digest);
+        self.creator.feed(digest);
+        digest.word(match self.queue_type {
+            QueueType::Classic => 0,
+            QueueType::Quorum => 1,
+        });
+        self.durable.feed(digest);
+        self.auto_delete.feed(digest);
+        self.owner.feed(digest);
+        self.arguments.feed(digest);
+    }
+}
+
+impl Feed for ExchangeRecord {
+    fn feed(&self, digest: &mut Digest) {
+        self.name.feed(digest);
+        digest.word(match self.kind {
+            ExchangeType::Direct => 0,
+            ExchangeType::Fanout => 1,
+            ExchangeType::Topic => 2,
+            ExchangeType::Headers => 3,
+        });
+        self.durable.feed(digest);
+        self.auto_delete.feed(digest);
+        self.internal.feed(digest);
+        self.arguments.feed(digest);
+    }
+}
+
+impl Feed for Destination {
+    fn feed(&self, digest: &mut Digest) {
+        match self {
+            Destination::Queue { name, id } => {
+                digest.word(0);
+                name.feed(digest);
+                id.feed(digest);
+            }
+            Destination::Exchange(name) => {
+                digest.word(1);
+                name.feed(digest);
+            }
+        }
+    }
+}
+
+impl Feed for Binding {
+    fn feed(&self, digest: &mut Digest) {
+        self.source.feed(digest);
+        self.destination.feed(digest);
+        self.key.feed(digest);
+        self.arguments.feed(digest);
+    }
+}
+
+impl Feed for UserRecord {
+    fn feed(&self, digest: &mut Digest) {
+        self.name.feed(digest);
+        digest.octets(&self.password_hash);
+        digest.word(self.tags.len() as u64);
+        self.tags.iter().for_each(|tag| tag.feed(digest));
+    }
+}
+
+impl Feed for NodeEntry {
+    fn feed(&self, digest: &mut Digest) {
+        digest.word(self.incarnation.0);
+        digest.word(self.boot.0);
+        digest.word(self.start.0);
+        digest.word(self.fenced.0);
+        digest.word(self.former_boots.len() as u64);
+        self.former_boots.iter().for_each(|boot| digest.word(boot.0));
+        digest.octets(self.rpc_address.as_bytes());
+        digest.octets(self.amqp_address.as_bytes());
+    }
+}
+
+impl Feed for ClusterShape {
+    fn feed(&self, digest: &mut Digest) {
+        digest.word(u64::from(self.queue_groups));
+    }
+}

@@ -1,0 +1,145 @@
+//! Is a redeclared queue the one that is there (EQV-01 to EQV-08)?
+
+use crate::{
+    command::QueueEntry,
+    refusal::{self, Subject},
+};
+use quorate_types::{Exception, FieldTable, FieldValue, QueueType, ResourceName};
+
+/// Arguments that every type has, in the order that they are compared (ARG-04, ARG-05, Q-12).
+/// `x-queue-type` comes before them.
+const OF_BOTH: [&str; 15] = [
+    "x-expires",
+    "x-message-ttl",
+    "x-dead-letter-exchange",
+    "x-dead-letter-routing-key",
+    "x-dead-letter-strategy",
+    "x-max-length",
+    "x-max-length-bytes",
+    "x-max-priority",
+    "x-overflow",
+    "x-single-active-consumer",
+    "x-delivery-limit",
+    "x-delivery-count-mode",
+    "x-consumer-timeout",
+    "x-queue-leader-locator",
+    "x-message-deduplication",
+];
+const OF_CLASSIC: [&str; 3] = ["x-queue-mode", "x-queue-version", "x-queue-master-locator"];
+const OF_QUORUM: [&str; 8] = [
+    "x-max-in-memory-length",
+    "x-max-in-memory-bytes",
+    "x-quorum-initial-group-size",
+    "x-member-placement-tag",
+    "x-consumer-disconnected-timeout",
+    "x-delayed-retry-type",
+    "x-delayed-retry-min",
+    "x-delayed-retry-max",
+];
+/// What a classic redeclare of a quorum queue compares under relaxed checks (EQV-07).
+const RELAXED: [&str; 7] = [
+    "x-dead-letter-exchange",
+    "x-dead-letter-routing-key",
+    "x-expires",
+    "x-max-length",
+    "x-max-length-bytes",
+    "x-single-active-consumer",
+    "x-message-ttl",
+];
+
+/// What a redeclare says. The exclusive owner has been checked before (EXQ-02, EXQ-03).
+#[derive(Clone, Copy, Debug)]
+pub struct Redeclared<'a> {
+    /// Type, given or by default (EQV-06).
+    pub queue_type: QueueType,
+    /// `durable`, false of an exclusive one (QUE-05).
+    pub durable: bool,
+    /// `auto-delete`.
+    pub auto_delete: bool,
+    /// Arguments.
+    pub arguments: &'a FieldTable,
+    /// Setting `quorum_queue.property_equivalence.relaxed_checks_on_redeclaration` (EQV-07).
+    pub relaxed: bool,
+}
+
+/// Compares a redeclare with what is there.
+///
+/// # Errors
+/// 406 that names the first difference; the queue is as before (EQV-08).
+pub fn equivalent(entry: &QueueEntry, declared: &Redeclared<'_>) -> Result<(), Exception> {
+    let subject = Subject { kind: "queue", name: &entry.name };
+    let softened = declared.relaxed
+        && declared.queue_type == QueueType::Classic
+        && entry.queue_type == QueueType::Quorum;
+    if softened {
+        return equal_arguments(subject, &RELAXED, declared.arguments, &entry.arguments);
+    }
+    let properties = [
+        ("durable", declared.durable, entry.durable),
+        ("auto_delete", declared.auto_delete, entry.auto_delete),
+    ];
+    for (name, received, current) in properties {
+        if received != current {
+            return Err(subject.different(name, &received.to_string(), &current.to_string()));
+        }
+    }
+    let (received, current) = (declared.queue_type, entry.queue_type);
+    if received != current {
+        return Err(subject.different("x-queue-type", received.name(), current.name()));
+    }
+    equal_arguments(subject, &OF_BOTH, declared.arguments, &entry.arguments)?;
+    let of_type = match entry.queue_type {
+        QueueType::Classic => OF_CLASSIC.as_slice(),
+        QueueType::Quorum => OF_QUORUM.as_slice(),
+    };
+    equal_arguments(subject, of_type, declared.arguments, &entry.arguments)
+}
+
+/// EXQ-02, EXQ-03: a queue that is another connection's, or exclusive on one side only.
+/// `exclusive` is `None` where the operation does not say (passive, consume, get, ...).
+///
+/// # Errors
+/// 405.
+pub fn check_owner(
+    entry: &QueueEntry,
+    connection: crate::ConnectionId,
+    exclusive: Option<bool>,
+) -> Result<(), Exception> {
+    let own = match entry.owner {
+        Some(owner) => owner == connection && exclusive != Some(false),
+        None => exclusive != Some(true),
+    };
+    if own { Ok(()) } else { Err(locked(&entry.name)) }
+}
+
+fn locked(name: &ResourceName) -> Exception {
+    refusal::exclusive_queue(name)
+}
+
+fn equal_arguments(
+    subject: Subject<'_>,
+    names: &[&str],
+    declared: &FieldTable,
+    current: &FieldTable,
+) -> Result<(), Exception> {
+    for name in names {
+        let (received, current) = (declared.get(name), current.get(name));
+        if !same_value(received, current) {
+            return Err(subject.different_argument(name, received, current));
+        }
+    }
+    Ok(())
+}
+
+/// EQV-05: integers across widths, everything else by type and value. Absent equals absent.
+pub(crate) fn same_value(left: Option<&FieldValue>, right: Option<&FieldValue>) -> bool {
+    match (left, right) {
+        (Some(left), Some(right)) => match (left.as_integer(), right.as_integer()) {
+            (Some(left), Some(right)) => left == right,
+            (None, None) => left == right,
+            (Some(_), None) | (None, Some(_)) => false,
+        },
+        (None, None) => true,
+        (Some(_), None) | (None, Some(_)) => false,
+    }
+}

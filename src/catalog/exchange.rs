@@ -1,0 +1,324 @@
+//! Exchanges: declare, delete, and what goes with them (EXC-01 to EXC-11).
+
+use crate::{
+    command::{Binding, CatalogReply, Destination, ExchangeRecord, ExchangeType},
+    equivalence::same_value,
+    headers::Matcher,
+    machine::{Catalog, Vhost},
+    named::ByName,
+    output::CatalogOutput,
+    record::{BindingId, CatalogKey},
+    refusal::{self, Subject},
+    targets::Targets,
+    topic::Topic,
+};
+use quorate_types::{Exception, FieldTable, ResourceName, ShortString, VhostName};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The one argument of an exchange that has a meaning (EXC-04, AE).
+const ALTERNATE: &str = "alternate-exchange";
+
+impl ExchangeType {
+    /// The type of that name on the wire.
+    ///
+    /// # Errors
+    /// 406 for any other (EXC-02).
+    pub fn parse(name: &str) -> Result<Self, Exception> {
+        match name {
+            "direct" => Ok(Self::Direct),
+            "fanout" => Ok(Self::Fanout),
+            "topic" => Ok(Self::Topic),
+            "headers" => Ok(Self::Headers),
+            other => Err(refusal::unknown_exchange_type(other)),
+        }
+    }
+
+    /// The name on the wire.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Direct => "direct",
+            Self::Fanout => "fanout",
+            Self::Topic => "topic",
+            Self::Headers => "headers",
+        }
+    }
+}
+
+/// An exchange with the bindings at either end of it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Exchange {
+    pub(crate) record: ExchangeRecord,
+    /// Bindings that it is the source of.
+    pub(crate) outgoing: BTreeSet<BindingId>,
+    /// Bindings that it is the destination of.
+    pub(crate) incoming: BTreeSet<BindingId>,
+    pub(crate) routes: Routes,
+}
+
+/// The outgoing bindings as routing looks them up.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Routes {
+    Direct(ByName<Targets>),
+    Fanout(Targets),
+    Topic(Topic),
+    Headers(BTreeMap<BindingId, (Matcher, Targets)>),
+}
+
+impl Routes {
+    fn new(kind: ExchangeType) -> Self {
+        match kind {
+            ExchangeType::Direct => Self::Direct(ByName::default()),
+            ExchangeType::Fanout => Self::Fanout(Targets::default()),
+            ExchangeType::Topic => Self::Topic(Topic::default()),
+            ExchangeType::Headers => Self::Headers(BTreeMap::new()),
+        }
+    }
+
+    /// Takes a binding in.
+    ///
+    /// # Errors
+    /// Arguments that `check_bind` would have refused (RTE-08).
+    pub(crate) fn add(&mut self, id: BindingId, binding: &Binding) -> Result<(), Exception> {
+        match self {
+            Self::Direct(keys) => {
+                keys.entry(binding.key.clone()).or_default().add(&binding.destination);
+            }
+            Self::Fanout(targets) => targets.add(&binding.destination),
+            Self::Topic(patterns) => patterns.add(&binding.key, &binding.destination),
+            Self::Headers(matchers) => {
+                let mut targets = Targets::default();
+                targets.add(&binding.destination);
+                matchers.insert(id, (Matcher::parse(&binding.arguments)?, targets));
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a binding out.
+    pub(crate) fn remove(&mut self, id: BindingId, binding: &Binding) {
+        match self {
+            Self::Direct(keys) => {
+                let Some(targets) = keys.get_mut(&binding.key) else { return };
+                targets.remove(&binding.destination);
+                if targets.is_empty() {
+                    keys.remove(&binding.key);
+                }
+            }
+            Self::Fanout(targets) => targets.remove(&binding.destination),
+            Self::Topic(patterns) => patterns.remove(&binding.key, &binding.destination),
+            Self::Headers(matchers) => drop(matchers.remove(&id)),
+        }
+    }
+}
+
+impl Exchange {
+    pub(crate) fn new(record: ExchangeRecord) -> Self {
+        let routes = Routes::new(record.kind);
+        Self { record, outgoing: BTreeSet::new(), incoming: BTreeSet::new(), routes }
+    }
+
+    /// EXC-09: it goes with its last binding as a source.
+    pub(crate) fn ends_unused(&self) -> bool {
+        self.record.auto_delete && self.outgoing.is_empty()
+    }
+}
+
+/// The exchanges that every virtual host has, beside the default one, which is implicit (EXC-01).
+pub(crate) fn of_every_vhost(vhost: &VhostName) -> impl Iterator<Item = ExchangeRecord> {
+    let listed = [
+        ("amq.direct", ExchangeType::Direct, false),
+        ("amq.fanout", ExchangeType::Fanout, false),
+        ("amq.headers", ExchangeType::Headers, false),
+        ("amq.match", ExchangeType::Headers, false),
+        ("amq.rabbitmq.trace", ExchangeType::Topic, true),
+        ("amq.topic", ExchangeType::Topic, false),
+    ];
+    let vhost = vhost.clone();
+    listed.into_iter().map(move |(name, kind, internal)| ExchangeRecord {
+        name: ResourceName { vhost: vhost.clone(), name: ShortString::from_static(name) },
+        kind,
+        durable: true,
+        auto_delete: false,
+        internal,
+        arguments: FieldTable::default(),
+    })
+}
+
+fn is_reserved(name: &ShortString) -> bool {
+    name.as_bytes().starts_with(b"amq.")
+}
+
+/// EXC-04: the first difference is told.
+fn equivalent(current: &ExchangeRecord, declared: &ExchangeRecord) -> Result<(), Exception> {
+    let subject = Subject { kind: "exchange", name: &current.name };
+    if declared.kind != current.kind {
+        return Err(subject.different("type", declared.kind.name(), current.kind.name()));
+    }
+    let properties = [
+        ("durable", declared.durable, current.durable),
+        ("auto_delete", declared.auto_delete, current.auto_delete),
+        ("internal", declared.internal, current.internal),
+    ];
+    for (name, received, current) in properties {
+        if received != current {
+            return Err(subject.different(name, &received.to_string(), &current.to_string()));
+        }
+    }
+    let (received, current) = (declared.arguments.get(ALTERNATE), current.arguments.get(ALTERNATE));
+    if same_value(received, current) {
+        Ok(())
+    } else {
+        Err(subject.different_argument(ALTERNATE, received, current))
+    }
+}
+
+impl Catalog {
+    /// What `exchange.declare` would be answered from this copy: the exchange if it is there and
+    /// equal, `None` if it would be new.
+    ///
+    /// # Errors
+    /// As EXC-02 to EXC-04.
+    pub fn check_exchange(
+        &self,
+        declared: &ExchangeRecord,
+    ) -> Result<Option<&ExchangeRecord>, Exception> {
+        let name = &declared.name;
+        if name.name.is_empty() {
+            return Err(refusal::default_exchange());
+        }
+        let vhost = self.vhosts.get(&name.vhost).ok_or_else(|| refusal::no_vhost(&name.vhost))?;
+        if let Some(exchange) = vhost.exchanges.get(&name.name) {
+            return equivalent(&exchange.record, declared).map(|()| Some(&exchange.record));
+        }
+        if is_reserved(&name.name) {
+            return Err(refusal::reserved_exchange_name(name));
+        }
+        match declared.arguments.get(ALTERNATE) {
+            Some(value) if value.as_long_string().is_none() => {
+                Err(refusal::alternate_exchange_type(name, value))
+            }
+            Some(_) | None => Ok(None),
+        }
+    }
+
+    /// `exchange.declare` with passive (EXC-06): a read.
+    ///
+    /// # Errors
+    /// 403 for the default exchange, 404 for one that is not there.
+    pub fn declared_exchange(&self, name: &ResourceName) -> Result<&ExchangeRecord, Exception> {
+        if name.name.is_empty() {
+            return Err(refusal::default_exchange());
+        }
+        self.exchange(name).ok_or_else(|| refusal::no_exchange(name))
+    }
+
+    /// The exchange of that name. The default exchange is implicit and has no record.
+    #[must_use]
+    pub fn exchange(&self, name: &ResourceName) -> Option<&ExchangeRecord> {
+        self.exchange_of(name).map(|exchange| &exchange.record)
+    }
+
+    /// All exchanges but the default ones, in the order of their names.
+    pub fn exchanges(&self) -> impl Iterator<Item = &ExchangeRecord> {
+        fn of(vhost: &Vhost) -> impl Iterator<Item = &ExchangeRecord> {
+            vhost.exchanges.iter().map(|(_, exchange)| &exchange.record)
+        }
+        self.vhosts.iter().flat_map(|(_, vhost)| of(vhost))
+    }
+
+    pub(crate) fn exchange_of(&self, name: &ResourceName) -> Option<&Exchange> {
+        self.vhosts.get(&name.vhost)?.exchanges.get(&name.name)
+    }
+
+    pub(crate) fn exchange_mut(&mut self, name: &ResourceName) -> Option<&mut Exchange> {
+        self.vhosts.get_mut(&name.vhost)?.exchanges.get_mut(&name.name)
+    }
+
+    pub(crate) fn declare_exchange(
+        &mut self,
+        declared: &ExchangeRecord,
+        out: &mut CatalogOutput,
+    ) -> CatalogReply {
+        match self.check_exchange(declared) {
+            Err(refused) => CatalogReply::Refused(refused),
+            Ok(Some(_)) => CatalogReply::Done,
+            Ok(None) => {
+                let record = self.kept_exchange(declared);
+                let key = CatalogKey::Exchange(record.name.clone());
+                self.insert_exchange(record);
+                self.changed(key, out);
+                CatalogReply::Done
+            }
+        }
+    }
+
+    /// A record that keeps nothing alive of the log entry that it came with.
+    fn kept_exchange(&self, declared: &ExchangeRecord) -> ExchangeRecord {
+        let vhost = self.vhosts.kept_name(&declared.name.vhost).unwrap_or(&declared.name.vhost);
+        let name = ResourceName { vhost: vhost.clone(), name: declared.name.name.detached() };
+        ExchangeRecord {
+            name,
+            arguments: crate::binding::detached(&declared.arguments),
+            ..declared.clone()
+        }
+    }
+
+    /// Puts an exchange without bindings in place; its virtual host is there.
+    pub(crate) fn insert_exchange(&mut self, record: ExchangeRecord) {
+        if let Some(vhost) = self.vhosts.get_mut(&record.name.vhost) {
+            vhost.exchanges.insert(record.name.name.clone(), Exchange::new(record));
+        }
+    }
+
+    pub(crate) fn delete_exchange(
+        &mut self,
+        name: &ResourceName,
+        if_unused: bool,
+        out: &mut CatalogOutput,
+    ) -> CatalogReply {
+        // EXC-07: what cannot be deleted is told even when it is not there.
+        if name.name.is_empty() {
+            return CatalogReply::Refused(refusal::default_exchange());
+        }
+        if is_reserved(&name.name) {
+            return CatalogReply::Refused(refusal::system_exchange(name));
+        }
+        let Some(exchange) = self.exchange_of(name) else { return CatalogReply::Done };
+        if if_unused && !exchange.outgoing.is_empty() {
+            return CatalogReply::Refused(refusal::exchange_in_use(name));
+        }
+        self.remove_exchanges(vec![name.clone()], out);
+        CatalogReply::Done
+    }
+
+    /// Removes exchanges with all their bindings, and what goes with those (EXC-08, EXC-09).
+    pub(crate) fn remove_exchanges(
+        &mut self,
+        mut names: Vec<ResourceName>,
+        out: &mut CatalogOutput,
+    ) {
+        while let Some(name) = names.pop() {
+            let Some(exchange) = self.exchange_of(&name) else { continue };
+            let ends: BTreeSet<BindingId> =
+                exchange.outgoing.union(&exchange.incoming).copied().collect();
+            for id in ends {
+                names.extend(self.remove_binding(id, out).filter(|source| *source != name));
+            }
+            if let Some(vhost) = self.vhosts.get_mut(&name.vhost) {
+                vhost.exchanges.remove(&name.name);
+            }
+            self.changed(CatalogKey::Exchange(name), out);
+        }
+    }
+}
+
+impl Destination {
+    /// The name of the queue or exchange.
+    #[must_use]
+    pub fn name(&self) -> &ShortString {
+        match self {
+            Self::Queue { name, .. } | Self::Exchange(name) => name,
+        }
+    }
+}

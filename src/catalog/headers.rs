@@ -1,0 +1,120 @@
+//! Bindings of a headers exchange: their arguments against a message's headers (RTE-05 to RTE-08).
+
+use crate::refusal::term;
+use quorate_types::{Exception, FieldTable, FieldValue, ReplyCode, ShortString};
+
+/// What a binding's arguments ask of the headers, read once when the binding is made.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Matcher {
+    any: bool,
+    /// Arguments compared, without `x-match` and, but for the `-with-x` forms, all `x-` ones.
+    compared: Vec<(ShortString, FieldValue)>,
+}
+
+impl Matcher {
+    /// Reads a binding's arguments.
+    ///
+    /// # Errors
+    /// 406 for an `x-match` that is none of the four (RTE-08).
+    pub(crate) fn parse(arguments: &FieldTable) -> Result<Self, Exception> {
+        let (any, with_x) = match arguments.get("x-match") {
+            None => (false, false),
+            Some(FieldValue::LongString(mode)) => match mode.as_ref() {
+                b"all" => (false, false),
+                b"any" => (true, false),
+                b"all-with-x" => (false, true),
+                b"any-with-x" => (true, true),
+                _ => return Err(unknown_mode(&FieldValue::LongString(mode.clone()))),
+            },
+            Some(other) => return Err(mode_of_wrong_type(other)),
+        };
+        let is_compared = |name: &ShortString| {
+            let name = name.as_bytes();
+            name != b"x-match" && (with_x || !name.starts_with(b"x-"))
+        };
+        let compared = arguments.0.iter().filter(|(name, _)| is_compared(name)).cloned().collect();
+        Ok(Self { any, compared })
+    }
+
+    /// RTE-07: `all` of nothing is always true, `any` of nothing never.
+    pub(crate) fn matches(&self, headers: &FieldTable) -> bool {
+        let fits = |(name, wanted): &(ShortString, FieldValue)| fits(headers, name, wanted);
+        if self.any { self.compared.iter().any(fits) } else { self.compared.iter().all(fits) }
+    }
+}
+
+/// RTE-06: a void value asks only that the header is there.
+fn fits(headers: &FieldTable, name: &ShortString, wanted: &FieldValue) -> bool {
+    let present = headers.0.iter().find(|(header, _)| header == name);
+    present.is_some_and(|(_, value)| matches!(wanted, FieldValue::Void) || equal(wanted, value))
+}
+
+/// Equal by value, whatever the types: numbers as numbers, octets as octets (RTE-06). Inside
+/// arrays and tables types count.
+fn equal(left: &FieldValue, right: &FieldValue) -> bool {
+    match (Plain::of(left), Plain::of(right)) {
+        (Plain::Integer(left), Plain::Integer(right)) => left == right,
+        (Plain::Float(left), Plain::Float(right)) => left == right,
+        (Plain::Integer(integer), Plain::Float(float))
+        | (Plain::Float(float), Plain::Integer(integer)) => same_number(integer, float),
+        (Plain::Octets(left), Plain::Octets(right)) => left == right,
+        (Plain::Other(left), Plain::Other(right)) => left == right,
+        (Plain::Integer(_) | Plain::Float(_) | Plain::Octets(_) | Plain::Other(_), _) => false,
+    }
+}
+
+fn same_number(integer: i128, float: f64) -> bool {
+    // Every integer on the wire is far below 2^127, where the cast back would saturate.
+    float.fract() == 0.0 && float as i128 == integer
+}
+
+enum Plain<'a> {
+    Integer(i128),
+    Float(f64),
+    Octets(&'a [u8]),
+    Other(&'a FieldValue),
+}
+
+impl<'a> Plain<'a> {
+    fn of(value: &'a FieldValue) -> Self {
+        match value {
+            FieldValue::I8(_)
+            | FieldValue::U8(_)
+            | FieldValue::I16(_)
+            | FieldValue::U16(_)
+            | FieldValue::I32(_)
+            | FieldValue::U32(_)
+            | FieldValue::I64(_) => Plain::Integer(i128::from(value.as_integer().unwrap_or(0))),
+            FieldValue::Timestamp(seconds) => Plain::Integer(i128::from(*seconds)),
+            FieldValue::F32(value) => Plain::Float(f64::from(*value)),
+            FieldValue::F64(value) => Plain::Float(*value),
+            FieldValue::LongString(octets) | FieldValue::ByteArray(octets) => Plain::Octets(octets),
+            FieldValue::Bool(_)
+            | FieldValue::Decimal { .. }
+            | FieldValue::Array(_)
+            | FieldValue::Table(_)
+            | FieldValue::Void => Plain::Other(value),
+        }
+    }
+}
+
+fn unknown_mode(mode: &FieldValue) -> Exception {
+    Exception::new(
+        ReplyCode::PreconditionFailed,
+        format!(
+            "Invalid x-match field value {}; expected all, any, all-with-x, or any-with-x",
+            term(mode)
+        ),
+    )
+}
+
+fn mode_of_wrong_type(mode: &FieldValue) -> Exception {
+    Exception::new(
+        ReplyCode::PreconditionFailed,
+        format!(
+            "Invalid x-match field type {} (value {}); expected longstr",
+            mode.type_name(),
+            term(mode)
+        ),
+    )
+}

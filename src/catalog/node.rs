@@ -1,0 +1,160 @@
+//! Nodes and their runs: starts, fences, lives of the cluster, its shape (SES 1, SES 6, DESIGN §7).
+
+use crate::{
+    command::{CatalogReply, ClusterShape},
+    machine::Catalog,
+    output::{CatalogEvent, CatalogOutput},
+    record::{CatalogKey, NodeEntry},
+};
+use quorate_types::{BootNumber, Home, NodeId, QueueId, SessionId, StartNumber};
+
+/// Former processes remembered of each node.
+pub const FORMER_BOOTS_MAX: usize = 8;
+
+impl Catalog {
+    /// What is known of the node.
+    #[must_use]
+    pub fn node(&self, node: NodeId) -> Option<&NodeEntry> {
+        self.nodes.get(&node)
+    }
+
+    /// All nodes that ever started, in ascending order.
+    pub fn nodes(&self) -> impl Iterator<Item = (NodeId, &NodeEntry)> {
+        self.nodes.iter().map(|(node, entry)| (*node, entry))
+    }
+
+    /// True if that run of the node is over for the cluster (SES 6). A run that this copy has not
+    /// heard of is not.
+    #[must_use]
+    pub fn is_fenced(&self, session: SessionId) -> bool {
+        self.nodes.get(&session.node).is_some_and(|node| session.start <= node.fenced)
+    }
+
+    /// True if the queue is a connection-bound one of a run that is over: it has ended (NAM 8,
+    /// LET 4).
+    #[must_use]
+    pub fn is_over(&self, queue: QueueId) -> bool {
+        match queue.home {
+            Home::Node(node) => self.is_fenced(SessionId { node, start: StartNumber(queue.index) }),
+            Home::Group(_) => false,
+        }
+    }
+
+    /// The node's run that may live, if this copy knows of one.
+    #[must_use]
+    pub fn live_session(&self, node: NodeId) -> Option<SessionId> {
+        let start = self.nodes.get(&node).filter(|entry| entry.start > entry.fenced)?.start;
+        Some(SessionId { node, start })
+    }
+
+    /// The run that a process of the node was given, if it is the node's latest.
+    #[must_use]
+    pub fn session_of(&self, node: NodeId, boot: BootNumber) -> Option<SessionId> {
+        let start = self.nodes.get(&node).filter(|entry| entry.boot == boot)?.start;
+        Some(SessionId { node, start })
+    }
+
+    /// How often the whole cluster has been stopped, as far as it noticed.
+    #[must_use]
+    pub fn life(&self) -> u64 {
+        self.life
+    }
+
+    /// The cluster's shape; `None` until it is formed.
+    #[must_use]
+    pub fn shape(&self) -> Option<ClusterShape> {
+        self.shape
+    }
+
+    /// Only the first one counts.
+    pub(crate) fn form(&mut self, shape: ClusterShape, out: &mut CatalogOutput) -> CatalogReply {
+        if self.shape.is_none() {
+            self.shape = Some(shape);
+            self.changed(CatalogKey::State, out);
+            out.events.push(CatalogEvent::Formed(shape));
+        }
+        CatalogReply::Done
+    }
+
+    /// SES 1: the start number is the index of the entry, so it grows, and is this node's alone if
+    /// at most one announcement of the node in an entry counts; a second one is answered `Fenced`,
+    /// like one of a former process that comes late. A fenced process announces itself anew.
+    pub(crate) fn node_started(
+        &mut self,
+        node: NodeId,
+        announced: NodeEntry,
+        out: &mut CatalogOutput,
+    ) -> CatalogReply {
+        let start = StartNumber(self.version().0);
+        let known = self.nodes.get(&node).cloned().unwrap_or_default();
+        if known.boot == announced.boot && known.start > known.fenced {
+            return CatalogReply::Started(known.start);
+        }
+        if start <= known.start || known.former_boots.contains(&announced.boot) {
+            return CatalogReply::Fenced;
+        }
+        let mut former_boots = known.former_boots;
+        let returns = known.start > StartNumber(0);
+        if returns && known.boot != announced.boot {
+            former_boots.push(known.boot);
+            let surplus = former_boots.len().saturating_sub(FORMER_BOOTS_MAX);
+            former_boots.drain(..surplus);
+        }
+        let data_lost = returns && known.incarnation != announced.incarnation;
+        let entry =
+            NodeEntry { start, fenced: StartNumber(start.0 - 1), former_boots, ..announced };
+        self.nodes.insert(node, entry);
+        self.changed(CatalogKey::Node(node), out);
+        out.events.push(CatalogEvent::NodeStarted { node, start, data_lost });
+        self.remove_queues_of(node, out);
+        CatalogReply::Started(start)
+    }
+
+    /// SES 6. A start that was never given is not fenced: `NodeDown` speaks of what has been.
+    pub(crate) fn node_down(
+        &mut self,
+        node: NodeId,
+        start: StartNumber,
+        out: &mut CatalogOutput,
+    ) -> CatalogReply {
+        let Some(entry) = self.nodes.get_mut(&node) else { return CatalogReply::Done };
+        let start = start.min(entry.start);
+        if start > entry.fenced {
+            entry.fenced = start;
+            self.changed(CatalogKey::Node(node), out);
+            out.events.push(CatalogEvent::NodeDowned { node, start });
+            self.remove_queues_of(node, out);
+        }
+        CatalogReply::Done
+    }
+
+    /// shared queues that are not durable do not outlive a stop of the whole cluster; their
+    /// groups' leaders end them when they learn of the new life. Connection-bound queues go when
+    /// their run is fenced.
+    pub(crate) fn new_life(&mut self, boot: BootNumber, out: &mut CatalogOutput) -> CatalogReply {
+        if self.life_boot == Some(boot) {
+            return CatalogReply::Done;
+        }
+        self.life += 1;
+        self.life_boot = Some(boot);
+        self.changed(CatalogKey::State, out);
+        out.events.push(CatalogEvent::LifeBegan { life: self.life });
+        let mortal: Vec<QueueId> = self
+            .queues()
+            .filter(|queue| !queue.durable && matches!(queue.id.home, Home::Group(_)))
+            .map(|queue| queue.id)
+            .collect();
+        mortal.into_iter().for_each(|queue| drop(self.remove_queue(queue, out)));
+        CatalogReply::Done
+    }
+
+    /// NAM 8: the entries of connection-bound queues go with the run of their node.
+    fn remove_queues_of(&mut self, node: NodeId, out: &mut CatalogOutput) {
+        let home = Home::Node(node);
+        let fenced = self.nodes.get(&node).map_or(0, |entry| entry.fenced.0);
+        let first = QueueId { home, index: 0, position: 0 };
+        let last = QueueId { home, index: fenced, position: u32::MAX };
+        let ids: Vec<QueueId> = self.queues.range(first..=last).map(|(id, _)| *id).collect();
+        ids.into_iter().for_each(|queue| drop(self.remove_queue(queue, out)));
+    }
+}

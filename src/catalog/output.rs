@@ -1,0 +1,67 @@
+//! What an apply hands out, in kinds that are never mixed: a reply to each command, the names of
+//! the records that every replica writes, and what the broker on every node may have to react to.
+
+use crate::{command::CatalogReply, command::ClusterShape, record::CatalogKey};
+use quorate_types::{NodeId, QueueId, ResourceName, StartNumber};
+
+/// Everything that applying one entry hands out. Reused from entry to entry.
+#[derive(Debug, Default)]
+pub struct CatalogOutput {
+    /// One reply to each command, in their order.
+    pub replies: Vec<CatalogReply>,
+    /// Records that have changed, or are no more. They are named, not given: a checkpoint encodes
+    /// each once, from the state as it then is. One may be named more than once.
+    pub changes: Vec<CatalogKey>,
+    /// What has happened.
+    pub events: Vec<CatalogEvent>,
+}
+
+impl CatalogOutput {
+    /// Empties it, keeping its memory.
+    pub fn clear(&mut self) {
+        self.replies.clear();
+        self.changes.clear();
+        self.events.clear();
+    }
+}
+
+/// Something that a node's broker reacts to. Every replica hands out the same ones; after a start
+/// from records they are derived from the state instead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CatalogEvent {
+    /// The cluster has its shape.
+    Formed(ClusterShape),
+    /// A node has a new start; its earlier ones are fenced.
+    NodeStarted {
+        /// Node.
+        node: NodeId,
+        /// Start.
+        start: StartNumber,
+        /// It came back with another data directory than before (DESIGN §8).
+        data_lost: bool,
+    },
+    /// A node's starts up to this one are fenced, and none has followed.
+    NodeDowned {
+        /// Node.
+        node: NodeId,
+        /// Highest start fenced.
+        start: StartNumber,
+    },
+    /// A new life of the cluster.
+    LifeBegan {
+        /// Its number.
+        life: u64,
+    },
+    /// A name leads to a queue.
+    QueueAdded {
+        /// Queue.
+        id: QueueId,
+    },
+    /// A queue's entry is gone, with its bindings.
+    QueueRemoved {
+        /// Queue.
+        id: QueueId,
+        /// The name that is free again.
+        name: ResourceName,
+    },
+}

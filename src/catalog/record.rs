@@ -1,0 +1,233 @@
+//! The state as records: what a checkpoint writes and a start reads back. Everything else in the
+//! catalog (routing tables, indexes by name and by end) is derived from them.
+
+use crate::{
+    command::{Binding, ClusterShape, ExchangeRecord, QueueEntry},
+    machine::Catalog,
+};
+use quorate_types::{
+    BootNumber, CatalogIndex, Incarnation, NodeId, QueueId, ResourceName, ShortString, StartNumber,
+    VhostName,
+};
+use std::fmt;
+
+/// A binding's number: given in the order of the log, never used again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BindingId(pub u64);
+
+impl fmt::Display for BindingId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Names one record of the catalog in column family `catalog`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum CatalogKey {
+    /// The catalog's own: version, digest, counters, life, shape.
+    State,
+    /// A virtual host.
+    Vhost(VhostName),
+    /// A user.
+    User(ShortString),
+    /// A node.
+    Node(NodeId),
+    /// An exchange.
+    Exchange(ResourceName),
+    /// A binding.
+    Binding(BindingId),
+    /// A queue's entry.
+    Queue(QueueId),
+}
+
+/// One record. Its key is a [`CatalogKey`] of the same variant.
+#[derive(Clone, Debug, PartialEq)]
+pub enum CatalogRecord {
+    /// The catalog's own.
+    State(CatalogState),
+    /// A virtual host.
+    Vhost(VhostRecord),
+    /// A user.
+    User(UserRecord),
+    /// A node.
+    Node(NodeEntry),
+    /// An exchange.
+    Exchange(ExchangeRecord),
+    /// A binding.
+    Binding(Binding),
+    /// A queue's entry.
+    Queue(QueueEntry),
+}
+
+/// The catalog's own record.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CatalogState {
+    /// Index of the last entry applied.
+    pub version: CatalogIndex,
+    /// Rolling digest of all changes (`quorate ctl audit`).
+    pub digest: u64,
+    /// Number of the next binding.
+    pub next_binding: u64,
+    /// Lives begun so far (DESIGN §7, Q-11); 0 until the whole cluster was stopped once.
+    pub life: u64,
+    /// The process that began the present life; a repeat is known by it.
+    pub life_boot: Option<BootNumber>,
+    /// The cluster's shape; `None` until it is formed.
+    pub shape: Option<ClusterShape>,
+}
+
+/// A virtual host. Limits and defaults of its own are to come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VhostRecord {
+    /// Name.
+    pub name: VhostName,
+}
+
+/// A user. Permissions are to come; every user may do everything.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UserRecord {
+    /// Name.
+    pub name: ShortString,
+    /// 4 octets of salt, then the 32 octets of SHA-256(salt + password) (ACL-23). Empty: nobody
+    /// can log in.
+    pub password_hash: Vec<u8>,
+    /// Tags, such as `administrator`.
+    pub tags: Vec<ShortString>,
+}
+
+/// What is known of a node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeEntry {
+    /// Identity of its data directory.
+    pub incarnation: Incarnation,
+    /// The process of its latest start.
+    pub boot: BootNumber,
+    /// Its latest start (SES 1).
+    pub start: StartNumber,
+    /// Starts up to this one are fenced (SES 6). Below `start` while that one may live.
+    pub fenced: StartNumber,
+    /// Processes that were followed by another one, latest last, at most
+    /// [`crate::FORMER_BOOTS_MAX`]: an announcement of theirs that comes late starts nothing.
+    pub former_boots: Vec<BootNumber>,
+    /// Where its rpc port is reached.
+    pub rpc_address: String,
+    /// Where its AMQP port is reached.
+    pub amqp_address: String,
+}
+
+/// Why records do not make a catalog.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("stored catalog: {0}")]
+pub struct CatalogRecordError(pub String);
+
+fn broken<T>(what: impl Into<String>) -> Result<T, CatalogRecordError> {
+    Err(CatalogRecordError(what.into()))
+}
+
+impl Catalog {
+    /// The record of that key as it is now; `None` if it is no more.
+    #[must_use]
+    pub fn record(&self, key: &CatalogKey) -> Option<CatalogRecord> {
+        match key {
+            CatalogKey::State => Some(CatalogRecord::State(self.state())),
+            CatalogKey::Vhost(name) => {
+                self.vhosts.get(name).map(|vhost| CatalogRecord::Vhost(vhost.record.clone()))
+            }
+            CatalogKey::User(name) => self.users.get(name).cloned().map(CatalogRecord::User),
+            CatalogKey::Node(node) => self.nodes.get(node).cloned().map(CatalogRecord::Node),
+            CatalogKey::Exchange(name) => self.exchange(name).cloned().map(CatalogRecord::Exchange),
+            CatalogKey::Binding(id) => self.bindings.get(id).cloned().map(CatalogRecord::Binding),
+            CatalogKey::Queue(id) => self.queues.get(id).cloned().map(CatalogRecord::Queue),
+        }
+    }
+
+    /// The keys of all records but [`CatalogKey::State`], in ascending order.
+    #[must_use]
+    pub fn keys(&self) -> Vec<CatalogKey> {
+        let vhosts = self.vhosts.iter().map(|(name, _)| CatalogKey::Vhost(name.clone()));
+        let users = self.users.keys().cloned().map(CatalogKey::User);
+        let nodes = self.nodes.keys().copied().map(CatalogKey::Node);
+        let exchanges =
+            self.exchanges().map(|exchange| CatalogKey::Exchange(exchange.name.clone()));
+        let bindings = self.bindings.keys().copied().map(CatalogKey::Binding);
+        let queues = self.queues.keys().copied().map(CatalogKey::Queue);
+        vhosts.chain(users).chain(nodes).chain(exchanges).chain(bindings).chain(queues).collect()
+    }
+
+    /// A catalog from the records of a checkpoint, in any order; from none at all, a new one.
+    ///
+    /// # Errors
+    /// Records that contradict each other or lack one that they need.
+    pub fn load(
+        records: impl IntoIterator<Item = (CatalogKey, CatalogRecord)>,
+    ) -> Result<Self, CatalogRecordError> {
+        let mut records: Vec<_> = records.into_iter().collect();
+        if records.is_empty() {
+            return Ok(Self::new());
+        }
+        // Virtual hosts before exchanges before bindings; queues before bindings too.
+        records.sort_by(|(left, _), (right, _)| (phase(left), left).cmp(&(phase(right), right)));
+        let mut catalog = Self::empty();
+        let mut has_state = false;
+        for (key, record) in records {
+            has_state |= key == CatalogKey::State;
+            catalog.load_record(key, record)?;
+        }
+        if has_state { Ok(catalog) } else { broken("there are records, but not its own") }
+    }
+
+    fn load_record(
+        &mut self,
+        key: CatalogKey,
+        record: CatalogRecord,
+    ) -> Result<(), CatalogRecordError> {
+        match (key, record) {
+            (CatalogKey::State, CatalogRecord::State(state)) => self.set_state(&state),
+            (CatalogKey::Vhost(name), CatalogRecord::Vhost(record)) if name == record.name => {
+                self.insert_vhost(record);
+            }
+            (CatalogKey::User(name), CatalogRecord::User(record)) if name == record.name => {
+                self.users.insert(name, record);
+            }
+            (CatalogKey::Node(node), CatalogRecord::Node(record)) => {
+                self.nodes.insert(node, record);
+            }
+            (CatalogKey::Exchange(name), CatalogRecord::Exchange(record))
+                if name == record.name =>
+            {
+                if !self.has_vhost(&name.vhost) {
+                    return broken(format!("exchange {name} has no virtual host"));
+                }
+                self.insert_exchange(record);
+            }
+            (CatalogKey::Queue(id), CatalogRecord::Queue(record)) if id == record.id => {
+                self.load_queue(record)?;
+            }
+            (CatalogKey::Binding(id), CatalogRecord::Binding(record)) => {
+                self.insert_binding(id, &record)?;
+            }
+            (key, _) => return broken(format!("record of {key:?} is another one's")),
+        }
+        Ok(())
+    }
+
+    fn load_queue(&mut self, record: QueueEntry) -> Result<(), CatalogRecordError> {
+        let name = record.name.clone();
+        if !self.has_vhost(&name.vhost) {
+            return broken(format!("queue {name} has no virtual host"));
+        }
+        if let Some(by) = self.queue_by_name(&name) {
+            return broken(format!("queue {name} is both {} and {}", by.id, record.id));
+        }
+        self.insert_queue(record);
+        Ok(())
+    }
+}
+
+fn phase(key: &CatalogKey) -> u8 {
+    match key {
+        CatalogKey::State | CatalogKey::Vhost(_) | CatalogKey::User(_) | CatalogKey::Node(_) => 0,
+        CatalogKey::Exchange(_) | CatalogKey::Queue(_) => 1,
+        CatalogKey::Binding(_) => 2,
+    }
+}

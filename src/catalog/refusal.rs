@@ -1,0 +1,263 @@
+//! What clients are told when the catalog says no: RabbitMQ's codes and texts, word for word, in
+//! one place (EXC, BND, QUE, EXQ, ARG of spec/amqp-semantics.md).
+
+use quorate_types::{
+    ArgumentError, Exception, FieldValue, QueueType, ReplyCode, ResourceName, ShortString,
+    VhostName,
+};
+
+fn precondition(text: String) -> Exception {
+    Exception::new(ReplyCode::PreconditionFailed, text)
+}
+
+/// The virtual host is not there (CONN-20).
+#[must_use]
+pub fn no_vhost(vhost: &VhostName) -> Exception {
+    Exception::new(ReplyCode::NotAllowed, format!("vhost {vhost} not found"))
+}
+
+/// EXC-02, EXC-07, BND-01: what cannot be done to the default exchange.
+#[must_use]
+pub fn default_exchange() -> Exception {
+    Exception::new(ReplyCode::AccessRefused, "operation not permitted on the default exchange")
+}
+
+/// EXC-06, BND-02, PUB-01: no such exchange.
+#[must_use]
+pub fn no_exchange(exchange: &ResourceName) -> Exception {
+    Exception::new(ReplyCode::NotFound, format!("no exchange {exchange}"))
+}
+
+/// EXC-02: a type that is none of ours.
+#[must_use]
+pub fn unknown_exchange_type(kind: &str) -> Exception {
+    precondition(format!("unknown exchange type '{kind}'"))
+}
+
+/// EXC-03: a new exchange may not begin with `amq.`.
+#[must_use]
+pub fn reserved_exchange_name(exchange: &ResourceName) -> Exception {
+    let text = format!("exchange name '{}' contains reserved prefix 'amq.*'", exchange.name);
+    Exception::new(ReplyCode::AccessRefused, text)
+}
+
+/// EXC-03: an alternate exchange is named by a long string.
+#[must_use]
+pub fn alternate_exchange_type(exchange: &ResourceName, value: &FieldValue) -> Exception {
+    let kind = value.type_name();
+    precondition(format!(
+        "invalid type '{kind}' for arg 'alternate-exchange' in exchange {exchange}"
+    ))
+}
+
+/// EXC-07: `amq.*` stays.
+#[must_use]
+pub fn system_exchange(exchange: &ResourceName) -> Exception {
+    let text = format!("deletion of system exchange {exchange} not allowed");
+    Exception::new(ReplyCode::AccessRefused, text)
+}
+
+/// EXC-08: it is the source of a binding.
+#[must_use]
+pub fn exchange_in_use(exchange: &ResourceName) -> Exception {
+    precondition(format!("exchange {exchange} in use"))
+}
+
+/// EXC-10: clients may not publish to it.
+#[must_use]
+pub fn internal_exchange(exchange: &ResourceName) -> Exception {
+    let text = format!("cannot publish to internal exchange {exchange}");
+    Exception::new(ReplyCode::AccessRefused, text)
+}
+
+/// BND-09: the pattern would be too costly to match.
+#[must_use]
+pub fn too_many_hashes(key: &ShortString, hashes: usize, most: usize) -> Exception {
+    precondition(format!(
+        "Topic binding key '{key}' uses {hashes} '#' wildcards, at most {most} are allowed"
+    ))
+}
+
+/// QUE-12, BND-02, CON-02: no such queue.
+#[must_use]
+pub fn no_queue(queue: &ResourceName) -> Exception {
+    Exception::new(ReplyCode::NotFound, format!("no queue {queue}"))
+}
+
+/// EXQ-02, EXQ-03: the queue belongs to another connection, or is not what it is taken for.
+#[must_use]
+pub fn exclusive_queue(queue: &ResourceName) -> Exception {
+    let text = format!(
+        "cannot obtain exclusive access to locked queue {queue}. It could be originally declared \
+         on another connection or the exclusive property value does not match that of the \
+         original declaration."
+    );
+    Exception::new(ReplyCode::ResourceLocked, text)
+}
+
+/// QUE-09: names that begin with `amq.` are the server's to give.
+#[must_use]
+pub fn reserved_queue_name(queue: &ResourceName) -> Exception {
+    let text = format!("queue name '{}' contains reserved prefix 'amq.*'", queue.name);
+    Exception::new(ReplyCode::AccessRefused, text)
+}
+
+/// QUE-07: quorum queues have names of their own.
+#[must_use]
+pub fn server_named_quorum_queue() -> Exception {
+    precondition("Cannot declare a server-named queue for type rabbit_quorum_queue".to_owned())
+}
+
+/// QUE-08: a property that the queue type does not have.
+#[must_use]
+pub fn invalid_property(queue: &ResourceName, property: &str) -> Exception {
+    precondition(format!("invalid property '{property}' for queue {queue}"))
+}
+
+/// DEL-02: it has consumers.
+#[must_use]
+pub fn queue_in_use(queue: &ResourceName) -> Exception {
+    precondition(format!("queue {queue} in use"))
+}
+
+/// DEL-02: it has ready messages.
+#[must_use]
+pub fn queue_not_empty(queue: &ResourceName) -> Exception {
+    precondition(format!("queue {queue} not empty"))
+}
+
+/// ARG-01, ARG-02, ARG-03, ARG-12: a declare argument that cannot be taken.
+#[must_use]
+pub fn invalid_argument(
+    error: &ArgumentError,
+    queue: &ResourceName,
+    queue_type: QueueType,
+) -> Exception {
+    precondition(match error {
+        ArgumentError::Invalid { name, reason } => {
+            format!("invalid arg '{name}' for queue {queue}: {reason}")
+        }
+        ArgumentError::WrongQueueType { name } => {
+            let queue_type = match queue_type {
+                QueueType::Classic => "rabbit_classic_queue",
+                QueueType::Quorum => "rabbit_quorum_queue",
+            };
+            format!("invalid arg '{name}' for queue {queue} of queue type {queue_type}")
+        }
+        ArgumentError::WrongType { name, type_name } => {
+            format!("invalid type '{type_name}' for arg '{name}' in queue {queue}")
+        }
+    })
+}
+
+/// EXC-13, Q-60: the catalog has no majority.
+#[must_use]
+pub fn exchange_declare_timeout(exchange: &ResourceName) -> Exception {
+    timeout(format!("failed to declare exchange {exchange} because the operation timed out"))
+}
+
+/// EXC-13, Q-60: the catalog has no majority.
+#[must_use]
+pub fn exchange_delete_timeout(exchange: &ResourceName) -> Exception {
+    timeout(format!("failed to delete exchange {exchange} due to a timeout"))
+}
+
+/// BND-10, Q-60: the catalog has no majority.
+#[must_use]
+pub fn bind_timeout() -> Exception {
+    timeout("Could not add binding due to timeout".to_owned())
+}
+
+/// BND-10, Q-60: the catalog has no majority.
+#[must_use]
+pub fn unbind_timeout() -> Exception {
+    timeout("Could not remove binding due to timeout".to_owned())
+}
+
+fn timeout(text: String) -> Exception {
+    Exception::new(ReplyCode::InternalError, text)
+}
+
+/// What an equivalence text is about.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Subject<'a> {
+    /// `queue` or `exchange`.
+    pub(crate) kind: &'static str,
+    pub(crate) name: &'a ResourceName,
+}
+
+impl Subject<'_> {
+    /// EXC-04, EQV-01, EQV-03: both have it, with different values.
+    pub(crate) fn different(self, arg: &str, received: &str, current: &str) -> Exception {
+        self.inequivalent(arg, format!("received '{received}' but current is '{current}'"))
+    }
+
+    /// EXC-04, EQV-03, EQV-04: an argument that differs, or that one side lacks.
+    pub(crate) fn different_argument(
+        self,
+        arg: &str,
+        received: Option<&FieldValue>,
+        current: Option<&FieldValue>,
+    ) -> Exception {
+        let shown =
+            |value: &FieldValue| format!("'{}' of type '{}'", shown(value), value.type_name());
+        let text = match (received, current) {
+            (Some(received), Some(current)) => {
+                return self.different(arg, &self::shown(received), &self::shown(current));
+            }
+            (None, Some(current)) => {
+                format!("received none but current is the value {}", shown(current))
+            }
+            (Some(received), None) => {
+                format!("received the value {} but current is none", shown(received))
+            }
+            (None, None) => "received none but current is none".to_owned(),
+        };
+        self.inequivalent(arg, text)
+    }
+
+    fn inequivalent(self, arg: &str, text: String) -> Exception {
+        let Subject { kind, name } = self;
+        precondition(format!("inequivalent arg '{arg}' for {kind} {name}: {text}"))
+    }
+}
+
+/// A value as a text shows it: strings as they are, the rest as terms.
+fn shown(value: &FieldValue) -> String {
+    match value.as_long_string() {
+        Some(octets) => String::from_utf8_lossy(octets).into_owned(),
+        None => term(value),
+    }
+}
+
+/// A value as RabbitMQ prints terms: `<<"text">>`, `1`, `true`, `[{longstr,<<"a">>}]`.
+pub(crate) fn term(value: &FieldValue) -> String {
+    match value {
+        FieldValue::Bool(value) => value.to_string(),
+        FieldValue::I8(_)
+        | FieldValue::U8(_)
+        | FieldValue::I16(_)
+        | FieldValue::U16(_)
+        | FieldValue::I32(_)
+        | FieldValue::U32(_)
+        | FieldValue::I64(_) => value.as_integer().unwrap_or_default().to_string(),
+        FieldValue::F32(value) => format!("{value:?}"),
+        FieldValue::F64(value) => format!("{value:?}"),
+        FieldValue::Decimal { scale, value } => format!("{{{scale},{value}}}"),
+        FieldValue::LongString(octets) | FieldValue::ByteArray(octets) => {
+            format!("<<\"{}\">>", String::from_utf8_lossy(octets))
+        }
+        FieldValue::Timestamp(seconds) => seconds.to_string(),
+        FieldValue::Void => "undefined".to_owned(),
+        FieldValue::Array(values) => {
+            let typed = |value: &FieldValue| format!("{{{},{}}}", value.type_name(), term(value));
+            format!("[{}]", values.iter().map(typed).collect::<Vec<_>>().join(","))
+        }
+        FieldValue::Table(table) => {
+            let field = |(name, value): &(ShortString, FieldValue)| {
+                format!("{{<<\"{name}\">>,{},{}}}", value.type_name(), term(value))
+            };
+            format!("[{}]", table.0.iter().map(field).collect::<Vec<_>>().join(","))
+        }
+    }
+}

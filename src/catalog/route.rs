@@ -1,0 +1,192 @@
+//! Routing: from an exchange and keys to queues (RTE-01 to RTE-10, BND-08). Look-ups allocate
+//! nothing; a queue is found at most once, however many ways lead to it.
+
+use crate::{
+    exchange::{Exchange, Routes},
+    machine::{Catalog, Vhost},
+    named::NameHash,
+    refusal,
+    server_name::server_named_queue,
+    targets::Targets,
+};
+use bytes::Bytes;
+use quorate_types::{Exception, FieldTable, QueueId, ResourceName, ShortString, VhostName};
+use std::{collections::HashSet, iter};
+
+/// What is to be routed.
+#[derive(Clone, Copy, Debug)]
+pub struct RouteRequest<'a> {
+    /// Virtual host.
+    pub vhost: &'a VhostName,
+    /// Exchange; empty is the default one.
+    pub exchange: &'a ShortString,
+    /// The message's own routing key.
+    pub routing_key: &'a ShortString,
+    /// Those of headers `CC` and `BCC` (RTE-09).
+    pub further_keys: &'a [ShortString],
+    /// Content of the headers table without its length; decoded only where a headers exchange
+    /// asks for it.
+    pub headers: Option<&'a Bytes>,
+    /// The broker itself routes (a dead letter): internal exchanges take it (EXC-10, DLX-07).
+    pub by_broker: bool,
+}
+
+/// Why nothing is routed at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RouteError {
+    /// There is no such exchange (PUB-01).
+    #[error("no such exchange")]
+    NoExchange,
+    /// The exchange is internal (EXC-10).
+    #[error("the exchange is internal")]
+    Internal,
+}
+
+impl RouteError {
+    /// What a publishing client is told.
+    #[must_use]
+    pub fn exception(self, exchange: &ResourceName) -> Exception {
+        match self {
+            Self::NoExchange => refusal::no_exchange(exchange),
+            Self::Internal => refusal::internal_exchange(exchange),
+        }
+    }
+}
+
+impl RouteRequest<'_> {
+    fn keys(&self) -> impl Iterator<Item = &ShortString> {
+        iter::once(self.routing_key).chain(self.further_keys)
+    }
+}
+
+impl Catalog {
+    /// Appends the queues that the message goes to, each once; none is unroutable. `targets` is
+    /// filled from where it stands.
+    ///
+    /// # Errors
+    /// As [`RouteError`] says; nothing is appended then.
+    pub fn route(
+        &self,
+        request: &RouteRequest<'_>,
+        targets: &mut Vec<QueueId>,
+    ) -> Result<(), RouteError> {
+        let vhost = self.vhosts.get(request.vhost).ok_or(RouteError::NoExchange)?;
+        let first = targets.len();
+        let lists = if request.exchange.is_empty() {
+            let found = request.keys().filter_map(|key| self.named_queue(vhost, key));
+            targets.extend(found);
+            targets.len() - first
+        } else {
+            let exchange = vhost.exchanges.get(request.exchange).ok_or(RouteError::NoExchange)?;
+            if exchange.record.internal && !request.by_broker {
+                return Err(RouteError::Internal);
+            }
+            let mut walk = Walk::new(vhost, request, targets);
+            walk.start_from(exchange);
+            walk.lists
+        };
+        if lists > 1 {
+            each_once(targets, first);
+        }
+        Ok(())
+    }
+
+    /// RTE-01: the queue of that name, with an entry or without one (NAM 8).
+    fn named_queue(&self, vhost: &Vhost, name: &ShortString) -> Option<QueueId> {
+        match vhost.queues.get(name) {
+            Some(id) => Some(*id),
+            None => server_named_queue(name).filter(|id| !self.is_over(*id)),
+        }
+    }
+}
+
+/// RTE-10, PRP-08: what several lists named several times stays once.
+fn each_once(targets: &mut Vec<QueueId>, first: usize) {
+    if first == 0 {
+        targets.sort_unstable();
+        targets.dedup();
+    } else {
+        let mut added = targets.split_off(first);
+        added.sort_unstable();
+        added.dedup();
+        targets.append(&mut added);
+    }
+}
+
+/// The way of one message through an exchange and those bound to it.
+struct Walk<'a, 't> {
+    vhost: &'a Vhost,
+    request: &'a RouteRequest<'a>,
+    targets: &'t mut Vec<QueueId>,
+    /// Lists that queues were taken from; within one of them each queue is named once.
+    lists: usize,
+    /// Exchanges come to, not yet gone through.
+    pending: Vec<&'a Exchange>,
+    /// Names of all exchanges come to; none while there is but the first.
+    seen: Option<HashSet<&'a ShortString, NameHash>>,
+    headers: Option<FieldTable>,
+}
+
+impl<'a, 't> Walk<'a, 't> {
+    fn new(vhost: &'a Vhost, request: &'a RouteRequest<'a>, targets: &'t mut Vec<QueueId>) -> Self {
+        Self { vhost, request, targets, lists: 0, pending: Vec::new(), seen: None, headers: None }
+    }
+
+    /// BND-08: each exchange handles the message once.
+    fn start_from(&mut self, exchange: &'a Exchange) {
+        // An alternate exchange (AE-01) joins here: it is one more exchange to go through, where
+        // `go_through` has taken nothing from any list.
+        self.go_through(exchange, exchange);
+        while let Some(next) = self.pending.pop() {
+            self.go_through(next, exchange);
+        }
+    }
+
+    fn go_through(&mut self, exchange: &'a Exchange, origin: &'a Exchange) {
+        let request = self.request;
+        match &exchange.routes {
+            Routes::Direct(keys) => {
+                for targets in request.keys().filter_map(|key| keys.get(key)) {
+                    self.take(targets, origin);
+                }
+            }
+            Routes::Fanout(targets) => self.take(targets, origin),
+            Routes::Topic(patterns) => {
+                for key in request.keys() {
+                    patterns.matches(key.as_bytes(), &mut |targets| self.take(targets, origin));
+                }
+            }
+            Routes::Headers(matchers) => {
+                let headers = self.headers.take().unwrap_or_else(|| decoded(request.headers));
+                for (matcher, targets) in matchers.values() {
+                    if matcher.matches(&headers) {
+                        self.take(targets, origin);
+                    }
+                }
+                self.headers = Some(headers);
+            }
+        }
+    }
+
+    fn take(&mut self, targets: &'a Targets, origin: &'a Exchange) {
+        if targets.queues().len() > 0 {
+            self.lists += 1;
+            self.targets.extend(targets.queues());
+        }
+        for name in targets.exchanges() {
+            let first = || HashSet::from_iter([&origin.record.name.name]);
+            if self.seen.get_or_insert_with(first).insert(name)
+                && let Some(exchange) = self.vhost.exchanges.get(name)
+            {
+                self.pending.push(exchange);
+            }
+        }
+    }
+}
+
+/// The headers; none where there are none, or where they cannot be read (the front end has
+/// refused such a message, FRM-11).
+fn decoded(headers: Option<&Bytes>) -> FieldTable {
+    let decoded = headers.map(|content| FieldTable::decode_content(content.clone()));
+    decoded.and_then(Result::ok).unwrap_or_default()
+}

@@ -1,0 +1,163 @@
+//! Where the bindings of one place lead (a key of a direct exchange, a pattern of a topic
+//! exchange, a whole fanout exchange): each queue and exchange once, however many bindings name
+//! it (BND-03, RTE-10).
+
+use crate::{command::Destination, named::NameHash};
+use quorate_types::{QueueId, ShortString};
+use std::{collections::HashMap, hash::Hash};
+
+/// Above this many items their places are indexed, so that adding and removing stay cheap.
+const INDEXED_ABOVE: usize = 16;
+/// Below this many the index is given up again.
+const UNINDEXED_BELOW: usize = 8;
+
+/// Where the bindings of one place lead.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Targets {
+    queues: Counted<QueueId>,
+    exchanges: Counted<ShortString>,
+}
+
+impl Targets {
+    /// One more binding leads there.
+    pub(crate) fn add(&mut self, destination: &Destination) {
+        match destination {
+            Destination::Queue { id, .. } => self.queues.add(*id),
+            Destination::Exchange(name) => self.exchanges.add(name.clone()),
+        }
+    }
+
+    /// One binding less leads there.
+    pub(crate) fn remove(&mut self, destination: &Destination) {
+        match destination {
+            Destination::Queue { id, .. } => self.queues.remove(id),
+            Destination::Exchange(name) => self.exchanges.remove(name),
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.queues.items.is_empty() && self.exchanges.items.is_empty()
+    }
+
+    /// Queues, each once, in no order that matters.
+    pub(crate) fn queues(&self) -> impl ExactSizeIterator<Item = QueueId> {
+        self.queues.items.iter().map(|(queue, _)| *queue)
+    }
+
+    /// Exchanges, each once, in no order that matters.
+    pub(crate) fn exchanges(&self) -> impl ExactSizeIterator<Item = &ShortString> {
+        self.exchanges.items.iter().map(|(name, _)| name)
+    }
+}
+
+/// Items with the number of bindings that lead to each. A plain list to read; large ones have an
+/// index beside it to write.
+#[derive(Clone, Debug)]
+struct Counted<T> {
+    items: Vec<(T, u32)>,
+    places: Option<Box<HashMap<T, usize, NameHash>>>,
+}
+
+impl<T> Default for Counted<T> {
+    fn default() -> Self {
+        Self { items: Vec::new(), places: None }
+    }
+}
+
+impl<T: Clone + Ord> PartialEq for Counted<T> {
+    fn eq(&self, other: &Self) -> bool {
+        let sorted = |items: &[(T, u32)]| {
+            let mut items = items.to_vec();
+            items.sort();
+            items
+        };
+        self.items.len() == other.items.len() && sorted(&self.items) == sorted(&other.items)
+    }
+}
+
+impl<T: Clone + Eq + Hash> Counted<T> {
+    fn add(&mut self, item: T) {
+        if let Some((_, count)) = self.place(&item).and_then(|place| self.items.get_mut(place)) {
+            *count += 1;
+            return;
+        }
+        if let Some(places) = &mut self.places {
+            places.insert(item.clone(), self.items.len());
+        }
+        self.items.push((item, 1));
+        if self.places.is_none() && self.items.len() > INDEXED_ABOVE {
+            let places =
+                self.items.iter().enumerate().map(|(place, (item, _))| (item.clone(), place));
+            self.places = Some(Box::new(places.collect()));
+        }
+    }
+
+    fn remove(&mut self, item: &T) {
+        let Some(place) = self.place(item) else { return };
+        let Some((_, count)) = self.items.get_mut(place) else { return };
+        *count -= 1;
+        if *count > 0 {
+            return;
+        }
+        self.items.swap_remove(place);
+        if let Some(places) = &mut self.places {
+            places.remove(item);
+            if let Some((moved, _)) = self.items.get(place) {
+                places.insert(moved.clone(), place);
+            }
+        }
+        if self.items.len() < UNINDEXED_BELOW {
+            self.places = None;
+        }
+        if self.items.is_empty() {
+            self.items = Vec::new();
+        }
+    }
+
+    fn place(&self, item: &T) -> Option<usize> {
+        match &self.places {
+            Some(places) => places.get(item).copied(),
+            None => self.items.iter().position(|(present, _)| present == item),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::indexing_slicing, reason = "tests")]
+
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    proptest! {
+        /// However items come and go, the list holds each once with its count, and the index of a
+        /// large list agrees with it.
+        #[test]
+        fn counted_list_agrees_with_a_map(steps in prop::collection::vec((0u16..40, any::<bool>()), 0..400)) {
+            let mut list = Counted::default();
+            let mut model = BTreeMap::<u16, u32>::new();
+            for (item, add) in steps {
+                if add {
+                    list.add(item);
+                    *model.entry(item).or_default() += 1;
+                } else {
+                    list.remove(&item);
+                    if let Some(count) = model.get_mut(&item) {
+                        *count -= 1;
+                    }
+                    model.retain(|_, count| *count > 0);
+                }
+                let mut items = list.items.clone();
+                items.sort_unstable();
+                prop_assert_eq!(items, model.iter().map(|(k, v)| (*k, *v)).collect::<Vec<_>>());
+                if let Some(places) = &list.places {
+                    prop_assert_eq!(places.len(), list.items.len());
+                    for (place, (item, _)) in list.items.iter().enumerate() {
+                        prop_assert_eq!(places[item], place);
+                    }
+                }
+            }
+        }
+    }
+}

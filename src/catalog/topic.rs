@@ -1,0 +1,197 @@
+//! Topic patterns as a trie of words: `*` is exactly one word, `#` zero or more (RTE-04).
+
+use crate::{command::Destination, named::ByName, targets::Targets};
+use quorate_types::ShortString;
+
+/// Most `#` that a new binding key may have (BND-09).
+pub(crate) const HASHES_MAX: usize = 2;
+
+/// The patterns of one topic exchange.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Topic {
+    root: Node,
+}
+
+/// What is reached by the words on the way from the root.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Node {
+    /// Next word spelt out.
+    words: ByName<Node>,
+    /// Next word any.
+    star: Option<Box<Node>>,
+    /// Next words any, or none.
+    hash: Option<Box<Node>>,
+    /// Where patterns that end here lead.
+    targets: Targets,
+}
+
+impl Topic {
+    /// A binding with this pattern leads there.
+    pub(crate) fn add(&mut self, pattern: &ShortString, destination: &Destination) {
+        let mut node = &mut self.root;
+        for word in words_of_pattern(pattern.as_bytes()) {
+            node = node.child(word);
+        }
+        node.targets.add(destination);
+    }
+
+    /// It does so no longer. Leaves nothing behind that no pattern needs.
+    pub(crate) fn remove(&mut self, pattern: &ShortString, destination: &Destination) {
+        self.root.remove(&mut words_of_pattern(pattern.as_bytes()), destination);
+    }
+
+    /// Hands `found` the targets of every pattern that matches, each pattern's once.
+    pub(crate) fn matches<'a>(&'a self, key: &[u8], found: &mut impl FnMut(&'a Targets)) {
+        let rest = if key.is_empty() { None } else { Some(key) };
+        Search { found, entered: Vec::new() }.descend(&self.root, rest, false);
+    }
+}
+
+/// How many `#` words the pattern has.
+pub(crate) fn hashes(pattern: &ShortString) -> usize {
+    words(pattern.as_bytes()).filter(|word| *word == b"#").count()
+}
+
+/// Words between the dots; the empty text has none.
+fn words(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    text.split(|octet| *octet == b'.').filter(move |_| !text.is_empty())
+}
+
+/// The words of a pattern; `#.#` means the same as `#`, so that the search need not try all ways
+/// to share out words between neighbours.
+fn words_of_pattern(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut after_hash = false;
+    words(text).filter(move |word| {
+        let hash = *word == b"#";
+        let repeated = hash && after_hash;
+        after_hash = hash;
+        !repeated
+    })
+}
+
+impl Node {
+    fn child(&mut self, word: &[u8]) -> &mut Node {
+        match word {
+            b"*" => self.star.get_or_insert_default(),
+            b"#" => self.hash.get_or_insert_default(),
+            // Words come out of a short string, so they are short; those cut out of the middle
+            // of UTF-8 text at dots are UTF-8.
+            word => self.words.entry(short(word)).or_default(),
+        }
+    }
+
+    /// True if nothing is left in the node.
+    fn remove<'a>(
+        &mut self,
+        words: &mut impl Iterator<Item = &'a [u8]>,
+        destination: &Destination,
+    ) -> bool {
+        match words.next() {
+            None => self.targets.remove(destination),
+            Some(b"*") => remove_boxed(&mut self.star, words, destination),
+            Some(b"#") => remove_boxed(&mut self.hash, words, destination),
+            Some(word) => {
+                if let Some(child) = self.words.get_mut(word)
+                    && child.remove(words, destination)
+                {
+                    self.words.remove(word);
+                }
+            }
+        }
+        self.is_empty()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.words.is_empty()
+            && self.star.is_none()
+            && self.hash.is_none()
+            && self.targets.is_empty()
+    }
+}
+
+fn remove_boxed<'a>(
+    child: &mut Option<Box<Node>>,
+    words: &mut impl Iterator<Item = &'a [u8]>,
+    destination: &Destination,
+) {
+    if let Some(node) = child
+        && node.remove(words, destination)
+    {
+        *child = None;
+    }
+}
+
+fn short(word: &[u8]) -> ShortString {
+    ShortString::from_bytes(bytes::Bytes::copy_from_slice(word)).unwrap_or_default()
+}
+
+/// One walk through the trie.
+///
+/// It ends at each node at most once: behind the last `#` of a pattern a fixed number of words
+/// follows, so only one way to share out the key fits it, and the node of each `#` is entered once
+/// only. The first time that a walk comes to the node of a second `#` is with the most words left
+/// (those before take words in ascending number), and covers what later times could find.
+struct Search<'f, F> {
+    found: &'f mut F,
+    /// Nodes of a `#` below another `#` that the walk has been in.
+    entered: Vec<*const Node>,
+}
+
+impl<'a, F: FnMut(&'a Targets)> Search<'_, F> {
+    fn descend(&mut self, node: &'a Node, rest: Option<&[u8]>, below_hash: bool) {
+        if let Some(hash) = &node.hash {
+            self.skip_words(hash, rest, below_hash);
+        }
+        match rest {
+            Some(text) => self.next_word(node, text, below_hash),
+            None => self.end(node),
+        }
+    }
+
+    fn next_word(&mut self, node: &'a Node, text: &[u8], below_hash: bool) {
+        let (word, rest) = first_word(text);
+        if let Some(star) = &node.star {
+            self.descend(star, rest, below_hash);
+        }
+        if let Some(child) = node.words.get(word) {
+            self.descend(child, rest, below_hash);
+        }
+    }
+
+    /// In the node of a `#`: patterns that end here match whatever is left, those that go on may
+    /// do so at every word. (A second `#` right behind is not there: `words_of_pattern`.)
+    fn skip_words(&mut self, hash: &'a Node, mut rest: Option<&[u8]>, below_hash: bool) {
+        if below_hash {
+            let address = std::ptr::from_ref(hash);
+            if self.entered.contains(&address) {
+                return;
+            }
+            self.entered.push(address);
+        }
+        self.end(hash);
+        if hash.words.is_empty() && hash.star.is_none() {
+            return;
+        }
+        while let Some(text) = rest {
+            self.next_word(hash, text, true);
+            rest = first_word(text).1;
+        }
+    }
+
+    fn end(&mut self, node: &'a Node) {
+        if !node.targets.is_empty() {
+            (self.found)(&node.targets);
+        }
+    }
+}
+
+/// The first word, and what is behind its dot.
+fn first_word(text: &[u8]) -> (&[u8], Option<&[u8]>) {
+    match text.iter().position(|octet| *octet == b'.') {
+        Some(dot) => {
+            let (word, after) = text.split_at(dot);
+            (word, after.get(1..))
+        }
+        None => (text, None),
+    }
+}

@@ -1,0 +1,231 @@
+//! The cluster secret: what lets nodes and `quorate ctl` in at the rpc port (DESIGN §1), as
+//! Erlang's cookie does for RabbitMQ.
+
+use rand::{RngCore, TryRngCore, rngs::OsRng};
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// Variable that holds the secret itself.
+pub(crate) const VARIABLE: &str = "QUORATE_CLUSTER_SECRET";
+/// Random octets of a secret that is made; twice as many hexadecimal digits.
+const SECRET_BYTES: usize = 32;
+/// Fewest characters of a secret. Shorter ones can be guessed.
+const CHARACTERS_LEAST: usize = 16;
+/// A file longer than this is not a secret.
+const FILE_BYTES_MOST: u64 = 4096;
+
+/// Why there is no secret.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SecretError {
+    /// The file could not be read or made.
+    #[error("setting cluster_secret_file: {path}: {source}")]
+    File {
+        /// File.
+        path: String,
+        /// Cause.
+        source: io::Error,
+    },
+    /// Others than the owner may read the file.
+    #[error("setting cluster_secret_file: {path} has mode {mode:o}; it must be 600, for its owner alone")]
+    Open {
+        /// File.
+        path: String,
+        /// Its mode.
+        mode: u32,
+    },
+    /// The secret is too short, or not one word of printable ASCII.
+    #[error("the cluster secret from {origin} is no word of {CHARACTERS_LEAST} or more printable characters")]
+    Unfit {
+        /// File or variable.
+        origin: String,
+    },
+    /// No file was named, and the home directory is not known.
+    #[error("setting cluster_secret_file: not given, and HOME is not set")]
+    NoHome,
+}
+
+/// A secret that does not print itself.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Secret(String);
+
+impl Secret {
+    /// The secret, to be handed to what compares it.
+    pub(crate) fn expose(&self) -> &str {
+        &self.0
+    }
+
+    fn check(text: &str, origin: &str) -> Result<Self, SecretError> {
+        let text = text.trim();
+        if text.len() < CHARACTERS_LEAST || !text.bytes().all(|octet| octet.is_ascii_graphic()) {
+            return Err(SecretError::Unfit { origin: origin.to_owned() });
+        }
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
+/// Where the secret is, unless a file is named.
+pub(crate) fn default_path(home: Option<&str>) -> Result<PathBuf, SecretError> {
+    let home = home.filter(|home| !home.is_empty()).ok_or(SecretError::NoHome)?;
+    Ok(Path::new(home).join(".quorate").join("secret"))
+}
+
+/// The secret given in the environment, else the file's.
+///
+/// # Errors
+/// There is none, or it cannot be read, or others can read it.
+pub(crate) fn find(
+    variable: Option<&str>,
+    file: Option<&Path>,
+    home: Option<&str>,
+) -> Result<Secret, SecretError> {
+    match variable.filter(|secret| !secret.is_empty()) {
+        Some(secret) => Secret::check(secret, VARIABLE),
+        None => match file {
+            Some(path) => read(path),
+            None => read(&default_path(home)?),
+        },
+    }
+}
+
+/// As [`find`]; a file that is not there is made. Of processes that make it at once, all get
+/// the same secret.
+///
+/// # Errors
+/// As [`find`].
+pub(crate) fn find_or_make(
+    variable: Option<&str>,
+    file: Option<&Path>,
+    home: Option<&str>,
+) -> Result<Secret, SecretError> {
+    if let Some(secret) = variable.filter(|secret| !secret.is_empty()) {
+        return Secret::check(secret, VARIABLE);
+    }
+    let path = match file {
+        Some(path) => path.to_owned(),
+        None => default_path(home)?,
+    };
+    match read(&path) {
+        Err(SecretError::File { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
+        found => return found,
+    }
+    make(&path)
+        .map_err(|source| SecretError::File { path: path.display().to_string(), source })?;
+    read(&path)
+}
+
+fn read(path: &Path) -> Result<Secret, SecretError> {
+    let named = path.display().to_string();
+    let failed = |source| SecretError::File { path: named.clone(), source };
+    let file = File::open(path).map_err(failed)?;
+    let mode = file.metadata().map_err(failed)?.mode() & 0o777;
+    if mode & 0o077 != 0 {
+        return Err(SecretError::Open { path: named, mode });
+    }
+    let mut text = String::new();
+    file.take(FILE_BYTES_MOST).read_to_string(&mut text).map_err(failed)?;
+    Secret::check(&text, &named)
+}
+
+/// Writes a fresh secret under a name of its own and links it to `path`, so that the file is
+/// there with all of its content or not at all, and the first of several makers wins.
+fn make(path: &Path) -> io::Result<()> {
+    let directory = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        Some(_) | None => Path::new("."),
+    };
+    if !directory.is_dir() {
+        DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+    }
+    let mut octets = [0; SECRET_BYTES];
+    OsRng.try_fill_bytes(&mut octets).map_err(io::Error::other)?;
+    let draft = directory.join(format!(".secret-{:016x}", rand::rng().next_u64()));
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
+    let digits: String = octets.iter().map(|octet| format!("{octet:02x}")).collect();
+    let linked = file
+        .write_all(format!("{digits}\n").as_bytes())
+        .and_then(|()| file.sync_all())
+        .and_then(|()| fs::hard_link(&draft, path));
+    fs::remove_file(&draft)?;
+    match linked {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn the_first_start_makes_a_secret_that_only_its_owner_reads() {
+        let home = tempfile::tempdir().unwrap();
+        let home_text = home.path().to_str();
+        let made = find_or_make(None, None, home_text).unwrap();
+        assert_eq!(made.expose().len(), 64);
+        let path = home.path().join(".quorate/secret");
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(
+            fs::metadata(path.parent().unwrap()).unwrap().permissions().mode() & 0o777,
+            0o700
+        );
+        assert_eq!(find_or_make(None, None, home_text).unwrap(), made);
+        assert_eq!(find(None, None, home_text).unwrap(), made);
+        assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1, "no draft is left");
+    }
+
+    #[test]
+    fn of_many_that_make_it_at_once_all_get_the_same() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("secret");
+        let makers: Vec<_> = (0..8)
+            .map(|_| {
+                let path = path.clone();
+                std::thread::spawn(move || find_or_make(None, Some(&path), None).unwrap())
+            })
+            .collect();
+        let mut secrets: Vec<String> =
+            makers.into_iter().map(|maker| maker.join().unwrap().expose().to_owned()).collect();
+        secrets.dedup();
+        assert_eq!(secrets.len(), 1);
+    }
+
+    #[test]
+    fn a_file_that_others_may_read_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("secret");
+        fs::write(&path, "0123456789abcdef").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+        let refusal = find(None, Some(&path), None).unwrap_err().to_string();
+        assert!(refusal.ends_with("has mode 640; it must be 600, for its owner alone"), "{refusal}");
+    }
+
+    #[test]
+    fn the_variable_wins_over_the_file_and_a_guessable_one_is_refused() {
+        let missing = Path::new("/nowhere/secret");
+        let secret = find_or_make(Some("0123456789abcdef"), Some(missing), None).unwrap();
+        assert_eq!(secret.expose(), "0123456789abcdef");
+        let refusal = find(Some("short"), None, None).unwrap_err().to_string();
+        assert_eq!(
+            refusal,
+            "the cluster secret from QUORATE_CLUSTER_SECRET is no word of 16 or more printable characters"
+        );
+        assert_eq!(format!("{secret:?}"), "Secret");
+    }
+
+    #[test]
+    fn without_home_and_file_there_is_no_secret() {
+        assert!(matches!(find(None, None, None), Err(SecretError::NoHome)));
+        assert!(matches!(find(None, None, Some("")), Err(SecretError::NoHome)));
+    }
+}

@@ -1,0 +1,72 @@
+//! What settings must hold together, beyond each one by itself.
+
+use super::{SettingError, Settings};
+
+/// Most that `max_message_size` may be.
+const MESSAGE_BYTES_MOST: u64 = 128 << 20;
+/// Least frame size of the protocol (AMQP 0-9-1, section 4.2.3).
+const FRAME_BYTES_LEAST: u32 = 4096;
+/// Most nodes that a cluster may have for now: all are voters of every group (DESIGN §2).
+const MEMBERS_MOST: usize = 5;
+
+/// Refuses what cannot work.
+pub(super) fn check(settings: &Settings) -> Result<(), SettingError> {
+    cluster(settings)?;
+    timing(settings)?;
+    let refuse = |name, why: &str| Err(SettingError::Contradiction { name, why: why.to_owned() });
+    if settings.max_message_size.0 == 0 || settings.max_message_size.0 > MESSAGE_BYTES_MOST {
+        return refuse("max_message_size", "must be from 1 byte to 128MiB");
+    }
+    if settings.frame_max < FRAME_BYTES_LEAST {
+        return refuse("frame_max", "must be at least 4096 bytes");
+    }
+    if settings.channel_max == 0 {
+        return refuse("channel_max", "must be at least 1");
+    }
+    if settings.queue_groups == 0 || settings.queue_groups > 1024 {
+        return refuse("queue_groups", "must be from 1 to 1024");
+    }
+    if tracing_subscriber::EnvFilter::try_new(&settings.log).is_err() {
+        return refuse("log", "is no filter, as info or warn,quorate_raft=debug");
+    }
+    Ok(())
+}
+
+fn cluster(settings: &Settings) -> Result<(), SettingError> {
+    let refuse = |why: String| Err(SettingError::Contradiction { name: "cluster", why });
+    let members = &settings.cluster.0;
+    if members.is_empty() {
+        return Ok(());
+    }
+    if !members.iter().any(|(id, _)| *id == settings.node_id) {
+        return refuse(format!("does not name this node, whose node_id is {}", settings.node_id));
+    }
+    if members.len() > MEMBERS_MOST {
+        return refuse(format!("names {} nodes; at most {MEMBERS_MOST} can be", members.len()));
+    }
+    Ok(())
+}
+
+fn timing(settings: &Settings) -> Result<(), SettingError> {
+    let refuse = |name, why: &str| Err(SettingError::Contradiction { name, why: why.to_owned() });
+    if settings.raft_heartbeat_ms == 0 {
+        return refuse("raft_heartbeat_ms", "must be at least 1 ms");
+    }
+    if settings.election_min_ms <= 2 * settings.raft_heartbeat_ms {
+        return refuse("election_min_ms", "must be more than twice raft_heartbeat_ms");
+    }
+    if settings.election_max_ms <= settings.election_min_ms {
+        return refuse("election_max_ms", "must be more than election_min_ms");
+    }
+    let times = [
+        ("handshake_timeout_ms", settings.handshake_timeout_ms),
+        ("operation_timeout_ms", settings.operation_timeout_ms),
+        ("watchdog_ms", settings.watchdog_ms),
+        ("unreachable_node_timeout_ms", settings.unreachable_node_timeout_ms),
+        ("checkpoint_ms", settings.checkpoint_ms),
+    ];
+    match times.iter().find(|(_, time_ms)| *time_ms == 0) {
+        Some((name, _)) => refuse(name, "must be at least 1 ms"),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,126 @@
+//! Every setting of `quorate server`: name, type, default, meaning.
+
+use super::value::{
+    ByteCount, HostPort, Identity, LogFormat, MemoryLimit, Members, SettingValue,
+};
+use super::{Layers, SettingError};
+use quorate_types::{NodeId, QueueType};
+use std::path::PathBuf;
+
+/// A setting, as `--help` lists it.
+pub(crate) struct Spec {
+    /// Name in the TOML file; `--name-with-hyphens` as a flag, `QUORATE_NAME` in the environment.
+    pub name: &'static str,
+    /// What stands for the value, with its unit.
+    pub shape: &'static str,
+    /// Default, as one would write it; empty: see the meaning.
+    pub default: &'static str,
+    /// Meaning.
+    pub help: &'static str,
+}
+
+macro_rules! settings {
+    ($($(#[doc = $doc:literal])+ $name:ident: $type:ty = $default:literal;)*) => {
+        /// What `quorate server` runs with.
+        #[derive(Clone, Debug, PartialEq)]
+        pub struct Settings {
+            $($(#[doc = $doc])+ pub $name: $type,)*
+        }
+
+        /// All settings, in the order of `--help`.
+        pub(crate) const SPECS: &[Spec] = &[$(Spec {
+            name: stringify!($name),
+            shape: <$type as SettingValue>::SHAPE,
+            default: $default,
+            help: concat!($($doc),+),
+        },)*];
+
+        impl Settings {
+            /// Takes every setting from the highest layer that has it, each one by itself.
+            pub(super) fn take(layers: &Layers) -> Result<Self, SettingError> {
+                Ok(Self { $($name: layers.take(stringify!($name), $default)?,)* })
+            }
+        }
+    };
+}
+
+settings! {
+    /// Id of this node in the cluster, 1 to 65535. Never give an id to two nodes.
+    node_id: NodeId = "1";
+    /// Directory of this node's data; made if there is none.
+    data_dir: PathBuf = "quorate-data";
+    /// Address that AMQP clients connect to.
+    amqp_listen: HostPort = "0.0.0.0:5672";
+    /// Address that other nodes and `quorate ctl` connect to. Guarded by the cluster secret.
+    rpc_listen: HostPort = "0.0.0.0:7672";
+    /// Address of health, metrics and management over HTTP.
+    http_listen: HostPort = "0.0.0.0:15672";
+    /// The rpc addresses of all nodes of the cluster, the same on every node. Empty: a broker of one node.
+    cluster: Members = "";
+    /// Address at which the other nodes reach this one's rpc port. Empty: its address in `cluster`, or else `rpc_listen`.
+    rpc_advertise: Option<HostPort> = "";
+    /// Address of this node's AMQP port, for lists. Empty: `amqp_listen`, with the host's name in the place of 0.0.0.0.
+    amqp_advertise: Option<HostPort> = "";
+    /// Name of this node in lists. Empty: rabbitID@HOST, or quorateID@HOST when `identify_as` is quorate.
+    node_name: Option<String> = "";
+    /// File of the cluster secret, the same on every node. Made with mode 600 if there is none. QUORATE_CLUSTER_SECRET, if set, is used in its place. Empty: ~/.quorate/secret.
+    cluster_secret_file: Option<PathBuf> = "";
+    /// Queue groups; fixed when the cluster is formed, and of no effect after.
+    queue_groups: u16 = "12";
+    /// Product that the node passes for towards clients.
+    identify_as: Identity = "rabbitmq";
+    /// Type of queues that are declared without x-queue-type.
+    default_queue_type: QueueType = "classic";
+    /// Largest message body, at most 128MiB.
+    max_message_size: ByteCount = "16MiB";
+    /// Largest AMQP frame offered to clients, bytes, at least 4096.
+    frame_max: u32 = "131072";
+    /// Channels a connection offered to clients, at most 65535.
+    channel_max: u16 = "2047";
+    /// AMQP heartbeat offered to clients, seconds; 0 for none.
+    amqp_heartbeat_s: u16 = "60";
+    /// A connection not open this many milliseconds after it was accepted is dropped.
+    handshake_timeout_ms: u64 = "10000";
+    /// An operation that a group does not answer for this many milliseconds fails, as without a majority.
+    operation_timeout_ms: u64 = "10000";
+    /// Time from one Raft heartbeat to the next, milliseconds.
+    raft_heartbeat_ms: u64 = "125";
+    /// Shortest time without a leader before an election, milliseconds; more than twice `raft_heartbeat_ms`.
+    election_min_ms: u64 = "300";
+    /// Longest time without a leader before an election, milliseconds; more than `election_min_ms`.
+    election_max_ms: u64 = "450";
+    /// A node whose disk takes longer than this many milliseconds for a sync gives its leaderships up.
+    watchdog_ms: u64 = "1000";
+    /// Deliveries held by a node that cannot be reached return after this many milliseconds.
+    unreachable_node_timeout_ms: u64 = "20000";
+    /// Raft log kept a group for followers that lag; one that lags more gets a snapshot.
+    log_tail_bytes: ByteCount = "2MiB";
+    /// Recent messages kept in memory, of all queues, so that what is consumed at once is never read from disk.
+    run_cache_bytes: ByteCount = "64MiB";
+    /// Memory of RocksDB's write buffers.
+    write_buffer_bytes: ByteCount = "64MiB";
+    /// Memory of RocksDB's block cache.
+    block_cache_bytes: ByteCount = "32MiB";
+    /// Longest time between two checkpoints of changed state, milliseconds.
+    checkpoint_ms: u64 = "100";
+    /// Changed state that brings the next checkpoint forward.
+    checkpoint_bytes: ByteCount = "4MiB";
+    /// Publishes of a connection that are not yet answered; when reached, its socket is not read.
+    connection_in_flight_bytes: ByteCount = "8MiB";
+    /// Commands of this node to a group that are not yet answered; when reached, sockets that have more are not read.
+    group_in_flight_bytes: ByteCount = "32MiB";
+    /// Bodies read for a connection beyond what is written to it.
+    delivery_ahead_bytes: ByteCount = "4MiB";
+    /// Bodies of exclusive queues kept in memory; beyond, they go to disk.
+    exclusive_memory_bytes: ByteCount = "64MiB";
+    /// Memory above which publishers are blocked: bytes, or a fraction (with a point) of the machine's memory.
+    memory_high_watermark: MemoryLimit = "0.6";
+    /// Free disk below which publishers are blocked.
+    disk_free_limit: ByteCount = "1GiB";
+    /// Threads that run the node's tasks; 0 for one a core.
+    worker_threads: u16 = "0";
+    /// What is logged, as in RUST_LOG: `info`, `warn,quorate_raft=debug`, ...
+    log: String = "info";
+    /// How log lines, which go to standard error, are written.
+    log_format: LogFormat = "text";
+}

@@ -1,0 +1,8 @@
+//! Compiles `proto/admin.proto` with a protoc written in Rust.
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    println!("cargo:rerun-if-changed=../../proto/admin.proto");
+    let descriptors = protox::compile(["../../proto/admin.proto"], ["../../proto"])?;
+    tonic_prost_build::configure().bytes(".").compile_fds(descriptors)?;
+    Ok(())
+}

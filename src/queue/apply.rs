@@ -1,0 +1,156 @@
+//! The applying of one entry: what a command's file may read and write besides its queue.
+
+use crate::{
+    command::{Command, Entry, MessageHead, Run},
+    digest::{self, Digest, Step},
+    level::Part,
+    output::{Change, Effect, Output, RecordKey},
+    record::{GroupRecord, LeftOver},
+    store::MessageStore,
+};
+use quorate_types::{
+    ConsumerId, Holder, LogIndex, QueueId, Sequence, SessionId, StartNumber, Timestamp,
+};
+use std::collections::BTreeMap;
+
+/// Messages that one apply assigns or returns on its own account. What is beyond waits as
+/// [`LeftOver`] for `Continue` (DESIGN §4, *Bounded*). What a client names in one command (at most
+/// its prefetch) is done at once, and counts.
+pub(crate) const MESSAGES_MAX: u32 = 5_000;
+
+/// One entry being applied.
+pub(crate) struct Apply<'a> {
+    pub(crate) index: LogIndex,
+    pub(crate) entry: &'a Entry,
+    pub(crate) store: &'a dyn MessageStore,
+    pub(crate) out: &'a mut Output,
+    /// The entry's own stamp, as the heads of its runs carry it.
+    pub(crate) stamped: Timestamp,
+    /// The replicated clock: the highest stamp so far.
+    pub(crate) now: Timestamp,
+    pub(crate) group: GroupRecord,
+    pub(crate) holders: Holders,
+    pub(crate) digest: Digest,
+    /// Messages that may still be handled.
+    pub(crate) budget: u32,
+    /// Place of the present command, counted over all batches (NAM 1).
+    pub(crate) position: u32,
+    /// Something was left over, or is still.
+    pub(crate) more: bool,
+    /// Queues that this entry changed, and those that the present command did.
+    pub(crate) touched: Vec<QueueId>,
+    pub(crate) unsettled: Vec<QueueId>,
+}
+
+/// Where each holder's queue is. Not stored: a start derives it.
+#[derive(Debug, Default)]
+pub(crate) struct Holders {
+    pub(crate) consumers: BTreeMap<ConsumerId, QueueId>,
+    pub(crate) gets: BTreeMap<(SessionId, Sequence), QueueId>,
+}
+
+impl Holders {
+    pub(crate) fn queue_of(&self, holder: Holder) -> Option<QueueId> {
+        match holder {
+            Holder::Consumer(consumer) => self.consumers.get(&consumer).copied(),
+            Holder::Get(session, sequence) => self.gets.get(&(session, sequence)).copied(),
+        }
+    }
+
+    /// Consumers of the sessions from `first` to `last`, ascending.
+    pub(crate) fn consumers_of(
+        &self,
+        first: SessionId,
+        last: SessionId,
+    ) -> impl Iterator<Item = (ConsumerId, QueueId)> + '_ {
+        let low = ConsumerId { session: first, number: 0 };
+        let high = ConsumerId { session: last, number: u64::MAX };
+        self.consumers.range(low..=high).map(|(consumer, queue)| (*consumer, *queue))
+    }
+
+    /// The sessions from `first` to `last` and the queues that they hold gets of, ascending.
+    pub(crate) fn gets_of(
+        &self,
+        first: SessionId,
+        last: SessionId,
+    ) -> impl Iterator<Item = (SessionId, QueueId)> + '_ {
+        let range = (first, Sequence(0))..=(last, Sequence(u64::MAX));
+        self.gets.range(range).map(|((session, _), queue)| (*session, *queue))
+    }
+}
+
+impl Apply<'_> {
+    /// The messages of a part of one of the entry's runs; empty if there is no such part.
+    pub(crate) fn messages(&self, part: Part) -> &[MessageHead] {
+        let run = self.entry.runs.get(part.run as usize);
+        run.and_then(|run| slice(run, part)).unwrap_or_default()
+    }
+
+    pub(crate) fn change(&mut self, record: RecordKey) {
+        self.out.changes.push(Change::Record(record));
+    }
+
+    pub(crate) fn effect(&mut self, effect: Effect) {
+        self.out.effects.push(effect);
+    }
+
+    /// So many messages have been handled.
+    #[inline]
+    pub(crate) fn spend(&mut self, messages: usize) {
+        self.budget = self.budget.saturating_sub(u32::try_from(messages).unwrap_or(u32::MAX));
+    }
+
+    /// Leaves work for `Continue`.
+    pub(crate) fn leave(&mut self, work: LeftOver) {
+        let (queue, session) = match work {
+            LeftOver::ReturnSession { queue, session, .. } => (queue, digest::of_session(session)),
+            LeftOver::CheckOut { queue } => (queue, 0),
+        };
+        self.digest.step(Step::LeftOver, digest::of_queue(queue), session);
+        self.group.left_over.push_back(work);
+        self.more = true;
+    }
+
+    /// A command that is not applied takes its messages with it (STO 4).
+    pub(crate) fn cut_enqueue(&mut self, command: &Command) {
+        if let Command::Enqueue { run, first, count } = command {
+            self.cut(Part { run: *run, first: *first, count: *count });
+        }
+    }
+
+    /// Cuts a part out of its run. Neighbouring cuts become one.
+    pub(crate) fn cut(&mut self, part: Part) {
+        let Some(run) = self.entry.runs.get(part.run as usize) else { return };
+        if slice(run, part).is_none_or(<[MessageHead]>::is_empty) {
+            return;
+        }
+        let (from, to) = (part.first, part.first + (part.count - 1));
+        self.digest.step(
+            Step::Cut,
+            digest::of_queue(run.queue) ^ u64::from(run.level.0),
+            u64::from(from) << 32 | u64::from(to),
+        );
+        if let Some(Change::Cut { queue, level, index, last, .. }) = self.out.changes.last_mut()
+            && (*queue, *level, *index) == (run.queue, run.level, self.index)
+            && last.checked_add(1) == Some(from)
+        {
+            *last = to;
+            return;
+        }
+        let (queue, level, index) = (run.queue, run.level, self.index);
+        self.out.changes.push(Change::Cut { queue, level, index, first: from, last: to });
+    }
+}
+
+fn slice(run: &Run, part: Part) -> Option<&[MessageHead]> {
+    let first = part.first as usize;
+    run.messages.get(first..first.checked_add(part.count as usize)?)
+}
+
+/// The lowest and the highest session that a node can have had up to `start`.
+pub(crate) fn sessions_of(
+    node: quorate_types::NodeId,
+    start: StartNumber,
+) -> (SessionId, SessionId) {
+    (SessionId { node, start: StartNumber(0) }, SessionId { node, start })
+}

@@ -1,0 +1,99 @@
+//! Check-out: ready messages are assigned to consumers with free credit, one by one, round robin
+//! among equals, as part of the state (DESIGN §4, CON-08, Q-36).
+
+use crate::{
+    apply::Apply,
+    consumer::Consumer,
+    digest::{self, Step},
+    output::{Delivery, Effect},
+    queue::{Queue, take_first},
+    record::{Held, LeftOver},
+    store::StoreError,
+};
+use quorate_types::{ConsumerId, DeliveryNumber, Holder, QueueId};
+
+impl Queue {
+    /// Assigns until nothing is ready, nobody has credit, or this apply has handled enough.
+    pub(crate) fn check_out(&mut self, apply: &mut Apply<'_>) -> Result<(), StoreError> {
+        while let Some(id) = self.turns.first() {
+            if apply.budget == 0 {
+                if self.ready() > 0 {
+                    self.leave_check_out(apply);
+                }
+                break;
+            }
+            if self.serve(id, apply)? == 0 {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Serves the consumer whose turn it is: one message, or all it may have if it has no equal.
+    /// Returns how many messages and turns that used; 0 means that nothing is ready.
+    fn serve(&mut self, id: ConsumerId, apply: &mut Apply<'_>) -> Result<u64, StoreError> {
+        let alone = self.turns.first_is_alone();
+        let Some(consumer) = self.consumers.get_mut(&id) else {
+            debug_assert!(false, "consumer {id:?} has a turn and does not exist");
+            self.turns.pop();
+            return Ok(1);
+        };
+        let room = consumer.room();
+        let most = if alone { room.min(u64::from(apply.budget)) } else { room.min(1) };
+        let holder = digest::of_holder(Holder::Consumer(id));
+        let mut served = 0;
+        while served < most {
+            let Some(held) = take_first(&mut self.levels, self.id, true, apply)? else { break };
+            consumer.assign(self.id, id, holder, held, apply);
+            served += 1;
+        }
+        apply.spend(usize::try_from(served).unwrap_or(usize::MAX));
+        self.held += served;
+        if served > 0 && !consumer.changed {
+            self.change_consumer(id);
+        }
+        if served == room {
+            self.lose_first_turn(id);
+            return Ok(served.max(1));
+        }
+        if served > 0 && !alone {
+            self.turns.rotate();
+        }
+        Ok(served)
+    }
+
+    fn lose_first_turn(&mut self, id: ConsumerId) {
+        self.turns.pop();
+        if let Some(consumer) = self.consumers.get_mut(&id) {
+            consumer.in_turns = false;
+        }
+    }
+
+    /// The rest is for `Continue`.
+    fn leave_check_out(&mut self, apply: &mut Apply<'_>) {
+        if !self.check_out_left {
+            self.check_out_left = true;
+            apply.leave(LeftOver::CheckOut { queue: self.id });
+        }
+    }
+}
+
+impl Consumer {
+    #[inline]
+    fn assign(
+        &mut self,
+        queue: QueueId,
+        consumer: ConsumerId,
+        holder: u64,
+        held: Held,
+        apply: &mut Apply<'_>,
+    ) {
+        let number = self.next;
+        self.next = DeliveryNumber(number.0 + 1);
+        self.held.push(number, held);
+        let Held { message, counts, .. } = held;
+        let word = holder ^ number.0.rotate_left(32);
+        apply.digest.step(Step::Assign, digest::of_message(message), word);
+        apply.effect(Effect::Deliver(Delivery { consumer, number, queue, message, counts }));
+    }
+}

@@ -1,0 +1,230 @@
+//! Consumers: `Attach`, `Detach`, `Credit` (basic.consume, basic.cancel, DLV 4, DLV 6).
+
+use crate::{
+    apply::Apply,
+    command::{ConsumerTerms, Detach, Reply},
+    digest::{self, Step},
+    held::HeldSet,
+    machine::{Caller, Machine},
+    queue::Queue,
+    record::ConsumerRecord,
+    settle::{Fate, Marking},
+};
+use quorate_types::{ConsumerId, DeliveryNumber, Holder, QueueId};
+
+/// All numbers.
+pub(crate) const ALL: (DeliveryNumber, DeliveryNumber) =
+    (DeliveryNumber(0), DeliveryNumber(u64::MAX));
+
+/// A consumer.
+#[derive(Debug)]
+pub(crate) struct Consumer {
+    pub(crate) terms: ConsumerTerms,
+    pub(crate) next: DeliveryNumber,
+    pub(crate) up_to: DeliveryNumber,
+    pub(crate) cancelled: bool,
+    pub(crate) lost: bool,
+    pub(crate) paused: bool,
+    pub(crate) held: HeldSet,
+    /// Its node cannot be reached (DLV 5). Derived from the node's record.
+    pub(crate) suspected: bool,
+    /// It is among the queue's turns. Derived.
+    pub(crate) in_turns: bool,
+    /// The present entry changed it.
+    pub(crate) changed: bool,
+}
+
+impl Consumer {
+    pub(crate) fn from_record(record: ConsumerRecord, suspected: bool) -> Self {
+        Self {
+            terms: record.terms,
+            next: record.next,
+            up_to: record.up_to,
+            cancelled: record.cancelled,
+            lost: record.lost,
+            paused: record.paused,
+            held: HeldSet::from_map(record.held),
+            suspected,
+            in_turns: false,
+            changed: false,
+        }
+    }
+
+    pub(crate) fn record(&self) -> ConsumerRecord {
+        ConsumerRecord {
+            terms: self.terms.clone(),
+            next: self.next,
+            up_to: self.up_to,
+            cancelled: self.cancelled,
+            lost: self.lost,
+            paused: self.paused,
+            held: self.held.to_map(),
+        }
+    }
+
+    /// How many messages it may be assigned now: the client's prefetch (QOS-03) and the front
+    /// end's credit (DLV 6) must both allow them; none if it is cancelled, paused or suspected.
+    #[inline]
+    pub(crate) fn room(&self) -> u64 {
+        if self.cancelled || self.paused || self.suspected {
+            return 0;
+        }
+        let prefetch = self.terms.prefetch.map_or(u64::MAX, u64::from);
+        let credit = self.up_to.0.saturating_add(1).saturating_sub(self.next.0);
+        prefetch.saturating_sub(self.held.len() as u64).min(credit)
+    }
+}
+
+impl Machine {
+    /// `Attach`: `Taken`, `Gone`, or `ExclusiveInUse` (CON-04, on every queue type: Q-12).
+    pub(crate) fn attach(
+        &mut self,
+        id: QueueId,
+        consumer: ConsumerId,
+        terms: &ConsumerTerms,
+        caller: Caller,
+        apply: &mut Apply<'_>,
+    ) -> Reply {
+        // A consumer of another session than the batch's would not end with it.
+        if caller.session() != Some(consumer.session) {
+            return Reply::Gone;
+        }
+        let node = self.nodes.get(&consumer.session.node);
+        let suspected = node.is_some_and(|node| node.suspected);
+        let Some(queue) = self.queues.get_mut(&id) else { return Reply::Gone };
+        if apply.holders.consumers.contains_key(&consumer) {
+            return Reply::Taken;
+        }
+        if queue.attached > 0 && (terms.exclusive || queue.has_exclusive_consumer()) {
+            return Reply::ExclusiveInUse;
+        }
+        queue.touch(apply);
+        queue.attach(consumer, terms.clone(), suspected, apply);
+        Reply::Taken
+    }
+
+    /// `Detach`. What is held above `shown` goes back unmarked, since the client never saw it; what
+    /// is at or below stays with the client to settle, or goes back marked and counted (DLV 4).
+    pub(crate) fn detach(
+        &mut self,
+        id: ConsumerId,
+        shown: DeliveryNumber,
+        how: Detach,
+        apply: &mut Apply<'_>,
+    ) {
+        let holder = Holder::Consumer(id);
+        let Some(queue) = self.queue_of(holder, apply) else { return };
+        queue.touch(apply);
+        queue.cancel(id, apply);
+        let above = (DeliveryNumber(shown.0.saturating_add(1)), ALL.1);
+        queue.end_deliveries(holder, &[above], Fate::Back(Marking::Unseen), apply);
+        match how {
+            Detach::Cancel => {}
+            Detach::ChannelEnd => {
+                let fate = Fate::Back(Marking::Counted);
+                queue.end_deliveries(holder, &[(ALL.0, shown)], fate, apply);
+            }
+        }
+        queue.forget_if_done(id, apply);
+    }
+
+    /// `Credit`: sets the highest number that may be assigned, and ends a pause (DLV 6).
+    pub(crate) fn credit(&mut self, id: ConsumerId, up_to: DeliveryNumber, apply: &mut Apply<'_>) {
+        let Some(queue) = self.queue_of(Holder::Consumer(id), apply) else { return };
+        let Some(consumer) = queue.consumers.get_mut(&id) else { return };
+        consumer.up_to = up_to;
+        consumer.paused = false;
+        apply.digest.step(Step::Credit, digest::of_holder(Holder::Consumer(id)), up_to.0);
+        queue.touch(apply);
+        queue.change_consumer(id);
+        queue.regain_turn(id);
+    }
+}
+
+impl Queue {
+    fn has_exclusive_consumer(&self) -> bool {
+        self.consumers.values().any(|consumer| consumer.terms.exclusive && !consumer.cancelled)
+    }
+
+    fn attach(
+        &mut self,
+        id: ConsumerId,
+        terms: ConsumerTerms,
+        suspected: bool,
+        apply: &mut Apply<'_>,
+    ) {
+        let up_to = terms.up_to;
+        let record = ConsumerRecord {
+            terms,
+            next: DeliveryNumber(1),
+            up_to,
+            cancelled: false,
+            lost: false,
+            paused: false,
+            held: std::collections::BTreeMap::new(),
+        };
+        self.consumers.insert(id, Consumer::from_record(record, suspected));
+        apply.holders.consumers.insert(id, self.id);
+        apply.digest.step(
+            Step::Attach,
+            digest::of_queue(self.id),
+            digest::of_holder(Holder::Consumer(id)),
+        );
+        self.attached += 1;
+        self.had_consumer = true;
+        self.used_at = apply.now;
+        self.change_consumer(id);
+        self.regain_turn(id);
+    }
+
+    /// Takes the consumer out of service; what it holds stays for now.
+    pub(crate) fn cancel(&mut self, id: ConsumerId, apply: &mut Apply<'_>) {
+        let Some(consumer) = self.consumers.get_mut(&id) else { return };
+        if consumer.cancelled {
+            return;
+        }
+        consumer.cancelled = true;
+        if std::mem::take(&mut consumer.in_turns) {
+            self.turns.remove(id);
+        }
+        self.attached -= 1;
+        if self.attached == 0 {
+            self.abandoned = true;
+            self.used_at = apply.now;
+        }
+        apply.digest.step(Step::Cancel, digest::of_holder(Holder::Consumer(id)), 0);
+        self.change_consumer(id);
+    }
+
+    /// A cancelled consumer is forgotten once it holds nothing (ACK-10).
+    pub(crate) fn forget_if_done(&mut self, id: ConsumerId, apply: &mut Apply<'_>) {
+        let done = |consumer: &Consumer| consumer.cancelled && consumer.held.is_empty();
+        if self.consumers.get(&id).is_some_and(done) {
+            self.change_consumer(id);
+            self.consumers.remove(&id);
+            apply.holders.consumers.remove(&id);
+            apply.digest.step(Step::Forget, digest::of_holder(Holder::Consumer(id)), 0);
+        }
+    }
+
+    /// Puts the consumer among the turns if it may be served and is not there yet.
+    #[inline]
+    pub(crate) fn regain_turn(&mut self, id: ConsumerId) {
+        if let Some(consumer) = self.consumers.get_mut(&id)
+            && !consumer.in_turns
+            && consumer.room() > 0
+        {
+            consumer.in_turns = true;
+            self.turns.push(consumer.terms.priority, id);
+        }
+    }
+
+    /// Stops serving the consumer for now.
+    pub(crate) fn lose_turn(&mut self, id: ConsumerId) {
+        if let Some(consumer) = self.consumers.get_mut(&id)
+            && std::mem::take(&mut consumer.in_turns)
+        {
+            self.turns.remove(id);
+        }
+    }
+}

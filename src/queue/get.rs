@@ -1,0 +1,40 @@
+//! `Get`: one ready message at once, even if consumers wait without credit (GET-01, GET-03).
+
+use crate::{
+    apply::Apply,
+    command::{Got, Reply},
+    digest::{self, Step},
+    machine::{Caller, Machine},
+    store::StoreError,
+};
+use quorate_types::{Holder, QueueId};
+
+impl Machine {
+    /// `Get`: `Got`, `Empty` or `Gone`. The get holds the message until it is settled (DLV 3), and
+    /// does not count as a consumer, though it uses the queue.
+    pub(crate) fn get(
+        &mut self,
+        id: QueueId,
+        caller: Caller,
+        apply: &mut Apply<'_>,
+    ) -> Result<Reply, StoreError> {
+        // Without a session nobody could settle it.
+        let Caller::Session { session, number } = caller else { return Ok(Reply::Gone) };
+        let Some(queue) = self.queues.get_mut(&id) else { return Ok(Reply::Gone) };
+        queue.touch(apply);
+        queue.used_at = apply.now;
+        let Some(held) = queue.take_first(apply)? else { return Ok(Reply::Empty) };
+        queue.gets.entry(session).or_default().insert(number, held);
+        queue.held += 1;
+        queue.change_gets(session);
+        apply.holders.gets.insert((session, number), id);
+        let holder = digest::of_holder(Holder::Get(session, number));
+        apply.digest.step(Step::Get, digest::of_message(held.message), holder);
+        Ok(Reply::Got(Got {
+            queue: id,
+            message: held.message,
+            counts: held.counts,
+            ready: queue.ready(),
+        }))
+    }
+}

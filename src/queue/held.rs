@@ -1,0 +1,167 @@
+//! What one consumer holds, by delivery number: numbers are given in ascending order and mostly
+//! settled from the front, so it is a ring with holes rather than a tree.
+
+use crate::record::Held;
+use quorate_types::DeliveryNumber;
+use std::collections::{BTreeMap, VecDeque};
+
+/// Holes that are left in place before the ring is packed.
+const HOLES_MIN: usize = 32;
+
+/// Deliveries in ascending order of number. The first and the last slot are never holes, and at
+/// most half of the slots, or [`HOLES_MIN`], are: memory follows what is held.
+#[derive(Debug, Default)]
+pub(crate) struct HeldSet {
+    slots: VecDeque<Slot>,
+    holes: usize,
+}
+
+#[derive(Debug)]
+struct Slot {
+    number: DeliveryNumber,
+    held: Option<Held>,
+}
+
+impl HeldSet {
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len() - self.holes
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    /// Adds a delivery; its number is above all others.
+    #[inline]
+    pub(crate) fn push(&mut self, number: DeliveryNumber, held: Held) {
+        debug_assert!(self.slots.back().is_none_or(|last| last.number < number));
+        self.slots.push_back(Slot { number, held: Some(held) });
+    }
+
+    /// Takes out what is held from `first` to `last`, at most `limit`, in ascending order.
+    /// Returns how many that were.
+    pub(crate) fn take(
+        &mut self,
+        first: DeliveryNumber,
+        last: DeliveryNumber,
+        limit: usize,
+        mut each: impl FnMut(Held),
+    ) -> usize {
+        let mut taken = 0;
+        if self.slots.front().is_some_and(|front| front.number >= first) {
+            while taken < limit && self.slots.front().is_some_and(|front| front.number <= last) {
+                let Some(slot) = self.slots.pop_front() else { break };
+                match slot.held {
+                    Some(held) => {
+                        each(held);
+                        taken += 1;
+                    }
+                    None => self.holes -= 1,
+                }
+            }
+        } else {
+            let start = self.slots.partition_point(|slot| slot.number < first);
+            for slot in self.slots.range_mut(start..) {
+                if slot.number > last || taken == limit {
+                    break;
+                }
+                if let Some(held) = slot.held.take() {
+                    each(held);
+                    taken += 1;
+                }
+            }
+            self.holes += taken;
+        }
+        self.tidy();
+        taken
+    }
+
+    /// Deliveries above `after`, ascending.
+    pub(crate) fn above(
+        &self,
+        after: DeliveryNumber,
+    ) -> impl Iterator<Item = (DeliveryNumber, Held)> + '_ {
+        let start = self.slots.partition_point(|slot| slot.number <= after);
+        self.slots.range(start..).filter_map(|slot| Some((slot.number, slot.held?)))
+    }
+
+    pub(crate) fn to_map(&self) -> BTreeMap<DeliveryNumber, Held> {
+        self.above(DeliveryNumber(0)).collect()
+    }
+
+    pub(crate) fn from_map(map: BTreeMap<DeliveryNumber, Held>) -> Self {
+        let slots = map.into_iter().map(|(number, held)| Slot { number, held: Some(held) });
+        Self { slots: slots.collect(), holes: 0 }
+    }
+
+    /// Gives back memory that a past burst took.
+    pub(crate) fn trim(&mut self) {
+        if self.slots.capacity() > 64 && self.slots.capacity() > self.slots.len() * 4 {
+            self.slots.shrink_to(self.slots.len() * 2);
+        }
+    }
+
+    fn tidy(&mut self) {
+        while self.slots.front().is_some_and(|slot| slot.held.is_none()) {
+            self.slots.pop_front();
+            self.holes -= 1;
+        }
+        while self.slots.back().is_some_and(|slot| slot.held.is_none()) {
+            self.slots.pop_back();
+            self.holes -= 1;
+        }
+        if self.holes > HOLES_MIN && self.holes > self.slots.len() / 2 {
+            self.slots.retain(|slot| slot.held.is_some());
+            self.holes = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::HeldSet;
+    use crate::record::Held;
+    use proptest::prelude::*;
+    use quorate_types::{DeliveryNumber, Level, LogIndex, MessageId, Timestamp};
+    use std::collections::BTreeMap;
+
+    fn held(number: u64) -> Held {
+        Held {
+            message: MessageId { level: Level(0), index: LogIndex(number), position: 0 },
+            counts: crate::Counts::default(),
+            head: crate::MessageHead::default(),
+            enqueued_at: Timestamp(0),
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn behaves_as_a_tree(steps in prop::collection::vec((0u64..3, 0u64..400, 0u64..60, 0usize..80), 1..300)) {
+            let mut set = HeldSet::default();
+            let mut tree = BTreeMap::new();
+            let mut next = 1;
+            for (kind, first, length, limit) in steps {
+                if kind == 0 {
+                    for _ in 0..length {
+                        set.push(DeliveryNumber(next), held(next));
+                        tree.insert(DeliveryNumber(next), held(next));
+                        next += 1;
+                    }
+                } else {
+                    let (first, last) = (DeliveryNumber(first), DeliveryNumber(first + length));
+                    let mut got = Vec::new();
+                    let taken = set.take(first, last, limit, |held| got.push(held));
+                    let keys: Vec<_> = tree.range(first..=last).take(limit).map(|(k, _)| *k).collect();
+                    let expected: Vec<_> = keys.iter().filter_map(|k| tree.remove(k)).collect();
+                    prop_assert_eq!(taken, expected.len());
+                    prop_assert_eq!(got, expected);
+                }
+                prop_assert_eq!(set.len(), tree.len());
+                prop_assert_eq!(set.is_empty(), tree.is_empty());
+                prop_assert_eq!(set.to_map(), tree.clone());
+                prop_assert!(set.slots.len() <= 2 * set.len() + 2 * super::HOLES_MIN + 1);
+                prop_assert_eq!(set.above(DeliveryNumber(first)).count(), tree.range(DeliveryNumber(first + 1)..).count());
+            }
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! `Continue`: takes up work that an earlier apply left, oldest first, as much as one apply may
+//! handle (DESIGN §4, *Bounded*).
+
+use crate::{
+    apply::Apply,
+    machine::Machine,
+    record::LeftOver,
+    settle::{Fate, Marking},
+    store::StoreError,
+};
+use quorate_types::{QueueId, Sequence, SessionId};
+
+impl Machine {
+    /// Takes up what was left over until nothing is, or this apply has handled enough.
+    pub(crate) fn take_up(&mut self, apply: &mut Apply<'_>) -> Result<(), StoreError> {
+        apply.more = true;
+        while apply.budget > 0 {
+            let Some(work) = apply.group.left_over.pop_front() else { break };
+            // So that much work on nothing ends too.
+            apply.spend(1);
+            match work {
+                LeftOver::CheckOut { queue } => self.take_up_check_out(queue, apply)?,
+                LeftOver::ReturnSession { queue, session, gets_through, counted } => {
+                    let marking = if counted { Marking::Counted } else { Marking::Uncounted };
+                    if !self.return_session(queue, session, gets_through, marking, apply) {
+                        apply.group.left_over.push_front(work);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn take_up_check_out(&mut self, id: QueueId, apply: &mut Apply<'_>) -> Result<(), StoreError> {
+        let Some(queue) = self.queues.get_mut(&id) else { return Ok(()) };
+        queue.check_out_left = false;
+        queue.touch(apply);
+        queue.check_out(apply)
+    }
+
+    /// Returns what the session's lost consumers and its gets hold of the queue. False if something
+    /// is left; the queue's check-out follows when it settles down.
+    fn return_session(
+        &mut self,
+        id: QueueId,
+        session: SessionId,
+        gets_through: Sequence,
+        marking: Marking,
+        apply: &mut Apply<'_>,
+    ) -> bool {
+        let Some(queue) = self.queues.get_mut(&id) else { return true };
+        queue.touch(apply);
+        for consumer in queue.lost_consumers(session, apply.budget as usize + 1) {
+            queue.return_all(consumer, apply.budget as usize, marking, apply);
+            queue.forget_if_done(consumer, apply);
+            if queue.consumers.contains_key(&consumer) {
+                return false;
+            }
+        }
+        let gets = queue.gets.get(&session).into_iter().flatten();
+        let sequences: Vec<Sequence> = gets
+            .map(|(sequence, _)| *sequence)
+            .take_while(|sequence| *sequence <= gets_through)
+            .take(apply.budget as usize + 1)
+            .collect();
+        for sequence in sequences {
+            if apply.budget == 0 {
+                return false;
+            }
+            queue.end_get(session, sequence, Fate::Back(marking), apply);
+        }
+        true
+    }
+}

@@ -1,0 +1,290 @@
+//! One priority level of a queue: what is ready in it, in order. That is the returned messages,
+//! each at its old place, and the *fresh* range from the head on, which was never assigned.
+//!
+//! The fresh range is a cursor and two counts. A *window* holds the heads of its first messages; it
+//! is a cache: not state, never hashed, and what comes out does not depend on what is in it. A queue
+//! that is emptied as fast as it is filled is served from the window alone; what does not fit is
+//! counted, and read from the [`crate::MessageStore`] when its turn comes.
+
+use crate::{
+    apply::Apply,
+    command::MessageHead,
+    record::{Held, LevelRecord, ReturnedRecord},
+    store::{RunHead, StoreError},
+    sweep::Living,
+};
+use quorate_types::{Level, LogIndex, MessageId, QueueId, Timestamp};
+use std::collections::{BTreeMap, VecDeque};
+
+/// Messages up to which new runs go into the window of a queue that has consumers.
+const WINDOW_SERVED: usize = 2_048;
+/// The same without consumers: many such queues may hold a backlog at the same time.
+const WINDOW_IDLE: usize = 32;
+/// Runs read in the first call of a refill, and at most in one call.
+const RUNS_FIRST: usize = 16;
+const RUNS_MAX: usize = 256;
+
+/// One level.
+#[derive(Debug, Default)]
+pub(crate) struct LevelState {
+    pub(crate) record: LevelRecord,
+    pub(crate) returned: BTreeMap<(LogIndex, u32), Held>,
+    pub(crate) returned_bytes: u64,
+    pub(crate) returned_changed: bool,
+    pub(crate) living: Living,
+    /// Heads of the first fresh messages, whole runs, without gaps.
+    window: VecDeque<Held>,
+    /// Parts of this entry's run that did not go into the window.
+    late: Vec<Part>,
+    /// Position after the last message that this entry enqueued here; 0 if it enqueued none.
+    entry_end: u32,
+}
+
+/// Part of a run of the entry being applied.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Part {
+    pub(crate) run: u32,
+    pub(crate) first: u32,
+    pub(crate) count: u32,
+}
+
+/// A level's address, for reads and errors.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub(crate) queue: QueueId,
+    pub(crate) level: Level,
+    /// The queue has consumers.
+    pub(crate) served: bool,
+}
+
+impl LevelState {
+    /// A level whose first message comes at `index`.
+    pub(crate) fn starting_at(index: LogIndex) -> Self {
+        Self { record: LevelRecord::starting_at(index), ..Self::default() }
+    }
+
+    /// A level as a checkpoint has it, with `living` counted from what is returned and held.
+    pub(crate) fn stored(record: LevelRecord) -> Self {
+        Self { record, ..Self::default() }
+    }
+
+    pub(crate) fn ready(&self) -> u64 {
+        self.record.fresh + self.returned.len() as u64
+    }
+
+    pub(crate) fn ready_bytes(&self) -> u64 {
+        self.record.fresh_bytes + self.returned_bytes
+    }
+
+    pub(crate) fn returned_record(&self) -> Option<ReturnedRecord> {
+        (!self.returned.is_empty()).then(|| ReturnedRecord { messages: self.returned.clone() })
+    }
+
+    /// Appends a part of this entry's run. Returns the octets of its bodies.
+    pub(crate) fn append(
+        &mut self,
+        place: Place,
+        part: Part,
+        messages: &[MessageHead],
+        apply: &Apply<'_>,
+    ) -> u64 {
+        debug_assert!(part.first >= self.entry_end, "enqueues of a run out of order");
+        let bytes = messages.iter().map(|head| u64::from(head.body_bytes)).sum();
+        if self.fits(place.served, apply.index) {
+            self.put(place.level, apply.index, apply.stamped, part.first, messages);
+        } else {
+            self.late.push(part);
+        }
+        self.entry_end = part.first + part.count;
+        self.record.fresh += u64::from(part.count);
+        self.record.fresh_bytes += bytes;
+        bytes
+    }
+
+    /// Whether the next part of the run at `index` goes into the window: only if all before it is
+    /// there, and the parts of one run go the same way, since a window holds whole runs.
+    fn fits(&self, served: bool, index: LogIndex) -> bool {
+        let bound = if served { WINDOW_SERVED } else { WINDOW_IDLE };
+        self.record.fresh == self.window.len() as u64
+            && (self.window.len() < bound
+                || self.window.back().is_some_and(|last| last.message.index == index))
+    }
+
+    fn put(
+        &mut self,
+        level: Level,
+        index: LogIndex,
+        enqueued_at: Timestamp,
+        first: u32,
+        messages: &[MessageHead],
+    ) {
+        self.window.extend((first..).zip(messages).map(|(position, head)| {
+            let message = MessageId { level, index, position };
+            fresh(message, *head, enqueued_at)
+        }));
+    }
+
+    /// Takes the first ready message. Returned ones were all taken from the head before, so they
+    /// come before every fresh one.
+    pub(crate) fn take(
+        &mut self,
+        place: Place,
+        apply: &Apply<'_>,
+    ) -> Result<Option<Held>, StoreError> {
+        if let Some((_, held)) = self.returned.pop_first() {
+            self.returned_bytes -= u64::from(held.head.body_bytes);
+            self.returned_changed = true;
+            return Ok(Some(held));
+        }
+        if self.record.fresh == 0 {
+            return Ok(None);
+        }
+        if self.window.is_empty() {
+            self.refill(place, apply)?;
+        }
+        let Some(held) = self.window.pop_front() else { return Ok(None) };
+        self.record.fresh -= 1;
+        self.record.fresh_bytes -= u64::from(held.head.body_bytes);
+        self.living.add(held.message.index);
+        self.advance_past(held.message, apply.index);
+        Ok(Some(held))
+    }
+
+    /// Moves the head past a message. Past the last message of a run it goes to the next index, so
+    /// that the run is below it. Of this entry's own run more may follow.
+    fn advance_past(&mut self, message: MessageId, current: LogIndex) {
+        let more = self.window.front().is_some_and(|next| next.message.index == message.index);
+        if more || message.index == current {
+            self.record.head_index = message.index;
+            self.record.head_position = message.position + 1;
+        } else {
+            self.record.head_index = message.index.next();
+            self.record.head_position = 0;
+        }
+    }
+
+    /// Puts a message back to its place (Q-30).
+    pub(crate) fn give_back(&mut self, held: Held) {
+        self.returned_bytes += u64::from(held.head.body_bytes);
+        self.returned_changed = true;
+        let replaced = self.returned.insert((held.message.index, held.message.position), held);
+        debug_assert!(replaced.is_none(), "a message was returned twice");
+    }
+
+    /// Drops all that is ready (DEL-07): the head jumps to the tail. Returns how many.
+    pub(crate) fn purge(&mut self, current: LogIndex) -> u64 {
+        let purged = self.ready();
+        for (index, _) in std::mem::take(&mut self.returned).into_keys() {
+            self.living.bury(index, 1);
+            self.returned_changed = true;
+        }
+        self.returned_bytes = 0;
+        if self.record.fresh > 0 {
+            self.living.jump(self.record.head_index);
+            let removed_below = self.record.removed_below;
+            self.record = LevelRecord::starting_at(current);
+            self.record.removed_below = removed_below;
+            self.record.head_position = self.entry_end;
+            self.window.clear();
+            self.late.clear();
+        }
+        purged
+    }
+
+    /// Ends the entry: a head that stands behind the last message of this entry's run moves on.
+    pub(crate) fn end_entry(&mut self, current: LogIndex) {
+        if self.entry_end > 0 && self.record.fresh == 0 {
+            self.record.head_index = current.next();
+            self.record.head_position = 0;
+        }
+        self.entry_end = 0;
+        self.late.clear();
+    }
+
+    /// Fills the empty window: with stored runs, and once there are no more with what this entry
+    /// brought.
+    fn refill(&mut self, place: Place, apply: &Apply<'_>) -> Result<(), StoreError> {
+        let enough = if place.served { WINDOW_SERVED / 2 } else { WINDOW_IDLE };
+        let through = LogIndex(apply.index.0.saturating_sub(1));
+        let mut from = self.record.head_index;
+        let mut limit = RUNS_FIRST;
+        let exhausted = loop {
+            let runs = if from <= through {
+                apply.store.runs(place.queue, place.level, from, through, limit)?
+            } else {
+                Vec::new()
+            };
+            for run in &runs {
+                self.put_stored(place.level, run);
+            }
+            let last = runs.last().map_or(from, |run| run.index);
+            if runs.len() < limit {
+                self.put_late(place.level, apply);
+                break true;
+            }
+            if self.window.len() >= enough {
+                break false;
+            }
+            from = last.next();
+            limit = (limit * 2).min(RUNS_MAX);
+        };
+        self.check_window(place, exhausted)
+    }
+
+    fn put_stored(&mut self, level: Level, run: &RunHead) {
+        let head = (self.record.head_index, self.record.head_position);
+        for (position, message) in (0u32..).zip(&run.messages) {
+            if let Some(message) = message
+                && (run.index, position) >= head
+            {
+                let id = MessageId { level, index: run.index, position };
+                self.window.push_back(fresh(id, *message, run.time));
+            }
+        }
+    }
+
+    fn put_late(&mut self, level: Level, apply: &Apply<'_>) {
+        for part in std::mem::take(&mut self.late) {
+            let messages = apply.messages(part);
+            self.put(level, apply.index, apply.stamped, part.first, messages);
+        }
+    }
+
+    /// The store must show what the state counts: a run missing or left over is a fault of the
+    /// disk or of this program, and going on would lose or invent messages (STO).
+    fn check_window(&self, place: Place, exhausted: bool) -> Result<(), StoreError> {
+        let window = self.window.len() as u64;
+        let fresh = self.record.fresh;
+        if window == fresh || (!exhausted && window < fresh) {
+            return Ok(());
+        }
+        Err(StoreError(format!(
+            "queue {} level {} has {} fresh messages from run {} position {} on, \
+             but the stored runs show {window}",
+            place.queue, place.level, fresh, self.record.head_index, self.record.head_position,
+        )))
+    }
+
+    /// Gives back memory that a past burst took. Of a queue without consumers only the first runs
+    /// stay in the window.
+    pub(crate) fn trim(&mut self, served: bool) {
+        if !served && self.window.len() > WINDOW_IDLE * 2 {
+            let whole = |at: usize| {
+                let index = |at: usize| self.window.get(at).map(|held| held.message.index);
+                index(at.wrapping_sub(1)) != index(at)
+            };
+            if let Some(cut) = (WINDOW_IDLE..self.window.len()).find(|at| whole(*at)) {
+                self.window.truncate(cut);
+            }
+        }
+        if self.window.capacity() > 64 && self.window.capacity() > self.window.len() * 4 {
+            self.window.shrink_to(self.window.len() * 2);
+        }
+        self.late.shrink_to(4);
+    }
+}
+
+/// A message that was never held.
+fn fresh(message: MessageId, head: MessageHead, enqueued_at: Timestamp) -> Held {
+    Held { message, counts: crate::command::Counts::default(), head, enqueued_at }
+}

@@ -1,0 +1,159 @@
+//! A queue's beginning, settings and end: `CreateQueue`, `Configure`, `Look`, `EndQueue`,
+//! `NewLife`, and the end of an auto-delete queue (NAM 1 to 4, DEL-01, DEL-02, EXQ-05, Q-11).
+
+use crate::{
+    apply::Apply,
+    command::{QueueReport, Reply},
+    config::QueueConfig,
+    digest::{self, Step},
+    machine::{Caller, Machine},
+    output::{Change, Effect},
+    queue::Queue,
+    record::QueueRecord,
+};
+use quorate_types::{Holder, Home, QueueId, ResourceName};
+use std::collections::{BTreeMap, VecDeque};
+
+impl Machine {
+    /// `CreateQueue`: `Created` with the new id.
+    pub(crate) fn create_queue(
+        &mut self,
+        name: &ResourceName,
+        config: &QueueConfig,
+        caller: Caller,
+        apply: &mut Apply<'_>,
+    ) -> Reply {
+        let id = self.next_queue_id(apply);
+        let record = QueueRecord {
+            name: name.clone(),
+            config: config.clone(),
+            creator: caller.session(),
+            life: apply.group.life,
+            used_at: apply.now,
+            had_consumer: false,
+            levels: BTreeMap::new(),
+            turns: VecDeque::new(),
+        };
+        let mut queue = Queue::from_record(id, record);
+        queue.touch(apply);
+        apply.digest.step(Step::Create, digest::of_queue(id), config.resolved_at.0);
+        self.queues.insert(id, queue);
+        Reply::Created(id)
+    }
+
+    /// Of a group: (log index, position in the entry) (NAM 1). Of a node: (start, count) (NAM 8).
+    fn next_queue_id(&mut self, apply: &Apply<'_>) -> QueueId {
+        match self.home {
+            Home::Group(_) => {
+                QueueId { home: self.home, index: apply.index.0, position: apply.position }
+            }
+            Home::Node(_) => {
+                let position = self.created;
+                // The count would go round after four thousand million queues of one start; ids
+                // must not come again, so this start can create no more.
+                assert!(position < u32::MAX, "a node's start ran out of queue ids");
+                self.created += 1;
+                QueueId { home: self.home, index: self.start.0, position }
+            }
+        }
+    }
+
+    /// `Configure`: takes settings unless they were resolved at a lower catalog index (NAM 2).
+    pub(crate) fn configure(
+        &mut self,
+        id: QueueId,
+        config: &QueueConfig,
+        apply: &mut Apply<'_>,
+    ) -> Reply {
+        let Some(queue) = self.queues.get_mut(&id) else { return Reply::Gone };
+        if config.resolved_at < queue.config.resolved_at {
+            return Reply::Taken;
+        }
+        queue.touch(apply);
+        apply.digest.step(Step::Configure, digest::of_queue(id), config.resolved_at.0);
+        queue.config = config.clone();
+        Reply::Taken
+    }
+
+    /// `Look`: what a declare shows of a queue that lives (NAM 3, Q-22).
+    pub(crate) fn look(&mut self, id: QueueId, renew: bool, apply: &mut Apply<'_>) -> Reply {
+        let Some(queue) = self.queues.get_mut(&id) else { return Reply::Gone };
+        if renew && queue.used_at != apply.now {
+            queue.touch(apply);
+            queue.used_at = apply.now;
+            apply.digest.step(Step::Use, digest::of_queue(id), apply.now.0);
+        }
+        Reply::Alive(QueueReport {
+            ready: queue.ready(),
+            consumers: queue.attached,
+            configured_at: queue.config.resolved_at,
+        })
+    }
+
+    /// `EndQueue`: `Ended`, or why not; `Gone` if it has ended before.
+    pub(crate) fn end_queue(
+        &mut self,
+        id: QueueId,
+        if_unused: bool,
+        if_empty: bool,
+        apply: &mut Apply<'_>,
+    ) -> Reply {
+        let Some(queue) = self.queues.get(&id) else { return Reply::Gone };
+        let ready = queue.ready();
+        if if_unused && queue.attached > 0 {
+            return Reply::InUse;
+        }
+        if if_empty && ready > 0 {
+            return Reply::NotEmpty;
+        }
+        self.end(id, apply);
+        Reply::Ended { ready }
+    }
+
+    /// `NewLife`: queues that do not outlive a stop of the whole cluster end.
+    pub(crate) fn new_life(&mut self, life: u64, apply: &mut Apply<'_>) {
+        if life <= apply.group.life {
+            return;
+        }
+        apply.group.life = life;
+        apply.digest.step(Step::Life, life, 0);
+        let ends = |queue: &&Queue| !queue.config.durable && queue.life < life;
+        let ended: Vec<QueueId> = self.queues.values().filter(ends).map(|queue| queue.id).collect();
+        for id in ended {
+            self.end(id, apply);
+        }
+    }
+
+    /// Ends the queue if it is auto-delete and its last consumer has just left (EXQ-05).
+    pub(crate) fn end_if_abandoned(&mut self, id: QueueId, apply: &mut Apply<'_>) -> bool {
+        let Some(queue) = self.queues.get_mut(&id) else { return true };
+        let abandoned = std::mem::take(&mut queue.abandoned) && queue.attached == 0;
+        let ends = abandoned && queue.config.auto_delete;
+        if ends {
+            self.end(id, apply);
+        }
+        ends
+    }
+
+    /// Takes the queue out of the state with all that it has. That it ended is not remembered: the
+    /// reconciler compares what lives with the catalog (NAM 7), so nothing is owed for ever.
+    pub(crate) fn end(&mut self, id: QueueId, apply: &mut Apply<'_>) {
+        let Some(queue) = self.queues.remove(&id) else { return };
+        apply.digest.step(Step::End, digest::of_queue(id), queue.ready());
+        for (consumer, state) in &queue.consumers {
+            apply.holders.consumers.remove(consumer);
+            if !state.cancelled {
+                apply.digest.step(Step::Forget, digest::of_holder(Holder::Consumer(*consumer)), 0);
+                apply.effect(Effect::CancelConsumer { consumer: *consumer });
+            }
+        }
+        for (session, gets) in &queue.gets {
+            for sequence in gets.keys() {
+                apply.holders.gets.remove(&(*session, *sequence));
+            }
+        }
+        apply.out.changes.extend(queue.keys().map(Change::Record));
+        apply.out.changes.push(Change::QueueRemoved { queue: id });
+        apply.effect(Effect::QueueEnded { queue: id, name: queue.name });
+    }
+}

@@ -1,0 +1,249 @@
+//! The state as records, out and in again: what a checkpoint writes, and what a start makes of it.
+
+use crate::{
+    consumer::Consumer,
+    machine::Machine,
+    output::{Change, RecordKey},
+    queue::Queue,
+    record::{
+        ConsumerRecord, GetsRecord, LeftOver, LevelRecord, Record, RecordError, ReturnedRecord,
+    },
+};
+use quorate_types::{ConsumerId, Home, Level, MessageId, QueueId, SessionId};
+
+impl Machine {
+    /// A machine from the records of a checkpoint, in any order.
+    ///
+    /// # Errors
+    /// A record that contradicts another.
+    pub fn load(
+        home: Home,
+        records: impl IntoIterator<Item = (RecordKey, Record)>,
+    ) -> Result<Self, RecordError> {
+        let mut machine = Self::new(home);
+        let mut parts = Parts::default();
+        for (key, record) in records {
+            parts.sort(&mut machine, key, record)?;
+        }
+        parts.join(&mut machine)?;
+        for work in &machine.group.left_over {
+            if let LeftOver::CheckOut { queue } = work
+                && let Some(queue) = machine.queues.get_mut(queue)
+            {
+                queue.check_out_left = true;
+            }
+        }
+        Ok(machine)
+    }
+
+    /// The record of that name as it is now; `None` if it is no more.
+    #[must_use]
+    pub fn record(&self, key: RecordKey) -> Option<Record> {
+        match key {
+            RecordKey::Group => Some(Record::Group(self.group.clone())),
+            RecordKey::Node(node) => self.nodes.get(&node).copied().map(Record::Node),
+            RecordKey::Session(session) => {
+                self.sessions.get(&session).cloned().map(Record::Session)
+            }
+            RecordKey::Queue(id) => Some(Record::Queue(Box::new(self.queues.get(&id)?.record()))),
+            RecordKey::Consumer(id, consumer) => {
+                let consumer = self.queues.get(&id)?.consumers.get(&consumer)?;
+                Some(Record::Consumer(consumer.record()))
+            }
+            RecordKey::Gets(id, session) => {
+                let held = self.queues.get(&id)?.gets.get(&session)?.clone();
+                Some(Record::Gets(GetsRecord { held }))
+            }
+            RecordKey::Returned(id, level) => {
+                let level = self.queues.get(&id)?.levels.get(&level)?;
+                level.returned_record().map(Record::Returned)
+            }
+        }
+    }
+
+    /// Names of all records, ascending.
+    #[must_use]
+    pub fn keys(&self) -> Vec<RecordKey> {
+        let mut keys = vec![RecordKey::Group];
+        keys.extend(self.nodes.keys().copied().map(RecordKey::Node));
+        keys.extend(self.sessions.keys().copied().map(RecordKey::Session));
+        keys.extend(self.queues.values().flat_map(Queue::keys));
+        keys.sort_unstable();
+        keys.retain(|key| self.record(*key).is_some());
+        keys
+    }
+
+    /// All that is dead below the heads, as removals: a start carries them out again, since those
+    /// handed out before may have waited for a later checkpoint (STO 3).
+    #[must_use]
+    pub fn dead_ranges(&self) -> Vec<Change> {
+        let mut changes = Vec::new();
+        for queue in self.queues.values() {
+            for (level, state) in &queue.levels {
+                state.dead_ranges(queue.id, *level, &mut changes);
+            }
+        }
+        changes
+    }
+}
+
+/// Records that belong to a queue, until all queues are there.
+#[derive(Default)]
+struct Parts {
+    consumers: Vec<(QueueId, ConsumerId, ConsumerRecord)>,
+    gets: Vec<(QueueId, SessionId, GetsRecord)>,
+    returned: Vec<(QueueId, Level, ReturnedRecord)>,
+    turns: Vec<(QueueId, Vec<ConsumerId>)>,
+}
+
+impl Parts {
+    fn sort(
+        &mut self,
+        machine: &mut Machine,
+        key: RecordKey,
+        record: Record,
+    ) -> Result<(), RecordError> {
+        match (key, record) {
+            (RecordKey::Group, Record::Group(record)) => machine.group = record,
+            (RecordKey::Node(node), Record::Node(record)) => {
+                machine.nodes.insert(node, record);
+            }
+            (RecordKey::Session(session), Record::Session(record)) => {
+                machine.sessions.insert(session, record);
+            }
+            (RecordKey::Queue(id), Record::Queue(record)) => {
+                self.turns.push((id, record.turns.iter().copied().collect()));
+                machine.queues.insert(id, Queue::from_record(id, *record));
+            }
+            (RecordKey::Consumer(id, consumer), Record::Consumer(record)) => {
+                self.consumers.push((id, consumer, record));
+            }
+            (RecordKey::Gets(id, session), Record::Gets(record)) => {
+                self.gets.push((id, session, record));
+            }
+            (RecordKey::Returned(id, level), Record::Returned(record)) => {
+                self.returned.push((id, level, record));
+            }
+            (key, record) => {
+                return Err(RecordError(format!(
+                    "{key:?} names a record of another kind: {record:?}"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    fn join(self, machine: &mut Machine) -> Result<(), RecordError> {
+        let Machine { queues, nodes, holders, .. } = machine;
+        for (id, consumer, record) in self.consumers {
+            let node = nodes.get(&consumer.session.node);
+            let suspected = node.is_some_and(|node| node.suspected);
+            found(queues.get_mut(&id), id, "a consumer")?
+                .join_consumer(consumer, record, suspected)?;
+            let earlier = holders.consumers.insert(consumer, id);
+            check(earlier.is_none(), || format!("consumer {consumer:?} is in two queues"))?;
+        }
+        for (id, session, record) in self.gets {
+            let sequences = record.held.keys();
+            holders.gets.extend(sequences.map(|sequence| ((session, *sequence), id)));
+            found(queues.get_mut(&id), id, "a get")?.join_gets(session, record)?;
+        }
+        for (id, level, record) in self.returned {
+            found(queues.get_mut(&id), id, "a returned message")?.join_returned(level, record)?;
+        }
+        for (id, turns) in self.turns {
+            found(queues.get_mut(&id), id, "a turn")?.join_turns(&turns)?;
+        }
+        Ok(())
+    }
+}
+
+fn found<'a>(
+    queue: Option<&'a mut Queue>,
+    id: QueueId,
+    what: &str,
+) -> Result<&'a mut Queue, RecordError> {
+    queue.ok_or_else(|| RecordError(format!("{what} of no queue: {id}")))
+}
+
+fn check(holds: bool, fault: impl FnOnce() -> String) -> Result<(), RecordError> {
+    if holds { Ok(()) } else { Err(RecordError(fault())) }
+}
+
+impl Queue {
+    fn join_consumer(
+        &mut self,
+        id: ConsumerId,
+        record: ConsumerRecord,
+        suspected: bool,
+    ) -> Result<(), RecordError> {
+        self.attached += u32::from(!record.cancelled);
+        for (number, held) in &record.held {
+            check(*number < record.next, || {
+                format!("consumer {id:?} holds {number}, not given yet")
+            })?;
+            self.join_held(held.message)?;
+        }
+        self.consumers.insert(id, Consumer::from_record(record, suspected));
+        Ok(())
+    }
+
+    fn join_gets(&mut self, session: SessionId, record: GetsRecord) -> Result<(), RecordError> {
+        for held in record.held.values() {
+            self.join_held(held.message)?;
+        }
+        check(!record.held.is_empty(), || format!("a record of no gets of session {session}"))?;
+        self.gets.insert(session, record.held);
+        Ok(())
+    }
+
+    fn join_returned(&mut self, level: Level, record: ReturnedRecord) -> Result<(), RecordError> {
+        for held in record.messages.values() {
+            self.join_out(held.message)?;
+        }
+        let Some(state) = self.levels.get_mut(&level) else {
+            return check(record.messages.is_empty(), || {
+                format!("no level {level} in {}", self.id)
+            });
+        };
+        let bytes = record.messages.values().map(|held| u64::from(held.head.body_bytes));
+        state.returned_bytes = bytes.sum();
+        state.returned = record.messages;
+        Ok(())
+    }
+
+    fn join_turns(&mut self, turns: &[ConsumerId]) -> Result<(), RecordError> {
+        for id in turns {
+            let consumer = self.consumers.get_mut(id).filter(|consumer| !consumer.in_turns);
+            let Some(consumer) = consumer else {
+                return Err(RecordError(format!(
+                    "{id:?} has a turn too many in queue {}",
+                    self.id
+                )));
+            };
+            consumer.in_turns = true;
+            self.turns.push(consumer.terms.priority, *id);
+        }
+        Ok(())
+    }
+
+    fn join_held(&mut self, message: MessageId) -> Result<(), RecordError> {
+        self.held += 1;
+        self.join_out(message)
+    }
+
+    /// Counts a message that was taken from the head before: it must lie below the head.
+    fn join_out(&mut self, message: MessageId) -> Result<(), RecordError> {
+        let place = (message.index, message.position);
+        let below = |record: LevelRecord| place < (record.head_index, record.head_position);
+        match self.levels.get_mut(&message.level) {
+            Some(state) if below(state.record) => {
+                state.living.add(message.index);
+                Ok(())
+            }
+            Some(_) | None => {
+                Err(RecordError(format!("{message:?} of queue {} is not below a head", self.id)))
+            }
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! What becomes of a node's holders when it dies, cannot be reached, comes back or ends:
+//! `NodeDown`, `NodeSuspected`, `NodeBack`, `NodeTimedOut`, `SessionEnded` (SES 6, DLV 5, Q-62).
+
+use crate::{
+    apply::{Apply, sessions_of},
+    consumer::Consumer,
+    digest::{self, Step},
+    machine::Machine,
+    output::RecordKey,
+    queue::Queue,
+    record::LeftOver,
+    store::StoreError,
+};
+use quorate_types::{ConsumerId, NodeId, QueueId, Sequence, SessionId, StartNumber};
+use std::collections::BTreeSet;
+
+impl Machine {
+    /// Whether the session's start is over for ever (SES 6).
+    pub(crate) fn is_fenced(&self, session: SessionId) -> bool {
+        self.nodes.get(&session.node).is_some_and(|node| session.start <= node.fenced)
+    }
+
+    /// `NodeDown`, `SessionEnded`, or a higher start was seen: starts up to this one are fenced, and
+    /// all that they held returns, marked and counted, since nobody knows what was shown (NDF-01).
+    pub(crate) fn fence(
+        &mut self,
+        node: NodeId,
+        start: StartNumber,
+        apply: &mut Apply<'_>,
+    ) -> Result<(), StoreError> {
+        if self.is_fenced(SessionId { node, start }) {
+            return Ok(());
+        }
+        self.nodes.entry(node).or_default().fenced = start;
+        apply.digest.step(Step::Fence, u64::from(node.0), start.0);
+        apply.change(RecordKey::Node(node));
+        // Suspicion was of a run that is over; the next one begins without.
+        self.set_suspected(node, false, apply);
+        let (first, last) = sessions_of(node, start);
+        let ended: Vec<SessionId> = self.sessions.range(first..=last).map(|(id, _)| *id).collect();
+        for session in ended {
+            self.sessions.remove(&session);
+            apply.change(RecordKey::Session(session));
+        }
+        self.lose(first, last, true, apply)
+    }
+
+    /// `NodeSuspected` and `NodeBack`: deliveries to the node's consumers stop, and go on (DLV 5).
+    pub(crate) fn set_suspected(&mut self, node: NodeId, suspected: bool, apply: &mut Apply<'_>) {
+        if self.nodes.get(&node).is_some_and(|node| node.suspected) == suspected {
+            return;
+        }
+        self.nodes.entry(node).or_default().suspected = suspected;
+        let step = if suspected { Step::Suspect } else { Step::Back };
+        apply.digest.step(step, u64::from(node.0), 0);
+        apply.change(RecordKey::Node(node));
+        let (first, last) = sessions_of(node, StartNumber(u64::MAX));
+        let consumers: Vec<_> = apply.holders.consumers_of(first, last).collect();
+        for (consumer, queue) in consumers {
+            let Some(queue) = self.queues.get_mut(&queue) else { continue };
+            queue.touch(apply);
+            queue.set_suspected(consumer, suspected);
+        }
+    }
+
+    /// `NodeTimedOut`: what the node's holders hold returns, marked and not counted, and its
+    /// consumers are detached (Q-62, NDF-03). Not if the node has come back before.
+    pub(crate) fn node_timed_out(
+        &mut self,
+        node: NodeId,
+        apply: &mut Apply<'_>,
+    ) -> Result<(), StoreError> {
+        if !self.nodes.get(&node).is_some_and(|node| node.suspected) {
+            return Ok(());
+        }
+        let (first, last) = sessions_of(node, StartNumber(u64::MAX));
+        self.lose(first, last, false, apply)
+    }
+
+    /// All holders of these sessions are lost: their consumers stop at once, what they and the gets
+    /// hold returns, as much as this apply may handle, and the rest by `Continue`.
+    fn lose(
+        &mut self,
+        first: SessionId,
+        last: SessionId,
+        counted: bool,
+        apply: &mut Apply<'_>,
+    ) -> Result<(), StoreError> {
+        let consumers: Vec<_> = apply.holders.consumers_of(first, last).collect();
+        let mut work: BTreeSet<(QueueId, SessionId)> = BTreeSet::new();
+        for (consumer, id) in consumers {
+            let Some(queue) = self.queues.get_mut(&id) else { continue };
+            queue.touch(apply);
+            queue.lose(consumer, apply);
+            work.insert((id, consumer.session));
+        }
+        work.extend(apply.holders.gets_of(first, last).map(|(session, queue)| (queue, session)));
+        for (queue, session) in work {
+            if !self.end_if_abandoned(queue, apply) {
+                let gets_through = last_get(session, apply);
+                apply.leave(LeftOver::ReturnSession { queue, session, gets_through, counted });
+            }
+        }
+        self.take_up(apply)
+    }
+}
+
+/// The number of the session's newest get that holds a message.
+fn last_get(session: SessionId, apply: &Apply<'_>) -> Sequence {
+    let range = (session, Sequence(0))..=(session, Sequence(u64::MAX));
+    let last = apply.holders.gets.range(range).next_back();
+    last.map_or(Sequence(0), |((_, sequence), _)| *sequence)
+}
+
+impl Queue {
+    fn set_suspected(&mut self, id: ConsumerId, suspected: bool) {
+        if let Some(consumer) = self.consumers.get_mut(&id) {
+            consumer.suspected = suspected;
+        }
+        if suspected {
+            self.lose_turn(id);
+        } else {
+            self.regain_turn(id);
+        }
+    }
+
+    fn lose(&mut self, id: ConsumerId, apply: &mut Apply<'_>) {
+        self.cancel(id, apply);
+        if let Some(consumer) = self.consumers.get_mut(&id) {
+            consumer.lost = true;
+        }
+        apply.digest.step(Step::Cancel, digest::of_session(id.session), id.number);
+        self.change_consumer(id);
+        self.forget_if_done(id, apply);
+    }
+
+    /// The session's lost consumers that still hold something, at most `limit`.
+    pub(crate) fn lost_consumers(&self, session: SessionId, limit: usize) -> Vec<ConsumerId> {
+        let low = ConsumerId { session, number: 0 };
+        let high = ConsumerId { session, number: u64::MAX };
+        let all = self.consumers.range(low..=high);
+        let lost = all.filter(|(_, consumer): &(_, &Consumer)| consumer.lost);
+        lost.map(|(id, _)| *id).take(limit).collect()
+    }
+}

@@ -1,0 +1,21 @@
+//! `Purge`: drops every ready message; what is held stays (DEL-07). Nothing is dead-lettered
+//! (DEL-05, DEL-09). The fresh range goes by a jump of the head, whatever its length.
+
+use crate::{
+    apply::Apply,
+    command::Reply,
+    digest::{self, Step},
+    machine::Machine,
+};
+use quorate_types::QueueId;
+
+impl Machine {
+    /// `Purge`: `Purged` or `Gone`.
+    pub(crate) fn purge(&mut self, id: QueueId, apply: &mut Apply<'_>) -> Reply {
+        let Some(queue) = self.queues.get_mut(&id) else { return Reply::Gone };
+        queue.touch(apply);
+        let messages = queue.levels.values_mut().map(|level| level.purge(apply.index)).sum();
+        apply.digest.step(Step::Purge, digest::of_queue(id), messages);
+        Reply::Purged { messages }
+    }
+}

@@ -1,0 +1,218 @@
+//! One queue as it is in memory: its record taken apart into levels, consumers and gets, and what
+//! is derived from them.
+
+use crate::{
+    apply::Apply,
+    config::QueueConfig,
+    consumer::Consumer,
+    level::{LevelState, Place},
+    output::RecordKey,
+    record::{Held, QueueRecord},
+    store::StoreError,
+    turns::Turns,
+};
+use quorate_types::{
+    ConsumerId, Level, MessageId, QueueId, ResourceName, Sequence, SessionId, Timestamp,
+};
+use std::collections::BTreeMap;
+
+/// A queue.
+#[derive(Debug)]
+pub(crate) struct Queue {
+    pub(crate) id: QueueId,
+    pub(crate) name: ResourceName,
+    pub(crate) config: QueueConfig,
+    pub(crate) creator: Option<SessionId>,
+    pub(crate) life: u64,
+    pub(crate) used_at: Timestamp,
+    pub(crate) had_consumer: bool,
+    pub(crate) levels: BTreeMap<Level, LevelState>,
+    pub(crate) consumers: BTreeMap<ConsumerId, Consumer>,
+    pub(crate) gets: BTreeMap<SessionId, BTreeMap<Sequence, Held>>,
+    pub(crate) turns: Turns,
+    /// Consumers that are not cancelled. Derived.
+    pub(crate) attached: u32,
+    /// Messages held. Derived.
+    pub(crate) held: u64,
+    /// A `CheckOut` of this queue is left over. Derived.
+    pub(crate) check_out_left: bool,
+    /// The last consumer left in the present command (EXQ-05).
+    pub(crate) abandoned: bool,
+    touched: bool,
+    unsettled: bool,
+    changed_consumers: Vec<ConsumerId>,
+    changed_gets: Vec<SessionId>,
+}
+
+impl Queue {
+    /// A queue without messages and consumers, from its record.
+    pub(crate) fn from_record(id: QueueId, record: QueueRecord) -> Self {
+        let levels = record.levels.into_iter();
+        Self {
+            id,
+            name: record.name,
+            config: record.config,
+            creator: record.creator,
+            life: record.life,
+            used_at: record.used_at,
+            had_consumer: record.had_consumer,
+            levels: levels.map(|(level, record)| (level, LevelState::stored(record))).collect(),
+            consumers: BTreeMap::new(),
+            gets: BTreeMap::new(),
+            turns: Turns::default(),
+            attached: 0,
+            held: 0,
+            check_out_left: false,
+            abandoned: false,
+            touched: false,
+            unsettled: false,
+            changed_consumers: Vec::new(),
+            changed_gets: Vec::new(),
+        }
+    }
+
+    pub(crate) fn record(&self) -> QueueRecord {
+        QueueRecord {
+            name: self.name.clone(),
+            config: self.config.clone(),
+            creator: self.creator,
+            life: self.life,
+            used_at: self.used_at,
+            had_consumer: self.had_consumer,
+            levels: self.levels.iter().map(|(level, state)| (*level, state.record)).collect(),
+            turns: self.turns.to_record(),
+        }
+    }
+
+    pub(crate) fn ready(&self) -> u64 {
+        self.levels.values().map(LevelState::ready).sum()
+    }
+
+    pub(crate) fn ready_bytes(&self) -> u64 {
+        self.levels.values().map(LevelState::ready_bytes).sum()
+    }
+
+    /// Marks the queue as changed by the present command.
+    pub(crate) fn touch(&mut self, apply: &mut Apply<'_>) {
+        if !self.touched {
+            self.touched = true;
+            apply.touched.push(self.id);
+        }
+        if !self.unsettled {
+            self.unsettled = true;
+            apply.unsettled.push(self.id);
+        }
+    }
+
+    /// The present command's settling down begins with this queue.
+    pub(crate) fn begin_settling(&mut self) {
+        self.unsettled = false;
+    }
+
+    pub(crate) fn change_consumer(&mut self, id: ConsumerId) {
+        match self.consumers.get_mut(&id) {
+            Some(consumer) if consumer.changed => {}
+            Some(consumer) => {
+                consumer.changed = true;
+                self.changed_consumers.push(id);
+            }
+            None => self.changed_consumers.push(id),
+        }
+    }
+
+    pub(crate) fn change_gets(&mut self, session: SessionId) {
+        if !self.changed_gets.contains(&session) {
+            self.changed_gets.push(session);
+        }
+    }
+
+    /// Takes the first ready message, of the highest level that has one.
+    pub(crate) fn take_first(&mut self, apply: &Apply<'_>) -> Result<Option<Held>, StoreError> {
+        take_first(&mut self.levels, self.id, self.attached > 0, apply)
+    }
+
+    /// Ends the entry for this queue: heads move on, records and removals are handed out.
+    pub(crate) fn end_entry(&mut self, apply: &mut Apply<'_>) {
+        self.touched = false;
+        apply.change(RecordKey::Queue(self.id));
+        for id in self.changed_consumers.drain(..) {
+            apply.change(RecordKey::Consumer(self.id, id));
+            if let Some(consumer) = self.consumers.get_mut(&id) {
+                consumer.changed = false;
+            }
+        }
+        for session in self.changed_gets.drain(..) {
+            apply.change(RecordKey::Gets(self.id, session));
+        }
+        for (level, state) in &mut self.levels {
+            if std::mem::take(&mut state.returned_changed) {
+                apply.change(RecordKey::Returned(self.id, *level));
+            }
+            state.end_entry(apply.index);
+            state.sweep(self.id, *level, &mut apply.out.changes);
+        }
+    }
+
+    /// Every record of the queue, when it ends.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = RecordKey> + '_ {
+        let id = self.id;
+        let consumers = self.consumers.keys().chain(&self.changed_consumers);
+        let gets = self.gets.keys().chain(&self.changed_gets);
+        std::iter::once(RecordKey::Queue(id))
+            .chain(consumers.map(move |consumer| RecordKey::Consumer(id, *consumer)))
+            .chain(gets.map(move |session| RecordKey::Gets(id, *session)))
+            .chain(self.levels.keys().map(move |level| RecordKey::Returned(id, *level)))
+    }
+
+    /// Gives back memory that past bursts took.
+    pub(crate) fn trim(&mut self) {
+        for state in self.levels.values_mut() {
+            state.trim(self.attached > 0);
+        }
+        for consumer in self.consumers.values_mut() {
+            consumer.held.trim();
+        }
+    }
+}
+
+/// [`Queue::take_first`] for those who hold another part of the queue.
+#[inline]
+pub(crate) fn take_first(
+    levels: &mut BTreeMap<Level, LevelState>,
+    queue: QueueId,
+    served: bool,
+    apply: &Apply<'_>,
+) -> Result<Option<Held>, StoreError> {
+    let first = levels.iter_mut().rev().find(|(_, state)| state.ready() > 0);
+    let Some((level, state)) = first else { return Ok(None) };
+    state.take(Place { queue, level: *level, served }, apply)
+}
+
+/// Counts messages that are done with run by run, so that the count of a run is changed once for
+/// many neighbours.
+#[derive(Debug, Default)]
+pub(crate) struct Burial {
+    last: Option<MessageId>,
+    count: u32,
+}
+
+impl Burial {
+    #[inline]
+    pub(crate) fn add(&mut self, levels: &mut BTreeMap<Level, LevelState>, message: MessageId) {
+        if self.last.is_none_or(|last| (last.level, last.index) != (message.level, message.index)) {
+            self.end(levels);
+            self.last = Some(message);
+        }
+        self.count += 1;
+    }
+
+    pub(crate) fn end(&mut self, levels: &mut BTreeMap<Level, LevelState>) {
+        if let Some(message) = self.last
+            && let Some(state) = levels.get_mut(&message.level)
+        {
+            state.living.bury(message.index, self.count);
+        }
+        self.count = 0;
+        self.last = None;
+    }
+}

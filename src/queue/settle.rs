@@ -1,0 +1,219 @@
+//! What ends a delivery: `Settle`, `Discard`, `Return`, `Release` (ACK-06 to ACK-10, DLV 3). They
+//! name holder and numbers, never messages; what is no longer held is passed over silently.
+
+use crate::{
+    apply::Apply,
+    command::ReturnCause,
+    consumer::ALL,
+    digest::{self, Digest, Step},
+    level::LevelState,
+    machine::Machine,
+    queue::{Burial, Queue},
+    record::Held,
+};
+use quorate_types::{ConsumerId, DeliveryNumber, Holder, Level, Sequence, SessionId};
+use std::collections::BTreeMap;
+
+/// What becomes of a message whose delivery ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// It is done with.
+    Dead,
+    /// It goes back to its place.
+    Back(Marking),
+}
+
+/// What a message that goes back remembers of it (CON-20, Q-31).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Marking {
+    /// The client was not shown it.
+    Unseen,
+    /// It is redelivered, and nobody's fault.
+    Uncounted,
+    /// It is redelivered, and counts towards the delivery limit.
+    Counted,
+}
+
+impl Machine {
+    /// `Settle` and, as long as there are no dead letters, `Discard`.
+    pub(crate) fn settle(
+        &mut self,
+        holder: Holder,
+        numbers: &[(DeliveryNumber, DeliveryNumber)],
+        apply: &mut Apply<'_>,
+    ) {
+        self.end_deliveries(holder, numbers, |_| Fate::Dead, apply);
+    }
+
+    /// `Return`. In count mode `failures` nack and recover are free.
+    pub(crate) fn give_back(
+        &mut self,
+        holder: Holder,
+        numbers: &[(DeliveryNumber, DeliveryNumber)],
+        cause: ReturnCause,
+        apply: &mut Apply<'_>,
+    ) {
+        let fate = |queue: &Queue| {
+            let free = match cause {
+                ReturnCause::Nack | ReturnCause::Recover => queue.config.delivery_count_failures,
+                ReturnCause::Reject | ReturnCause::ChannelEnd => false,
+            };
+            Fate::Back(if free { Marking::Uncounted } else { Marking::Counted })
+        };
+        self.end_deliveries(holder, numbers, fate, apply);
+    }
+
+    /// `Release`: back unseen; a consumer then waits for its `Credit` (DLV 6), a get is over (SES 7).
+    pub(crate) fn release(
+        &mut self,
+        holder: Holder,
+        numbers: &[(DeliveryNumber, DeliveryNumber)],
+        apply: &mut Apply<'_>,
+    ) {
+        if let Holder::Consumer(id) = holder
+            && let Some(queue) = self.queue_of(holder, apply)
+            && let Some(consumer) = queue.consumers.get_mut(&id)
+        {
+            consumer.paused = true;
+            apply.digest.step(Step::Pause, digest::of_holder(holder), 0);
+            queue.lose_turn(id);
+            queue.change_consumer(id);
+        }
+        self.end_deliveries(holder, numbers, |_| Fate::Back(Marking::Unseen), apply);
+    }
+
+    fn end_deliveries(
+        &mut self,
+        holder: Holder,
+        numbers: &[(DeliveryNumber, DeliveryNumber)],
+        fate: impl FnOnce(&Queue) -> Fate,
+        apply: &mut Apply<'_>,
+    ) {
+        // Its queue has ended, or nothing is held any more (ACK-11, DLV 3).
+        let Some(queue) = self.queue_of(holder, apply) else { return };
+        queue.touch(apply);
+        let fate = fate(queue);
+        queue.end_deliveries(holder, numbers, fate, apply);
+        if let Holder::Consumer(id) = holder {
+            queue.regain_turn(id);
+            queue.forget_if_done(id, apply);
+        }
+    }
+}
+
+impl Queue {
+    /// Ends the deliveries of these numbers.
+    pub(crate) fn end_deliveries(
+        &mut self,
+        holder: Holder,
+        numbers: &[(DeliveryNumber, DeliveryNumber)],
+        fate: Fate,
+        apply: &mut Apply<'_>,
+    ) {
+        match holder {
+            Holder::Consumer(id) => {
+                for range in numbers {
+                    self.end_range(id, *range, usize::MAX, fate, apply);
+                }
+            }
+            Holder::Get(session, sequence) => {
+                let one = DeliveryNumber(1);
+                if numbers.iter().any(|(first, last)| (*first..=*last).contains(&one)) {
+                    self.end_get(session, sequence, fate, apply);
+                }
+            }
+        }
+    }
+
+    /// Ends at most `limit` of a consumer's deliveries in a range. Returns how many.
+    pub(crate) fn end_range(
+        &mut self,
+        id: ConsumerId,
+        (first, last): (DeliveryNumber, DeliveryNumber),
+        limit: usize,
+        fate: Fate,
+        apply: &mut Apply<'_>,
+    ) -> usize {
+        let Some(consumer) = self.consumers.get_mut(&id) else { return 0 };
+        let levels = &mut self.levels;
+        let digest = &mut apply.digest;
+        let mut burial = Burial::default();
+        let taken = consumer.held.take(first, last, limit, |held| match fate {
+            Fate::Dead => burial.add(levels, held.message),
+            Fate::Back(marking) => put_back(levels, held, marking, digest),
+        });
+        burial.end(levels);
+        if taken > 0 {
+            digest.step(Step::Settle, digest::of_holder(Holder::Consumer(id)), first.0);
+            digest.step(Step::Settle, last.0, taken as u64);
+            self.held -= taken as u64;
+            apply.spend(taken);
+            self.change_consumer(id);
+        }
+        taken
+    }
+
+    /// Ends a get's one delivery.
+    pub(crate) fn end_get(
+        &mut self,
+        session: SessionId,
+        sequence: Sequence,
+        fate: Fate,
+        apply: &mut Apply<'_>,
+    ) {
+        let Some(gets) = self.gets.get_mut(&session) else { return };
+        let Some(held) = gets.remove(&sequence) else { return };
+        if gets.is_empty() {
+            self.gets.remove(&session);
+        }
+        match fate {
+            Fate::Dead => {
+                let mut burial = Burial::default();
+                burial.add(&mut self.levels, held.message);
+                burial.end(&mut self.levels);
+            }
+            Fate::Back(marking) => {
+                put_back(&mut self.levels, held, marking, &mut apply.digest);
+            }
+        }
+        let holder = digest::of_holder(Holder::Get(session, sequence));
+        apply.digest.step(Step::Settle, holder, 1);
+        self.held -= 1;
+        apply.spend(1);
+        apply.holders.gets.remove(&(session, sequence));
+        self.change_gets(session);
+    }
+
+    /// Returns everything that a consumer holds, at most `limit`. Returns how many.
+    pub(crate) fn return_all(
+        &mut self,
+        id: ConsumerId,
+        limit: usize,
+        marking: Marking,
+        apply: &mut Apply<'_>,
+    ) -> usize {
+        self.end_range(id, ALL, limit, Fate::Back(marking), apply)
+    }
+}
+
+fn put_back(
+    levels: &mut BTreeMap<Level, LevelState>,
+    mut held: Held,
+    marking: Marking,
+    digest: &mut Digest,
+) {
+    let counts = &mut held.counts;
+    match marking {
+        Marking::Unseen => {}
+        Marking::Uncounted => counts.acquired = counts.acquired.saturating_add(1),
+        Marking::Counted => {
+            counts.acquired = counts.acquired.saturating_add(1);
+            counts.returned = counts.returned.saturating_add(1);
+        }
+    }
+    let words = u64::from(counts.acquired) << 32 | u64::from(counts.returned);
+    digest.step(Step::Return, digest::of_message(held.message), words);
+    if let Some(level) = levels.get_mut(&held.message.level) {
+        level.give_back(held);
+    }
+}

@@ -1,0 +1,138 @@
+//! What lists, metrics, front ends and a new leader see of the state.
+
+use crate::{
+    command::ConsumerTerms,
+    config::QueueConfig,
+    machine::Machine,
+    output::{Delivery, Effect},
+};
+use quorate_types::{
+    ConsumerId, DeliveryNumber, NodeId, QueueId, ResourceName, SessionId, StartNumber, Timestamp,
+};
+
+/// A queue as lists and metrics show it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueueView {
+    /// Name.
+    pub name: ResourceName,
+    /// Effective settings.
+    pub config: QueueConfig,
+    /// The session that created it (NAM 7).
+    pub creator: Option<SessionId>,
+    /// Ready messages.
+    pub ready: u64,
+    /// Octets of their bodies.
+    pub ready_bytes: u64,
+    /// Messages held by consumers and gets.
+    pub unacknowledged: u64,
+    /// Consumers attached.
+    pub consumers: u32,
+}
+
+/// A consumer as lists show it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConsumerView {
+    /// Consumer.
+    pub consumer: ConsumerId,
+    /// How it consumes.
+    pub terms: ConsumerTerms,
+    /// Messages that it holds.
+    pub held: u64,
+}
+
+impl Machine {
+    /// Every effect that the state still owes: what a new leader performs first. Deliveries are
+    /// not among them; front ends ask by re-attaching (DLV 2), and learn then too that a queue has
+    /// ended. Queues that ended are not remembered: the reconciler compares with the catalog
+    /// (NAM 7).
+    pub fn obligations(&self, effects: &mut Vec<Effect>) {
+        if !self.group.left_over.is_empty() {
+            effects.push(Effect::ContinueSoon);
+        }
+    }
+
+    /// What the consumer holds above number `after`, for a re-attach (DLV 2). `None`: no such
+    /// consumer; its queue has ended, or it was detached because its node had timed out.
+    #[must_use]
+    pub fn held_after(&self, consumer: ConsumerId, after: DeliveryNumber) -> Option<Vec<Delivery>> {
+        let queue = self.queues.get(self.holders.consumers.get(&consumer)?)?;
+        let state = queue.consumers.get(&consumer).filter(|state| !state.lost)?;
+        let delivery = |(number, held): (DeliveryNumber, crate::Held)| Delivery {
+            consumer,
+            number,
+            queue: queue.id,
+            message: held.message,
+            counts: held.counts,
+        };
+        Some(state.held.above(after).map(delivery).collect())
+    }
+
+    /// Rolling digest of everything applied.
+    #[must_use]
+    pub fn digest(&self) -> u64 {
+        self.group.digest
+    }
+
+    /// The replicated clock: the highest stamp applied.
+    #[must_use]
+    pub fn time(&self) -> Timestamp {
+        self.group.time
+    }
+
+    /// The life of the cluster that the group last heard of. A leader that knows a later one
+    /// proposes `NewLife` before anything else.
+    #[must_use]
+    pub fn life(&self) -> u64 {
+        self.group.life
+    }
+
+    /// Nodes that are suspected: a new leader watches over them from the start (DLV 5).
+    pub fn suspected(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.nodes.iter().filter(|(_, record)| record.suspected).map(|(node, _)| *node)
+    }
+
+    /// Starts of this node up to the returned one are fenced (SES 6).
+    #[must_use]
+    pub fn fenced(&self, node: NodeId) -> StartNumber {
+        self.nodes.get(&node).map_or(StartNumber(0), |record| record.fenced)
+    }
+
+    /// Sessions that have spoken and are not fenced, ascending: a new leader tells `NodeDown` of
+    /// those whose process is known dead.
+    pub fn sessions(&self) -> impl Iterator<Item = SessionId> + '_ {
+        self.sessions.keys().copied()
+    }
+
+    /// A queue's counts, for lists and metrics.
+    #[must_use]
+    pub fn queue(&self, id: QueueId) -> Option<QueueView> {
+        let queue = self.queues.get(&id)?;
+        Some(QueueView {
+            name: queue.name.clone(),
+            config: queue.config.clone(),
+            creator: queue.creator,
+            ready: queue.ready(),
+            ready_bytes: queue.ready_bytes(),
+            unacknowledged: queue.held,
+            consumers: queue.attached,
+        })
+    }
+
+    /// Ids of all queues, ascending.
+    pub fn queues(&self) -> impl Iterator<Item = QueueId> + '_ {
+        self.queues.keys().copied()
+    }
+
+    /// A queue's consumers, cancelled ones left out.
+    #[must_use]
+    pub fn consumers(&self, queue: QueueId) -> Vec<ConsumerView> {
+        let Some(queue) = self.queues.get(&queue) else { return Vec::new() };
+        let attached = queue.consumers.iter().filter(|(_, state)| !state.cancelled);
+        let view = |(consumer, state): (&ConsumerId, &crate::consumer::Consumer)| ConsumerView {
+            consumer: *consumer,
+            terms: state.terms.clone(),
+            held: state.held.len() as u64,
+        };
+        attached.map(view).collect()
+    }
+}

@@ -1,0 +1,157 @@
+//! The streams that other nodes open to this one.
+
+use crate::{
+    frame::{Head, Outgoing},
+    hello::{PeerHello, Refusal, examine, hello},
+    join::{FrameError, Incoming, Joiner},
+    lane::{FRAME_BYTES_MAX, Lane, LaneFrames, LaneQueue},
+    links::{Origin, Responder, Shared},
+    payload::Payload,
+    wire::{
+        Frame,
+        links_server::{Links, LinksServer},
+    },
+};
+use futures::{Stream, StreamExt};
+use quorate_types::GroupId;
+use std::{
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+use tokio::time::timeout;
+use tonic::{Request, Response, Status, Streaming};
+
+/// Longest wait for the hello of a stream that was opened.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// What a frame has beside its payload, octets, at most.
+const FRAME_HEAD_BYTES_MAX: usize = 1024;
+
+/// The gRPC service of the links: what the other nodes dial. It checks the cluster secret itself.
+pub type LinkService = LinksServer<Acceptor>;
+
+/// Accepts the streams of other nodes.
+pub struct Acceptor {
+    shared: Arc<Shared>,
+    streams: AtomicU64,
+}
+
+impl Acceptor {
+    pub(crate) fn service(shared: Arc<Shared>) -> LinkService {
+        let acceptor = Self { shared, streams: AtomicU64::new(0) };
+        LinksServer::new(acceptor).max_decoding_message_size(FRAME_BYTES_MAX + FRAME_HEAD_BYTES_MAX)
+    }
+
+    async fn accept(
+        &self,
+        lane: Lane,
+        request: Request<Streaming<Frame>>,
+    ) -> Result<Response<Answers>, Status> {
+        self.shared.config.secret.check(&request)?;
+        if *self.shared.stopping.borrow() {
+            return Err(Status::unavailable("this node is stopping"));
+        }
+        let mut frames = request.into_inner();
+        let peer = self.greet(&mut frames).await.map_err(|refusal| {
+            tracing::warn!("refused a stream: {refusal}");
+            Status::failed_precondition(refusal.to_string())
+        })?;
+        let queue = LaneQueue::new(lane);
+        let mine = hello(&self.shared.me(), self.shared.config.cluster.get(), peer.node);
+        queue.push_beyond(Outgoing::new(Head::Hello(mine), Payload::new()));
+        let stream = self.streams.fetch_add(1, Ordering::Relaxed);
+        let origin = Origin { peer, stream, lane };
+        let reading = read(Arc::clone(&self.shared), origin, frames, Arc::clone(&queue));
+        tokio::spawn(reading);
+        Ok(Response::new(Box::pin(LaneFrames(queue).map(Ok))))
+    }
+
+    async fn greet(&self, frames: &mut Streaming<Frame>) -> Result<PeerHello, Refusal> {
+        let first = timeout(HELLO_TIMEOUT, frames.message()).await;
+        let Ok(Ok(Some(first))) = first else { return Err(Refusal::NoHello) };
+        let incoming = Joiner::default().push(first).map_err(|_| Refusal::NoHello)?;
+        let Some(Incoming { head: Head::Hello(theirs), .. }) = incoming else {
+            return Err(Refusal::NoHello);
+        };
+        let config = &self.shared.config;
+        let peer = examine(&theirs, config.me, config.cluster.get())?;
+        let replaced = self.shared.peers.meet(&peer)?;
+        self.shared.tell_lost(replaced);
+        Ok(peer)
+    }
+}
+
+type Answers = Pin<Box<dyn Stream<Item = Result<Frame, Status>> + Send>>;
+
+#[tonic::async_trait]
+impl Links for Acceptor {
+    type ControlStream = Answers;
+    type BulkStream = Answers;
+
+    async fn control(
+        &self,
+        request: Request<Streaming<Frame>>,
+    ) -> Result<Response<Answers>, Status> {
+        self.accept(Lane::Control, request).await
+    }
+
+    async fn bulk(&self, request: Request<Streaming<Frame>>) -> Result<Response<Answers>, Status> {
+        self.accept(Lane::Bulk, request).await
+    }
+}
+
+/// Reads a stream to its end, handing on what it brings. While too many octets of answers wait to
+/// be sent back, it is not read: the caller's own lane fills, and its bound holds.
+async fn read(
+    shared: Arc<Shared>,
+    origin: Origin,
+    mut frames: Streaming<Frame>,
+    queue: Arc<LaneQueue>,
+) {
+    let mut stopping = shared.stopping.subscribe();
+    let reading = async {
+        let mut joiner = Joiner::default();
+        loop {
+            queue.wait_for_room().await;
+            let Ok(Some(frame)) = frames.message().await else { return };
+            let handed = joiner.push(frame).and_then(|incoming| match incoming {
+                Some(incoming) => hand_on(&shared, &origin, incoming, &queue),
+                None => Ok(()),
+            });
+            if let Err(error) = handed {
+                tracing::error!(node = %origin.peer.node, "protocol error: {error}");
+                return;
+            }
+        }
+    };
+    tokio::select! {
+        () = reading => {}
+        _ = stopping.wait_for(|stop| *stop) => {}
+    }
+    queue.close();
+}
+
+fn hand_on(
+    shared: &Shared,
+    origin: &Origin,
+    incoming: Incoming,
+    queue: &Arc<LaneQueue>,
+) -> Result<(), FrameError> {
+    let Incoming { head, payload } = incoming;
+    let group = |group: u32| u16::try_from(group).map(GroupId).map_err(|_| FrameError::WrongKind);
+    match head {
+        Head::Request { id, service, group: number } => {
+            let responder = Responder::new(id, Arc::clone(queue));
+            shared.handler.request(origin, service, group(number)?, payload, responder);
+        }
+        Head::Notice { service, group: number } => {
+            shared.handler.notice(origin, service, group(number)?, payload);
+        }
+        Head::Hello(_) | Head::Response { .. } => return Err(FrameError::WrongKind),
+    }
+    Ok(())
+}

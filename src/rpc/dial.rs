@@ -1,0 +1,247 @@
+//! Dialing one node, for as long as this process runs.
+
+use crate::{
+    connection::Connection,
+    frame::{Head, Outgoing},
+    hello::{PeerHello, Refusal, examine, hello},
+    join::{FrameError, Incoming, Joiner},
+    lane::{Lane, LaneFrames, LaneQueue},
+    links::Shared,
+    server::{CONNECTION_WINDOW_BYTES, HTTP_FRAME_BYTES, KEEP_ALIVE, STREAM_WINDOW_BYTES},
+    wire::{Frame, links_client::LinksClient},
+};
+use hyper_util::rt::TokioIo;
+use quorate_types::NodeId;
+use rand::Rng;
+use std::{io, sync::Arc, time::Duration};
+use tokio::{
+    net::TcpStream,
+    time::{Instant, sleep, timeout},
+};
+use tonic::{
+    Request, Status, Streaming,
+    transport::{Channel, Endpoint},
+};
+use tower::service_fn;
+
+/// Longest wait for a connection, and for the hello on it. A process that hangs accepts
+/// connections, in its kernel, and says nothing.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// A connection that ended sooner is not dialed again without a pause.
+const SHORT_LIVED: Duration = Duration::from_millis(50);
+
+/// Pause between attempts, drawn from this range so that nodes do not dial in step.
+const PAUSE_MS: std::ops::RangeInclusive<u64> = 50..=100;
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+enum DialError {
+    #[error("it refuses connections")]
+    Refused,
+    #[error("cannot connect: {0}")]
+    Io(io::Error),
+    #[error("cannot connect: {0}")]
+    Transport(#[from] tonic::transport::Error),
+    #[error("it did not answer in time")]
+    Timeout,
+    #[error("it refused the stream: {}", .0.message())]
+    Status(Box<Status>),
+    #[error(transparent)]
+    Peer(#[from] Refusal),
+    #[error(transparent)]
+    Frame(#[from] FrameError),
+    #[error("it was restarted between two streams")]
+    Restarted,
+}
+
+impl From<Status> for DialError {
+    fn from(status: Status) -> Self {
+        Self::Status(Box::new(status))
+    }
+}
+
+/// One lane, opened.
+struct Opened {
+    peer: PeerHello,
+    queue: Arc<LaneQueue>,
+    answers: Streaming<Frame>,
+    /// Held so that the connection lasts.
+    _client: LinksClient<Channel>,
+}
+
+/// Keeps both lanes to a node open until the links stop.
+pub(crate) async fn keep_linked(shared: Arc<Shared>, node: NodeId, address: String) {
+    let mut stopping = shared.stopping.subscribe();
+    let dialing = async {
+        let mut told = String::new();
+        loop {
+            match open_both(&shared, node, &address).await {
+                Ok((control, bulk)) => {
+                    told.clear();
+                    let opened = Instant::now();
+                    run(&shared, control, bulk).await;
+                    if opened.elapsed() >= SHORT_LIVED {
+                        continue;
+                    }
+                }
+                Err(error) => tell(&shared, node, &address, &error, &mut told),
+            }
+            let pause = rand::rng().random_range(PAUSE_MS);
+            sleep(Duration::from_millis(pause)).await;
+        }
+    };
+    tokio::select! {
+        () = dialing => {}
+        _ = stopping.wait_for(|stop| *stop) => {}
+    }
+}
+
+/// Says once, not at every attempt, why a node is not linked.
+fn tell(shared: &Shared, node: NodeId, address: &str, error: &DialError, told: &mut String) {
+    if matches!(error, DialError::Refused) {
+        shared.tell_lost(shared.peers.refused(node));
+    }
+    let text = error.to_string();
+    if *told != text {
+        if matches!(error, DialError::Peer(_) | DialError::Status(_)) {
+            tracing::warn!(%node, address, "not linked: {text}");
+        } else {
+            tracing::debug!(%node, address, "not linked: {text}");
+        }
+        *told = text;
+    }
+}
+
+async fn open_both(
+    shared: &Shared,
+    node: NodeId,
+    address: &str,
+) -> Result<(Opened, Opened), DialError> {
+    let (control, bulk) = tokio::try_join!(
+        open(shared, node, address, Lane::Control),
+        open(shared, node, address, Lane::Bulk),
+    )?;
+    if control.peer.boot != bulk.peer.boot {
+        return Err(DialError::Restarted);
+    }
+    Ok((control, bulk))
+}
+
+/// Each lane is a TCP connection of its own, so that what is large does not wait in the same
+/// socket before what is urgent.
+async fn open(
+    shared: &Shared,
+    node: NodeId,
+    address: &str,
+    lane: Lane,
+) -> Result<Opened, DialError> {
+    let channel =
+        timeout(OPEN_TIMEOUT, connect(address)).await.map_err(|_| DialError::Timeout)??;
+    let mut client = LinksClient::new(channel);
+    let queue = LaneQueue::new(lane);
+    let mine = hello(&shared.me(), shared.config.cluster.get(), node);
+    queue.push_beyond(Outgoing::new(Head::Hello(mine), crate::Payload::new()));
+    let mut request = Request::new(LaneFrames(Arc::clone(&queue)));
+    shared.config.secret.sign(&mut request);
+    let greeting = async {
+        let response = match lane {
+            Lane::Control => client.control(request).await?,
+            Lane::Bulk => client.bulk(request).await?,
+        };
+        let mut answers = response.into_inner();
+        let first = answers.message().await?.ok_or(Refusal::NoHello)?;
+        Ok::<_, DialError>((answers, first))
+    };
+    let (answers, first) =
+        timeout(OPEN_TIMEOUT, greeting).await.map_err(|_| DialError::Timeout)??;
+    let peer = greeted(shared, node, first)?;
+    Ok(Opened { peer, queue, answers, _client: client })
+}
+
+fn greeted(shared: &Shared, node: NodeId, first: Frame) -> Result<PeerHello, DialError> {
+    let incoming = Joiner::default().push(first)?;
+    let Some(Incoming { head: Head::Hello(theirs), .. }) = incoming else {
+        return Err(Refusal::NoHello.into());
+    };
+    let peer = examine(&theirs, shared.config.me, shared.config.cluster.get())?;
+    if peer.node != node {
+        return Err(Refusal::OtherNode { wanted: node, found: peer.node }.into());
+    }
+    shared.tell_lost(shared.peers.meet(&peer)?);
+    Ok(peer)
+}
+
+async fn connect(address: &str) -> Result<Channel, DialError> {
+    let stream = TcpStream::connect(address).await.map_err(|error| {
+        let refused = error.kind() == io::ErrorKind::ConnectionRefused;
+        if refused { DialError::Refused } else { DialError::Io(error) }
+    })?;
+    stream.set_nodelay(true).map_err(DialError::Io)?;
+    let mut stream = Some(TokioIo::new(stream));
+    let connector = service_fn(move |_: tonic::transport::Uri| {
+        // Asked a second time only if the connection has ended, and then it is not wanted.
+        let stream = stream.take().ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected));
+        std::future::ready(stream)
+    });
+    let endpoint = Endpoint::from_static("http://quorate")
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .max_frame_size(HTTP_FRAME_BYTES)
+        .http2_keep_alive_interval(KEEP_ALIVE)
+        .keep_alive_timeout(KEEP_ALIVE)
+        .keep_alive_while_idle(true);
+    Ok(endpoint.connect_with_connector(connector).await?)
+}
+
+/// From the moment both lanes are open until one of them ends.
+async fn run(shared: &Shared, mut control: Opened, mut bulk: Opened) {
+    let peer = control.peer;
+    if !shared.peers.linked(peer.node, peer.boot) {
+        return;
+    }
+    let queues = (Arc::clone(&control.queue), Arc::clone(&bulk.queue));
+    let connection = Arc::new(Connection::new(peer, queues.0, queues.1));
+    shared.linked.write().insert(peer.node, Arc::clone(&connection));
+    tracing::info!(node = %peer.node, boot = peer.boot.0, "linked");
+    shared.handler.connected(&peer);
+    tokio::select! {
+        () = read_answers(&mut control.answers, &connection) => {}
+        () = read_answers(&mut bulk.answers, &connection) => {}
+    }
+    shared.linked.write().remove(&peer.node);
+    connection.close();
+    shared.tell_lost(shared.peers.closed(peer.node, peer.boot));
+}
+
+async fn read_answers(answers: &mut Streaming<Frame>, connection: &Connection) {
+    let mut joiner = Joiner::default();
+    loop {
+        let frame = match answers.message().await {
+            Ok(Some(frame)) => frame,
+            Ok(None) => return,
+            Err(status) => {
+                tracing::debug!(node = %connection.peer.node, "stream ended: {}", status.message());
+                return;
+            }
+        };
+        match joiner.push(frame).and_then(|incoming| answer(incoming, connection)) {
+            Ok(()) => {}
+            Err(error) => {
+                tracing::error!(node = %connection.peer.node, "protocol error: {error}");
+                return;
+            }
+        }
+    }
+}
+
+fn answer(incoming: Option<Incoming>, connection: &Connection) -> Result<(), FrameError> {
+    let Some(Incoming { head, payload }) = incoming else { return Ok(()) };
+    match head {
+        Head::Response { id, refused } => {
+            connection.calls.answer(id, refused, payload);
+            Ok(())
+        }
+        Head::Hello(_) | Head::Request { .. } | Head::Notice { .. } => Err(FrameError::WrongKind),
+    }
+}

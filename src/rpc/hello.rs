@@ -1,0 +1,215 @@
+//! Who is at the other end: the first message of each stream, and what speaks against it.
+
+use crate::wire::Hello;
+use quorate_types::{BootNumber, ClusterId, Incarnation, NodeId};
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
+/// Version of the protocol between nodes. Another one is refused.
+pub const PROTOCOL_VERSION: u32 = 1;
+
+/// What a peer has said of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeerHello {
+    /// The node.
+    pub node: NodeId,
+    /// Drawn by its process at its start.
+    pub boot: BootNumber,
+    /// Identity of its data directory.
+    pub incarnation: Incarnation,
+    /// The cluster that it belongs to; `None` while it does not know.
+    pub cluster: Option<ClusterId>,
+}
+
+/// Why a process is no longer linked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// A connection to it has ended. Proves nothing about the process (DESIGN §8).
+    Closed,
+    /// After that, its address refused a connection: the process is dead.
+    Refused,
+    /// A process with another boot number answers for the node: the former one is dead.
+    Replaced,
+}
+
+impl Cause {
+    /// Whether the process is known dead (DESIGN §8).
+    #[must_use]
+    pub fn is_known_dead(self) -> bool {
+        match self {
+            Cause::Closed => false,
+            Cause::Refused | Cause::Replaced => true,
+        }
+    }
+}
+
+/// Why a node does not talk with another. Both sides name it in their logs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// Another protocol version.
+    #[error("it speaks protocol version {theirs}, this node {PROTOCOL_VERSION}")]
+    Protocol {
+        /// Its version.
+        theirs: u32,
+    },
+    /// Another cluster.
+    #[error("it belongs to cluster {:016x}, this node to {:016x}", .theirs.0, .ours.0)]
+    Cluster {
+        /// Its cluster.
+        theirs: ClusterId,
+        /// This node's.
+        ours: ClusterId,
+    },
+    /// It goes by this node's own id.
+    #[error("it has this node's own id, {0}")]
+    SameNode(NodeId),
+    /// It is not a node of the cluster.
+    #[error("node {0} is not a node of this cluster")]
+    Unknown(NodeId),
+    /// At the address of one node another one answers.
+    #[error("at the address of node {wanted} node {found} answers")]
+    OtherNode {
+        /// The node that was wanted.
+        wanted: NodeId,
+        /// The node that is there.
+        found: NodeId,
+    },
+    /// The node has lost its data: its votes and acknowledgements do not count (DESIGN §8).
+    #[error(
+        "node {node} has another data directory than it had (incarnation {:016x}, not {:016x})",
+        .theirs.0, .known.0
+    )]
+    Incarnation {
+        /// The node.
+        node: NodeId,
+        /// What it says now.
+        theirs: Incarnation,
+        /// What is known of it.
+        known: Incarnation,
+    },
+    /// The process has been replaced by a later one.
+    #[error("it comes from a former process of node {0}")]
+    FormerProcess(NodeId),
+    /// The first message of the stream is no hello, or did not come in time.
+    #[error("it did not say who it is")]
+    NoHello,
+}
+
+/// The cluster's identity, which a node that is just being formed does not know yet. Shared; set
+/// once it is known.
+#[derive(Clone, Debug, Default)]
+pub struct ClusterCell(Arc<AtomicU64>);
+
+impl ClusterCell {
+    /// A cell for a node that knows its cluster already, or does not.
+    #[must_use]
+    pub fn new(cluster: Option<ClusterId>) -> Self {
+        let cell = Self::default();
+        if let Some(cluster) = cluster {
+            cell.set(cluster);
+        }
+        cell
+    }
+
+    /// Names the cluster. From now on nodes of other clusters are refused.
+    pub fn set(&self, cluster: ClusterId) {
+        self.0.store(cluster.0, Ordering::Release);
+    }
+
+    /// The cluster, if it is known.
+    #[must_use]
+    pub fn get(&self) -> Option<ClusterId> {
+        match self.0.load(Ordering::Acquire) {
+            0 => None,
+            known => Some(ClusterId(known)),
+        }
+    }
+}
+
+/// What this node says of itself, to `to`.
+pub(crate) fn hello(me: &PeerHello, cluster: Option<ClusterId>, to: NodeId) -> Hello {
+    Hello {
+        protocol: PROTOCOL_VERSION,
+        cluster: cluster.unwrap_or_default().0,
+        node: u32::from(me.node.0),
+        incarnation: me.incarnation.0,
+        boot: me.boot.0,
+        to: u32::from(to.0),
+    }
+}
+
+/// What does not depend on what is known of the peer: version, cluster, ids.
+pub(crate) fn examine(
+    hello: &Hello,
+    me: NodeId,
+    cluster: Option<ClusterId>,
+) -> Result<PeerHello, Refusal> {
+    if hello.protocol != PROTOCOL_VERSION {
+        return Err(Refusal::Protocol { theirs: hello.protocol });
+    }
+    let theirs = (hello.cluster != 0).then_some(ClusterId(hello.cluster));
+    if let (Some(theirs), Some(ours)) = (theirs, cluster)
+        && theirs != ours
+    {
+        return Err(Refusal::Cluster { theirs, ours });
+    }
+    let node = node_id(hello.node)?;
+    if node == me {
+        return Err(Refusal::SameNode(me));
+    }
+    let to = node_id(hello.to)?;
+    if to != me {
+        return Err(Refusal::OtherNode { wanted: to, found: me });
+    }
+    Ok(PeerHello {
+        node,
+        boot: BootNumber(hello.boot),
+        incarnation: Incarnation(hello.incarnation),
+        cluster: theirs,
+    })
+}
+
+fn node_id(number: u32) -> Result<NodeId, Refusal> {
+    u16::try_from(number).map(NodeId).map_err(|_| Refusal::NoHello)
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    fn me(node: u16) -> PeerHello {
+        PeerHello {
+            node: NodeId(node),
+            boot: BootNumber(10),
+            incarnation: Incarnation(20),
+            cluster: None,
+        }
+    }
+
+    #[test]
+    fn a_hello_is_examined() {
+        let ours = Some(ClusterId(7));
+        let good = hello(&me(1), ours, NodeId(2));
+        let peer = examine(&good, NodeId(2), ours).unwrap();
+        assert_eq!((peer.node, peer.boot, peer.cluster), (NodeId(1), BootNumber(10), ours));
+        assert!(examine(&good, NodeId(2), None).is_ok(), "a node being formed takes any cluster");
+        assert!(examine(&hello(&me(1), None, NodeId(2)), NodeId(2), ours).is_ok());
+
+        let cases = [
+            (Hello { protocol: 9, ..good }, Refusal::Protocol { theirs: 9 }),
+            (
+                Hello { cluster: 8, ..good },
+                Refusal::Cluster { theirs: ClusterId(8), ours: ClusterId(7) },
+            ),
+            (Hello { node: 2, ..good }, Refusal::SameNode(NodeId(2))),
+            (Hello { to: 3, ..good }, Refusal::OtherNode { wanted: NodeId(3), found: NodeId(2) }),
+            (Hello { node: 70_000, ..good }, Refusal::NoHello),
+        ];
+        for (bad, refusal) in cases {
+            assert_eq!(examine(&bad, NodeId(2), ours), Err(refusal));
+        }
+    }
+}

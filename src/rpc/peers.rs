@@ -1,0 +1,181 @@
+//! What is known of the other nodes' processes: which one lives, which ones are dead.
+
+use crate::hello::{Cause, PeerHello, Refusal};
+use parking_lot::Mutex;
+use quorate_types::{BootNumber, Incarnation, NodeId};
+use std::collections::{BTreeMap, VecDeque};
+
+/// Former processes remembered of a node, so that a late message of one is known as such.
+const FORMER_MAX: usize = 16;
+
+/// A process that is no longer linked, to be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Lost {
+    pub(crate) node: NodeId,
+    pub(crate) boot: BootNumber,
+    pub(crate) cause: Cause,
+}
+
+/// What is known of the other nodes.
+#[derive(Debug)]
+pub(crate) struct Peers(Mutex<BTreeMap<NodeId, Known>>);
+
+#[derive(Debug, Default)]
+struct Known {
+    incarnation: Option<Incarnation>,
+    present: Option<Process>,
+    former: VecDeque<BootNumber>,
+}
+
+#[derive(Debug)]
+struct Process {
+    boot: BootNumber,
+    link: Link,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Link {
+    /// It has dialed this node; this node has not reached it yet. Its port may not be open yet, so
+    /// that a refused connection proves nothing.
+    Never,
+    /// Both lanes are open.
+    Open,
+    /// They were.
+    Closed,
+}
+
+impl Peers {
+    pub(crate) fn new(nodes: impl IntoIterator<Item = NodeId>) -> Self {
+        Self(Mutex::new(nodes.into_iter().map(|node| (node, Known::default())).collect()))
+    }
+
+    /// Names the only data directory that the node is believed with from now on.
+    pub(crate) fn expect(&self, node: NodeId, incarnation: Option<Incarnation>) {
+        if let Some(known) = self.0.lock().get_mut(&node) {
+            known.incarnation = incarnation;
+        }
+    }
+
+    /// Takes note of a hello, from either direction. Gives the process that it replaces.
+    pub(crate) fn meet(&self, hello: &PeerHello) -> Result<Option<Lost>, Refusal> {
+        let mut nodes = self.0.lock();
+        let node = hello.node;
+        let Some(known) = nodes.get_mut(&node) else { return Err(Refusal::Unknown(node)) };
+        if known.former.contains(&hello.boot) {
+            return Err(Refusal::FormerProcess(node));
+        }
+        let incarnation = *known.incarnation.get_or_insert(hello.incarnation);
+        if incarnation != hello.incarnation {
+            let theirs = hello.incarnation;
+            return Err(Refusal::Incarnation { node, theirs, known: incarnation });
+        }
+        if known.present.as_ref().is_some_and(|process| process.boot == hello.boot) {
+            return Ok(None);
+        }
+        let replaced = known.present.replace(Process { boot: hello.boot, link: Link::Never });
+        Ok(replaced.map(|process| {
+            if known.former.len() == FORMER_MAX {
+                known.former.pop_front();
+            }
+            known.former.push_back(process.boot);
+            Lost { node, boot: process.boot, cause: Cause::Replaced }
+        }))
+    }
+
+    /// Both lanes to the process are linked. `false` if it has been replaced meanwhile.
+    pub(crate) fn linked(&self, node: NodeId, boot: BootNumber) -> bool {
+        let mut nodes = self.0.lock();
+        let present = nodes.get_mut(&node).and_then(|known| known.present.as_mut());
+        match present {
+            Some(process) if process.boot == boot => {
+                process.link = Link::Open;
+                true
+            }
+            Some(_) | None => false,
+        }
+    }
+
+    /// A lane to the process has ended.
+    pub(crate) fn closed(&self, node: NodeId, boot: BootNumber) -> Option<Lost> {
+        let mut nodes = self.0.lock();
+        let process = nodes.get_mut(&node)?.present.as_mut()?;
+        if process.boot != boot || process.link != Link::Open {
+            return None;
+        }
+        process.link = Link::Closed;
+        Some(Lost { node, boot, cause: Cause::Closed })
+    }
+
+    /// The node's address refused a connection: a process whose connection has closed is dead
+    /// (DESIGN §8). Should it be met again all the same, something else has refused, and it is
+    /// linked as if it were new.
+    pub(crate) fn refused(&self, node: NodeId) -> Option<Lost> {
+        let mut nodes = self.0.lock();
+        let known = nodes.get_mut(&node)?;
+        let process = known.present.take_if(|process| process.link == Link::Closed)?;
+        Some(Lost { node, boot: process.boot, cause: Cause::Refused })
+    }
+
+    /// The process that the node is known by, dead ones left out.
+    pub(crate) fn present(&self, node: NodeId) -> Option<BootNumber> {
+        self.0.lock().get(&node)?.present.as_ref().map(|process| process.boot)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hello(boot: u64, incarnation: u64) -> PeerHello {
+        PeerHello {
+            node: NodeId(2),
+            boot: BootNumber(boot),
+            incarnation: Incarnation(incarnation),
+            cluster: None,
+        }
+    }
+
+    fn lost(boot: u64, cause: Cause) -> Option<Lost> {
+        Some(Lost { node: NodeId(2), boot: BootNumber(boot), cause })
+    }
+
+    #[test]
+    fn a_closed_connection_proves_nothing_a_refused_one_does() {
+        let peers = Peers::new([NodeId(2)]);
+        assert_eq!(peers.refused(NodeId(2)), None, "never met");
+        assert_eq!(peers.meet(&hello(1, 9)), Ok(None));
+        assert_eq!(peers.refused(NodeId(2)), None, "its port may not be open yet");
+        assert!(peers.linked(NodeId(2), BootNumber(1)));
+        assert_eq!(peers.refused(NodeId(2)), None, "linked: it lives");
+        assert_eq!(peers.closed(NodeId(2), BootNumber(1)), lost(1, Cause::Closed));
+        assert_eq!(peers.closed(NodeId(2), BootNumber(1)), None, "told once");
+        assert_eq!(peers.refused(NodeId(2)), lost(1, Cause::Refused));
+        assert_eq!(peers.refused(NodeId(2)), None, "told once");
+        assert_eq!(peers.meet(&hello(1, 9)), Ok(None), "it was not dead: linked again");
+        assert!(peers.linked(NodeId(2), BootNumber(1)));
+    }
+
+    #[test]
+    fn another_boot_number_replaces_a_process_for_ever() {
+        let peers = Peers::new([NodeId(2)]);
+        assert_eq!(peers.meet(&hello(1, 9)), Ok(None));
+        assert!(peers.linked(NodeId(2), BootNumber(1)));
+        assert_eq!(peers.meet(&hello(2, 9)), Ok(lost(1, Cause::Replaced)));
+        assert!(!peers.linked(NodeId(2), BootNumber(1)));
+        assert_eq!(peers.closed(NodeId(2), BootNumber(1)), None);
+        assert_eq!(peers.meet(&hello(1, 9)), Err(Refusal::FormerProcess(NodeId(2))));
+        assert_eq!(peers.present(NodeId(2)), Some(BootNumber(2)));
+    }
+
+    #[test]
+    fn a_node_that_lost_its_data_is_refused_until_it_is_expected() {
+        let peers = Peers::new([NodeId(2)]);
+        assert_eq!(peers.meet(&hello(1, 9)), Ok(None));
+        let refused = peers.meet(&hello(2, 10));
+        assert!(matches!(refused, Err(Refusal::Incarnation { .. })));
+        peers.expect(NodeId(2), Some(Incarnation(10)));
+        assert_eq!(peers.meet(&hello(2, 10)), Ok(lost(1, Cause::Replaced)));
+        let stranger = PeerHello { node: NodeId(5), ..hello(1, 1) };
+        assert_eq!(peers.meet(&stranger), Err(Refusal::Unknown(NodeId(5))));
+    }
+}

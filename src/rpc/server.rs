@@ -1,0 +1,85 @@
+//! The rpc port: HTTP/2 settings that both ends share, and the listener.
+
+use crate::lane::FRAME_BYTES_MAX;
+use std::{future::Future, net::SocketAddr, time::Duration};
+use tonic::{
+    service::Routes,
+    transport::{Server, server::TcpIncoming},
+};
+
+/// Flow-control window of one stream, octets: more than bandwidth times delay within a site.
+pub(crate) const STREAM_WINDOW_BYTES: u32 = 8 * 1024 * 1024;
+/// Flow-control window of one connection, octets.
+pub(crate) const CONNECTION_WINDOW_BYTES: u32 = 16 * 1024 * 1024;
+/// Largest HTTP/2 frame, octets: one of ours with its head.
+pub(crate) const HTTP_FRAME_BYTES: u32 = 2 * FRAME_BYTES_MAX as u32;
+/// A connection on which nothing comes for this long is asked, and ended after as long again.
+pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(2);
+
+/// A gRPC server with the settings of the rpc port.
+#[must_use]
+pub fn server() -> Server {
+    Server::builder()
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .max_frame_size(HTTP_FRAME_BYTES)
+        .http2_keepalive_interval(Some(KEEP_ALIVE))
+        .http2_keepalive_timeout(Some(KEEP_ALIVE))
+}
+
+/// The rpc port cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ListenError {
+    /// It cannot be listened at.
+    #[error("cannot listen at {address}: {error}")]
+    Bind {
+        /// The address.
+        address: SocketAddr,
+        /// What the system says.
+        error: std::io::Error,
+    },
+    /// Serving it has failed.
+    #[error("serving the rpc port has failed: {0}")]
+    Serve(#[from] tonic::transport::Error),
+}
+
+/// The rpc port, listening. Bind it before the links are started, so that a peer that was dialed
+/// can dial back.
+#[derive(Debug)]
+pub struct Listener {
+    incoming: TcpIncoming,
+    address: SocketAddr,
+}
+
+impl Listener {
+    /// Listens at an address; port 0 takes any. Must be called within a tokio runtime.
+    ///
+    /// # Errors
+    /// The address is taken, or not this machine's.
+    pub fn bind(address: SocketAddr) -> Result<Self, ListenError> {
+        let bind_error = |error| ListenError::Bind { address, error };
+        let incoming = TcpIncoming::bind(address).map_err(bind_error)?.with_nodelay(Some(true));
+        let address = incoming.local_addr().map_err(bind_error)?;
+        Ok(Self { incoming, address })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Serves the routes (`Routes::new(links.service())`, and what else is mounted) until `stop`
+    /// resolves and the streams have ended; [`crate::Links::stop`] ends those of the links.
+    ///
+    /// # Errors
+    /// Accepting fails.
+    pub async fn serve(
+        self,
+        routes: Routes,
+        stop: impl Future<Output = ()>,
+    ) -> Result<(), ListenError> {
+        let router = server().add_routes(routes);
+        Ok(router.serve_with_incoming_shutdown(self.incoming, stop).await?)
+    }
+}

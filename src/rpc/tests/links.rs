@@ -1,0 +1,295 @@
+//! Links between nodes in one process, over loopback.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+use bytes::Bytes;
+use quorate_rpc::{
+    CallError, Cause, ClusterCell, ClusterSecret, Lane, LinkConfig, LinkHandler, Links, Listener,
+    NotifyError, Origin, PeerHello, Responder,
+};
+use quorate_types::{BootNumber, ClusterId, GroupId, Incarnation, NodeId};
+use std::{
+    net::SocketAddr,
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+use tokio::{
+    sync::{mpsc, oneshot},
+    task::JoinHandle,
+    time::timeout,
+};
+use tonic::service::Routes;
+
+const DEADLINE: Duration = Duration::from_secs(20);
+
+#[derive(Debug)]
+enum Event {
+    Connected(PeerHello),
+    Lost(NodeId, BootNumber, Cause),
+    Notice(Origin, u32, GroupId, Bytes),
+}
+
+/// Answers requests of service 1 with their payload, refuses service 2, keeps those of others.
+struct Echo {
+    events: mpsc::UnboundedSender<Event>,
+    kept: Mutex<Vec<Responder>>,
+}
+
+impl LinkHandler for Echo {
+    fn request(&self, _: &Origin, service: u32, _: GroupId, payload: Bytes, responder: Responder) {
+        match service {
+            1 => responder.answer(payload),
+            2 => responder.refuse(Bytes::from_static(b"no")),
+            _ => self.kept.lock().unwrap().push(responder),
+        }
+    }
+
+    fn notice(&self, origin: &Origin, service: u32, group: GroupId, payload: Bytes) {
+        let _ = self.events.send(Event::Notice(*origin, service, group, payload));
+    }
+
+    fn connected(&self, peer: &PeerHello) {
+        let _ = self.events.send(Event::Connected(*peer));
+    }
+
+    fn lost(&self, node: NodeId, boot: BootNumber, cause: Cause) {
+        let _ = self.events.send(Event::Lost(node, boot, cause));
+    }
+}
+
+struct Node {
+    links: Links,
+    echo: Arc<Echo>,
+    events: mpsc::UnboundedReceiver<Event>,
+    stop: oneshot::Sender<()>,
+    serving: JoinHandle<()>,
+}
+
+struct Spec {
+    node: u16,
+    boot: u64,
+    incarnation: u64,
+    cluster: u64,
+    secret: &'static [u8],
+}
+
+const SECRET: &[u8] = b"a secret of the cluster";
+
+fn spec(node: u16) -> Spec {
+    Spec { node, boot: 100 + u64::from(node), incarnation: 7, cluster: 5, secret: SECRET }
+}
+
+impl Node {
+    fn start(spec: &Spec, listener: Listener, peers: &[(u16, SocketAddr)]) -> Self {
+        let (sender, events) = mpsc::unbounded_channel();
+        let echo = Arc::new(Echo { events: sender, kept: Mutex::default() });
+        let config = LinkConfig {
+            me: NodeId(spec.node),
+            boot: BootNumber(spec.boot),
+            incarnation: Incarnation(spec.incarnation),
+            peers: peers.iter().map(|(node, at)| (NodeId(*node), at.to_string())).collect(),
+            secret: ClusterSecret::new(spec.secret).unwrap(),
+            cluster: ClusterCell::new(Some(ClusterId(spec.cluster))),
+        };
+        let links = Links::start(config, Arc::clone(&echo) as Arc<dyn LinkHandler>);
+        let (stop, stopped) = oneshot::channel::<()>();
+        let routes = Routes::new(links.service());
+        let serving = tokio::spawn(async move {
+            let stopped = async {
+                let _ = stopped.await;
+            };
+            listener.serve(routes, stopped).await.unwrap();
+        });
+        Self { links, echo, events, stop, serving }
+    }
+
+    async fn event(&mut self) -> Event {
+        timeout(DEADLINE, self.events.recv()).await.unwrap().unwrap()
+    }
+
+    async fn connected(&mut self) -> PeerHello {
+        match self.event().await {
+            Event::Connected(peer) => peer,
+            other @ (Event::Lost(..) | Event::Notice(..)) => {
+                panic!("expected a connection: {other:?}")
+            }
+        }
+    }
+
+    async fn lost(&mut self) -> (NodeId, BootNumber, Cause) {
+        match self.event().await {
+            Event::Lost(node, boot, cause) => (node, boot, cause),
+            other @ (Event::Connected(_) | Event::Notice(..)) => {
+                panic!("expected a loss: {other:?}")
+            }
+        }
+    }
+
+    /// As a process that dies: the port closes, and all connections with it.
+    async fn die(self) {
+        self.links.stop();
+        let _ = self.stop.send(());
+        timeout(DEADLINE, self.serving).await.unwrap().unwrap();
+    }
+}
+
+fn listener() -> Listener {
+    Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap()
+}
+
+fn again(address: SocketAddr) -> Listener {
+    Listener::bind(address).unwrap()
+}
+
+async fn pair() -> (Node, Node, SocketAddr, SocketAddr) {
+    let (one, two) = (listener(), listener());
+    let (at_one, at_two) = (one.address(), two.address());
+    let mut a = Node::start(&spec(1), one, &[(2, at_two)]);
+    let mut b = Node::start(&spec(2), two, &[(1, at_one)]);
+    assert_eq!(a.connected().await.node, NodeId(2));
+    assert_eq!(b.connected().await.node, NodeId(1));
+    (a, b, at_one, at_two)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_are_answered_refused_and_time_out() {
+    let (a, b, _, _) = pair().await;
+    let two = NodeId(2);
+    for bytes in [0, 1, 300_000, 5_000_000] {
+        let octets: Vec<u8> = (0..bytes).map(|i| (i % 253) as u8).collect();
+        let payload = Bytes::from(octets);
+        for lane in [Lane::Control, Lane::Bulk] {
+            let answer = a.links.call(two, lane, 1, GroupId(3), payload.clone(), DEADLINE).await;
+            assert!(answer.unwrap() == payload, "{bytes} octets");
+        }
+    }
+    let call = |service, deadline| {
+        a.links.call(two, Lane::Control, service, GroupId(3), Bytes::new(), deadline)
+    };
+    let refused = CallError::Refused { node: two, reason: Bytes::from_static(b"no") };
+    assert_eq!(call(2, DEADLINE).await, Err(refused));
+    assert_eq!(call(3, Duration::from_millis(20)).await, Err(CallError::Timeout(two)));
+    // The answer that nobody waits for any more harms nothing; a responder dropped refuses.
+    b.echo.kept.lock().unwrap().clear();
+    let pending = a.links.request(two, Lane::Bulk, 3, GroupId(3), Bytes::new()).await.unwrap();
+    let kept = async {
+        while b.echo.kept.lock().unwrap().pop().is_none() {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(DEADLINE, kept).await.unwrap();
+    let refused = CallError::Refused { node: two, reason: Bytes::new() };
+    assert_eq!(timeout(DEADLINE, pending).await.unwrap(), Err(refused));
+    a.die().await;
+    b.die().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn notices_of_one_lane_arrive_in_order() {
+    let (a, mut b, _, _) = pair().await;
+    for i in 0..1000_u32 {
+        let octets = Bytes::copy_from_slice(&i.to_be_bytes());
+        let mut payload = quorate_rpc::Payload::from(octets);
+        payload.push(Bytes::from(vec![0; (i as usize % 7) * 50_000]));
+        while a.links.notify(NodeId(2), Lane::Bulk, 9, GroupId(4), payload.clone()).is_err() {
+            tokio::task::yield_now().await;
+        }
+    }
+    for i in 0..1000_u32 {
+        let Event::Notice(origin, 9, GroupId(4), payload) = b.event().await else { panic!() };
+        assert_eq!((origin.peer.node, origin.lane), (NodeId(1), Lane::Bulk));
+        assert_eq!(payload.get(..4), Some(&i.to_be_bytes()[..]));
+        assert_eq!(payload.len(), 4 + (i as usize % 7) * 50_000);
+    }
+    a.die().await;
+    b.die().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dead_process_is_known_by_its_refusing_port_and_its_successor_by_its_boot_number() {
+    let (mut a, b, at_one, at_two) = pair().await;
+    let two = NodeId(2);
+    let pending = a.links.request(two, Lane::Control, 3, GroupId(1), Bytes::new()).await.unwrap();
+    let died = Instant::now();
+    b.die().await;
+    assert_eq!(a.lost().await, (two, BootNumber(102), Cause::Closed));
+    assert_eq!(a.lost().await, (two, BootNumber(102), Cause::Refused));
+    println!("known dead after {:?}", died.elapsed());
+    assert_eq!(pending.await, Err(CallError::Lost(two)));
+    assert!(a.links.has_no_process(two));
+    let told = a.links.notify(two, Lane::Control, 1, GroupId(1), Bytes::new());
+    assert_eq!(told, Err(NotifyError::NotConnected(two)));
+
+    let next = Spec { boot: 200, ..spec(2) };
+    let mut b = Node::start(&next, again(at_two), &[(1, at_one)]);
+    assert_eq!(a.connected().await.boot, BootNumber(200));
+    assert_eq!(b.connected().await.boot, BootNumber(101));
+    a.die().await;
+    b.die().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_replaced_before_anyone_dialed_is_known_dead() {
+    let (mut a, b, at_one, at_two) = pair().await;
+    // The port does not refuse in between: the successor listens before the process has gone.
+    drop(b.stop);
+    b.links.stop();
+    b.serving.abort();
+    let _ = b.serving.await;
+    let next = Spec { boot: 200, ..spec(2) };
+    let b = Node::start(&next, again(at_two), &[(1, at_one)]);
+    let mut causes = Vec::new();
+    let peer = loop {
+        match a.event().await {
+            Event::Connected(peer) => break peer,
+            Event::Lost(_, boot, cause) => {
+                assert_eq!(boot, BootNumber(102));
+                causes.push(cause);
+            }
+            Event::Notice(..) => panic!("a notice nobody sent"),
+        }
+    };
+    assert_eq!(peer.boot, BootNumber(200));
+    let dead = causes.iter().filter(|cause| cause.is_known_dead()).count();
+    assert_eq!(dead, 1, "{causes:?}");
+    a.die().await;
+    b.die().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn strangers_are_refused() {
+    let strangers = [
+        Spec { cluster: 6, ..spec(2) },
+        Spec { secret: b"quite another secret", ..spec(2) },
+        Spec { node: 3, ..spec(3) },
+        Spec { node: 1, boot: 555, ..spec(1) },
+    ];
+    for stranger in strangers {
+        let (one, two) = (listener(), listener());
+        let (at_one, at_two) = (one.address(), two.address());
+        let mut a = Node::start(&spec(1), one, &[(2, at_two)]);
+        let other = if stranger.node == 1 { 2 } else { 1 };
+        let b = Node::start(&stranger, two, &[(other, at_one)]);
+        // Each has tried at least three times by then.
+        let waited = timeout(Duration::from_millis(400), a.events.recv()).await;
+        assert!(waited.is_err(), "node {} was let in: {waited:?}", stranger.node);
+        assert!(b.links.all_connected().is_empty());
+        a.die().await;
+        b.die().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_lost_its_data_is_refused_until_it_is_expected() {
+    let (mut a, b, at_one, at_two) = pair().await;
+    b.die().await;
+    assert_eq!(a.lost().await.2, Cause::Closed);
+    assert_eq!(a.lost().await.2, Cause::Refused);
+    let wiped = Spec { boot: 300, incarnation: 8, ..spec(2) };
+    let b = Node::start(&wiped, again(at_two), &[(1, at_one)]);
+    let waited = timeout(Duration::from_millis(400), a.events.recv()).await;
+    assert!(waited.is_err(), "it was let in: {waited:?}");
+    a.links.expect_incarnation(NodeId(2), Some(Incarnation(8)));
+    assert_eq!(a.connected().await.incarnation, Incarnation(8));
+    a.die().await;
+    b.die().await;
+}

@@ -1,0 +1,41 @@
+//! Frames as chains of buffers: what is small is copied together, what is large is shared.
+
+use bytes::{Bytes, BytesMut};
+
+/// From this size on a buffer is shared instead of copied: a slice of its own costs a reference
+/// count and a write to the socket, about what copying this much does.
+const SHARE_BYTES_MIN: usize = 4096;
+
+/// A frame under construction.
+#[derive(Default)]
+pub(crate) struct Chain {
+    parts: Vec<Bytes>,
+    open: BytesMut,
+}
+
+impl Chain {
+    /// The buffer that small things are appended to.
+    pub(crate) fn small(&mut self) -> &mut BytesMut {
+        &mut self.open
+    }
+
+    /// Appends octets.
+    pub(crate) fn push(&mut self, octets: &Bytes) {
+        if octets.len() < SHARE_BYTES_MIN {
+            self.open.extend_from_slice(octets);
+            return;
+        }
+        if !self.open.is_empty() {
+            self.parts.push(self.open.split().freeze());
+        }
+        self.parts.push(octets.clone());
+    }
+
+    /// The frame.
+    pub(crate) fn finish(mut self) -> Vec<Bytes> {
+        if !self.open.is_empty() {
+            self.parts.push(self.open.freeze());
+        }
+        self.parts
+    }
+}

@@ -1,0 +1,96 @@
+//! Effective settings of queues.
+
+use super::{
+    DecodeError,
+    cursor::{Cursor, put_bool, put_int, put_option, put_short},
+};
+use bytes::{BufMut, BytesMut};
+use quorate_queue::{DeadLetter, QueueConfig};
+use quorate_types::{CatalogIndex, Overflow, QueueType};
+
+pub(crate) fn put_config(config: &QueueConfig, out: &mut BytesMut) {
+    put_int(out, config.resolved_at.0);
+    put_queue_type(config.queue_type, out);
+    put_bool(out, config.durable);
+    put_bool(out, config.auto_delete);
+    put_option(out, config.priority_max.map(u64::from));
+    put_option(out, config.message_ttl_ms);
+    put_option(out, config.expires_ms);
+    put_option(out, config.length_max);
+    put_option(out, config.length_bytes_max);
+    out.put_u8(match config.overflow {
+        Overflow::DropHead => 0,
+        Overflow::RejectPublish => 1,
+        Overflow::RejectPublishDlx => 2,
+    });
+    put_option(out, config.delivery_limit.map(u64::from));
+    put_bool(out, config.delivery_count_failures);
+    put_dead_letter(config.dead_letter.as_ref(), out);
+    put_bool(out, config.single_active_consumer);
+    put_option(out, config.consumer_timeout_ms);
+}
+
+pub(crate) fn config(cursor: &mut Cursor<'_>) -> Result<QueueConfig, DecodeError> {
+    Ok(QueueConfig {
+        resolved_at: CatalogIndex(cursor.int()?),
+        queue_type: queue_type(cursor)?,
+        durable: cursor.bool()?,
+        auto_delete: cursor.bool()?,
+        priority_max: cursor
+            .option()?
+            .map(|level| u8::try_from(level).map_err(|_| DecodeError::Invalid("priority")))
+            .transpose()?,
+        message_ttl_ms: cursor.option()?,
+        expires_ms: cursor.option()?,
+        length_max: cursor.option()?,
+        length_bytes_max: cursor.option()?,
+        overflow: match cursor.u8()? {
+            0 => Overflow::DropHead,
+            1 => Overflow::RejectPublish,
+            2 => Overflow::RejectPublishDlx,
+            _ => return Err(DecodeError::Invalid("overflow")),
+        },
+        delivery_limit: cursor.option_u32()?,
+        delivery_count_failures: cursor.bool()?,
+        dead_letter: dead_letter(cursor)?,
+        single_active_consumer: cursor.bool()?,
+        consumer_timeout_ms: cursor.option()?,
+    })
+}
+
+pub(crate) fn put_queue_type(queue_type: QueueType, out: &mut BytesMut) {
+    out.put_u8(match queue_type {
+        QueueType::Classic => 0,
+        QueueType::Quorum => 1,
+    });
+}
+
+pub(crate) fn queue_type(cursor: &mut Cursor<'_>) -> Result<QueueType, DecodeError> {
+    match cursor.u8()? {
+        0 => Ok(QueueType::Classic),
+        1 => Ok(QueueType::Quorum),
+        _ => Err(DecodeError::Invalid("queue type")),
+    }
+}
+
+fn put_dead_letter(dead_letter: Option<&DeadLetter>, out: &mut BytesMut) {
+    put_bool(out, dead_letter.is_some());
+    let Some(dead_letter) = dead_letter else { return };
+    put_short(out, &dead_letter.exchange);
+    put_bool(out, dead_letter.routing_key.is_some());
+    if let Some(key) = &dead_letter.routing_key {
+        put_short(out, key);
+    }
+    put_bool(out, dead_letter.at_least_once);
+}
+
+fn dead_letter(cursor: &mut Cursor<'_>) -> Result<Option<DeadLetter>, DecodeError> {
+    if !cursor.bool()? {
+        return Ok(None);
+    }
+    Ok(Some(DeadLetter {
+        exchange: cursor.short()?,
+        routing_key: if cursor.bool()? { Some(cursor.short()?) } else { None },
+        at_least_once: cursor.bool()?,
+    }))
+}

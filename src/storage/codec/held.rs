@@ -1,0 +1,94 @@
+//! Messages held, run-length coded: numbers and positions usually follow each other, so a consumer
+//! that holds 2,000 messages of one run costs its header and two octets a message.
+
+use super::{
+    DecodeError,
+    cursor::{Cursor, put_int, put_len},
+    queue::{head, put_head},
+};
+use bytes::{BufMut, BytesMut};
+use quorate_queue::{Counts, Held, MessageHead};
+use quorate_types::{Level, LogIndex, MessageId, Timestamp};
+
+/// Numbers and positions that grow by one, everything else but the heads the same.
+struct Stretch<'a> {
+    number: u64,
+    first: &'a Held,
+    heads: Vec<MessageHead>,
+}
+
+impl Stretch<'_> {
+    fn goes_on_with(&self, number: u64, held: &Held) -> bool {
+        let count = self.heads.len() as u64;
+        number.checked_sub(self.number) == Some(count)
+            && held.message.level == self.first.message.level
+            && held.message.index == self.first.message.index
+            && u64::from(held.message.position) == u64::from(self.first.message.position) + count
+            && held.counts == self.first.counts
+            && held.enqueued_at == self.first.enqueued_at
+    }
+
+    fn put(&self, out: &mut BytesMut) {
+        put_int(out, self.number);
+        out.put_u8(self.first.message.level.0);
+        put_int(out, self.first.message.index.0);
+        put_int(out, u64::from(self.first.message.position));
+        put_int(out, u64::from(self.first.counts.acquired));
+        put_int(out, u64::from(self.first.counts.returned));
+        put_int(out, self.first.enqueued_at.0);
+        put_len(out, self.heads.len());
+        for head in &self.heads {
+            put_head(*head, out);
+        }
+    }
+}
+
+/// Appends messages with their numbers, in ascending order of these.
+pub(crate) fn put_held_by_number<'a>(
+    all: impl Iterator<Item = (u64, &'a Held)>,
+    out: &mut BytesMut,
+) {
+    let mut stretches: Vec<Stretch<'_>> = Vec::new();
+    for (number, held) in all {
+        match stretches.last_mut() {
+            Some(last) if last.goes_on_with(number, held) => last.heads.push(held.head),
+            Some(_) | None => {
+                stretches.push(Stretch { number, first: held, heads: vec![held.head] });
+            }
+        }
+    }
+    put_len(out, stretches.len());
+    for stretch in &stretches {
+        stretch.put(out);
+    }
+}
+
+/// Reads messages with their numbers.
+pub(crate) fn held_by_number(cursor: &mut Cursor<'_>) -> Result<Vec<(u64, Held)>, DecodeError> {
+    let mut all = Vec::new();
+    for _ in 0..cursor.len()? {
+        stretch(cursor, &mut all)?;
+    }
+    Ok(all)
+}
+
+fn stretch(cursor: &mut Cursor<'_>, all: &mut Vec<(u64, Held)>) -> Result<(), DecodeError> {
+    let invalid = DecodeError::Invalid("messages held");
+    let mut number = cursor.int()?;
+    let mut message = MessageId {
+        level: Level(cursor.u8()?),
+        index: LogIndex(cursor.int()?),
+        position: cursor.u32()?,
+    };
+    let counts = Counts { acquired: cursor.u32()?, returned: cursor.u32()? };
+    let enqueued_at = Timestamp(cursor.int()?);
+    let count = cursor.len()?;
+    for place in 0..count {
+        all.push((number, Held { message, counts, head: head(cursor)?, enqueued_at }));
+        if place + 1 < count {
+            number = number.checked_add(1).ok_or(invalid)?;
+            message.position = message.position.checked_add(1).ok_or(invalid)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,33 @@
+//! Every octet on disk and in log entries. Each value begins with a format version.
+
+pub mod batch;
+pub mod catalog;
+mod chain;
+mod command;
+mod config;
+mod cursor;
+mod held;
+pub(crate) mod key;
+pub mod log;
+pub mod message;
+pub mod queue;
+mod record;
+mod reply;
+pub(crate) mod run;
+
+/// Why octets cannot be decoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeError {
+    /// They end too early.
+    #[error("truncated")]
+    Truncated,
+    /// A format version that this build does not know.
+    #[error("unknown format version {0}")]
+    Version(u8),
+    /// A value that nothing has.
+    #[error("invalid {0}")]
+    Invalid(&'static str),
+    /// Octets are left over.
+    #[error("octets are left over")]
+    LeftOver,
+}

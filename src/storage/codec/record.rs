@@ -1,0 +1,311 @@
+//! State records of queue groups, and their keys.
+
+use super::{
+    DecodeError,
+    command::{name, put_name, put_terms, terms},
+    config::{config, put_config},
+    cursor::{Cursor, put_bool, put_consumer, put_int, put_len, put_queue, put_session},
+    held::{held_by_number, put_held_by_number},
+    key::{QUEUE_KEY_BYTES, put_queue_key, queue_key},
+    reply::{put_reply, reply},
+};
+use bytes::{BufMut, Bytes, BytesMut};
+use quorate_queue::{
+    ConsumerRecord, GetsRecord, GroupRecord, LeftOver, LevelRecord, NodeRecord, QueueRecord,
+    Record, RecordKey, ReturnedRecord, SessionRecord,
+};
+use quorate_types::{
+    ConsumerId, DeliveryNumber, Level, LogIndex, NodeId, Sequence, SessionId, StartNumber,
+    Timestamp, WallTime,
+};
+use std::collections::VecDeque;
+
+const VERSION: u8 = 1;
+
+const GROUP: u8 = 1;
+const NODE: u8 = 2;
+const SESSION: u8 = 3;
+const QUEUE: u8 = 4;
+const CONSUMER: u8 = 5;
+const GETS: u8 = 6;
+const RETURNED: u8 = 7;
+
+/// Encodes a record's key; keys sort by kind, then by their ids.
+#[must_use]
+pub fn encode_key(key: RecordKey) -> Bytes {
+    let mut out = BytesMut::with_capacity(1 + QUEUE_KEY_BYTES + 18);
+    match key {
+        RecordKey::Group => out.put_u8(GROUP),
+        RecordKey::Node(node) => {
+            out.put_u8(NODE);
+            out.put_u16(node.0);
+        }
+        RecordKey::Session(session) => {
+            out.put_u8(SESSION);
+            put_session_key(session, &mut out);
+        }
+        RecordKey::Queue(queue) => {
+            out.put_u8(QUEUE);
+            put_queue_key(queue, &mut out);
+        }
+        RecordKey::Consumer(queue, consumer) => {
+            out.put_u8(CONSUMER);
+            put_queue_key(queue, &mut out);
+            put_session_key(consumer.session, &mut out);
+            out.put_u64(consumer.number);
+        }
+        RecordKey::Gets(queue, session) => {
+            out.put_u8(GETS);
+            put_queue_key(queue, &mut out);
+            put_session_key(session, &mut out);
+        }
+        RecordKey::Returned(queue, level) => {
+            out.put_u8(RETURNED);
+            put_queue_key(queue, &mut out);
+            out.put_u8(level.0);
+        }
+    }
+    out.freeze()
+}
+
+/// Decodes a record's key.
+///
+/// # Errors
+/// Octets that are no key.
+pub fn decode_key(octets: &[u8]) -> Result<RecordKey, DecodeError> {
+    let mut cursor = Cursor::new(octets);
+    let key = match cursor.u8()? {
+        GROUP => RecordKey::Group,
+        NODE => RecordKey::Node(NodeId(u16::from_be_bytes(cursor.array()?))),
+        SESSION => RecordKey::Session(session_key(&mut cursor)?),
+        QUEUE => RecordKey::Queue(queue_key(&mut cursor)?),
+        CONSUMER => {
+            let queue = queue_key(&mut cursor)?;
+            let session = session_key(&mut cursor)?;
+            let number = u64::from_be_bytes(cursor.array()?);
+            RecordKey::Consumer(queue, ConsumerId { session, number })
+        }
+        GETS => RecordKey::Gets(queue_key(&mut cursor)?, session_key(&mut cursor)?),
+        RETURNED => RecordKey::Returned(queue_key(&mut cursor)?, Level(cursor.u8()?)),
+        _ => return Err(DecodeError::Invalid("kind of record")),
+    };
+    cursor.end()?;
+    Ok(key)
+}
+
+fn put_session_key(session: SessionId, out: &mut BytesMut) {
+    out.put_u16(session.node.0);
+    out.put_u64(session.start.0);
+}
+
+fn session_key(cursor: &mut Cursor<'_>) -> Result<SessionId, DecodeError> {
+    let node = NodeId(u16::from_be_bytes(cursor.array()?));
+    Ok(SessionId { node, start: StartNumber(u64::from_be_bytes(cursor.array()?)) })
+}
+
+/// Encodes a record.
+#[must_use]
+pub fn encode_record(record: &Record) -> Bytes {
+    let mut out = BytesMut::with_capacity(64);
+    out.put_u8(VERSION);
+    match record {
+        Record::Group(group) => put_group(group, &mut out),
+        Record::Node(node) => {
+            out.put_u8(NODE);
+            put_int(&mut out, node.fenced.0);
+            put_bool(&mut out, node.suspected);
+        }
+        Record::Session(session) => put_session_record(session, &mut out),
+        Record::Queue(queue) => put_queue_record(queue, &mut out),
+        Record::Consumer(consumer) => put_consumer_record(consumer, &mut out),
+        Record::Gets(gets) => {
+            out.put_u8(GETS);
+            put_held_by_number(
+                gets.held.iter().map(|(sequence, held)| (sequence.0, held)),
+                &mut out,
+            );
+        }
+        Record::Returned(returned) => {
+            out.put_u8(RETURNED);
+            // A place in the queue is part of the message's identity, so it is not a key again.
+            put_held_by_number((0..).zip(returned.messages.values()), &mut out);
+        }
+    }
+    out.freeze()
+}
+
+/// Decodes a record.
+///
+/// # Errors
+/// Octets that are no record.
+pub fn decode_record(octets: &[u8]) -> Result<Record, DecodeError> {
+    let mut cursor = Cursor::new(octets);
+    cursor.version(VERSION)?;
+    let record = match cursor.u8()? {
+        GROUP => Record::Group(group(&mut cursor)?),
+        NODE => Record::Node(NodeRecord {
+            fenced: StartNumber(cursor.int()?),
+            suspected: cursor.bool()?,
+        }),
+        SESSION => Record::Session(session_record(&mut cursor)?),
+        QUEUE => Record::Queue(Box::new(queue_record(&mut cursor)?)),
+        CONSUMER => Record::Consumer(consumer_record(&mut cursor)?),
+        GETS => Record::Gets(GetsRecord {
+            held: held_by_number(&mut cursor)?
+                .into_iter()
+                .map(|(number, held)| (Sequence(number), held))
+                .collect(),
+        }),
+        RETURNED => Record::Returned(ReturnedRecord {
+            messages: held_by_number(&mut cursor)?
+                .into_iter()
+                .map(|(_, held)| ((held.message.index, held.message.position), held))
+                .collect(),
+        }),
+        _ => return Err(DecodeError::Invalid("kind of record")),
+    };
+    cursor.end()?;
+    Ok(record)
+}
+
+fn put_group(group: &GroupRecord, out: &mut BytesMut) {
+    out.put_u8(GROUP);
+    put_int(out, group.time.0);
+    put_int(out, group.wall.0);
+    out.put_u64(group.digest);
+    put_int(out, group.life);
+    put_len(out, group.left_over.len());
+    for left_over in &group.left_over {
+        match *left_over {
+            LeftOver::ReturnSession { queue, session, gets_through, counted } => {
+                out.put_u8(0);
+                put_queue(out, queue);
+                put_session(out, session);
+                put_int(out, gets_through.0);
+                put_bool(out, counted);
+            }
+            LeftOver::CheckOut { queue } => {
+                out.put_u8(1);
+                put_queue(out, queue);
+            }
+        }
+    }
+}
+
+fn group(cursor: &mut Cursor<'_>) -> Result<GroupRecord, DecodeError> {
+    Ok(GroupRecord {
+        time: Timestamp(cursor.int()?),
+        wall: WallTime(cursor.int()?),
+        digest: u64::from_be_bytes(cursor.array()?),
+        life: cursor.int()?,
+        left_over: VecDeque::from(cursor.list(left_over)?),
+    })
+}
+
+fn left_over(cursor: &mut Cursor<'_>) -> Result<LeftOver, DecodeError> {
+    match cursor.u8()? {
+        0 => Ok(LeftOver::ReturnSession {
+            queue: cursor.queue()?,
+            session: cursor.session()?,
+            gets_through: Sequence(cursor.int()?),
+            counted: cursor.bool()?,
+        }),
+        1 => Ok(LeftOver::CheckOut { queue: cursor.queue()? }),
+        _ => Err(DecodeError::Invalid("kind of work left over")),
+    }
+}
+
+fn put_session_record(session: &SessionRecord, out: &mut BytesMut) {
+    out.put_u8(SESSION);
+    put_int(out, session.last.0);
+    put_int(out, session.mark.0);
+    put_len(out, session.answers.len());
+    for (sequence, answer) in &session.answers {
+        put_int(out, sequence.0);
+        put_reply(answer, out);
+    }
+}
+
+fn session_record(cursor: &mut Cursor<'_>) -> Result<SessionRecord, DecodeError> {
+    let (last, mark) = (Sequence(cursor.int()?), Sequence(cursor.int()?));
+    let answers = cursor.list(|cursor| Ok((Sequence(cursor.int()?), reply(cursor)?)))?;
+    Ok(SessionRecord { last, mark, answers: answers.into_iter().collect() })
+}
+
+fn put_queue_record(queue: &QueueRecord, out: &mut BytesMut) {
+    out.put_u8(QUEUE);
+    put_name(&queue.name, out);
+    put_config(&queue.config, out);
+    put_bool(out, queue.creator.is_some());
+    if let Some(creator) = queue.creator {
+        put_session(out, creator);
+    }
+    put_int(out, queue.life);
+    put_int(out, queue.used_at.0);
+    put_bool(out, queue.had_consumer);
+    put_len(out, queue.levels.len());
+    for (level, record) in &queue.levels {
+        out.put_u8(level.0);
+        put_int(out, record.head_index.0);
+        put_int(out, u64::from(record.head_position));
+        put_int(out, record.fresh);
+        put_int(out, record.fresh_bytes);
+        put_int(out, record.removed_below.0);
+    }
+    put_len(out, queue.turns.len());
+    for consumer in &queue.turns {
+        put_consumer(out, *consumer);
+    }
+}
+
+fn queue_record(cursor: &mut Cursor<'_>) -> Result<QueueRecord, DecodeError> {
+    Ok(QueueRecord {
+        name: name(cursor)?,
+        config: config(cursor)?,
+        creator: if cursor.bool()? { Some(cursor.session()?) } else { None },
+        life: cursor.int()?,
+        used_at: Timestamp(cursor.int()?),
+        had_consumer: cursor.bool()?,
+        levels: cursor
+            .list(|cursor| Ok((Level(cursor.u8()?), level(cursor)?)))?
+            .into_iter()
+            .collect(),
+        turns: VecDeque::from(cursor.list(Cursor::consumer)?),
+    })
+}
+
+fn level(cursor: &mut Cursor<'_>) -> Result<LevelRecord, DecodeError> {
+    Ok(LevelRecord {
+        head_index: LogIndex(cursor.int()?),
+        head_position: cursor.u32()?,
+        fresh: cursor.int()?,
+        fresh_bytes: cursor.int()?,
+        removed_below: LogIndex(cursor.int()?),
+    })
+}
+
+fn put_consumer_record(consumer: &ConsumerRecord, out: &mut BytesMut) {
+    out.put_u8(CONSUMER);
+    put_terms(&consumer.terms, out);
+    put_int(out, consumer.next.0);
+    put_int(out, consumer.up_to.0);
+    put_bool(out, consumer.cancelled);
+    put_bool(out, consumer.lost);
+    put_bool(out, consumer.paused);
+    put_held_by_number(consumer.held.iter().map(|(number, held)| (number.0, held)), out);
+}
+
+fn consumer_record(cursor: &mut Cursor<'_>) -> Result<ConsumerRecord, DecodeError> {
+    Ok(ConsumerRecord {
+        terms: terms(cursor)?,
+        next: DeliveryNumber(cursor.int()?),
+        up_to: DeliveryNumber(cursor.int()?),
+        cancelled: cursor.bool()?,
+        lost: cursor.bool()?,
+        paused: cursor.bool()?,
+        held: held_by_number(cursor)?
+            .into_iter()
+            .map(|(number, held)| (DeliveryNumber(number), held))
+            .collect(),
+    })
+}

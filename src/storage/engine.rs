@@ -1,0 +1,215 @@
+//! RocksDB itself: its column families, how it is tuned, and reads from it. Nothing but the log
+//! writer writes.
+
+use crate::{Options, StorageError};
+use rocksdb::{
+    BlockBasedOptions, Cache, ColumnFamily, ColumnFamilyDescriptor, DB, DBCompressionType,
+    DBPinnableSlice, DBRawIterator, LogLevel, ReadOptions, WriteBatch, WriteBufferManager,
+    WriteOptions,
+};
+use std::{
+    fs::File,
+    path::{Path, PathBuf},
+};
+
+/// Range deletions in one memtable before it is flushed. Each read after a new one sorts all of
+/// them again, so thousands would make reads slow.
+const RANGE_DELETIONS_MAX: &str = "512";
+
+/// Octets of write-ahead log before the memtables that hold it back are flushed.
+const WAL_BYTES_MAX: u64 = 256 << 20;
+
+/// Column families (DESIGN §3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Family {
+    /// The database's own identity.
+    Identity,
+    Log,
+    Raft,
+    Heads,
+    Bodies,
+    State,
+    Catalog,
+}
+
+impl Family {
+    pub(crate) const ALL: [Family; 7] = [
+        Self::Identity,
+        Self::Log,
+        Self::Raft,
+        Self::Heads,
+        Self::Bodies,
+        Self::State,
+        Self::Catalog,
+    ];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Identity => "default",
+            Self::Log => "log",
+            Self::Raft => "raft",
+            Self::Heads => "heads",
+            Self::Bodies => "bodies",
+            Self::State => "state",
+            Self::Catalog => "catalog",
+        }
+    }
+
+    /// Share of the memtables' budget, in sixteenths.
+    fn share(self) -> usize {
+        match self {
+            Self::Bodies => 8,
+            Self::Log => 4,
+            Self::Heads | Self::State => 2,
+            Self::Identity | Self::Raft | Self::Catalog => 1,
+        }
+    }
+}
+
+/// The open database.
+pub(crate) struct Engine {
+    db: DB,
+    cache: Cache,
+    dir: PathBuf,
+    /// Held as long as the database is open; the system lets go of it with the process.
+    _lock: File,
+}
+
+impl Engine {
+    /// Opens or makes the database below `dir`, whose lock the caller has taken.
+    pub(crate) fn open(dir: &Path, lock: File, options: &Options) -> Result<Self, StorageError> {
+        let cache = Cache::new_lru_cache(options.block_cache_bytes);
+        let families = Family::ALL
+            .map(|family| ColumnFamilyDescriptor::new(family.name(), tuned(family, options, &cache)));
+        let db = DB::open_cf_descriptors(&database_options(options), dir.join("db"), families)
+            .map_err(|error| disk("cannot open the database", &error))?;
+        let engine = Self { db, cache, dir: dir.to_owned(), _lock: lock };
+        for family in [Family::Log, Family::Heads, Family::Bodies, Family::State, Family::Catalog] {
+            let option = [("memtable_max_range_deletions", RANGE_DELETIONS_MAX)];
+            engine
+                .db
+                .set_options_cf(engine.family(family)?, &option)
+                .map_err(|error| disk("cannot tune the database", &error))?;
+        }
+        Ok(engine)
+    }
+
+    /// The data directory.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    pub(crate) fn db(&self) -> &DB {
+        &self.db
+    }
+
+    /// Options for files that are to be ingested into that family.
+    pub(crate) fn file_options(&self, family: Family) -> rocksdb::Options {
+        table_options(family, &self.cache)
+    }
+
+    pub(crate) fn family(&self, family: Family) -> Result<&ColumnFamily, StorageError> {
+        self.db.cf_handle(family.name()).ok_or_else(|| StorageError::Disk {
+            action: "cannot find a column family",
+            reason: family.name().into(),
+        })
+    }
+
+    pub(crate) fn get(
+        &self,
+        family: Family,
+        key: &[u8],
+    ) -> Result<Option<DBPinnableSlice<'_>>, StorageError> {
+        self.db
+            .get_pinned_cf(self.family(family)?, key)
+            .map_err(|error| disk("cannot read", &error))
+    }
+
+    /// An iterator over `first` to before `end`.
+    pub(crate) fn scan(
+        &self,
+        family: Family,
+        end: &[u8],
+    ) -> Result<DBRawIterator<'_>, StorageError> {
+        let mut options = ReadOptions::default();
+        options.set_iterate_upper_bound(end);
+        Ok(self.db.raw_iterator_cf_opt(self.family(family)?, options))
+    }
+
+    /// Writes a batch and waits until it is on the disk.
+    pub(crate) fn write_synced(&self, batch: WriteBatch) -> Result<(), StorageError> {
+        let mut options = WriteOptions::default();
+        options.set_sync(true);
+        self.db.write_opt(batch, &options).map_err(|error| disk("cannot write", &error))
+    }
+
+    /// Failed flushes and compactions so far; above 0 the database takes no more writes.
+    pub(crate) fn background_errors(&self) -> u64 {
+        self.db.property_int_value("rocksdb.background-errors").ok().flatten().unwrap_or(0)
+    }
+}
+
+/// Wraps what RocksDB said.
+pub(crate) fn disk(action: &'static str, error: &rocksdb::Error) -> StorageError {
+    StorageError::Disk { action, reason: error.to_string().into() }
+}
+
+/// Wraps what the system said.
+pub(crate) fn file(action: &'static str) -> impl Fn(std::io::Error) -> StorageError {
+    move |error| StorageError::Disk { action, reason: error.to_string().into() }
+}
+
+/// Checks an iterator that has come to its end.
+pub(crate) fn scanned(iterator: &DBRawIterator<'_>) -> Result<(), StorageError> {
+    iterator.status().map_err(|error| disk("cannot read", &error))
+}
+
+fn database_options(options: &Options) -> rocksdb::Options {
+    let mut tuned = rocksdb::Options::default();
+    tuned.create_if_missing(true);
+    tuned.create_missing_column_families(true);
+    tuned.set_max_total_wal_size(WAL_BYTES_MAX);
+    let budget = WriteBufferManager::new_write_buffer_manager(options.write_buffer_bytes, false);
+    tuned.set_write_buffer_manager(&budget);
+    // One writer: nothing to coordinate.
+    tuned.set_allow_concurrent_memtable_write(false);
+    tuned.set_enable_write_thread_adaptive_yield(false);
+    tuned.set_memtable_insert_hint_per_batch(true);
+    // A recycled log file does not grow, so that a sync need not write the file's size too.
+    tuned.set_recycle_log_file_num(4);
+    tuned.set_max_background_jobs(2);
+    tuned.set_bytes_per_sync(1 << 20);
+    tuned.set_max_open_files(512);
+    tuned.set_log_level(LogLevel::Warn);
+    tuned.set_keep_log_file_num(2);
+    tuned.set_max_log_file_size(4 << 20);
+    tuned.set_avoid_unnecessary_blocking_io(true);
+    tuned
+}
+
+fn tuned(family: Family, options: &Options, cache: &Cache) -> rocksdb::Options {
+    let mut tuned = table_options(family, cache);
+    tuned.set_write_buffer_size((options.write_buffer_bytes / 16 * family.share()).max(1 << 20));
+    tuned.set_max_write_buffer_number(4);
+    tuned.set_target_file_size_base(16 << 20);
+    tuned.set_max_bytes_for_level_base(64 << 20);
+    tuned
+}
+
+fn table_options(family: Family, cache: &Cache) -> rocksdb::Options {
+    let mut blocks = BlockBasedOptions::default();
+    blocks.set_block_cache(cache);
+    blocks.set_cache_index_and_filter_blocks(true);
+    blocks.set_pin_l0_filter_and_index_blocks_in_cache(true);
+    blocks.set_block_size(if family == Family::Bodies { 32 << 10 } else { 8 << 10 });
+    blocks.set_format_version(5);
+    let mut tuned = rocksdb::Options::default();
+    tuned.set_block_based_table_factory(&blocks);
+    tuned.set_compression_type(DBCompressionType::None);
+    if matches!(family, Family::Bodies | Family::State | Family::Catalog) {
+        // What reaches the lower levels stays there for a while; above, time is dearer.
+        let (none, lz4) = (DBCompressionType::None, DBCompressionType::Lz4);
+        tuned.set_compression_per_level(&[none, none, lz4, lz4, lz4, lz4, lz4]);
+    }
+    tuned
+}

@@ -1,0 +1,102 @@
+//! What can go wrong on this floor, and how the end of a write is told.
+
+use crate::codec::DecodeError;
+use std::{path::PathBuf, sync::Arc};
+
+/// Called exactly once when a write is durable, or has failed; in the order of the FIFO, on the
+/// writer's thread (at once on the caller's thread when the write was refused). It must be short.
+pub type Done = Box<dyn FnOnce(Result<(), StorageError>) + Send>;
+
+/// A read or write that failed. Cheap to clone: one failed batch fails many writes.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum StorageError {
+    /// RocksDB or the disk says no. The node's process ends: a failed sync is never tried again.
+    #[error("{action}: {reason}")]
+    Disk {
+        /// What was being done.
+        action: &'static str,
+        /// What RocksDB or the system said.
+        reason: Arc<str>,
+    },
+    /// What was read is not what was written.
+    #[error("{what}: {source}")]
+    Corrupt {
+        /// Which record.
+        what: Arc<str>,
+        /// Why it cannot be decoded.
+        source: DecodeError,
+    },
+    /// The FIFO holds its bound of octets; nothing was taken (DESIGN §6: the proposer holds the
+    /// bound, so this tells of a proposer that does not).
+    #[error("the log writer's queue is full: {bytes} octets waiting")]
+    Full {
+        /// Octets waiting.
+        bytes: usize,
+    },
+    /// Entries that do not follow the log's last one.
+    #[error("entry {found} does not follow the log's last, {last}")]
+    NotContiguous {
+        /// Index that came.
+        found: u64,
+        /// Last index of the log.
+        last: u64,
+    },
+    /// The writer has ended, by [`crate::Database::close`] or by an earlier failure.
+    #[error("the log writer has ended")]
+    Closed,
+}
+
+/// Why a data directory cannot be opened: one line, naming the path.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// A file operation failed.
+    #[error("data directory {path}: {action}: {source}")]
+    File {
+        /// Path.
+        path: PathBuf,
+        /// What was being done.
+        action: &'static str,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// Not empty, and not made by Quorate.
+    #[error("data directory {path} is not empty and was not made by quorate")]
+    NotOurs {
+        /// Path.
+        path: PathBuf,
+    },
+    /// Made by another version.
+    #[error("data directory {path} has format {found}, this version reads format {known}")]
+    Format {
+        /// Path.
+        path: PathBuf,
+        /// Format found.
+        found: String,
+        /// Format that this version reads.
+        known: u32,
+    },
+    /// Belongs to another node.
+    #[error("data directory {path} belongs to node {found}, this is node {node}")]
+    OtherNode {
+        /// Path.
+        path: PathBuf,
+        /// Node that it belongs to.
+        found: u16,
+        /// This node.
+        node: u16,
+    },
+    /// Another process has it open.
+    #[error("data directory {path} is in use by another process")]
+    InUse {
+        /// Path.
+        path: PathBuf,
+    },
+    /// RocksDB does not open it, or an unfinished install cannot be redone.
+    #[error("data directory {path}: {source}")]
+    Storage {
+        /// Path.
+        path: PathBuf,
+        /// Why.
+        source: StorageError,
+    },
+}

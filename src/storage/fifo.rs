@@ -1,0 +1,158 @@
+//! The one FIFO of everything that is to be written (STO 1).
+
+use crate::{
+    Done, StorageError,
+    batch::{Work, Write},
+};
+use parking_lot::{Condvar, Mutex};
+use std::{
+    collections::VecDeque,
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+};
+
+/// Writes that wait for the writer.
+pub(crate) struct Fifo {
+    waiting: Mutex<Waiting>,
+    filled: Condvar,
+    /// Octets waiting; beside the lock, for those who only ask.
+    bytes: AtomicUsize,
+    bytes_max: usize,
+    /// The writer is at work, or is about to be.
+    busy: AtomicBool,
+}
+
+#[derive(Default)]
+struct Waiting {
+    writes: VecDeque<Write>,
+    bytes: usize,
+    /// Something waits that does not only ride along.
+    urgent: bool,
+    /// The writer sleeps until it is told.
+    asleep: bool,
+    /// Set once: nothing more is taken.
+    closed: Option<StorageError>,
+}
+
+impl Fifo {
+    pub(crate) fn new(bytes_max: usize) -> Self {
+        Self {
+            waiting: Mutex::default(),
+            filled: Condvar::new(),
+            bytes: AtomicUsize::new(0),
+            bytes_max,
+            busy: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether `more` octets of entries would be taken now.
+    pub(crate) fn admit(&self, more: usize) -> Result<(), StorageError> {
+        let bytes = self.bytes.load(Relaxed);
+        // Alone, even what is larger than the bound is taken: it could never be otherwise.
+        if bytes > 0 && bytes + more > self.bytes_max {
+            return Err(StorageError::Full { bytes });
+        }
+        Ok(())
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes.load(Relaxed)
+    }
+
+    pub(crate) fn has_room(&self) -> bool {
+        self.bytes() < self.bytes_max / 2
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        !self.busy.load(Relaxed)
+    }
+
+    /// Takes a write in. Once closed, `done` is told so at once.
+    pub(crate) fn push(&self, work: Work, done: Option<Done>) {
+        let bytes = work.bytes();
+        let mut waiting = self.waiting.lock();
+        if let Some(error) = waiting.closed.clone() {
+            drop(waiting);
+            if let Some(done) = done {
+                done(Err(error));
+            }
+            return;
+        }
+        waiting.urgent = true;
+        self.enter(&mut waiting, Write { work, bytes, done });
+        self.busy.store(true, Relaxed);
+        if std::mem::take(&mut waiting.asleep) {
+            drop(waiting);
+            self.filled.notify_one();
+        }
+    }
+
+    /// Takes in a write that rides with the next one. One that directly follows another of the
+    /// same kind replaces it, so that an idle node gathers none.
+    pub(crate) fn ride_along(&self, work: Work) {
+        let bytes = work.bytes();
+        let mut waiting = self.waiting.lock();
+        if waiting.closed.is_some() {
+            return;
+        }
+        if waiting.writes.back().is_some_and(|last| last.work.is_replaced_by(&work))
+            && let Some(last) = waiting.writes.pop_back()
+        {
+            self.leave(&mut waiting, last.bytes);
+        }
+        self.enter(&mut waiting, Write { work, bytes, done: None });
+    }
+
+    fn enter(&self, waiting: &mut Waiting, write: Write) {
+        waiting.bytes += write.bytes;
+        waiting.writes.push_back(write);
+        self.bytes.store(waiting.bytes, Relaxed);
+    }
+
+    fn leave(&self, waiting: &mut Waiting, bytes: usize) {
+        waiting.bytes -= bytes;
+        self.bytes.store(waiting.bytes, Relaxed);
+    }
+
+    /// Moves everything that waits to `taken`, waiting for something urgent first. False: closed,
+    /// and nothing is left.
+    pub(crate) fn take_all(&self, taken: &mut VecDeque<Write>) -> bool {
+        let mut waiting = self.waiting.lock();
+        while !waiting.urgent && waiting.closed.is_none() {
+            self.busy.store(false, Relaxed);
+            waiting.asleep = true;
+            self.filled.wait(&mut waiting);
+        }
+        waiting.urgent = false;
+        waiting.asleep = false;
+        taken.append(&mut waiting.writes);
+        !(taken.is_empty() && waiting.closed.is_some())
+    }
+
+    /// Octets that have been written do not wait any more.
+    pub(crate) fn written(&self, bytes: usize) {
+        self.leave(&mut self.waiting.lock(), bytes);
+    }
+
+    /// True if nothing urgent waits.
+    pub(crate) fn is_drained(&self) -> bool {
+        !self.waiting.lock().urgent
+    }
+
+    /// Takes nothing more. What waits is still written.
+    pub(crate) fn close(&self, reason: StorageError) {
+        let mut waiting = self.waiting.lock();
+        waiting.closed.get_or_insert(reason);
+        waiting.asleep = false;
+        drop(waiting);
+        self.filled.notify_one();
+    }
+
+    /// Empties the FIFO after a failure.
+    pub(crate) fn abandon(&self) -> VecDeque<Write> {
+        let mut waiting = self.waiting.lock();
+        waiting.bytes = 0;
+        self.bytes.store(0, Relaxed);
+        self.busy.store(false, Relaxed);
+        std::mem::take(&mut waiting.writes)
+    }
+}

@@ -1,0 +1,56 @@
+//! How a database is opened: identity, memory budgets, bounds.
+
+use crate::StorageError;
+use quorate_types::{Incarnation, NodeId};
+use std::{sync::Arc, time::Duration};
+
+/// Called once, on the thread that met it, when a write or sync has failed. The process must end
+/// with a clear line; no write is tried again (DESIGN §8).
+pub type FatalHook = Arc<dyn Fn(&StorageError) + Send + Sync>;
+
+/// How a database is opened.
+#[derive(Clone)]
+pub struct Options {
+    /// This node; a directory of another one is refused.
+    pub node: NodeId,
+    /// Written into a directory that is made now, ignored for one that exists.
+    pub incarnation: Incarnation,
+    /// Octets of all memtables together.
+    pub write_buffer_bytes: usize,
+    /// Octets of the block cache, indexes and filters included.
+    pub block_cache_bytes: usize,
+    /// Octets of recent runs kept in memory, of all groups together. Runs not yet written are
+    /// kept beyond it; they are bounded by `queue_bytes_max`.
+    pub run_cache_bytes: usize,
+    /// Octets of recent log entries kept in memory for one group, beyond those not yet written.
+    pub tail_cache_bytes: usize,
+    /// Octets that may wait in the writer's FIFO. When reached, appends are refused
+    /// ([`StorageError::Full`]); at half of it `LogWriter::has_room` turns false.
+    pub queue_bytes_max: usize,
+    /// A sync that takes longer makes `LogWriter::is_stalled` true (DESIGN §8).
+    pub sync_time_max: Duration,
+    /// What to do when a write has failed.
+    pub fatal: FatalHook,
+}
+
+impl Options {
+    /// Defaults for a node of 300 MiB: 64 MiB of memtables, 48 MiB of blocks, 48 MiB of runs,
+    /// 2 MiB of entries a group, 64 MiB waiting, 1 s for a sync. A failure aborts the process.
+    #[must_use]
+    pub fn new(node: NodeId, incarnation: Incarnation) -> Self {
+        Self {
+            node,
+            incarnation,
+            write_buffer_bytes: 64 << 20,
+            block_cache_bytes: 48 << 20,
+            run_cache_bytes: 48 << 20,
+            tail_cache_bytes: 2 << 20,
+            queue_bytes_max: 64 << 20,
+            sync_time_max: Duration::from_secs(1),
+            fatal: Arc::new(|error| {
+                tracing::error!("storage failed, the process ends: {error}");
+                std::process::abort();
+            }),
+        }
+    }
+}

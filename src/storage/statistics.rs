@@ -1,0 +1,106 @@
+//! What the log writer has done, as histograms that any thread may read.
+
+use std::{
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    time::Duration,
+};
+
+/// Counts by powers of two: bucket `n` counts values from 2^(n-1) to 2^n - 1, bucket 0 zeroes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Histogram {
+    /// Counts.
+    pub buckets: Vec<u64>,
+    /// Sum of all values.
+    pub sum: u64,
+    /// Number of values.
+    pub count: u64,
+}
+
+impl Histogram {
+    /// Upper bound of the bucket that the share `q` (0 to 1000 thousandths) of all values is in.
+    #[must_use]
+    pub fn quantile(&self, thousandths: u64) -> u64 {
+        let rank = self.count.saturating_mul(thousandths).div_ceil(1000);
+        let mut seen = 0;
+        for (bucket, count) in self.buckets.iter().enumerate() {
+            seen += count;
+            if seen >= rank && seen > 0 {
+                return if bucket == 0 { 0 } else { (1u64 << bucket) - 1 };
+            }
+        }
+        0
+    }
+}
+
+/// What the log writer has done since the start.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WriterStats {
+    /// Time of each synced write, in microseconds.
+    pub sync_us: Histogram,
+    /// Octets of each batch.
+    pub batch_bytes: Histogram,
+    /// Writes (appends, votes, checkpoints, ...) in each batch.
+    pub batch_writes: Histogram,
+    /// Log entries written.
+    pub entries: u64,
+    /// Octets waiting now.
+    pub waiting_bytes: usize,
+}
+
+const BUCKETS: usize = 40;
+
+/// A histogram that is being filled.
+pub(crate) struct Recorder {
+    buckets: [AtomicU64; BUCKETS],
+    sum: AtomicU64,
+}
+
+impl Default for Recorder {
+    fn default() -> Self {
+        Self { buckets: [const { AtomicU64::new(0) }; BUCKETS], sum: AtomicU64::new(0) }
+    }
+}
+
+impl Recorder {
+    pub(crate) fn record(&self, value: u64) {
+        let bucket = (u64::BITS - value.leading_zeros()) as usize;
+        if let Some(bucket) = self.buckets.get(bucket.min(BUCKETS - 1)) {
+            bucket.fetch_add(1, Relaxed);
+        }
+        self.sum.fetch_add(value, Relaxed);
+    }
+
+    fn histogram(&self) -> Histogram {
+        let buckets: Vec<u64> = self.buckets.iter().map(|bucket| bucket.load(Relaxed)).collect();
+        let count = buckets.iter().sum();
+        Histogram { buckets, sum: self.sum.load(Relaxed), count }
+    }
+}
+
+/// The writer's statistics while they are being gathered.
+#[derive(Default)]
+pub(crate) struct Recorders {
+    sync_us: Recorder,
+    batch_bytes: Recorder,
+    batch_writes: Recorder,
+    entries: AtomicU64,
+}
+
+impl Recorders {
+    pub(crate) fn cycle(&self, sync: Duration, bytes: usize, writes: usize, entries: usize) {
+        self.sync_us.record(u64::try_from(sync.as_micros()).unwrap_or(u64::MAX));
+        self.batch_bytes.record(bytes as u64);
+        self.batch_writes.record(writes as u64);
+        self.entries.fetch_add(entries as u64, Relaxed);
+    }
+
+    pub(crate) fn stats(&self, waiting_bytes: usize) -> WriterStats {
+        WriterStats {
+            sync_us: self.sync_us.histogram(),
+            batch_bytes: self.batch_bytes.histogram(),
+            batch_writes: self.batch_writes.histogram(),
+            entries: self.entries.load(Relaxed),
+            waiting_bytes,
+        }
+    }
+}
