@@ -9,10 +9,12 @@ pub mod wait;
 pub mod wire;
 
 mod cluster;
+mod figure;
 mod machine;
 mod node;
 mod ports;
 
 pub use cluster::{Cluster, Options, binary, write_secret};
+pub use figure::figure;
 pub use node::{LIFECYCLE_BOUND, Node};
 pub use ports::Port;

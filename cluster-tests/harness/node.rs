@@ -123,9 +123,19 @@ impl Node {
     /// # Panics
     /// When it runs already.
     pub fn spawn(&self) {
+        self.spawn_with(&[]);
+    }
+
+    /// As [`Node::spawn`], this once with other flags.
+    ///
+    /// # Panics
+    /// When it runs already.
+    pub fn spawn_with(&self, flags: &[(&str, &str)]) {
+        let mut launch = self.launch();
+        flags.iter().for_each(|(flag, value)| launch.set(flag, value));
         let mut process = self.process();
         assert!(process.is_none(), "node {} runs already", self.id);
-        *process = Some(Process::spawn(&self.launch));
+        *process = Some(Process::spawn(&launch));
     }
 
     /// Starts its process and waits until it is ready to serve.

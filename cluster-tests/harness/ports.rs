@@ -89,8 +89,8 @@ mod tests {
     fn a_port_that_somebody_listens_on_is_passed_over() {
         let port = Port::reserve();
         let number = port.number();
-        drop(port);
         let _listener = TcpListener::bind(("127.0.0.1", number)).unwrap();
+        drop(port);
         assert!(Port::take(&folder(), number).is_none());
     }
 }

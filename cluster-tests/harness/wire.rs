@@ -90,10 +90,18 @@ impl Wire {
     /// # Panics
     /// When the broker does not follow.
     pub async fn open(address: &str) -> Self {
+        Self::open_as(address, &[]).await
+    }
+
+    /// As [`Wire::open`], with these octets as the content of client-properties.
+    ///
+    /// # Panics
+    /// When the broker does not follow.
+    pub async fn open_as(address: &str, client_properties: &[u8]) -> Self {
         let mut wire = Self::connect(address).await;
         wire.send(PROTOCOL_HEADER).await;
         wire.expect(0, 10, 10).await;
-        wire.method(0, 10, 11, &start_ok(&[])).await;
+        wire.method(0, 10, 11, &start_ok(client_properties)).await;
         let tune = wire.expect(0, 10, 30).await;
         // What it offers, heartbeats off.
         let mut tune_ok = tune.arguments().to_vec();

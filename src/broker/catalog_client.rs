@@ -2,12 +2,12 @@
 
 use crate::{
     node::{CallError, Node},
-    wire,
+    pb, wire,
 };
 use bytes::Bytes;
 use parking_lot::Mutex;
 use quorate_catalog::{CatalogCommand, CatalogEntry, CatalogReply};
-use quorate_rpc::{Lane, broker as pb};
+use quorate_rpc::Lane;
 use quorate_storage::{CommandEntry, codec};
 use quorate_types::{CatalogIndex, GroupId, LogIndex, NodeId, Stamp, Timestamp};
 use std::{

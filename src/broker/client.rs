@@ -273,3 +273,20 @@ pub enum Event {
     /// Close the connection with this (CONN-29).
     Close(Exception),
 }
+
+/// What a front end needs to know to present itself.
+#[derive(Clone, Debug)]
+pub struct FrontSettings {
+    /// Largest body taken, octets.
+    pub message_bytes_max: u64,
+    /// Offered in connection.tune.
+    pub frame_max: u32,
+    /// Offered in connection.tune.
+    pub channel_max: u16,
+    /// Offered in connection.tune, seconds.
+    pub heartbeat_s: u16,
+    /// From accept to open, ms (CONN-05).
+    pub handshake_timeout_ms: u64,
+    /// `server-properties`, capabilities included.
+    pub server_properties: quorate_types::FieldTable,
+}

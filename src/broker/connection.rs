@@ -5,15 +5,16 @@ use crate::{
     consumer::FrontConsumer,
     mailbox::Mailbox,
     node::Node,
+    sequencer::wall_time,
 };
 use parking_lot::Mutex;
 use quorate_catalog::ConnectionId;
-use quorate_types::{ConsumerId, QueueId};
+use quorate_types::{ConsumerId, QueueId, WallTime};
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
 };
 use tokio::sync::Notify;
@@ -46,6 +47,30 @@ pub(crate) struct ConnectionState {
     /// Publishes that came while this node had no routing lease (NAM 5). Bounded by one read of
     /// the socket: it is not read on while there are any.
     pub(crate) held_publishes: Mutex<Vec<Publish>>,
+    pub(crate) reported: Reported,
+    pub(crate) connected_at: WallTime,
+}
+
+/// What a front end says of one of its channels, for lists.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ChannelReport {
+    /// In confirm mode.
+    pub confirm: bool,
+    /// Published, not confirmed.
+    pub unconfirmed: u64,
+    /// Delivered or got, not settled.
+    pub unacknowledged: u64,
+    /// Limit of unsettled deliveries of its consumers, 0 for none.
+    pub prefetch: u16,
+}
+
+/// What a front end says of its connection, for lists.
+#[derive(Debug, Default)]
+pub(crate) struct Reported {
+    pub(crate) received_bytes: AtomicU64,
+    pub(crate) sent_bytes: AtomicU64,
+    pub(crate) blocked: AtomicBool,
+    pub(crate) channels: Mutex<BTreeMap<u16, ChannelReport>>,
 }
 
 /// What ends with the connection.
@@ -81,6 +106,8 @@ impl ConnectionState {
             announced: AtomicBool::new(false),
             held: Mutex::default(),
             held_publishes: Mutex::default(),
+            reported: Reported::default(),
+            connected_at: wall_time(),
         }
     }
 
@@ -120,6 +147,24 @@ impl Connection {
     #[must_use]
     pub fn info(&self) -> &ConnectionInfo {
         &self.state.info
+    }
+
+    /// Tells what lists show of a channel; `None` when it has ended.
+    pub fn report_channel(&self, number: u16, report: Option<ChannelReport>) {
+        let mut channels = self.state.reported.channels.lock();
+        match report {
+            Some(report) => channels.insert(number, report),
+            None => channels.remove(&number),
+        };
+    }
+
+    /// Tells what lists show of the socket: octets read and written so far, and whether it is
+    /// not being read because of an alarm (ALM-03).
+    pub fn report_socket(&self, received_bytes: u64, sent_bytes: u64, blocked: bool) {
+        let reported = &self.state.reported;
+        reported.received_bytes.store(received_bytes, Ordering::Relaxed);
+        reported.sent_bytes.store(sent_bytes, Ordering::Relaxed);
+        reported.blocked.store(blocked, Ordering::Relaxed);
     }
 
     /// Waits until there is at least one event, and takes all there are. Cancel-safe.

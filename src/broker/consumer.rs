@@ -11,8 +11,8 @@ use parking_lot::Mutex;
 use quorate_queue::{Command, Delivery};
 use quorate_storage::{MessageRef, codec::message};
 use quorate_types::{
-    ConsumerId, Counts, DeliveryNumber, Holder, Home, MessageId, QueueId, QueueType, ShortString,
-    Term,
+    ConsumerId, Counts, DeliveryNumber, FieldTable, Holder, Home, MessageId, QueueId, QueueType,
+    ShortString, Term,
 };
 use std::{collections::VecDeque, sync::Arc};
 
@@ -29,6 +29,10 @@ pub(crate) struct FrontConsumer {
     pub(crate) channel: ChannelId,
     pub(crate) tag: ShortString,
     pub(crate) no_ack: bool,
+    /// As given to basic.consume, for lists.
+    pub(crate) prefetch: u16,
+    /// As given to basic.consume, for lists.
+    pub(crate) arguments: FieldTable,
     /// The client set no limit, so `Credit` is in force.
     pub(crate) windowed: bool,
     /// Count headers are shown.
@@ -87,19 +91,24 @@ pub(crate) struct NewConsumer {
     pub(crate) channel: ChannelId,
     pub(crate) tag: ShortString,
     pub(crate) no_ack: bool,
-    pub(crate) windowed: bool,
+    pub(crate) prefetch: u16,
+    pub(crate) arguments: FieldTable,
 }
 
 impl FrontConsumer {
     pub(crate) fn new(new: NewConsumer, connection: Arc<ConnectionState>) -> Self {
-        let up_to = if new.windowed { DeliveryNumber(CREDIT_WINDOW) } else { DeliveryNumber(u64::MAX) };
+        // Without a limit of the client's, `Credit` is in force (DLV 6).
+        let windowed = new.no_ack || new.prefetch == 0;
+        let up_to = if windowed { DeliveryNumber(CREDIT_WINDOW) } else { DeliveryNumber(u64::MAX) };
         Self {
             id: new.id,
             queue: new.queue,
             channel: new.channel,
             tag: new.tag,
             no_ack: new.no_ack,
-            windowed: new.windowed,
+            prefetch: new.prefetch,
+            arguments: new.arguments,
+            windowed,
             shows_counts: new.queue_type == QueueType::Quorum || new.has_delivery_limit,
             connection,
             state: Mutex::new(FrontState {
@@ -148,7 +157,8 @@ impl FrontConsumer {
         for delivery in deliveries {
             if delivery.number > state.received {
                 state.received = delivery.number;
-                let (number, message, counts) = (delivery.number, delivery.message, delivery.counts);
+                let (number, message, counts) =
+                    (delivery.number, delivery.message, delivery.counts);
                 state.ready.push_back(Reference { number, message, counts, fetched: None });
             }
         }
@@ -216,7 +226,8 @@ impl FrontConsumer {
             return Taken::default();
         }
         let room = self.room();
-        let wanted = (bytes_max / state.mean_bytes.max(1)).clamp(1, TAKE_MAX).min(state.ready.len());
+        let wanted =
+            (bytes_max / state.mean_bytes.max(1)).clamp(1, TAKE_MAX).min(state.ready.len());
         let references: Vec<_> = state.ready.iter().take(wanted.min(room)).cloned().collect();
         let messages = node.read_messages(self.queue, &references_of(self.queue, &references));
         let first = into.len();
@@ -271,7 +282,8 @@ impl FrontConsumer {
             number: reference.number,
             no_ack: self.no_ack,
             redelivered: reference.counts.acquired > 0,
-            counts: (self.shows_counts && reference.counts.acquired > 0).then_some(reference.counts),
+            counts: (self.shows_counts && reference.counts.acquired > 0)
+                .then_some(reference.counts),
             message,
         })
     }

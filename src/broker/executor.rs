@@ -1,9 +1,9 @@
 //! Performs what applying hands out, where this node leads: the one match on `Effect` (STO 7).
 
-use crate::{node::Node, wire};
+use crate::{node::Node, pb, wire};
 use parking_lot::Mutex;
 use quorate_queue::{Answer, Command, Delivery, Effect, Output};
-use quorate_rpc::{Lane, broker as pb};
+use quorate_rpc::Lane;
 use quorate_storage::codec;
 use quorate_types::{ConsumerId, DeliveryNumber, Home, NodeId, Term};
 use std::{
@@ -157,14 +157,14 @@ fn send(node: &Arc<Node>, home: Home, term: Term, to: NodeId, what: ToNode) {
 
 fn send_answer(node: &Arc<Node>, home: Home, answer: Answer) {
     let to = match &answer {
-        Answer::Answered { session, .. } | Answer::Want { session, .. } | Answer::Fenced { session } => {
-            session.node
-        }
+        Answer::Answered { session, .. }
+        | Answer::Want { session, .. }
+        | Answer::Fenced { session } => session.node,
     };
     if to == node.me {
         node.take_answer(home, answer);
     } else if let Some(links) = node.links.get() {
-        let payload = codec::batch::encode_answer(&answer);
+        let payload = codec::answer::encode_answer(&answer);
         drop(links.notify(to, Lane::Control, wire::ANSWER, wire::group(home), payload));
     }
 }
@@ -257,7 +257,13 @@ impl Node {
         for peer in links.all_connected() {
             if to.is_none_or(|to| to == peer.node) {
                 let group = wire::group(home);
-                drop(links.notify(peer.node, Lane::Control, wire::ANNOUNCE, group, payload.clone()));
+                drop(links.notify(
+                    peer.node,
+                    Lane::Control,
+                    wire::ANNOUNCE,
+                    group,
+                    payload.clone(),
+                ));
             }
         }
     }

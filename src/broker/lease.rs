@@ -1,9 +1,9 @@
 //! The routing lease: a node routes publishes only while the catalog's leader lets it, so that a
 //! declare that has been answered is known wherever a publish may come in (NAM 3, 5).
 
-use crate::{node::Node, wire};
+use crate::{node::Node, pb, wire};
 use parking_lot::Mutex;
-use quorate_rpc::{Lane, broker as pb};
+use quorate_rpc::Lane;
 use quorate_types::{BootNumber, CatalogIndex, GroupId, NodeId};
 use std::{
     collections::BTreeMap,

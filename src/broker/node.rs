@@ -2,13 +2,16 @@
 //! connections and consumers.
 
 use crate::{
+    alarm::Alarms,
     batch::{Answered, Batches, Ticket},
     catalog_client::CatalogClient,
-    client::{HolderRef, Settle, Settlement},
+    client::{ConnectionInfo, Event, FrontSettings, HolderRef, Settle, Settlement},
     confirm::{TargetAnswer, Verdict},
-    connection::{ConnectionState, HeldByChannel},
+    connection::{Connection, ConnectionState, HeldByChannel},
     consumer::FrontConsumer,
+    counters::Counters,
     executor::Executor,
+    failure::Failures,
     lease::Lease,
     local::LocalQueues,
     proposer::{Courier, Proposer},
@@ -16,19 +19,20 @@ use crate::{
     settings::BrokerSettings,
     wire,
 };
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use bytes::Bytes;
 use parking_lot::RwLock;
-use quorate_catalog::Catalog;
-use quorate_queue::{Command, Detach, Reply};
+use quorate_catalog::{Catalog, ConnectionId, QueueEntry, refusal};
+use quorate_queue::{Command, Detach, Machine, Reply};
 use quorate_raft::Groups;
-use quorate_rpc::{Lane, Links};
+use quorate_rpc::{Lane, Links, Payload};
 use quorate_storage::{
     CommandEntry, MessageRef,
     codec::batch::{ProposedBatch, encode_batch},
 };
 use quorate_types::{
-    BootNumber, CatalogIndex, ConsumerId, DeliveryNumber, GroupId, Holder, Home, NodeId, QueueId, ReturnCause,
-    Sequence, SessionId,
+    BootNumber, CatalogIndex, ConsumerId, DeliveryNumber, Exception, GroupId, Holder, Home, NodeId,
+    QueueId, ReplyCode, ResourceName, ReturnCause, Sequence, SessionId, ShortString, StartNumber,
 };
 use std::{
     collections::{BTreeMap, HashMap},
@@ -40,6 +44,9 @@ use std::{
     time::Duration,
 };
 use tokio::sync::oneshot;
+
+/// A group's next entry is cut after this long at the latest (DESIGN §6).
+const PACE: Duration = Duration::from_millis(3);
 
 /// One node's broker, shared by all its rooms.
 pub(crate) struct Node {
@@ -65,6 +72,13 @@ pub(crate) struct Node {
     pub(crate) groups: OnceLock<Arc<Groups>>,
     pub(crate) links: OnceLock<Links>,
     pub(crate) pacer: tokio::sync::Notify,
+    pub(crate) failures: Failures,
+    pub(crate) alarms: Alarms,
+    pub(crate) counters: Counters,
+    /// Entries of connection-bound queues of this node, also of those that are not in the catalog.
+    pub(crate) local_entries: RwLock<BTreeMap<ResourceName, QueueEntry>>,
+    /// Whether this run's session is in force.
+    pub(crate) started: tokio::sync::watch::Sender<bool>,
 }
 
 impl std::fmt::Debug for Node {
@@ -123,6 +137,122 @@ pub(crate) enum CallError {
     SessionEnded,
 }
 
+/// The broker of one node, shared by everything that serves clients.
+#[derive(Clone, Debug)]
+pub struct Broker(pub(crate) Arc<Node>);
+
+impl Broker {
+    /// A broker that serves nobody yet: [`Broker::begin`] follows when its groups and links run.
+    /// Must be called within a tokio runtime.
+    #[must_use]
+    pub fn new(settings: BrokerSettings, catalog: Arc<RwLock<Catalog>>) -> Self {
+        let groups: Vec<_> = settings.shape.groups().collect();
+        let homes = groups.iter().map(|group| Home::Group(*group));
+        let homes = homes.chain(settings.members.iter().map(|node| Home::Node(*node)));
+        let homes: Vec<_> = homes.collect();
+        let nobody = SessionId { node: settings.me, start: StartNumber(0) };
+        let version = catalog.read().version();
+        Self(Arc::new_cyclic(|this| Node {
+            this: Weak::clone(this),
+            me: settings.me,
+            boot: settings.boot,
+            runtime: tokio::runtime::Handle::current(),
+            catalog,
+            catalog_client: CatalogClient::default(),
+            catalog_version: tokio::sync::watch::Sender::new(version),
+            lease: Lease::new(),
+            local: LocalQueues::new(),
+            proposers: homes.iter().map(|home| (*home, Proposer::new(*home, nobody))).collect(),
+            sequencers: groups.iter().map(|group| (*group, Sequencer::default())).collect(),
+            executor: Executor::new(homes.iter().copied()),
+            connections: Registry::default(),
+            consumers: Registry::default(),
+            session: RwLock::new(None),
+            groups: OnceLock::new(),
+            links: OnceLock::new(),
+            pacer: tokio::sync::Notify::new(),
+            failures: Failures::default(),
+            alarms: Alarms::default(),
+            counters: Counters::default(),
+            local_entries: RwLock::default(),
+            started: tokio::sync::watch::Sender::new(false),
+            settings,
+        }))
+    }
+
+    /// Takes the running groups and links, announces this run, and keeps house from now on.
+    pub fn begin(&self, groups: Arc<Groups>, links: Links) {
+        let node = &self.0;
+        if node.links.set(links).is_err() || node.groups.set(groups).is_err() {
+            tracing::error!("a broker was begun twice");
+            return;
+        }
+        let tasks = Arc::clone(node);
+        node.spawn(async move { tasks.announce_start().await });
+        node.spawn(Arc::clone(node).keep_lease());
+        node.spawn(Arc::clone(node).look_after());
+        node.spawn(Arc::clone(node).watch_alarms());
+        node.spawn(Arc::clone(node).pace());
+    }
+
+    /// Settings for front ends.
+    #[must_use]
+    pub fn front_settings(&self) -> FrontSettings {
+        self.0.settings.front.clone()
+    }
+
+    /// Checks a password; `loopback` tells whether the client's address is one (ACL-24).
+    #[must_use]
+    pub fn authenticate(&self, user: &str, password: &[u8], loopback: bool) -> bool {
+        // Users beyond guest come with access control.
+        user == "guest" && password == b"guest" && loopback
+    }
+
+    /// Opens a connection (`connection.open`), after its user has been authenticated.
+    ///
+    /// # Errors
+    /// 530 as CONN-20 lists; 541 while this run has no session.
+    pub fn connect(&self, info: ConnectionInfo) -> Result<Connection, Exception> {
+        let node = &self.0;
+        if !node.catalog.read().has_vhost(&info.vhost) {
+            return Err(refusal::no_vhost(&info.vhost));
+        }
+        let Some(session) = node.session() else {
+            let text = "this node has not joined its cluster yet";
+            return Err(Exception::new(ReplyCode::InternalError, text));
+        };
+        let id = ConnectionId { session, number: node.connections.number() };
+        let state = Arc::new(ConnectionState::new(id, info));
+        node.connections.insert(id.number, Arc::clone(&state));
+        node.counters.connections_opened.add(1);
+        Ok(Connection { node: Arc::clone(node), state })
+    }
+
+    /// Alarms in force, for a connection that begins to publish (ALM-02): the reason.
+    #[must_use]
+    pub fn alarm(&self) -> Option<String> {
+        self.0.alarms.reason()
+    }
+
+    /// The name that consumers and queues are given: `prefix` and 22 characters of URL-safe
+    /// base64 of 16 random octets (QUE-06, CON-01).
+    #[must_use]
+    pub fn generated_name(&self, prefix: &str) -> ShortString {
+        self.0.generated_name(prefix)
+    }
+
+    /// Closes all client connections (CONN-29), as a stop does.
+    pub fn close_all(&self, why: &str) {
+        self.0.close_all(why);
+    }
+
+    /// Open client connections.
+    #[must_use]
+    pub fn connection_count(&self) -> usize {
+        self.0.connections.len()
+    }
+}
+
 impl Node {
     /// The node, shared, for tasks that outlive a call; `None` while it is being made or dropped.
     pub(crate) fn arc(&self) -> Option<Arc<Self>> {
@@ -171,6 +301,17 @@ impl Node {
         let (sender, receiver) = oneshot::channel();
         self.fill(home, |batches| batches.push(command, Ticket::Reply(sender)));
         self.wait(receiver).await
+    }
+
+    /// Sends a command and waits for its reply however long that takes.
+    pub(crate) async fn ask_until_answered(
+        &self,
+        home: Home,
+        command: Command,
+    ) -> Result<Reply, CallError> {
+        let (sender, receiver) = oneshot::channel();
+        self.fill(home, |batches| batches.push(command, Ticket::Reply(sender)));
+        receiver.await.map_err(|_| CallError::SessionEnded)
     }
 
     /// Waits for an answer, as long as operations may take.
@@ -274,12 +415,17 @@ impl Node {
     }
 
     /// Bodies of which this node has a copy; one for each reference.
-    pub(crate) fn read_messages(&self, queue: QueueId, wanted: &[MessageRef]) -> Vec<Option<Bytes>> {
+    pub(crate) fn read_messages(
+        &self,
+        queue: QueueId,
+        wanted: &[MessageRef],
+    ) -> Vec<Option<Bytes>> {
         let read = match queue.home {
             Home::Node(_) => return self.local.messages(wanted),
-            Home::Group(group) => {
-                self.groups().and_then(|groups| groups.store(group)).map(|store| store.messages(wanted))
-            }
+            Home::Group(group) => self
+                .groups()
+                .and_then(|groups| groups.store(group))
+                .map(|store| store.messages(wanted)),
         };
         match read {
             Some(Ok(messages)) => messages,
@@ -288,6 +434,61 @@ impl Node {
                 vec![None; wanted.len()]
             }
             None => vec![None; wanted.len()],
+        }
+    }
+
+    /// A server-given name (QUE-06, CON-01).
+    pub(crate) fn generated_name(&self, prefix: &str) -> ShortString {
+        let chance: [u8; 16] = rand::random();
+        let name = format!("{prefix}{}", URL_SAFE_NO_PAD.encode(chance));
+        // A prefix of ours and 22 characters are a short string.
+        ShortString::try_from(name).unwrap_or_default()
+    }
+
+    /// Closes all client connections.
+    pub(crate) fn close_all(&self, why: &str) {
+        for connection in self.connections.all() {
+            let exception = Exception::new(ReplyCode::ConnectionForced, why);
+            connection.mailbox.put(Event::Close(exception));
+        }
+    }
+
+    /// Members of the cluster.
+    pub(crate) fn members(&self) -> Vec<NodeId> {
+        self.settings.members.clone()
+    }
+
+    /// Queue groups that this node leads.
+    pub(crate) fn led_groups(&self) -> Vec<GroupId> {
+        let leads = |group: &GroupId| self.executor.leading(Home::Group(*group)).is_some();
+        self.sequencers.keys().copied().filter(leads).collect()
+    }
+
+    /// Reads a home's machine on this node.
+    pub(crate) fn with_machine<T>(
+        &self,
+        home: Home,
+        read: impl FnOnce(&Machine) -> T,
+    ) -> Option<T> {
+        match home {
+            Home::Node(_) => self.local.read(read),
+            Home::Group(group) => self.groups()?.read(group, read),
+        }
+    }
+
+    /// Cuts entries that have waited for a pace of the disk too long.
+    async fn pace(self: Arc<Self>) {
+        loop {
+            self.pacer.notified().await;
+            tokio::time::sleep(PACE).await;
+            self.pace_all();
+        }
+    }
+
+    /// A good moment to cut what waits: the log writer has finished a cycle, or time is up.
+    pub(crate) fn pace_all(&self) {
+        for (group, sequencer) in &self.sequencers {
+            sequencer.pace(|entry| self.propose(*group, entry));
         }
     }
 
@@ -376,7 +577,7 @@ impl Courier for Carrier<'_> {
             self.0.take_batch(home, batch.clone());
         } else if let Some(links) = self.0.links.get() {
             // What does not arrive is sent again after the next announcement (SES 5).
-            let payload = encode_batch(batch);
+            let payload: Payload = encode_batch(batch).into_iter().collect();
             drop(links.notify(to, Lane::Bulk, wire::BATCH, wire::group(home), payload));
         }
     }

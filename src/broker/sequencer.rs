@@ -5,7 +5,10 @@ use parking_lot::Mutex;
 use quorate_queue::{Batch, Command, Origin};
 use quorate_storage::{
     CommandEntry,
-    codec::{batch::{self, ProposedBatch}, queue},
+    codec::{
+        batch::{self, ProposedBatch},
+        queue,
+    },
 };
 use quorate_types::{Stamp, Timestamp, WallTime};
 use std::{
@@ -71,7 +74,8 @@ impl Sequencer {
     /// This node leads from now on; the group's clock stands at `time`.
     pub(crate) fn lead(&self, time: Timestamp) {
         let mut state = self.state.lock();
-        *state = State { clock: Some(Clock { base: time, since: Instant::now() }), ..State::default() };
+        *state =
+            State { clock: Some(Clock { base: time, since: Instant::now() }), ..State::default() };
         self.waiting.store(false, Ordering::Relaxed);
     }
 
@@ -97,7 +101,8 @@ impl Sequencer {
         if state.clock.is_none() || state.bytes > WAITING_BYTES_MAX {
             return;
         }
-        state.bytes += batch.runs.iter().flat_map(|run| &run.messages).map(|m| m.len()).sum::<usize>();
+        state.bytes +=
+            batch.runs.iter().flat_map(|run| &run.messages).map(|m| m.len()).sum::<usize>();
         state.batches.push(batch);
         self.cut(&mut state, Occasion::Arrival, propose);
     }
@@ -161,7 +166,8 @@ impl State {
         let mut bytes = 0;
         let mut count = 0;
         for batch in &self.batches {
-            let size = batch.runs.iter().flat_map(|run| &run.messages).map(|m| m.len()).sum::<usize>();
+            let size =
+                batch.runs.iter().flat_map(|run| &run.messages).map(|m| m.len()).sum::<usize>();
             if count > 0 && bytes + size > 2 * ENTRY_BYTES {
                 break;
             }

@@ -1,9 +1,9 @@
 //! What brokers tell each other: service numbers, and messages to and from the machine's types.
 
+use crate::pb;
 use bytes::Bytes;
 use prost::Message as _;
 use quorate_queue::Delivery;
-use quorate_rpc::broker as pb;
 use quorate_storage::MessageRef;
 use quorate_types::{
     ConsumerId, Counts, DeliveryNumber, GroupId, Home, Level, LogIndex, MessageId, NodeId, QueueId,
@@ -84,7 +84,11 @@ pub(crate) fn to_consumer_id(id: Option<pb::ConsumerId>) -> Option<ConsumerId> {
 }
 
 /// Joins a delivery with the range before it, if it continues it.
-fn joined(last: Option<&mut pb::DeliveryRange>, next: &Delivery, consumer: &pb::ConsumerId) -> bool {
+fn joined(
+    last: Option<&mut pb::DeliveryRange>,
+    next: &Delivery,
+    consumer: &pb::ConsumerId,
+) -> bool {
     let Some(last) = last else { return false };
     let continues = last.consumer.as_ref() == Some(consumer)
         && last.first + u64::from(last.count) == next.number.0

@@ -1,7 +1,7 @@
 //! The vocabulary of the catalog group's log.
 
 use quorate_types::{
-    BootNumber, Exception, FieldTable, GroupId, Incarnation, NodeId, QueueId, QueueType,
+    BootNumber, ClusterId, Exception, FieldTable, GroupId, Incarnation, NodeId, QueueId, QueueType,
     ResourceName, SessionId, ShortString, Stamp, StartNumber,
 };
 
@@ -173,6 +173,8 @@ pub struct ConnectionId {
 /// Settings fixed when the cluster is formed, in the catalog's first entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClusterShape {
+    /// Drawn by the node that forms the cluster; nodes of another cluster are refused.
+    pub cluster: ClusterId,
     /// Queue groups, numbered 1 to this.
     pub queue_groups: u16,
 }

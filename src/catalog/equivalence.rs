@@ -4,11 +4,11 @@ use crate::{
     command::QueueEntry,
     refusal::{self, Subject},
 };
-use quorate_types::{Exception, FieldTable, FieldValue, QueueType, ResourceName};
+use quorate_types::{Exception, FieldTable, FieldValue, QueueType};
 
 /// Arguments that every type has, in the order that they are compared (ARG-04, ARG-05, Q-12).
 /// `x-queue-type` comes before them.
-const OF_BOTH: [&str; 15] = [
+const OF_BOTH: [&str; 14] = [
     "x-expires",
     "x-message-ttl",
     "x-dead-letter-exchange",
@@ -23,7 +23,6 @@ const OF_BOTH: [&str; 15] = [
     "x-delivery-count-mode",
     "x-consumer-timeout",
     "x-queue-leader-locator",
-    "x-message-deduplication",
 ];
 const OF_CLASSIC: [&str; 3] = ["x-queue-mode", "x-queue-version", "x-queue-master-locator"];
 const OF_QUORUM: [&str; 8] = [
@@ -109,11 +108,7 @@ pub fn check_owner(
         Some(owner) => owner == connection && exclusive != Some(false),
         None => exclusive != Some(true),
     };
-    if own { Ok(()) } else { Err(locked(&entry.name)) }
-}
-
-fn locked(name: &ResourceName) -> Exception {
-    refusal::exclusive_queue(name)
+    if own { Ok(()) } else { Err(refusal::exclusive_queue(&entry.name)) }
 }
 
 fn equal_arguments(

@@ -292,7 +292,8 @@ impl Catalog {
         CatalogReply::Done
     }
 
-    /// Removes exchanges with all their bindings, and what goes with those (EXC-08, EXC-09).
+    /// Removes exchanges with all their bindings, and what goes with those (EXC-08, EXC-09). Costs
+    /// as much as there are bindings, a few microseconds each.
     pub(crate) fn remove_exchanges(
         &mut self,
         mut names: Vec<ResourceName>,

@@ -5,8 +5,7 @@ use bytes::{BufMut, BytesMut};
 use quorate_types::{Home, NodeId, QueueId, ShortString};
 
 const PREFIX: &[u8] = b"amq.gen-";
-/// Node, start number (of which 48 bits are enough for 280 billion starts a second over a
-/// thousand years of seconds), count, chance.
+/// Node, start number (a catalog index, of which 48 bits are enough), count, chance.
 const OCTETS: usize = 2 + 6 + 4 + 4;
 const CHARACTERS: usize = 22;
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
@@ -78,7 +77,7 @@ fn value(octet: u8) -> Option<u8> {
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "tests")]
+    #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
     use super::*;
     use proptest::prelude::*;

@@ -55,6 +55,7 @@ impl Targets {
 #[derive(Clone, Debug)]
 struct Counted<T> {
     items: Vec<(T, u32)>,
+    #[expect(clippy::box_collection, reason = "most lists are small: 8 octets instead of 32")]
     places: Option<Box<HashMap<T, usize, NameHash>>>,
 }
 
@@ -124,8 +125,6 @@ impl<T: Clone + Eq + Hash> Counted<T> {
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::indexing_slicing, reason = "tests")]
-
     use super::*;
     use proptest::prelude::*;
     use std::collections::BTreeMap;

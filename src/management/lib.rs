@@ -1,1 +1,37 @@
-//! placeholder
+//! What operators see of a node: health and metrics over HTTP, and the admin service that
+//! `quorate ctl` talks to, which asks the other nodes where an answer needs them.
+
+mod admin;
+mod convert;
+mod facts;
+mod http;
+mod merge;
+mod metrics;
+mod peers;
+mod source;
+
+/// The messages, client and server of `proto/admin.proto`.
+pub mod wire {
+    #![expect(
+        missing_docs,
+        clippy::too_many_lines,
+        clippy::wildcard_enum_match_arm,
+        reason = "generated code"
+    )]
+    tonic::include_proto!("quorate.admin.v1");
+
+    /// Version that callers name in every request.
+    pub const VERSION: u32 = 1;
+
+    /// What every request of this program begins with.
+    #[must_use]
+    pub fn caller() -> Option<Caller> {
+        Some(Caller { version: VERSION })
+    }
+}
+
+pub use admin::AdminService;
+pub use facts::{ListenerFacts, Naming, NodeFacts};
+pub use http::{router, serve};
+pub use peers::Peers;
+pub use source::Source;

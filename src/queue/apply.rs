@@ -40,6 +40,8 @@ pub(crate) struct Apply<'a> {
     /// Queues that this entry changed, and those that the present command did.
     pub(crate) touched: Vec<QueueId>,
     pub(crate) unsettled: Vec<QueueId>,
+    /// Queues that ended in this entry.
+    pub(crate) ended: Vec<QueueId>,
 }
 
 /// Where each holder's queue is. Not stored: a start derives it.
@@ -121,7 +123,9 @@ impl Apply<'_> {
     /// Cuts a part out of its run. Neighbouring cuts become one.
     pub(crate) fn cut(&mut self, part: Part) {
         let Some(run) = self.entry.runs.get(part.run as usize) else { return };
-        if slice(run, part).is_none_or(<[MessageHead]>::is_empty) {
+        let nothing = slice(run, part).is_none_or(<[MessageHead]>::is_empty);
+        // Its end takes every run up to this index, and a cut after it would name what is gone.
+        if nothing || self.ended.contains(&run.queue) {
             return;
         }
         let (from, to) = (part.first, part.first + (part.count - 1));

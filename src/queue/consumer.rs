@@ -134,10 +134,15 @@ impl Machine {
         let Some(consumer) = queue.consumers.get_mut(&id) else { return };
         consumer.up_to = up_to;
         consumer.paused = false;
+        let served = consumer.room() > 0;
         apply.digest.step(Step::Credit, digest::of_holder(Holder::Consumer(id)), up_to.0);
         queue.touch(apply);
         queue.change_consumer(id);
-        queue.regain_turn(id);
+        if served {
+            queue.regain_turn(id);
+        } else {
+            queue.lose_turn(id);
+        }
     }
 }
 

@@ -139,6 +139,7 @@ impl Machine {
     /// reconciler compares what lives with the catalog (NAM 7), so nothing is owed for ever.
     pub(crate) fn end(&mut self, id: QueueId, apply: &mut Apply<'_>) {
         let Some(queue) = self.queues.remove(&id) else { return };
+        apply.ended.push(id);
         apply.digest.step(Step::End, digest::of_queue(id), queue.ready());
         for (consumer, state) in &queue.consumers {
             apply.holders.consumers.remove(consumer);

@@ -132,6 +132,7 @@ impl Machine {
             more: false,
             touched,
             unsettled,
+            ended: Vec::new(),
         }
     }
 

@@ -15,9 +15,9 @@ use quorate_types::{ConsumerId, NodeId, QueueId, Sequence, SessionId, StartNumbe
 use std::collections::BTreeSet;
 
 impl Machine {
-    /// Whether the session's start is over for ever (SES 6).
+    /// Whether the session's start is over for ever (SES 6). Starts count from 1.
     pub(crate) fn is_fenced(&self, session: SessionId) -> bool {
-        self.nodes.get(&session.node).is_some_and(|node| session.start <= node.fenced)
+        session.start <= self.fenced(session.node)
     }
 
     /// `NodeDown`, `SessionEnded`, or a higher start was seen: starts up to this one are fenced, and

@@ -73,7 +73,8 @@ pub enum Change {
         last: LogIndex,
     },
     /// Of the run at `index` the positions `first` to `last` were not taken (STO 4). From now on
-    /// [`crate::MessageStore`] shows the run without them.
+    /// [`crate::MessageStore`] shows the run without them; a run that is cut as a whole, of a queue
+    /// that has ended, for one, holds nothing and may go at once.
     Cut {
         /// Queue.
         queue: QueueId,
@@ -86,7 +87,7 @@ pub enum Change {
         /// Last position.
         last: u32,
     },
-    /// The queue is no more: every run of it up to the applied index goes.
+    /// The queue is no more: every run of it up to the applied index goes. No cut of it follows.
     QueueRemoved {
         /// Queue.
         queue: QueueId,

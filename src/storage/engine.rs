@@ -79,8 +79,9 @@ impl Engine {
     /// Opens or makes the database below `dir`, whose lock the caller has taken.
     pub(crate) fn open(dir: &Path, lock: File, options: &Options) -> Result<Self, StorageError> {
         let cache = Cache::new_lru_cache(options.block_cache_bytes);
-        let families = Family::ALL
-            .map(|family| ColumnFamilyDescriptor::new(family.name(), tuned(family, options, &cache)));
+        let families = Family::ALL.map(|family| {
+            ColumnFamilyDescriptor::new(family.name(), tuned(family, options, &cache))
+        });
         let db = DB::open_cf_descriptors(&database_options(options), dir.join("db"), families)
             .map_err(|error| disk("cannot open the database", &error))?;
         let engine = Self { db, cache, dir: dir.to_owned(), _lock: lock };
@@ -140,6 +141,7 @@ impl Engine {
     pub(crate) fn write_synced(&self, batch: WriteBatch) -> Result<(), StorageError> {
         let mut options = WriteOptions::default();
         options.set_sync(true);
+        options.set_memtable_insert_hint_per_batch(true);
         self.db.write_opt(batch, &options).map_err(|error| disk("cannot write", &error))
     }
 
@@ -174,7 +176,6 @@ fn database_options(options: &Options) -> rocksdb::Options {
     // One writer: nothing to coordinate.
     tuned.set_allow_concurrent_memtable_write(false);
     tuned.set_enable_write_thread_adaptive_yield(false);
-    tuned.set_memtable_insert_hint_per_batch(true);
     // A recycled log file does not grow, so that a sync need not write the file's size too.
     tuned.set_recycle_log_file_num(4);
     tuned.set_max_background_jobs(2);

@@ -66,16 +66,12 @@ impl Fifo {
         !self.busy.load(Relaxed)
     }
 
-    /// Takes a write in. Once closed, `done` is told so at once.
-    pub(crate) fn push(&self, work: Work, done: Option<Done>) {
+    /// Takes a write in. Once closed, `done` is handed back, to be told so.
+    pub(crate) fn push(&self, work: Work, done: Option<Done>) -> Option<(Done, StorageError)> {
         let bytes = work.bytes();
         let mut waiting = self.waiting.lock();
-        if let Some(error) = waiting.closed.clone() {
-            drop(waiting);
-            if let Some(done) = done {
-                done(Err(error));
-            }
-            return;
+        if let Some(error) = &waiting.closed {
+            return Some((done?, error.clone()));
         }
         waiting.urgent = true;
         self.enter(&mut waiting, Write { work, bytes, done });
@@ -84,6 +80,7 @@ impl Fifo {
             drop(waiting);
             self.filled.notify_one();
         }
+        None
     }
 
     /// Takes in a write that rides with the next one. One that directly follows another of the

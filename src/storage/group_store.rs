@@ -1,10 +1,24 @@
-//! One group's part of the database.
+//! One group's part of the database: its log, its runs, its state.
 
 use crate::{
-    Done, EntryId, LogEntry, ReceivedSnapshot, SnapshotDownload, SnapshotReader, StorageError,
+    Checkpoint, Done, EntryId, LogEntry, LogWriter, Payload, ReceivedSnapshot, SnapshotDownload,
+    SnapshotReader, StorageError,
+    batch::{Append, CheckpointWork, Prepared, PreparedRun, Work, corrupt},
+    checkpoint,
+    codec::{
+        self, DecodeError,
+        key::{self, RaftRecord, RunKey},
+    },
+    engine::{Engine, Family},
+    install::Install,
+    log_reader,
+    memory::{GroupMemory, Log, content_bytes},
+    message_reader,
 };
 use bytes::Bytes;
+use quorate_queue::RunHead;
 use quorate_types::{GroupId, Level, LogIndex, MessageId, QueueId};
+use std::sync::{Arc, atomic::Ordering};
 
 /// Ends of a group's log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,24 +36,11 @@ pub struct Loaded {
     pub applied: Option<EntryId>,
     /// What the raft floor wrote beside it (membership).
     pub meta: Bytes,
-    /// Records: key and value, as `codec::queue` or `codec::catalog` encodes them.
+    /// Records: key and value, as [`codec::queue`] or [`codec::catalog`] encodes them.
     pub records: Vec<(Bytes, Bytes)>,
 }
 
-/// What is written in one batch (STO 3).
-#[derive(Debug)]
-pub struct Checkpoint {
-    /// Last entry applied.
-    pub applied: EntryId,
-    /// What the raft floor wants beside it (membership).
-    pub meta: Bytes,
-    /// Records that changed; `None`: the record is no more.
-    pub records: Vec<(Bytes, Option<Bytes>)>,
-    /// Runs and heads that go or change; made by [`crate::ReplicaStore`].
-    pub(crate) _runs: (),
-}
-
-/// Runs of one queue and level, by index, both inclusive.
+/// Runs of one queue and level, by index, both ends included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunRange {
     /// Queue.
@@ -53,7 +54,7 @@ pub struct RunRange {
 }
 
 /// Names a stored message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MessageRef {
     /// Queue.
     pub queue: QueueId,
@@ -63,55 +64,182 @@ pub struct MessageRef {
 
 /// Handle of one group's log, runs and state. Cheap to clone.
 #[derive(Clone)]
-pub struct GroupStore {}
+pub struct GroupStore {
+    engine: Arc<Engine>,
+    writer: LogWriter,
+    memory: Arc<GroupMemory>,
+}
 
 impl GroupStore {
+    pub(crate) fn new(engine: Arc<Engine>, writer: LogWriter, memory: Arc<GroupMemory>) -> Self {
+        Self { engine, writer, memory }
+    }
+
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    pub(crate) fn memory(&self) -> &GroupMemory {
+        &self.memory
+    }
+
+    /// A log that ends below the checkpoint (an install was the last thing) is as good as purged
+    /// up to it (STO 6).
+    pub(crate) fn purge_what_ends_below_the_checkpoint(&self) {
+        let mut log = self.memory.log();
+        let Some(checkpointed) = log.checkpointed else { return };
+        if log.last.is_some_and(|last| last.index >= checkpointed.index) {
+            return;
+        }
+        self.memory.install(&mut log, checkpointed);
+        let (group, first) = (self.group(), LogIndex(0));
+        let work = Work::Purge { group, first, through: checkpointed };
+        self.push_ordered(log, work, None);
+    }
+
     /// The group.
     #[must_use]
     pub fn group(&self) -> GroupId {
-        todo!()
+        self.memory.group
     }
+
     /// Ends of the log, with what still waits to be written.
     #[must_use]
     pub fn log_state(&self) -> LogState {
-        todo!()
+        self.memory.log().state()
     }
-    /// Appends entries, which follow the log's last. They can be read when this returns.
-    /// Refused (`done` is called at once): `Full`, `NotContiguous`, `Corrupt`, `Closed`.
-    pub fn append(&self, entries: Vec<LogEntry>, done: Done) {
-        let _ = (entries, done);
-        todo!()
+
+    /// Appends entries, which follow the log's last one. They can be read when this returns.
+    ///
+    /// Refused, with `done` called at once: `Full`, `NotContiguous`, `Corrupt` (commands that do
+    /// not fit their bodies), `Closed`.
+    pub fn append<E: Into<Arc<LogEntry>>>(&self, entries: Vec<E>, done: Done) {
+        if let Err((done, error)) = self.try_append(entries, done) {
+            done(Err(error));
+        }
     }
+
+    fn try_append<E: Into<Arc<LogEntry>>>(
+        &self,
+        entries: Vec<E>,
+        done: Done,
+    ) -> Result<(), (Done, StorageError)> {
+        let mut prepared = Vec::with_capacity(entries.len());
+        let mut bytes = 0;
+        for entry in entries {
+            match prepare(self.group(), entry.into()) {
+                Ok(entry) => {
+                    bytes += 64 + content_bytes(&entry.entry.payload);
+                    prepared.push(entry);
+                }
+                Err(error) => return Err((done, error)),
+            }
+        }
+        let mut log = self.memory.log();
+        if let Err(error) = log.check_follows(&prepared).and_then(|()| self.writer.admit(bytes)) {
+            return Err((done, error));
+        }
+        let ticket = self.memory.append(&mut log, &prepared);
+        let (memory, entries) = (self.memory.clone(), prepared);
+        // Still locked: the FIFO has appends in the order of the log.
+        self.push_ordered(log, Work::Append(Append { memory, entries, ticket, bytes }), Some(done));
+        Ok(())
+    }
+
+    /// Puts a write into the FIFO under the log's lock; if the FIFO is closed, `done` is called
+    /// without it.
+    fn push_ordered(&self, log: parking_lot::MutexGuard<'_, Log>, work: Work, done: Option<Done>) {
+        let refused = self.writer.push(work, done);
+        drop(log);
+        if let Some((done, error)) = refused {
+            done(Err(error));
+        }
+    }
+
     /// Saves the vote.
     pub fn save_vote(&self, vote: Bytes, done: Done) {
-        let _ = (vote, done);
-        todo!()
+        let mut log = self.memory.log();
+        log.vote = Some(vote.clone());
+        self.push_ordered(log, self.raft_record(RaftRecord::Vote, vote), Some(done));
     }
+
     /// The vote saved last, written or not.
     #[must_use]
     pub fn vote(&self) -> Option<Bytes> {
-        todo!()
+        self.memory.log().vote.clone()
     }
+
     /// Notes the committed index; it rides with the next write (STO 1).
     pub fn save_committed(&self, committed: Bytes) {
-        let _ = committed;
-        todo!()
+        let mut log = self.memory.log();
+        log.committed = Some(committed.clone());
+        self.writer.ride_along(self.raft_record(RaftRecord::Committed, committed));
     }
+
     /// The committed index noted last.
     #[must_use]
     pub fn committed(&self) -> Option<Bytes> {
-        todo!()
+        self.memory.log().committed.clone()
     }
-    /// Takes away all entries above `after` (`None`: all) with their runs (STO 5).
+
+    fn raft_record(&self, record: RaftRecord, value: Bytes) -> Work {
+        let key = Bytes::copy_from_slice(&key::raft_key(self.group(), record));
+        Work::Put { family: Family::Raft, key, value }
+    }
+
+    /// Takes away all entries above `after` (`None`: all) with their runs, from the disk and from
+    /// all caches (STO 5).
     pub fn truncate_after(&self, after: Option<LogIndex>, done: Done) {
-        let _ = (after, done);
-        todo!()
+        let mut log = self.memory.log();
+        let from = after.map_or(LogIndex(0), LogIndex::next);
+        if from >= log.end() {
+            return self.push_ordered(log, Work::Barrier, Some(done));
+        }
+        let last = match self.id_of_last_kept(&log, after) {
+            Ok(last) => last,
+            Err(error) => {
+                drop(log);
+                return done(Err(error));
+            }
+        };
+        self.memory.truncate(&mut log, from, last);
+        let work = Work::Truncate { group: self.group(), from };
+        self.push_ordered(log, work, Some(done));
     }
-    /// Takes away the log up to `entry`, or up to the last checkpoint if that is lower (STO 3).
+
+    fn id_of_last_kept(
+        &self,
+        log: &Log,
+        after: Option<LogIndex>,
+    ) -> Result<Option<EntryId>, StorageError> {
+        let Some(after) = after else { return Ok(log.last_purged) };
+        if after >= log.tail_start() {
+            return Ok(log.tail_from(after).next().map(|entry| entry.id));
+        }
+        let stored = log_reader::id_at(&self.engine, self.group(), after)?;
+        Ok(stored.or(log.last_purged))
+    }
+
+    /// Takes away the log up to `entry`, or up to the last checkpoint handed over if that is
+    /// lower: the log replays what no checkpoint has (STO 3).
     pub fn purge_through(&self, entry: EntryId, done: Done) {
-        let _ = (entry, done);
-        todo!()
+        let mut log = self.memory.log();
+        let through = match log.checkpointed {
+            Some(checkpointed) if checkpointed.index < entry.index => Some(checkpointed),
+            Some(_) => Some(entry),
+            None => None,
+        };
+        let through = through
+            .filter(|through| log.last_purged.is_none_or(|purged| purged.index < through.index));
+        let work = match through {
+            None => Work::Barrier,
+            Some(through) => {
+                Work::Purge { group: self.group(), first: log.purge(through), through }
+            }
+        };
+        self.push_ordered(log, work, Some(done));
     }
+
     /// Entries from `first` to before `last_exclusive`, about `bytes_max` octets of them, at least
     /// one if there is one. Bodies removed since are absent (STO 2).
     ///
@@ -123,58 +251,102 @@ impl GroupStore {
         last_exclusive: LogIndex,
         bytes_max: usize,
     ) -> Result<Vec<LogEntry>, StorageError> {
-        let _ = (first, last_exclusive, bytes_max);
-        todo!()
+        let entries = self.read_shared(first, last_exclusive, bytes_max)?;
+        Ok(entries.into_iter().map(Arc::unwrap_or_clone).collect())
     }
-    /// Octets of the log that a purge could free (an estimate after a start).
+
+    /// As [`GroupStore::read`], without a copy of what is in memory.
+    ///
+    /// # Errors
+    /// A failed read.
+    pub fn read_shared(
+        &self,
+        first: LogIndex,
+        last_exclusive: LogIndex,
+        bytes_max: usize,
+    ) -> Result<Vec<Arc<LogEntry>>, StorageError> {
+        log_reader::read(&self.engine, &self.memory, (first, last_exclusive), bytes_max)
+    }
+
+    /// Octets of `log` records appended since the start and not purged: what a purge would free.
+    /// Keep it below the memtable's size, and purged records are never written to a table.
     #[must_use]
     pub fn log_bytes(&self) -> usize {
-        todo!()
+        self.memory.log_bytes()
     }
-    /// The encoded message (`codec::message`); `None` if it is gone.
+
+    /// The encoded message ([`codec::message`]); `None` if it is gone, or was never here.
     ///
     /// # Errors
     /// A failed read.
     pub fn message(&self, message: MessageRef) -> Result<Option<Bytes>, StorageError> {
-        let _ = message;
-        todo!()
+        message_reader::message(&self.engine, &self.memory, message)
     }
-    /// Many messages, run by run, in the order asked for.
+
+    /// Many messages, in the order asked for; each run is read once.
     ///
     /// # Errors
     /// A failed read.
     pub fn messages(&self, messages: &[MessageRef]) -> Result<Vec<Option<Bytes>>, StorageError> {
-        let _ = messages;
-        todo!()
+        message_reader::messages(&self.engine, &self.memory, messages)
     }
+
     /// Writes a checkpoint: one batch (STO 3).
     pub fn checkpoint(&self, checkpoint: Checkpoint, done: Done) {
-        let _ = (checkpoint, done);
-        todo!()
+        let Checkpoint { applied, meta, records, runs, written } = checkpoint;
+        let header = checkpoint::encode_header(applied, &meta);
+        let work = CheckpointWork { group: self.group(), header, records, runs };
+        let done: Done = Box::new(move |result| {
+            if let (Ok(()), Some((counter, number))) = (&result, written) {
+                counter.fetch_max(number, Ordering::Release);
+            }
+            done(result);
+        });
+        let mut log = self.memory.log();
+        log.checkpointed = Some(applied);
+        self.push_ordered(log, Work::Checkpoint(Box::new(work)), Some(done));
     }
-    /// Reads the checkpoint back.
+
+    /// Reads the checkpoint back. To be called at a start, before anything is appended.
     ///
     /// # Errors
     /// A failed read.
     pub fn load(&self) -> Result<Loaded, StorageError> {
-        todo!()
+        checkpoint::load(&self.engine, self.group())
     }
-    /// At a start: takes away runs that the state has settled but a crash left (STO 3).
+
+    /// At a start: takes away runs that the state has settled but a crash left (STO 3). Ranges
+    /// that hold nothing cost one look each.
     ///
     /// # Errors
-    /// A failed read.
+    /// A failed read; `done` is then not called.
     pub fn remove_dead(&self, ranges: &[RunRange], done: Done) -> Result<(), StorageError> {
-        let _ = (ranges, done);
-        todo!()
+        let mut left = Vec::new();
+        for range in ranges {
+            let RunRange { queue, level, first, last } = *range;
+            let from = RunKey { queue, level, index: first };
+            let found = message_reader::first_run_from(&self.engine, self.group(), from)?;
+            if found
+                .is_some_and(|run| run.queue == queue && run.level == level && run.index <= last)
+            {
+                left.push(*range);
+            }
+        }
+        let work = Work::RemoveRuns { group: self.group(), ranges: left };
+        self.push_ordered(self.memory.log(), work, Some(done));
+        Ok(())
     }
+
     /// The group as of its last written checkpoint, to be streamed. `None`: no checkpoint yet.
     ///
     /// # Errors
     /// A failed read.
     pub fn snapshot(&self) -> Result<Option<SnapshotReader>, StorageError> {
-        todo!()
+        SnapshotReader::open(self.engine.clone(), self.group())
     }
-    /// Begins to receive a snapshot; drops one that was being received.
+
+    /// Begins to receive a snapshot of the group, as of `applied`, with what the sender's raft
+    /// floor wrote beside it. Several may be received at once.
     ///
     /// # Errors
     /// The file cannot be made.
@@ -183,13 +355,54 @@ impl GroupStore {
         applied: EntryId,
         meta: Bytes,
     ) -> Result<SnapshotDownload, StorageError> {
-        let _ = (applied, meta);
-        todo!()
+        SnapshotDownload::begin(self.engine.clone(), self.group(), applied, meta)
     }
+
     /// Makes a received snapshot the group's own (STO 6). The caller has dropped its dirty
-    /// checkpoint, and reads and applies nothing of the group until `done`.
+    /// checkpoint ([`crate::ReplicaStore::clear`]), and reads runs and applies only after `done`.
+    /// Entries above the snapshot stay, and so do their runs.
     pub fn install(&self, snapshot: ReceivedSnapshot, done: Done) {
-        let _ = (snapshot, done);
-        todo!()
+        let mut log = self.memory.log();
+        let keeps_tail = self.memory.install(&mut log, snapshot.applied());
+        let work = Work::Install(Box::new(Install::new(snapshot, keeps_tail)));
+        self.push_ordered(log, work, Some(done));
     }
+}
+
+/// Takes the heads out of an entry, and checks that they fit its bodies.
+fn prepare(group: GroupId, entry: Arc<LogEntry>) -> Result<Prepared, StorageError> {
+    let wrong = corrupt("entry to append", entry.id.index);
+    let Payload::Commands(commands) = &entry.payload else {
+        return Ok(Prepared { entry, runs: Arc::default() });
+    };
+    if group == GroupId::CATALOG {
+        let fits = commands.bodies.is_empty();
+        return if fits {
+            Ok(Prepared { entry, runs: Arc::default() })
+        } else {
+            Err(wrong(DecodeError::Invalid("bodies in the catalog")))
+        };
+    }
+    let (stamp, runs) = codec::queue::decode_heads(&commands.command).map_err(&wrong)?;
+    let fit = runs.len() == commands.bodies.len()
+        && runs
+            .iter()
+            .zip(&commands.bodies)
+            .all(|(run, bodies)| run.messages.len() == bodies.messages.len());
+    if !fit {
+        return Err(wrong(DecodeError::Invalid("bodies")));
+    }
+    let index = entry.id.index;
+    let runs = runs
+        .into_iter()
+        .map(|run| PreparedRun {
+            key: RunKey { queue: run.queue, level: run.level, index },
+            head: Arc::new(RunHead {
+                index,
+                time: stamp.time,
+                messages: run.messages.into_iter().map(Some).collect(),
+            }),
+        })
+        .collect();
+    Ok(Prepared { entry, runs })
 }

@@ -1,20 +1,37 @@
 //! What a node keeps on disk: one RocksDB, one writer, one sync for all groups (DESIGN §3, STO).
+//!
+//! In reading order: an entry is handed to [`GroupStore::append`], put into memory and into the
+//! one FIFO, written by the one [`LogWriter`]; read back from memory or disk; applied by the raft
+//! floor over a [`ReplicaStore`], whose changes become a [`Checkpoint`]; streamed as a snapshot.
 
+mod batch;
+mod checkpoint;
 pub mod codec;
 mod database;
+mod directory;
+mod engine;
 mod entry;
 mod error;
+mod fifo;
 mod group_store;
+mod install;
+mod log_reader;
 mod log_writer;
+mod memory;
+mod message_reader;
 mod options;
+mod removals;
 mod replica_store;
+mod run_cache;
 mod snapshot;
 mod statistics;
+mod watchdog;
 
+pub use checkpoint::Checkpoint;
 pub use database::{Database, Identity};
 pub use entry::{CommandEntry, EntryId, LogEntry, Payload, RunBodies};
 pub use error::{Done, OpenError, StorageError};
-pub use group_store::{Checkpoint, GroupStore, Loaded, LogState, MessageRef, RunRange};
+pub use group_store::{GroupStore, Loaded, LogState, MessageRef, RunRange};
 pub use log_writer::{CycleStats, LogWriter};
 pub use options::{FatalHook, Options};
 pub use replica_store::ReplicaStore;

@@ -1,7 +1,27 @@
-//! The one writer.
+//! The one thread that writes: it takes everything that waits, of all groups, into one batch and
+//! one sync, and then tells each its end, in the order of the FIFO (DESIGN §3, STO 1).
 
-use crate::WriterStats;
-use std::time::Duration;
+use crate::{
+    Done, FatalHook, StorageError, WriterStats,
+    batch::{BatchBuilder, Work, Write},
+    engine::Engine,
+    fifo::Fifo,
+    statistics::Recorders,
+    watchdog::Watchdog,
+};
+use bytes::BytesMut;
+use parking_lot::{Mutex, RwLock};
+use std::{collections::VecDeque, sync::Arc, thread::JoinHandle, time::Duration};
+
+/// Octets from which on a batch takes nothing more, so that one sync stays short and the first in
+/// line does not wait for the last.
+const BATCH_BYTES_MAX: usize = 4 << 20;
+
+/// Octets of buffer kept from batch to batch.
+const SCRATCH_BYTES_MAX: usize = 1 << 20;
+
+/// Cycles from one look at RocksDB's background errors to the next.
+const BACKGROUND_CYCLES: u32 = 64;
 
 /// What one cycle of the writer did (DESIGN §6: the proposer cuts a group's next entry by it).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,40 +38,294 @@ pub struct CycleStats {
     pub idle: bool,
 }
 
+type Listener = Box<dyn Fn(CycleStats) + Send + Sync>;
+
 /// Handle of the one thread that writes. Cheap to clone.
 #[derive(Clone)]
-pub struct LogWriter {}
+pub struct LogWriter {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    fifo: Fifo,
+    recorders: Recorders,
+    watchdog: Watchdog,
+    sync_time_max: Duration,
+    listeners: RwLock<Vec<Listener>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
 
 impl LogWriter {
-    /// Calls `listener` after each cycle, after the cycle's [`crate::Done`]s, on the writer's
-    /// thread. It must be short.
-    pub fn subscribe_cycles(&self, listener: Box<dyn Fn(CycleStats) + Send + Sync>) {
-        let _ = listener;
-        todo!()
+    /// Starts the thread.
+    pub(crate) fn start(
+        engine: Arc<Engine>,
+        options: &crate::Options,
+    ) -> Result<Self, StorageError> {
+        let shared = Arc::new(Shared {
+            fifo: Fifo::new(options.queue_bytes_max),
+            recorders: Recorders::default(),
+            watchdog: Watchdog::new(),
+            sync_time_max: options.sync_time_max,
+            listeners: RwLock::default(),
+            thread: Mutex::new(None),
+        });
+        let writer = Writer {
+            engine,
+            shared: shared.clone(),
+            fatal: options.fatal.clone(),
+            scratch: BytesMut::new(),
+            cycles: 0,
+            crash: Crash::new(options),
+        };
+        let thread = std::thread::Builder::new()
+            .name("log-writer".to_owned())
+            .spawn(move || writer.run())
+            .map_err(crate::engine::file("cannot start the log writer"))?;
+        *shared.thread.lock() = Some(thread);
+        Ok(Self { shared })
     }
+
+    /// Puts a write into the FIFO. If that is closed, `done` is handed back, to be told so.
+    #[must_use]
+    pub(crate) fn push(&self, work: Work, done: Option<Done>) -> Option<(Done, StorageError)> {
+        self.shared.fifo.push(work, done)
+    }
+
+    pub(crate) fn ride_along(&self, work: Work) {
+        self.shared.fifo.ride_along(work);
+    }
+
+    pub(crate) fn admit(&self, bytes: usize) -> Result<(), StorageError> {
+        self.shared.fifo.admit(bytes)
+    }
+
+    /// Writes what waits and ends the thread.
+    pub(crate) fn close(&self) {
+        self.shared.fifo.close(StorageError::Closed);
+        let thread = self.shared.thread.lock().take();
+        if let Some(thread) = thread
+            && thread.thread().id() != std::thread::current().id()
+            && thread.join().is_err()
+        {
+            tracing::error!("the log writer has panicked");
+        }
+    }
+
+    /// Calls `listener` after each cycle, after the cycle's [`Done`]s, on the writer's thread. It
+    /// must be short.
+    pub fn subscribe_cycles(&self, listener: Box<dyn Fn(CycleStats) + Send + Sync>) {
+        self.shared.listeners.write().push(listener);
+    }
+
     /// True if nothing waits and nothing is being written.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        todo!()
+        self.shared.fifo.is_idle()
     }
+
     /// False from half of the FIFO's bound on: propose nothing new.
     #[must_use]
     pub fn has_room(&self) -> bool {
-        todo!()
+        self.shared.fifo.has_room()
     }
+
     /// How long the sync that runs now has been running; zero if none does.
     #[must_use]
     pub fn stalled_for(&self) -> Duration {
-        todo!()
+        self.shared.watchdog.stalled_for()
     }
-    /// True while a sync takes longer than the bound (DESIGN §8): give up leaderships.
+
+    /// True while a sync takes longer than the bound (DESIGN §8): give up leaderships, and take
+    /// no new ones.
     #[must_use]
     pub fn is_stalled(&self) -> bool {
-        todo!()
+        self.stalled_for() > self.shared.sync_time_max
     }
+
     /// What it has done since the start.
     #[must_use]
     pub fn stats(&self) -> WriterStats {
-        todo!()
+        self.shared.recorders.stats(self.shared.fifo.bytes())
+    }
+}
+
+/// The thread's own.
+struct Writer {
+    engine: Arc<Engine>,
+    shared: Arc<Shared>,
+    fatal: FatalHook,
+    scratch: BytesMut,
+    cycles: u32,
+    crash: Crash,
+}
+
+impl Writer {
+    fn run(mut self) {
+        let mut taken = VecDeque::new();
+        while self.shared.fifo.take_all(&mut taken) {
+            while !taken.is_empty() {
+                let mut batch = Vec::new();
+                if let Err(error) = self.cycle(&mut taken, &mut batch) {
+                    self.fail(&error, batch.into_iter().chain(taken));
+                    return;
+                }
+            }
+        }
+    }
+
+    /// One batch, one sync, the ends told.
+    fn cycle(
+        &mut self,
+        taken: &mut VecDeque<Write>,
+        batch: &mut Vec<Write>,
+    ) -> Result<(), StorageError> {
+        let (entries, octets, sync) = match taken.pop_front() {
+            Some(Write { work: Work::Install(install), bytes, done }) => {
+                batch.push(Write { work: Work::Barrier, bytes, done });
+                let (result, sync) = self
+                    .shared
+                    .watchdog
+                    .watch(|| install.run(&self.engine, &mut || self.crash.step()));
+                result?;
+                (0, 0, sync)
+            }
+            Some(first) => {
+                batch.push(first);
+                self.write(taken, batch)?
+            }
+            None => return Ok(()),
+        };
+        let writes = batch.len();
+        self.shared.recorders.cycle(sync, octets, writes, entries);
+        self.shared.fifo.written(batch.iter().map(|write| write.bytes).sum());
+        for Write { work, done, .. } in batch.drain(..) {
+            if let Work::Append(append) = &work {
+                append.memory.written(append.ticket);
+            }
+            drop(work);
+            if let Some(done) = done {
+                done(Ok(()));
+            }
+        }
+        let idle = taken.is_empty() && self.shared.fifo.is_drained();
+        let stats = CycleStats { writes, entries, bytes: octets, sync, idle };
+        for listener in self.shared.listeners.read().iter() {
+            listener(stats);
+        }
+        Ok(())
+    }
+
+    /// Fills a batch, which holds its first write, and writes it; says how many entries and
+    /// octets it had and how long the sync took.
+    fn write(
+        &mut self,
+        taken: &mut VecDeque<Write>,
+        batch: &mut Vec<Write>,
+    ) -> Result<(usize, usize, Duration), StorageError> {
+        let mut bytes: usize = batch.iter().map(|write| write.bytes).sum();
+        while bytes < BATCH_BYTES_MAX
+            && let Some(next) = taken.pop_front_if(|next| !next.work.reads_the_disk())
+        {
+            bytes += next.bytes;
+            batch.push(next);
+        }
+        let scratch = std::mem::take(&mut self.scratch);
+        let mut builder = BatchBuilder::new(&self.engine, bytes + bytes / 8, scratch)?;
+        for write in batch.iter() {
+            builder.add(&write.work)?;
+        }
+        let (entries, octets) = (builder.entries, builder.bytes());
+        let (rocks, scratch) = builder.finish();
+        if scratch.capacity() <= SCRATCH_BYTES_MAX {
+            self.scratch = scratch;
+        }
+        if rocks.is_empty() {
+            return Ok((0, 0, Duration::ZERO));
+        }
+        self.look_at_the_background()?;
+        self.crash.step()?;
+        let (result, sync) = self.shared.watchdog.watch(|| self.engine.write_synced(rocks));
+        result?;
+        Ok((entries, octets, sync))
+    }
+
+    /// A flush or compaction that failed ends the process too, even if this write would not.
+    fn look_at_the_background(&mut self) -> Result<(), StorageError> {
+        self.cycles = self.cycles.wrapping_add(1);
+        if self.cycles.is_multiple_of(BACKGROUND_CYCLES) && self.engine.background_errors() > 0 {
+            return Err(StorageError::Disk {
+                action: "cannot write in the background",
+                reason: "a flush or compaction of the database has failed, see its LOG".into(),
+            });
+        }
+        Ok(())
+    }
+
+    /// A failed write or sync is never tried again: nothing more is taken, everything that waits
+    /// fails, and the hook ends the process (DESIGN §8).
+    fn fail(&self, error: &StorageError, unwritten: impl Iterator<Item = Write>) {
+        self.shared.fifo.close(error.clone());
+        if self.crash.has_come() {
+            // A crashed process tells nobody anything.
+            drop((unwritten.count(), self.shared.fifo.abandon()));
+            return;
+        }
+        (self.fatal)(error);
+        for write in unwritten.chain(self.shared.fifo.abandon()) {
+            if let Some(done) = write.done {
+                done(Err(error.clone()));
+            }
+        }
+    }
+}
+
+/// In tests: the moment that the process "crashes", counted in writes to RocksDB. Nothing is
+/// written from then on.
+struct Crash {
+    #[cfg(test)]
+    steps_left: Option<u64>,
+    #[cfg(test)]
+    come: bool,
+}
+
+#[cfg(test)]
+impl Crash {
+    fn new(options: &crate::Options) -> Self {
+        Self { steps_left: options.crash_after, come: false }
+    }
+
+    fn step(&mut self) -> Result<(), StorageError> {
+        match &mut self.steps_left {
+            None => Ok(()),
+            Some(0) => {
+                self.come = true;
+                Err(StorageError::Closed)
+            }
+            Some(left) => {
+                *left -= 1;
+                Ok(())
+            }
+        }
+    }
+
+    fn has_come(&self) -> bool {
+        self.come
+    }
+}
+
+#[cfg(not(test))]
+impl Crash {
+    fn new(_: &crate::Options) -> Self {
+        Self {}
+    }
+
+    #[expect(clippy::unnecessary_wraps, clippy::unused_self, reason = "the test's twin fails")]
+    fn step(&mut self) -> Result<(), StorageError> {
+        Ok(())
+    }
+
+    #[expect(clippy::unused_self, reason = "the test's twin looks")]
+    fn has_come(&self) -> bool {
+        false
     }
 }

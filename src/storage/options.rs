@@ -31,6 +31,9 @@ pub struct Options {
     pub sync_time_max: Duration,
     /// What to do when a write has failed.
     pub fatal: FatalHook,
+    /// Writes to RocksDB after which the writer "crashes".
+    #[cfg(test)]
+    pub(crate) crash_after: Option<u64>,
 }
 
 impl Options {
@@ -51,6 +54,8 @@ impl Options {
                 tracing::error!("storage failed, the process ends: {error}");
                 std::process::abort();
             }),
+            #[cfg(test)]
+            crash_after: None,
         }
     }
 }

@@ -1,58 +1,225 @@
 //! What the one apply task of a group owns: the run heads that its machine reads, and the dirty
-//! checkpoint.
+//! checkpoint (STO 3, 4).
 
-use crate::{Checkpoint, EntryId, GroupStore, StorageError};
+use crate::{
+    Checkpoint, EntryId, GroupStore, RunRange, StorageError,
+    batch::{RunChanges, corrupt},
+    codec::{self, DecodeError, key::RunKey},
+    message_reader,
+    removals::Removals,
+};
 use bytes::Bytes;
-use quorate_queue::{Change, Machine, MessageStore, RunHead, StoreError};
+use quorate_queue::{Change, MessageStore, Record, RecordKey, RunHead, StoreError};
 use quorate_types::{Level, LogIndex, QueueId};
-use std::time::Instant;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Instant,
+};
+
+/// Octets of a record before any has been encoded.
+const RECORD_BYTES: usize = 128;
 
 /// Run heads for the machine of one group, and its dirty checkpoint.
-pub struct ReplicaStore {}
+pub struct ReplicaStore {
+    group: GroupStore,
+    records: BTreeSet<RecordKey>,
+    /// Runs of which messages were cut, as reads show them; kept until the checkpoint that
+    /// carries them is written. `None`: all were cut.
+    cuts: BTreeMap<RunKey, Cut>,
+    removals: Removals,
+    /// Ranges that do not wait: those of queues that are no more.
+    ended: Vec<RunRange>,
+    /// Number of the last checkpoint made, and of the last one written.
+    made: u64,
+    written: Arc<AtomicU64>,
+    /// Average octets of a record with its key, at the last checkpoint.
+    record_bytes: usize,
+}
+
+struct Cut {
+    head: Option<Arc<RunHead>>,
+    /// Checkpoint that carries it; `None`: the next one.
+    checkpoint: Option<u64>,
+}
 
 impl ReplicaStore {
     /// Of that group, with nothing dirty.
     #[must_use]
     pub fn new(group: GroupStore) -> Self {
-        let _ = group;
-        todo!()
+        Self {
+            group,
+            records: BTreeSet::new(),
+            cuts: BTreeMap::new(),
+            removals: Removals::default(),
+            ended: Vec::new(),
+            made: 0,
+            written: Arc::default(),
+            record_bytes: RECORD_BYTES,
+        }
     }
-    /// Takes the changes of one apply; from now on reads show them.
+
+    /// Takes the changes of the apply at `applied`; from now on reads show them.
     ///
     /// # Errors
-    /// A failed read.
+    /// A failed read, or a cut of a run that is not there: a record missing above the applied
+    /// index is fatal.
     pub fn take(&mut self, applied: LogIndex, changes: &[Change]) -> Result<(), StorageError> {
-        let _ = (applied, changes);
-        todo!()
+        for change in changes {
+            match *change {
+                Change::Record(key) => {
+                    self.records.insert(key);
+                }
+                Change::Removed { queue, level, first, last } => {
+                    self.remove((queue, level), (first, last.min(applied)));
+                }
+                Change::Cut { queue, level, index, first, last } => {
+                    self.cut(RunKey { queue, level, index }, first, last)?;
+                }
+                Change::QueueRemoved { queue } => self.end_queue(queue, applied)?,
+            }
+        }
+        Ok(())
     }
+
+    fn remove(&mut self, place: (QueueId, Level), (first, last): (LogIndex, LogIndex)) {
+        if first > last {
+            return;
+        }
+        let cache = self.group.memory().cache();
+        let settled = cache.settle(self.group.group(), place, (first, last));
+        self.removals.add(place, (first, last), settled);
+    }
+
+    fn cut(&mut self, run: RunKey, first: u32, last: u32) -> Result<(), StorageError> {
+        let mut head = self.head(run)?;
+        for (position, message) in (0u32..).zip(&mut head.messages) {
+            if (first..=last).contains(&position) {
+                *message = None;
+            }
+        }
+        let cache = self.group.memory().cache();
+        let head = if head.messages.iter().all(Option::is_none) {
+            let place = (run.queue, run.level);
+            cache.settle(self.group.group(), place, (run.index, run.index));
+            None
+        } else {
+            let head = Arc::new(head);
+            cache.replace_head(self.group.group(), run, head.clone());
+            Some(head)
+        };
+        self.cuts.insert(run, Cut { head, checkpoint: None });
+        Ok(())
+    }
+
+    /// The run's head as reads show it; of one that was cut whole, an empty one.
+    fn head(&self, run: RunKey) -> Result<RunHead, StorageError> {
+        match self.cuts.get(&run) {
+            Some(Cut { head: Some(head), .. }) => return Ok(RunHead::clone(head)),
+            Some(Cut { head: None, .. }) => {
+                return Ok(RunHead {
+                    index: run.index,
+                    time: Default::default(),
+                    messages: vec![],
+                });
+            }
+            None => {}
+        }
+        let place = (run.queue, run.level);
+        let (engine, memory) = (self.group.engine(), self.group.memory());
+        let found = message_reader::heads(engine, memory, place, (run.index, run.index), 1)?;
+        found.into_iter().next().map(Arc::unwrap_or_clone).ok_or_else(|| {
+            corrupt("heads", run.index)(DecodeError::Invalid("run: it is not there"))
+        })
+    }
+
+    /// Removes every run of a queue up to the applied index, now: no state will name them again.
+    fn end_queue(&mut self, queue: QueueId, applied: LogIndex) -> Result<(), StorageError> {
+        self.removals.forget(queue);
+        let group = self.group.group();
+        // First the cache: what leaves it meanwhile is then on disk.
+        let mut levels = self.group.memory().cache().levels(group, queue);
+        let mut from = RunKey { queue, level: Level(0), index: LogIndex(0) };
+        while let Some(found) = message_reader::first_run_from(self.group.engine(), group, from)?
+            && found.queue == queue
+        {
+            levels.insert(found.level);
+            let Some(next) = found.level.0.checked_add(1) else { break };
+            from = RunKey { queue, level: Level(next), index: LogIndex(0) };
+        }
+        for level in levels {
+            let (first, last) = (LogIndex(0), applied);
+            self.group.memory().cache().settle(group, (queue, level), (first, last));
+            self.ended.push(RunRange { queue, level, first, last });
+        }
+        Ok(())
+    }
+
     /// True if a checkpoint would write nothing but the applied index.
     #[must_use]
     pub fn is_clean(&self) -> bool {
-        todo!()
+        self.records.is_empty()
+            && self.removals.is_empty()
+            && self.ended.is_empty()
+            && self.cuts.values().all(|cut| cut.checkpoint.is_some())
     }
+
     /// Octets that a checkpoint would write, about (flush at 4 MiB, DESIGN §3).
     #[must_use]
     pub fn dirty_bytes(&self) -> usize {
-        todo!()
+        self.records.len() * self.record_bytes + (self.cuts.len() + self.ended.len()) * 256
     }
-    /// The checkpoint of the machine's state, which is that after `applied`. What is dirty is
-    /// handed over with it.
-    ///
-    /// # Errors
-    /// A failed read.
+
+    /// The checkpoint of the state after `applied`, whose records `record` gives (that is
+    /// `Machine::record`), to be handed to [`GroupStore::checkpoint`]. What is dirty goes with it,
+    /// but for removals that have not waited long enough at `now`.
+    #[must_use]
     pub fn checkpoint(
         &mut self,
         applied: EntryId,
         meta: Bytes,
-        machine: &Machine,
+        record: impl Fn(RecordKey) -> Option<Record>,
         now: Instant,
-    ) -> Result<Checkpoint, StorageError> {
-        let _ = (applied, meta, machine, now);
-        todo!()
+    ) -> Checkpoint {
+        let encode = |key| {
+            let value = record(key).map(|record| codec::queue::encode_record(&record));
+            (codec::queue::encode_key(key), value)
+        };
+        let records: Vec<_> = std::mem::take(&mut self.records).into_iter().map(encode).collect();
+        self.learn_record_bytes(&records);
+        let written = self.written.load(Ordering::Acquire);
+        self.cuts.retain(|_, cut| cut.checkpoint.is_none_or(|number| number > written));
+        self.made += 1;
+        let mut runs =
+            RunChanges { ranges: std::mem::take(&mut self.ended), ..RunChanges::default() };
+        for (run, cut) in &mut self.cuts {
+            if cut.checkpoint.is_none() {
+                cut.checkpoint = Some(self.made);
+                runs.cuts.push((*run, cut.head.clone()));
+            }
+        }
+        self.removals.take_due(now, &mut runs);
+        let written = Some((self.written.clone(), self.made));
+        Checkpoint { applied, meta, records, runs, written }
     }
+
+    fn learn_record_bytes(&mut self, records: &[(Bytes, Option<Bytes>)]) {
+        let bytes =
+            records.iter().map(|(key, value)| 3 + key.len() + value.as_ref().map_or(0, Bytes::len));
+        if let Some(average) = bytes.sum::<usize>().checked_div(records.len()) {
+            self.record_bytes = average;
+        }
+    }
+
     /// Forgets what is dirty: a snapshot is being installed (STO 6).
     pub fn clear(&mut self) {
-        todo!()
+        self.records.clear();
+        self.cuts.clear();
+        self.removals.clear();
+        self.ended.clear();
     }
 }
 
@@ -65,7 +232,29 @@ impl MessageStore for ReplicaStore {
         through: LogIndex,
         limit: usize,
     ) -> Result<Vec<RunHead>, StoreError> {
-        let _ = (queue, level, from, through, limit);
-        todo!()
+        let mut shown = Vec::new();
+        let mut from = from;
+        // Runs cut whole are passed over; fewer than `limit` must mean that there are no more.
+        while shown.len() < limit && from <= through {
+            let wanted = limit - shown.len();
+            let (engine, memory) = (self.group.engine(), self.group.memory());
+            let range = (from, through);
+            let heads = message_reader::heads(engine, memory, (queue, level), range, wanted)
+                .map_err(|error| StoreError(error.to_string()))?;
+            let Some(last) = heads.last() else { break };
+            let full = heads.len() == wanted;
+            from = last.index.next();
+            for head in heads {
+                match self.cuts.get(&RunKey { queue, level, index: head.index }) {
+                    Some(Cut { head: None, .. }) => {}
+                    Some(Cut { head: Some(cut), .. }) => shown.push(RunHead::clone(cut)),
+                    None => shown.push(Arc::unwrap_or_clone(head)),
+                }
+            }
+            if !full {
+                break;
+            }
+        }
+        Ok(shown)
     }
 }

@@ -30,9 +30,7 @@ impl Watchdog {
     pub(crate) fn stalled_for(&self) -> Duration {
         match self.began.load(Relaxed) {
             0 => Duration::ZERO,
-            began => {
-                Duration::from_micros(self.micros(Instant::now()).saturating_sub(began - 1))
-            }
+            began => Duration::from_micros(self.micros(Instant::now()).saturating_sub(began - 1)),
         }
     }
 

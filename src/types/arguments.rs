@@ -108,78 +108,102 @@ pub struct QueueArguments {
     pub consumer_timeout_ms: Option<u64>,
 }
 
+/// Every argument that has a meaning or a check, in the order that they are looked at. Of one
+/// given twice the first counts, as everywhere in field tables.
+const KNOWN: [&str; 32] = [
+    // Looked at before all others (QUE-10).
+    "x-dead-letter-exchange",
+    "x-message-ttl",
+    "x-expires",
+    "x-max-length",
+    "x-max-length-bytes",
+    "x-overflow",
+    "x-dead-letter-routing-key",
+    "x-dead-letter-strategy",
+    "x-delivery-limit",
+    "x-delivery-count-mode",
+    "x-max-priority",
+    "x-single-active-consumer",
+    "x-queue-leader-locator",
+    "x-consumer-timeout",
+    "x-queue-mode",
+    "x-queue-version",
+    "x-queue-master-locator",
+    "x-quorum-initial-group-size",
+    "x-max-in-memory-length",
+    "x-max-in-memory-bytes",
+    "x-member-placement-tag",
+    "x-consumer-disconnected-timeout",
+    "x-max-age",
+    "x-stream-max-segment-size-bytes",
+    "x-stream-filter-size-bytes",
+    "x-initial-cluster-size",
+    "x-delayed-retry-type",
+    "x-delayed-retry-min",
+    "x-delayed-retry-max",
+    "x-message-deduplication",
+    "x-cache-size",
+    "x-cache-ttl",
+];
+
 impl QueueArguments {
     /// Reads and checks a declare's arguments. `default_type` is what the virtual host or node
-    /// takes without `x-queue-type` (QUE-02).
+    /// takes without `x-queue-type` (QUE-02). Unknown arguments are left alone (Q-13, QUE-18).
     ///
     /// # Errors
-    /// The first argument, in the table's order, that cannot be taken.
+    /// The first argument that cannot be taken: `x-queue-type`, then `x-dead-letter-exchange`
+    /// (QUE-10), then the others in a fixed order.
     pub fn parse(table: &FieldTable, default_type: QueueType) -> Result<Self, ArgumentError> {
         let mut arguments = Self::default();
         if let Some(value) = table.get("x-queue-type") {
             arguments.queue_type = Some(queue_type(value)?);
         }
         let queue_type = arguments.queue_type.unwrap_or(default_type);
-        for (name, value) in &table.0 {
-            arguments.take(name.as_str(), value, queue_type)?;
-        }
-        if arguments.dead_letter_routing_key.is_some() && arguments.dead_letter_exchange.is_none() {
-            return invalid("x-dead-letter-routing-key", "routing_key_but_no_dlx_defined");
+        for name in KNOWN {
+            if let Some(value) = table.get(name) {
+                arguments.take(name, value, queue_type)?;
+            }
         }
         Ok(arguments)
     }
 
     fn take(
         &mut self,
-        name: &str,
+        name: &'static str,
         value: &FieldValue,
         queue_type: QueueType,
     ) -> Result<(), ArgumentError> {
         match name {
-            "x-message-ttl" => self.message_ttl_ms = Some(time("x-message-ttl", value, 0)?),
-            "x-expires" => self.expires_ms = Some(time("x-expires", value, 1)?),
-            "x-max-length" => self.length_max = Some(count("x-max-length", value)?),
-            "x-max-length-bytes" => {
-                self.length_bytes_max = Some(count("x-max-length-bytes", value)?);
-            }
-            "x-overflow" => self.overflow = Some(overflow(value)?),
+            "x-message-ttl" => self.message_ttl_ms = Some(time(name, value, 0)?),
+            "x-expires" => self.expires_ms = Some(time(name, value, 1)?),
+            "x-max-length" => self.length_max = Some(count(name, value)?),
+            "x-max-length-bytes" => self.length_bytes_max = Some(count(name, value)?),
+            "x-overflow" => self.overflow = Some(overflow(name, value)?),
             "x-dead-letter-exchange" => {
-                let name = "x-dead-letter-exchange";
-                let wrong = ArgumentError::WrongType { name, type_name: value.type_name() };
-                self.dead_letter_exchange = Some(text(value).ok_or(wrong)?);
+                self.dead_letter_exchange = Some(dead_letter_exchange(name, value)?);
             }
             "x-dead-letter-routing-key" => {
-                self.dead_letter_routing_key = Some(
-                    text(value).ok_or_else(|| unacceptable("x-dead-letter-routing-key", value))?,
-                );
+                let key = short(name, value)?;
+                if self.dead_letter_exchange.is_none() {
+                    return invalid(name, "routing_key_but_no_dlx_defined");
+                }
+                self.dead_letter_routing_key = Some(key);
             }
             "x-dead-letter-strategy" => {
+                let modes = ("at-most-once", "at-least-once");
                 self.dead_letter_at_least_once =
-                    Some(match text(value).as_ref().map(ShortString::as_str) {
-                        Some("at-least-once") => true,
-                        Some("at-most-once") => false,
-                        Some(_) | None => {
-                            return invalid("x-dead-letter-strategy", "invalid_dlx_strategy");
-                        }
-                    });
+                    Some(either(name, value, modes, "invalid_dlx_strategy")?);
             }
             "x-delivery-limit" => self.delivery_limit = value.as_integer(),
             "x-delivery-count-mode" => {
+                let modes = ("returns", "failures");
                 self.delivery_count_failures =
-                    Some(match text(value).as_ref().map(ShortString::as_str) {
-                        Some("failures") => true,
-                        Some("returns") => false,
-                        Some(_) | None => return invalid("x-delivery-count-mode", "invalid_mode"),
-                    });
+                    Some(either(name, value, modes, "invalid_delivery_count_mode")?);
             }
-            "x-max-priority" => self.priority_max = priority(value)?,
-            "x-single-active-consumer" => {
-                self.single_active_consumer = boolean("x-single-active-consumer", value)?;
-            }
-            "x-queue-leader-locator" => self.leader_locator = locator(value)?,
-            "x-consumer-timeout" => {
-                self.consumer_timeout_ms = Some(count("x-consumer-timeout", value)?);
-            }
+            "x-max-priority" => self.priority_max = priority(name, value)?,
+            "x-single-active-consumer" => self.single_active_consumer = boolean(name, value)?,
+            "x-queue-leader-locator" => self.leader_locator = locator(name, value)?,
+            "x-consumer-timeout" => self.consumer_timeout_ms = Some(count(name, value)?),
             other => check_other(other, value, queue_type)?,
         }
         Ok(())
@@ -187,63 +211,41 @@ impl QueueArguments {
 }
 
 /// Arguments without an effect here: checked, then kept only in the table.
-fn check_other(name: &str, value: &FieldValue, queue_type: QueueType) -> Result<(), ArgumentError> {
-    let quorum = queue_type == QueueType::Quorum;
-    let only = |fits: bool, name| {
-        if fits { Ok(()) } else { Err(ArgumentError::WrongQueueType { name }) }
+fn check_other(
+    name: &'static str,
+    value: &FieldValue,
+    queue_type: QueueType,
+) -> Result<(), ArgumentError> {
+    let only = |of: QueueType| {
+        if of == queue_type { Ok(()) } else { Err(ArgumentError::WrongQueueType { name }) }
     };
     match name {
-        "x-queue-mode" => {
-            only(!quorum, "x-queue-mode")?;
-            match text(value).as_ref().map(ShortString::as_str) {
-                Some("default" | "lazy") => Ok(()),
-                Some(mode) => {
-                    invalid("x-queue-mode", format!("\"unsupported queue mode '{mode}'\""))
-                }
-                None => Err(unacceptable("x-queue-mode", value)),
-            }
-        }
-        "x-queue-version" => {
-            only(!quorum, "x-queue-version")?;
-            match value.as_integer() {
-                Some(1 | 2) => Ok(()),
-                Some(version) => {
-                    invalid("x-queue-version", format!("\"unsupported queue version '{version}'\""))
-                }
-                None => Err(expected_integer("x-queue-version", value)),
-            }
-        }
-        "x-queue-master-locator" => only(!quorum, "x-queue-master-locator"),
+        "x-queue-mode" => only(QueueType::Classic).and_then(|()| queue_mode(name, value)),
+        "x-queue-version" => only(QueueType::Classic).and_then(|()| queue_version(name, value)),
+        "x-queue-master-locator" => only(QueueType::Classic),
         "x-quorum-initial-group-size" => {
-            only(quorum, "x-quorum-initial-group-size")?;
-            match integer("x-quorum-initial-group-size", value)? {
-                0 => invalid("x-quorum-initial-group-size", "{value_zero,0}"),
+            only(QueueType::Quorum)?;
+            match integer(name, value)? {
+                0 => invalid(name, "{value_zero,0}"),
                 _ => Ok(()),
             }
         }
-        "x-max-in-memory-length" => {
-            only(quorum, "x-max-in-memory-length")?;
-            count("x-max-in-memory-length", value).map(drop)
+        "x-max-in-memory-length" | "x-max-in-memory-bytes" | "x-consumer-disconnected-timeout" => {
+            only(QueueType::Quorum)?;
+            count(name, value).map(drop)
         }
-        "x-max-in-memory-bytes" => {
-            only(quorum, "x-max-in-memory-bytes")?;
-            count("x-max-in-memory-bytes", value).map(drop)
+        "x-member-placement-tag" => only(QueueType::Quorum),
+        // Streams' own (ARG-06); there are none here.
+        "x-max-age"
+        | "x-stream-max-segment-size-bytes"
+        | "x-stream-filter-size-bytes"
+        | "x-initial-cluster-size" => Err(ArgumentError::WrongQueueType { name }),
+        //
+        "x-delayed-retry-type" => long_string(name, value).map(drop),
+        "x-delayed-retry-min" | "x-delayed-retry-max" | "x-cache-size" | "x-cache-ttl" => {
+            count(name, value).map(drop)
         }
-        "x-consumer-disconnected-timeout" => {
-            only(quorum, "x-consumer-disconnected-timeout")?;
-            count("x-consumer-disconnected-timeout", value).map(drop)
-        }
-        "x-max-age" => only(false, "x-max-age"),
-        "x-stream-max-segment-size-bytes" => only(false, "x-stream-max-segment-size-bytes"),
-        "x-stream-filter-size-bytes" => only(false, "x-stream-filter-size-bytes"),
-        "x-initial-cluster-size" => only(false, "x-initial-cluster-size"),
-        "x-delayed-retry-type" => reserved_text("x-delayed-retry-type", value),
-        "x-delayed-retry-min" => count("x-delayed-retry-min", value).map(drop),
-        "x-delayed-retry-max" => count("x-delayed-retry-max", value).map(drop),
-        "x-cache-size" => count("x-cache-size", value).map(drop),
-        "x-cache-ttl" => count("x-cache-ttl", value).map(drop),
-        "x-message-deduplication" => boolean("x-message-deduplication", value).map(drop),
-        // Unknown arguments are stored and ignored.
+        "x-message-deduplication" => boolean(name, value).map(drop),
         _ => Ok(()),
     }
 }
@@ -266,12 +268,59 @@ fn boolean(name: &'static str, value: &FieldValue) -> Result<bool, ArgumentError
     if let FieldValue::Bool(value) = value { Ok(*value) } else { Err(unacceptable(name, value)) }
 }
 
-fn reserved_text(name: &'static str, value: &FieldValue) -> Result<(), ArgumentError> {
-    if text(value).is_some() { Ok(()) } else { Err(unacceptable(name, value)) }
+fn long_string<'a>(name: &'static str, value: &'a FieldValue) -> Result<&'a [u8], ArgumentError> {
+    value.as_long_string().map(AsRef::as_ref).ok_or_else(|| unacceptable(name, value))
 }
 
-fn text(value: &FieldValue) -> Option<ShortString> {
-    value.as_long_string().and_then(|octets| ShortString::from_bytes(octets.clone()).ok())
+/// A long string that is a name or a key: RabbitMQ takes any, but nothing could have it.
+fn short(name: &'static str, value: &FieldValue) -> Result<ShortString, ArgumentError> {
+    let octets = value.as_long_string().ok_or_else(|| unacceptable(name, value))?;
+    ShortString::from_bytes(octets.clone()).or_else(|error| invalid(name, format!("\"{error}\"")))
+}
+
+/// Of two modes: true if it is the second.
+fn either(
+    name: &'static str,
+    value: &FieldValue,
+    (no, yes): (&str, &str),
+    reason: &'static str,
+) -> Result<bool, ArgumentError> {
+    match value.as_long_string().map(AsRef::as_ref) {
+        Some(mode) if mode == yes.as_bytes() => Ok(true),
+        Some(mode) if mode == no.as_bytes() => Ok(false),
+        Some(_) | None => invalid(name, reason),
+    }
+}
+
+/// ARG-12 has a text of its own for a wrong type.
+fn dead_letter_exchange(
+    name: &'static str,
+    value: &FieldValue,
+) -> Result<ShortString, ArgumentError> {
+    match value.as_long_string() {
+        Some(_) => short(name, value),
+        None => Err(ArgumentError::WrongType { name, type_name: value.type_name() }),
+    }
+}
+
+/// ARG-14: kept without effect.
+fn queue_mode(name: &'static str, value: &FieldValue) -> Result<(), ArgumentError> {
+    match long_string(name, value)? {
+        b"default" | b"lazy" => Ok(()),
+        mode => {
+            let mode = String::from_utf8_lossy(mode);
+            invalid(name, format!("\"unsupported queue mode '{mode}'\""))
+        }
+    }
+}
+
+/// ARG-14: version 1 is no more since 4.3.
+fn queue_version(name: &'static str, value: &FieldValue) -> Result<(), ArgumentError> {
+    match value.as_integer() {
+        Some(2) => Ok(()),
+        Some(version) => invalid(name, format!("\"unsupported queue version '{version}'\"")),
+        None => Err(expected_integer(name, value)),
+    }
 }
 
 /// A non-negative integer.
@@ -296,31 +345,29 @@ fn time(name: &'static str, value: &FieldValue, least: i64) -> Result<u64, Argum
     }
 }
 
-fn overflow(value: &FieldValue) -> Result<Overflow, ArgumentError> {
-    let Some(text) = text(value) else { return Err(unacceptable("x-overflow", value)) };
-    match text.as_str() {
-        "drop-head" => Ok(Overflow::DropHead),
-        "reject-publish" => Ok(Overflow::RejectPublish),
-        "reject-publish-dlx" => Ok(Overflow::RejectPublishDlx),
-        _ => invalid("x-overflow", "invalid_overflow"),
+fn overflow(name: &'static str, value: &FieldValue) -> Result<Overflow, ArgumentError> {
+    match long_string(name, value)? {
+        b"drop-head" => Ok(Overflow::DropHead),
+        b"reject-publish" => Ok(Overflow::RejectPublish),
+        b"reject-publish-dlx" => Ok(Overflow::RejectPublishDlx),
+        _ => invalid(name, "invalid_overflow"),
     }
 }
 
-fn locator(value: &FieldValue) -> Result<LeaderLocator, ArgumentError> {
-    match text(value).as_ref().map(ShortString::as_str) {
-        Some("client-local") => Ok(LeaderLocator::ClientLocal),
-        Some("balanced" | "random" | "least-leaders") => Ok(LeaderLocator::Balanced),
-        Some(_) => invalid("x-queue-leader-locator", "invalid_queue_locator_arg"),
-        None => Err(unacceptable("x-queue-leader-locator", value)),
+fn locator(name: &'static str, value: &FieldValue) -> Result<LeaderLocator, ArgumentError> {
+    match long_string(name, value)? {
+        b"client-local" => Ok(LeaderLocator::ClientLocal),
+        b"balanced" | b"random" | b"least-leaders" => Ok(LeaderLocator::Balanced),
+        _ => invalid(name, "invalid_queue_locator_arg"),
     }
 }
 
-fn priority(value: &FieldValue) -> Result<Option<u8>, ArgumentError> {
-    let level = integer("x-max-priority", value)?;
+fn priority(name: &'static str, value: &FieldValue) -> Result<Option<u8>, ArgumentError> {
+    let level = integer(name, value)?;
     match u8::try_from(level) {
         Ok(0) => Ok(None),
         Ok(level) => Ok(Some(level)),
-        Err(_) => invalid("x-max-priority", format!("{{max_value_exceeded,{level}}}")),
+        Err(_) => invalid(name, format!("{{max_value_exceeded,{level}}}")),
     }
 }
 

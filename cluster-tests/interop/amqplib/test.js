@@ -963,7 +963,7 @@ check('channel_close_returns_messages', async (scene) => {
 
 // --- across nodes, and lost connections -----------------------------------------------------------------------
 
-// Declared on one node, published on the next, consumed on the third, in order and only once.
+// Declared on one node, published on the next, consumed on the third. What is acked is gone, what is not returns.
 check('nodes_declare_publish_consume', async (scene) => {
   for (const options of [QUORUM, CLASSIC]) {
     const owner = await scene.channel(0);
@@ -973,15 +973,18 @@ check('nodes_declare_publish_consume', async (scene) => {
     const consumer = await scene.channel(2);
     await consumer.prefetch(7);
     const inbox = await Inbox.on(consumer, queue);
-    await send(await scene.channel(1), queue, ...numbers(70));
+    const publisher = await scene.channel(1);
+    await send(publisher, queue, ...numbers(70));
     for (let n = 7; n <= 70; n += 7) {
       await inbox.wait(n);
       consumer.ack(inbox.messages[n - 1], true);
     }
     equal(inbox.bodies(), numbers(70));
+    await send(publisher, queue, ...numbers(7));
+    await inbox.wait(77); // so all acks have arrived: RabbitMQ may lose some when the channel closes at once after them
     await consumer.close();
-    // RabbitMQ's classic queue on another node may hear of the channel's end before its acks.
-    if (options === QUORUM || !scene.peer) equal(await drained(owner, queue), []);
+    await eventually('seven returned', async () => (await counts(owner, queue)).join() === '7,0');
+    equal(await drained(owner, queue), numbers(7));
   }
 });
 

@@ -6,7 +6,12 @@
     clippy::disallowed_methods,
     reason = "a measurement"
 )]
-#![expect(clippy::unwrap_used, reason = "an example that fails loudly")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::wildcard_enum_match_arm,
+    clippy::too_many_lines,
+    reason = "an example that fails loudly"
+)]
 
 use quorate_queue::{
     Answer, Batch, Command, ConsumerTerms, Entry, Machine, MessageHead, MessageStore, Origin,

@@ -40,7 +40,7 @@ pub(crate) fn put_record(entry: &LogEntry, out: &mut BytesMut) {
 /// Reads a `log` record; the commands come without their bodies.
 pub(crate) fn record(index: LogIndex, octets: &[u8]) -> Result<LogEntry, DecodeError> {
     let mut cursor = Cursor::new(octets);
-    let id = record_id(index, &mut cursor)?;
+    let id = id_of(index, &mut cursor)?;
     let kind = cursor.u8()?;
     let content = Bytes::copy_from_slice(cursor.take(cursor.remaining())?);
     let payload = match kind {
@@ -53,7 +53,11 @@ pub(crate) fn record(index: LogIndex, octets: &[u8]) -> Result<LogEntry, DecodeE
 }
 
 /// Reads only the identity of a `log` record.
-pub(crate) fn record_id(index: LogIndex, cursor: &mut Cursor<'_>) -> Result<EntryId, DecodeError> {
+pub(crate) fn record_id(index: LogIndex, octets: &[u8]) -> Result<EntryId, DecodeError> {
+    id_of(index, &mut Cursor::new(octets))
+}
+
+fn id_of(index: LogIndex, cursor: &mut Cursor<'_>) -> Result<EntryId, DecodeError> {
     cursor.version(VERSION)?;
     Ok(EntryId { term: Term(cursor.int()?), leader: NodeId(cursor.u16()?), index })
 }

@@ -1,11 +1,12 @@
 //! Every octet on disk and in log entries. Each value begins with a format version.
 
+pub mod answer;
 pub mod batch;
 pub mod catalog;
 mod chain;
 mod command;
 mod config;
-mod cursor;
+pub(crate) mod cursor;
 mod held;
 pub(crate) mod key;
 pub mod log;

@@ -1,0 +1,99 @@
+//! A follower that was away for longer than the log is kept comes back by snapshot, while traffic
+//! flows, and is then as good as the others (STO 6).
+
+#![expect(clippy::expect_used, clippy::indexing_slicing, clippy::panic, reason = "tests")]
+
+use lapin::Channel;
+use lapin::options::BasicPublishOptions;
+use quorate_cluster_tests::harness::amqp::{
+    declare_quorum, get, open, open_confirming, persistent,
+};
+use quorate_cluster_tests::harness::wait::eventually;
+use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Options, figure};
+use quorate_cluster_tests::history::{ConsumerOptions, Load, PublisherOptions};
+use quorate_cluster_tests::invariant::assert_replicas_equal;
+use std::time::Instant;
+
+const QUEUE: &str = "catch-up";
+/// Filled before and while the follower is away, taken out at the end: what a snapshot carries.
+const BACKLOG: &str = "backlog";
+const BODY_BYTES: usize = 16 << 10;
+
+/// Little enough that a few seconds of load purge what a follower needs.
+fn purging() -> Options {
+    Options::default().with("--log-tail-bytes", "256KiB")
+}
+
+async fn fill(channel: &Channel, count: u32) {
+    let mut confirms = Vec::new();
+    for number in 0..count {
+        let mut body = vec![7; BODY_BYTES];
+        body[..4].copy_from_slice(&number.to_be_bytes());
+        let options = BasicPublishOptions::default();
+        let sent = channel.basic_publish("".into(), BACKLOG.into(), options, &body, persistent());
+        confirms.push(sent.await.expect("sent"));
+    }
+    for confirm in confirms {
+        assert!(confirm.await.expect("a confirm").is_ack());
+    }
+}
+
+async fn take_all(channel: &Channel, count: u32) {
+    for number in 0..count {
+        let body = get(channel, BACKLOG).await;
+        let body = body.unwrap_or_else(|| panic!("{number} of {count} messages are left"));
+        assert_eq!(body.first_chunk(), Some(&number.to_be_bytes()), "out of order");
+        assert_eq!(body.len(), BODY_BYTES);
+        assert!(body.iter().skip(4).all(|octet| *octet == 7), "message {number} is damaged");
+    }
+    assert_eq!(get(channel, BACKLOG).await, None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_follower_comes_back_after_the_log_was_purged() {
+    let cluster = Cluster::start(3, purging()).await;
+    let (connection, channel) = open(&cluster.amqp_uri(1)).await;
+    declare_quorum(&channel, QUEUE).await;
+    declare_quorum(&channel, BACKLOG).await;
+    connection.close(200, "declared".into()).await.expect("close-ok");
+    let absent = cluster.others(cluster.leader_of(QUEUE).await)[1];
+    let present = cluster.others(absent);
+    let load = Load::default()
+        .publish(PublisherOptions::new(cluster.amqp_uri(present[0]), QUEUE))
+        .consume(ConsumerOptions::new(cluster.amqp_uri(present[1]), QUEUE));
+    load.delivers(500).await;
+    cluster.node(absent).kill9();
+    let (_filling, filler) = open_confirming(&cluster.amqp_uri(present[0])).await;
+    fill(&filler, 500).await;
+    load.delivers(6_000).await;
+    cluster.node(absent).restart().await;
+    load.delivers(1_000).await;
+    figure("came back by snapshot", load.finish(&cluster, QUEUE).await);
+    // With another node gone, nothing is decided without the one that was away.
+    cluster.node(present[0]).kill9();
+    let (_taking, taker) = open(&cluster.amqp_uri(absent)).await;
+    take_all(&taker, 500).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_follower_that_dies_while_it_catches_up_still_gets_there() {
+    let cluster = Cluster::start(3, purging()).await;
+    let (_connection, channel) = open_confirming(&cluster.amqp_uri(1)).await;
+    declare_quorum(&channel, BACKLOG).await;
+    cluster.node(3).kill9();
+    fill(&channel, 2_000).await;
+    for _ in 0..3 {
+        let started = Instant::now();
+        cluster.node(3).spawn();
+        // As soon as it answers at all it is in the middle of something.
+        let live = || async { cluster.node(3).get("/health/live").await };
+        eventually("the follower answers", LIFECYCLE_BOUND, live).await;
+        cluster.node(3).kill9();
+        figure("killed while catching up, after", started.elapsed());
+    }
+    cluster.node(3).restart().await;
+    assert_replicas_equal(&cluster).await;
+    cluster.node(2).kill9();
+    let (_taking, taker) = open(&cluster.amqp_uri(3)).await;
+    take_all(&taker, 2_000).await;
+}

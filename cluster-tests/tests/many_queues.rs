@@ -1,0 +1,123 @@
+//! Many queues: declared fast, idle for next to nothing, all there after a restart. 1,000 of them, or
+//! `QUORATE_TEST_QUEUES`; at 10,000 or more the figures of the release build are required.
+
+#![expect(clippy::expect_used, reason = "tests")]
+
+use lapin::options::BasicPublishOptions;
+use quorate_cluster_tests::harness::amqp::{
+    declare_quorum, get, open, open_confirming, passive, persistent,
+};
+use quorate_cluster_tests::harness::{Cluster, Node, Options, figure};
+use quorate_cluster_tests::invariant::assert_replicas_equal;
+use std::time::{Duration, Instant};
+
+/// Declares under way at once, each on a channel of its own.
+const CHANNELS: usize = 60;
+/// The cluster is watched idling for this long.
+const IDLE: Duration = Duration::from_secs(5);
+
+fn queues() -> usize {
+    let asked = std::env::var("QUORATE_TEST_QUEUES").ok();
+    asked.map_or(1_000, |text| text.parse().expect("QUORATE_TEST_QUEUES is a number"))
+}
+
+fn name(number: usize) -> String {
+    format!("many-{number}")
+}
+
+async fn declare_all(cluster: &Cluster, count: usize) {
+    let lanes = (0..CHANNELS).map(|lane| async move {
+        let id = lane as u64 % 3 + 1;
+        let (connection, channel) = open(&cluster.amqp_uri(id)).await;
+        for number in (lane..count).step_by(CHANNELS) {
+            declare_quorum(&channel, &name(number)).await;
+        }
+        connection.close(200, "done".into()).await.expect("close-ok");
+    });
+    futures::future::join_all(lanes).await;
+}
+
+/// One message into each, through one node.
+async fn publish_to_all(cluster: &Cluster, count: usize) {
+    let (_connection, channel) = open_confirming(&cluster.amqp_uri(2)).await;
+    let mut confirms = Vec::new();
+    for number in 0..count {
+        let queue = name(number);
+        let options = BasicPublishOptions { mandatory: true, ..Default::default() };
+        let body = queue.as_bytes();
+        let sent =
+            channel.basic_publish("".into(), queue.as_str().into(), options, body, persistent());
+        confirms.push(sent.await.expect("sent"));
+    }
+    for (number, confirm) in confirms.into_iter().enumerate() {
+        let confirm = confirm.await.expect("a confirm");
+        assert!(confirm.is_ack(), "{number}: {confirm:?}");
+        assert!(confirm.take_message().is_none(), "{number} was returned");
+    }
+}
+
+/// Processor time that the whole cluster uses a second, of one core.
+async fn idle_share(cluster: &Cluster) -> f64 {
+    let before = cluster.cpu_time();
+    tokio::time::sleep(IDLE).await;
+    (cluster.cpu_time() - before).as_secs_f64() / IDLE.as_secs_f64()
+}
+
+/// Restarts every node at once; the time until all are ready again.
+async fn restart_all(cluster: &Cluster) -> Duration {
+    futures::future::join_all(cluster.nodes().iter().map(Node::sigterm)).await;
+    let begun = Instant::now();
+    cluster.nodes().iter().for_each(Node::spawn);
+    cluster.ready().await;
+    begun.elapsed()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_queues_are_declared_idle_and_survive_a_restart() {
+    let count = queues();
+    let strict = count >= 10_000;
+    let cluster = Cluster::start(3, Options::alone()).await;
+    let begun = Instant::now();
+    declare_all(&cluster, count).await;
+    let a_second = count as f64 / begun.elapsed().as_secs_f64();
+    figure(&format!("{count} queues: declared a second"), a_second);
+    let idle = idle_share(&cluster).await;
+    figure(&format!("{count} queues: idle, cores"), idle);
+    let rss: Vec<u64> = cluster.nodes().iter().map(|node| node.rss_bytes() >> 20).collect();
+    figure(&format!("{count} queues: memory of each node, MiB"), rss);
+    publish_to_all(&cluster, count).await;
+    let restart = restart_all(&cluster).await;
+    figure(&format!("{count} queues: restart"), restart);
+    let listed = cluster.rows(3, &["list_queues", "name", "messages"]).await.expect("a list");
+    assert_eq!(listed.len(), count);
+    let (_connection, channel) = open(&cluster.amqp_uri(3)).await;
+    for number in (0..count).step_by(count / 100) {
+        let declared = channel.queue_declare(name(number).into(), passive(), <_>::default()).await;
+        assert_eq!(declared.expect("declared").message_count(), 1, "{number}");
+        assert_eq!(get(&channel, &name(number)).await, Some(name(number).into_bytes()));
+    }
+    assert_replicas_equal(&cluster).await;
+    let (least, most_idle, longest) = if strict { (500.0, 0.1, 10) } else { (25.0, 0.6, 60) };
+    assert!(a_second >= least, "{a_second} queues declared a second");
+    assert!(idle <= most_idle, "{idle} cores at idle");
+    assert!(restart <= Duration::from_secs(longest), "{restart:?} to restart");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_named_exclusive_queue_costs_no_raft_write() {
+    use lapin::types::FieldTable;
+    use quorate_cluster_tests::harness::amqp::exclusive;
+    let cluster = Cluster::start(3, Options::alone()).await;
+    let (_connection, channel) = open(&cluster.amqp_uri(1)).await;
+    let begun = Instant::now();
+    let mut names = std::collections::BTreeSet::new();
+    for _ in 0..2_000 {
+        let queue = channel.queue_declare("".into(), exclusive(), FieldTable::default()).await;
+        names.insert(queue.expect("declare-ok").name().to_string());
+    }
+    assert_eq!(names.len(), 2_000);
+    let each = begun.elapsed() / 2_000;
+    figure("a server-named exclusive queue", each);
+    // A Raft write here takes a sync on two nodes and a round between them.
+    assert!(each < Duration::from_millis(3), "{each:?} for each");
+}

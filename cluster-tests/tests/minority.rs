@@ -1,0 +1,112 @@
+//! Without a majority nothing is confirmed and nothing declared, within bounds; when the majority is
+//! back, everything that was under way is finished (PRT, Q-60, Q-61).
+
+#![expect(clippy::expect_used, reason = "tests")]
+
+use futures::StreamExt;
+use lapin::options::{BasicGetOptions, ExchangeDeclareOptions};
+use lapin::types::FieldTable;
+use lapin::{Channel, Connection, ExchangeKind};
+use quorate_cluster_tests::harness::amqp::{code, declare_quorum, durable, of_type, open};
+use quorate_cluster_tests::harness::wait::{eventually, hold, in_time};
+use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Options, figure};
+use quorate_cluster_tests::history::{ConsumerOptions, Load, PublisherOptions};
+use std::future::Future;
+use std::time::{Duration, Instant};
+
+const QUEUE: &str = "minority";
+/// 10 s by setting, and some air.
+const REFUSAL_BOUND: Duration = Duration::from_secs(20);
+
+/// Waits for the refusal of `request` on a connection of its own: a 541, in bounded time.
+async fn refused<T, R>(cluster: &Cluster, what: &str, request: impl FnOnce(Channel) -> R)
+where
+    T: std::fmt::Debug,
+    R: Future<Output = lapin::Result<T>>,
+{
+    // Connecting works without a majority (PRT-07).
+    let (connection, channel): (Connection, Channel) = open(&cluster.amqp_uri(1)).await;
+    let begun = Instant::now();
+    let answer = in_time(what, REFUSAL_BOUND, request(channel)).await;
+    let error = answer.expect_err(what);
+    assert_eq!(code(&error), Some(541), "{what}: {error}");
+    figure(&format!("minority: {what} refused after"), begun.elapsed());
+    drop(connection);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_minority_confirms_and_declares_nothing_until_the_majority_is_back() {
+    let cluster = Cluster::start(3, Options::default()).await;
+    let (connection, channel) = open(&cluster.amqp_uri(1)).await;
+    declare_quorum(&channel, QUEUE).await;
+    // A queue of its own: a get that is given up may take a message, and then gives it back late.
+    declare_quorum(&channel, "got").await;
+    connection.close(200, "declared".into()).await.expect("close-ok");
+    let load = Load::default()
+        .publish(PublisherOptions::new(cluster.amqp_uri(1), QUEUE))
+        .consume(ConsumerOptions::new(cluster.amqp_uri(1), QUEUE));
+    load.delivers(500).await;
+    cluster.node(2).kill9();
+    cluster.node(3).kill9();
+    // What was on its way may still be confirmed: the window fills, then silence begins.
+    let silent_from = load.history().now() + Duration::from_secs(1);
+    let declare = |channel: Channel| async move {
+        channel.queue_declare("new".into(), durable(), of_type("quorum")).await
+    };
+    let declare_exchange = |channel: Channel| async move {
+        let options = ExchangeDeclareOptions { durable: true, ..Default::default() };
+        let arguments = FieldTable::default();
+        channel.exchange_declare("new".into(), ExchangeKind::Fanout, options, arguments).await
+    };
+    let get = |channel: Channel| async move {
+        channel.basic_get("got".into(), BasicGetOptions::default()).await
+    };
+    futures::join!(
+        refused(&cluster, "queue.declare", declare),
+        refused(&cluster, "exchange.declare", declare_exchange),
+        refused(&cluster, "basic.get", get),
+    );
+    let ready = cluster.node(1).get("/health/ready").await.expect("an answer");
+    assert_eq!(ready.status, 503, "{ready:?}");
+    let silent_to = load.history().now();
+    let confirmed_in_minority = load
+        .history()
+        .snapshot()
+        .published
+        .into_values()
+        .filter(|p| p.answered_at.is_some_and(|at| (silent_from..silent_to).contains(&at)));
+    assert_eq!(confirmed_in_minority.count(), 0, "answers without a majority");
+    cluster.node(2).restart().await;
+    // Two of three: everything goes on, on the connections that were there all along.
+    load.confirms(500).await;
+    load.delivers(500).await;
+    let (_connection, channel) = open(&cluster.amqp_uri(2)).await;
+    declare_quorum(&channel, "new").await;
+    cluster.node(3).restart().await;
+    load.finish(&cluster, QUEUE).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_consumer_waits_through_a_minority_without_being_cancelled() {
+    let cluster = Cluster::start(3, Options::default()).await;
+    let (_connection, channel) = open(&cluster.amqp_uri(1)).await;
+    declare_quorum(&channel, QUEUE).await;
+    let options = lapin::options::BasicConsumeOptions::default();
+    let consumer = channel.basic_consume(QUEUE.into(), "c".into(), options, FieldTable::default());
+    let mut consumer = consumer.await.expect("consume-ok");
+    cluster.node(2).kill9();
+    cluster.node(3).kill9();
+    eventually("the minority knows that it is one", LIFECYCLE_BOUND, || async {
+        let ready = cluster.node(1).get("/health/ready").await?;
+        hold(ready.status == 503, || format!("{ready:?}"))
+    })
+    .await;
+    cluster.node(2).restart().await;
+    let (_publishing, publisher) = open(&cluster.amqp_uri(2)).await;
+    publisher.confirm_select(<_>::default()).await.expect("select-ok");
+    quorate_cluster_tests::harness::amqp::publish_confirmed(&publisher, QUEUE, b"again").await;
+    let delivery = in_time("a delivery", LIFECYCLE_BOUND, consumer.next()).await;
+    let delivery = delivery.expect("not cancelled").expect("a delivery");
+    assert_eq!(delivery.data, b"again");
+    assert!(!delivery.redelivered);
+}

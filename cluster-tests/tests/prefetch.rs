@@ -1,0 +1,189 @@
+//! Prefetch is exact, whichever nodes the consumers and the queue's leader are on (QOS).
+
+#![expect(clippy::expect_used, clippy::indexing_slicing, reason = "tests")]
+
+use futures::StreamExt;
+use lapin::message::Delivery;
+use lapin::options::{BasicAckOptions, BasicConsumeOptions, BasicQosOptions};
+use lapin::types::FieldTable;
+use lapin::{Channel, Connection, Consumer};
+use quorate_cluster_tests::harness::amqp::{
+    REQUEST_BOUND, declare_quorum, open, open_confirming, publish_confirmed,
+};
+use quorate_cluster_tests::harness::wait::{eventually, hold, in_time};
+use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Options};
+use std::collections::VecDeque;
+
+/// A consumer on a channel and a connection of its own.
+struct Client {
+    _connection: Connection,
+    channel: Channel,
+    consumer: Consumer,
+}
+
+async fn attach(cluster: &Cluster, node: u64, queue: &str, prefetch: u16) -> Client {
+    let (connection, channel) = open(&cluster.amqp_uri(node)).await;
+    channel.basic_qos(prefetch, BasicQosOptions::default()).await.expect("qos-ok");
+    let consumer = consume(&channel, queue).await;
+    Client { _connection: connection, channel, consumer }
+}
+
+async fn consume(channel: &Channel, queue: &str) -> Consumer {
+    let options = BasicConsumeOptions::default();
+    let consumer = channel.basic_consume(queue.into(), "".into(), options, FieldTable::default());
+    consumer.await.expect("consume-ok")
+}
+
+async fn take(consumer: &mut Consumer, count: usize) -> Vec<Delivery> {
+    let mut taken = Vec::new();
+    for _ in 0..count {
+        let delivery = in_time("a delivery", REQUEST_BOUND, consumer.next()).await;
+        taken.push(delivery.expect("the consumer goes on").expect("a delivery"));
+    }
+    taken
+}
+
+/// Whatever has arrived and nobody has taken yet.
+fn already_there(consumer: &mut Consumer) -> usize {
+    use futures::FutureExt;
+    let mut count = 0;
+    while let Some(Some(_)) = consumer.next().now_or_never() {
+        count += 1;
+    }
+    count
+}
+
+async fn fill(cluster: &Cluster, queue: &str, count: u32) {
+    let (_connection, channel) = open_confirming(&cluster.amqp_uri(1)).await;
+    declare_quorum(&channel, queue).await;
+    for number in 0..count {
+        publish_confirmed(&channel, queue, &number.to_be_bytes()).await;
+    }
+}
+
+async fn counts_are(cluster: &Cluster, queue: &str, ready: u64, unacked: u64) {
+    let columns = ["messages_ready", "messages_unacknowledged"];
+    eventually("the queue's counts", LIFECYCLE_BOUND, || async {
+        let counts = cluster.counts(1, queue, columns).await?;
+        hold(counts == [ready, unacked], || format!("{counts:?}, not {ready} and {unacked}"))
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_consumer_gets_exactly_its_prefetch() {
+    let cluster = Cluster::start(3, Options::default()).await;
+    fill(&cluster, "exact", 100).await;
+    let prefetches = [7, 1, 20];
+    let mut clients = Vec::new();
+    let mut held = Vec::new();
+    for (node, prefetch) in (1..).zip(prefetches) {
+        let mut client = attach(&cluster, node, "exact", prefetch).await;
+        held.push(take(&mut client.consumer, usize::from(prefetch)).await);
+        clients.push(client);
+    }
+    counts_are(&cluster, "exact", 72, 28).await;
+    for (client, deliveries) in clients.iter_mut().zip(&held) {
+        // QOS-09: a settled message frees its place, and only its place.
+        deliveries[0].ack(BasicAckOptions::default()).await.expect("ack");
+        take(&mut client.consumer, 1).await;
+    }
+    counts_are(&cluster, "exact", 69, 28).await;
+    for (client, deliveries) in clients.iter_mut().zip(&held).filter(|(_, held)| held.len() > 1) {
+        deliveries[deliveries.len() - 1]
+            .ack(BasicAckOptions { multiple: true })
+            .await
+            .expect("ack");
+        take(&mut client.consumer, deliveries.len() - 1).await;
+    }
+    counts_are(&cluster, "exact", 44, 28).await;
+    let more: Vec<usize> =
+        clients.iter_mut().map(|client| already_there(&mut client.consumer)).collect();
+    assert_eq!(more, [0, 0, 0], "deliveries beyond the prefetch");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn prefetch_is_never_exceeded_while_acks_flow() {
+    const PREFETCH: u16 = 10;
+    let cluster = Cluster::start(3, Options::default()).await;
+    fill(&cluster, "flow", 1_500).await;
+    let workers = (1..=3).map(|node| {
+        let cluster = &cluster;
+        async move {
+            let mut client = attach(cluster, node, "flow", PREFETCH).await;
+            let mut outstanding = VecDeque::new();
+            let mut taken = 0;
+            while taken < 400 {
+                outstanding.extend(take(&mut client.consumer, 1).await);
+                taken += 1;
+                assert!(outstanding.len() <= usize::from(PREFETCH), "{} held", outstanding.len());
+                // Acks of one, of several at once, and pauses at the limit.
+                if taken % 3 == 0 && outstanding.len() > 4 {
+                    let upto: Delivery = outstanding.drain(..4).next_back().expect("four");
+                    upto.ack(BasicAckOptions { multiple: true }).await.expect("ack");
+                } else if outstanding.len() == usize::from(PREFETCH) {
+                    let oldest = outstanding.pop_front().expect("ten");
+                    oldest.ack(BasicAckOptions::default()).await.expect("ack");
+                }
+            }
+            client.channel.close(200, "done".into()).await.expect("close-ok");
+        }
+    });
+    futures::future::join_all(workers).await;
+    let settled_or_back = |counts: [u64; 2]| counts[1] == 0 && counts[0] >= 300;
+    eventually("what was held is back", LIFECYCLE_BOUND, || async {
+        let columns = ["messages_ready", "messages_unacknowledged"];
+        let counts = cluster.counts(1, "flow", columns).await?;
+        hold(settled_or_back(counts), || format!("{counts:?}"))
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_channel_wide_limit_covers_consumers_of_queues_everywhere() {
+    let cluster = Cluster::start(3, Options::default()).await;
+    fill(&cluster, "left", 50).await;
+    fill(&cluster, "right", 50).await;
+    let (_connection, channel) = open(&cluster.amqp_uri(2)).await;
+    // QOS-06, Q-12: on quorum queues too.
+    channel.basic_qos(9, BasicQosOptions { global: true }).await.expect("qos-ok");
+    let consumers = [consume(&channel, "left").await, consume(&channel, "right").await];
+    let mut both = futures::stream::select_all(consumers);
+    let mut next = async || {
+        let delivery = in_time("a delivery", REQUEST_BOUND, both.next()).await;
+        delivery.expect("the consumers go on").expect("a delivery")
+    };
+    let mut held = Vec::new();
+    for _ in 0..9 {
+        held.push(next().await);
+    }
+    for round in 0..40 {
+        held.remove(0).ack(BasicAckOptions::default()).await.expect("ack");
+        held.push(next().await);
+        assert_eq!(held.len(), 9, "round {round}");
+    }
+    use futures::FutureExt;
+    assert!(both.next().now_or_never().is_none(), "a delivery beyond the channel's limit");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn prefetch_survives_a_failover_of_the_queue() {
+    let cluster = Cluster::start(3, Options::default()).await;
+    fill(&cluster, "failover", 100).await;
+    let leader = cluster.leader_of("failover").await;
+    let home = cluster.others(leader)[0];
+    let mut client = attach(&cluster, home, "failover", 15).await;
+    let held = take(&mut client.consumer, 15).await;
+    cluster.node(leader).kill9();
+    assert_ne!(cluster.leader_of("failover").await, leader);
+    cluster.node(leader).restart().await;
+    counts_are(&cluster, "failover", 85, 15).await;
+    assert_eq!(already_there(&mut client.consumer), 0, "deliveries beyond the prefetch");
+    held[14].ack(BasicAckOptions { multiple: true }).await.expect("ack");
+    let next = take(&mut client.consumer, 15).await;
+    for (number, delivery) in (15_u32..).zip(&next) {
+        assert_eq!(delivery.data, number.to_be_bytes());
+        assert!(!delivery.redelivered);
+    }
+    counts_are(&cluster, "failover", 70, 15).await;
+}

@@ -1,0 +1,212 @@
+//! A node that must not start says why in one clear line and exits, and what runs goes on.
+
+#![expect(clippy::expect_used, reason = "tests")]
+
+use quorate_cluster_tests::harness::amqp::{declare_quorum, open_confirming, publish_confirmed};
+use quorate_cluster_tests::harness::process::{Launch, Process};
+use quorate_cluster_tests::harness::{Cluster, Options, Port, write_secret};
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+/// A refusal needs no more than a look at the others.
+const REFUSAL_BOUND: Duration = Duration::from_secs(30);
+
+/// Starts `launch`, which must exit with a failure and a line that has one of `words` in it.
+async fn refused(mut launch: Launch, words: &[&str]) {
+    launch.log = launch.log.with_file_name("refused.log");
+    let _ = fs::remove_file(&launch.log);
+    let status = Process::spawn(&launch).exit(REFUSAL_BOUND).await;
+    let said = fs::read_to_string(&launch.log).unwrap_or_default();
+    assert_eq!(status.code().map(|code| code != 0), Some(true), "{status}: {said}");
+    let clear = said.lines().any(|line| {
+        let line = line.to_lowercase();
+        words.iter().any(|word| line.contains(word))
+    });
+    assert!(clear, "no line with one of {words:?} in:\n{said}");
+    assert!(!said.contains("panicked"), "{said}");
+}
+
+/// A launch of node 1's kind on ports and in a folder of its own, with the ports.
+fn stranger(cluster: &Cluster, id: u64) -> (Launch, [Port; 3]) {
+    let mut launch = cluster.node(id).launch();
+    let ports = [Port::reserve(), Port::reserve(), Port::reserve()];
+    for (flag, port) in ["--amqp-listen", "--rpc-listen", "--http-listen"].iter().zip(&ports) {
+        launch.set(flag, &port.address());
+    }
+    launch.set("--data-dir", &cluster.folder().join("stranger").display().to_string());
+    (launch, ports)
+}
+
+async fn still_serves(cluster: &Cluster) {
+    for node in cluster.nodes().iter().filter(|node| node.runs()) {
+        let (_connection, channel) = open_confirming(&node.amqp_uri()).await;
+        declare_quorum(&channel, "served").await;
+        publish_confirmed(&channel, "served", b"on").await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wrong_secret() {
+    let cluster = Cluster::prepare(3, Options::default()).await;
+    cluster.node(1).spawn();
+    cluster.node(2).spawn();
+    cluster.node(1).ready().await;
+    cluster.node(2).ready().await;
+    let wrong = cluster.folder().join("wrong-secret");
+    write_secret(&wrong, "this is not the secret of that cluster".replace(' ', "-").as_str());
+    let mut launch = cluster.node(3).launch();
+    launch.set("--cluster-secret-file", &wrong.display().to_string());
+    refused(launch, &["secret"]).await;
+    still_serves(&cluster).await;
+    // Not for `quorate ctl` either, and nobody waits.
+    let rpc = cluster.node(1).rpc_address();
+    let secret = "another-wrong-secret-of-the-right-length";
+    let ctl =
+        quorate_cluster_tests::harness::ctl::run(cluster.binary(), &rpc, secret, &["list_queues"]);
+    let ctl = ctl.await;
+    assert_ne!(ctl.code, 0, "{ctl:?}");
+    assert!(ctl.stderr.to_lowercase().contains("secret"), "{ctl:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_secret_that_others_may_read() {
+    use std::os::unix::fs::PermissionsExt;
+    let cluster = Cluster::prepare(1, Options::default()).await;
+    let open = cluster.folder().join("open-secret");
+    write_secret(&open, "a-secret-that-everybody-can-read");
+    fs::set_permissions(&open, fs::Permissions::from_mode(0o644)).expect("mode");
+    let mut launch = cluster.node(1).launch();
+    launch.set("--cluster-secret-file", &open.display().to_string());
+    refused(launch, &["mode"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_foreign_data_directory() {
+    let cluster = Cluster::prepare(1, Options::default()).await;
+    let foreign = cluster.folder().join("foreign");
+    fs::create_dir(&foreign).expect("a folder");
+    fs::write(foreign.join("letters.txt"), "not a node's").expect("a file");
+    let mut launch = cluster.node(1).launch();
+    launch.set("--data-dir", &foreign.display().to_string());
+    refused(launch, &["foreign", "directory"]).await;
+    let kept = fs::read_to_string(foreign.join("letters.txt")).expect("still there");
+    assert_eq!(kept, "not a node's");
+    assert_eq!(fs::read_dir(&foreign).expect("a folder").count(), 1, "nothing was added to it");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_nodes_data_directory() {
+    let cluster = Cluster::start(3, Options::default()).await;
+    cluster.node(2).sigterm().await;
+    cluster.node(3).kill9();
+    let mut launch = cluster.node(2).launch();
+    launch.set("--data-dir", &cluster.node(3).data_dir().display().to_string());
+    refused(launch, &["node 3", "node_id", "node-id", "node id"]).await;
+    cluster.node(2).restart().await;
+    cluster.node(3).restart().await;
+    still_serves(&cluster).await;
+}
+
+/// Overwrites the middle of every file that `which` names, under `folder`.
+fn spoil(folder: &Path, which: impl Fn(&str) -> bool + Copy) -> usize {
+    let mut spoilt = 0;
+    for entry in fs::read_dir(folder).expect("a folder").flatten() {
+        let path = entry.path();
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if path.is_dir() {
+            spoilt += spoil(&path, which);
+        } else if which(&name) {
+            let mut octets = fs::read(&path).expect("a file");
+            let from = octets.len() / 4;
+            octets.iter_mut().skip(from).for_each(|octet| *octet = !*octet);
+            fs::write(&path, octets).expect("spoil it");
+            spoilt += 1;
+        }
+    }
+    spoilt
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_corrupt_data_directory() {
+    let cluster = Cluster::start(1, Options::default()).await;
+    let (connection, channel) = open_confirming(&cluster.amqp_uri(1)).await;
+    declare_quorum(&channel, "q").await;
+    publish_confirmed(&channel, "q", b"kept").await;
+    drop(connection);
+    cluster.node(1).sigterm().await;
+    let spoilt = spoil(cluster.node(1).data_dir(), |name| name.starts_with("MANIFEST"));
+    assert!(spoilt > 0, "there was a manifest to spoil");
+    refused(cluster.node(1).launch(), &["corrupt"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_data_directory_in_use() {
+    let cluster = Cluster::start(1, Options::default()).await;
+    let (mut launch, _ports) = stranger(&cluster, 1);
+    launch.set("--data-dir", &cluster.node(1).data_dir().display().to_string());
+    refused(launch, &["in use", "lock"]).await;
+    still_serves(&cluster).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_port_in_use() {
+    let cluster = Cluster::prepare(1, Options::default()).await;
+    for flag in ["--amqp-listen", "--rpc-listen", "--http-listen"] {
+        let taken = Port::reserve();
+        let listener = std::net::TcpListener::bind(taken.address()).expect("bind");
+        let mut launch = cluster.node(1).launch();
+        launch.set(flag, &taken.address());
+        refused(launch, &[&taken.number().to_string()]).await;
+        drop(listener);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_nodes_with_one_id() {
+    let cluster = Cluster::start(3, Options::default()).await;
+    let (launch, _ports) = stranger(&cluster, 2);
+    refused(launch, &["node 2", "id 2", "node_id", "node-id", "already"]).await;
+    still_serves(&cluster).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_of_another_cluster() {
+    let cluster = Cluster::start(3, Options::default()).await;
+    let other = Cluster::start(1, Options::default()).await;
+    other.node(1).sigterm().await;
+    cluster.node(1).sigterm().await;
+    // Same id, same secret, same addresses: only its data says that it belongs elsewhere.
+    let mut launch = cluster.node(1).launch();
+    launch.set("--data-dir", &other.node(1).data_dir().display().to_string());
+    refused(launch, &["cluster"]).await;
+    still_serves(&cluster).await;
+    cluster.node(1).restart().await;
+    still_serves(&cluster).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bad_value_names_its_setting() {
+    let cluster = Cluster::prepare(3, Options::default()).await;
+    for (flag, value) in [
+        ("--node-id", "three"),
+        ("--node-id", "0"),
+        ("--node-id", "9"),
+        ("--amqp-listen", "nowhere"),
+        ("--cluster", "1=here"),
+        ("--log-tail-bytes", "many"),
+        ("--log-format", "xml"),
+    ] {
+        let mut launch = cluster.node(1).launch();
+        launch.set(flag, value);
+        let setting = flag.trim_start_matches('-');
+        refused(launch, &[setting, &setting.replace('-', "_")]).await;
+    }
+    let mut launch = cluster.node(1).launch();
+    launch.unset("--node-id");
+    launch.env.push(("QUORATE_NODE_ID".to_owned(), "three".to_owned()));
+    refused(launch, &["node_id"]).await;
+    let mut launch = cluster.node(1).launch();
+    launch.args.push("--no-such-flag".to_owned());
+    refused(launch, &["no-such-flag"]).await;
+}

@@ -1,0 +1,145 @@
+//! One channel, as a pure machine: methods and contents in, frames and actions out. What has to be
+//! asked of the broker goes out as an [`Operation`]; the channel's later frames wait for the
+//! [`Answer`], other channels go on.
+
+pub(crate) mod confirm;
+pub(crate) mod consume;
+pub(crate) mod declare;
+pub(crate) mod get;
+pub(crate) mod machine;
+pub(crate) mod publish;
+pub(crate) mod qos;
+pub(crate) mod settle;
+pub(crate) mod shape;
+
+use crate::{codec::cold::Cold, outbox::Outbox};
+use quorate_broker::{
+    BindRequest, ChannelId, Consume, DeclareOk, ExchangeDeclare, GetOk, Publish, QueueDeclare,
+};
+use quorate_types::{ConsumerId, Exception, Properties, ShortString};
+
+/// What all channels of a connection have in common.
+#[derive(Clone, Debug)]
+pub(crate) struct Env {
+    pub(crate) vhost: ShortString,
+    /// Negotiated, octets.
+    pub(crate) frame_max: u32,
+    /// Largest body taken.
+    pub(crate) message_bytes_max: u64,
+    /// The client wants to hear of cancelled consumers (CON-13).
+    pub(crate) consumer_cancel_notify: bool,
+}
+
+/// A request to the broker that has an answer.
+#[derive(Clone, Debug)]
+pub(crate) enum Operation {
+    ExchangeDeclare(ExchangeDeclare),
+    ExchangeExists(ShortString),
+    ExchangeDelete { exchange: ShortString, if_unused: bool },
+    ExchangeBind(BindRequest),
+    ExchangeUnbind(BindRequest),
+    QueueDeclare(QueueDeclare),
+    QueueExists(ShortString),
+    QueueBind(BindRequest),
+    QueueUnbind(BindRequest),
+    QueuePurge(ShortString),
+    QueueDelete { queue: ShortString, if_unused: bool, if_empty: bool },
+    /// An empty tag asks for one (CON-01).
+    Consume(Box<Consume>),
+    Cancel(ConsumerId),
+    Get { queue: ShortString, no_ack: bool },
+}
+
+/// The broker's answer to an operation.
+#[derive(Clone, Debug)]
+pub(crate) enum Answer {
+    Done,
+    Declared(DeclareOk),
+    /// Ready messages removed.
+    Removed(u64),
+    Consuming {
+        consumer: ConsumerId,
+        tag: ShortString,
+    },
+    Got(Option<Box<GetOk>>),
+}
+
+/// What the driver does after publishes and settles, in order.
+#[derive(Clone, Debug)]
+pub(crate) enum Action {
+    Start(ChannelId, Operation),
+    LimitChannel(ChannelId, Option<u16>),
+    CloseChannel(ChannelId),
+}
+
+/// A publish handed to the broker whose outcome is not known yet.
+#[derive(Clone, Debug)]
+pub(crate) struct Pending {
+    pub(crate) channel: ChannelId,
+    pub(crate) confirm: Option<u64>,
+    /// What to return if it is mandatory and unroutable.
+    pub(crate) returned: Option<Box<Returned>>,
+}
+
+/// A mandatory publish as it would be returned (PUB-04).
+#[derive(Clone, Debug)]
+pub(crate) struct Returned {
+    pub(crate) exchange: ShortString,
+    pub(crate) routing_key: ShortString,
+    pub(crate) properties: Properties,
+    pub(crate) body: bytes::Bytes,
+}
+
+/// What channels want done, collected over one read of the socket; and what they hold.
+#[derive(Debug, Default)]
+pub(crate) struct Effects {
+    pub(crate) publishes: Vec<Publish>,
+    pub(crate) pending: Vec<Pending>,
+    pub(crate) settles: settle::Settles,
+    pub(crate) actions: Vec<Action>,
+    /// Octets of frames that wait for an answer.
+    pub(crate) queued_bytes: usize,
+    /// Octets of incomplete bodies.
+    pub(crate) content_bytes: usize,
+    /// Octets of deliveries that wait for their consume-ok.
+    pub(crate) early_bytes: usize,
+}
+
+/// Where a channel's output goes.
+pub(crate) struct Out<'a> {
+    pub(crate) env: &'a Env,
+    pub(crate) outbox: &'a mut Outbox,
+    pub(crate) effects: &'a mut Effects,
+}
+
+impl Out<'_> {
+    /// Writes a method frame.
+    pub(crate) fn reply(&mut self, channel: ChannelId, method: impl Into<Cold>) {
+        method.into().put(self.outbox.buffer(), channel.number);
+    }
+
+    pub(crate) fn act(&mut self, action: Action) {
+        self.effects.actions.push(action);
+    }
+}
+
+/// What an operation was asked for, with what the reply needs.
+#[derive(Clone, Debug)]
+pub(crate) enum Then {
+    /// A reply without fields.
+    Reply(Box<Cold>),
+    /// `queue.declare-ok`.
+    Declared,
+    /// `queue.purge-ok`.
+    Purged,
+    /// `queue.delete-ok`.
+    Deleted,
+    /// `basic.consume-ok`.
+    Consuming,
+    /// `basic.cancel-ok`.
+    Cancelled { consumer: ConsumerId, tag: ShortString },
+    /// `basic.get-ok` or `get-empty`.
+    Got { no_ack: bool },
+    /// A publish with this wrong; a missing exchange would come first (PUB-01).
+    Refuse(Exception),
+}

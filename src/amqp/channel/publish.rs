@@ -1,0 +1,267 @@
+//! `basic.publish` and its content, until it can be given to the broker (PUB-01 to PUB-05, FRM-06
+//! to FRM-10).
+
+use crate::{
+    channel::{
+        Action, Operation, Out, Pending, Returned, Then,
+        confirm::{Confirm, Confirms},
+        machine::{Channel, Waiting},
+        shape::{self, ShapeError},
+    },
+    codec::{
+        content::{Assembly, ContentHeader},
+        erlang,
+        frame::{Frame, Kind},
+        hot,
+        method::{BASIC, MethodId},
+    },
+    connection::close::Fault,
+};
+use bytes::Bytes;
+use quorate_broker::{ChannelId, Publish};
+use quorate_types::{Exception, Message, Properties, ReplyCode, ShortString};
+
+/// Largest body that may be announced (FRM-09).
+const ANNOUNCED_BYTES_MAX: u64 = 536_870_912;
+
+/// Largest that `max_message_size` can be set to.
+const MESSAGE_BYTES_CEILING: u64 = 128 * 1024 * 1024;
+
+/// Incomplete bodies that a connection may hold over all its channels, in largest messages. Above,
+/// the connection is closed with 506: nothing else would free memory.
+const INCOMPLETE_MESSAGES_MAX: u64 = 16;
+
+/// A method that a content follows.
+#[derive(Debug)]
+pub(crate) enum Carrier {
+    Publish(hot::Publish),
+    /// A method that only servers send: refused when its content has come (FRM-12).
+    Refused(MethodId),
+}
+
+/// What kind of frame is due.
+#[derive(Debug, Default)]
+pub(crate) enum Due {
+    #[default]
+    Method,
+    Header(Carrier),
+    Body {
+        carrier: Carrier,
+        properties: Bytes,
+        body_bytes: u64,
+        body: Assembly,
+    },
+}
+
+/// A whole content.
+struct Content {
+    carrier: Carrier,
+    properties: Bytes,
+    body_bytes: u64,
+    body: Bytes,
+}
+
+impl Channel {
+    /// A content header is due (FRM-07, FRM-09).
+    pub(crate) fn header(
+        &mut self,
+        carrier: Carrier,
+        frame: &Frame,
+        out: &mut Out<'_>,
+    ) -> Result<(), Fault> {
+        let id = carrier.id();
+        let expected = |got: &str| {
+            let text = format!("expected content header for class {BASIC}, got {got} instead");
+            Fault::new(ReplyCode::UnexpectedFrame, text, id)
+        };
+        if frame.kind != Kind::Header {
+            return Err(expected("non content header frame"));
+        }
+        let Some(header) = ContentHeader::decode(frame.payload.clone()) else {
+            let text = erlang::frame(frame.kind as u8, &frame.payload, "unknown_frame");
+            return Err(Fault::new(ReplyCode::FrameError, text, MethodId::NONE));
+        };
+        let ContentHeader { class, body_bytes, properties } = header;
+        if class != BASIC {
+            return Err(expected(&format!("one for class {class}")));
+        }
+        if body_bytes > ANNOUNCED_BYTES_MAX {
+            let text = format!(
+                "content body size {body_bytes} exceeds maximum allowed size {ANNOUNCED_BYTES_MAX}"
+            );
+            return Err(Fault::new(ReplyCode::FrameError, text, id));
+        }
+        // One that is too large is counted to its end and refused then (PUB-02, FRM-17).
+        let keep = body_bytes <= out.env.message_bytes_max
+            && matches!(carrier, Carrier::Publish(_));
+        let body = Assembly::new(body_bytes, keep);
+        if body.is_complete() {
+            return self.content(Content { carrier, properties, body_bytes, body: Bytes::new() }, out);
+        }
+        self.due = Due::Body { carrier, properties, body_bytes, body };
+        Ok(())
+    }
+
+    /// A body frame is due (FRM-08, FRM-10).
+    pub(crate) fn body(
+        &mut self,
+        (carrier, properties, body_bytes, mut body): (Carrier, Bytes, u64, Assembly),
+        frame: Frame,
+        out: &mut Out<'_>,
+    ) -> Result<(), Fault> {
+        let id = carrier.id();
+        if frame.kind != Kind::Body {
+            let text = "expected content body, got non content body frame instead";
+            return Err(Fault::new(ReplyCode::UnexpectedFrame, text, id));
+        }
+        out.effects.content_bytes -= body.held_bytes();
+        body.push(frame.payload)
+            .map_err(|excess| Fault::new(ReplyCode::FrameError, excess.to_string(), id))?;
+        if body.is_complete() {
+            let body = body.finish();
+            return self.content(Content { carrier, properties, body_bytes, body }, out);
+        }
+        out.effects.content_bytes += body.held_bytes();
+        let bound = INCOMPLETE_MESSAGES_MAX.saturating_mul(out.env.message_bytes_max.max(1 << 20));
+        if u64::try_from(out.effects.content_bytes).unwrap_or(u64::MAX) > bound {
+            let text = format!("incomplete contents of all channels are larger than {bound}");
+            out.effects.content_bytes -= body.held_bytes();
+            return Err(Fault::new(ReplyCode::ResourceError, text, id));
+        }
+        self.due = Due::Body { carrier, properties, body_bytes, body };
+        Ok(())
+    }
+
+    fn content(&mut self, content: Content, out: &mut Out<'_>) -> Result<(), Fault> {
+        let Content { carrier, properties, body_bytes, body } = content;
+        let publish = match carrier {
+            Carrier::Publish(publish) => publish,
+            Carrier::Refused(id) => return Err(unimplemented_method(id)),
+        };
+        let refuse = |code, text: String| Err(Fault::new(code, text, hot::Publish::ID));
+        if publish.immediate {
+            return refuse(ReplyCode::NotImplemented, "immediate=true".to_owned());
+        }
+        let bytes_max = out.env.message_bytes_max;
+        if body_bytes > bytes_max {
+            let configured = if bytes_max < MESSAGE_BYTES_CEILING { "configured max" } else { "max" };
+            let text = format!("message size {body_bytes} is larger than {configured} size {bytes_max}");
+            return refuse(ReplyCode::PreconditionFailed, text);
+        }
+        match Properties::parse(properties).map_err(ShapeError::Malformed).and_then(shape::check) {
+            Ok(properties) => self.publish(publish, properties, body, out),
+            Err(ShapeError::Refused(exception)) => {
+                self.refuse(publish.exchange, exception, out);
+            }
+            // Bare text, no method named (FRM-11).
+            Err(ShapeError::Malformed(error)) => {
+                tracing::debug!(%error, "malformed properties");
+                return Err(Fault::new(ReplyCode::InternalError, "", MethodId::NONE));
+            }
+        }
+        Ok(())
+    }
+
+    fn publish(
+        &mut self,
+        publish: hot::Publish,
+        properties: Properties,
+        body: Bytes,
+        out: &mut Out<'_>,
+    ) {
+        let hot::Publish { exchange, routing_key, mandatory, immediate: _ } = publish;
+        let channel = self.id;
+        let confirm = self.confirms.as_mut().map(Confirms::number);
+        let returned = mandatory.then(|| {
+            Box::new(Returned {
+                exchange: exchange.clone(),
+                routing_key: routing_key.clone(),
+                properties: properties.clone(),
+                body: body.clone(),
+            })
+        });
+        self.publishing += 1;
+        out.effects.pending.push(Pending { channel, confirm, returned });
+        out.effects.publishes.push(Publish {
+            channel,
+            confirm,
+            exchange,
+            routing_key,
+            properties,
+            body,
+            mandatory,
+        });
+    }
+
+    /// Refuses a publish, unless its exchange is missing, which would come first (PUB-01).
+    fn refuse(&mut self, exchange: ShortString, exception: Exception, out: &mut Out<'_>) {
+        // The default exchange is always there, but may not be asked for (EXC-06).
+        let exchange =
+            if exchange.is_empty() { ShortString::from_static("amq.direct") } else { exchange };
+        self.waiting =
+            Some(Waiting::Answer { id: hot::Publish::ID, nowait: false, then: Then::Refuse(exception) });
+        out.act(Action::Start(self.id, Operation::ExchangeExists(exchange)));
+    }
+
+    /// Returns an unroutable publish (PUB-04).
+    pub(crate) fn send_return(&self, returned: &Returned, out: &mut Out<'_>) {
+        let properties = shape::without_bcc(&returned.properties);
+        put_return(self.id, returned.exchange.clone(), returned.routing_key.clone(), out);
+        out.outbox.content(self.id.number, &properties, &returned.body, out.env.frame_max);
+    }
+
+    /// Returns a publish that the broker found unroutable later on (NAM 6).
+    pub(crate) fn send_late_return(&self, message: &Message, out: &mut Out<'_>) {
+        put_return(self.id, message.exchange.clone(), message.routing_key.clone(), out);
+        out.outbox.content(self.id.number, &message.properties, &message.body, out.env.frame_max);
+    }
+
+    /// Tells the publisher what is settled (CNF-02).
+    pub(crate) fn send_confirms(&mut self, out: &mut Out<'_>) {
+        let number = self.id.number;
+        let Some(confirms) = self.confirms.as_mut() else { return };
+        let buffer = out.outbox.buffer();
+        confirms.emit(|Confirm { number: delivery_tag, multiple, taken }| {
+            if taken {
+                hot::Ack { delivery_tag, multiple }.put(buffer, number);
+            } else {
+                hot::Nack { delivery_tag, multiple, requeue: false }.put(buffer, number);
+            }
+        });
+    }
+}
+
+impl Carrier {
+    fn id(&self) -> MethodId {
+        match self {
+            Self::Publish(_) => hot::Publish::ID,
+            Self::Refused(id) => *id,
+        }
+    }
+}
+
+fn put_return(
+    channel: ChannelId,
+    exchange: ShortString,
+    routing_key: ShortString,
+    out: &mut Out<'_>,
+) {
+    let text = ShortString::from_static(ReplyCode::NoRoute.name());
+    hot::Return { code: ReplyCode::NoRoute.number(), text, exchange, routing_key }
+        .put(out.outbox.buffer(), channel.number);
+}
+
+/// A method that only servers send (FRM-12).
+pub(crate) fn unimplemented_method(id: MethodId) -> Fault {
+    Fault::new(ReplyCode::CommandInvalid, "unimplemented method", id)
+}
+
+impl Due {
+    /// Octets held of an incomplete body.
+    pub(crate) fn held_bytes(&self) -> usize {
+        match self {
+            Self::Method | Self::Header(_) => 0,
+            Self::Body { body, .. } => body.held_bytes(),
+        }
+    }
+}

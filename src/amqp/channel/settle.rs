@@ -1,0 +1,310 @@
+//! What a client has and has not settled (ACK-01 to ACK-11), and settles on their way to the
+//! broker.
+
+use crate::{channel::Effects, codec::hot, connection::close::Fault};
+use ahash::AHashMap;
+use quorate_broker::{HolderRef, Settle, Settlement};
+use quorate_types::{DeliveryNumber, ReplyCode, ReturnCause};
+use std::collections::VecDeque;
+
+/// A holder in the channel's table: so that a delivery costs 24 octets, not 80.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Slot(u32);
+
+impl Slot {
+    /// Marks an entry that is settled but not yet at the front.
+    const NONE: Slot = Slot(u32::MAX);
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    tag: u64,
+    number: DeliveryNumber,
+    holder: Slot,
+}
+
+#[derive(Debug, Default)]
+struct Holders {
+    table: Vec<Option<(HolderRef, usize)>>,
+    free: Vec<u32>,
+}
+
+impl Holders {
+    fn add(&mut self, holder: HolderRef) -> Slot {
+        if let Some(free) = self.free.pop() {
+            if let Some(place) = self.at(Slot(free)) {
+                *place = Some((holder, 1));
+            }
+            return Slot(free);
+        }
+        self.table.push(Some((holder, 1)));
+        // A table of 2^32 holders does not fit memory.
+        Slot(u32::try_from(self.table.len() - 1).unwrap_or(u32::MAX - 1))
+    }
+
+    fn at(&mut self, slot: Slot) -> Option<&mut Option<(HolderRef, usize)>> {
+        self.table.get_mut(usize::try_from(slot.0).ok()?)
+    }
+
+    fn hold(&mut self, slot: Slot) {
+        if let Some(Some((_, users))) = self.at(slot) {
+            *users += 1;
+        }
+    }
+
+    fn release(&mut self, slot: Slot) -> Option<HolderRef> {
+        let place = self.at(slot)?;
+        let (holder, users) = place.as_mut()?;
+        let holder = *holder;
+        *users -= 1;
+        if *users == 0 {
+            *place = None;
+            self.free.push(slot.0);
+        }
+        Some(holder)
+    }
+}
+
+/// The tag is not outstanding on this channel (ACK-04, ACK-05).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct UnknownTag(pub(crate) u64);
+
+/// The deliveries of one channel that its client has not settled, in order of their tags.
+#[derive(Debug, Default)]
+pub(crate) struct Unacked {
+    entries: VecDeque<Entry>,
+    /// Entries that are settled already.
+    settled: usize,
+    holders: Holders,
+}
+
+impl Unacked {
+    /// A holder that deliveries will name; it stays until [`Unacked::release`].
+    pub(crate) fn hold(&mut self, holder: HolderRef) -> Slot {
+        self.holders.add(holder)
+    }
+
+    /// No more deliveries will name the holder.
+    pub(crate) fn release(&mut self, slot: Slot) {
+        self.holders.release(slot);
+    }
+
+    /// A delivery under a new, higher tag.
+    pub(crate) fn push(&mut self, tag: u64, holder: Slot, number: DeliveryNumber) {
+        self.holders.hold(holder);
+        self.entries.push_back(Entry { tag, number, holder });
+    }
+
+    /// Settles one delivery, or all up to `tag`, or all there are (ACK-02 to ACK-05). `settle` is
+    /// called in ascending order of tags (ACK-07).
+    pub(crate) fn settle(
+        &mut self,
+        tag: u64,
+        multiple: bool,
+        mut settle: impl FnMut(HolderRef, DeliveryNumber),
+    ) -> Result<(), UnknownTag> {
+        if multiple && tag == 0 {
+            self.settle_to(u64::MAX, &mut settle);
+            return Ok(());
+        }
+        let at = self.find(tag).ok_or(UnknownTag(tag))?;
+        if multiple {
+            self.settle_to(tag, &mut settle);
+        } else if let Some(entry) = self.entries.get_mut(at) {
+            let Entry { holder, number, .. } = *entry;
+            entry.holder = Slot::NONE;
+            self.settled += 1;
+            if let Some(holder) = self.holders.release(holder) {
+                settle(holder, number);
+            }
+            self.tidy();
+        }
+        Ok(())
+    }
+
+    fn find(&self, tag: u64) -> Option<usize> {
+        let at = match self.entries.front() {
+            Some(front) if front.tag == tag => 0,
+            Some(_) | None => self.entries.binary_search_by_key(&tag, |entry| entry.tag).ok()?,
+        };
+        self.entries.get(at).filter(|entry| entry.holder != Slot::NONE).map(|_| at)
+    }
+
+    fn settle_to(&mut self, tag: u64, settle: &mut impl FnMut(HolderRef, DeliveryNumber)) {
+        while let Some(entry) = self.entries.pop_front_if(|entry| entry.tag <= tag) {
+            if entry.holder == Slot::NONE {
+                self.settled -= 1;
+            } else if let Some(holder) = self.holders.release(entry.holder) {
+                settle(holder, entry.number);
+            }
+        }
+        self.tidy();
+    }
+
+    /// Drops settled entries from the front, and all of them when they are the larger part: one
+    /// delivery that is never settled must not keep a place for each that comes after it.
+    fn tidy(&mut self) {
+        while self.entries.pop_front_if(|entry| entry.holder == Slot::NONE).is_some() {
+            self.settled -= 1;
+        }
+        if self.settled > 64 && self.settled > self.entries.len() / 2 {
+            self.entries.retain(|entry| entry.holder != Slot::NONE);
+            self.settled = 0;
+        }
+        if self.entries.is_empty() && self.entries.capacity() > 1024 {
+            self.entries = VecDeque::new();
+        }
+    }
+}
+
+/// How a settlement is looked up.
+type Key = (HolderRef, u8);
+
+fn key(holder: HolderRef, settlement: Settlement) -> Key {
+    let kind = match settlement {
+        Settlement::Ack => 0,
+        Settlement::Discard => 1,
+        Settlement::Requeue(ReturnCause::Reject) => 2,
+        Settlement::Requeue(ReturnCause::Nack) => 3,
+        Settlement::Requeue(ReturnCause::Recover) => 4,
+        Settlement::Requeue(ReturnCause::ChannelEnd) => 5,
+    };
+    (holder, kind)
+}
+
+/// Settles of one read of the socket, joined to ranges per holder.
+#[derive(Debug, Default)]
+pub(crate) struct Settles {
+    list: Vec<Settle>,
+    /// Where numbers may still be added.
+    open: AHashMap<Key, usize>,
+    last: Option<(Key, usize)>,
+}
+
+impl Settles {
+    pub(crate) fn add(
+        &mut self,
+        holder: HolderRef,
+        number: DeliveryNumber,
+        settlement: Settlement,
+    ) {
+        let key = key(holder, settlement);
+        let at = match self.last {
+            Some((last, at)) if last == key => Some(at),
+            Some(_) | None => self.open.get(&key).copied(),
+        };
+        let ordered = settlement != Settlement::Ack;
+        if let Some(at) = at
+            && let Some(settle) = self.list.get_mut(at)
+            && join(&mut settle.numbers, number, ordered)
+        {
+            self.last = Some((key, at));
+            return;
+        }
+        self.open.insert(key, self.list.len());
+        self.last = Some((key, self.list.len()));
+        self.list.push(Settle { holder, numbers: vec![(number, number)], settlement });
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// All of them, in the order in which the client settled, except that acks, whose order means
+    /// nothing, are joined.
+    pub(crate) fn take(&mut self) -> Vec<Settle> {
+        self.open.clear();
+        self.last = None;
+        std::mem::take(&mut self.list)
+    }
+}
+
+/// Adds a number to ranges in ascending order. False if it would have to go before others of which
+/// the order has a meaning (dead letters, ACK-07).
+fn join(
+    ranges: &mut Vec<(DeliveryNumber, DeliveryNumber)>,
+    number: DeliveryNumber,
+    ordered: bool,
+) -> bool {
+    match ranges.last_mut() {
+        Some((_, last)) if last.0 + 1 == number.0 => {
+            *last = number;
+            true
+        }
+        Some((_, last)) if *last < number => {
+            ranges.push((number, number));
+            true
+        }
+        Some(_) if ordered => false,
+        Some(_) | None => {
+            let at = ranges.partition_point(|&(first, _)| first < number);
+            ranges.insert(at, (number, number));
+            merge_at(ranges, at + 1);
+            merge_at(ranges, at);
+            true
+        }
+    }
+}
+
+/// Joins the range at `at` to the one before it, if they touch.
+fn merge_at(ranges: &mut Vec<(DeliveryNumber, DeliveryNumber)>, at: usize) {
+    let (Some(before), Some(&(first, last))) = (at.checked_sub(1), ranges.get(at)) else { return };
+    if let Some(range) = ranges.get_mut(before)
+        && range.1.0 + 1 == first.0
+    {
+        range.1 = last;
+        ranges.remove(at);
+    }
+}
+
+impl Unacked {
+    fn settle_as(
+        &mut self,
+        tag: u64,
+        multiple: bool,
+        settlement: Settlement,
+        effects: &mut Effects,
+    ) -> Result<(), UnknownTag> {
+        self.settle(tag, multiple, |holder, number| effects.settles.add(holder, number, settlement))
+    }
+
+    /// `basic.ack`.
+    pub(crate) fn ack(&mut self, ack: hot::Ack, effects: &mut Effects) -> Result<(), Fault> {
+        self.settle_as(ack.delivery_tag, ack.multiple, Settlement::Ack, effects)
+            .map_err(|UnknownTag(tag)| unknown(tag, hot::Ack::ID))
+    }
+
+    /// `basic.nack` (ACK-06).
+    pub(crate) fn nack(&mut self, nack: hot::Nack, effects: &mut Effects) -> Result<(), Fault> {
+        let settlement = settlement(nack.requeue, ReturnCause::Nack);
+        self.settle_as(nack.delivery_tag, nack.multiple, settlement, effects)
+            .map_err(|UnknownTag(tag)| unknown(tag, hot::Nack::ID))
+    }
+
+    /// `basic.reject` (ACK-06).
+    pub(crate) fn reject(
+        &mut self,
+        reject: hot::Reject,
+        effects: &mut Effects,
+    ) -> Result<(), Fault> {
+        let settlement = settlement(reject.requeue, ReturnCause::Reject);
+        self.settle_as(reject.delivery_tag, false, settlement, effects)
+            .map_err(|UnknownTag(tag)| unknown(tag, hot::Reject::ID))
+    }
+
+    /// `basic.recover`: everything goes back (ACK-09).
+    pub(crate) fn recover(&mut self, effects: &mut Effects) {
+        let settlement = Settlement::Requeue(ReturnCause::Recover);
+        self.settle_to(u64::MAX, &mut |holder, number| {
+            effects.settles.add(holder, number, settlement);
+        });
+    }
+}
+
+fn settlement(requeue: bool, cause: ReturnCause) -> Settlement {
+    if requeue { Settlement::Requeue(cause) } else { Settlement::Discard }
+}
+
+fn unknown(tag: u64, id: crate::codec::method::MethodId) -> Fault {
+    Fault::new(ReplyCode::PreconditionFailed, format!("unknown delivery tag {tag}"), id)
+}

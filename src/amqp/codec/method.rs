@@ -1,0 +1,190 @@
+//! Any method: the hot ones as themselves, the others boxed; and why octets are none (FRM-11,
+//! FRM-12, Q-04).
+
+use crate::codec::{
+    cold::Cold,
+    erlang,
+    frame::{Kind, put_with},
+    hot::{Ack, Deliver, GetOk, Nack, Publish, Reject, Return},
+    reader::{FieldError, Reader},
+};
+use bytes::{BufMut, Bytes, BytesMut};
+use quorate_types::{Exception, FieldTableError, ReplyCode};
+use std::fmt;
+
+/// Class id of `basic`.
+pub const BASIC: u16 = 60;
+
+/// Class and method id.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MethodId {
+    /// Class.
+    pub class: u16,
+    /// Method within it.
+    pub method: u16,
+}
+
+impl MethodId {
+    /// What a close names when no method is to blame (CONN-24).
+    pub const NONE: MethodId = MethodId { class: 0, method: 0 };
+
+    /// Reads the ids off the front of a payload, which stays as it is.
+    #[must_use]
+    pub fn peek(payload: &[u8]) -> Option<Self> {
+        let &[c1, c0, m1, m0] = payload.first_chunk::<4>()?;
+        Some(Self {
+            class: u16::from_be_bytes([c1, c0]),
+            method: u16::from_be_bytes([m1, m0]),
+        })
+    }
+}
+
+impl fmt::Display for MethodId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.class, self.method)
+    }
+}
+
+/// A method.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names are the protocol's own")]
+pub enum Method {
+    Publish(Publish),
+    Return(Return),
+    Deliver(Deliver),
+    GetOk(GetOk),
+    Ack(Ack),
+    Nack(Nack),
+    Reject(Reject),
+    /// Any other.
+    Cold(Box<Cold>),
+}
+
+/// Octets that are no method.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("method {}: {cause}", id.unwrap_or_default())]
+pub struct MethodError {
+    /// Its ids, if they could be read.
+    pub id: Option<MethodId>,
+    /// Why.
+    pub cause: MethodErrorCause,
+    /// The payload.
+    pub payload: Bytes,
+}
+
+/// Why octets are no method.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MethodErrorCause {
+    /// A field cannot be read.
+    #[error(transparent)]
+    Field(#[from] FieldError),
+    /// Octets are left over behind the last field.
+    #[error("octets are left over")]
+    LeftOver,
+    /// AMQP 0-9-1 has no such method.
+    #[error("unknown method")]
+    Unknown,
+}
+
+impl Method {
+    /// Reads a method frame's payload.
+    ///
+    /// # Errors
+    /// What [`MethodErrorCause`] names.
+    pub fn decode(payload: Bytes) -> Result<Self, MethodError> {
+        let id = MethodId::peek(&payload);
+        Self::read(id, payload.clone()).map_err(|cause| MethodError { id, cause, payload })
+    }
+
+    fn read(id: Option<MethodId>, mut payload: Bytes) -> Result<Self, MethodErrorCause> {
+        let id = id.ok_or(FieldError::Truncated)?;
+        let fields = payload.split_off(4);
+        let reader = &mut Reader::new(fields);
+        let method = match id {
+            Publish::ID => Self::Publish(Publish::read(reader)?),
+            Deliver::ID => Self::Deliver(Deliver::read(reader)?),
+            Ack::ID => Self::Ack(Ack::read(reader)?),
+            Nack::ID => Self::Nack(Nack::read(reader)?),
+            Reject::ID => Self::Reject(Reject::read(reader)?),
+            GetOk::ID => Self::GetOk(GetOk::read(reader)?),
+            Return::ID => Self::Return(Return::read(reader)?),
+            MethodId { class, method } => {
+                let cold = Cold::read(class, method, reader)?.ok_or(MethodErrorCause::Unknown)?;
+                Self::Cold(Box::new(cold))
+            }
+        };
+        if reader.is_at_end() { Ok(method) } else { Err(MethodErrorCause::LeftOver) }
+    }
+
+    /// Its class and method id.
+    #[must_use]
+    pub fn id(&self) -> MethodId {
+        match self {
+            Self::Publish(_) => Publish::ID,
+            Self::Return(_) => Return::ID,
+            Self::Deliver(_) => Deliver::ID,
+            Self::GetOk(_) => GetOk::ID,
+            Self::Ack(_) => Ack::ID,
+            Self::Nack(_) => Nack::ID,
+            Self::Reject(_) => Reject::ID,
+            Self::Cold(cold) => cold.id(),
+        }
+    }
+
+    /// Appends the frame.
+    pub fn put(&self, out: &mut BytesMut, channel: u16) {
+        match self {
+            Self::Publish(publish) => publish.put(out, channel),
+            Self::Return(returned) => returned.put(out, channel),
+            Self::Deliver(deliver) => deliver.put(out, channel),
+            Self::GetOk(get_ok) => get_ok.put(out, channel),
+            Self::Ack(ack) => ack.put(out, channel),
+            Self::Nack(nack) => nack.put(out, channel),
+            Self::Reject(reject) => reject.put(out, channel),
+            Self::Cold(cold) => cold.put(out, channel),
+        }
+    }
+}
+
+impl Cold {
+    /// Appends the frame.
+    pub fn put(&self, out: &mut BytesMut, channel: u16) {
+        put_with(out, Kind::Method, channel, |out| {
+            let id = self.id();
+            out.put_u16(id.class);
+            out.put_u16(id.method);
+            self.write(out);
+        });
+    }
+}
+
+impl MethodError {
+    /// What the connection is closed with, and the ids that the close names: 501 where the frame
+    /// cannot be taken apart, 502 where a value is illegal, 540 for an unknown method.
+    #[must_use]
+    pub fn exception(&self) -> (Exception, MethodId) {
+        let id = self.id.unwrap_or_default();
+        let undecodable = || {
+            let text = format!("cannot decode {}", erlang::binary(&self.payload));
+            (Exception::new(ReplyCode::FrameError, text), id)
+        };
+        match self.cause {
+            MethodErrorCause::Field(FieldError::Truncated) | MethodErrorCause::LeftOver => {
+                undecodable()
+            }
+            MethodErrorCause::Field(FieldError::Text) => {
+                let text = "Malformed UTF-8 in shortstr";
+                (Exception::new(ReplyCode::FrameError, text), MethodId::NONE)
+            }
+            MethodErrorCause::Field(FieldError::Table(FieldTableError::Truncated)) => undecodable(),
+            MethodErrorCause::Field(FieldError::Table(
+                error @ (FieldTableError::UnknownType(_)
+                | FieldTableError::TooDeep
+                | FieldTableError::Name),
+            )) => (Exception::new(ReplyCode::SyntaxError, error.to_string()), id),
+            MethodErrorCause::Unknown => {
+                (Exception::new(ReplyCode::NotImplemented, format!("unknown method {id}")), id)
+            }
+        }
+    }
+}

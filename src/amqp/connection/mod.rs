@@ -1,0 +1,6 @@
+//! One client connection, as pure machines: frames and time in, frames and actions out.
+
+pub(crate) mod close;
+pub(crate) mod handshake;
+pub(crate) mod heartbeat;
+pub(crate) mod machine;

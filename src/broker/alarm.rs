@@ -1,0 +1,126 @@
+//! Memory and disk alarms: while one is on anywhere, publishers are blocked everywhere (ALM-01).
+
+use crate::{client::Event, node::Node, wire};
+use bytes::Bytes;
+use parking_lot::Mutex;
+use quorate_types::NodeId;
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
+
+/// How often memory and disk are looked at.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// What a node is short of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Shortage {
+    memory: bool,
+    disk: bool,
+}
+
+/// Shortages by node, this one included.
+#[derive(Debug, Default)]
+pub(crate) struct Alarms {
+    nodes: Mutex<BTreeMap<NodeId, Shortage>>,
+}
+
+/// Bounds of this node.
+#[derive(Clone, Debug)]
+pub struct AlarmSettings {
+    /// Resident memory above which publishers are blocked, octets.
+    pub memory_bytes_max: u64,
+    /// Free space of the data directory's file system below which they are, octets.
+    pub disk_free_bytes_min: u64,
+    /// The data directory.
+    pub data_dir: PathBuf,
+}
+
+impl Alarms {
+    /// The reason for blocking, joined over all nodes (ALM-04).
+    pub(crate) fn reason(&self) -> Option<String> {
+        let nodes = self.nodes.lock();
+        let memory = nodes.values().any(|short| short.memory).then_some("low on memory");
+        let disk = nodes.values().any(|short| short.disk).then_some("low on disk");
+        let reasons: Vec<_> = memory.into_iter().chain(disk).collect();
+        (!reasons.is_empty()).then(|| reasons.join(" & "))
+    }
+
+    /// Notes a node's shortage; true if it has changed.
+    fn note(&self, node: NodeId, shortage: Shortage) -> bool {
+        self.nodes.lock().insert(node, shortage).unwrap_or_default() != shortage
+    }
+
+    /// Shortage of one node: memory, disk.
+    pub(crate) fn of(&self, node: NodeId) -> (bool, bool) {
+        let shortage = self.nodes.lock().get(&node).copied().unwrap_or_default();
+        (shortage.memory, shortage.disk)
+    }
+}
+
+impl Node {
+    /// Looks at memory and disk; runs as long as the node.
+    pub(crate) async fn watch_alarms(self: Arc<Self>) {
+        let mut interval = tokio::time::interval(LOOK);
+        interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            interval.tick().await;
+            let settings = &self.settings.alarms;
+            let memory = resident_bytes().is_some_and(|bytes| bytes > settings.memory_bytes_max);
+            let disk = match fs2::available_space(&settings.data_dir) {
+                Ok(bytes) => bytes < settings.disk_free_bytes_min,
+                Err(error) => {
+                    tracing::warn!(%error, path = %settings.data_dir.display(), "free space is unknown");
+                    false
+                }
+            };
+            self.alarm(self.me, Shortage { memory, disk });
+            // Also while nothing changes, for nodes that have just come.
+            self.tell_all(
+                wire::ALARM,
+                &Bytes::copy_from_slice(&[u8::from(memory), u8::from(disk)]),
+            );
+            self.forget_lost_alarms();
+        }
+    }
+
+    /// A node that has gone is short of nothing.
+    fn forget_lost_alarms(&self) {
+        let Some(links) = self.links.get() else { return };
+        let lost: Vec<_> = {
+            let nodes = self.alarms.nodes.lock();
+            let here = |node| node == self.me || links.connected(node).is_some();
+            nodes.keys().copied().filter(|node| !here(*node)).collect()
+        };
+        lost.into_iter().for_each(|node| self.alarm(node, Shortage::default()));
+    }
+
+    /// Another node tells of its shortage.
+    pub(crate) fn alarm_from(&self, from: NodeId, payload: &Bytes) {
+        if let [memory, disk] = payload.as_ref() {
+            self.alarm(from, Shortage { memory: *memory != 0, disk: *disk != 0 });
+        }
+    }
+
+    fn alarm(&self, node: NodeId, shortage: Shortage) {
+        let before = self.alarms.reason();
+        if !self.alarms.note(node, shortage) {
+            return;
+        }
+        let after = self.alarms.reason();
+        if before == after {
+            return;
+        }
+        tracing::warn!(%node, ?shortage, reason = after.as_deref().unwrap_or("none"), "alarm");
+        for connection in self.connections.all() {
+            connection.mailbox.put(match &after {
+                Some(reason) => Event::Blocked { reason: reason.clone() },
+                None => Event::Unblocked,
+            });
+        }
+    }
+}
+
+/// Resident memory of this process; `None` where the system does not tell.
+pub(crate) fn resident_bytes() -> Option<u64> {
+    let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
+    let pages: u64 = statm.split(' ').nth(1)?.parse().ok()?;
+    Some(pages * 4096)
+}

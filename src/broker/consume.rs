@@ -1,0 +1,325 @@
+//! Consuming and getting (CON, GET; DLV 2, 3, SES 7).
+
+use crate::{
+    batch::Ticket,
+    client::{ChannelId, Consume, GetOk, HolderRef},
+    connection::Connection,
+    consumer::{FrontConsumer, NewConsumer},
+    node::Node,
+    pb, wire,
+};
+use bytes::Bytes;
+use quorate_catalog::{QueueEntry, refusal};
+use quorate_queue::{Command, ConsumerTerms, Detach, Got, Reply};
+use quorate_rpc::Lane;
+use quorate_storage::{MessageRef, codec::message};
+use quorate_types::{
+    ConsumerId, DeliveryNumber, Exception, FieldTable, Holder, Home, NodeId, QueueType, ReplyCode,
+    ResourceName, ShortString,
+};
+use std::{sync::Arc, time::Duration};
+use tokio::sync::oneshot;
+
+/// Between two tries to get a body.
+const RETRY: Duration = Duration::from_millis(20);
+/// How long one try to get a body from the leader may take.
+const FETCH: Duration = Duration::from_secs(5);
+/// Consumer arguments that only streams know (CON-05).
+const STREAM_ARGUMENTS: [&str; 3] =
+    ["x-stream-offset", "x-stream-filter", "x-stream-match-unfiltered"];
+
+impl Connection {
+    /// `basic.consume`. Deliveries may be ready before this returns; the front end shows none of
+    /// a consumer before its consume-ok (CON-02).
+    ///
+    /// # Errors
+    /// What the client is told: 404, 405, 403 (exclusive use), 406 (arguments), 541.
+    pub async fn consume(&self, consume: Consume) -> Result<ConsumerId, Exception> {
+        let entry = self.find_queue(&consume.queue)?;
+        let priority = consumer_priority(&entry, &consume.arguments)?;
+        let timed_out = || consume_failed(&entry.name, "the operation timed out");
+        let Some(session) = self.node.session() else { return Err(timed_out()) };
+        let id = ConsumerId { session, number: self.node.consumers.number() };
+        let consumer = Arc::new(self.new_consumer(id, &entry, &consume));
+        let terms = ConsumerTerms {
+            prefetch: (!consume.no_ack && consume.prefetch > 0)
+                .then_some(u32::from(consume.prefetch)),
+            up_to: consumer.up_to(),
+            exclusive: consume.exclusive,
+            priority,
+            tag: consume.tag.detached(),
+            no_ack: consume.no_ack,
+        };
+        if !self.hold_consumer(&consumer) {
+            return Err(timed_out());
+        }
+        let attach = Command::Attach { queue: entry.id, consumer: id, terms };
+        let refused = match self.node.ask(entry.id.home, attach).await {
+            Ok(Reply::Taken) => {
+                self.node.attached(&consumer);
+                return Ok(id);
+            }
+            Ok(Reply::ExclusiveInUse) => {
+                let text = format!("queue {} in exclusive use", entry.name);
+                Exception::new(ReplyCode::AccessRefused, text)
+            }
+            Ok(Reply::Gone) => refusal::no_queue(&entry.name),
+            Ok(other) => crate::queues::unexpected(&entry.name, &other),
+            Err(_) => timed_out(),
+        };
+        // Should it have been attached all the same, it ends.
+        self.let_go(&consumer);
+        let (shown, _) = consumer.end();
+        let detach = Command::Detach { consumer: id, shown, how: Detach::ChannelEnd };
+        self.node.submit(entry.id.home, detach);
+        Err(refused)
+    }
+
+    fn new_consumer(&self, id: ConsumerId, entry: &QueueEntry, consume: &Consume) -> FrontConsumer {
+        let config = self.node.catalog.read().config_of(entry);
+        let new = NewConsumer {
+            id,
+            queue: entry.id,
+            queue_type: entry.queue_type,
+            has_delivery_limit: config.delivery_limit.is_some(),
+            channel: consume.channel,
+            tag: consume.tag.detached(),
+            no_ack: consume.no_ack,
+            prefetch: consume.prefetch,
+            arguments: consume.arguments.clone(),
+        };
+        FrontConsumer::new(new, Arc::clone(&self.state))
+    }
+
+    fn hold_consumer(&self, consumer: &Arc<FrontConsumer>) -> bool {
+        let mut held = self.state.held.lock();
+        if held.closed {
+            return false;
+        }
+        let channel = held.channels.entry(consumer.channel).or_default();
+        channel.consumers.insert(consumer.id, Arc::clone(consumer));
+        self.node.consumers.insert(consumer.id.number, Arc::clone(consumer));
+        true
+    }
+
+    fn let_go(&self, consumer: &FrontConsumer) {
+        self.node.consumers.remove(consumer.id.number);
+        if let Some(channel) = self.state.held.lock().channels.get_mut(&consumer.channel) {
+            channel.consumers.remove(&consumer.id);
+        }
+    }
+
+    /// `basic.cancel`: nothing of the consumer is handed out any more; what was shown stays to be
+    /// settled (ACK-10). Returns when the queue knows.
+    ///
+    /// # Errors
+    /// 541 when the queue's group does not answer in time.
+    pub async fn cancel(&self, consumer: ConsumerId) -> Result<(), Exception> {
+        let Some(consumer) = self.node.consumers.remove(consumer.number) else { return Ok(()) };
+        let (shown, first) = consumer.end();
+        if consumer.settled(0) {
+            self.let_go(&consumer);
+        }
+        if !first {
+            return Ok(());
+        }
+        let detach = Command::Detach { consumer: consumer.id, shown, how: Detach::Cancel };
+        match self.node.ask(consumer.home(), detach).await {
+            Ok(_) => Ok(()),
+            Err(_) => {
+                let text = format!("failed to cancel consumer '{}' due to a timeout", consumer.tag);
+                Err(Exception::new(ReplyCode::InternalError, text))
+            }
+        }
+    }
+
+    /// `basic.get`.
+    ///
+    /// # Errors
+    /// 404, 405, 541.
+    pub async fn get(
+        &self,
+        channel: ChannelId,
+        queue: ShortString,
+        no_ack: bool,
+    ) -> Result<Option<GetOk>, Exception> {
+        let entry = self.find_queue(&queue)?;
+        let Some(session) = self.node.session() else { return Err(get_failed(&entry.name)) };
+        let home = entry.id.home;
+        let (sender, receiver) = oneshot::channel();
+        let command = Command::Get { queue: entry.id };
+        self.node.fill(home, |batches| batches.push(command, Ticket::Get(sender)));
+        let (sequence, got) = match self.node.wait(receiver).await {
+            Ok((sequence, Reply::Got(got))) => (sequence, got),
+            Ok((_, Reply::Empty)) => return Ok(None),
+            Ok((_, Reply::Gone)) => return Err(refusal::no_queue(&entry.name)),
+            Ok((_, other)) => return Err(crate::queues::unexpected(&entry.name, &other)),
+            Err(_) => return Err(get_failed(&entry.name)),
+        };
+        let holder = HolderRef { home, holder: Holder::Get(session, sequence) };
+        let guard = GetGuard { node: &self.node, holder: Some(holder) };
+        let wanted = MessageRef { queue: got.queue, message: got.message };
+        let octets = self.node.message(wanted).await.ok_or_else(|| get_failed(&entry.name))?;
+        guard.shown();
+        let ok = self.get_ok(&entry, got, holder, &octets)?;
+        if no_ack {
+            let numbers = vec![(DeliveryNumber(1), DeliveryNumber(1))];
+            self.node.submit(home, Command::Settle { holder: holder.holder, numbers });
+        } else if !self.hold_get(channel, holder) {
+            drop(GetGuard { node: &self.node, holder: Some(holder) });
+        }
+        Ok(Some(ok))
+    }
+
+    fn hold_get(&self, channel: ChannelId, holder: HolderRef) -> bool {
+        let mut held = self.state.held.lock();
+        if !held.closed {
+            held.channels.entry(channel).or_default().gets.insert(holder);
+        }
+        !held.closed
+    }
+
+    fn get_ok(
+        &self,
+        entry: &QueueEntry,
+        got: Got,
+        holder: HolderRef,
+        octets: &Bytes,
+    ) -> Result<GetOk, Exception> {
+        let message = message::decode(octets).map_err(|error| {
+            tracing::error!(queue = %entry.name, %error, "a stored message cannot be read");
+            get_failed(&entry.name)
+        })?;
+        let limited = || self.node.catalog.read().config_of(entry).delivery_limit.is_some();
+        let shows = got.counts.acquired > 0 && (entry.queue_type == QueueType::Quorum || limited());
+        Ok(GetOk {
+            holder,
+            redelivered: got.counts.acquired > 0,
+            counts: shows.then_some(got.counts),
+            message,
+            ready: got.ready,
+        })
+    }
+}
+
+/// Gives a got message back if its client goes before it is shown (SES 7).
+struct GetGuard<'a> {
+    node: &'a Node,
+    holder: Option<HolderRef>,
+}
+
+impl GetGuard<'_> {
+    fn shown(mut self) {
+        self.holder = None;
+    }
+}
+
+impl Drop for GetGuard<'_> {
+    fn drop(&mut self) {
+        if let Some(HolderRef { home, holder }) = self.holder {
+            let numbers = vec![(DeliveryNumber(1), DeliveryNumber(1))];
+            self.node.submit(home, Command::Release { holder, numbers });
+        }
+    }
+}
+
+impl Node {
+    /// The queue has the consumer: asks its leader for what it holds (DLV 2).
+    fn attached(self: &Arc<Self>, consumer: &FrontConsumer) {
+        let home = consumer.home();
+        let leader = self.proposers.get(&home).and_then(crate::proposer::Proposer::leader);
+        if let Some((leader, term)) = leader {
+            let last = consumer.reattach(term);
+            self.ask_for_deliveries(home, leader, term, &[(consumer.id, last)]);
+        }
+    }
+
+    /// A body, from this node's copy or from the leader's; `None` if it is gone or cannot be had
+    /// within the time of an operation.
+    async fn message(self: &Arc<Self>, wanted: MessageRef) -> Option<Bytes> {
+        let own = self.read_messages(wanted.queue, &[wanted]).pop().flatten();
+        match own {
+            Some(message) => Some(message),
+            None => {
+                let bound = Duration::from_millis(self.settings.operation_timeout_ms);
+                tokio::time::timeout(bound, self.fetch_message(wanted)).await.ok().flatten()
+            }
+        }
+    }
+
+    /// A body that this node had no copy of: from its own store once it is there, or from the
+    /// leader's; `None` if the leader says that it is gone (DLV 1).
+    pub(crate) async fn fetch_message(self: &Arc<Self>, wanted: MessageRef) -> Option<Bytes> {
+        loop {
+            if let Some(message) = self.read_messages(wanted.queue, &[wanted]).pop().flatten() {
+                return Some(message);
+            }
+            let home = wanted.queue.home;
+            let leader = self.proposers.get(&home).and_then(crate::proposer::Proposer::leader);
+            match leader {
+                Some((leader, _)) if leader != self.me => {
+                    if let Some(answer) = self.ask_for_body(leader, home, wanted).await {
+                        return answer;
+                    }
+                }
+                // The leader has every body that is not settled (STO 7).
+                Some(_) => return None,
+                None => {}
+            }
+            tokio::time::sleep(RETRY).await;
+        }
+    }
+
+    /// Asks a leader for a body; `None` if it does not answer.
+    async fn ask_for_body(
+        &self,
+        leader: NodeId,
+        home: Home,
+        wanted: MessageRef,
+    ) -> Option<Option<Bytes>> {
+        let request = pb::BodiesRequest { messages: vec![wire::from_message_ref(&wanted)] };
+        let payload = wire::encode(&request);
+        let (lane, service, group) = (Lane::Bulk, wire::BODIES, wire::group(home));
+        let answer =
+            self.links.get()?.call(leader, lane, service, group, payload, FETCH).await.ok()?;
+        let answer = wire::decode::<pb::BodiesResponse>(answer, leader)?;
+        let body = answer.bodies.into_iter().next()?;
+        Some(body.present.then_some(body.message))
+    }
+}
+
+/// CON-05, CON-06.
+fn consumer_priority(entry: &QueueEntry, arguments: &FieldTable) -> Result<i64, Exception> {
+    let refuse = |text| Err(Exception::new(ReplyCode::PreconditionFailed, text));
+    for name in STREAM_ARGUMENTS {
+        if arguments.get(name).is_some() {
+            let kind = entry.queue_type.name();
+            let queue = &entry.name;
+            return refuse(format!(
+                "invalid arg '{name}' for queue {queue} of queue type rabbit_{kind}_queue"
+            ));
+        }
+    }
+    let Some(value) = arguments.get("x-priority") else { return Ok(0) };
+    match value.as_integer() {
+        Some(priority) => Ok(priority),
+        None => {
+            let (queue, kind) = (&entry.name, value.type_name());
+            refuse(format!(
+                "invalid arg 'x-priority' for queue {queue}: \"expected integer, got {kind}\""
+            ))
+        }
+    }
+}
+
+/// CON-15.
+fn consume_failed(queue: &ResourceName, why: &str) -> Exception {
+    let text = format!("failed consuming from quorum queue {queue}: {why}");
+    Exception::new(ReplyCode::InternalError, text)
+}
+
+/// GET-06.
+fn get_failed(queue: &ResourceName) -> Exception {
+    let text = format!("Cannot get a message from queue {queue}: the operation timed out");
+    Exception::new(ReplyCode::InternalError, text)
+}

@@ -1,0 +1,168 @@
+//! Exchanges and bindings: declare, delete, bind, unbind (EXC, BND).
+
+use crate::{
+    client::{BindRequest, ExchangeDeclare},
+    connection::Connection,
+};
+use quorate_catalog::{
+    Binding, CatalogCommand, CatalogReply, Destination, ExchangeRecord, ExchangeType, QueueEntry,
+    check_owner, refusal,
+};
+use quorate_types::{Exception, ReplyCode, ResourceName, ShortString};
+
+impl Connection {
+    fn named(&self, name: &ShortString) -> ResourceName {
+        ResourceName { vhost: self.info().vhost.clone(), name: name.clone() }
+    }
+
+    /// Proposes to the catalog and waits until all routing nodes know.
+    async fn change_catalog(
+        &self,
+        command: CatalogCommand,
+        timeout: Exception,
+    ) -> Result<(), Exception> {
+        match self.node.propose_to_catalog(command).await {
+            Ok((index, CatalogReply::Done)) => {
+                self.node.barrier(index).await;
+                Ok(())
+            }
+            Ok((_, CatalogReply::Refused(exception))) => Err(exception),
+            Ok((
+                _,
+                CatalogReply::Fenced | CatalogReply::Started(_) | CatalogReply::NameTaken { .. },
+            )) => Err(Exception::new(
+                ReplyCode::InternalError,
+                "the catalog gave an answer that does not fit",
+            )),
+            Err(_) => Err(timeout),
+        }
+    }
+
+    /// `exchange.declare`.
+    ///
+    /// # Errors
+    /// What EXC-02 to EXC-04 and EXC-13 name.
+    pub async fn exchange_declare(&self, declare: ExchangeDeclare) -> Result<(), Exception> {
+        let kind = ExchangeType::parse(declare.kind.as_str())?;
+        let record = ExchangeRecord {
+            name: self.named(&declare.exchange),
+            kind,
+            durable: declare.durable,
+            auto_delete: declare.auto_delete,
+            internal: declare.internal,
+            arguments: declare.arguments,
+        };
+        let there = self.node.catalog.read().check_exchange(&record)?.is_some();
+        if there {
+            let index = self.node.catalog.read().version();
+            self.node.barrier(index).await;
+            return Ok(());
+        }
+        let timeout = refusal::exchange_declare_timeout(&record.name);
+        self.change_catalog(CatalogCommand::DeclareExchange(record), timeout).await
+    }
+
+    /// `exchange.declare` passive (EXC-06).
+    ///
+    /// # Errors
+    /// 404, 403.
+    pub fn exchange_exists(&self, exchange: &ShortString) -> Result<(), Exception> {
+        self.node.catalog.read().declared_exchange(&self.named(exchange)).map(drop)
+    }
+
+    /// `exchange.delete` (EXC-07, 08).
+    ///
+    /// # Errors
+    /// 403, 406, 541.
+    pub async fn exchange_delete(
+        &self,
+        exchange: ShortString,
+        if_unused: bool,
+    ) -> Result<(), Exception> {
+        let exchange = self.named(&exchange);
+        let timeout = refusal::exchange_delete_timeout(&exchange);
+        self.change_catalog(CatalogCommand::DeleteExchange { exchange, if_unused }, timeout).await
+    }
+
+    fn exchange_binding(&self, bind: BindRequest) -> Binding {
+        Binding {
+            source: self.named(&bind.source),
+            destination: Destination::Exchange(bind.destination),
+            key: bind.routing_key,
+            arguments: bind.arguments,
+        }
+    }
+
+    /// `exchange.bind` (BND-07).
+    ///
+    /// # Errors
+    /// 403, 404, 541.
+    pub async fn exchange_bind(&self, bind: BindRequest) -> Result<(), Exception> {
+        let binding = self.exchange_binding(bind);
+        self.change_catalog(CatalogCommand::Bind(binding), refusal::bind_timeout()).await
+    }
+
+    /// `exchange.unbind` (BND-04).
+    ///
+    /// # Errors
+    /// 403, 541.
+    pub async fn exchange_unbind(&self, bind: BindRequest) -> Result<(), Exception> {
+        let binding = self.exchange_binding(bind);
+        self.change_catalog(CatalogCommand::Unbind(binding), refusal::unbind_timeout()).await
+    }
+
+    fn queue_binding(&self, bind: BindRequest, entry: &QueueEntry) -> Binding {
+        Binding {
+            source: self.named(&bind.source),
+            destination: Destination::Queue { name: bind.destination, id: entry.id },
+            key: bind.routing_key,
+            arguments: bind.arguments,
+        }
+    }
+
+    /// `queue.bind` (BND-01 to 03).
+    ///
+    /// # Errors
+    /// 403, 404, 405, 541.
+    pub async fn queue_bind(&self, bind: BindRequest) -> Result<(), Exception> {
+        if bind.source.is_empty() {
+            return Err(refusal::default_exchange());
+        }
+        let queue = self.named(&bind.destination);
+        let source = self.named(&bind.source);
+        let Some(entry) = self.node.known_queue(&queue) else {
+            // A missing source is told first (BND-02).
+            self.node.catalog.read().declared_exchange(&source)?;
+            return Err(self
+                .find_queue(&bind.destination)
+                .err()
+                .unwrap_or(refusal::no_queue(&queue)));
+        };
+        check_owner(&entry, self.state.id, None)?;
+        self.node.catalog.read().declared_exchange(&source)?;
+        self.node
+            .publish_entry(&entry, self.state.id)
+            .await
+            .map_err(|_| refusal::bind_timeout())?;
+        let binding = self.queue_binding(bind, &entry);
+        self.change_catalog(CatalogCommand::Bind(binding), refusal::bind_timeout()).await
+    }
+
+    /// `queue.unbind` (BND-04).
+    ///
+    /// # Errors
+    /// 403, 405, 541.
+    pub async fn queue_unbind(&self, bind: BindRequest) -> Result<(), Exception> {
+        if bind.source.is_empty() {
+            return Err(refusal::default_exchange());
+        }
+        let Some(entry) = self.node.known_queue(&self.named(&bind.destination)) else {
+            return Ok(());
+        };
+        let binding = self.queue_binding(bind, &entry);
+        if self.node.catalog.read().is_bound(&binding) {
+            check_owner(&entry, self.state.id, None)?;
+        }
+        self.change_catalog(CatalogCommand::Unbind(binding), refusal::unbind_timeout()).await
+    }
+}

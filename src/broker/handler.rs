@@ -1,0 +1,157 @@
+//! What other brokers tell and ask this node: the one match on service numbers.
+
+use crate::{node::Node, pb, wire};
+use bytes::Bytes;
+use quorate_catalog::CatalogEntry;
+use quorate_rpc::{Lane, Origin, Responder};
+use quorate_storage::codec;
+use quorate_types::{CatalogIndex, DeliveryNumber, GroupId, NodeId, Term};
+use std::sync::Arc;
+
+impl Node {
+    /// Takes a notice from another node. Must not block.
+    pub(crate) fn notice(
+        self: &Arc<Self>,
+        origin: &Origin,
+        service: u32,
+        group: GroupId,
+        payload: Bytes,
+    ) {
+        let from = origin.peer.node;
+        match service {
+            wire::BATCH => self.batch_from(from, group, &payload),
+            wire::ANSWER => match codec::answer::decode_answer(&payload) {
+                Ok(answer) => self.take_answer(wire::home(group, from), answer),
+                Err(error) => tracing::warn!(%from, %error, "an answer cannot be decoded"),
+            },
+            wire::DELIVERIES => {
+                if let Some(message) = wire::decode::<pb::Deliveries>(payload, from) {
+                    self.deliver(message);
+                }
+            }
+            wire::ANNOUNCE => {
+                if let Some(message) = wire::decode::<pb::LeaderAnnounced>(payload, from) {
+                    self.announced(wire::home(group, from), from, Term(message.term));
+                }
+            }
+            wire::REATTACH => self.reattach_from(from, group, payload),
+            wire::APPLIED => {
+                if let Some(message) = wire::decode::<pb::Applied>(payload, from) {
+                    self.lease.applied(from, CatalogIndex(message.index));
+                    self.tell_all_applied();
+                }
+            }
+            wire::ALL_APPLIED => {
+                if let Some(message) = wire::decode::<pb::AllApplied>(payload, from) {
+                    self.lease.note_all_applied(CatalogIndex(message.index));
+                }
+            }
+            wire::ALARM => self.alarm_from(from, &payload),
+            unknown => tracing::warn!(%from, service = unknown, "unknown notice"),
+        }
+    }
+
+    fn batch_from(self: &Arc<Self>, from: NodeId, group: GroupId, payload: &Bytes) {
+        match codec::batch::decode_batch(payload) {
+            Ok(batch) => {
+                let home = wire::home(group, self.me);
+                self.take_batch(home, batch);
+                if group == GroupId::CATALOG {
+                    self.local.run(self);
+                }
+            }
+            Err(error) => tracing::warn!(%from, %error, "a batch cannot be decoded"),
+        }
+    }
+
+    fn reattach_from(self: &Arc<Self>, from: NodeId, group: GroupId, payload: Bytes) {
+        let Some(message) = wire::decode::<pb::Reattach>(payload, from) else { return };
+        let consumers: Vec<_> = message
+            .consumers
+            .into_iter()
+            .filter_map(|one| Some((wire::to_consumer_id(one.consumer)?, DeliveryNumber(one.last))))
+            .collect();
+        let home = wire::home(group, self.me);
+        self.executor.reattach(self, home, Term(message.term), &consumers, from);
+    }
+
+    /// Answers a request of another node. Must not block.
+    pub(crate) fn request(
+        self: &Arc<Self>,
+        origin: &Origin,
+        service: u32,
+        group: GroupId,
+        payload: Bytes,
+        responder: Responder,
+    ) {
+        let from = origin.peer;
+        let node = Arc::clone(self);
+        match service {
+            wire::BODIES => {
+                self.spawn(async move { node.bodies_for(from.node, payload, responder) })
+            }
+            wire::CATALOG => self.spawn(async move {
+                node.catalog_request(from.node, payload, responder).await;
+            }),
+            wire::LEASE => self.spawn(async move {
+                let Some(request) = wire::decode::<pb::LeaseRequest>(payload, from.node) else {
+                    return;
+                };
+                let applied = CatalogIndex(request.applied);
+                if node.grant_lease(from.node, from.boot, applied).await {
+                    let all_applied = node.all_applied().0;
+                    let answer = pb::LeaseResponse { all_applied, lease_ms: 0 };
+                    responder.answer(wire::encode(&answer));
+                }
+            }),
+            wire::READ_INDEX => self.spawn(async move {
+                let Some(groups) = node.groups() else { return };
+                if let Ok(index) = groups.read_index(GroupId::CATALOG).await {
+                    let answer = pb::ReadIndexResponse { index: index.0 };
+                    responder.answer(wire::encode(&answer));
+                }
+            }),
+            unknown => {
+                tracing::warn!(from = %from.node, %group, service = unknown, "unknown request");
+                responder.refuse(Bytes::from_static(b"unknown service"));
+            }
+        }
+    }
+
+    fn bodies_for(&self, from: NodeId, payload: Bytes, responder: Responder) {
+        let Some(request) = wire::decode::<pb::BodiesRequest>(payload, from) else { return };
+        let mut bodies = Vec::new();
+        for wanted in request.messages {
+            let Some(wanted) = wire::to_message_ref(wanted) else { return };
+            let message = self.read_messages(wanted.queue, &[wanted]).pop().flatten();
+            let present = message.is_some();
+            bodies
+                .push(pb::bodies_response::Body { present, message: message.unwrap_or_default() });
+        }
+        responder.answer(wire::encode(&pb::BodiesResponse { bodies }));
+    }
+
+    async fn catalog_request(self: &Arc<Self>, from: NodeId, payload: Bytes, responder: Responder) {
+        let Some(request) = wire::decode::<pb::CatalogRequest>(payload, from) else { return };
+        let commands = match codec::catalog::decode_entry(&request.entry) {
+            Ok(CatalogEntry { commands, .. }) => commands,
+            Err(error) => {
+                tracing::warn!(%from, %error, "catalog commands cannot be decoded");
+                return;
+            }
+        };
+        if let Some((index, replies)) = self.propose_here(commands).await {
+            let replies = codec::catalog::encode_replies(&replies);
+            responder.answer(wire::encode(&pb::CatalogResponse { index: index.0, replies }));
+        }
+    }
+
+    /// Tells one node.
+    pub(crate) fn tell_all(&self, service: u32, payload: &Bytes) {
+        let Some(links) = self.links.get() else { return };
+        for peer in links.all_connected() {
+            let group = GroupId::CATALOG;
+            drop(links.notify(peer.node, Lane::Control, service, group, payload.clone()));
+        }
+    }
+}

@@ -1,0 +1,363 @@
+//! What lists, audits and metrics show of this node.
+
+use crate::{
+    Broker,
+    connection::ConnectionState,
+    counters::Counters,
+    node::Node,
+    view::{
+        Alarm, BindingView, ChannelView, ClusterView, ConnectionView, ConsumerView,
+        DeliveryCounters, ExchangeView, MemberView, MetricsView, NodeView, QueueCounts, QueueView,
+        Readiness,
+    },
+};
+use quorate_catalog::{Destination, QueueEntry, refusal};
+use quorate_types::{
+    Exception, GroupId, Home, NodeId, QueueId, ResourceName, ShortString, VhostName,
+};
+use std::sync::{Arc, atomic::Ordering};
+
+impl Broker {
+    /// This node.
+    #[must_use]
+    pub fn node(&self) -> NodeId {
+        self.0.me
+    }
+
+    /// Queues of a virtual host: all catalog entries, and the connection-bound queues of this node
+    /// that have none.
+    #[must_use]
+    pub fn queues(&self, vhost: &VhostName) -> Vec<QueueView> {
+        let node = &self.0;
+        let mut entries: Vec<QueueEntry> = {
+            let catalog = node.catalog.read();
+            catalog.queues().filter(|entry| entry.name.vhost == *vhost).cloned().collect()
+        };
+        {
+            let local = node.local_entries.read();
+            let catalog = node.catalog.read();
+            let unnamed = local
+                .values()
+                .filter(|entry| entry.name.vhost == *vhost)
+                .filter(|entry| catalog.queue_by_id(entry.id).is_none());
+            entries.extend(unnamed.cloned());
+        }
+        entries.into_iter().map(|entry| node.queue_view(entry)).collect()
+    }
+
+    /// Exchanges of a virtual host, the default one included.
+    #[must_use]
+    pub fn exchanges(&self, vhost: &VhostName) -> Vec<ExchangeView> {
+        let catalog = self.0.catalog.read();
+        let of_vhost = catalog.exchanges().filter(|record| record.name.vhost == *vhost);
+        of_vhost
+            .map(|record| ExchangeView {
+                name: record.name.clone(),
+                kind: record.kind,
+                durable: record.durable,
+                auto_delete: record.auto_delete,
+                internal: record.internal,
+                arguments: record.arguments.clone(),
+            })
+            .collect()
+    }
+
+    /// Explicit bindings of a virtual host (CTL-10).
+    #[must_use]
+    pub fn bindings(&self, vhost: &VhostName) -> Vec<BindingView> {
+        let catalog = self.0.catalog.read();
+        let of_vhost = catalog.bindings().filter(|binding| binding.source.vhost == *vhost);
+        of_vhost
+            .map(|binding| {
+                let (destination, to_queue) = match &binding.destination {
+                    Destination::Queue { name, .. } => (name.clone(), true),
+                    Destination::Exchange(name) => (name.clone(), false),
+                };
+                BindingView {
+                    source: binding.source.clone(),
+                    destination,
+                    to_queue,
+                    key: binding.key.clone(),
+                    arguments: binding.arguments.clone(),
+                }
+            })
+            .collect()
+    }
+
+    /// Client connections of this node.
+    #[must_use]
+    pub fn connections(&self) -> Vec<ConnectionView> {
+        self.0.connections.all().iter().map(|connection| connection_view(connection)).collect()
+    }
+
+    /// Channels of this node's clients.
+    #[must_use]
+    pub fn channels(&self) -> Vec<ChannelView> {
+        self.0.connections.all().iter().flat_map(|connection| channel_views(connection)).collect()
+    }
+
+    /// Consumers of this node's clients.
+    #[must_use]
+    pub fn consumers(&self, vhost: &VhostName) -> Vec<ConsumerView> {
+        let node = &self.0;
+        let connections = node.connections.all();
+        let of_vhost = connections.iter().filter(|one| one.info.vhost == *vhost);
+        of_vhost.flat_map(|connection| node.consumer_views(connection)).collect()
+    }
+
+    /// The cluster, as this node knows it.
+    #[must_use]
+    pub fn cluster(&self) -> ClusterView {
+        let node = &self.0;
+        let catalog = node.catalog.read();
+        let members = node.members().into_iter().map(|id| {
+            let entry = catalog.node(id);
+            MemberView {
+                id,
+                rpc_address: entry.map(|entry| entry.rpc_address.clone()).unwrap_or_default(),
+                amqp_address: entry.map(|entry| entry.amqp_address.clone()).unwrap_or_default(),
+                running: node.is_reachable(id),
+            }
+        });
+        ClusterView {
+            cluster: catalog.shape().map(|shape| shape.cluster),
+            catalog_leader: node.catalog_client.leader(node),
+            members: members.collect(),
+        }
+    }
+
+    /// This node.
+    #[must_use]
+    pub fn node_status(&self) -> NodeView {
+        let node = &self.0;
+        let settings = &node.settings.alarms;
+        let (memory, disk) = node.alarms.of(node.me);
+        let alarms = memory.then_some(Alarm::Memory).into_iter().chain(disk.then_some(Alarm::Disk));
+        let catalog = node.catalog.read();
+        NodeView {
+            id: node.me,
+            start: node.session().map(|session| session.start),
+            alarms: alarms.collect(),
+            memory_limit_bytes: settings.memory_bytes_max,
+            disk_free_bytes: fs2::available_space(&settings.data_dir).unwrap_or(0),
+            disk_free_limit_bytes: settings.disk_free_bytes_min,
+            connections: node.connections.len() as u64,
+            queues: (catalog.queue_count() + node.local_entries.read().len()) as u64,
+            vhosts: catalog.vhosts().count() as u64,
+            groups: node.group_views(),
+        }
+    }
+
+    /// Whether this node can serve clients in full.
+    #[must_use]
+    pub fn readiness(&self) -> Readiness {
+        let node = &self.0;
+        let leaderless = |group: &GroupId| {
+            node.proposers.get(&Home::Group(*group)).is_none_or(|one| one.leader().is_none())
+        };
+        Readiness {
+            catalog_lease: node.lease.is_held(),
+            serving: node.session().is_some(),
+            leaderless: node.sequencers.keys().copied().filter(leaderless).collect(),
+        }
+    }
+
+    /// Everything that `/metrics` shows.
+    #[must_use]
+    pub fn metrics(&self) -> MetricsView {
+        let node = &self.0;
+        let mut view = MetricsView { node: self.node_status(), ..MetricsView::default() };
+        for connection in node.connections.all() {
+            view.channels += connection.reported.channels.lock().len() as u64;
+        }
+        view.consumers = node.consumers.len() as u64;
+        count(&node.counters, &mut view);
+        for home in node.led_groups().into_iter().map(Home::Group).chain([Home::Node(node.me)]) {
+            node.with_machine(home, |machine| {
+                for queue in machine.queues().filter_map(|id| machine.queue(id)) {
+                    view.messages_ready += queue.ready;
+                    view.messages_ready_bytes += queue.ready_bytes;
+                    view.messages_unacknowledged += queue.unacknowledged;
+                }
+            });
+        }
+        view.in_flight_bytes = node.proposers.values().map(|one| one.bytes() as u64).sum();
+        node.add_storage_metrics(&mut view);
+        view
+    }
+
+    /// Deletes a queue as an operator does, an exclusive one too: its ready messages.
+    ///
+    /// # Errors
+    /// 404 when there is none; 406 when in use or not empty; 541 when its group does not answer.
+    pub async fn delete_queue(
+        &self,
+        queue: &ResourceName,
+        if_unused: bool,
+        if_empty: bool,
+    ) -> Result<u64, Exception> {
+        let entry = self.0.known_queue(queue).ok_or_else(|| refusal::no_queue(queue))?;
+        self.0.delete_queue(&entry, if_unused, if_empty).await
+    }
+
+    /// Purges a queue as an operator does: messages removed.
+    ///
+    /// # Errors
+    /// 404 when there is none; 541 when its group does not answer.
+    pub async fn purge_queue(&self, queue: &ResourceName) -> Result<u64, Exception> {
+        let entry = self.0.known_queue(queue).ok_or_else(|| refusal::no_queue(queue))?;
+        self.0.purge_queue(&entry).await
+    }
+}
+
+impl Node {
+    fn is_reachable(&self, node: NodeId) -> bool {
+        node == self.me || self.links.get().is_some_and(|links| links.connected(node).is_some())
+    }
+
+    fn queue_view(&self, entry: QueueEntry) -> QueueView {
+        let home = entry.id.home;
+        let (leader, members) = match home {
+            Home::Node(node) => (Some(node), vec![node]),
+            Home::Group(group) => {
+                let leader = self.groups().and_then(|groups| groups.leader(group));
+                (leader.map(|(node, _)| node), self.members())
+            }
+        };
+        let online = members.iter().copied().filter(|node| self.is_reachable(*node)).collect();
+        QueueView {
+            id: entry.id,
+            name: entry.name,
+            queue_type: entry.queue_type,
+            durable: entry.durable,
+            auto_delete: entry.auto_delete,
+            owner: entry.owner,
+            arguments: entry.arguments,
+            leader,
+            members,
+            online,
+            counts: self.queue_counts(entry.id),
+        }
+    }
+
+    /// Counts, if this node leads the queue's group or is its home.
+    fn queue_counts(&self, id: QueueId) -> Option<QueueCounts> {
+        self.executor.leading(id.home)?;
+        let queue = self.with_machine(id.home, |machine| machine.queue(id)).flatten()?;
+        Some(QueueCounts {
+            ready: queue.ready,
+            unacknowledged: queue.unacknowledged,
+            dead_letters_waiting: 0,
+            consumers: u64::from(queue.consumers),
+            ready_bytes: queue.ready_bytes,
+            unacknowledged_bytes: queue.unacknowledged_bytes,
+            memory_bytes: queue.memory_bytes,
+        })
+    }
+
+    fn consumer_views(&self, connection: &ConnectionState) -> Vec<ConsumerView> {
+        let consumers: Vec<_> = {
+            let held = connection.held.lock();
+            held.channels.values().flat_map(|one| one.consumers.values().cloned()).collect()
+        };
+        let live = consumers.into_iter().filter(|one| self.consumers.get(one.id.number).is_some());
+        live.filter_map(|consumer| {
+            let queue = self.queue_name(consumer.queue)?;
+            Some(ConsumerView {
+                queue,
+                connection: connection.id,
+                channel: consumer.channel.number,
+                tag: consumer.tag.clone(),
+                ack_required: !consumer.no_ack,
+                active: true,
+                prefetch: consumer.prefetch,
+                arguments: consumer.arguments.clone(),
+            })
+        })
+        .collect()
+    }
+
+    fn queue_name(&self, id: QueueId) -> Option<ResourceName> {
+        let named = self.catalog.read().queue_by_id(id).map(|entry| entry.name.clone());
+        named.or_else(|| {
+            let local = self.local_entries.read();
+            local.values().find(|entry| entry.id == id).map(|entry| entry.name.clone())
+        })
+    }
+}
+
+fn connection_view(connection: &Arc<ConnectionState>) -> ConnectionView {
+    let (info, reported) = (&connection.info, &connection.reported);
+    let state = if reported.blocked.load(Ordering::Relaxed) {
+        crate::view::ConnectionState::Blocked
+    } else {
+        crate::view::ConnectionState::Running
+    };
+    ConnectionView {
+        id: connection.id,
+        user: info.user.clone(),
+        vhost: info.vhost.clone(),
+        peer: info.peer,
+        local: info.local,
+        state,
+        channels: u32::try_from(reported.channels.lock().len()).unwrap_or(u32::MAX),
+        channel_max: info.channel_max,
+        frame_max: info.frame_max,
+        heartbeat_s: info.heartbeat_s,
+        connected_at_ms: connection.connected_at.0,
+        client_properties: info.client_properties.clone(),
+        received_bytes: reported.received_bytes.load(Ordering::Relaxed),
+        sent_bytes: reported.sent_bytes.load(Ordering::Relaxed),
+    }
+}
+
+fn channel_views(connection: &Arc<ConnectionState>) -> Vec<ChannelView> {
+    let channels = connection.reported.channels.lock();
+    let held = connection.held.lock();
+    let consumers = |number: u16| {
+        let of_number = held.channels.iter().filter(|(channel, _)| channel.number == number);
+        of_number.map(|(_, held)| held.consumers.len()).sum::<usize>()
+    };
+    let (user, vhost): (&ShortString, &ShortString) =
+        (&connection.info.user, &connection.info.vhost);
+    channels
+        .iter()
+        .map(|(&number, report)| ChannelView {
+            connection: connection.id,
+            peer: connection.info.peer,
+            local: connection.info.local,
+            number,
+            user: user.clone(),
+            vhost: vhost.clone(),
+            confirm: report.confirm,
+            consumers: u32::try_from(consumers(number)).unwrap_or(u32::MAX),
+            unacknowledged: report.unacknowledged,
+            unconfirmed: report.unconfirmed,
+            prefetch: report.prefetch,
+        })
+        .collect()
+}
+
+fn count(counters: &Counters, view: &mut MetricsView) {
+    view.connections_opened = counters.connections_opened.get();
+    view.connections_closed = counters.connections_closed.get();
+    view.queues_declared = counters.queues_declared.get();
+    view.queues_created = counters.queues_created.get();
+    view.queues_deleted = counters.queues_deleted.get();
+    view.received = counters.received.get();
+    view.received_confirm = counters.received_confirm.get();
+    view.routed = counters.routed.get();
+    view.unroutable_returned = counters.unroutable_returned.get();
+    view.unroutable_dropped = counters.unroutable_dropped.get();
+    view.confirmed = counters.confirmed.get();
+    view.refused = counters.refused.get();
+    view.quorum = DeliveryCounters {
+        consume_manual_ack: counters.delivered_manual_ack.get(),
+        consume_auto_ack: counters.delivered_auto_ack.get(),
+        get_manual_ack: counters.got_manual_ack.get(),
+        get_auto_ack: counters.got_auto_ack.get(),
+        get_empty: counters.got_empty.get(),
+        redelivered: counters.redelivered.get(),
+        acknowledged: counters.acknowledged.get(),
+    };
+}

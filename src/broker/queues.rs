@@ -1,0 +1,488 @@
+//! Queues by name: declare, delete, purge (QUE, EQV, EXQ, DEL; NAM 1 to 4, 8).
+
+use crate::{
+    client::{DeclareOk, QueueDeclare},
+    connection::Connection,
+    node::{CallError, Node},
+};
+use quorate_catalog::{
+    CatalogCommand, CatalogReply, ConnectionId, QueueEntry, Redeclared, check_owner,
+    check_queue_properties, effective, equivalent, refusal, resolve_queue_type, server_given_name,
+    server_named_queue,
+};
+use quorate_queue::{Command, QueueConfig, QueueReport, Reply};
+use quorate_types::{
+    CatalogIndex, Exception, Home, LeaderLocator, QueueArguments, QueueId, QueueType, ReplyCode,
+    ResourceName, SessionId, ShortString,
+};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use tokio::sync::oneshot;
+
+/// How long a declare waits at most until all routing nodes have its entry (NAM 3).
+const BARRIER: Duration = Duration::from_millis(1_200);
+/// Tries to declare a name that others declare and delete at the same time.
+const TRIES: usize = 16;
+
+/// A queue to be made.
+#[derive(Clone, Debug)]
+struct NewQueue {
+    name: ResourceName,
+    declare: QueueDeclare,
+    queue_type: QueueType,
+    config: QueueConfig,
+    locator: LeaderLocator,
+}
+
+/// What became of making a queue.
+enum Made {
+    Ok,
+    /// Another was first: look at that one.
+    NameTaken,
+}
+
+impl Connection {
+    fn resource(&self, name: &ShortString) -> ResourceName {
+        ResourceName { vhost: self.info().vhost.clone(), name: name.clone() }
+    }
+
+    /// The queue of that name, if this connection may use it.
+    ///
+    /// # Errors
+    /// 404, 405.
+    pub(crate) fn find_queue(&self, name: &ShortString) -> Result<QueueEntry, Exception> {
+        let name = self.resource(name);
+        let entry = self.node.find_queue(&name)?;
+        check_owner(&entry, self.state.id, None)?;
+        Ok(entry)
+    }
+
+    /// `queue.declare`.
+    ///
+    /// # Errors
+    /// What QUE, EQV, ARG and EXQ name.
+    pub async fn queue_declare(&self, declare: QueueDeclare) -> Result<DeclareOk, Exception> {
+        if declare.queue.as_bytes().starts_with(b"amq.") {
+            return Err(refusal::reserved_queue_name(&self.resource(&declare.queue)));
+        }
+        for _ in 0..TRIES {
+            let name = self.resource(&declare.queue);
+            let known = if declare.queue.is_empty() { None } else { self.node.known_queue(&name) };
+            if let Some(entry) = known {
+                if let Some(ok) = self.redeclare(entry, &declare).await? {
+                    return Ok(ok);
+                }
+                continue;
+            }
+            if let Some(ok) = self.declare_new(declare.clone()).await? {
+                return Ok(ok);
+            }
+        }
+        Err(declare_timeout(&self.resource(&declare.queue)))
+    }
+
+    /// Declares a queue that is there; `None` if it turns out to have ended: begin anew (NAM 3).
+    async fn redeclare(
+        &self,
+        entry: QueueEntry,
+        declare: &QueueDeclare,
+    ) -> Result<Option<DeclareOk>, Exception> {
+        check_owner(&entry, self.state.id, Some(declare.exclusive))?;
+        let name = entry.name.clone();
+        let Some(report) = self.node.look(&entry, true).await? else {
+            self.node.forget_queue(entry.id).await.map_err(|_| declare_timeout(&name))?;
+            return Ok(None);
+        };
+        let arguments = QueueArguments::parse(&declare.arguments, self.default_type())
+            .map_err(|error| refusal::invalid_argument(&error, &name, self.default_type()))?;
+        let queue_type = resolve_queue_type(
+            arguments.queue_type,
+            self.default_type(),
+            declare.durable,
+            declare.exclusive,
+            declare.auto_delete,
+        );
+        let redeclared = Redeclared {
+            queue_type,
+            durable: declare.durable && !declare.exclusive,
+            auto_delete: declare.auto_delete,
+            arguments: &declare.arguments,
+            relaxed: false,
+        };
+        equivalent(&entry, &redeclared)?;
+        let index = self.node.catalog.read().version();
+        self.node.barrier(index).await;
+        Ok(Some(declare_ok(&name, report)))
+    }
+
+    fn default_type(&self) -> QueueType {
+        self.node.settings.default_queue_type
+    }
+
+    /// Declares a queue that is not there; `None` if someone else was first.
+    async fn declare_new(&self, declare: QueueDeclare) -> Result<Option<DeclareOk>, Exception> {
+        let new = self.check_new(declare)?;
+        if new.declare.exclusive {
+            return self.declare_exclusive(new).await;
+        }
+        let name = new.name.clone();
+        // Once proposed it is finished, whatever becomes of the client (NAM 2).
+        let (sender, receiver) = oneshot::channel();
+        let node = Arc::clone(&self.node);
+        self.node.spawn(async move { drop(sender.send(node.make_queue(new).await)) });
+        match receiver.await {
+            Ok(Ok(Made::Ok)) => {
+                let empty = DeclareOk { queue: name.name, messages: 0, consumers: 0 };
+                Ok(Some(empty))
+            }
+            Ok(Ok(Made::NameTaken)) => Ok(None),
+            Ok(Err(_)) | Err(_) => Err(declare_timeout(&name)),
+        }
+    }
+
+    /// QUE-10: name, arguments, properties.
+    fn check_new(&self, declare: QueueDeclare) -> Result<NewQueue, Exception> {
+        let given = self.resource(&declare.queue);
+        let default = self.default_type();
+        let arguments = QueueArguments::parse(&declare.arguments, default)
+            .map_err(|error| refusal::invalid_argument(&error, &given, default))?;
+        let (durable, exclusive, auto_delete) =
+            (declare.durable, declare.exclusive, declare.auto_delete);
+        let queue_type =
+            resolve_queue_type(arguments.queue_type, default, durable, exclusive, auto_delete);
+        if declare.queue.is_empty() && queue_type == QueueType::Quorum {
+            return Err(refusal::server_named_quorum_queue());
+        }
+        check_queue_properties(&given, queue_type, durable, exclusive, auto_delete)?;
+        let name = if declare.queue.is_empty() {
+            self.resource(&self.node.generated_name("amq.gen-"))
+        } else {
+            given
+        };
+        let resolved_at = self.node.catalog.read().version();
+        // A durable exclusive queue is kept as not durable (QUE-05).
+        let durable = durable && !exclusive;
+        let config = effective(&arguments, queue_type, durable, auto_delete, resolved_at);
+        Ok(NewQueue { name, declare, queue_type, config, locator: arguments.leader_locator })
+    }
+
+    /// NAM 8: on this node, in memory; only a name that the client chose is in the catalog.
+    async fn declare_exclusive(&self, new: NewQueue) -> Result<Option<DeclareOk>, Exception> {
+        let node = &self.node;
+        let NewQueue { name, declare, queue_type, config, .. } = new;
+        let home = Home::Node(node.me);
+        let create = Command::CreateQueue { name: name.clone(), config };
+        let Ok(Reply::Created(id)) = node.ask(home, create).await else {
+            return Err(declare_timeout(&name));
+        };
+        let server_named = declare.queue.is_empty();
+        let name = match server_given_name(id, rand::random()) {
+            Some(given) if server_named => ResourceName { vhost: name.vhost, name: given },
+            Some(_) | None => name,
+        };
+        let session = SessionId { node: node.me, start: quorate_types::StartNumber(id.index) };
+        let entry = QueueEntry {
+            name: name.clone(),
+            id,
+            creator: session,
+            queue_type,
+            durable: false,
+            auto_delete: declare.auto_delete,
+            owner: Some(self.state.id),
+            arguments: declare.arguments,
+        };
+        if !self.own(id) {
+            node.submit(home, Command::EndQueue { queue: id, if_unused: false, if_empty: false });
+            return Err(declare_timeout(&name));
+        }
+        node.local_entries.write().insert(name.clone(), entry.clone());
+        if server_named {
+            return Ok(Some(DeclareOk { queue: name.name, messages: 0, consumers: 0 }));
+        }
+        match node.propose_to_catalog(CatalogCommand::AddQueue(entry)).await {
+            Ok((index, CatalogReply::Done)) => {
+                node.barrier(index).await;
+                Ok(Some(DeclareOk { queue: name.name, messages: 0, consumers: 0 }))
+            }
+            Ok((_, CatalogReply::NameTaken { .. })) => {
+                self.state.held.lock().queues.remove(&id);
+                node.drop_local(id);
+                Ok(None)
+            }
+            Ok((_, CatalogReply::Refused(exception))) => {
+                node.drop_local(id);
+                Err(exception)
+            }
+            Ok((_, CatalogReply::Fenced | CatalogReply::Started(_))) | Err(_) => {
+                node.drop_local(id);
+                Err(declare_timeout(&name))
+            }
+        }
+    }
+
+    /// Notes that a queue ends with the connection; false if the connection has ended already.
+    fn own(&self, queue: QueueId) -> bool {
+        let mut held = self.state.held.lock();
+        if !held.closed {
+            held.queues.insert(queue);
+        }
+        !held.closed
+    }
+
+    /// `queue.declare` passive (QUE-12).
+    ///
+    /// # Errors
+    /// 404, 405.
+    pub async fn queue_passive(&self, queue: ShortString) -> Result<DeclareOk, Exception> {
+        let entry = self.find_queue(&queue)?;
+        let report = self.node.look(&entry, false).await?;
+        match report {
+            Some(report) => Ok(declare_ok(&entry.name, report)),
+            None => Err(refusal::no_queue(&entry.name)),
+        }
+    }
+
+    /// `queue.purge`: ready messages removed.
+    ///
+    /// # Errors
+    /// 404, 405, 541.
+    pub async fn queue_purge(&self, queue: ShortString) -> Result<u64, Exception> {
+        let entry = self.find_queue(&queue)?;
+        self.node.purge_queue(&entry).await
+    }
+
+    /// `queue.delete`: ready messages that went with it (DEL-01 to 03).
+    ///
+    /// # Errors
+    /// 405, 406, 541.
+    pub async fn queue_delete(
+        &self,
+        queue: ShortString,
+        if_unused: bool,
+        if_empty: bool,
+    ) -> Result<u64, Exception> {
+        let name = self.resource(&queue);
+        // A queue that is not there is deleted already (DEL-01).
+        let Ok(entry) = self.node.find_queue(&name) else { return Ok(0) };
+        check_owner(&entry, self.state.id, None)?;
+        let (sender, receiver) = oneshot::channel();
+        let node = Arc::clone(&self.node);
+        let id = entry.id;
+        self.node.spawn(async move {
+            drop(sender.send(node.delete_queue(&entry, if_unused, if_empty).await));
+        });
+        let deleted = receiver.await.unwrap_or_else(|_| Err(delete_timeout(&name)))?;
+        self.state.held.lock().queues.remove(&id);
+        Ok(deleted)
+    }
+}
+
+impl Node {
+    /// The queue's entry: in the catalog, or of a connection-bound queue of this node.
+    pub(crate) fn known_queue(&self, name: &ResourceName) -> Option<QueueEntry> {
+        let entry = self.catalog.read().queue_by_name(name).cloned();
+        entry.or_else(|| self.local_entries.read().get(name).cloned())
+    }
+
+    /// As [`Node::known_queue`]; a queue that only its own connection, elsewhere, may use is 405.
+    fn find_queue(&self, name: &ResourceName) -> Result<QueueEntry, Exception> {
+        if let Some(entry) = self.known_queue(name) {
+            return Ok(entry);
+        }
+        let elsewhere = server_named_queue(&name.name).filter(|id| {
+            let catalog = self.catalog.read();
+            let live = |node| catalog.live_session(node).map(|session| session.start.0);
+            match id.home {
+                Home::Node(node) => node != self.me && live(node) == Some(id.index),
+                Home::Group(_) => false,
+            }
+        });
+        match elsewhere {
+            Some(_) => Err(refusal::exclusive_queue(name)),
+            None => Err(refusal::no_queue(name)),
+        }
+    }
+
+    /// Looks at a queue in its home; `None` if it has ended.
+    async fn look(
+        &self,
+        entry: &QueueEntry,
+        renew: bool,
+    ) -> Result<Option<QueueReport>, Exception> {
+        let look = Command::Look { queue: entry.id, renew };
+        match self.ask(entry.id.home, look).await {
+            Ok(Reply::Alive(report)) => Ok(Some(report)),
+            Ok(Reply::Gone) => Ok(None),
+            Ok(other) => Err(unexpected(&entry.name, &other)),
+            Err(_) => Err(declare_timeout(&entry.name)),
+        }
+    }
+
+    /// Waits until all routing nodes have the catalog up to `index`, or until those that have not
+    /// are counted out (NAM 3, 5).
+    pub(crate) async fn barrier(&self, index: CatalogIndex) {
+        if !self.lease.barrier(index, BARRIER).await {
+            tracing::warn!(%index, "not all nodes have told in time that they know a declaration");
+        }
+    }
+
+    /// Creates a queue in its group, then makes its name visible (NAM 2).
+    async fn make_queue(self: Arc<Self>, new: NewQueue) -> Result<Made, CallError> {
+        let NewQueue { name, declare, queue_type, config, locator } = new;
+        let group = self.catalog.read().place(locator, &self.led_groups());
+        let home = Home::Group(group);
+        let create = Command::CreateQueue { name: name.clone(), config };
+        let Some(creator) = self.session() else { return Err(CallError::SessionEnded) };
+        let id = match self.ask_until_answered(home, create).await? {
+            Reply::Created(id) => id,
+            other => {
+                tracing::error!(%name, ?other, "a queue could not be created");
+                return Err(CallError::SessionEnded);
+            }
+        };
+        let entry = QueueEntry {
+            name,
+            id,
+            creator,
+            queue_type,
+            durable: declare.durable,
+            auto_delete: declare.auto_delete,
+            owner: None,
+            arguments: declare.arguments,
+        };
+        loop {
+            match self.propose_to_catalog(CatalogCommand::AddQueue(entry.clone())).await {
+                Ok((index, CatalogReply::Done)) => {
+                    self.barrier(index).await;
+                    return Ok(Made::Ok);
+                }
+                Ok((_, CatalogReply::NameTaken { .. })) => {
+                    self.end_unnamed(id);
+                    return Ok(Made::NameTaken);
+                }
+                Ok((_, other)) => {
+                    tracing::warn!(queue = %entry.name, ?other, "a queue's name was not taken");
+                    self.end_unnamed(id);
+                    return Err(CallError::SessionEnded);
+                }
+                // The entry may be in or not: only another try tells. The client has its answer.
+                Err(CallError::TimedOut) => {}
+                Err(CallError::SessionEnded) => return Err(CallError::SessionEnded),
+            }
+        }
+    }
+
+    fn end_unnamed(&self, id: QueueId) {
+        let end = Command::EndQueue { queue: id, if_unused: false, if_empty: false };
+        self.submit(id.home, end);
+    }
+
+    /// Takes an ended queue's entry away, by id, here and in the catalog (NAM 4).
+    pub(crate) async fn forget_queue(self: &Arc<Self>, id: QueueId) -> Result<(), CallError> {
+        self.local_entries.write().retain(|_, entry| entry.id != id);
+        if self.catalog.read().queue_by_id(id).is_some() {
+            let (index, _) =
+                self.propose_to_catalog(CatalogCommand::RemoveQueue { queue: id }).await?;
+            self.barrier(index).await;
+        }
+        Ok(())
+    }
+
+    /// Ends a queue and takes its entry away.
+    pub(crate) async fn delete_queue(
+        self: &Arc<Self>,
+        entry: &QueueEntry,
+        if_unused: bool,
+        if_empty: bool,
+    ) -> Result<u64, Exception> {
+        let end = Command::EndQueue { queue: entry.id, if_unused, if_empty };
+        let ready = match self.ask(entry.id.home, end).await {
+            Ok(Reply::Ended { ready }) => ready,
+            Ok(Reply::Gone) => 0,
+            Ok(Reply::InUse) => return Err(refusal::queue_in_use(&entry.name)),
+            Ok(Reply::NotEmpty) => return Err(refusal::queue_not_empty(&entry.name)),
+            Ok(other) => return Err(unexpected(&entry.name, &other)),
+            Err(_) => return Err(delete_timeout(&entry.name)),
+        };
+        self.forget_queue(entry.id).await.map_err(|_| delete_timeout(&entry.name))?;
+        Ok(ready)
+    }
+
+    /// Removes a queue's ready messages (DEL-07).
+    pub(crate) async fn purge_queue(&self, entry: &QueueEntry) -> Result<u64, Exception> {
+        match self.ask(entry.id.home, Command::Purge { queue: entry.id }).await {
+            Ok(Reply::Purged { messages }) => Ok(messages),
+            Ok(Reply::Gone) => Err(refusal::no_queue(&entry.name)),
+            Ok(other) => Err(unexpected(&entry.name, &other)),
+            Err(_) => {
+                let text = format!("failed to purge queue {} due to a timeout", entry.name);
+                Err(Exception::new(ReplyCode::InternalError, text))
+            }
+        }
+    }
+
+    /// Ends exclusive queues with their connection (EXQ-01, CONN-27).
+    pub(crate) async fn end_exclusive(self: &Arc<Self>, queues: BTreeSet<QueueId>) {
+        let mut entries = Vec::new();
+        for id in queues {
+            self.drop_local(id);
+            if self.catalog.read().queue_by_id(id).is_some() {
+                entries.push(CatalogCommand::RemoveQueue { queue: id });
+            }
+        }
+        if !entries.is_empty() && self.propose_all_to_catalog(entries).await.is_err() {
+            tracing::warn!(
+                "exclusive queues of a connection that ended are left to the reconciler"
+            );
+        }
+    }
+
+    /// Ends a connection-bound queue of this node.
+    fn drop_local(&self, id: QueueId) {
+        self.local_entries.write().retain(|_, entry| entry.id != id);
+        self.end_unnamed(id);
+    }
+
+    /// A queue has ended, not by its own delete alone: its entry goes (NAM 4).
+    pub(crate) fn queue_ended(&self, id: QueueId) {
+        let Some(node) = self.arc() else { return };
+        self.spawn(async move {
+            if node.forget_queue(id).await.is_err() {
+                tracing::warn!(queue = %id, "the entry of an ended queue is left to the reconciler");
+            }
+        });
+    }
+
+    /// Puts a connection-bound queue's entry into the catalog, if it is not yet there (NAM 8).
+    pub(crate) async fn publish_entry(
+        self: &Arc<Self>,
+        entry: &QueueEntry,
+        owner: ConnectionId,
+    ) -> Result<(), CallError> {
+        let missing = self.catalog.read().queue_by_id(entry.id).is_none();
+        if missing && entry.owner == Some(owner) {
+            self.propose_to_catalog(CatalogCommand::AddQueue(entry.clone())).await?;
+        }
+        Ok(())
+    }
+}
+
+fn declare_ok(name: &ResourceName, report: QueueReport) -> DeclareOk {
+    let QueueReport { ready, consumers, .. } = report;
+    DeclareOk { queue: name.name.clone(), messages: ready, consumers }
+}
+
+/// Q-60, QUE-16.
+fn declare_timeout(name: &ResourceName) -> Exception {
+    let text = format!("Could not declare queue {name} because the operation timed out");
+    Exception::new(ReplyCode::InternalError, text)
+}
+
+fn delete_timeout(name: &ResourceName) -> Exception {
+    let text = format!("failed to delete queue {name} due to a timeout");
+    Exception::new(ReplyCode::InternalError, text)
+}
+
+pub(crate) fn unexpected(name: &ResourceName, reply: &Reply) -> Exception {
+    tracing::error!(queue = %name, ?reply, "a queue gave an answer that does not fit");
+    Exception::new(ReplyCode::InternalError, format!("queue {name} gave an unexpected answer"))
+}

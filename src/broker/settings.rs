@@ -1,0 +1,36 @@
+//! What a broker needs to be told.
+
+use crate::{FrontSettings, alarm::AlarmSettings};
+use quorate_catalog::ClusterShape;
+use quorate_types::{BootNumber, Incarnation, NodeId, QueueType};
+
+/// Settings of one node's broker.
+#[derive(Clone, Debug)]
+pub struct BrokerSettings {
+    /// This node.
+    pub me: NodeId,
+    /// Boot number of this process.
+    pub boot: BootNumber,
+    /// Identity of its data directory.
+    pub incarnation: Incarnation,
+    /// All nodes of the cluster, this one included.
+    pub members: Vec<NodeId>,
+    /// The name that a cluster shows in server-properties.
+    pub cluster_name: String,
+    /// Where this node's rpc port is reached, for lists.
+    pub rpc_address: String,
+    /// Where its AMQP port is reached, for lists.
+    pub amqp_address: String,
+    /// Shape that a new cluster is given.
+    pub shape: ClusterShape,
+    /// Type of a queue whose declare names none (QUE-02).
+    pub default_queue_type: QueueType,
+    /// How long an operation waits for a majority, ms.
+    pub operation_timeout_ms: u64,
+    /// How long a consumer on a node that cannot be reached keeps its messages, ms.
+    pub consumer_disconnected_timeout_ms: u64,
+    /// Bounds of memory and disk.
+    pub alarms: AlarmSettings,
+    /// What front ends need.
+    pub front: FrontSettings,
+}

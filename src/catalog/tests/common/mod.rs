@@ -1,0 +1,201 @@
+//! A catalog to drive in tests: short names for commands, one entry a command.
+
+#![expect(dead_code, reason = "every test file takes what it needs")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+use quorate_catalog::{
+    Binding, Catalog, CatalogCommand, CatalogEntry, CatalogEvent, CatalogKey, CatalogOutput,
+    CatalogReply, ConnectionId, Destination, ExchangeRecord, ExchangeType, QueueEntry, RouteError,
+    RouteRequest,
+};
+use quorate_types::{
+    BootNumber, CatalogIndex, FieldTable, FieldValue, GroupId, Home, Incarnation, NodeId, QueueId,
+    QueueType, ResourceName, SessionId, ShortString, Stamp, StartNumber,
+};
+
+pub fn short(text: &str) -> ShortString {
+    ShortString::try_from(text).unwrap()
+}
+
+pub fn name(text: &str) -> ResourceName {
+    ResourceName { vhost: short("/"), name: short(text) }
+}
+
+pub fn table(fields: &[(&str, FieldValue)]) -> FieldTable {
+    FieldTable(fields.iter().map(|(name, value)| (short(name), value.clone())).collect())
+}
+
+pub fn text(value: &str) -> FieldValue {
+    FieldValue::text(value)
+}
+
+/// A replicated queue's id in group 1.
+pub fn id(index: u64) -> QueueId {
+    QueueId { home: Home::Group(GroupId(1)), index, position: 0 }
+}
+
+/// A connection-bound queue's id.
+pub fn bound_id(node: u16, start: u64, count: u32) -> QueueId {
+    QueueId { home: Home::Node(NodeId(node)), index: start, position: count }
+}
+
+pub fn session(node: u16, start: u64) -> SessionId {
+    SessionId { node: NodeId(node), start: StartNumber(start) }
+}
+
+pub fn connection(node: u16, start: u64, number: u64) -> ConnectionId {
+    ConnectionId { session: session(node, start), number }
+}
+
+pub fn exchange(text: &str, kind: ExchangeType) -> ExchangeRecord {
+    ExchangeRecord {
+        name: name(text),
+        kind,
+        durable: true,
+        auto_delete: false,
+        internal: false,
+        arguments: FieldTable::default(),
+    }
+}
+
+pub fn queue(text: &str, id: QueueId) -> QueueEntry {
+    QueueEntry {
+        name: name(text),
+        id,
+        creator: session(99, 1),
+        queue_type: QueueType::Classic,
+        durable: true,
+        auto_delete: false,
+        owner: None,
+        arguments: FieldTable::default(),
+    }
+}
+
+pub fn to_queue(source: &str, key: &str, queue: &str, id: QueueId) -> Binding {
+    Binding {
+        source: name(source),
+        destination: Destination::Queue { name: short(queue), id },
+        key: short(key),
+        arguments: FieldTable::default(),
+    }
+}
+
+pub fn to_exchange(source: &str, key: &str, exchange: &str) -> Binding {
+    Binding {
+        source: name(source),
+        destination: Destination::Exchange(short(exchange)),
+        key: short(key),
+        arguments: FieldTable::default(),
+    }
+}
+
+/// A catalog and its log's end.
+pub struct World {
+    pub catalog: Catalog,
+    pub index: u64,
+    pub out: CatalogOutput,
+}
+
+impl World {
+    pub fn new() -> Self {
+        Self { catalog: Catalog::new(), index: 0, out: CatalogOutput::default() }
+    }
+
+    /// Applies one entry; its output stays in `out`.
+    pub fn apply(&mut self, commands: Vec<CatalogCommand>) -> Vec<CatalogReply> {
+        self.index += 1;
+        self.out.clear();
+        let entry = CatalogEntry { stamp: Stamp::default(), commands };
+        self.catalog.apply(CatalogIndex(self.index), &entry, &mut self.out);
+        self.out.replies.clone()
+    }
+
+    pub fn one(&mut self, command: CatalogCommand) -> CatalogReply {
+        self.apply(vec![command]).pop().unwrap()
+    }
+
+    pub fn done(&mut self, command: CatalogCommand) {
+        let reply = self.one(command.clone());
+        assert_eq!(reply, CatalogReply::Done, "{command:?}");
+    }
+
+    pub fn declare(&mut self, text: &str, kind: ExchangeType) {
+        self.done(CatalogCommand::DeclareExchange(exchange(text, kind)));
+    }
+
+    pub fn add(&mut self, text: &str, index: u64) {
+        self.done(CatalogCommand::AddQueue(queue(text, id(index))));
+    }
+
+    pub fn bind(&mut self, binding: Binding) {
+        self.done(CatalogCommand::Bind(binding));
+    }
+
+    pub fn started(&mut self, node: u16, boot: u64) -> CatalogReply {
+        self.one(started(node, boot))
+    }
+
+    /// Ids of the queues that a message goes to, sorted; without headers or further keys.
+    pub fn route(&self, exchange: &str, key: &str) -> Vec<QueueId> {
+        self.route_by(exchange, &[key], None).unwrap()
+    }
+
+    pub fn route_by(
+        &self,
+        exchange: &str,
+        keys: &[&str],
+        headers: Option<&FieldTable>,
+    ) -> Result<Vec<QueueId>, RouteError> {
+        let keys: Vec<ShortString> = keys.iter().map(|key| short(key)).collect();
+        let (routing_key, further_keys) = keys.split_first().unwrap();
+        let headers = headers.map(|table| {
+            let mut octets = bytes::BytesMut::new();
+            table.encode_content(&mut octets);
+            octets.freeze()
+        });
+        let (vhost, exchange) = (short("/"), short(exchange));
+        let request = RouteRequest {
+            vhost: &vhost,
+            exchange: &exchange,
+            routing_key,
+            further_keys,
+            headers: headers.as_ref(),
+            by_broker: false,
+        };
+        let mut targets = Vec::new();
+        self.catalog.route(&request, &mut targets)?;
+        targets.sort_unstable();
+        Ok(targets)
+    }
+
+    /// What the client is told.
+    pub fn refusal(&mut self, command: CatalogCommand) -> String {
+        let reply = self.one(command);
+        let CatalogReply::Refused(exception) = reply else { panic!("not refused: {reply:?}") };
+        format!("{} {}", exception.code.number(), exception.reply_text())
+    }
+
+    pub fn events(&self) -> &[CatalogEvent] {
+        &self.out.events
+    }
+
+    /// A catalog from this one's records.
+    pub fn reloaded(&self) -> Catalog {
+        let keys = std::iter::once(CatalogKey::State).chain(self.catalog.keys());
+        let records = keys.map(|key| {
+            let record = self.catalog.record(&key).unwrap();
+            (key, record)
+        });
+        Catalog::load(records.collect::<Vec<_>>()).unwrap()
+    }
+}
+
+pub fn started(node: u16, boot: u64) -> CatalogCommand {
+    CatalogCommand::NodeStarted {
+        node: NodeId(node),
+        incarnation: Incarnation(u64::from(node)),
+        boot: BootNumber(boot),
+        rpc_address: format!("host{node}:7672"),
+        amqp_address: format!("host{node}:5672"),
+    }
+}

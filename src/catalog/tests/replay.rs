@@ -1,0 +1,190 @@
+//! Any sequence of commands: what the changes name is enough to make the same catalog again, the
+//! same log gives the same digest, and what goes leaves nothing behind.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+mod common;
+
+use common::*;
+use proptest::prelude::*;
+use quorate_catalog::{
+    Binding, Catalog, CatalogCommand as C, CatalogKey, CatalogOutput, CatalogRecord, ClusterShape,
+    Destination, ExchangeType, QueueEntry,
+};
+use quorate_types::{BootNumber, CatalogIndex, FieldValue, NodeId, QueueId, StartNumber};
+use std::collections::BTreeMap;
+
+const NAMES: [&str; 4] = ["a", "b", "c", "amq.topic"];
+
+fn any_name() -> impl Strategy<Value = &'static str> {
+    prop::sample::select(NAMES.to_vec())
+}
+
+fn any_id() -> impl Strategy<Value = QueueId> {
+    prop_oneof![
+        (1..6u64).prop_map(id),
+        (1..3u16, 1..20u64, 1..3u32).prop_map(|(node, start, count)| bound_id(node, start, count)),
+    ]
+}
+
+fn any_exchange() -> impl Strategy<Value = C> {
+    let kinds =
+        [ExchangeType::Direct, ExchangeType::Fanout, ExchangeType::Topic, ExchangeType::Headers];
+    (any_name(), prop::sample::select(kinds.to_vec()), any::<bool>()).prop_map(
+        |(text, kind, auto_delete)| {
+            let mut record = exchange(text, kind);
+            record.auto_delete = auto_delete;
+            C::DeclareExchange(record)
+        },
+    )
+}
+
+fn any_binding() -> impl Strategy<Value = Binding> {
+    let to = prop_oneof![
+        3 => (any_name(), any_id()).prop_map(|(text, id)| Destination::Queue { name: short(text), id }),
+        1 => any_name().prop_map(|text| Destination::Exchange(short(text))),
+    ];
+    let keys = prop::sample::select(vec!["", "k", "k.*", "#", "k.#.l"]);
+    (any_name(), to, keys, 0..3i32).prop_map(|(source, destination, key, argument)| {
+        let fields: &[(&str, FieldValue)] =
+            if argument == 0 { &[] } else { &[("n", FieldValue::I32(argument))] };
+        Binding { source: name(source), destination, key: short(key), arguments: table(fields) }
+    })
+}
+
+fn any_queue() -> impl Strategy<Value = QueueEntry> {
+    (any_name(), any_id(), any::<bool>(), 1..3u16, 1..20u64).prop_map(
+        |(text, id, durable, node, start)| QueueEntry {
+            creator: session(node, start),
+            durable,
+            ..queue(text, id)
+        },
+    )
+}
+
+fn any_command() -> impl Strategy<Value = C> {
+    prop_oneof![
+        3 => any_exchange(),
+        2 => (any_name(), any::<bool>())
+            .prop_map(|(text, if_unused)| C::DeleteExchange { exchange: name(text), if_unused }),
+        10 => any_binding().prop_map(C::Bind),
+        4 => any_binding().prop_map(C::Unbind),
+        8 => any_queue().prop_map(C::AddQueue),
+        3 => any_id().prop_map(|queue| C::RemoveQueue { queue }),
+        1 => (1..3u16, 1..5u64).prop_map(|(node, boot)| started(node, boot)),
+        1 => (1..3u16, 1..20u64)
+            .prop_map(|(node, start)| C::NodeDown { node: NodeId(node), start: StartNumber(start) }),
+        1 => (1..3u64).prop_map(|boot| C::NewLife { boot: BootNumber(boot) }),
+        1 => (1..9u16).prop_map(|queue_groups| C::Form(ClusterShape { cluster: quorate_types::ClusterId(1), queue_groups })),
+    ]
+}
+
+fn any_log() -> impl Strategy<Value = Vec<Vec<C>>> {
+    prop::collection::vec(prop::collection::vec(any_command(), 0..5), 1..40)
+}
+
+/// What a checkpoint after each entry leaves on disk.
+fn write(disk: &mut BTreeMap<CatalogKey, CatalogRecord>, catalog: &Catalog, out: &CatalogOutput) {
+    for key in &out.changes {
+        match catalog.record(key) {
+            Some(record) => drop(disk.insert(key.clone(), record)),
+            None => drop(disk.remove(key)),
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    /// The changes are complete: from what they made the disk hold, the same catalog comes back,
+    /// with all its indexes and its digest, and goes on alike. Equality of the indexes also says
+    /// that what was removed left nothing in them.
+    #[test]
+    fn records_written_by_changes_make_the_same_catalog(log in any_log(), tail in any_log(), at in 0..40usize) {
+        let mut world = World::new();
+        let mut disk = BTreeMap::new();
+        for (place, commands) in log.into_iter().enumerate() {
+            let commands_given = commands.len();
+            let replies = world.apply(commands);
+            prop_assert_eq!(replies.len(), commands_given);
+            write(&mut disk, &world.catalog, &world.out);
+            if place == at {
+                prop_assert_eq!(&Catalog::load(disk.clone()).unwrap(), &world.catalog);
+            }
+        }
+        let mut other = World { catalog: Catalog::load(disk).unwrap(), index: world.index, out: CatalogOutput::default() };
+        prop_assert_eq!(&other.catalog, &world.catalog);
+        for commands in tail {
+            prop_assert_eq!(other.apply(commands.clone()), world.apply(commands));
+            prop_assert_eq!(&other.out.changes, &world.out.changes);
+            prop_assert_eq!(&other.out.events, &world.out.events);
+        }
+        prop_assert_eq!(other.catalog, world.catalog);
+    }
+
+    /// The same log gives the same digest; one that did something else gives another.
+    #[test]
+    fn the_digest_follows_what_was_done(log in any_log(), extra in any_queue()) {
+        let (mut left, mut right) = (World::new(), World::new());
+        for commands in &log {
+            left.apply(commands.clone());
+            right.apply(commands.clone());
+        }
+        prop_assert_eq!(left.catalog.digest(), right.catalog.digest());
+        left.apply(vec![C::AddQueue(QueueEntry { creator: session(50, 1), name: name("new"), id: id(999), ..extra })]);
+        right.apply(vec![]);
+        prop_assert_ne!(left.catalog.digest(), right.catalog.digest());
+    }
+
+    /// Every command is harmless when repeated at once: the state is as after the first time, but
+    /// for the log's own index (SES 3; a proposer that lost its answer sends again).
+    #[test]
+    fn a_repeated_command_changes_nothing(log in any_log(), command in any_command()) {
+        let mut world = World::new();
+        log.into_iter().for_each(|commands| drop(world.apply(commands)));
+        let first = world.one(command.clone());
+        let second = world.one(command.clone());
+        let changes: Vec<_> = world.out.changes.clone();
+        let again = matches!(command, C::NodeStarted { .. } | C::AddQueue(_)) || first == second;
+        prop_assert!(again, "{:?}: {:?}, then {:?}", command, first, second);
+        let refused_before = !matches!(command, C::NodeStarted { .. });
+        if refused_before {
+            prop_assert_eq!(changes, vec![CatalogKey::State], "{:?}", command);
+        }
+    }
+
+    /// When everything has been deleted, a catalog is as one in which nothing ever was, but for its
+    /// version, digest and counters.
+    #[test]
+    fn what_is_removed_leaves_nothing_behind(log in any_log()) {
+        let mut world = World::new();
+        log.into_iter().for_each(|commands| drop(world.apply(commands)));
+        let queues: Vec<QueueId> = world.catalog.queues().map(|queue| queue.id).collect();
+        queues.into_iter().for_each(|queue| world.done(C::RemoveQueue { queue }));
+        let bindings: Vec<Binding> = world.catalog.bindings().cloned().collect();
+        bindings.into_iter().for_each(|binding| world.done(C::Unbind(binding)));
+        for text in ["a", "b", "c"] {
+            world.done(C::DeleteExchange { exchange: name(text), if_unused: false });
+        }
+        prop_assert_eq!(world.catalog.bindings().count(), 0);
+        let mut records: Vec<_> = world.catalog.keys();
+        records.retain(|key| !matches!(key, CatalogKey::Node(_)));
+        prop_assert_eq!(records, Catalog::new().keys());
+        prop_assert_eq!(world.reloaded(), world.catalog);
+    }
+}
+
+/// The digest of one fixed log, so that a change of what goes into it does not pass unnoticed: it
+/// would make replicas of two releases differ.
+#[test]
+fn the_digest_of_a_fixed_log_is_fixed() {
+    let mut world = World::new();
+    world.started(1, 11);
+    world.declare("x", ExchangeType::Topic);
+    world.add("q", 1);
+    world.bind(to_queue("x", "a.#", "q", id(1)));
+    world.done(C::RemoveQueue { queue: id(1) });
+    world.done(C::NewLife { boot: BootNumber(3) });
+    assert_eq!(world.catalog.version(), CatalogIndex(6));
+    assert_eq!(world.catalog.digest(), 1_739_477_885_990_428_343);
+}

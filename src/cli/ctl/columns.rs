@@ -1,0 +1,199 @@
+//! Which columns each list has: rabbitmqctl's, and what Quorate has beyond them.
+
+use super::exit::Failure;
+use super::options::{Invocation, refusal};
+
+/// A list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Listing {
+    Queues,
+    Exchanges,
+    Bindings,
+    Connections,
+    Channels,
+    Consumers,
+}
+
+const QUEUES: &[&str] = &[
+    "arguments",
+    "auto_delete",
+    "consumer_capacity",
+    "consumer_utilisation",
+    "consumers",
+    "disk_reads",
+    "disk_writes",
+    "durable",
+    "effective_policy_definition",
+    "exclusive",
+    "exclusive_consumer_pid",
+    "exclusive_consumer_tag",
+    "group",
+    "head_message_timestamp",
+    "leader",
+    "members",
+    "memory",
+    "message_bytes",
+    "message_bytes_persistent",
+    "message_bytes_ram",
+    "message_bytes_ready",
+    "message_bytes_unacknowledged",
+    "messages",
+    "messages_dead_letters_waiting",
+    "messages_persistent",
+    "messages_ram",
+    "messages_ready",
+    "messages_ready_ram",
+    "messages_unacknowledged",
+    "messages_unacknowledged_ram",
+    "name",
+    "online",
+    "operator_policy",
+    "owner_pid",
+    "pid",
+    "policy",
+    "state",
+    "type",
+    "vhost",
+];
+
+const EXCHANGES: &[&str] =
+    &["arguments", "auto_delete", "durable", "internal", "name", "policy", "type"];
+
+const BINDINGS: &[&str] = &[
+    "source_name",
+    "source_kind",
+    "destination_name",
+    "destination_kind",
+    "routing_key",
+    "arguments",
+];
+
+const CONNECTIONS: &[&str] = &[
+    "auth_mechanism",
+    "channel_max",
+    "channels",
+    "client_properties",
+    "connected_at",
+    "frame_max",
+    "host",
+    "name",
+    "node",
+    "peer_cert_issuer",
+    "peer_cert_subject",
+    "peer_cert_validity",
+    "peer_host",
+    "peer_port",
+    "pid",
+    "port",
+    "protocol",
+    "recv_cnt",
+    "recv_oct",
+    "send_cnt",
+    "send_oct",
+    "send_pend",
+    "ssl",
+    "ssl_cipher",
+    "ssl_hash",
+    "ssl_key_exchange",
+    "ssl_protocol",
+    "state",
+    "timeout",
+    "user",
+    "vhost",
+];
+
+const CHANNELS: &[&str] = &[
+    "acks_uncommitted",
+    "confirm",
+    "connection",
+    "consumer_count",
+    "messages_unacknowledged",
+    "messages_uncommitted",
+    "messages_unconfirmed",
+    "name",
+    "number",
+    "pid",
+    "prefetch_count",
+    "transactional",
+    "user",
+    "vhost",
+];
+
+const CONSUMERS: &[&str] = &[
+    "queue_name",
+    "channel_pid",
+    "consumer_tag",
+    "ack_required",
+    "prefetch_count",
+    "active",
+    "activity_status",
+    "arguments",
+];
+
+/// All columns of a list.
+pub(crate) fn names(listing: Listing) -> &'static [&'static str] {
+    match listing {
+        Listing::Queues => QUEUES,
+        Listing::Exchanges => EXCHANGES,
+        Listing::Bindings => BINDINGS,
+        Listing::Connections => CONNECTIONS,
+        Listing::Channels => CHANNELS,
+        Listing::Consumers => CONSUMERS,
+    }
+}
+
+/// Columns of a list for which none are named.
+pub(crate) fn defaults(listing: Listing) -> &'static [&'static str] {
+    match listing {
+        Listing::Queues => &["name", "messages"],
+        Listing::Exchanges => &["name", "type"],
+        Listing::Bindings => BINDINGS,
+        Listing::Connections => &["user", "peer_host", "peer_port", "state"],
+        Listing::Channels => &["pid", "user", "consumer_count", "messages_unacknowledged"],
+        Listing::Consumers => &[
+            "queue_name",
+            "channel_pid",
+            "consumer_tag",
+            "ack_required",
+            "prefetch_count",
+            "active",
+            "arguments",
+        ],
+    }
+}
+
+/// The columns to show: those named, each once, or the defaults.
+///
+/// # Errors
+/// Names that are no columns, in rabbitmqctl's words.
+pub(crate) fn choose(
+    listing: Listing,
+    invocation: &Invocation,
+    line: &[String],
+    program: &str,
+) -> Result<Vec<&'static str>, Failure> {
+    // rabbitmqctl takes `a,b` for `a b`.
+    let named: Vec<&str> = invocation
+        .arguments
+        .iter()
+        .flat_map(|word| word.split(','))
+        .filter(|name| !name.is_empty())
+        .collect();
+    if named.is_empty() {
+        return Ok(defaults(listing).to_vec());
+    }
+    let mut chosen: Vec<&'static str> = Vec::new();
+    let mut strange = Vec::new();
+    for name in named {
+        match names(listing).iter().find(|column| **column == name) {
+            None => strange.push(name),
+            Some(column) if !chosen.contains(column) => chosen.push(column),
+            Some(_) => {}
+        }
+    }
+    if !strange.is_empty() {
+        let why = format!("Info key(s) {} are not supported", strange.join(","));
+        return Err(refusal(&why, line, invocation.manual, program));
+    }
+    Ok(chosen)
+}

@@ -1,0 +1,261 @@
+//! The verbs of `quorate ctl`: what each takes, as its usage tells.
+
+use super::columns::{self, Listing};
+
+/// A verb.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verb {
+    Help,
+    Version,
+    AwaitStartup,
+    ClusterStatus,
+    Status,
+    Audit,
+    List(Listing),
+    DeleteQueue,
+    PurgeQueue,
+}
+
+/// What the help says of a verb.
+pub(crate) struct Manual {
+    pub(crate) verb: Verb,
+    pub(crate) name: &'static str,
+    pub(crate) section: &'static str,
+    /// After the name in the usage line.
+    pub(crate) arguments: &'static str,
+    pub(crate) summary: &'static str,
+    /// Least and most positional arguments.
+    pub(crate) positional: (usize, usize),
+    /// Switches beyond the general ones, long names without dashes.
+    pub(crate) switches: &'static [&'static str],
+}
+
+const NO_LIMIT: usize = 256;
+const LIST: &str = "[--no-table-headers] [<column> ...] [--timeout <timeout>]";
+const LIST_OF_VHOST: &str =
+    "[--vhost <vhost>] [--no-table-headers] [<column> ...] [--timeout <timeout>]";
+
+const fn list(
+    listing: Listing,
+    name: &'static str,
+    arguments: &'static str,
+    summary: &'static str,
+    switches: &'static [&'static str],
+) -> Manual {
+    Manual {
+        verb: Verb::List(listing),
+        name,
+        section: "Monitoring, observability and health checks",
+        arguments,
+        summary,
+        positional: (0, NO_LIMIT),
+        switches,
+    }
+}
+
+const fn plain(
+    verb: Verb,
+    name: &'static str,
+    section: &'static str,
+    arguments: &'static str,
+    summary: &'static str,
+    positional: (usize, usize),
+    switches: &'static [&'static str],
+) -> Manual {
+    Manual { verb, name, section, arguments, summary, positional, switches }
+}
+
+/// All verbs, in the order of the help.
+pub(crate) const MANUALS: &[Manual] = &[
+    plain(Verb::Help, "help", "Help", "[<command>]", "Displays usage information for a command", (0, 1), &[]),
+    plain(Verb::Version, "version", "Help", "", "Displays the version", (0, 0), &[]),
+    plain(
+        Verb::AwaitStartup,
+        "await_startup",
+        "Nodes",
+        "[--timeout <timeout>]",
+        "Waits until the target node serves clients",
+        (0, 0),
+        &[],
+    ),
+    plain(
+        Verb::ClusterStatus,
+        "cluster_status",
+        "Cluster",
+        "[--timeout <timeout>]",
+        "Displays all the nodes in the cluster, together with the currently running nodes",
+        (0, 0),
+        &[],
+    ),
+    plain(
+        Verb::Audit,
+        "audit",
+        "Cluster",
+        "[--timeout <timeout>]",
+        "Compares the state of all replicas of every group",
+        (0, 0),
+        &[],
+    ),
+    list(Listing::Bindings, "list_bindings", LIST_OF_VHOST, "Lists all bindings on a vhost", &["no-table-headers"]),
+    list(Listing::Channels, "list_channels", LIST, "Lists all channels of the cluster", &["no-table-headers"]),
+    list(
+        Listing::Connections,
+        "list_connections",
+        LIST,
+        "Lists AMQP 0.9.1 connections of the cluster",
+        &["no-table-headers"],
+    ),
+    list(Listing::Consumers, "list_consumers", LIST_OF_VHOST, "Lists all consumers for a vhost", &["no-table-headers"]),
+    list(Listing::Exchanges, "list_exchanges", LIST_OF_VHOST, "Lists exchanges", &["no-table-headers"]),
+    list(
+        Listing::Queues,
+        "list_queues",
+        "[--vhost <vhost>] [--online] [--offline] [--local] [--no-table-headers] [<column>, ...] [--timeout <timeout>]",
+        "Lists queues and their properties",
+        &["no-table-headers", "online", "offline", "local"],
+    ),
+    plain(
+        Verb::Status,
+        "status",
+        "Monitoring, observability and health checks",
+        "[--timeout <timeout>]",
+        "Displays status of a node",
+        (0, 0),
+        &[],
+    ),
+    plain(
+        Verb::DeleteQueue,
+        "delete_queue",
+        "Queues",
+        "[--vhost <vhost>] <queue_name> [--if-empty|-e] [--if-unused|-u] [--timeout <timeout>]",
+        "Deletes a queue",
+        (1, 1),
+        &["if-empty", "if-unused"],
+    ),
+    plain(
+        Verb::PurgeQueue,
+        "purge_queue",
+        "Queues",
+        "[--vhost <vhost>] <queue> [--timeout <timeout>]",
+        "Purges a queue (removes all messages in it)",
+        (1, 1),
+        &[],
+    ),
+];
+
+/// The manual of a verb.
+pub(crate) fn find(name: &str) -> Option<&'static Manual> {
+    MANUALS.iter().find(|manual| manual.name == name)
+}
+
+/// The usage line of a verb.
+pub(crate) fn usage(manual: &Manual, program: &str) -> String {
+    let line = format!(
+        "{program} [--node <node>] [--longnames] [--quiet] {} {}",
+        manual.name, manual.arguments
+    );
+    format!("Usage\n\n{}", line.trim_end())
+}
+
+/// The help of a verb.
+pub(crate) fn help(manual: &Manual, program: &str) -> String {
+    let mut text = format!("\n{}\n\n{}.\n", usage(manual, program), manual.summary);
+    if let Verb::List(listing) = manual.verb {
+        let columns = columns::names(listing).join(", ");
+        text.push_str(&format!("\n<column>\n\tmust be one of {columns}\n"));
+    }
+    text.push_str(GENERAL);
+    text
+}
+
+const GENERAL: &str = "
+General Options
+
+-? --help              displays command help
+-n --node <node>       HOST:PORT, HOST or NAME@HOST of the rpc port (default 127.0.0.1:7672)
+-t --timeout <n>       operation timeout in seconds
+-q --quiet             suppress informational messages
+-s --silent            suppress informational messages and table header row
+-p --vhost <vhost>     virtual host to use
+   --formatter <name>  json, pretty_table, table, csv or erlang
+   --cluster-secret-file <path>
+                       the cluster secret (default ~/.quorate/secret; QUORATE_CLUSTER_SECRET wins)
+";
+
+/// The list of all verbs.
+pub(crate) fn overview(program: &str) -> String {
+    let mut text = format!(
+        "\nUsage\n\n{program} [--node <node>] [--timeout <timeout>] [--longnames] [--quiet] <command> [<command options>]\n\nAvailable commands:\n"
+    );
+    let mut section = "";
+    let mut sections: Vec<&str> = MANUALS.iter().map(|manual| manual.section).collect();
+    sections.sort_unstable();
+    sections.dedup();
+    for manual in sections.iter().flat_map(|name| {
+        MANUALS.iter().filter(move |manual| manual.section == *name)
+    }) {
+        if manual.section != section {
+            section = manual.section;
+            text.push_str(&format!("\n{section}:\n\n"));
+        }
+        text.push_str(&format!("   {:<20} {}\n", manual.name, manual.summary));
+    }
+    text.push_str(&format!("\nUse '{program} help <command>' to learn more about a specific command\n"));
+    text
+}
+
+/// What is told about a name that is no verb, with the nearest one.
+pub(crate) fn unknown(name: &str) -> String {
+    let near = MANUALS
+        .iter()
+        .map(|manual| (distance(name, manual.name), manual.name))
+        .filter(|(distance, _)| *distance <= 3)
+        .min();
+    match near {
+        Some((_, near)) => {
+            format!("\nCommand '{name}' not found. \nDid you mean '{near}'? \n")
+        }
+        None => format!("\nCommand '{name}' not found. \n"),
+    }
+}
+
+/// Levenshtein's distance, in octets.
+fn distance(a: &str, b: &str) -> usize {
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (at, left) in a.bytes().enumerate() {
+        let mut diagonal = at;
+        let mut before = at + 1;
+        let mut next = vec![before];
+        for (right, above) in b.bytes().zip(row.iter().skip(1).copied()) {
+            let cost = diagonal + usize::from(left != right);
+            before = cost.min(above + 1).min(before + 1);
+            next.push(before);
+            diagonal = above;
+        }
+        row = next;
+    }
+    row.last().copied().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_verb_is_suggested() {
+        assert_eq!(distance("kitten", "sitting"), 3);
+        assert_eq!(
+            unknown("list_quues"),
+            "\nCommand 'list_quues' not found. \nDid you mean 'list_queues'? \n"
+        );
+        assert_eq!(unknown("frobnicate"), "\nCommand 'frobnicate' not found. \n");
+    }
+
+    #[test]
+    fn the_overview_names_every_verb_once() {
+        let overview = overview("rabbitmqctl");
+        for manual in MANUALS {
+            assert_eq!(overview.matches(&format!("   {} ", manual.name)).count(), 1);
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! Reaching a node's admin service.
+
+use super::exit::{Exit, Failure};
+use super::options::Options;
+use crate::cli::secret;
+use quorate_management::wire::{self, Cluster, admin_client::AdminClient};
+use quorate_rpc::SecretGuard;
+use std::net::ToSocketAddrs;
+use std::time::Duration;
+use tonic::service::interceptor::InterceptedService;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Status};
+
+/// Where a node is, unless it is said.
+const DEFAULT_PORT: u16 = 7672;
+const DEFAULT_HOST: &str = "127.0.0.1";
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+pub(crate) type Client = AdminClient<InterceptedService<Channel, SecretGuard>>;
+
+/// A node as `-n` names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Target {
+    /// As it was given.
+    pub(crate) text: String,
+    /// The whole name, if it was given as `NAME@HOST`.
+    pub(crate) name: Option<String>,
+    pub(crate) address: String,
+}
+
+impl Target {
+    /// Reads `HOST:PORT`, `HOST`, `NAME@HOST` or `NAME@HOST:PORT`.
+    pub(crate) fn read(text: Option<&str>) -> Self {
+        let text = text.unwrap_or(DEFAULT_HOST);
+        let (name, host) = match text.split_once('@') {
+            Some((name, host)) => (Some(name), host),
+            None => (None, text),
+        };
+        // A bare IPv6 address has more than one colon and no brackets.
+        let bare_ipv6 = host.matches(':').count() > 1 && !host.starts_with('[');
+        let has_port = !bare_ipv6
+            && host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+        let address = if has_port {
+            host.to_owned()
+        } else if bare_ipv6 {
+            format!("[{host}]:{DEFAULT_PORT}")
+        } else {
+            format!("{host}:{DEFAULT_PORT}")
+        };
+        let host = host.strip_suffix(&format!(":{DEFAULT_PORT}")).unwrap_or(host);
+        let name = name.map(|name| format!("{name}@{host}"));
+        Self { text: text.to_owned(), name, address }
+    }
+}
+
+/// The cluster secret as a client has it.
+pub(crate) fn guard(options: &Options) -> Result<SecretGuard, Failure> {
+    let variable = std::env::var(secret::VARIABLE).ok();
+    let home = std::env::var("HOME").ok();
+    let file = std::env::var("QUORATE_CLUSTER_SECRET_FILE").ok().map(Into::into);
+    let file = options.secret_file.clone().or(file);
+    let secret = secret::find(variable.as_deref(), file.as_deref(), home.as_deref());
+    match secret.and_then(|secret| secret.cluster_secret()) {
+        Ok(secret) => Ok(SecretGuard::new(secret).signing()),
+        Err(error) => Err(Failure::new(Exit::Unavailable, format!("Error: {error}\n"))),
+    }
+}
+
+/// A connection to a node that has answered: its client, and the cluster as it sees it.
+pub(crate) struct Connected {
+    pub(crate) client: Client,
+    pub(crate) cluster: Cluster,
+}
+
+impl Connected {
+    /// The node that answers.
+    pub(crate) fn asked(&self) -> Option<&wire::Member> {
+        self.cluster.members.iter().find(|member| member.id == self.cluster.asked)
+    }
+}
+
+/// Connects to a node. If it was named, and the node at its host's default port knows one of that
+/// name elsewhere, connects to that one: so nodes of one host can be told apart by name.
+pub(crate) async fn connect(target: &Target, guard: &SecretGuard) -> Result<Connected, Failure> {
+    let connected = connect_to(&target.address, target, guard).await?;
+    let Some(name) = &target.name else { return Ok(connected) };
+    let named = connected.cluster.members.iter().find(|member| member.name == *name);
+    match named {
+        Some(member) if member.id != connected.cluster.asked => {
+            connect_to(&member.rpc_address, target, guard).await
+        }
+        Some(_) | None => Ok(connected),
+    }
+}
+
+async fn connect_to(
+    address: &str,
+    target: &Target,
+    guard: &SecretGuard,
+) -> Result<Connected, Failure> {
+    if let Err(error) = address.to_socket_addrs() {
+        return Err(unreachable(target, Exit::NoHost, &error.to_string()));
+    }
+    let refuse = |error: tonic::transport::Error| {
+        unreachable(target, Exit::Unavailable, &innermost(&error))
+    };
+    let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(refuse)?;
+    let channel = endpoint.connect_timeout(CONNECT_TIMEOUT).connect().await.map_err(refuse)?;
+    let mut client = AdminClient::with_interceptor(channel, guard.clone());
+    let request = wire::ClusterRequest { caller: wire::caller() };
+    match client.get_cluster(request).await {
+        Ok(cluster) => Ok(Connected { client, cluster: cluster.into_inner() }),
+        Err(status) => Err(unreachable(target, Exit::Unavailable, status.message())),
+    }
+}
+
+fn innermost(error: &dyn std::error::Error) -> String {
+    let mut error = error;
+    while let Some(source) = error.source() {
+        error = source;
+    }
+    error.to_string()
+}
+
+/// rabbitmqctl's words, with what helps to find the cause.
+fn unreachable(target: &Target, exit: Exit, cause: &str) -> Failure {
+    let text = format!(
+        "Error: unable to perform an operation on node '{}'. Please see diagnostics information and suggestions below.
+
+Most common reasons for this are:
+
+ * Target node is unreachable (e.g. due to hostname resolution, TCP connection or firewall issues)
+ * CLI tool fails to authenticate with the server (e.g. due to its cluster secret not matching that of the server)
+ * Target node is not running
+
+DIAGNOSTICS
+===========
+
+attempted to contact: {}
+cause: {cause}
+",
+        target.text, target.address
+    );
+    Failure::new(exit, text)
+}
+
+/// A call that failed: rabbitmqctl's words for what it has, and its exit codes (CTL-12).
+pub(crate) fn call_failure(status: &Status) -> Failure {
+    let text = status.message();
+    match status.code() {
+        Code::NotFound => Failure::new(Exit::Data, format!("{text}\n")),
+        Code::FailedPrecondition => {
+            let term = format!("{{:amqp_error, :precondition_failed, ~c\"{text}\", :none}}");
+            Failure::new(Exit::Unavailable, format!("Error:\n{term}\n"))
+        }
+        Code::DeadlineExceeded => Failure::new(Exit::TimedOut, format!("Error:\n{text}\n")),
+        Code::Internal | Code::DataLoss => {
+            Failure::new(Exit::Software, format!("Error:\n{text}\n"))
+        }
+        Code::InvalidArgument => Failure::new(Exit::Data, format!("Error:\n{text}\n")),
+        Code::Ok
+        | Code::Cancelled
+        | Code::Unknown
+        | Code::AlreadyExists
+        | Code::PermissionDenied
+        | Code::ResourceExhausted
+        | Code::Aborted
+        | Code::OutOfRange
+        | Code::Unimplemented
+        | Code::Unavailable
+        | Code::Unauthenticated => Failure::new(Exit::Unavailable, format!("Error:\n{text}\n")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> (Option<String>, String) {
+        let target = Target::read(Some(text));
+        (target.name, target.address)
+    }
+
+    #[test]
+    fn nodes_are_named_by_address_or_like_erlang_nodes() {
+        let name = |name: &str| Some(name.to_owned());
+        assert_eq!(read("h:1"), (None, "h:1".to_owned()));
+        assert_eq!(read("h"), (None, "h:7672".to_owned()));
+        assert_eq!(read("rabbit2@h"), (name("rabbit2@h"), "h:7672".to_owned()));
+        assert_eq!(read("rabbit@h:7673"), (name("rabbit@h:7673"), "h:7673".to_owned()));
+        assert_eq!(read("::1"), (None, "[::1]:7672".to_owned()));
+        assert_eq!(read("[::1]:9"), (None, "[::1]:9".to_owned()));
+        assert_eq!(Target::read(None).address, "127.0.0.1:7672");
+    }
+}

@@ -1,0 +1,294 @@
+//! The command line of `quorate ctl`, read as rabbitmqctl reads its own: options anywhere.
+
+use super::command::{self, Manual};
+use super::exit::{Exit, Failure};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// How results are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Formatter {
+    /// Tab separated, or the report of a status command.
+    Table,
+    Json,
+    Csv,
+    Pretty,
+    Erlang,
+}
+
+/// General options and switches.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Options {
+    pub(crate) node: Option<String>,
+    pub(crate) vhost: Option<String>,
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) formatter: Option<Formatter>,
+    pub(crate) secret_file: Option<PathBuf>,
+    pub(crate) quiet: bool,
+    pub(crate) silent: bool,
+    pub(crate) help: bool,
+    /// Long names of the switches given, without dashes.
+    pub(crate) switches: Vec<&'static str>,
+}
+
+impl Options {
+    pub(crate) fn has(&self, switch: &str) -> bool {
+        self.switches.contains(&switch)
+    }
+
+    pub(crate) fn formatter(&self) -> Formatter {
+        self.formatter.unwrap_or(Formatter::Table)
+    }
+
+    /// Banners are for people who read tables.
+    pub(crate) fn banners(&self) -> bool {
+        let for_people = match self.formatter() {
+            Formatter::Table | Formatter::Pretty | Formatter::Erlang => true,
+            Formatter::Json | Formatter::Csv => false,
+        };
+        for_people && !self.quiet && !self.silent
+    }
+
+    pub(crate) fn headers(&self) -> bool {
+        !self.silent && !self.has("no-table-headers")
+    }
+
+    pub(crate) fn vhost(&self) -> &str {
+        self.vhost.as_deref().unwrap_or("/")
+    }
+}
+
+/// A command line that makes sense.
+#[derive(Debug)]
+pub(crate) struct Invocation {
+    pub(crate) manual: &'static Manual,
+    pub(crate) options: Options,
+    pub(crate) arguments: Vec<String>,
+}
+
+/// An option, by what it takes.
+enum Option_ {
+    Node,
+    Vhost,
+    Timeout,
+    Formatter,
+    SecretFile,
+    Quiet,
+    Silent,
+    Help,
+    /// Long node names: there is nothing to it here.
+    Ignored,
+    Switch(&'static str),
+}
+
+fn option(name: &str) -> Option<Option_> {
+    Some(match name {
+        "-n" | "--node" => Option_::Node,
+        "-p" | "--vhost" => Option_::Vhost,
+        "-t" | "--timeout" => Option_::Timeout,
+        "--formatter" => Option_::Formatter,
+        "--cluster-secret-file" => Option_::SecretFile,
+        "-q" | "--quiet" => Option_::Quiet,
+        "-s" | "--silent" => Option_::Silent,
+        "-?" | "--help" => Option_::Help,
+        "-l" | "--longnames" => Option_::Ignored,
+        "--no-table-headers" => Option_::Switch("no-table-headers"),
+        "--online" => Option_::Switch("online"),
+        "--offline" => Option_::Switch("offline"),
+        "--local" => Option_::Switch("local"),
+        "-e" | "--if-empty" => Option_::Switch("if-empty"),
+        "-u" | "--if-unused" => Option_::Switch("if-unused"),
+        _ => return None,
+    })
+}
+
+/// Options as they are found, and those that make no sense.
+#[derive(Default)]
+struct Reading {
+    options: Options,
+    words: Vec<String>,
+    invalid: Vec<(String, String)>,
+}
+
+impl Reading {
+    fn take(&mut self, name: &str, given: Option<String>, rest: &mut std::vec::IntoIter<String>) {
+        let Some(option) = option(name) else {
+            return self.invalid.push((name.to_owned(), given.unwrap_or_default()));
+        };
+        let options = &mut self.options;
+        match option {
+            Option_::Quiet => options.quiet = true,
+            Option_::Silent => options.silent = true,
+            Option_::Help => options.help = true,
+            Option_::Ignored => {}
+            Option_::Switch(switch) => options.switches.push(switch),
+            Option_::Node
+            | Option_::Vhost
+            | Option_::Timeout
+            | Option_::Formatter
+            | Option_::SecretFile => {
+                let Some(value) = given.or_else(|| rest.next()) else {
+                    return self.invalid.push((name.to_owned(), String::new()));
+                };
+                if !valued(options, &option, &value) {
+                    self.invalid.push((name.to_owned(), value));
+                }
+            }
+        }
+    }
+}
+
+/// False if the option cannot have the value.
+fn valued(options: &mut Options, option: &Option_, value: &str) -> bool {
+    match option {
+        Option_::Node => options.node = Some(value.to_owned()),
+        Option_::Vhost => options.vhost = Some(value.to_owned()),
+        Option_::SecretFile => options.secret_file = Some(value.into()),
+        Option_::Timeout => {
+            options.timeout =
+                value.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+            return options.timeout.is_some();
+        }
+        Option_::Formatter => {
+            options.formatter = Some(match value {
+                "table" => Formatter::Table,
+                "json" => Formatter::Json,
+                "csv" => Formatter::Csv,
+                "pretty_table" => Formatter::Pretty,
+                "erlang" => Formatter::Erlang,
+                _ => return false,
+            });
+        }
+        Option_::Quiet
+        | Option_::Silent
+        | Option_::Help
+        | Option_::Ignored
+        | Option_::Switch(_) => {}
+    }
+    true
+}
+
+/// Reads a command line, without the program's name.
+///
+/// # Errors
+/// What the caller did wrong, with exit code 64.
+pub(crate) fn parse(line: &[String], program: &str) -> Result<Invocation, Failure> {
+    let mut reading = Reading::default();
+    let mut rest = line.to_vec().into_iter();
+    while let Some(word) = rest.next() {
+        if word == "--" {
+            reading.words.extend(rest.by_ref());
+        } else if let Some((name, value)) =
+            word.split_once('=').filter(|(name, _)| name.starts_with("--"))
+        {
+            reading.take(name, Some(value.to_owned()), &mut rest);
+        } else if word.starts_with('-') && word.len() > 1 {
+            reading.take(&word, None, &mut rest);
+        } else {
+            reading.words.push(word);
+        }
+    }
+    let mut words = reading.words.into_iter();
+    let Some(name) = words.next() else {
+        let exit = if reading.options.help { Exit::Done } else { Exit::Usage };
+        return Err(Failure::new(exit, command::overview(program)));
+    };
+    let Some(manual) = command::find(&name) else {
+        return Err(Failure::new(Exit::Usage, command::unknown(&name)));
+    };
+    let stray = reading.options.switches.iter().filter(|name| !manual.switches.contains(name));
+    reading.invalid.extend(stray.map(|name| (format!("--{name}"), "true".to_owned())));
+    let arguments: Vec<String> = words.collect();
+    let refuse = |why: &str| Err(refusal(why, line, manual, program));
+    if !reading.invalid.is_empty() {
+        let list: Vec<String> =
+            reading.invalid.iter().map(|(name, value)| format!("\n{name} : {value}")).collect();
+        return refuse(&format!("Invalid options for this command:{}", list.concat()));
+    }
+    let (least, most) = manual.positional;
+    if arguments.len() < least && !reading.options.help {
+        return refuse("not enough arguments.");
+    }
+    if arguments.len() > most {
+        return refuse("too many arguments.");
+    }
+    Ok(Invocation { manual, options: reading.options, arguments })
+}
+
+/// rabbitmqctl's words for a command line that it does not take.
+pub(crate) fn refusal(why: &str, line: &[String], manual: &Manual, program: &str) -> Failure {
+    let usage = command::usage(manual, program);
+    let text = format!(
+        "Error (argument validation): {why}\nArguments given:\n\t{}\n\n{usage}\n",
+        line.join(" ")
+    );
+    Failure::new(Exit::Usage, text)
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+    use expect_test::expect;
+
+    fn line(text: &str) -> Vec<String> {
+        text.split_whitespace().map(str::to_owned).collect()
+    }
+
+    fn refused(text: &str) -> String {
+        let failure = parse(&line(text), "rabbitmqctl").unwrap_err();
+        assert_eq!(failure.exit, Exit::Usage);
+        failure.text
+    }
+
+    #[test]
+    fn options_may_stand_anywhere() {
+        let orders = [
+            "-q -n a:1 -p v list_queues name messages --formatter json -t 5",
+            "list_queues --quiet --node a:1 name --vhost=v messages --timeout=5 --formatter=json",
+        ];
+        for order in orders {
+            let invocation = parse(&line(order), "rabbitmqctl").unwrap();
+            let options = invocation.options;
+            assert_eq!(invocation.manual.name, "list_queues");
+            assert_eq!(invocation.arguments, ["name", "messages"]);
+            assert!(options.quiet && !options.silent);
+            assert_eq!(options.node.as_deref(), Some("a:1"));
+            assert_eq!(options.vhost(), "v");
+            assert_eq!(options.formatter(), Formatter::Json);
+            assert_eq!(options.timeout, Some(Duration::from_secs(5)));
+        }
+    }
+
+    #[test]
+    fn what_follows_two_dashes_is_no_option() {
+        let invocation = parse(&line("delete_queue -e -- -u"), "rabbitmqctl").unwrap();
+        assert_eq!(invocation.arguments, ["-u"]);
+        assert!(invocation.options.has("if-empty") && !invocation.options.has("if-unused"));
+    }
+
+    #[test]
+    fn refusals_read_like_rabbitmqctls() {
+        let refusals = [
+            refused("list_queues --frob"),
+            refused("delete_queue -p cliq"),
+            refused("delete_queue jobs extra"),
+            refused("list_queues --timeout x"),
+            refused("list_queues --formatter xml"),
+            refused("list_queues -p"),
+            refused("purge_queue q --if-empty"),
+        ];
+        expect![[""]].assert_eq(&refusals.join("\n----\n"));
+    }
+
+    #[test]
+    fn silence_takes_headers_too_and_json_has_no_banners() {
+        let silent = parse(&line("-s list_queues"), "x").unwrap().options;
+        assert!(!silent.banners() && !silent.headers());
+        let quiet = parse(&line("-q list_queues"), "x").unwrap().options;
+        assert!(!quiet.banners() && quiet.headers());
+        let json = parse(&line("list_queues --formatter json"), "x").unwrap().options;
+        assert!(!json.banners());
+    }
+}

@@ -1,0 +1,268 @@
+//! `cluster_status` and `status`, laid out as rabbitmqctl's.
+
+use quorate_management::wire::{Cluster, Member, Node};
+use serde_json::{Value, json};
+
+/// Sections with a title and lines.
+#[derive(Default)]
+struct Report {
+    text: String,
+}
+
+impl Report {
+    fn section(&mut self, title: &str, lines: impl IntoIterator<Item = String>) {
+        let lines: Vec<String> = lines.into_iter().collect();
+        let body = if lines.is_empty() { "(none)".to_owned() } else { lines.join("\n") };
+        if !self.text.is_empty() {
+            self.text.push('\n');
+        }
+        self.text.push_str(&format!("{title}\n\n{body}\n"));
+    }
+}
+
+fn statuses(cluster: &Cluster) -> impl Iterator<Item = (&Member, &Node)> {
+    cluster.members.iter().filter_map(|member| member.status.as_ref().map(|node| (member, node)))
+}
+
+fn cluster_name(cluster: &Cluster) -> String {
+    match cluster.cluster_id {
+        0 => "(not formed yet)".to_owned(),
+        id => format!("{id:016x}"),
+    }
+}
+
+fn alarm_line(node: &Node, alarm: &str) -> String {
+    match alarm {
+        "memory" => format!("Memory alarm on node {}", node.name),
+        "disk" => format!("Free disk space alarm on node {}", node.name),
+        other => format!("{other} alarm on node {}", node.name),
+    }
+}
+
+fn listener_line(listener: &quorate_management::wire::Listener) -> String {
+    format!(
+        "interface: {}, port: {}, protocol: {}, purpose: {}",
+        listener.interface, listener.port, listener.protocol, listener.purpose
+    )
+}
+
+fn version(node: &Node) -> String {
+    let shown = format!("{} {}", node.product, node.product_version);
+    if node.product == "Quorate" { shown } else { format!("{shown} (Quorate {})", node.version) }
+}
+
+/// The report of `cluster_status`.
+pub(crate) fn cluster_status(cluster: &Cluster) -> String {
+    let mut report = Report::default();
+    let cores: u32 = statuses(cluster).map(|(_, node)| node.cores).sum();
+    let leader = cluster.members.iter().find(|member| member.id == cluster.catalog_leader);
+    let basics = [
+        format!("Cluster name: {}", cluster_name(cluster)),
+        format!("Catalog leader: {}", leader.map_or("(none)", |leader| leader.name.as_str())),
+        format!("Total CPU cores available cluster-wide: {cores}"),
+    ];
+    report.section("Basics", basics);
+    report.section("Disk Nodes", cluster.members.iter().map(|member| member.name.clone()));
+    let running = cluster.members.iter().filter(|member| member.running);
+    report.section("Running Nodes", running.map(|member| member.name.clone()));
+    let each = |line: fn(&Member, &Node) -> String| {
+        statuses(cluster).map(move |(member, node)| line(member, node))
+    };
+    report.section("Versions", each(|member, node| format!("{}: {}", member.name, version(node))));
+    report.section(
+        "CPU Cores",
+        each(|member, node| {
+            format!("Node: {}, available CPU cores: {}", member.name, node.cores)
+        }),
+    );
+    report.section(
+        "Readiness",
+        each(|member, node| match node.ready {
+            true => format!("Node: {}, ready", member.name),
+            false => format!("Node: {}, not ready: {}", member.name, node.not_ready),
+        }),
+    );
+    let alarms = statuses(cluster)
+        .flat_map(|(_, node)| node.alarms.iter().map(|alarm| alarm_line(node, alarm)));
+    report.section("Alarms", alarms);
+    let listeners = statuses(cluster).flat_map(|(member, node)| {
+        node.listeners
+            .iter()
+            .map(|listener| format!("Node: {}, {}", member.name, listener_line(listener)))
+    });
+    report.section("Listeners", listeners);
+    report.section("Groups", group_lines(cluster));
+    report.text
+}
+
+/// Which groups each node leads.
+fn group_lines(cluster: &Cluster) -> Vec<String> {
+    statuses(cluster)
+        .map(|(member, node)| {
+            let led: Vec<String> = node
+                .groups
+                .iter()
+                .filter(|group| group.role == "leader")
+                .map(|group| group.group.to_string())
+                .collect();
+            let replicas = node.groups.len();
+            format!("Node: {}, replicas: {replicas}, leads: {}", member.name, led.join(" "))
+        })
+        .collect()
+}
+
+/// `cluster_status --formatter json`, with rabbitmqctl's keys.
+pub(crate) fn cluster_status_json(cluster: &Cluster) -> Value {
+    let by_node = |value: fn(&Node) -> Value| -> Value {
+        let pairs = statuses(cluster).map(|(member, node)| (member.name.clone(), value(node)));
+        Value::Object(pairs.collect())
+    };
+    let names = |members: Vec<&Member>| -> Value {
+        members.iter().map(|member| member.name.clone()).collect()
+    };
+    let alarms: Vec<Value> = statuses(cluster)
+        .flat_map(|(member, node)| {
+            node.alarms.iter().map(|alarm| json!({"node": member.name, "resource": alarm}))
+        })
+        .collect();
+    json!({
+        "alarms": alarms,
+        "cluster_name": cluster_name(cluster),
+        "cluster_tags": [],
+        "cpu_cores": by_node(|node| json!(node.cores)),
+        "disk_nodes": names(cluster.members.iter().collect()),
+        "ram_nodes": [],
+        "running_nodes": names(cluster.members.iter().filter(|member| member.running).collect()),
+        "partitions": {},
+        "listeners": by_node(|node| {
+            node.listeners
+                .iter()
+                .map(|listener| json!({
+                    "node": node.name,
+                    "interface": listener.interface,
+                    "port": listener.port,
+                    "protocol": listener.protocol,
+                    "purpose": listener.purpose,
+                }))
+                .collect()
+        }),
+        "versions": by_node(|node| json!({
+            "rabbitmq_name": node.product,
+            "rabbitmq_version": node.product_version,
+            "quorate_version": node.version,
+        })),
+        "groups": by_node(groups_json),
+    })
+}
+
+fn groups_json(node: &Node) -> Value {
+    node.groups
+        .iter()
+        .map(|group| {
+            json!({
+                "group": group.group,
+                "role": group.role,
+                "leader": group.leader,
+                "term": group.term,
+                "last": group.last,
+                "applied": group.applied,
+                "purged": group.purged,
+                "log_bytes": group.log_bytes,
+            })
+        })
+        .collect()
+}
+
+/// Billions of octets, with four digits after the point, as rabbitmqctl has them.
+fn gigabytes(bytes: u64) -> String {
+    let parts = bytes / 100_000;
+    format!("{}.{:04} gb", parts / 10_000, parts % 10_000)
+}
+
+/// The report of `status`.
+pub(crate) fn status(node: &Node) -> String {
+    let mut report = Report::default();
+    let runtime = [
+        format!("OS PID: {}", node.os_pid),
+        "OS: Linux".to_owned(),
+        format!("Uptime (seconds): {}", node.uptime_s),
+        format!("{} version: {}", node.product, node.product_version),
+        format!("Quorate version: {}", node.version),
+        format!("Node name: {}", node.name),
+        format!("Node id: {}", node.id),
+        format!("Ready: {}", if node.ready { "yes" } else { node.not_ready.as_str() }),
+    ];
+    report.section("Runtime", runtime);
+    report.section("Data directory", [format!("Node data directory: {}", node.data_dir)]);
+    let files = Some(&node.config_file).filter(|file| !file.is_empty());
+    report.section("Config files", files.map(|file| format!(" * {file}")));
+    report.section("Alarms", node.alarms.iter().map(|alarm| alarm_line(node, alarm)));
+    let memory = [
+        format!("Total memory used: {}", gigabytes(node.memory_bytes)),
+        "Calculation strategy: rss".to_owned(),
+        format!("Memory high watermark setting: {}", gigabytes(node.memory_limit_bytes)),
+    ];
+    report.section("Memory", memory);
+    let files = [format!("Total: {}, limit: {}", node.fds_open, node.fds_limit)];
+    report.section("File Descriptors", files);
+    let disk = [
+        format!("Low free disk space watermark: {}", gigabytes(node.disk_free_limit_bytes)),
+        format!("Free disk space: {}", gigabytes(node.disk_free_bytes)),
+    ];
+    report.section("Free Disk Space", disk);
+    let totals = [
+        format!("Connection count: {}", node.connections),
+        format!("Queue count: {}", node.queues),
+        format!("Virtual host count: {}", node.vhosts),
+    ];
+    report.section("Totals", totals);
+    let groups = node.groups.iter().map(|group| {
+        format!(
+            "Group: {}, {}, term {}, applied {} of {}, purged to {}, log {} bytes",
+            group.group,
+            group.role,
+            group.term,
+            group.applied,
+            group.last,
+            group.purged,
+            group.log_bytes
+        )
+    });
+    report.section("Groups", groups);
+    report.section("Listeners", node.listeners.iter().map(capitalised_listener));
+    report.text
+}
+
+fn capitalised_listener(listener: &quorate_management::wire::Listener) -> String {
+    listener_line(listener).replacen("interface", "Interface", 1)
+}
+
+/// `status --formatter json`.
+pub(crate) fn status_json(node: &Node) -> Value {
+    json!({
+        "pid": node.os_pid,
+        "os": "Linux",
+        "uptime": node.uptime_s,
+        "rabbitmq_version": node.product_version,
+        "product_name": node.product,
+        "quorate_version": node.version,
+        "node_name": node.name,
+        "node_id": node.id,
+        "is_ready": node.ready,
+        "not_ready": node.not_ready,
+        "data_directory": node.data_dir,
+        "config_files": Some(&node.config_file).filter(|file| !file.is_empty()),
+        "alarms": node.alarms,
+        "memory": {"total": {"rss": node.memory_bytes}},
+        "vm_memory_high_watermark_limit": node.memory_limit_bytes,
+        "disk_free": node.disk_free_bytes,
+        "disk_free_limit": node.disk_free_limit_bytes,
+        "file_descriptors": {"total_used": node.fds_open, "total_limit": node.fds_limit},
+        "totals": {
+            "connection_count": node.connections,
+            "queue_count": node.queues,
+            "virtual_host_count": node.vhosts,
+        },
+        "groups": groups_json(node),
+    })
+}

@@ -1,0 +1,184 @@
+//! A cell of a list, and how each formatter writes it.
+
+use quorate_types::{FieldTable, FieldValue};
+use serde_json::json;
+
+/// A cell.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Value {
+    /// There is no such thing for this row.
+    Empty,
+    /// A name, or other text that users choose.
+    Text(String),
+    /// A word that the broker chooses: a node, a state.
+    Word(String),
+    Number(u64),
+    Bool(bool),
+    Words(Vec<String>),
+    Table(FieldTable),
+}
+
+impl Value {
+    pub(crate) fn text(text: impl Into<String>) -> Self {
+        Self::Text(text.into())
+    }
+
+    pub(crate) fn word(word: impl Into<String>) -> Self {
+        Self::Word(word.into())
+    }
+
+    /// As tables and CSV have it.
+    pub(crate) fn plain(&self) -> String {
+        match self {
+            Self::Empty => String::new(),
+            Self::Text(text) | Self::Word(text) => without_breaks(text),
+            Self::Number(number) => number.to_string(),
+            Self::Bool(yes) => yes.to_string(),
+            Self::Words(words) => format!("[{}]", words.join(", ")),
+            Self::Table(table) => plain_table(table),
+        }
+    }
+
+    pub(crate) fn json(&self) -> serde_json::Value {
+        match self {
+            Self::Empty => json!(""),
+            Self::Text(text) | Self::Word(text) => json!(text),
+            Self::Number(number) => json!(number),
+            Self::Bool(yes) => json!(yes),
+            Self::Words(words) => json!(words),
+            Self::Table(table) => json_table(table),
+        }
+    }
+
+    /// As an Erlang term.
+    pub(crate) fn erlang(&self) -> String {
+        match self {
+            Self::Empty => "''".to_owned(),
+            Self::Text(text) => format!("<<{}>>", quoted(text)),
+            Self::Word(word) => atom(word),
+            Self::Number(number) => number.to_string(),
+            Self::Bool(yes) => yes.to_string(),
+            Self::Words(words) => {
+                let atoms: Vec<String> = words.iter().map(|word| atom(word)).collect();
+                format!("[{}]", atoms.join(","))
+            }
+            Self::Table(table) => erlang_table(table),
+        }
+    }
+}
+
+/// A tab or a line's end within a cell would move the columns.
+fn without_breaks(text: &str) -> String {
+    text.chars()
+        .map(|letter| match letter {
+            '\t' => "\\t".to_owned(),
+            '\n' => "\\n".to_owned(),
+            '\r' => "\\r".to_owned(),
+            other => other.to_string(),
+        })
+        .collect()
+}
+
+fn quoted(text: &str) -> String {
+    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
+}
+
+/// Words that begin with a lower-case letter stand for themselves.
+fn atom(word: &str) -> String {
+    let plain = word.starts_with(|letter: char| letter.is_ascii_lowercase())
+        && word.chars().all(|letter| letter.is_ascii_alphanumeric() || "_@".contains(letter));
+    if plain { word.to_owned() } else { format!("'{}'", word.replace('\'', "\\'")) }
+}
+
+fn plain_table(table: &FieldTable) -> String {
+    let fields: Vec<String> = table
+        .0
+        .iter()
+        .map(|(name, value)| format!("{{{},{}}}", quoted(name.as_str()), plain_field(value)))
+        .collect();
+    format!("[{}]", fields.join(","))
+}
+
+fn plain_field(value: &FieldValue) -> String {
+    match value {
+        FieldValue::Array(values) => {
+            let values: Vec<String> = values.iter().map(plain_field).collect();
+            format!("[{}]", values.join(","))
+        }
+        FieldValue::Table(table) => plain_table(table),
+        other => match scalar(other) {
+            serde_json::Value::String(text) => quoted(&without_breaks(&text)),
+            scalar => scalar.to_string(),
+        },
+    }
+}
+
+/// Name, type and value of every field, as rabbitmqctl's JSON has them.
+fn json_table(table: &FieldTable) -> serde_json::Value {
+    let fields = table
+        .0
+        .iter()
+        .map(|(name, value)| json!([name.as_str(), value.type_name(), json_field(value)]));
+    fields.collect()
+}
+
+fn json_field(value: &FieldValue) -> serde_json::Value {
+    match value {
+        FieldValue::Array(values) => {
+            values.iter().map(|value| json!([value.type_name(), json_field(value)])).collect()
+        }
+        FieldValue::Table(table) => json_table(table),
+        other => scalar(other),
+    }
+}
+
+fn erlang_table(table: &FieldTable) -> String {
+    let fields: Vec<String> = table
+        .0
+        .iter()
+        .map(|(name, value)| {
+            let name = quoted(name.as_str());
+            format!("{{<<{name}>>,{},{}}}", value.type_name(), erlang_field(value))
+        })
+        .collect();
+    format!("[{}]", fields.join(","))
+}
+
+fn erlang_field(value: &FieldValue) -> String {
+    match value {
+        FieldValue::Array(values) => {
+            let values: Vec<String> = values
+                .iter()
+                .map(|value| format!("{{{},{}}}", value.type_name(), erlang_field(value)))
+                .collect();
+            format!("[{}]", values.join(","))
+        }
+        FieldValue::Table(table) => erlang_table(table),
+        other => match scalar(other) {
+            serde_json::Value::String(text) => format!("<<{}>>", quoted(&text)),
+            scalar => scalar.to_string(),
+        },
+    }
+}
+
+/// A field that is neither list nor table.
+fn scalar(value: &FieldValue) -> serde_json::Value {
+    match value {
+        FieldValue::Bool(yes) => json!(yes),
+        FieldValue::I8(number) => json!(number),
+        FieldValue::U8(number) => json!(number),
+        FieldValue::I16(number) => json!(number),
+        FieldValue::U16(number) => json!(number),
+        FieldValue::I32(number) => json!(number),
+        FieldValue::U32(number) => json!(number),
+        FieldValue::I64(number) => json!(number),
+        FieldValue::F32(number) => json!(number),
+        FieldValue::F64(number) => json!(number),
+        FieldValue::Timestamp(seconds) => json!(seconds),
+        FieldValue::Decimal { scale, value } => json!(format!("{value}e-{scale}")),
+        FieldValue::LongString(octets) | FieldValue::ByteArray(octets) => {
+            json!(String::from_utf8_lossy(octets))
+        }
+        FieldValue::Array(_) | FieldValue::Table(_) | FieldValue::Void => serde_json::Value::Null,
+    }
+}

@@ -1,0 +1,312 @@
+//! The admin service: what `quorate ctl` asks.
+
+use crate::convert;
+use crate::facts::{NodeFacts, ProcessFacts};
+use crate::merge;
+use crate::peers::{Answers, Peer, Peers, collect, local_part};
+use crate::source::Source;
+use crate::wire::{self, admin_server::Admin};
+use quorate_types::{ResourceName, ShortString, VhostName};
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+use tonic::{Request, Response, Status};
+
+/// Entries of a list in one message, so that it stays far below the 4 MiB that gRPC takes.
+const BATCH: usize = 256;
+/// How often a start that is awaited is looked at.
+const AWAIT_STEP: Duration = Duration::from_millis(50);
+/// Longest wait for a start, whatever the caller asks.
+const AWAIT_MOST: Duration = Duration::from_secs(24 * 3600);
+
+/// Answers for one node, and, asking the others, for the cluster.
+#[derive(Clone, Debug)]
+pub struct AdminService<S> {
+    source: S,
+    facts: Arc<NodeFacts>,
+    peers: Peers,
+}
+
+type Batches<T> = tokio_stream::Iter<std::vec::IntoIter<Result<T, Status>>>;
+
+/// A list in messages of `BATCH` entries; the last one names the silent nodes.
+fn batches<T, B>(
+    mut items: Vec<T>,
+    silent: Vec<u32>,
+    batch: impl Fn(Vec<T>, Vec<u32>) -> B,
+) -> Response<Batches<B>> {
+    let mut messages = Vec::with_capacity(items.len() / BATCH + 1);
+    while items.len() > BATCH {
+        let rest = items.split_off(BATCH);
+        messages.push(Ok(batch(std::mem::replace(&mut items, rest), Vec::new())));
+    }
+    messages.push(Ok(batch(items, silent)));
+    Response::new(tokio_stream::iter(messages))
+}
+
+fn check(caller: Option<wire::Caller>) -> Result<(), Status> {
+    let version = caller.map_or(0, |caller| caller.version);
+    if version == wire::VERSION {
+        return Ok(());
+    }
+    Err(Status::failed_precondition(format!(
+        "version {version} of the admin protocol is not spoken here, only {}",
+        wire::VERSION
+    )))
+}
+
+fn vhost(name: &str) -> Result<VhostName, Status> {
+    ShortString::try_from(name)
+        .map_err(|error| Status::invalid_argument(format!("virtual host: {error}")))
+}
+
+fn queue_name(request: &wire::QueueRequest) -> Result<ResourceName, Status> {
+    let name = ShortString::try_from(request.name.as_str())
+        .map_err(|error| Status::invalid_argument(format!("queue: {error}")))?;
+    Ok(ResourceName { vhost: vhost(&request.vhost)?, name })
+}
+
+impl<S: Source> AdminService<S> {
+    /// The service of one node. Guard it with the cluster secret where it is mounted.
+    #[must_use]
+    pub fn new(source: S, facts: Arc<NodeFacts>, peers: Peers) -> Self {
+        Self { source, facts, peers }
+    }
+
+    fn node(&self) -> wire::Node {
+        let view = self.source.node_status();
+        let readiness = self.source.readiness();
+        convert::node_status(&self.facts, ProcessFacts::read(), &view, &readiness)
+    }
+
+    /// This node's part of a list, with the parts of all others unless the scope is local; and
+    /// the nodes that did not answer.
+    async fn gather<T, F>(
+        &self,
+        scope: i32,
+        own: Vec<T>,
+        question: impl Fn(Peer) -> F,
+    ) -> (Vec<T>, Vec<u32>)
+    where
+        F: Future<Output = Result<Vec<T>, Status>>,
+    {
+        if scope == i32::from(wire::Scope::Local) {
+            return (own, Vec::new());
+        }
+        let Answers { answers, silent } = self.peers.ask(&self.source.cluster(), question).await;
+        let others = answers.into_iter().flat_map(|(_, list)| list);
+        (own.into_iter().chain(others).collect(), silent)
+    }
+
+    async fn queues(&self, scope: i32, vhost: &VhostName) -> (Vec<wire::Queue>, Vec<u32>) {
+        let own = self.source.queues(vhost).await.iter().map(convert::queue).collect();
+        let question = |mut peer: Peer| {
+            let request = local_part(vhost.as_str());
+            async move {
+                let batches = peer.list_queues(request).await?.into_inner();
+                collect(batches, |batch| batch.queues).await
+            }
+        };
+        let (all, silent) = self.gather(scope, own, question).await;
+        (merge::queues(all), silent)
+    }
+}
+
+#[tonic::async_trait]
+impl<S: Source> Admin for AdminService<S> {
+    type ListQueuesStream = Batches<wire::Queues>;
+    type ListExchangesStream = Batches<wire::Exchanges>;
+    type ListBindingsStream = Batches<wire::Bindings>;
+    type ListConnectionsStream = Batches<wire::Connections>;
+    type ListChannelsStream = Batches<wire::Channels>;
+    type ListConsumersStream = Batches<wire::Consumers>;
+
+    async fn list_queues(
+        &self,
+        request: Request<wire::ListRequest>,
+    ) -> Result<Response<Self::ListQueuesStream>, Status> {
+        let request = request.into_inner();
+        check(request.caller)?;
+        let (queues, silent) = self.queues(request.scope, &vhost(&request.vhost)?).await;
+        Ok(batches(queues, silent, |queues, silent| wire::Queues { queues, silent }))
+    }
+
+    async fn list_exchanges(
+        &self,
+        request: Request<wire::ListRequest>,
+    ) -> Result<Response<Self::ListExchangesStream>, Status> {
+        let request = request.into_inner();
+        check(request.caller)?;
+        let views = self.source.exchanges(&vhost(&request.vhost)?);
+        let mut exchanges: Vec<_> = views.iter().map(convert::exchange).collect();
+        exchanges.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(batches(exchanges, Vec::new(), |exchanges, _| wire::Exchanges { exchanges }))
+    }
+
+    async fn list_bindings(
+        &self,
+        request: Request<wire::ListRequest>,
+    ) -> Result<Response<Self::ListBindingsStream>, Status> {
+        let request = request.into_inner();
+        check(request.caller)?;
+        let vhost = vhost(&request.vhost)?;
+        let (queues, _) = self.queues(request.scope, &vhost).await;
+        let explicit = self.source.bindings(&vhost).iter().map(convert::binding).collect();
+        let bindings = merge::bindings(&queues, explicit);
+        Ok(batches(bindings, Vec::new(), |bindings, _| wire::Bindings { bindings }))
+    }
+
+    async fn list_connections(
+        &self,
+        request: Request<wire::ListRequest>,
+    ) -> Result<Response<Self::ListConnectionsStream>, Status> {
+        let request = request.into_inner();
+        check(request.caller)?;
+        let own = self.source.connections().await.iter().map(convert::connection).collect();
+        let question = |mut peer: Peer| async move {
+            let batches = peer.list_connections(local_part("")).await?.into_inner();
+            collect(batches, |batch| batch.connections).await
+        };
+        let (all, silent) = self.gather(request.scope, own, question).await;
+        Ok(batches(all, silent, |connections, silent| wire::Connections { connections, silent }))
+    }
+
+    async fn list_channels(
+        &self,
+        request: Request<wire::ListRequest>,
+    ) -> Result<Response<Self::ListChannelsStream>, Status> {
+        let request = request.into_inner();
+        check(request.caller)?;
+        let own = self.source.channels().await.iter().map(convert::channel).collect();
+        let question = |mut peer: Peer| async move {
+            let batches = peer.list_channels(local_part("")).await?.into_inner();
+            collect(batches, |batch| batch.channels).await
+        };
+        let (all, silent) = self.gather(request.scope, own, question).await;
+        Ok(batches(all, silent, |channels, silent| wire::Channels { channels, silent }))
+    }
+
+    async fn list_consumers(
+        &self,
+        request: Request<wire::ListRequest>,
+    ) -> Result<Response<Self::ListConsumersStream>, Status> {
+        let request = request.into_inner();
+        check(request.caller)?;
+        let vhost = vhost(&request.vhost)?;
+        let own = self.source.consumers(&vhost).await.iter().map(convert::consumer).collect();
+        let question = |mut peer: Peer| {
+            let request = local_part(vhost.as_str());
+            async move {
+                let batches = peer.list_consumers(request).await?.into_inner();
+                collect(batches, |batch| batch.consumers).await
+            }
+        };
+        let (mut all, silent) = self.gather(request.scope, own, question).await;
+        all.sort_by(|a, b| (&a.queue, &a.tag).cmp(&(&b.queue, &b.tag)));
+        Ok(batches(all, silent, |consumers, silent| wire::Consumers { consumers, silent }))
+    }
+
+    async fn get_node(
+        &self,
+        request: Request<wire::NodeRequest>,
+    ) -> Result<Response<wire::Node>, Status> {
+        check(request.into_inner().caller)?;
+        Ok(Response::new(self.node()))
+    }
+
+    async fn get_cluster(
+        &self,
+        request: Request<wire::ClusterRequest>,
+    ) -> Result<Response<wire::Cluster>, Status> {
+        check(request.into_inner().caller)?;
+        let cluster = self.source.cluster();
+        let others = self.peers.ask(&cluster, |mut peer| async move {
+            let request = wire::NodeRequest { caller: wire::caller() };
+            peer.get_node(request).await.map(Response::into_inner)
+        });
+        let mut statuses: BTreeMap<_, _> = others.await.answers.into_iter().collect();
+        statuses.insert(self.facts.id, self.node());
+        let members = cluster.members.iter().map(|member| {
+            let status = statuses.remove(&member.id);
+            let name = match &status {
+                Some(status) => status.name.clone(),
+                None => self.facts.naming.name(member.id, &member.rpc_address),
+            };
+            wire::Member {
+                id: u32::from(member.id.0),
+                name,
+                rpc_address: member.rpc_address.clone(),
+                amqp_address: member.amqp_address.clone(),
+                running: status.is_some(),
+                status,
+            }
+        });
+        Ok(Response::new(wire::Cluster {
+            cluster_id: cluster.cluster.map_or(0, |cluster| cluster.0),
+            catalog_leader: cluster.catalog_leader.map_or(0, |node| u32::from(node.0)),
+            members: members.collect(),
+            asked: u32::from(self.facts.id.0),
+        }))
+    }
+
+    async fn delete_queue(
+        &self,
+        request: Request<wire::QueueRequest>,
+    ) -> Result<Response<wire::QueueReply>, Status> {
+        let request = request.into_inner();
+        check(request.caller)?;
+        let name = queue_name(&request)?;
+        let deleted = self.source.delete_queue(&name, request.if_unused, request.if_empty).await;
+        let messages = deleted.map_err(|exception| convert::refusal(&exception))?;
+        Ok(Response::new(wire::QueueReply { messages }))
+    }
+
+    async fn purge_queue(
+        &self,
+        request: Request<wire::QueueRequest>,
+    ) -> Result<Response<wire::QueueReply>, Status> {
+        let request = request.into_inner();
+        check(request.caller)?;
+        let purged = self.source.purge_queue(&queue_name(&request)?).await;
+        let messages = purged.map_err(|exception| convert::refusal(&exception))?;
+        Ok(Response::new(wire::QueueReply { messages }))
+    }
+
+    async fn get_audit(
+        &self,
+        request: Request<wire::AuditRequest>,
+    ) -> Result<Response<wire::Audit>, Status> {
+        let request = request.into_inner();
+        check(request.caller)?;
+        let own = self.source.audit().await.iter().map(convert::digest).collect();
+        let question = |mut peer: Peer| async move {
+            let scope = wire::Scope::Local.into();
+            let request = wire::AuditRequest { caller: wire::caller(), scope };
+            peer.get_audit(request).await.map(|audit| audit.into_inner().digests)
+        };
+        let (digests, silent) = self.gather(request.scope, own, question).await;
+        Ok(Response::new(wire::Audit { digests, silent }))
+    }
+
+    async fn await_startup(
+        &self,
+        request: Request<wire::AwaitRequest>,
+    ) -> Result<Response<wire::AwaitReply>, Status> {
+        let request = request.into_inner();
+        check(request.caller)?;
+        let limit = Duration::from_millis(request.timeout_ms).min(AWAIT_MOST);
+        let ready = async {
+            while !self.source.readiness().is_ready() {
+                tokio::time::sleep(AWAIT_STEP).await;
+            }
+        };
+        match tokio::time::timeout(limit, ready).await {
+            Ok(()) => Ok(Response::new(wire::AwaitReply {})),
+            Err(_) => {
+                let why = convert::not_ready(&self.source.readiness());
+                Err(Status::deadline_exceeded(why))
+            }
+        }
+    }
+}

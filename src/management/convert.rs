@@ -1,0 +1,285 @@
+//! Views into messages of the admin service.
+
+use crate::facts::{NodeFacts, ProcessFacts};
+use crate::wire;
+use bytes::{Bytes, BytesMut};
+use quorate_broker::view::{
+    Alarm, BindingView, ChannelView, ConnectionState, ConnectionView, ConsumerView, ExchangeView,
+    GroupAudit, GroupView, NodeView, QueueCounts, QueueView, Readiness, Role,
+};
+use quorate_catalog::{ConnectionId, ExchangeType};
+use quorate_types::{Exception, FieldTable, Home, NodeId, QueueId, ReplyCode};
+use tonic::Status;
+
+fn table(table: &FieldTable) -> Bytes {
+    let mut octets = BytesMut::new();
+    table.encode(&mut octets);
+    octets.freeze()
+}
+
+fn node(node: Option<NodeId>) -> u32 {
+    node.map_or(0, |node| u32::from(node.0))
+}
+
+fn nodes(nodes: &[NodeId]) -> Vec<u32> {
+    nodes.iter().map(|node| u32::from(node.0)).collect()
+}
+
+fn queue_id(id: QueueId) -> wire::QueueId {
+    let (group, node) = match id.home {
+        Home::Group(group) => (u32::from(group.0), 0),
+        Home::Node(node) => (0, u32::from(node.0)),
+    };
+    wire::QueueId { group, node, index: id.index, position: id.position }
+}
+
+fn connection_id(id: ConnectionId) -> wire::ConnectionId {
+    wire::ConnectionId {
+        node: u32::from(id.session.node.0),
+        start: id.session.start.0,
+        number: id.number,
+    }
+}
+
+fn counts(counts: QueueCounts) -> wire::QueueCounts {
+    wire::QueueCounts {
+        ready: counts.ready,
+        unacknowledged: counts.unacknowledged,
+        dead_letters_waiting: counts.dead_letters_waiting,
+        consumers: counts.consumers,
+        ready_bytes: counts.ready_bytes,
+        unacknowledged_bytes: counts.unacknowledged_bytes,
+        memory_bytes: counts.memory_bytes,
+    }
+}
+
+pub(crate) fn queue(view: &QueueView) -> wire::Queue {
+    wire::Queue {
+        id: Some(queue_id(view.id)),
+        vhost: view.name.vhost.to_string(),
+        name: view.name.name.to_string(),
+        queue_type: view.queue_type.name().to_owned(),
+        durable: view.durable,
+        auto_delete: view.auto_delete,
+        owner: view.owner.map(connection_id),
+        arguments: table(&view.arguments),
+        leader: node(view.leader),
+        members: nodes(&view.members),
+        online: nodes(&view.online),
+        counts: view.counts.map(counts),
+    }
+}
+
+pub(crate) fn exchange(view: &ExchangeView) -> wire::Exchange {
+    let kind = match view.kind {
+        ExchangeType::Direct => "direct",
+        ExchangeType::Fanout => "fanout",
+        ExchangeType::Topic => "topic",
+        ExchangeType::Headers => "headers",
+    };
+    wire::Exchange {
+        vhost: view.name.vhost.to_string(),
+        name: view.name.name.to_string(),
+        kind: kind.to_owned(),
+        durable: view.durable,
+        auto_delete: view.auto_delete,
+        internal: view.internal,
+        arguments: table(&view.arguments),
+    }
+}
+
+pub(crate) fn binding(view: &BindingView) -> wire::Binding {
+    wire::Binding {
+        source: view.source.name.to_string(),
+        destination: view.destination.to_string(),
+        to_queue: view.to_queue,
+        key: view.key.to_string(),
+        arguments: table(&view.arguments),
+    }
+}
+
+/// The binding of a queue to the default exchange (CTL-10).
+pub(crate) fn default_binding(queue: &wire::Queue) -> wire::Binding {
+    wire::Binding {
+        source: String::new(),
+        destination: queue.name.clone(),
+        to_queue: true,
+        key: queue.name.clone(),
+        arguments: table(&FieldTable::default()),
+    }
+}
+
+pub(crate) fn connection(view: &ConnectionView) -> wire::Connection {
+    let state = match view.state {
+        ConnectionState::Running => "running",
+        ConnectionState::Flow => "flow",
+        ConnectionState::Blocked => "blocked",
+        ConnectionState::Closing => "closing",
+    };
+    wire::Connection {
+        id: Some(connection_id(view.id)),
+        user: view.user.to_string(),
+        vhost: view.vhost.to_string(),
+        peer_host: view.peer.ip().to_string(),
+        peer_port: u32::from(view.peer.port()),
+        host: view.local.ip().to_string(),
+        port: u32::from(view.local.port()),
+        state: state.to_owned(),
+        channels: view.channels,
+        channel_max: u32::from(view.channel_max),
+        frame_max: view.frame_max,
+        heartbeat_s: u32::from(view.heartbeat_s),
+        connected_at_ms: view.connected_at_ms,
+        client_properties: table(&view.client_properties),
+        received_bytes: view.received_bytes,
+        sent_bytes: view.sent_bytes,
+    }
+}
+
+pub(crate) fn channel(view: &ChannelView) -> wire::Channel {
+    wire::Channel {
+        connection: Some(connection_id(view.connection)),
+        number: u32::from(view.number),
+        user: view.user.to_string(),
+        vhost: view.vhost.to_string(),
+        confirm: view.confirm,
+        consumers: view.consumers,
+        unacknowledged: view.unacknowledged,
+        unconfirmed: view.unconfirmed,
+        prefetch: u32::from(view.prefetch),
+        peer_host: view.peer.ip().to_string(),
+        peer_port: u32::from(view.peer.port()),
+        host: view.local.ip().to_string(),
+        port: u32::from(view.local.port()),
+    }
+}
+
+pub(crate) fn consumer(view: &ConsumerView) -> wire::Consumer {
+    wire::Consumer {
+        queue: view.queue.name.to_string(),
+        connection: Some(connection_id(view.connection)),
+        channel: u32::from(view.channel),
+        tag: view.tag.to_string(),
+        ack_required: view.ack_required,
+        active: view.active,
+        prefetch: u32::from(view.prefetch),
+        arguments: table(&view.arguments),
+    }
+}
+
+pub(crate) fn digest(audit: &GroupAudit) -> wire::Digest {
+    wire::Digest {
+        group: u32::from(audit.group.0),
+        node: u32::from(audit.node.0),
+        index: audit.index.0,
+        digest: audit.digest,
+    }
+}
+
+fn group(view: &GroupView) -> wire::Group {
+    wire::Group {
+        group: u32::from(view.group.0),
+        role: role_name(view.role).to_owned(),
+        leader: node(view.leader),
+        term: view.term.0,
+        last: view.last.0,
+        applied: view.applied.0,
+        purged: view.purged.0,
+        log_bytes: view.log_bytes,
+    }
+}
+
+pub(crate) fn role_name(role: Role) -> &'static str {
+    match role {
+        Role::Leader => "leader",
+        Role::Follower => "follower",
+        Role::Candidate => "candidate",
+        Role::Learner => "learner",
+    }
+}
+
+/// Why a node is not ready, in words; empty when it is.
+pub(crate) fn not_ready(readiness: &Readiness) -> String {
+    let mut reasons = Vec::new();
+    if !readiness.serving {
+        reasons.push("the node is still starting".to_owned());
+    }
+    if !readiness.catalog_lease {
+        reasons.push("no routing lease from the catalog's leader".to_owned());
+    }
+    if !readiness.leaderless.is_empty() {
+        let groups: Vec<String> = readiness.leaderless.iter().map(ToString::to_string).collect();
+        reasons.push(format!("no leader in group {}", groups.join(", ")));
+    }
+    reasons.join("; ")
+}
+
+pub(crate) fn node_status(
+    facts: &NodeFacts,
+    process: ProcessFacts,
+    view: &NodeView,
+    readiness: &Readiness,
+) -> wire::Node {
+    let alarm = |alarm: &Alarm| match alarm {
+        Alarm::Memory => "memory".to_owned(),
+        Alarm::Disk => "disk".to_owned(),
+    };
+    let listeners = facts.listeners.iter().map(|listener| wire::Listener {
+        interface: listener.interface.clone(),
+        port: u32::from(listener.port),
+        protocol: listener.protocol.to_owned(),
+        purpose: listener.purpose.to_owned(),
+    });
+    wire::Node {
+        id: u32::from(facts.id.0),
+        name: facts.name.clone(),
+        product: facts.product.clone(),
+        product_version: facts.product_version.clone(),
+        version: facts.version.clone(),
+        os_pid: std::process::id(),
+        uptime_s: facts.started.elapsed().as_secs(),
+        cores: process.cores,
+        memory_bytes: process.resident_bytes,
+        memory_limit_bytes: view.memory_limit_bytes,
+        disk_free_bytes: view.disk_free_bytes,
+        disk_free_limit_bytes: view.disk_free_limit_bytes,
+        fds_open: process.fds_open,
+        fds_limit: process.fds_limit,
+        data_dir: facts.data_dir.clone(),
+        config_file: facts.config_file.clone(),
+        alarms: view.alarms.iter().map(alarm).collect(),
+        connections: view.connections,
+        queues: view.queues,
+        vhosts: view.vhosts,
+        listeners: listeners.collect(),
+        groups: view.groups.iter().map(group).collect(),
+        start: view.start.map_or(0, |start| start.0),
+        ready: readiness.is_ready(),
+        not_ready: not_ready(readiness),
+    }
+}
+
+/// What a refused operation looks like to the caller; the message is RabbitMQ's explanation.
+pub(crate) fn refusal(exception: &Exception) -> Status {
+    let text = exception.explanation.clone();
+    match exception.code {
+        ReplyCode::NotFound => Status::not_found(text),
+        ReplyCode::PreconditionFailed | ReplyCode::ResourceLocked => {
+            Status::failed_precondition(text)
+        }
+        ReplyCode::AccessRefused | ReplyCode::NotAllowed => Status::permission_denied(text),
+        ReplyCode::NotImplemented => Status::unimplemented(text),
+        ReplyCode::ContentTooLarge
+        | ReplyCode::NoRoute
+        | ReplyCode::NoConsumers
+        | ReplyCode::ConnectionForced
+        | ReplyCode::InvalidPath
+        | ReplyCode::FrameError
+        | ReplyCode::SyntaxError
+        | ReplyCode::CommandInvalid
+        | ReplyCode::ChannelError
+        | ReplyCode::UnexpectedFrame
+        | ReplyCode::ResourceError
+        | ReplyCode::InternalError => Status::unavailable(text),
+    }
+}

@@ -1,0 +1,100 @@
+//! One list out of the lists of several nodes. Pure.
+
+use crate::wire;
+use std::collections::BTreeMap;
+
+type Key = (u32, u32, u64, u32);
+
+fn key(id: Option<wire::QueueId>) -> Key {
+    id.map_or((0, 0, 0, 0), |id| (id.group, id.node, id.index, id.position))
+}
+
+/// Every queue once, by name: with the counts of the node that leads it, if that one answered.
+pub(crate) fn queues(lists: impl IntoIterator<Item = wire::Queue>) -> Vec<wire::Queue> {
+    let mut merged: BTreeMap<Key, wire::Queue> = BTreeMap::new();
+    for queue in lists {
+        match merged.get_mut(&key(queue.id)) {
+            None => {
+                merged.insert(key(queue.id), queue);
+            }
+            // Two nodes may both believe to lead, for a moment; the one that the other names
+            // is not known, so the first answer stays.
+            Some(known) if known.counts.is_none() && queue.counts.is_some() => *known = queue,
+            Some(known) if known.leader == 0 && known.counts.is_none() => {
+                known.leader = queue.leader;
+            }
+            Some(_) => {}
+        }
+    }
+    let mut merged: Vec<_> = merged.into_values().collect();
+    merged.sort_by(|a, b| a.name.cmp(&b.name).then_with(|| key(a.id).cmp(&key(b.id))));
+    merged
+}
+
+/// The default exchange's binding of every queue, then the explicit ones by source, destination
+/// and key (CTL-10).
+pub(crate) fn bindings(
+    queues: &[wire::Queue],
+    mut explicit: Vec<wire::Binding>,
+) -> Vec<wire::Binding> {
+    explicit.sort_by(|a, b| {
+        (&a.source, &a.destination, &a.key, &a.arguments)
+            .cmp(&(&b.source, &b.destination, &b.key, &b.arguments))
+    });
+    let mut bindings: Vec<_> = queues.iter().map(crate::convert::default_binding).collect();
+    bindings.append(&mut explicit);
+    bindings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn queue(name: &str, index: u64, ready: Option<u64>, leader: u32) -> wire::Queue {
+        wire::Queue {
+            id: Some(wire::QueueId { group: 1, node: 0, index, position: 0 }),
+            name: name.to_owned(),
+            leader,
+            counts: ready.map(|ready| wire::QueueCounts { ready, ..Default::default() }),
+            ..Default::default()
+        }
+    }
+
+    fn shown(queues: &[wire::Queue]) -> Vec<(&str, Option<u64>, u32)> {
+        queues
+            .iter()
+            .map(|queue| (queue.name.as_str(), queue.counts.map(|counts| counts.ready), queue.leader))
+            .collect()
+    }
+
+    #[test]
+    fn a_queue_is_listed_once_with_the_counts_of_its_leader() {
+        let merged = queues([
+            queue("b", 1, None, 0),
+            queue("a", 2, Some(5), 1),
+            queue("b", 1, Some(7), 2),
+            queue("a", 2, None, 1),
+            queue("b", 1, None, 3),
+        ]);
+        assert_eq!(shown(&merged), [("a", Some(5), 1), ("b", Some(7), 2)]);
+    }
+
+    #[test]
+    fn without_its_leaders_answer_a_queue_is_listed_without_counts() {
+        let merged = queues([queue("a", 1, None, 0), queue("a", 1, None, 3)]);
+        assert_eq!(shown(&merged), [("a", None, 3)]);
+    }
+
+    #[test]
+    fn default_bindings_come_first() {
+        let explicit = |key: &str| wire::Binding {
+            source: "x".to_owned(),
+            key: key.to_owned(),
+            ..Default::default()
+        };
+        let all = bindings(&[queue("q", 1, None, 0)], vec![explicit("k2"), explicit("k1")]);
+        let keys: Vec<_> =
+            all.iter().map(|binding| (binding.source.as_str(), binding.key.as_str())).collect();
+        assert_eq!(keys, [("", "q"), ("x", "k1"), ("x", "k2")]);
+    }
+}

@@ -1,0 +1,113 @@
+//! Prometheus' text exposition format, version 0.0.4.
+
+use quorate_broker::view::HistogramView;
+use std::fmt::Write;
+
+/// A page of metrics being written.
+#[derive(Debug, Default)]
+pub(super) struct Page {
+    text: String,
+}
+
+type Labels<'a> = &'a [(&'a str, &'a str)];
+
+impl Page {
+    pub(super) fn into_text(self) -> String {
+        self.text
+    }
+
+    /// A value that goes up and down.
+    pub(super) fn gauge(&mut self, name: &str, help: &str, value: u64) {
+        self.head(name, "gauge", help);
+        self.sample(name, &[], value);
+    }
+
+    /// A value that only grows while the process runs.
+    pub(super) fn counter(&mut self, name: &str, help: &str, labels: Labels<'_>, value: u64) {
+        self.head(name, "counter", help);
+        self.sample(name, labels, value);
+    }
+
+    /// Begins a family of samples.
+    pub(super) fn head(&mut self, name: &str, kind: &str, help: &str) {
+        self.line(format_args!("# HELP {name} {help}"));
+        self.line(format_args!("# TYPE {name} {kind}"));
+    }
+
+    /// One sample of the family begun.
+    pub(super) fn sample(&mut self, name: &str, labels: Labels<'_>, value: u64) {
+        let labels = label_text(labels);
+        self.line(format_args!("{name}{labels} {value}"));
+    }
+
+    /// Durations, in seconds as Prometheus has them.
+    pub(super) fn histogram(&mut self, name: &str, help: &str, view: &HistogramView) {
+        self.head(name, "histogram", help);
+        let mut below = 0;
+        for (bound_us, count) in view.bounds_us.iter().zip(&view.counts) {
+            below += count;
+            let bound = seconds(*bound_us);
+            self.line(format_args!("{name}_bucket{{le=\"{bound}\"}} {below}"));
+        }
+        let all: u64 = view.counts.iter().sum();
+        self.line(format_args!("{name}_bucket{{le=\"+Inf\"}} {all}"));
+        self.line(format_args!("{name}_sum {}", seconds(view.sum_us)));
+        self.line(format_args!("{name}_count {all}"));
+    }
+
+    fn line(&mut self, line: std::fmt::Arguments<'_>) {
+        // Writing to a string does not fail.
+        let _ = writeln!(self.text, "{line}");
+    }
+}
+
+/// Microseconds as a decimal number of seconds, without trailing zeros.
+fn seconds(us: u64) -> String {
+    let text = format!("{}.{:06}", us / 1_000_000, us % 1_000_000);
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+fn label_text(labels: Labels<'_>) -> String {
+    if labels.is_empty() {
+        return String::new();
+    }
+    let pairs: Vec<String> =
+        labels.iter().map(|(name, value)| format!("{name}=\"{}\"", escaped(value))).collect();
+    format!("{{{}}}", pairs.join(","))
+}
+
+fn escaped(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use expect_test::expect;
+
+    #[test]
+    fn labels_are_escaped_and_histograms_cumulate() {
+        let mut page = Page::default();
+        page.head("a_info", "untyped", "An a");
+        page.sample("a_info", &[("path", "C:\\x\n\"y\"")], 1);
+        let view = HistogramView {
+            bounds_us: vec![500, 1_000_000],
+            counts: vec![2, 1, 4],
+            sum_us: 12_500_000,
+        };
+        page.histogram("t_seconds", "Times", &view);
+        expect![[r#"
+            # HELP a_info An a
+            # TYPE a_info untyped
+            a_info{path="C:\\x\n\"y\""} 1
+            # HELP t_seconds Times
+            # TYPE t_seconds histogram
+            t_seconds_bucket{le="0.0005"} 2
+            t_seconds_bucket{le="1"} 3
+            t_seconds_bucket{le="+Inf"} 7
+            t_seconds_sum 12.5
+            t_seconds_count 7
+        "#]]
+        .assert_eq(&page.into_text());
+    }
+}

@@ -1,0 +1,65 @@
+//! The page as a whole.
+
+use super::*;
+use crate::facts::Naming;
+use expect_test::expect_file;
+use quorate_broker::view::{GroupView, HistogramView, NodeView};
+use quorate_types::{ClusterId, GroupId, LogIndex, NodeId, Term};
+use std::time::Instant;
+
+fn view() -> MetricsView {
+    let group = |group, role| GroupView {
+        group: GroupId(group),
+        role,
+        leader: Some(NodeId(1)),
+        term: Term(3),
+        last: LogIndex(70),
+        applied: LogIndex(69),
+        purged: LogIndex(10),
+        log_bytes: 4096,
+    };
+    MetricsView {
+        node: NodeView {
+            id: NodeId(1),
+            alarms: vec![Alarm::Disk],
+            memory_limit_bytes: 1_000,
+            disk_free_bytes: 20,
+            disk_free_limit_bytes: 30,
+            connections: 2,
+            queues: 5,
+            groups: vec![group(0, Role::Leader), group(1, Role::Follower)],
+            ..NodeView::default()
+        },
+        messages_ready: 11,
+        messages_unacknowledged: 4,
+        received: 100,
+        quorum: DeliveryCounters {
+            consume_manual_ack: 7,
+            get_auto_ack: 2,
+            ..DeliveryCounters::default()
+        },
+        sync: HistogramView { bounds_us: vec![100, 1_000], counts: vec![3, 2, 1], sum_us: 4_200 },
+        ..MetricsView::default()
+    }
+}
+
+#[test]
+fn the_page_has_rabbitmqs_names_where_it_has_the_thing() {
+    let facts = NodeFacts {
+        id: NodeId(1),
+        name: "rabbit1@host".to_owned(),
+        naming: Naming::RabbitMq,
+        product: "RabbitMQ".to_owned(),
+        product_version: "4.3.5".to_owned(),
+        version: "0.1.0".to_owned(),
+        data_dir: String::new(),
+        config_file: String::new(),
+        listeners: Vec::new(),
+        started: Instant::now(),
+    };
+    let cluster =
+        ClusterView { cluster: Some(ClusterId(0xab)), catalog_leader: None, members: Vec::new() };
+    let process =
+        ProcessFacts { resident_bytes: 500, fds_open: 6, fds_limit: 1024, cores: 2 };
+    expect_file!["tests.txt"].assert_eq(&text(&facts, process, &cluster, &view()));
+}

@@ -1,0 +1,118 @@
+//! Asking the other nodes of the cluster for their part of a list.
+
+use crate::wire::{self, admin_client::AdminClient};
+use futures::future::join_all;
+use parking_lot::Mutex;
+use quorate_broker::view::ClusterView;
+use quorate_rpc::SecretGuard;
+use quorate_types::NodeId;
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+use tonic::service::interceptor::InterceptedService;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Status, Streaming};
+
+/// Longest wait for another node; one that takes longer counts as silent.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+/// Longest wait for a connection to another node.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The admin service of another node.
+pub(crate) type Peer = AdminClient<InterceptedService<Channel, SecretGuard>>;
+
+/// Connections to the other nodes' admin services, opened when first needed.
+#[derive(Clone, Debug)]
+pub struct Peers {
+    this: NodeId,
+    guard: SecretGuard,
+    channels: Arc<Mutex<BTreeMap<NodeId, (String, Channel)>>>,
+}
+
+/// What all nodes said, and which of them said nothing in time.
+#[derive(Debug)]
+pub(crate) struct Answers<T> {
+    pub(crate) answers: Vec<T>,
+    pub(crate) silent: Vec<u32>,
+}
+
+impl Peers {
+    /// Peers of the node `this`; `guard` holds the cluster secret.
+    #[must_use]
+    pub fn new(this: NodeId, guard: &SecretGuard) -> Self {
+        Self { this, guard: guard.signing(), channels: Arc::default() }
+    }
+
+    /// Asks every other member at once.
+    pub(crate) async fn ask<T, F>(
+        &self,
+        cluster: &ClusterView,
+        question: impl Fn(Peer) -> F,
+    ) -> Answers<(NodeId, T)>
+    where
+        F: Future<Output = Result<T, Status>>,
+    {
+        let others = cluster.members.iter().filter(|member| member.id != self.this);
+        let asked = others.map(|member| {
+            let question = self.peer(member.id, &member.rpc_address).map(&question);
+            let running = member.running;
+            async move {
+                let answer = match question {
+                    // Not worth the wait for a connection that fails.
+                    _ if !running => None,
+                    None => None,
+                    Some(question) => tokio::time::timeout(ANSWER_TIMEOUT, question).await.ok(),
+                };
+                (member.id, answer)
+            }
+        });
+        let mut answers = Answers { answers: Vec::new(), silent: Vec::new() };
+        for (node, answer) in join_all(asked).await {
+            match answer {
+                Some(Ok(answer)) => answers.answers.push((node, answer)),
+                Some(Err(status)) => {
+                    tracing::warn!(%node, error = status.message(), "a node did not answer");
+                    answers.silent.push(u32::from(node.0));
+                }
+                None => answers.silent.push(u32::from(node.0)),
+            }
+        }
+        answers
+    }
+
+    fn peer(&self, node: NodeId, address: &str) -> Option<Peer> {
+        let mut channels = self.channels.lock();
+        let channel = match channels.get(&node) {
+            Some((known, channel)) if known == address => channel.clone(),
+            Some(_) | None => {
+                let endpoint = Endpoint::from_shared(format!("http://{address}")).ok()?;
+                let channel = endpoint.connect_timeout(CONNECT_TIMEOUT).connect_lazy();
+                channels.insert(node, (address.to_owned(), channel.clone()));
+                channel
+            }
+        };
+        Some(AdminClient::with_interceptor(channel, self.guard.clone()))
+    }
+}
+
+/// Reads a list to its end.
+pub(crate) async fn collect<B, T>(
+    mut batches: Streaming<B>,
+    items: impl Fn(B) -> Vec<T>,
+) -> Result<Vec<T>, Status> {
+    let mut all = Vec::new();
+    while let Some(batch) = batches.message().await? {
+        all.append(&mut items(batch));
+    }
+    Ok(all)
+}
+
+/// The request for a node's own part of a list.
+pub(crate) fn local_part(vhost: &str) -> wire::ListRequest {
+    wire::ListRequest {
+        caller: wire::caller(),
+        scope: wire::Scope::Local.into(),
+        vhost: vhost.to_owned(),
+    }
+}

@@ -1,0 +1,22 @@
+//! Tests of the queue machine: transcripts of rules, a model, replay from records, the store's
+//! invariant, and sessions whose batches come twice or with gaps.
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::wildcard_enum_match_arm,
+    reason = "tests"
+)]
+
+mod bounds;
+mod invariant;
+mod local;
+mod model;
+mod model_test;
+mod ops;
+mod replay;
+mod sessions;
+mod store;
+mod transcripts;
+mod world;

@@ -1,0 +1,79 @@
+//! Random commands against the model: answers, deliveries and counts are equal after every entry.
+
+use crate::{
+    model::Model,
+    ops::{Known, Op, entries},
+    world::World,
+};
+use proptest::prelude::*;
+use quorate_queue::{Effect, Record, RecordKey};
+use quorate_types::DeliveryNumber;
+
+fn compare(ops: &[Vec<Op>]) {
+    let mut world = World::new();
+    let mut model = Model::default();
+    let mut known = Known::default();
+    for ops in ops {
+        let index = world.index.next();
+        let entry = known.entry(index, ops);
+        world.apply(&entry);
+        let answers = model.apply(index, &entry);
+        assert_eq!(world.out.answers, answers, "answers to {entry:?}");
+        // Which queue settles down first is of no meaning where one command touches many.
+        assert_eq!(by_queue(&world.out.effects), by_queue(&model.effects), "effects of {entry:?}");
+        compare_states(&world, &model);
+    }
+}
+
+fn by_queue(effects: &[Effect]) -> Vec<Effect> {
+    let mut effects: Vec<Effect> =
+        effects.iter().filter(|effect| **effect != Effect::ContinueSoon).cloned().collect();
+    effects.sort_by_key(|effect| match effect {
+        Effect::Deliver(delivery) => (0, Some(delivery.queue)),
+        Effect::QueueEnded { queue, .. } => (1, Some(*queue)),
+        _ => (2, None),
+    });
+    effects
+}
+
+fn compare_states(world: &World, model: &Model) {
+    let machine = &world.machine;
+    assert!(machine.queues().eq(model.queues.keys().copied()));
+    for (id, expected) in &model.queues {
+        let view = machine.queue(*id).unwrap();
+        let held = expected.consumers.values().map(|it| it.held.len()).sum::<usize>();
+        assert_eq!(view.ready, expected.ready.len() as u64);
+        let octets = expected.ready.iter().map(|it| u64::from(it.octets)).sum::<u64>();
+        assert_eq!(view.ready_bytes, octets);
+        assert_eq!(view.unacknowledged, (held + expected.gets.len()) as u64);
+        assert_eq!(view.consumers, expected.attached());
+        assert_eq!(view.config, expected.config);
+        for (consumer, expected) in &expected.consumers {
+            let held = machine.held_after(*consumer, DeliveryNumber(0)).unwrap();
+            let held: Vec<_> = held.iter().map(|it| (it.number.0, it.message, it.counts)).collect();
+            let expected: Vec<_> =
+                expected.held.iter().map(|(number, it)| (*number, it.id, it.counts)).collect();
+            assert_eq!(held, expected);
+        }
+        let Some(Record::Queue(record)) = machine.record(RecordKey::Queue(*id)) else {
+            panic!("no record of {id}")
+        };
+        let mut turns = expected.turns.clone();
+        turns.sort_by_key(|id| std::cmp::Reverse(expected.consumers[id].terms.priority));
+        assert_eq!(Vec::from(record.turns), turns, "turns");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1_000, max_shrink_iters: 20_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn machine_equals_model(ops in entries(1u32..6, 120)) {
+        compare(&ops);
+    }
+
+    #[test]
+    fn machine_equals_model_with_backlogs(ops in entries(20u32..80, 80)) {
+        compare(&ops);
+    }
+}

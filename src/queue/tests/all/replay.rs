@@ -1,0 +1,134 @@
+//! Persistence without a disk: records are collected as a checkpoint would, a second machine is
+//! loaded from them in the midst of things, and goes on with the same entries. Everything it says
+//! and everything it is must be the same, whatever its windows hold.
+
+use crate::{
+    ops::{Known, Op, entries},
+    store::TestStore,
+    world::World,
+};
+use proptest::prelude::*;
+use quorate_queue::{Change, Entry, Machine, Output, Record, RecordKey};
+use quorate_types::{GroupId, Home, LogIndex};
+use std::collections::{BTreeMap, BTreeSet};
+
+#[derive(Default)]
+struct Checkpoint {
+    records: BTreeMap<RecordKey, Record>,
+    dirty: BTreeSet<RecordKey>,
+}
+
+impl Checkpoint {
+    fn note(&mut self, changes: &[Change]) {
+        self.dirty.extend(changes.iter().filter_map(|change| match change {
+            Change::Record(key) => Some(*key),
+            _ => None,
+        }));
+    }
+
+    fn write(&mut self, machine: &Machine) {
+        for key in std::mem::take(&mut self.dirty) {
+            match machine.record(key) {
+                Some(record) => self.records.insert(key, record),
+                None => self.records.remove(&key),
+            };
+        }
+    }
+}
+
+/// A replica that was started from a checkpoint.
+struct Replica {
+    machine: Machine,
+    store: TestStore,
+    out: Output,
+}
+
+impl Replica {
+    fn start(records: &BTreeMap<RecordKey, Record>, store: &TestStore, index: LogIndex) -> Self {
+        // The order of records does not matter.
+        let records = records.iter().rev().map(|(key, record)| (*key, record.clone()));
+        let machine = Machine::load(Home::Group(GroupId(1)), records).unwrap();
+        let mut store = store.clone();
+        store.change(index, &machine.dead_ranges());
+        store.check(&machine);
+        store.compact();
+        Self { machine, store, out: Output::default() }
+    }
+
+    fn apply(&mut self, index: LogIndex, entry: &Entry) {
+        self.store.append(index, entry);
+        self.out.clear();
+        self.machine.apply(index, entry, &self.store, &mut self.out).unwrap();
+        self.store.change(index, &self.out.changes);
+        self.store.compact();
+    }
+}
+
+fn same(world: &World, replica: &Replica) {
+    assert_eq!(world.out.answers, replica.out.answers);
+    assert_eq!(world.out.effects, replica.out.effects);
+    assert_eq!(world.out.changes, replica.out.changes);
+    assert_eq!(world.machine.digest(), replica.machine.digest());
+    let keys = world.machine.keys();
+    assert_eq!(keys, replica.machine.keys());
+    for key in keys {
+        assert_eq!(world.machine.record(key), replica.machine.record(key), "{key:?}");
+    }
+    let obligations = |machine: &Machine| {
+        let mut effects = Vec::new();
+        machine.obligations(&mut effects);
+        effects
+    };
+    assert_eq!(obligations(&world.machine), obligations(&replica.machine));
+}
+
+fn replay(ops: &[Vec<Op>], restarts: &[bool]) {
+    let mut world = World::new();
+    let mut known = Known::default();
+    let mut checkpoint = Checkpoint::default();
+    let mut replicas: Vec<Replica> = Vec::new();
+    for (ops, restart) in ops.iter().zip(restarts.iter().cycle()) {
+        let entry = known.entry(world.index.next(), ops);
+        world.apply(&entry);
+        checkpoint.note(&world.out.changes);
+        for replica in &mut replicas {
+            replica.apply(world.index, &entry);
+            same(&world, replica);
+        }
+        if *restart {
+            checkpoint.write(&world.machine);
+            let keys = world.machine.keys();
+            assert!(keys.iter().eq(checkpoint.records.keys()), "a record was not named as changed");
+            for key in keys {
+                assert_eq!(world.machine.record(key).as_ref(), checkpoint.records.get(&key));
+            }
+            replicas.push(Replica::start(&checkpoint.records, &world.store, world.index));
+            if replicas.len() > 3 {
+                replicas.remove(0);
+            }
+        }
+    }
+}
+
+fn restarts() -> impl Strategy<Value = Vec<bool>> {
+    prop::collection::vec(prop::bool::weighted(0.2), 10..30)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, max_shrink_iters: 5_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_restarted_replica_goes_on_the_same(ops in entries(1u32..60, 120), restarts in restarts()) {
+        replay(&ops, &restarts);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, max_shrink_iters: 300, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Enough messages that applies leave work over and windows overflow.
+    #[test]
+    fn also_when_work_is_left_over(ops in entries(1_000u32..4_000, 60), restarts in restarts()) {
+        replay(&ops, &restarts);
+    }
+}

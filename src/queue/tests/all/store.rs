@@ -1,0 +1,185 @@
+//! A message store for tests: keeps run heads, carries out cuts and removals, and fails the test
+//! when the machine reads what it should not.
+
+use quorate_queue::{
+    Change, Entry, Machine, MessageHead, MessageStore, Record, RecordKey, RunHead, StoreError,
+};
+use quorate_types::{Level, LogIndex, QueueId};
+use std::{
+    cell::Cell,
+    collections::{BTreeMap, BTreeSet},
+};
+
+#[derive(Clone, Debug, Default)]
+pub struct TestStore {
+    runs: BTreeMap<(QueueId, Level, LogIndex), RunHead>,
+    removed: BTreeSet<(QueueId, Level, LogIndex)>,
+    applied: LogIndex,
+    pub reads: Cell<u64>,
+}
+
+impl TestStore {
+    /// The append of an entry, which comes before its apply.
+    pub fn append(&mut self, index: LogIndex, entry: &Entry) {
+        for run in &entry.runs {
+            let messages = run.messages.iter().copied().map(Some).collect();
+            let head = RunHead { index, time: entry.stamp.time, messages };
+            let earlier = self.runs.insert((run.queue, run.level, index), head);
+            assert!(earlier.is_none(), "two runs for one queue and level in an entry");
+        }
+    }
+
+    /// What every replica writes after the apply of the entry at `index`.
+    pub fn change(&mut self, index: LogIndex, changes: &[Change]) {
+        self.applied = index;
+        for change in changes {
+            match change {
+                Change::Record(_) => {}
+                Change::Removed { queue, level, first, last } => {
+                    assert!(first <= last, "an empty removal: {change:?}");
+                    assert!(*last <= index, "a removal above the applied index: {change:?}");
+                    let dead = self.runs.range((*queue, *level, *first)..=(*queue, *level, *last));
+                    self.removed.extend(dead.map(|(key, _)| *key));
+                }
+                Change::Cut { queue, level, index: run, first, last } => {
+                    assert_eq!(*run, index, "a cut of another entry's run");
+                    let run = self.runs.get_mut(&(*queue, *level, *run)).expect("a cut of no run");
+                    for position in *first..=*last {
+                        let message = run.messages[position as usize].take();
+                        assert!(message.is_some(), "a message was cut twice");
+                    }
+                }
+                Change::QueueRemoved { queue } => {
+                    self.runs.retain(|(of, _, _), _| of != queue);
+                    self.removed.retain(|(of, _, _)| of != queue);
+                }
+            }
+        }
+    }
+
+    /// The invariant of DESIGN §3: what is stored and not removed is what the queue has, and every
+    /// run below the head is there for a message that is held or returned.
+    pub fn check(&self, machine: &Machine) {
+        let mut wanted: BTreeSet<(QueueId, Level, LogIndex, u32)> = BTreeSet::new();
+        let mut heads = BTreeMap::new();
+        for key in machine.keys() {
+            let mut want = |queue: QueueId, held: &quorate_queue::Held| {
+                let id = held.message;
+                let new = wanted.insert((queue, id.level, id.index, id.position));
+                assert!(new, "{id:?} is in the state twice");
+                let stored = self.message(queue, id.level, id.index, id.position);
+                assert_eq!(stored, Some(held.head), "{id:?} of {queue} is not as stored");
+            };
+            match (key, machine.record(key).expect("a named record")) {
+                (RecordKey::Consumer(queue, _), Record::Consumer(record)) => {
+                    record.held.values().for_each(|held| want(queue, held));
+                }
+                (RecordKey::Gets(queue, _), Record::Gets(record)) => {
+                    record.held.values().for_each(|held| want(queue, held));
+                }
+                (RecordKey::Returned(queue, _), Record::Returned(record)) => {
+                    record.messages.values().for_each(|held| want(queue, held));
+                }
+                (RecordKey::Queue(queue), Record::Queue(record)) => {
+                    heads.extend(record.levels.iter().map(|(level, it)| ((queue, *level), *it)));
+                }
+                _ => {}
+            }
+        }
+        let mut fresh: BTreeMap<(QueueId, Level), (u64, u64)> = BTreeMap::new();
+        for ((queue, level, index), run) in &self.runs {
+            let alive = !self.removed.contains(&(*queue, *level, *index));
+            let Some(head) = heads.get(&(*queue, *level)) else {
+                let left = run.messages.iter().flatten().count();
+                assert_eq!(left, 0, "run {index} of {queue}, which has no such level, is left");
+                continue;
+            };
+            let key = |position| (*queue, *level, *index, position);
+            let used = (0..run.messages.len()).filter(|at| wanted.contains(&key(*at as u32)));
+            let used = used.count();
+            let whole = run.messages.iter().flatten().count();
+            if *index < head.head_index {
+                assert!(alive || used == 0, "run {index} of {queue} was removed while needed");
+                assert!(!alive || used > 0 || whole == 0, "run {index} of {queue} is left over");
+                continue;
+            }
+            assert!(alive, "run {index} of {queue} was removed above the head");
+            for (position, message) in (0u32..).zip(&run.messages) {
+                if let Some(message) = message
+                    && (*index, position) >= (head.head_index, head.head_position)
+                {
+                    assert!(!wanted.contains(&key(position)), "fresh and held");
+                    let count = fresh.entry((*queue, *level)).or_default();
+                    count.0 += 1;
+                    count.1 += u64::from(message.body_bytes);
+                }
+            }
+        }
+        for (place, head) in heads {
+            let stored = fresh.get(&place).copied().unwrap_or_default();
+            assert_eq!((head.fresh, head.fresh_bytes), stored, "fresh messages of {place:?}");
+        }
+    }
+
+    /// A message that is stored, cut ones and removed runs left out.
+    pub fn message(
+        &self,
+        queue: QueueId,
+        level: Level,
+        index: LogIndex,
+        position: u32,
+    ) -> Option<MessageHead> {
+        if self.removed.contains(&(queue, level, index)) {
+            return None;
+        }
+        self.runs.get(&(queue, level, index))?.messages.get(position as usize).copied().flatten()
+    }
+
+    /// Really deletes what was removed, as a compaction may at any time.
+    pub fn compact(&mut self) {
+        for key in std::mem::take(&mut self.removed) {
+            self.runs.remove(&key);
+        }
+    }
+
+    /// Ready messages of a queue in order, for tests to show: `(level, index, position, octets)`.
+    pub fn fresh(&self, machine: &Machine, queue: QueueId) -> Vec<(Level, LogIndex, u32, u32)> {
+        let Some(Record::Queue(record)) = machine.record(RecordKey::Queue(queue)) else {
+            return Vec::new();
+        };
+        let mut fresh = Vec::new();
+        for (level, head) in record.levels.iter().rev() {
+            let from = (queue, *level, head.head_index);
+            for ((_, _, index), run) in self.runs.range(from..=(queue, *level, self.applied)) {
+                for (position, message) in (0u32..).zip(&run.messages) {
+                    if let Some(message) = message
+                        && (*index, position) >= (head.head_index, head.head_position)
+                    {
+                        fresh.push((*level, *index, position, message.body_bytes));
+                    }
+                }
+            }
+        }
+        fresh
+    }
+}
+
+impl MessageStore for TestStore {
+    fn runs(
+        &self,
+        queue: QueueId,
+        level: Level,
+        from: LogIndex,
+        through: LogIndex,
+        limit: usize,
+    ) -> Result<Vec<RunHead>, StoreError> {
+        self.reads.set(self.reads.get() + 1);
+        assert!(through <= self.applied, "a read of the entry being applied");
+        let range = self.runs.range((queue, level, from)..=(queue, level, through));
+        let runs = range.take(limit).map(|(key, run)| {
+            assert!(!self.removed.contains(key), "a removed run is read: {key:?}");
+            run.clone()
+        });
+        Ok(runs.collect())
+    }
+}

@@ -1,0 +1,381 @@
+//! Transcripts: one text file a rule in `tests/transcripts/`, commands and what comes of them. A
+//! line that begins with `>` is an outcome; `#` begins a comment. `UPDATE_TRANSCRIPTS=1` writes the
+//! outcomes anew, to be read before they are kept.
+#![expect(clippy::disallowed_methods, reason = "transcripts are files")]
+
+use crate::world::{Step, World, heads, name, session};
+use quorate_queue::{
+    Command, ConsumerTerms, Counts, Detach, Effect, QueueConfig, Record, RecordKey, Reply,
+    ReturnCause,
+};
+use quorate_types::{
+    CatalogIndex, ConsumerId, DeliveryNumber, Holder, Level, NodeId, QueueId, QueueType, Sequence,
+    SessionId, ShortString,
+};
+use std::{collections::BTreeMap, fmt::Write, path::Path};
+
+struct Script {
+    world: World,
+    queues: BTreeMap<String, QueueId>,
+    consumers: BTreeMap<String, ConsumerId>,
+    gets: BTreeMap<String, (SessionId, Sequence)>,
+    starts: BTreeMap<u16, u64>,
+    /// A message's tag; its body has as many octets as its place here.
+    messages: Vec<String>,
+}
+
+/// One line: a verb, names, `key=value` settings and flags.
+struct Line<'a> {
+    verb: &'a str,
+    words: Vec<&'a str>,
+    settings: BTreeMap<&'a str, &'a str>,
+}
+
+impl<'a> Line<'a> {
+    fn parse(line: &'a str) -> Self {
+        let mut parts = line.split_whitespace();
+        let verb = parts.next().unwrap();
+        let (settings, words): (Vec<_>, Vec<_>) = parts.partition(|part| part.contains('='));
+        let settings = settings.into_iter().map(|part| part.split_once('=').unwrap()).collect();
+        Self { verb, words, settings }
+    }
+
+    fn number(&self, key: &str) -> Option<u64> {
+        self.settings.get(key).map(|value| value.parse().expect("a number"))
+    }
+
+    fn flag(&self, flag: &str) -> bool {
+        self.words.contains(&flag)
+    }
+
+    fn node(&self) -> u16 {
+        self.number("node").unwrap_or(1) as u16
+    }
+}
+
+impl Script {
+    fn new() -> Self {
+        Self {
+            world: World::new(),
+            queues: BTreeMap::new(),
+            consumers: BTreeMap::new(),
+            gets: BTreeMap::new(),
+            starts: BTreeMap::new(),
+            messages: vec![String::new()],
+        }
+    }
+
+    fn session(&self, node: u16) -> SessionId {
+        session(node, self.starts.get(&node).copied().unwrap_or(1))
+    }
+
+    /// Carries a line out. Returns its outcomes.
+    fn line(&mut self, text: &str) -> Vec<String> {
+        let line = Line::parse(text);
+        let mut outcomes = Vec::new();
+        self.world.out.clear();
+        match line.verb {
+            "show" => outcomes.push(self.show(self.queues[line.words[0]])),
+            "at" => self.world.time = line.words[0].parse().unwrap(),
+            "restart" => *self.starts.entry(line.words[0].parse().unwrap()).or_insert(1) += 1,
+            "down" | "suspect" | "back" | "timeout" | "ended" | "continue" | "life" => {
+                let command = self.leader_command(&line);
+                self.world.leader(command);
+            }
+            _ => {
+                let (by, step) = self.step(&line);
+                let reply = self.world.run(by, &[step]).pop().unwrap();
+                if let Reply::Created(id) = reply {
+                    self.queues.insert(line.words[0].to_owned(), id);
+                }
+                if reply != Reply::Taken {
+                    outcomes.push(self.reply(&reply));
+                }
+            }
+        }
+        outcomes.extend(self.effects());
+        outcomes
+    }
+
+    fn leader_command(&self, line: &Line<'_>) -> Command {
+        let number = || line.words[0].parse::<u64>().unwrap();
+        let node = || NodeId(number() as u16);
+        match line.verb {
+            "down" => Command::NodeDown { node: node(), start: self.session(node().0).start },
+            "suspect" => Command::NodeSuspected { node: node() },
+            "back" => Command::NodeBack { node: node() },
+            "timeout" => Command::NodeTimedOut { node: node() },
+            "ended" => Command::SessionEnded { session: self.session(node().0) },
+            "life" => Command::NewLife { life: number() },
+            _ => Command::Continue,
+        }
+    }
+
+    fn step(&mut self, line: &Line<'_>) -> (SessionId, Step) {
+        let by = self.session(line.node());
+        let command = match line.verb {
+            "create" => Command::CreateQueue { name: name(line.words[0]), config: config(line) },
+            "enqueue" => return (by, self.enqueue(line)),
+            "attach" => {
+                let number = self.consumers.len() as u64 + 1;
+                let consumer = ConsumerId { session: by, number };
+                self.consumers.insert(line.words[0].to_owned(), consumer);
+                let queue = self.queues[line.words[1]];
+                Command::Attach { queue, consumer, terms: terms(line) }
+            }
+            "get" => {
+                let number = Sequence(self.world.next.get(&by).copied().unwrap_or(1));
+                self.gets.insert(line.words[2].to_owned(), (by, number));
+                Command::Get { queue: self.queues[line.words[0]] }
+            }
+            "settle" | "discard" | "return" | "release" | "cancel" | "close" | "credit" => {
+                return self.delivery_command(line);
+            }
+            _ => self.queue_command(line),
+        };
+        (by, Step::Other(command))
+    }
+
+    fn queue_command(&self, line: &Line<'_>) -> Command {
+        let queue = self.queues[line.words[0]];
+        match line.verb {
+            "end" => {
+                let (if_unused, if_empty) = (line.flag("if-unused"), line.flag("if-empty"));
+                Command::EndQueue { queue, if_unused, if_empty }
+            }
+            "configure" => Command::Configure { queue, config: config(line) },
+            "look" => Command::Look { queue, renew: line.flag("renew") },
+            "purge" => Command::Purge { queue },
+            verb => panic!("no such verb: {verb}"),
+        }
+    }
+
+    fn enqueue(&mut self, line: &Line<'_>) -> Step {
+        let tags = &line.words[1..];
+        let sizes: Vec<u32> = (self.messages.len() as u32..).take(tags.len()).collect();
+        self.messages.extend(tags.iter().map(|tag| (*tag).to_owned()));
+        let level = Level(line.number("level").unwrap_or(0) as u8);
+        Step::Enqueue { queue: self.queues[line.words[0]], level, messages: heads(&sizes) }
+    }
+
+    fn delivery_command(&self, line: &Line<'_>) -> (SessionId, Step) {
+        let who = line.words[0];
+        let holder = match self.consumers.get(who) {
+            Some(consumer) => Holder::Consumer(*consumer),
+            None => {
+                let (session, number) = self.gets[who];
+                Holder::Get(session, number)
+            }
+        };
+        let number = |key| DeliveryNumber(line.number(key).expect(key));
+        let numbers = match holder {
+            Holder::Consumer(_) => line.words[1..].iter().map(|range| numbers(range)).collect(),
+            Holder::Get(..) => vec![numbers("1")],
+        };
+        let command = match line.verb {
+            "settle" => Command::Settle { holder, numbers },
+            "discard" => Command::Discard { holder, numbers },
+            "release" => Command::Release { holder, numbers },
+            "return" => Command::Return { holder, numbers, cause: cause(line.settings["by"]) },
+            verb => {
+                let consumer = self.consumers[who];
+                match verb {
+                    "cancel" => {
+                        Command::Detach { consumer, shown: number("shown"), how: Detach::Cancel }
+                    }
+                    "close" => {
+                        let how = Detach::ChannelEnd;
+                        Command::Detach { consumer, shown: number("shown"), how }
+                    }
+                    _ => Command::Credit { consumer, up_to: number("up-to") },
+                }
+            }
+        };
+        (holder.session(), Step::Other(command))
+    }
+
+    fn tag(&self, octets: u32, counts: Counts) -> String {
+        let tag = &self.messages[octets as usize];
+        if counts == Counts::default() {
+            tag.clone()
+        } else {
+            format!("{tag}({},{})", counts.acquired, counts.returned)
+        }
+    }
+
+    fn consumer(&self, id: ConsumerId) -> &str {
+        self.consumers.iter().find(|(_, consumer)| **consumer == id).unwrap().0
+    }
+
+    fn reply(&self, reply: &Reply) -> String {
+        match reply {
+            Reply::Created(_) => "created".to_owned(),
+            Reply::Gone => "gone".to_owned(),
+            Reply::Alive(it) => {
+                let at = it.configured_at;
+                format!("alive: {} ready, {} consumers, settings of {at}", it.ready, it.consumers)
+            }
+            Reply::Ended { ready } => format!("ended with {ready} ready"),
+            Reply::InUse => "in use".to_owned(),
+            Reply::NotEmpty => "not empty".to_owned(),
+            Reply::ExclusiveInUse => "in exclusive use".to_owned(),
+            Reply::Got(got) => {
+                let id = got.message;
+                let store = &self.world.store;
+                let head = store.message(got.queue, id.level, id.index, id.position).unwrap();
+                format!("got {}, {} ready", self.tag(head.body_bytes, got.counts), got.ready)
+            }
+            Reply::Empty => "empty".to_owned(),
+            Reply::Purged { messages } => format!("purged {messages}"),
+            other => panic!("unexpected reply: {other:?}"),
+        }
+    }
+
+    fn effects(&self) -> Vec<String> {
+        let mut lines: Vec<String> = Vec::new();
+        let mut last = None;
+        for effect in &self.world.out.effects {
+            match effect {
+                Effect::Deliver(it) => {
+                    let id = it.message;
+                    let store = &self.world.store;
+                    let head = store.message(it.queue, id.level, id.index, id.position).unwrap();
+                    let tag = self.tag(head.body_bytes, it.counts);
+                    if last != Some(it.consumer) {
+                        lines.push(format!("{}:", self.consumer(it.consumer)));
+                    }
+                    last = Some(it.consumer);
+                    write!(lines.last_mut().unwrap(), " {}={tag}", it.number).unwrap();
+                    continue;
+                }
+                Effect::CancelConsumer { consumer } => {
+                    lines.push(format!("{} is cancelled by the broker", self.consumer(*consumer)));
+                }
+                Effect::QueueEnded { name, .. } => lines.push(format!("{} has ended", name.name)),
+                Effect::ContinueSoon => lines.push("continue soon".to_owned()),
+                Effect::WakeAt { .. } => panic!("nothing expires yet"),
+            }
+            last = None;
+        }
+        lines
+    }
+
+    /// The whole of a queue.
+    fn show(&self, queue: QueueId) -> String {
+        let machine = &self.world.machine;
+        let Some(view) = machine.queue(queue) else { return "no queue".to_owned() };
+        let mut text = format!("{} consumers; ready:", view.consumers);
+        let mut holds = String::new();
+        let mut ready = Vec::new();
+        for key in machine.keys() {
+            match (key, machine.record(key).unwrap()) {
+                (RecordKey::Returned(of, level), Record::Returned(record)) if of == queue => {
+                    ready.extend(record.messages.iter().map(|((index, position), held)| {
+                        let tag = self.tag(held.head.body_bytes, held.counts);
+                        (std::cmp::Reverse(level), *index, *position, tag)
+                    }));
+                }
+                (RecordKey::Consumer(of, id), Record::Consumer(record)) if of == queue => {
+                    write!(holds, "; {} holds:", self.consumer(id)).unwrap();
+                    for (number, held) in record.held {
+                        let tag = self.tag(held.head.body_bytes, held.counts);
+                        write!(holds, " {number}={tag}").unwrap();
+                    }
+                }
+                (RecordKey::Gets(of, session), Record::Gets(record)) if of == queue => {
+                    for (sequence, held) in record.held {
+                        let get = self.gets.iter().find(|(_, it)| **it == (session, sequence));
+                        let tag = self.tag(held.head.body_bytes, held.counts);
+                        write!(holds, "; {} holds: {tag}", get.unwrap().0).unwrap();
+                    }
+                }
+                _ => {}
+            }
+        }
+        for (level, index, position, octets) in self.world.store.fresh(machine, queue) {
+            let tag = self.tag(octets, Counts::default());
+            ready.push((std::cmp::Reverse(level), index, position, tag));
+        }
+        ready.sort();
+        assert_eq!(ready.len() as u64, view.ready);
+        for (_, _, _, tag) in ready {
+            write!(text, " {tag}").unwrap();
+        }
+        text + &holds
+    }
+}
+
+fn config(line: &Line<'_>) -> QueueConfig {
+    QueueConfig {
+        durable: !line.flag("transient"),
+        auto_delete: line.flag("auto-delete"),
+        delivery_count_failures: line.flag("count-failures"),
+        resolved_at: CatalogIndex(line.number("resolved-at").unwrap_or(0)),
+        ..QueueConfig::plain(QueueType::Classic)
+    }
+}
+
+fn terms(line: &Line<'_>) -> ConsumerTerms {
+    ConsumerTerms {
+        prefetch: line.number("prefetch").map(|it| it as u32),
+        up_to: DeliveryNumber(line.number("up-to").unwrap_or(u64::MAX)),
+        exclusive: line.flag("exclusive"),
+        priority: line.settings.get("priority").map_or(0, |it| it.parse().unwrap()),
+        tag: ShortString::EMPTY,
+        no_ack: false,
+    }
+}
+
+fn numbers(range: &str) -> (DeliveryNumber, DeliveryNumber) {
+    let (first, last) = range.split_once('-').unwrap_or((range, range));
+    (DeliveryNumber(first.parse().unwrap()), DeliveryNumber(last.parse().unwrap()))
+}
+
+fn cause(cause: &str) -> ReturnCause {
+    match cause {
+        "reject" => ReturnCause::Reject,
+        "nack" => ReturnCause::Nack,
+        "recover" => ReturnCause::Recover,
+        "channel-end" => ReturnCause::ChannelEnd,
+        other => panic!("no such cause: {other}"),
+    }
+}
+
+/// The transcript as it comes out.
+fn play(text: &str) -> String {
+    let mut script = Script::new();
+    let mut played = String::new();
+    for line in text.lines().filter(|line| !line.starts_with('>')) {
+        played.push_str(line);
+        played.push('\n');
+        if line.trim().is_empty() || line.starts_with('#') {
+            continue;
+        }
+        for outcome in script.line(line) {
+            writeln!(played, "> {outcome}").unwrap();
+        }
+    }
+    played
+}
+
+#[test]
+fn transcripts() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/transcripts");
+    let mut files: Vec<_> =
+        std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()).collect();
+    files.sort();
+    assert!(files.len() >= 20, "transcripts are missing");
+    let mut failed = Vec::new();
+    for file in files {
+        let text = std::fs::read_to_string(&file).unwrap();
+        let played = play(&text);
+        assert!(played.contains('>'), "{} shows no outcome", file.display());
+        if played != text {
+            if std::env::var("UPDATE_TRANSCRIPTS").is_ok() {
+                std::fs::write(&file, &played).unwrap();
+            }
+            failed.push(format!("{}, as it comes out:\n{played}", file.display()));
+        }
+    }
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
+}

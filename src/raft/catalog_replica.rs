@@ -1,0 +1,107 @@
+//! The machine of the catalog group: `quorate_catalog::Catalog`, which every node routes from.
+
+use crate::{
+    machine::{GroupMachine, MachineError},
+    sink::CatalogSink,
+};
+use bytes::Bytes;
+use parking_lot::RwLock;
+use quorate_catalog::{Catalog, CatalogKey, CatalogOutput};
+use quorate_storage::{
+    Checkpoint, CommandEntry, EntryId, Loaded,
+    codec::{
+        DecodeError,
+        catalog::{decode_entry, decode_key, decode_record, encode_key, encode_record},
+    },
+};
+use quorate_types::CatalogIndex;
+use std::{collections::BTreeSet, sync::Arc};
+
+/// What a changed record takes in a checkpoint, octets, about.
+const RECORD_BYTES: usize = 256;
+
+/// The catalog. The copy is shared with those who route from it.
+pub(crate) struct CatalogReplica {
+    catalog: Arc<RwLock<Catalog>>,
+    sink: Arc<dyn CatalogSink>,
+    output: CatalogOutput,
+    dirty: BTreeSet<CatalogKey>,
+}
+
+impl CatalogReplica {
+    /// A new catalog, until [`GroupMachine::load`]; and the same for readers.
+    pub(crate) fn new(sink: Arc<dyn CatalogSink>) -> (Self, Arc<RwLock<Catalog>>) {
+        let catalog = Arc::new(RwLock::new(Catalog::new()));
+        let replica = Self {
+            catalog: Arc::clone(&catalog),
+            sink,
+            output: CatalogOutput::default(),
+            dirty: BTreeSet::new(),
+        };
+        (replica, catalog)
+    }
+}
+
+impl GroupMachine for CatalogReplica {
+    fn load(&mut self, loaded: Loaded) -> Result<(), MachineError> {
+        let mut records = Vec::with_capacity(loaded.records.len());
+        for (key, record) in &loaded.records {
+            let key = decode_key(key).map_err(records_error)?;
+            records.push((key, decode_record(record).map_err(records_error)?));
+        }
+        let mut catalog =
+            Catalog::load(records).map_err(|error| MachineError::Records(error.to_string()))?;
+        if let Some(applied) = loaded.applied {
+            catalog.advance(CatalogIndex(applied.index.0));
+        }
+        *self.catalog.write() = catalog;
+        self.dirty.clear();
+        Ok(())
+    }
+
+    fn apply(
+        &mut self,
+        id: EntryId,
+        commands: &CommandEntry,
+        leading: bool,
+    ) -> Result<(), MachineError> {
+        let index = id.index;
+        let entry = decode_entry(&commands.command)
+            .map_err(|source| MachineError::Entry { index, source })?;
+        self.output.clear();
+        self.catalog.write().apply(CatalogIndex(index.0), &entry, &mut self.output);
+        self.dirty.extend(self.output.changes.iter().cloned());
+        self.sink.applied(id, leading, &entry, &self.output);
+        Ok(())
+    }
+
+    fn advance(&mut self, id: EntryId) {
+        self.catalog.write().advance(CatalogIndex(id.index.0));
+    }
+
+    fn dirty_bytes(&self) -> usize {
+        self.dirty.len() * RECORD_BYTES
+    }
+
+    fn checkpoint(&mut self, applied: EntryId, meta: Bytes) -> Result<Checkpoint, MachineError> {
+        let catalog = self.catalog.read();
+        let record = |key: CatalogKey| {
+            let record = catalog.record(&key).map(|record| encode_record(&record));
+            (encode_key(&key), record)
+        };
+        let records = std::mem::take(&mut self.dirty).into_iter().map(record).collect();
+        Ok(Checkpoint::new(applied, meta, records))
+    }
+
+    fn clear(&mut self) {
+        self.dirty.clear();
+    }
+
+    fn digest(&self) -> u64 {
+        self.catalog.read().digest()
+    }
+}
+
+fn records_error(error: DecodeError) -> MachineError {
+    MachineError::Records(error.to_string())
+}

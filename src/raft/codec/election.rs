@@ -1,0 +1,158 @@
+//! Votes, elections, and handing leadership over.
+
+use super::{
+    DecodeError,
+    wire::{Reader, begin, put_option_log_id, put_vote},
+};
+use crate::type_config::{LogId, TypeConfig, Vote, raft_id};
+use bytes::{BufMut, Bytes};
+use openraft::raft::{TransferLeaderRequest, VoteRequest, VoteResponse};
+use quorate_types::{GroupId, NodeId};
+
+/// Encodes a vote as it is stored.
+pub(crate) fn encode_vote(vote: &Vote) -> Bytes {
+    let mut out = begin(17);
+    put_vote(&mut out, vote);
+    out.freeze()
+}
+
+/// Decodes a stored vote.
+pub(crate) fn decode_vote(octets: &Bytes) -> Result<Vote, DecodeError> {
+    let mut reader = Reader::begin(octets)?;
+    let vote = reader.vote()?;
+    reader.end()?;
+    Ok(vote)
+}
+
+/// Encodes a request for a vote, or for a pre-vote.
+pub(crate) fn encode_vote_request(request: &VoteRequest<TypeConfig>) -> Bytes {
+    let mut out = begin(40);
+    put_vote(&mut out, &request.vote);
+    put_option_log_id(&mut out, request.last_log_id.as_ref());
+    out.put_u8(u8::from(request.leadership_transfer));
+    out.freeze()
+}
+
+/// Decodes a request for a vote, or for a pre-vote.
+pub(crate) fn decode_vote_request(octets: &Bytes) -> Result<VoteRequest<TypeConfig>, DecodeError> {
+    let mut reader = Reader::begin(octets)?;
+    let vote = reader.vote()?;
+    let last_log_id = reader.option_log_id()?;
+    let leadership_transfer = reader.flag()?;
+    reader.end()?;
+    Ok(VoteRequest { leadership_transfer, ..VoteRequest::new(vote, last_log_id) })
+}
+
+/// Encodes the answer to a request for a vote.
+pub(crate) fn encode_vote_answer(answer: &VoteResponse<TypeConfig>) -> Bytes {
+    let mut out = begin(40);
+    put_vote(&mut out, &answer.vote);
+    out.put_u8(u8::from(answer.vote_granted));
+    put_option_log_id(&mut out, answer.last_log_id.as_ref());
+    out.freeze()
+}
+
+/// Decodes the answer to a request for a vote.
+pub(crate) fn decode_vote_answer(octets: &Bytes) -> Result<VoteResponse<TypeConfig>, DecodeError> {
+    let mut reader = Reader::begin(octets)?;
+    let vote = reader.vote()?;
+    let granted = reader.flag()?;
+    let last_log_id = reader.option_log_id()?;
+    reader.end()?;
+    Ok(VoteResponse::new(vote, last_log_id, granted))
+}
+
+/// Encodes a transfer of leadership.
+pub(crate) fn encode_transfer(request: &TransferLeaderRequest<TypeConfig>) -> Bytes {
+    let mut out = begin(50);
+    put_vote(&mut out, request.from_leader());
+    out.put_u64(*request.to_node_id());
+    put_option_log_id(&mut out, request.last_log_id());
+    out.freeze()
+}
+
+/// Decodes a transfer of leadership.
+pub(crate) fn decode_transfer(
+    octets: &Bytes,
+) -> Result<TransferLeaderRequest<TypeConfig>, DecodeError> {
+    let mut reader = Reader::begin(octets)?;
+    let (from, to) = (reader.vote()?, reader.u64()?);
+    let last_log_id = reader.option_log_id()?;
+    reader.end()?;
+    Ok(TransferLeaderRequest::new(from, to, last_log_id))
+}
+
+/// Encodes whether a transfer was accepted, or would be.
+pub(crate) fn encode_transfer_answer(accepted: bool) -> Bytes {
+    let mut out = begin(1);
+    out.put_u8(u8::from(accepted));
+    out.freeze()
+}
+
+/// Decodes whether a transfer was accepted, or would be.
+pub(crate) fn decode_transfer_answer(octets: &Bytes) -> Result<bool, DecodeError> {
+    let mut reader = Reader::begin(octets)?;
+    let accepted = reader.flag()?;
+    reader.end()?;
+    Ok(accepted)
+}
+
+/// Where a node stands in a group: what decides whom an election would favour.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Position {
+    /// The group.
+    pub(crate) group: GroupId,
+    /// The node's vote.
+    pub(crate) vote: Vote,
+    /// Its last log entry.
+    pub(crate) last: Option<LogId>,
+    /// It may lead: its disk answers, and it is not about to stop.
+    pub(crate) may_lead: bool,
+}
+
+/// Encodes a question for positions in some groups, after a node has died.
+pub(crate) fn encode_groups(dead: NodeId, groups: &[GroupId]) -> Bytes {
+    let mut out = begin(12 + 2 * groups.len());
+    out.put_u64(raft_id(dead));
+    out.put_u32(groups.len() as u32);
+    groups.iter().for_each(|group| out.put_u16(group.0));
+    out.freeze()
+}
+
+/// Decodes a question for positions.
+pub(crate) fn decode_groups(octets: &Bytes) -> Result<Vec<GroupId>, DecodeError> {
+    let mut reader = Reader::begin(octets)?;
+    // The dead node is told for logs and captures only.
+    let _dead = reader.u64()?;
+    let count = reader.count(2)?;
+    let groups = (0..count).map(|_| reader.u16().map(GroupId)).collect::<Result<_, _>>()?;
+    reader.end()?;
+    Ok(groups)
+}
+
+/// Encodes positions.
+pub(crate) fn encode_positions(positions: &[Position]) -> Bytes {
+    let mut out = begin(4 + 40 * positions.len());
+    out.put_u32(positions.len() as u32);
+    for position in positions {
+        out.put_u16(position.group.0);
+        put_vote(&mut out, &position.vote);
+        put_option_log_id(&mut out, position.last.as_ref());
+        out.put_u8(u8::from(position.may_lead));
+    }
+    out.freeze()
+}
+
+/// Decodes positions.
+pub(crate) fn decode_positions(octets: &Bytes) -> Result<Vec<Position>, DecodeError> {
+    let mut reader = Reader::begin(octets)?;
+    let count = reader.count(21)?;
+    let mut positions = Vec::with_capacity(count);
+    for _ in 0..count {
+        let (group, vote) = (GroupId(reader.u16()?), reader.vote()?);
+        let last = reader.option_log_id()?;
+        positions.push(Position { group, vote, last, may_lead: reader.flag()? });
+    }
+    reader.end()?;
+    Ok(positions)
+}

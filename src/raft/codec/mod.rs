@@ -1,0 +1,46 @@
+//! Every octet that this floor stores or sends. Each value begins with a format version. Entries
+//! are coded by the storage floor.
+
+mod append;
+mod election;
+mod membership;
+mod snapshot;
+mod wire;
+
+pub(crate) use append::{
+    AppendRequest, decode_append, decode_append_answer, decode_heartbeat, encode_append,
+    encode_append_answer, encode_heartbeat,
+};
+pub(crate) use election::{
+    Position, decode_groups, decode_positions, decode_transfer, decode_transfer_answer,
+    decode_vote, decode_vote_answer, decode_vote_request, encode_groups, encode_positions,
+    encode_transfer, encode_transfer_answer, encode_vote, encode_vote_answer, encode_vote_request,
+};
+pub(crate) use membership::{from_log_entry, into_log_entry,
+    decode_committed, decode_membership, decode_stored_membership, encode_committed,
+    encode_membership, encode_stored_membership,
+};
+pub(crate) use snapshot::{
+    SnapshotStep, decode_log_index, decode_snapshot_step, encode_log_index, encode_snapshot_begin,
+    encode_snapshot_chunk, encode_snapshot_end,
+};
+
+/// Why octets cannot be decoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeError {
+    /// They end too early.
+    #[error("truncated")]
+    Truncated,
+    /// A format version that this build does not know.
+    #[error("unknown format version {0}")]
+    Version(u8),
+    /// A value that nothing has.
+    #[error("invalid {0}")]
+    Invalid(&'static str),
+    /// Octets are left over.
+    #[error("octets are left over")]
+    LeftOver,
+    /// An entry is none.
+    #[error("log entry: {0}")]
+    Entry(#[from] quorate_storage::codec::DecodeError),
+}

@@ -1,0 +1,120 @@
+//! Snapshots on their way, and answers that are one index.
+
+use super::{
+    DecodeError,
+    wire::{Reader, begin, put_log_id, put_vote},
+};
+use crate::type_config::{LogId, Vote};
+use bytes::{BufMut, Bytes};
+use quorate_rpc::Payload;
+use quorate_types::LogIndex;
+
+const BEGIN: u8 = 0;
+const CHUNK: u8 = 1;
+const END: u8 = 2;
+
+/// One step of sending a snapshot.
+pub(crate) enum SnapshotStep {
+    /// A snapshot begins.
+    Begin {
+        /// Numbers the transfer.
+        transfer: u64,
+        /// The leader's vote.
+        vote: Vote,
+        /// Last entry applied to it.
+        applied: LogId,
+        /// What the leader's checkpoint kept beside it.
+        meta: Bytes,
+    },
+    /// Its next octets.
+    Chunk {
+        /// The transfer.
+        transfer: u64,
+        /// Place of the chunk, from 0.
+        number: u64,
+        /// The octets.
+        octets: Bytes,
+    },
+    /// It is whole: install it.
+    End {
+        /// The transfer.
+        transfer: u64,
+        /// The leader's vote.
+        vote: Vote,
+        /// Chunks that were sent.
+        chunks: u64,
+    },
+}
+
+/// Encodes the beginning of a snapshot.
+pub(crate) fn encode_snapshot_begin(
+    transfer: u64,
+    vote: &Vote,
+    applied: &LogId,
+    meta: &Bytes,
+) -> Bytes {
+    let mut out = begin(50 + meta.len());
+    out.put_u8(BEGIN);
+    out.put_u64(transfer);
+    put_vote(&mut out, vote);
+    put_log_id(&mut out, applied);
+    out.put_slice(meta);
+    out.freeze()
+}
+
+/// Encodes a chunk; its octets are not copied.
+pub(crate) fn encode_snapshot_chunk(transfer: u64, number: u64, octets: Bytes) -> Payload {
+    let mut head = begin(17);
+    head.put_u8(CHUNK);
+    head.put_u64(transfer);
+    head.put_u64(number);
+    [head.freeze(), octets].into_iter().collect()
+}
+
+/// Encodes the end of a snapshot.
+pub(crate) fn encode_snapshot_end(transfer: u64, vote: &Vote, chunks: u64) -> Bytes {
+    let mut out = begin(40);
+    out.put_u8(END);
+    out.put_u64(transfer);
+    put_vote(&mut out, vote);
+    out.put_u64(chunks);
+    out.freeze()
+}
+
+/// Decodes one step.
+pub(crate) fn decode_snapshot_step(octets: &Bytes) -> Result<SnapshotStep, DecodeError> {
+    let mut reader = Reader::begin(octets)?;
+    let step = reader.u8()?;
+    let transfer = reader.u64()?;
+    match step {
+        BEGIN => {
+            let (vote, applied) = (reader.vote()?, reader.log_id()?);
+            Ok(SnapshotStep::Begin { transfer, vote, applied, meta: reader.rest() })
+        }
+        CHUNK => {
+            let number = reader.u64()?;
+            Ok(SnapshotStep::Chunk { transfer, number, octets: reader.rest() })
+        }
+        END => {
+            let (vote, chunks) = (reader.vote()?, reader.u64()?);
+            reader.end()?;
+            Ok(SnapshotStep::End { transfer, vote, chunks })
+        }
+        _ => Err(DecodeError::Invalid("step of a snapshot")),
+    }
+}
+
+/// Encodes a log index, the answer to a question for a read index.
+pub(crate) fn encode_log_index(index: LogIndex) -> Bytes {
+    let mut out = begin(8);
+    out.put_u64(index.0);
+    out.freeze()
+}
+
+/// Decodes the answer to a question for a read index.
+pub(crate) fn decode_log_index(octets: &Bytes) -> Result<LogIndex, DecodeError> {
+    let mut reader = Reader::begin(octets)?;
+    let index = LogIndex(reader.u64()?);
+    reader.end()?;
+    Ok(index)
+}

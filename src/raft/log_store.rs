@@ -1,0 +1,251 @@
+//! openraft's log of one group, over the storage floor: one FIFO and one sync for all groups.
+
+use crate::{
+    codec::{
+        decode_committed, decode_vote, encode_committed, encode_vote, from_log_entry,
+        into_log_entry,
+    },
+    standing::Standing,
+    tail::Tail,
+    type_config::{Entry, LogId, TypeConfig, Vote, entry_id, log_id},
+};
+use futures::{Stream, stream};
+use openraft::{
+    LogState, OptionalSend, RaftLogReader, entry::RaftEntry, storage::IOFlushed,
+    storage::RaftLogStorage,
+};
+use quorate_storage::{Done, GroupStore, Payload, StorageError};
+use quorate_types::LogIndex;
+use std::{
+    fmt::Debug,
+    io,
+    ops::{Bound, RangeBounds},
+    sync::Arc,
+};
+use tokio::sync::oneshot;
+
+/// Most octets of entries in one append to a follower, about; one entry may be larger.
+pub(crate) const APPEND_BYTES_MAX: usize = 1024 * 1024;
+
+/// Octets of entries read at a time for applying.
+const APPLY_READ_BYTES: usize = 2 * 1024 * 1024;
+
+/// One group's log. Cheap to clone: openraft's readers are clones.
+#[derive(Clone)]
+pub(crate) struct LogStore {
+    store: GroupStore,
+    standing: Arc<Standing>,
+    tail: Arc<Tail>,
+}
+
+impl LogStore {
+    pub(crate) fn new(store: GroupStore, standing: Arc<Standing>, tail: Arc<Tail>) -> Self {
+        Self { store, standing, tail }
+    }
+
+    /// Entries from `first` to before `end`, about `bytes_max` octets of them.
+    fn read(&self, first: u64, end: u64, bytes_max: usize) -> io::Result<Vec<Entry>> {
+        let entries = self.store.read(LogIndex(first), LogIndex(end), bytes_max);
+        let decoded = entries.map_err(io::Error::other)?.into_iter().map(from_log_entry);
+        decoded.collect::<Result<_, _>>().map_err(io::Error::other)
+    }
+
+    /// The indexes that the log has of a range: from, and to before.
+    fn clamp(&self, range: &impl RangeBounds<u64>) -> (u64, u64) {
+        let state = self.store.log_state();
+        let first = match range.start_bound() {
+            Bound::Included(first) => *first,
+            Bound::Excluded(before) => before.saturating_add(1),
+            Bound::Unbounded => 0,
+        };
+        let end = match range.end_bound() {
+            Bound::Included(last) => last.saturating_add(1),
+            Bound::Excluded(end) => *end,
+            Bound::Unbounded => u64::MAX,
+        };
+        let begin = state.last_purged.map_or(0, |id| id.index.0 + 1);
+        let behind = state.last.map_or(0, |id| id.index.0 + 1);
+        (first.max(begin), end.min(behind))
+    }
+}
+
+/// Waits for a write, whose end is always told.
+async fn written(begin: impl FnOnce(Done)) -> io::Result<()> {
+    let (sender, receiver) = oneshot::channel();
+    begin(Box::new(move |result| {
+        // Nobody waits any more when the group is being shut down.
+        let _ = sender.send(result);
+    }));
+    match receiver.await {
+        Ok(result) => result.map_err(io::Error::other),
+        Err(_) => Err(io::Error::other("the log writer forgot a write")),
+    }
+}
+
+/// openraft's callback. Lost without having been told, it would hang its group silently; so it
+/// then tells an error.
+struct Flushed(Option<IOFlushed<TypeConfig>>);
+
+impl Flushed {
+    fn tell(mut self, result: Result<(), StorageError>) {
+        if let Some(callback) = self.0.take() {
+            callback.io_completed(result.map_err(io::Error::other));
+        }
+    }
+}
+
+impl Drop for Flushed {
+    fn drop(&mut self) {
+        if let Some(callback) = self.0.take() {
+            callback.io_completed(Err(io::Error::other("the log writer forgot an append")));
+        }
+    }
+}
+
+impl RaftLogReader<TypeConfig> for LogStore {
+    async fn try_get_log_entries<RB: RangeBounds<u64> + Clone + Debug + OptionalSend>(
+        &mut self,
+        range: RB,
+    ) -> io::Result<Vec<Entry>> {
+        let (mut first, end) = self.clamp(&range);
+        let mut entries = Vec::new();
+        while first < end {
+            let read = self.read(first, end, usize::MAX)?;
+            let Some(last) = read.last() else { break };
+            first = last.index() + 1;
+            entries.extend(read);
+        }
+        Ok(entries)
+    }
+
+    async fn entries_stream<RB>(
+        &mut self,
+        range: RB,
+    ) -> impl Stream<Item = io::Result<Entry>> + OptionalSend
+    where
+        RB: RangeBounds<u64> + Clone + Debug + OptionalSend,
+    {
+        let (first, end) = self.clamp(&range);
+        let log = self.clone();
+        let chunks = stream::iter(Chunks { log, first, end });
+        futures::StreamExt::flat_map(chunks, |chunk| {
+            let (entries, error) = match chunk {
+                Ok(entries) => (entries, None),
+                Err(error) => (Vec::new(), Some(Err(error))),
+            };
+            stream::iter(entries.into_iter().map(Ok).chain(error))
+        })
+    }
+
+    async fn read_vote(&mut self) -> io::Result<Option<Vote>> {
+        let vote = self.store.vote();
+        vote.map(|octets| decode_vote(&octets)).transpose().map_err(io::Error::other)
+    }
+
+    /// The hook that bounds an append in octets. What has been purged meanwhile is not given.
+    async fn limited_get_log_entries(&mut self, start: u64, end: u64) -> io::Result<Vec<Entry>> {
+        let (first, end) = self.clamp(&(start..end));
+        if first != start || first >= end {
+            return Ok(Vec::new());
+        }
+        self.read(first, end, APPEND_BYTES_MAX)
+    }
+}
+
+/// The log read piece by piece, so that applying a long one does not need it in memory.
+struct Chunks {
+    log: LogStore,
+    first: u64,
+    end: u64,
+}
+
+impl Iterator for Chunks {
+    type Item = io::Result<Vec<Entry>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.first >= self.end {
+            return None;
+        }
+        let read = self.log.read(self.first, self.end, APPLY_READ_BYTES);
+        self.first = match read.as_ref().map(|entries| entries.last().map(Entry::index)) {
+            Ok(Some(last)) => last + 1,
+            Ok(None) => {
+                let missing = io::Error::other(format!("log entry {} is missing", self.first));
+                self.first = self.end;
+                return Some(Err(missing));
+            }
+            Err(_) => self.end,
+        };
+        Some(read)
+    }
+}
+
+impl RaftLogStorage<TypeConfig> for LogStore {
+    type LogReader = Self;
+
+    async fn get_log_state(&mut self) -> io::Result<LogState<TypeConfig>> {
+        let state = self.store.log_state();
+        Ok(LogState {
+            last_purged_log_id: state.last_purged.map(log_id),
+            last_log_id: state.last.map(log_id),
+        })
+    }
+
+    async fn get_log_reader(&mut self) -> Self::LogReader {
+        self.clone()
+    }
+
+    /// Stops leading at once when the vote is no longer this node's, before the disk has it.
+    async fn save_vote(&mut self, vote: &Vote) -> io::Result<()> {
+        self.standing.vote_saved(vote);
+        written(|done| self.store.save_vote(encode_vote(vote), done)).await
+    }
+
+    /// Rides with the next write (STO 1).
+    async fn save_committed(&mut self, committed: Option<LogId>) -> io::Result<()> {
+        self.store.save_committed(encode_committed(committed.as_ref()));
+        Ok(())
+    }
+
+    async fn read_committed(&mut self) -> io::Result<Option<LogId>> {
+        match self.store.committed() {
+            Some(octets) => decode_committed(&octets).map_err(io::Error::other),
+            None => Ok(None),
+        }
+    }
+
+    async fn append<I>(&mut self, entries: I, callback: IOFlushed<TypeConfig>) -> io::Result<()>
+    where
+        I: IntoIterator<Item = Entry> + OptionalSend,
+        I::IntoIter: OptionalSend,
+    {
+        let entries: Vec<_> = entries.into_iter().map(into_log_entry).collect();
+        for entry in &entries {
+            let bytes = match &entry.payload {
+                Payload::Commands(commands) => commands.bytes(),
+                Payload::Blank | Payload::Membership(_) => 0,
+            };
+            self.tail.appended(entry.id.index.0, bytes);
+        }
+        let flushed = Flushed(Some(callback));
+        self.store.append(entries, Box::new(move |result| flushed.tell(result)));
+        Ok(())
+    }
+
+    async fn truncate_after(&mut self, last: Option<LogId>) -> io::Result<()> {
+        let after = last.map(|id| id.index);
+        self.tail.truncated(after);
+        written(|done| self.store.truncate_after(after.map(LogIndex), done)).await
+    }
+
+    /// Not waited for: the FIFO keeps the order, and a purge that a crash forgets is done again.
+    async fn purge(&mut self, through: LogId) -> io::Result<()> {
+        let done: Done = Box::new(|result| {
+            if let Err(error) = result {
+                tracing::error!("purging the log failed: {error}");
+            }
+        });
+        self.store.purge_through(entry_id(&through), done);
+        Ok(())
+    }
+}

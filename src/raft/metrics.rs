@@ -1,0 +1,92 @@
+//! Numbers of one group, for /metrics and reports.
+
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
+
+/// A number that is counted or set.
+#[derive(Debug, Default)]
+pub struct Number(AtomicU64);
+
+impl Number {
+    pub(crate) fn add(&self, more: u64) {
+        self.0.fetch_add(more, Ordering::Relaxed);
+    }
+
+    pub(crate) fn set(&self, value: u64) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+
+    pub(crate) fn sub(&self, less: u64) {
+        self.0.fetch_sub(less, Ordering::Relaxed);
+    }
+
+    /// The number now.
+    #[must_use]
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Times, as their count, sum and longest.
+#[derive(Debug, Default)]
+pub struct Times {
+    /// How many.
+    pub count: Number,
+    /// Their sum, microseconds.
+    pub sum_us: Number,
+    max_us: AtomicU64,
+}
+
+impl Times {
+    pub(crate) fn add(&self, time: Duration) {
+        let us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        self.count.add(1);
+        self.sum_us.add(us);
+        self.max_us.fetch_max(us, Ordering::Relaxed);
+    }
+
+    /// The longest, microseconds.
+    #[must_use]
+    pub fn max_us(&self) -> u64 {
+        self.max_us.load(Ordering::Relaxed)
+    }
+}
+
+/// Numbers of one group on this node, since the process started.
+#[derive(Debug, Default)]
+pub struct GroupMetrics {
+    /// Index of the last entry applied.
+    pub applied: Number,
+    /// Index of the last entry that a written checkpoint covers.
+    pub checkpointed: Number,
+    /// Entries applied.
+    pub entries_applied: Number,
+    /// Entries proposed here.
+    pub proposals: Number,
+    /// Octets proposed here.
+    pub proposal_bytes: Number,
+    /// Proposals under way.
+    pub in_flight: Number,
+    /// Proposals refused, or discarded with a lost leadership.
+    pub proposals_lost: Number,
+    /// From a proposal to its having been applied here.
+    pub round: Times,
+    /// Times that this node was elected.
+    pub elections_won: Number,
+    /// Elections that this node began because a leader's process was known dead.
+    pub crash_elections: Number,
+    /// From losing a leader, or starting, to knowing the next one.
+    pub election: Times,
+    /// Leaderships handed over.
+    pub transfers: Number,
+    /// Snapshots sent whole.
+    pub snapshots_sent: Number,
+    /// Snapshots installed.
+    pub snapshots_installed: Number,
+    /// Appends to followers.
+    pub appends_sent: Number,
+    /// Octets of them.
+    pub append_bytes_sent: Number,
+}

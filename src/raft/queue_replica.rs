@@ -1,0 +1,126 @@
+//! The machine of a queue group: `quorate_queue::Machine`, its run heads and its dirty checkpoint.
+
+use crate::{
+    machine::{GroupMachine, MachineError},
+    sink::QueueSink,
+};
+use bytes::Bytes;
+use parking_lot::Mutex;
+use quorate_queue::{LevelRecord, Machine, Output, Record, RecordKey};
+use quorate_storage::{
+    Checkpoint, CommandEntry, Done, EntryId, GroupStore, Loaded, ReplicaStore, RunRange,
+    codec::{
+        DecodeError,
+        queue::{decode_entry, decode_key, decode_record},
+    },
+};
+use quorate_types::{GroupId, Home, Level, LogIndex};
+use std::{sync::Arc, time::Instant};
+
+/// The queues of one group. The machine is shared with those who read it.
+pub(crate) struct QueueReplica {
+    group: GroupId,
+    machine: Arc<Mutex<Machine>>,
+    group_store: GroupStore,
+    store: ReplicaStore,
+    sink: Arc<dyn QueueSink>,
+    output: Output,
+}
+
+impl QueueReplica {
+    /// An empty machine, until [`GroupMachine::load`]; and the same for readers.
+    pub(crate) fn new(
+        group_store: GroupStore,
+        sink: Arc<dyn QueueSink>,
+    ) -> (Self, Arc<Mutex<Machine>>) {
+        let group = group_store.group();
+        let machine = Arc::new(Mutex::new(Machine::new(Home::Group(group))));
+        let replica = Self {
+            group,
+            machine: Arc::clone(&machine),
+            store: ReplicaStore::new(group_store.clone()),
+            group_store,
+            sink,
+            output: Output::default(),
+        };
+        (replica, machine)
+    }
+}
+
+impl GroupMachine for QueueReplica {
+    fn load(&mut self, loaded: Loaded) -> Result<(), MachineError> {
+        let mut records = Vec::with_capacity(loaded.records.len());
+        for (key, record) in &loaded.records {
+            let key = decode_key(key).map_err(records_error)?;
+            records.push((key, decode_record(record).map_err(records_error)?));
+        }
+        let dead: Vec<_> = records.iter().flat_map(|(key, record)| dead_runs(*key, record)).collect();
+        let machine = Machine::load(Home::Group(self.group), records)
+            .map_err(|error| MachineError::Records(error.to_string()))?;
+        *self.machine.lock() = machine;
+        self.store.clear();
+        // What a crash kept from being removed is removed now (STO 3).
+        let done: Done = Box::new(|result| {
+            if let Err(error) = result {
+                tracing::error!("removing settled messages failed: {error}");
+            }
+        });
+        self.group_store.remove_dead(&dead, done)?;
+        Ok(())
+    }
+
+    fn apply(
+        &mut self,
+        id: EntryId,
+        commands: &CommandEntry,
+        leading: bool,
+    ) -> Result<(), MachineError> {
+        let index = id.index;
+        let entry = decode_entry(&commands.command)
+            .map_err(|source| MachineError::Entry { index, source })?;
+        self.output.clear();
+        let applied = self.machine.lock().apply(index, &entry, &self.store, &mut self.output);
+        applied.map_err(|error| MachineError::Apply { index, reason: error.to_string() })?;
+        self.store.take(index, &self.output.changes)?;
+        self.sink.applied(self.group, id, leading, &entry, &self.output);
+        Ok(())
+    }
+
+    fn advance(&mut self, _: EntryId) {}
+
+    fn dirty_bytes(&self) -> usize {
+        self.store.dirty_bytes()
+    }
+
+    fn checkpoint(&mut self, applied: EntryId, meta: Bytes) -> Result<Checkpoint, MachineError> {
+        let machine = self.machine.lock();
+        Ok(self.store.checkpoint(applied, meta, &machine, Instant::now())?)
+    }
+
+    fn clear(&mut self) {
+        self.store.clear();
+    }
+
+    fn digest(&self) -> u64 {
+        self.machine.lock().digest()
+    }
+}
+
+fn records_error(error: DecodeError) -> MachineError {
+    MachineError::Records(error.to_string())
+}
+
+/// The runs that the state knows as settled and handed out as removed.
+fn dead_runs(key: RecordKey, record: &Record) -> Vec<RunRange> {
+    let (RecordKey::Queue(queue), Record::Queue(record)) = (key, record) else {
+        return Vec::new();
+    };
+    let levels = record.levels.iter().filter(|(_, level)| level.removed_below.0 > 0);
+    let range = |(level, state): (&Level, &LevelRecord)| RunRange {
+        queue,
+        level: *level,
+        first: LogIndex(0),
+        last: LogIndex(state.removed_below.0 - 1),
+    };
+    levels.map(range).collect()
+}

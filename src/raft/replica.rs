@@ -1,0 +1,247 @@
+//! One replica of a group: applies the log to the machine, and checkpoints it now and then.
+
+use crate::{
+    codec::{decode_stored_membership, encode_stored_membership},
+    machine::{GroupMachine, MachineError},
+    metrics::GroupMetrics,
+    sink::{FatalHook, GroupSink},
+    snapshot::{self, Builder, Snapshot, SnapshotData},
+    standing::Standing,
+    type_config::{
+        Entry, LogId, Proposal, SnapshotMeta, StoredMembership, TypeConfig, entry_id, log_id,
+    },
+};
+use futures::{Stream, StreamExt};
+use openraft::{
+    EntryPayload, OptionalSend,
+    storage::{EntryResponder, RaftStateMachine},
+};
+use parking_lot::Mutex;
+use quorate_storage::{Done, GroupStore, ReceivedSnapshot, StorageError};
+use quorate_types::LogIndex;
+use std::{io, sync::Arc};
+use tokio::sync::{oneshot, watch};
+
+/// Octets of dirty state at which a checkpoint is written at once (DESIGN §3).
+const DIRTY_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// One replica, shared by openraft's apply task, the checkpoint timer and the group's handle.
+pub(crate) struct Replica {
+    store: GroupStore,
+    standing: Arc<Standing>,
+    sink: Arc<dyn GroupSink>,
+    fatal: FatalHook,
+    metrics: Arc<GroupMetrics>,
+    state: Mutex<State>,
+    /// Index of the last entry applied, plus one; 0 if none was.
+    applied: watch::Sender<u64>,
+}
+
+struct State {
+    machine: Box<dyn GroupMachine>,
+    applied: Option<LogId>,
+    membership: StoredMembership,
+    /// Last entry that a checkpoint was handed out for.
+    checkpointed: Option<LogId>,
+    /// A snapshot is being installed: nothing is checkpointed (STO 6).
+    installing: bool,
+}
+
+impl Replica {
+    /// Reads the checkpoint back.
+    pub(crate) fn load(
+        store: GroupStore,
+        mut machine: Box<dyn GroupMachine>,
+        standing: Arc<Standing>,
+        sink: Arc<dyn GroupSink>,
+        fatal: FatalHook,
+        metrics: Arc<GroupMetrics>,
+    ) -> Result<Arc<Self>, MachineError> {
+        let (applied, membership) = load(&store, machine.as_mut())?;
+        metrics.applied.set(applied.map_or(0, |id| id.index));
+        let next = applied.map_or(0, |id| id.index + 1);
+        let state =
+            State { machine, applied, membership, checkpointed: applied, installing: false };
+        let (state, applied) = (Mutex::new(state), watch::Sender::new(next));
+        Ok(Arc::new(Self { store, standing, sink, fatal, metrics, state, applied }))
+    }
+
+    /// Index of the last entry applied, plus one, as it changes.
+    pub(crate) fn applied(&self) -> watch::Receiver<u64> {
+        self.applied.subscribe()
+    }
+
+    /// Index of the last entry applied.
+    pub(crate) fn applied_index(&self) -> Option<LogIndex> {
+        self.applied.borrow().checked_sub(1).map(LogIndex)
+    }
+
+    /// Rolling digest of everything applied, and up to which entry.
+    pub(crate) fn digest(&self) -> (Option<LogIndex>, u64) {
+        let state = self.state.lock();
+        (state.applied.map(|id| LogIndex(id.index)), state.machine.digest())
+    }
+
+    /// Applies one entry, and tells who leads if it is the first of its term.
+    fn apply(&self, entry: &Entry) -> Result<(), MachineError> {
+        let mut state = self.state.lock();
+        let id = entry_id(&entry.log_id);
+        let leading = self.standing.is_leading();
+        match &entry.payload {
+            EntryPayload::Normal(Proposal(commands)) => {
+                state.machine.apply(id, commands, leading)?;
+            }
+            EntryPayload::Blank => state.machine.advance(id),
+            EntryPayload::Membership(membership) => {
+                state.machine.advance(id);
+                state.membership = StoredMembership::new(Some(entry.log_id), membership.clone());
+            }
+        }
+        state.applied = Some(entry.log_id);
+        if state.machine.dirty_bytes() >= DIRTY_BYTES_MAX {
+            self.write_checkpoint(&mut state)?;
+        }
+        drop(state);
+        self.standing.applied(entry.log_id.leader_id.term);
+        self.metrics.applied.set(entry.log_id.index);
+        self.metrics.entries_applied.add(1);
+        self.applied.send_replace(entry.log_id.index + 1);
+        Ok(())
+    }
+
+    /// Writes a checkpoint if anything has been applied since the last one (DESIGN §3). Does not
+    /// wait for the disk.
+    pub(crate) fn checkpoint(&self) {
+        let mut state = self.state.lock();
+        if state.installing || state.applied == state.checkpointed {
+            return;
+        }
+        if let Err(error) = self.write_checkpoint(&mut state) {
+            (self.fatal)(self.store.group(), &error.to_string());
+        }
+    }
+
+    fn write_checkpoint(&self, state: &mut State) -> Result<(), MachineError> {
+        let Some(applied) = state.applied else { return Ok(()) };
+        let meta = encode_stored_membership(&state.membership);
+        let checkpoint = state.machine.checkpoint(entry_id(&applied), meta)?;
+        state.checkpointed = Some(applied);
+        let (metrics, fatal) = (Arc::clone(&self.metrics), Arc::clone(&self.fatal));
+        let group = self.store.group();
+        let done: Done = Box::new(move |result| match result {
+            Ok(()) => metrics.checkpointed.set(applied.index),
+            // The node is stopping; the log replays the rest.
+            Err(StorageError::Closed) => {}
+            Err(error) => fatal(group, &format!("a checkpoint failed: {error}")),
+        });
+        self.store.checkpoint(checkpoint, done);
+        Ok(())
+    }
+
+    /// Makes a received snapshot this replica's state (STO 6).
+    async fn install(&self, meta: &SnapshotMeta, received: ReceivedSnapshot) -> io::Result<()> {
+        {
+            let mut state = self.state.lock();
+            state.installing = true;
+            state.machine.clear();
+        }
+        let (sender, receiver) = oneshot::channel();
+        let done: Done = Box::new(move |result| {
+            // Nobody waits any more when the group is being shut down.
+            let _ = sender.send(result);
+        });
+        self.store.install(received, done);
+        let installed = receiver.await.map_err(|_| io::Error::other("an install was forgotten"))?;
+        installed.map_err(io::Error::other)?;
+        self.installed(meta).map_err(io::Error::other)
+    }
+
+    fn installed(&self, meta: &SnapshotMeta) -> Result<(), MachineError> {
+        let mut state = self.state.lock();
+        let (applied, membership) = load(&self.store, state.machine.as_mut())?;
+        if applied != meta.last_log_id {
+            let reason = format!("snapshot {:?} left {applied:?}", meta.last_log_id);
+            return Err(MachineError::Records(reason));
+        }
+        (state.applied, state.checkpointed) = (applied, applied);
+        state.membership = membership;
+        state.installing = false;
+        drop(state);
+        if let Some(applied) = applied {
+            self.metrics.applied.set(applied.index);
+            self.metrics.checkpointed.set(applied.index);
+            self.metrics.snapshots_installed.add(1);
+            self.applied.send_replace(applied.index + 1);
+            self.sink.installed(self.store.group(), entry_id(&applied));
+        }
+        Ok(())
+    }
+}
+
+fn load(
+    store: &GroupStore,
+    machine: &mut dyn GroupMachine,
+) -> Result<(Option<LogId>, StoredMembership), MachineError> {
+    let loaded = store.load()?;
+    let applied = loaded.applied.map(log_id);
+    let membership = match loaded.applied {
+        Some(_) => decode_stored_membership(&loaded.meta)
+            .map_err(|error| MachineError::Records(error.to_string()))?,
+        None => StoredMembership::default(),
+    };
+    machine.load(loaded)?;
+    Ok((applied, membership))
+}
+
+/// The replica as openraft drives it.
+pub(crate) struct StateMachine(pub(crate) Arc<Replica>);
+
+impl RaftStateMachine<TypeConfig> for StateMachine {
+    type SnapshotData = SnapshotData;
+    type SnapshotBuilder = Builder;
+
+    async fn applied_state(&mut self) -> io::Result<(Option<LogId>, StoredMembership)> {
+        let state = self.0.state.lock();
+        Ok((state.applied, state.membership.clone()))
+    }
+
+    async fn apply<Strm>(&mut self, mut entries: Strm) -> io::Result<()>
+    where
+        Strm: Stream<Item = io::Result<EntryResponder<TypeConfig>>> + Unpin + OptionalSend,
+    {
+        while let Some(next) = entries.next().await {
+            let (entry, responder) = next?;
+            self.0.apply(&entry).map_err(io::Error::other)?;
+            if let Some(responder) = responder {
+                responder.send(());
+            }
+            tokio::task::consume_budget().await;
+        }
+        Ok(())
+    }
+
+    async fn try_create_snapshot_builder(&mut self, _force: bool) -> Option<Builder> {
+        Some(Builder(self.0.store.clone()))
+    }
+
+    async fn get_snapshot_builder(&mut self) -> Builder {
+        Builder(self.0.store.clone())
+    }
+
+    async fn install_snapshot(
+        &mut self,
+        meta: &SnapshotMeta,
+        snapshot: SnapshotData,
+    ) -> io::Result<()> {
+        match snapshot {
+            SnapshotData::Received(received) => self.0.install(meta, *received).await,
+            SnapshotData::None | SnapshotData::Outgoing(_) => {
+                Err(io::Error::other("a snapshot that was not received cannot be installed"))
+            }
+        }
+    }
+
+    async fn get_current_snapshot(&mut self) -> io::Result<Option<Snapshot>> {
+        snapshot::current(&self.0.store)
+    }
+}

@@ -1,0 +1,49 @@
+//! Snapshots of a group: built from what is checkpointed anyway, so that building one costs
+//! nothing (DESIGN §3).
+
+use crate::{
+    codec::decode_stored_membership,
+    type_config::{SnapshotMeta, TypeConfig, log_id},
+};
+use openraft::{RaftSnapshotBuilder, alias::SnapshotOf};
+use quorate_storage::{EntryId, GroupStore, ReceivedSnapshot, SnapshotReader};
+use std::io;
+
+/// The octets of a snapshot.
+pub(crate) enum SnapshotData {
+    /// There is no checkpoint yet.
+    None,
+    /// To be sent to a follower.
+    Outgoing(Box<SnapshotReader>),
+    /// Received, to be installed.
+    Received(Box<ReceivedSnapshot>),
+}
+
+pub(crate) type Snapshot = SnapshotOf<TypeConfig, SnapshotData>;
+
+/// What openraft is told of a snapshot at `applied`, with the membership kept beside it.
+pub(crate) fn snapshot_meta(applied: EntryId, meta: &bytes::Bytes) -> io::Result<SnapshotMeta> {
+    let last_membership = decode_stored_membership(meta).map_err(io::Error::other)?;
+    Ok(SnapshotMeta { last_log_id: Some(log_id(applied)), last_membership })
+}
+
+/// The group as of its last written checkpoint.
+pub(crate) fn current(store: &GroupStore) -> io::Result<Option<Snapshot>> {
+    let Some(reader) = store.snapshot().map_err(io::Error::other)? else { return Ok(None) };
+    let meta = snapshot_meta(reader.applied(), reader.meta())?;
+    Ok(Some(Snapshot { meta, snapshot: SnapshotData::Outgoing(Box::new(reader)) }))
+}
+
+/// "Builds" a snapshot: names the last written checkpoint. What it covers has been persisted, so
+/// the log may be purged up to it (STO 3).
+pub(crate) struct Builder(pub(crate) GroupStore);
+
+impl RaftSnapshotBuilder<TypeConfig> for Builder {
+    type SnapshotData = SnapshotData;
+
+    async fn build_snapshot(&mut self) -> io::Result<Snapshot> {
+        let nothing =
+            || Snapshot { meta: SnapshotMeta::default(), snapshot: SnapshotData::None };
+        Ok(current(&self.0)?.unwrap_or_else(nothing))
+    }
+}

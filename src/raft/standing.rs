@@ -1,0 +1,251 @@
+//! Where this node stands in one group: the term, its leader, and whether effects may be performed
+//! (STO 7). Told by every vote that openraft saves and every entry that is applied, so that
+//! nothing is missed or late.
+
+use crate::{
+    sink::GroupSink,
+    type_config::{Vote, node_of, raft_id},
+};
+use parking_lot::Mutex;
+use quorate_types::{GroupId, NodeId, Term};
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicU64, Ordering},
+};
+use tokio::sync::watch;
+
+/// Who leads a group, as this node knows it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Leadership {
+    /// The term.
+    pub term: Term,
+    /// Its leader; `None` while there is none, or it is not known, or known dead.
+    pub leader: Option<NodeId>,
+    /// This node leads and has applied its own term's first entry: it performs effects (STO 7).
+    pub leading: bool,
+}
+
+/// The standing of this node in one group.
+pub(crate) struct Standing {
+    group: GroupId,
+    me: NodeId,
+    sink: Arc<dyn GroupSink>,
+    /// Held while the sink is told, so that it is told in order.
+    vote: Mutex<Option<Vote>>,
+    /// The term that this process leads, once a majority has granted it; 0: none. Never taken
+    /// from a stored vote: a process that was restarted leads nothing.
+    own_term: AtomicU64,
+    leading: AtomicBool,
+    watch: watch::Sender<Leadership>,
+}
+
+impl Standing {
+    /// Of a process that has just started, with the vote that was stored.
+    pub(crate) fn new(
+        group: GroupId,
+        me: NodeId,
+        sink: Arc<dyn GroupSink>,
+        stored: Option<Vote>,
+    ) -> Arc<Self> {
+        let leadership = match &stored {
+            Some(vote) => Leadership {
+                term: Term(vote.leader_id.term),
+                leader: leader_of(vote).filter(|leader| *leader != me),
+                leading: false,
+            },
+            None => Leadership::default(),
+        };
+        Arc::new(Self {
+            group,
+            me,
+            sink,
+            vote: Mutex::new(stored),
+            own_term: AtomicU64::new(0),
+            leading: AtomicBool::new(false),
+            watch: watch::Sender::new(leadership),
+        })
+    }
+
+    /// openraft saves a vote: a term has begun, or its leader is known.
+    pub(crate) fn vote_saved(&self, vote: &Vote) {
+        let mut present = self.vote.lock();
+        let term = vote.leader_id.term;
+        let leader = leader_of(vote);
+        *present = Some(*vote);
+        if leader == Some(self.me) {
+            self.own_term.store(term, Ordering::Release);
+        } else {
+            self.own_term.store(0, Ordering::Release);
+            self.stop_leading();
+        }
+        self.tell_leader(Term(term), leader);
+    }
+
+    /// An entry of that term has been applied.
+    pub(crate) fn applied(&self, term: u64) {
+        if term == 0
+            || self.own_term.load(Ordering::Acquire) != term
+            || self.leading.load(Ordering::Acquire)
+        {
+            return;
+        }
+        let present = self.vote.lock();
+        // Lost again while the entry was being applied.
+        if self.own_term.load(Ordering::Acquire) != term {
+            return;
+        }
+        self.leading.store(true, Ordering::Release);
+        self.watch.send_modify(|leadership| leadership.leading = true);
+        self.sink.became_leader(self.group, Term(term));
+        drop(present);
+    }
+
+    /// The leader's process is known dead: there is no leader until another one is elected.
+    pub(crate) fn leader_died(&self, node: NodeId) {
+        let present = self.vote.lock();
+        let term = match &*present {
+            Some(vote) if leader_of(vote) == Some(node) => Term(vote.leader_id.term),
+            Some(_) | None => return,
+        };
+        self.tell_leader(term, None);
+    }
+
+    fn stop_leading(&self) {
+        if self.leading.swap(false, Ordering::AcqRel) {
+            self.watch.send_modify(|leadership| leadership.leading = false);
+            self.sink.lost_leadership(self.group);
+        }
+    }
+
+    fn tell_leader(&self, term: Term, leader: Option<NodeId>) {
+        let changed = self.watch.send_if_modified(|leadership| {
+            let changed = (leadership.term, leadership.leader) != (term, leader);
+            (leadership.term, leadership.leader) = (term, leader);
+            changed
+        });
+        if changed {
+            self.sink.leader_changed(self.group, term, leader);
+        }
+    }
+
+    /// Whether effects may be performed now (STO 7).
+    pub(crate) fn is_leading(&self) -> bool {
+        self.leading.load(Ordering::Acquire)
+    }
+
+    /// Whether this process has been elected and not deposed, its own term's first entry applied
+    /// or not.
+    pub(crate) fn is_elected(&self) -> bool {
+        self.own_term.load(Ordering::Acquire) != 0
+    }
+
+    /// The vote saved last.
+    pub(crate) fn vote(&self) -> Option<Vote> {
+        *self.vote.lock()
+    }
+
+    /// Who leads.
+    pub(crate) fn leadership(&self) -> Leadership {
+        *self.watch.borrow()
+    }
+
+    /// Changes of who leads.
+    pub(crate) fn subscribe(&self) -> watch::Receiver<Leadership> {
+        self.watch.subscribe()
+    }
+
+    /// This node, as openraft numbers it.
+    pub(crate) fn raft_id(&self) -> u64 {
+        raft_id(self.me)
+    }
+}
+
+/// The leader that a vote names, if a majority has granted it.
+fn leader_of(vote: &Vote) -> Option<NodeId> {
+    vote.committed.then(|| node_of(vote.leader_id.voted_for))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::type_config::vote;
+    use quorate_storage::EntryId;
+
+    #[derive(Debug, PartialEq, Eq)]
+    enum Told {
+        Became(u64),
+        Lost,
+        Leader(u64, Option<u16>),
+    }
+
+    #[derive(Default)]
+    struct Ear(Mutex<Vec<Told>>);
+
+    impl GroupSink for Ear {
+        fn became_leader(&self, _: GroupId, term: Term) {
+            self.0.lock().push(Told::Became(term.0));
+        }
+        fn lost_leadership(&self, _: GroupId) {
+            self.0.lock().push(Told::Lost);
+        }
+        fn leader_changed(&self, _: GroupId, term: Term, leader: Option<NodeId>) {
+            self.0.lock().push(Told::Leader(term.0, leader.map(|node| node.0)));
+        }
+        fn installed(&self, _: GroupId, _: EntryId) {}
+    }
+
+    fn standing(stored: Option<Vote>) -> (Arc<Ear>, Arc<Standing>) {
+        let ear = Arc::new(Ear::default());
+        let sink = Arc::clone(&ear) as Arc<dyn GroupSink>;
+        (ear, Standing::new(GroupId(1), NodeId(1), sink, stored))
+    }
+
+    fn told(ear: &Ear) -> Vec<Told> {
+        std::mem::take(&mut ear.0.lock())
+    }
+
+    #[test]
+    fn effects_begin_with_the_first_entry_of_the_own_term() {
+        let (ear, standing) = standing(None);
+        standing.vote_saved(&vote(3, 1, false));
+        assert_eq!(told(&ear), [Told::Leader(3, None)]);
+        standing.vote_saved(&vote(3, 1, true));
+        assert_eq!(told(&ear), [Told::Leader(3, Some(1))]);
+        standing.applied(2);
+        assert!(!standing.is_leading(), "an entry of an older term gives no effect");
+        standing.applied(3);
+        assert_eq!(told(&ear), [Told::Became(3)]);
+        standing.applied(3);
+        assert_eq!(told(&ear), []);
+        assert!(standing.is_leading());
+        standing.vote_saved(&vote(4, 2, false));
+        assert!(!standing.is_leading());
+        standing.vote_saved(&vote(4, 2, true));
+        standing.applied(3);
+        assert_eq!(told(&ear), [Told::Lost, Told::Leader(4, None), Told::Leader(4, Some(2))]);
+        let expected = Leadership { term: Term(4), leader: Some(NodeId(2)), leading: false };
+        assert_eq!(standing.leadership(), expected);
+    }
+
+    #[test]
+    fn a_restarted_process_leads_nothing() {
+        let (ear, standing) = standing(Some(vote(3, 1, true)));
+        standing.applied(3);
+        assert!(!standing.is_leading() && !standing.is_elected());
+        assert_eq!(standing.leadership().leader, None);
+        assert_eq!(told(&ear), []);
+    }
+
+    #[test]
+    fn a_dead_leader_is_none() {
+        let (ear, standing) = standing(Some(vote(3, 2, true)));
+        assert_eq!(standing.leadership().leader, Some(NodeId(2)));
+        standing.leader_died(NodeId(3));
+        standing.leader_died(NodeId(2));
+        standing.leader_died(NodeId(2));
+        assert_eq!(told(&ear), [Told::Leader(3, None)]);
+        // The same leader answers again: it was not dead, or it was elected by its vote's echo.
+        standing.vote_saved(&vote(4, 2, true));
+        assert_eq!(told(&ear), [Told::Leader(4, Some(2))]);
+    }
+}

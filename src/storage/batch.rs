@@ -1,0 +1,336 @@
+//! What can be written, and how it becomes part of a batch.
+
+use crate::{
+    Done, EntryId, LogEntry, Payload, RunRange, StorageError,
+    codec::{
+        self,
+        key::{self, RaftRecord, RunKey},
+    },
+    engine::{Engine, Family, scanned},
+    install::Install,
+    memory::GroupMemory,
+};
+use bytes::{Bytes, BytesMut};
+use quorate_queue::RunHead;
+use quorate_types::{GroupId, LogIndex};
+use rocksdb::{ColumnFamily, WriteBatch};
+use std::sync::Arc;
+
+/// Octets that a key and its length cost, about.
+const KEY_BYTES: usize = 40;
+
+/// A write in the FIFO.
+pub(crate) struct Write {
+    pub(crate) work: Work,
+    pub(crate) bytes: usize,
+    pub(crate) done: Option<Done>,
+}
+
+/// What can be written.
+pub(crate) enum Work {
+    /// One record: vote, committed index, identity.
+    Put {
+        family: Family,
+        key: Bytes,
+        value: Bytes,
+    },
+    Append(Append),
+    /// The tail from here on goes (STO 5).
+    Truncate {
+        group: GroupId,
+        from: LogIndex,
+    },
+    /// The log from `first` up to this entry goes (STO 3).
+    Purge {
+        group: GroupId,
+        first: LogIndex,
+        through: EntryId,
+    },
+    Checkpoint(Box<CheckpointWork>),
+    /// Runs that a crash left (STO 3).
+    RemoveRuns {
+        group: GroupId,
+        ranges: Vec<RunRange>,
+    },
+    Install(Box<Install>),
+    /// Nothing; its end says that all before it is written.
+    Barrier,
+}
+
+/// Entries of one group.
+pub(crate) struct Append {
+    pub(crate) memory: Arc<GroupMemory>,
+    pub(crate) entries: Vec<Prepared>,
+    /// Number of this append in its group.
+    pub(crate) ticket: u64,
+    pub(crate) bytes: usize,
+}
+
+/// An entry with its runs' heads taken out.
+#[derive(Clone)]
+pub(crate) struct Prepared {
+    pub(crate) entry: Arc<LogEntry>,
+    /// In the order of the entry's bodies.
+    pub(crate) runs: Arc<[PreparedRun]>,
+}
+
+/// A run of an entry.
+pub(crate) struct PreparedRun {
+    pub(crate) key: RunKey,
+    pub(crate) head: Arc<RunHead>,
+}
+
+/// A checkpoint, ready to be written (STO 3).
+pub(crate) struct CheckpointWork {
+    pub(crate) group: GroupId,
+    pub(crate) header: Bytes,
+    pub(crate) records: Vec<(Bytes, Option<Bytes>)>,
+    pub(crate) runs: RunChanges,
+}
+
+/// What a checkpoint does to runs. Cuts come first, since a cut run may be removed too.
+#[derive(Debug, Default)]
+pub(crate) struct RunChanges {
+    /// Runs with messages cut; `None`: all of them (STO 4).
+    pub(crate) cuts: Vec<(RunKey, Option<Arc<RunHead>>)>,
+    /// Single runs that go.
+    pub(crate) runs: Vec<RunKey>,
+    /// Ranges of runs that go.
+    pub(crate) ranges: Vec<RunRange>,
+}
+
+impl Work {
+    /// Octets that it holds in memory, about.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Self::Put { key, value, .. } => key.len() + value.len(),
+            Self::Append(append) => append.bytes,
+            Self::Checkpoint(checkpoint) => checkpoint.bytes(),
+            Self::RemoveRuns { ranges, .. } => ranges.len() * 2 * KEY_BYTES,
+            Self::Truncate { .. } | Self::Purge { .. } | Self::Install(_) | Self::Barrier => {
+                KEY_BYTES
+            }
+        }
+    }
+
+    /// It reads what those before it have written, so they are written first.
+    pub(crate) fn reads_the_disk(&self) -> bool {
+        match self {
+            Self::Truncate { .. } | Self::Install(_) => true,
+            Self::Put { .. }
+            | Self::Append(_)
+            | Self::Purge { .. }
+            | Self::Checkpoint(_)
+            | Self::RemoveRuns { .. }
+            | Self::Barrier => false,
+        }
+    }
+
+    /// Whether `next`, directly behind it, makes it superfluous.
+    pub(crate) fn is_replaced_by(&self, next: &Work) -> bool {
+        match (self, next) {
+            (Self::Put { family, key, .. }, Self::Put { family: next_family, key: next, .. }) => {
+                family == next_family && key == next
+            }
+            _ => false,
+        }
+    }
+}
+
+impl CheckpointWork {
+    fn bytes(&self) -> usize {
+        let records = self
+            .records
+            .iter()
+            .map(|(key, value)| KEY_BYTES + key.len() + value.as_ref().map_or(0, Bytes::len));
+        let cuts =
+            self.runs.cuts.iter().map(|(_, head)| {
+                KEY_BYTES + head.as_ref().map_or(0, |head| 8 * head.messages.len())
+            });
+        let removals = self.runs.runs.len() + 2 * self.runs.ranges.len();
+        self.header.len() + records.sum::<usize>() + cuts.sum::<usize>() + removals * 2 * KEY_BYTES
+    }
+}
+
+/// A batch under construction.
+pub(crate) struct BatchBuilder<'a> {
+    engine: &'a Engine,
+    log: &'a ColumnFamily,
+    raft: &'a ColumnFamily,
+    heads: &'a ColumnFamily,
+    bodies: &'a ColumnFamily,
+    batch: WriteBatch,
+    scratch: BytesMut,
+    pub(crate) entries: usize,
+}
+
+impl<'a> BatchBuilder<'a> {
+    pub(crate) fn new(
+        engine: &'a Engine,
+        capacity: usize,
+        scratch: BytesMut,
+    ) -> Result<Self, StorageError> {
+        Ok(Self {
+            engine,
+            log: engine.family(Family::Log)?,
+            raft: engine.family(Family::Raft)?,
+            heads: engine.family(Family::Heads)?,
+            bodies: engine.family(Family::Bodies)?,
+            batch: WriteBatch::with_capacity_bytes(capacity),
+            scratch,
+            entries: 0,
+        })
+    }
+
+    /// The batch, and the buffer to use again.
+    pub(crate) fn finish(self) -> (WriteBatch, BytesMut) {
+        (self.batch, self.scratch)
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.batch.size_in_bytes()
+    }
+
+    /// Adds a write. An install is none: it is several batches of its own.
+    pub(crate) fn add(&mut self, work: &Work) -> Result<(), StorageError> {
+        match work {
+            Work::Put { family, key, value } => {
+                self.batch.put_cf(self.engine.family(*family)?, key, value);
+            }
+            Work::Append(append) => {
+                for prepared in &append.entries {
+                    self.append(append.memory.group, prepared);
+                }
+            }
+            Work::Truncate { group, from } => self.truncate(*group, *from)?,
+            Work::Purge { group, first, through } => self.purge(*group, *first, *through),
+            Work::Checkpoint(checkpoint) => self.checkpoint(checkpoint)?,
+            Work::RemoveRuns { group, ranges } => {
+                for range in ranges {
+                    self.remove_range(*group, range);
+                }
+            }
+            Work::Install(_) | Work::Barrier => {}
+        }
+        Ok(())
+    }
+
+    /// Splits an entry: command, heads and bodies in one batch (DESIGN §3).
+    fn append(&mut self, group: GroupId, prepared: &Prepared) {
+        let entry = &prepared.entry;
+        self.entries += 1;
+        self.scratch.clear();
+        codec::log::put_record(entry, &mut self.scratch);
+        self.batch.put_cf(self.log, key::log_key(group, entry.id.index), &self.scratch);
+        let Payload::Commands(commands) = &entry.payload else { return };
+        for (run, bodies) in prepared.runs.iter().zip(&commands.bodies) {
+            let key = key::run_key(group, run.key);
+            self.scratch.clear();
+            codec::run::put_heads(&run.head, &mut self.scratch);
+            self.batch.put_cf(self.heads, &key, &self.scratch);
+            self.scratch.clear();
+            codec::run::put_bodies(bodies, &mut self.scratch);
+            self.batch.put_cf(self.bodies, &key, &self.scratch);
+        }
+    }
+
+    /// Removes log records and their runs together (STO 5). The runs are those that the records
+    /// themselves name.
+    fn truncate(&mut self, group: GroupId, from: LogIndex) -> Result<(), StorageError> {
+        let mut tail = self.engine.scan(Family::Log, &key::group_end(group))?;
+        tail.seek(key::log_key(group, from));
+        while let Some((key, record)) = tail.item() {
+            let index = key::log_index(group, key).unwrap_or(from);
+            let entry = codec::log::record(index, record).map_err(corrupt("log record", index))?;
+            self.batch.delete_cf(self.log, key);
+            if let Payload::Commands(commands) = &entry.payload
+                && group != GroupId::CATALOG
+            {
+                let (_, runs) = codec::queue::decode_heads(&commands.command)
+                    .map_err(corrupt("log record", index))?;
+                for run in runs {
+                    self.remove_run(group, RunKey { queue: run.queue, level: run.level, index });
+                }
+            }
+            tail.next();
+        }
+        scanned(&tail)
+    }
+
+    fn purge(&mut self, group: GroupId, first: LogIndex, through: EntryId) {
+        let purged = codec::log::encode_id(through);
+        self.batch.put_cf(self.raft, key::raft_key(group, RaftRecord::Purged), purged);
+        if first <= through.index {
+            self.batch.delete_range_cf(
+                self.log,
+                key::log_key(group, first),
+                key::log_key(group, through.index.next()),
+            );
+        }
+    }
+
+    fn checkpoint(&mut self, checkpoint: &CheckpointWork) -> Result<(), StorageError> {
+        let group = checkpoint.group;
+        let state = self.engine.family(state_family(group))?;
+        for (record, value) in &checkpoint.records {
+            let key = key::state_key(group, record);
+            match value {
+                Some(value) => self.batch.put_cf(state, key, value),
+                None => self.batch.delete_cf(state, key),
+            }
+        }
+        for (run, head) in &checkpoint.runs.cuts {
+            match head {
+                Some(head) => {
+                    self.scratch.clear();
+                    codec::run::put_heads(head, &mut self.scratch);
+                    self.batch.put_cf(self.heads, key::run_key(group, *run), &self.scratch);
+                }
+                None => self.remove_run(group, *run),
+            }
+        }
+        for run in &checkpoint.runs.runs {
+            self.remove_run(group, *run);
+        }
+        for range in &checkpoint.runs.ranges {
+            self.remove_range(group, range);
+        }
+        self.batch.put_cf(state, key::checkpoint_key(group), &checkpoint.header);
+        Ok(())
+    }
+
+    fn remove_run(&mut self, group: GroupId, run: RunKey) {
+        let key = key::run_key(group, run);
+        self.batch.delete_cf(self.heads, &key);
+        self.batch.delete_cf(self.bodies, &key);
+    }
+
+    fn remove_range(&mut self, group: GroupId, range: &RunRange) {
+        let (first, end) = range_keys(group, range);
+        self.batch.delete_range_cf(self.heads, &first, &end);
+        self.batch.delete_range_cf(self.bodies, &first, &end);
+    }
+}
+
+/// First key of a range of runs, and the first behind it.
+pub(crate) fn range_keys(group: GroupId, range: &RunRange) -> (BytesMut, BytesMut) {
+    let RunRange { queue, level, first, last } = *range;
+    let first = key::run_key(group, RunKey { queue, level, index: first });
+    let mut end = key::run_key(group, RunKey { queue, level, index: last });
+    // The shortest key behind the last one.
+    end.extend_from_slice(&[0]);
+    (first, end)
+}
+
+/// Where the state of a group is kept.
+pub(crate) fn state_family(group: GroupId) -> Family {
+    if group == GroupId::CATALOG { Family::Catalog } else { Family::State }
+}
+
+/// Wraps what could not be decoded.
+pub(crate) fn corrupt(
+    what: &'static str,
+    index: LogIndex,
+) -> impl Fn(codec::DecodeError) -> StorageError {
+    move |source| StorageError::Corrupt { what: format!("{what} at {index}").into(), source }
+}

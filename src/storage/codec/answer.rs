@@ -1,0 +1,93 @@
+//! Answers to a session's batches, on their way from the leader to the session's node (SES 4).
+
+use super::{
+    DecodeError,
+    cursor::{Cursor, put_int, put_len, put_session},
+    reply,
+};
+use bytes::{BufMut, Bytes, BytesMut};
+use quorate_queue::Answer;
+use quorate_types::Sequence;
+
+const VERSION: u8 = 1;
+const ANSWERED: u8 = 0;
+const WANT: u8 = 1;
+const FENCED: u8 = 2;
+
+/// Encodes an answer.
+#[must_use]
+pub fn encode_answer(answer: &Answer) -> Bytes {
+    let mut out = BytesMut::with_capacity(64);
+    out.put_u8(VERSION);
+    match answer {
+        Answer::Answered { session, first, last, other } => {
+            out.put_u8(ANSWERED);
+            put_session(&mut out, *session);
+            put_int(&mut out, first.0);
+            put_int(&mut out, last.0);
+            put_len(&mut out, other.len());
+            for (sequence, reply) in other {
+                put_int(&mut out, sequence.0);
+                reply::put_reply(reply, &mut out);
+            }
+        }
+        Answer::Want { session, want } => {
+            out.put_u8(WANT);
+            put_session(&mut out, *session);
+            put_int(&mut out, want.0);
+        }
+        Answer::Fenced { session } => {
+            out.put_u8(FENCED);
+            put_session(&mut out, *session);
+        }
+    }
+    out.freeze()
+}
+
+/// Decodes an answer.
+///
+/// # Errors
+/// Octets that are no answer.
+pub fn decode_answer(octets: &[u8]) -> Result<Answer, DecodeError> {
+    let mut cursor = Cursor::new(octets);
+    cursor.version(VERSION)?;
+    let kind = cursor.u8()?;
+    let session = cursor.session()?;
+    let answer = match kind {
+        ANSWERED => Answer::Answered {
+            session,
+            first: Sequence(cursor.int()?),
+            last: Sequence(cursor.int()?),
+            other: cursor.list(|cursor| Ok((Sequence(cursor.int()?), reply::reply(cursor)?)))?,
+        },
+        WANT => Answer::Want { session, want: Sequence(cursor.int()?) },
+        FENCED => Answer::Fenced { session },
+        _ => return Err(DecodeError::Invalid("answer")),
+    };
+    cursor.end()?;
+    Ok(answer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quorate_queue::Reply;
+    use quorate_types::{NodeId, SessionId, StartNumber};
+
+    #[test]
+    fn answers_round_trip() {
+        let session = SessionId { node: NodeId(3), start: StartNumber(700) };
+        let other = vec![(Sequence(4), Reply::Gone), (Sequence(9), Reply::Refused(vec![(1, 3)]))];
+        for answer in [
+            Answer::Answered { session, first: Sequence(3), last: Sequence(9), other },
+            Answer::Want { session, want: Sequence(12) },
+            Answer::Fenced { session },
+        ] {
+            let octets = encode_answer(&answer);
+            assert_eq!(decode_answer(&octets), Ok(answer));
+            for end in 0..octets.len() {
+                assert!(decode_answer(&octets[..end]).is_err());
+            }
+        }
+    }
+}

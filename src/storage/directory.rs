@@ -1,0 +1,94 @@
+//! The data directory: whether it is ours, of this format, of this node, and nobody else's now.
+
+use crate::OpenError;
+use quorate_types::NodeId;
+use std::{
+    fs::{self, File, OpenOptions, TryLockError},
+    io::{self, Write},
+    path::Path,
+};
+
+/// Format that this version reads and writes.
+const FORMAT: u32 = 1;
+
+/// File that says that a directory is ours: one line, `quorate format 1 node 3`.
+const MARK: &str = "QUORATE";
+
+const LOCK: &str = "LOCK";
+
+/// Makes the directory if there is none, checks it, and takes its lock, which is held as long as
+/// the file is open.
+pub(crate) fn claim(dir: &Path, node: NodeId) -> Result<File, OpenError> {
+    fs::create_dir_all(dir).map_err(failed(dir, "cannot make it"))?;
+    let mark = match fs::read_to_string(dir.join(MARK)) {
+        Ok(mark) => Some(mark),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(failed(dir, "cannot read QUORATE")(error)),
+    };
+    match &mark {
+        Some(mark) => check(dir, mark, node)?,
+        None => check_empty(dir)?,
+    }
+    let lock = lock(dir)?;
+    if mark.is_none() {
+        write_mark(dir, node).map_err(failed(dir, "cannot write QUORATE"))?;
+    }
+    Ok(lock)
+}
+
+fn check(dir: &Path, mark: &str, node: NodeId) -> Result<(), OpenError> {
+    let path = || dir.to_owned();
+    let words: Vec<&str> = mark.split_whitespace().collect();
+    let &["quorate", "format", format, "node", owner] = words.as_slice() else {
+        return Err(OpenError::NotOurs { path: path() });
+    };
+    if format != FORMAT.to_string() {
+        let found = format.to_owned();
+        return Err(OpenError::Format { path: path(), found, known: FORMAT });
+    }
+    match owner.parse::<u16>() {
+        Ok(owner) if owner == node.0 => Ok(()),
+        Ok(found) => Err(OpenError::OtherNode { path: path(), found, node: node.0 }),
+        Err(_) => Err(OpenError::NotOurs { path: path() }),
+    }
+}
+
+/// A new directory holds nothing, or what a first open that was broken off has left, or what a
+/// file system puts there.
+fn check_empty(dir: &Path) -> Result<(), OpenError> {
+    let cannot_list = failed(dir, "cannot list it");
+    for entry in fs::read_dir(dir).map_err(&cannot_list)? {
+        let name = entry.map_err(&cannot_list)?.file_name();
+        if name != LOCK && name != "lost+found" && name.to_str() != Some(&format!("{MARK}.new")) {
+            return Err(OpenError::NotOurs { path: dir.to_owned() });
+        }
+    }
+    Ok(())
+}
+
+fn lock(dir: &Path) -> Result<File, OpenError> {
+    let file = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(dir.join(LOCK))
+        .map_err(failed(dir, "cannot open LOCK"))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(OpenError::InUse { path: dir.to_owned() }),
+        Err(TryLockError::Error(error)) => Err(failed(dir, "cannot lock it")(error)),
+    }
+}
+
+fn write_mark(dir: &Path, node: NodeId) -> io::Result<()> {
+    let new = dir.join(format!("{MARK}.new"));
+    let mut file = File::create(&new)?;
+    writeln!(file, "quorate format {FORMAT} node {node}")?;
+    file.sync_all()?;
+    fs::rename(&new, dir.join(MARK))?;
+    File::open(dir)?.sync_all()
+}
+
+fn failed(dir: &Path, action: &'static str) -> impl Fn(io::Error) -> OpenError {
+    move |source| OpenError::File { path: dir.to_owned(), action, source }
+}

@@ -1,0 +1,196 @@
+//! Making a received snapshot a group's own (STO 6): a synced mark, the group's runs cleared, the
+//! table files taken in, one synced batch with state, applied index and the mark taken away. A
+//! start that finds the mark does it again.
+
+use crate::{
+    EntryId, ReceivedSnapshot, RunRange, StorageError,
+    batch::{corrupt, range_keys, state_family},
+    checkpoint,
+    codec::{
+        self, DecodeError,
+        cursor::{Cursor, put_bool, put_octets},
+        key::{self, RaftRecord, RunKey},
+    },
+    engine::{Engine, Family, disk, file},
+    message_reader::first_run_from,
+    snapshot::{Files, read_state, snapshots_dir},
+};
+use bytes::{BufMut, Bytes, BytesMut};
+use quorate_types::{GroupId, Home, Level, LogIndex, QueueId};
+use rocksdb::{IngestExternalFileOptions, WriteBatch};
+use std::{fs, path::Path};
+
+const VERSION: u8 = 1;
+
+/// An install that is to be carried out.
+pub(crate) struct Install {
+    group: GroupId,
+    applied: EntryId,
+    meta: Bytes,
+    /// Entries above the snapshot stay in the log, and their runs too.
+    keeps_tail: bool,
+    files: Files,
+}
+
+/// Called before each write to RocksDB; tests crash there.
+pub(crate) type Step<'a> = &'a mut dyn FnMut() -> Result<(), StorageError>;
+
+impl Install {
+    pub(crate) fn new(snapshot: ReceivedSnapshot, keeps_tail: bool) -> Self {
+        let ReceivedSnapshot { group, applied, meta, files } = snapshot;
+        Self { group, applied, meta, keeps_tail, files }
+    }
+
+    /// Carries it out, on the writer's thread.
+    pub(crate) fn run(mut self, engine: &Engine, step: Step<'_>) -> Result<(), StorageError> {
+        let result = self.mark(engine, step).and_then(|()| self.redo(engine, step));
+        if result.is_err() {
+            // The next start needs the files.
+            self.files.keep();
+        }
+        result
+    }
+
+    fn mark(&self, engine: &Engine, step: Step<'_>) -> Result<(), StorageError> {
+        let mut batch = WriteBatch::default();
+        let key = key::raft_key(self.group, RaftRecord::Install);
+        batch.put_cf(engine.family(Family::Raft)?, key, self.encode());
+        step()?;
+        engine.write_synced(batch)
+    }
+
+    /// What follows the mark, as often as it takes.
+    fn redo(&self, engine: &Engine, step: Step<'_>) -> Result<(), StorageError> {
+        let mut batch = WriteBatch::default();
+        self.clear(engine, &mut batch)?;
+        step()?;
+        engine.write_synced(batch)?;
+        for (family, path) in
+            [(Family::Heads, self.files.heads()), (Family::Bodies, self.files.bodies())]
+        {
+            if path.exists() {
+                step()?;
+                ingest(engine, family, &path)?;
+            }
+        }
+        let batch = self.last_batch(engine)?;
+        step()?;
+        engine.write_synced(batch)
+    }
+
+    /// Removes the group's runs up to the snapshot's index, of every queue that is on disk.
+    fn clear(&self, engine: &Engine, batch: &mut WriteBatch) -> Result<(), StorageError> {
+        let families = [engine.family(Family::Heads)?, engine.family(Family::Bodies)?];
+        if !self.keeps_tail {
+            for family in families {
+                let (start, end) = (key::group_start(self.group), key::group_end(self.group));
+                batch.delete_range_cf(family, start, end);
+            }
+            return Ok(());
+        }
+        let first = QueueId { home: Home::Group(GroupId(0)), index: 0, position: 0 };
+        let mut from = RunKey { queue: first, level: Level(0), index: LogIndex(0) };
+        while let Some(found) = first_run_from(engine, self.group, from)? {
+            let RunKey { queue, level, .. } = found;
+            let (first, last) = (LogIndex(0), self.applied.index);
+            let (start, end) = range_keys(self.group, &RunRange { queue, level, first, last });
+            for family in families {
+                batch.delete_range_cf(family, &start, &end);
+            }
+            // Behind every run of this queue and level.
+            from = RunKey { queue, level, index: LogIndex(u64::MAX) };
+            if found == from {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn last_batch(&self, engine: &Engine) -> Result<WriteBatch, StorageError> {
+        let mut batch = WriteBatch::default();
+        let (start, end) = (key::group_start(self.group), key::group_end(self.group));
+        let state = engine.family(state_family(self.group))?;
+        batch.delete_range_cf(state, &start, &end);
+        read_state(&self.files.state(), |key, value| batch.put_cf(state, key, value))?;
+        let header = checkpoint::encode_header(self.applied, &self.meta);
+        batch.put_cf(state, key::checkpoint_key(self.group), header);
+        let raft = engine.family(Family::Raft)?;
+        if !self.keeps_tail {
+            batch.delete_range_cf(engine.family(Family::Log)?, &start, &end);
+            let purged = codec::log::encode_id(self.applied);
+            batch.put_cf(raft, key::raft_key(self.group, RaftRecord::Purged), purged);
+        }
+        batch.delete_cf(raft, key::raft_key(self.group, RaftRecord::Install));
+        Ok(batch)
+    }
+
+    fn encode(&self) -> Bytes {
+        let mut out = BytesMut::new();
+        out.put_u8(VERSION);
+        codec::log::put_id(self.applied, &mut out);
+        put_bool(&mut out, self.keeps_tail);
+        put_octets(&mut out, &self.meta);
+        let name = self.files.dir.file_name().unwrap_or_default();
+        put_octets(&mut out, name.as_encoded_bytes());
+        out.freeze()
+    }
+
+    fn decode(dir: &Path, group: GroupId, octets: &[u8]) -> Result<Self, DecodeError> {
+        let mut cursor = Cursor::new(octets);
+        cursor.version(VERSION)?;
+        let applied = codec::log::id(&mut cursor)?;
+        let keeps_tail = cursor.bool()?;
+        let meta = Bytes::copy_from_slice(cursor.octets()?);
+        let name = cursor.string()?;
+        cursor.end()?;
+        let mut files = Files::at(snapshots_dir(dir).join(name));
+        // Until all installs are done again; then the start removes the whole directory.
+        files.keep();
+        Ok(Self { group, applied, meta, keeps_tail, files })
+    }
+}
+
+/// Hands a table file to RocksDB, by a link of its own: the file stays for another try.
+fn ingest(engine: &Engine, family: Family, path: &Path) -> Result<(), StorageError> {
+    let link = path.with_extension("link");
+    if link.exists() {
+        fs::remove_file(&link).map_err(file("cannot remove a snapshot's link"))?;
+    }
+    fs::hard_link(path, &link).map_err(file("cannot link a snapshot's table"))?;
+    let mut options = IngestExternalFileOptions::default();
+    options.set_move_files(true);
+    engine
+        .db()
+        .ingest_external_file_cf_opts(engine.family(family)?, &options, vec![link])
+        .map_err(|error| disk("cannot take in a snapshot's table", &error))
+}
+
+/// At a start: does unfinished installs again, and removes all files of snapshots.
+pub(crate) fn recover(engine: &Engine) -> Result<(), StorageError> {
+    let mut unfinished = Vec::new();
+    let mut raft = engine.scan(Family::Raft, &[0xff; 8])?;
+    raft.seek_to_first();
+    while let Some((key, value)) = raft.item() {
+        if let [high, low, kind] = *key
+            && kind == RaftRecord::Install as u8
+        {
+            let group = GroupId(u16::from_be_bytes([high, low]));
+            let install = Install::decode(engine.dir(), group, value)
+                .map_err(corrupt("mark of an install", LogIndex(0)))?;
+            unfinished.push(install);
+        }
+        raft.next();
+    }
+    crate::engine::scanned(&raft)?;
+    for install in unfinished {
+        tracing::info!(group = %install.group, "a snapshot's install is done again");
+        install.redo(engine, &mut || Ok(()))?;
+    }
+    let dir = snapshots_dir(engine.dir());
+    match fs::remove_dir_all(&dir) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(file("cannot remove old snapshots")(error))
+        }
+        Ok(()) | Err(_) => Ok(()),
+    }
+}

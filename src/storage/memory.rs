@@ -1,0 +1,226 @@
+//! What is known of a group's log without asking the disk: its ends, its recent entries (all that
+//! are not yet written among them), its vote. Serves replication and apply.
+
+use crate::{
+    EntryId, LogEntry, LogState, Payload, StorageError, batch::Prepared, run_cache::RunCache,
+};
+use bytes::Bytes;
+use parking_lot::Mutex;
+use quorate_types::{GroupId, LogIndex};
+use std::{collections::VecDeque, sync::Arc};
+
+/// Octets that an entry costs in memory beside its content, about.
+const OVERHEAD_BYTES: usize = 128;
+
+/// Appends whose sizes are remembered for [`GroupMemory::log_bytes`]; more are added to the last.
+const SIZES_MAX: usize = 4096;
+
+/// One group's log in memory.
+pub(crate) struct GroupMemory {
+    pub(crate) group: GroupId,
+    cache: Arc<RunCache>,
+    tail_bytes_max: usize,
+    log: Mutex<Log>,
+}
+
+/// Ends and tail of the log. Locked while a write is put into the FIFO, so that what is read here
+/// and what is written there come in the same order.
+#[derive(Default)]
+pub(crate) struct Log {
+    pub(crate) last_purged: Option<EntryId>,
+    pub(crate) last: Option<EntryId>,
+    pub(crate) checkpointed: Option<EntryId>,
+    pub(crate) vote: Option<Bytes>,
+    pub(crate) committed: Option<Bytes>,
+    /// Number of the last append.
+    ticket: u64,
+    /// Appends up to this one are written.
+    written: u64,
+    tail: VecDeque<TailEntry>,
+    tail_bytes: usize,
+    /// Index behind the log's last entry; the tail ends before it.
+    end: LogIndex,
+    /// Last index and octets of `log` records, append by append.
+    sizes: VecDeque<(LogIndex, usize)>,
+}
+
+struct TailEntry {
+    entry: Arc<LogEntry>,
+    bytes: usize,
+    ticket: u64,
+}
+
+impl GroupMemory {
+    /// Of a log that ends as the disk says.
+    pub(crate) fn new(
+        group: GroupId,
+        cache: Arc<RunCache>,
+        tail_bytes_max: usize,
+        log: Log,
+    ) -> Self {
+        cache.open_group(group, LogIndex(log.end.0.saturating_sub(1)));
+        Self { group, cache, tail_bytes_max, log: Mutex::new(log) }
+    }
+
+    pub(crate) fn log(&self) -> parking_lot::MutexGuard<'_, Log> {
+        self.log.lock()
+    }
+
+    pub(crate) fn cache(&self) -> &RunCache {
+        &self.cache
+    }
+
+    /// Takes in entries that are about to be written; says the number of the append. The caller
+    /// has checked that they follow the last one.
+    pub(crate) fn append(&self, log: &mut Log, entries: &[Prepared]) -> u64 {
+        log.ticket += 1;
+        let ticket = log.ticket;
+        let mut commands = 0;
+        for prepared in entries {
+            let entry = &prepared.entry;
+            self.cache.insert(self.group, ticket, prepared);
+            let bytes = OVERHEAD_BYTES + content_bytes(&entry.payload);
+            commands += OVERHEAD_BYTES + command_bytes(&entry.payload);
+            log.tail_bytes += bytes;
+            log.tail.push_back(TailEntry { entry: entry.clone(), bytes, ticket });
+            log.last = Some(entry.id);
+            log.end = entry.id.index.next();
+        }
+        log.note_size(commands);
+        log.trim(self.tail_bytes_max);
+        ticket
+    }
+
+    /// The appends up to `ticket` are written.
+    pub(crate) fn written(&self, ticket: u64) {
+        let mut log = self.log.lock();
+        log.written = ticket;
+        log.trim(self.tail_bytes_max);
+        drop(log);
+        self.cache.written(self.group, ticket);
+    }
+
+    /// The log ends before `from` now (STO 5): nothing above it can be read any more.
+    pub(crate) fn truncate(&self, log: &mut Log, from: LogIndex, last: Option<EntryId>) {
+        while let Some(gone) = log.tail.pop_back_if(|entry| entry.entry.id.index >= from) {
+            log.tail_bytes -= gone.bytes;
+        }
+        while log.sizes.pop_back_if(|(index, _)| *index >= from).is_some() {}
+        log.end = from;
+        log.last = last;
+        self.cache.truncate(self.group, from);
+    }
+
+    /// A snapshot at `applied` takes the place of what was up to there (STO 6). Says whether
+    /// entries stay above it.
+    pub(crate) fn install(&self, log: &mut Log, applied: EntryId) -> bool {
+        self.cache.install(self.group, applied.index);
+        log.checkpointed = Some(applied);
+        let stays = log.last.is_some_and(|last| last.index > applied.index);
+        if !stays {
+            log.purge(applied);
+            log.tail.clear();
+            log.tail_bytes = 0;
+            log.last = Some(applied);
+            log.end = applied.index.next();
+        }
+        stays
+    }
+
+    /// Octets of `log` records above the purged ones.
+    pub(crate) fn log_bytes(&self) -> usize {
+        self.log.lock().sizes.iter().map(|(_, bytes)| bytes).sum()
+    }
+}
+
+impl Log {
+    /// A log whose ends the disk says.
+    pub(crate) fn opened(state: LogState, checkpointed: Option<EntryId>) -> Self {
+        let end = state.last.map_or(LogIndex(1), |last| last.index.next());
+        let LogState { last_purged, last } = state;
+        Self { last_purged, last, checkpointed, end, ..Self::default() }
+    }
+
+    pub(crate) fn state(&self) -> LogState {
+        LogState { last_purged: self.last_purged, last: self.last }
+    }
+
+    /// Index behind the last entry.
+    pub(crate) fn end(&self) -> LogIndex {
+        self.end
+    }
+
+    /// Entries must follow each other, but for the first one of an empty log.
+    pub(crate) fn check_follows(&self, entries: &[Prepared]) -> Result<(), StorageError> {
+        let mut last = self.last.map(|last| last.index);
+        for prepared in entries {
+            let found = prepared.entry.id.index;
+            if let Some(last) = last
+                && found != last.next()
+            {
+                return Err(StorageError::NotContiguous { found: found.0, last: last.0 });
+            }
+            last = Some(found);
+        }
+        Ok(())
+    }
+
+    /// First index that is in memory, with all behind it.
+    pub(crate) fn tail_start(&self) -> LogIndex {
+        self.tail.front().map_or(self.end, |first| first.entry.id.index)
+    }
+
+    /// Entries from `first` on that are in memory.
+    pub(crate) fn tail_from(&self, first: LogIndex) -> impl Iterator<Item = &Arc<LogEntry>> {
+        let skip = first.0.saturating_sub(self.tail_start().0);
+        let skip = usize::try_from(skip).unwrap_or(usize::MAX).min(self.tail.len());
+        self.tail.range(skip..).map(|entry| &entry.entry)
+    }
+
+    /// Takes the log up to `through` out of the memory; says the first index that went.
+    pub(crate) fn purge(&mut self, through: EntryId) -> LogIndex {
+        let first = self.last_purged.map_or(LogIndex(0), |purged| purged.index.next());
+        while let Some(gone) = self.tail.pop_front_if(|entry| entry.entry.id.index <= through.index)
+        {
+            self.tail_bytes -= gone.bytes;
+        }
+        while self.sizes.pop_front_if(|(index, _)| *index <= through.index).is_some() {}
+        self.last_purged = Some(through);
+        first
+    }
+
+    fn note_size(&mut self, bytes: usize) {
+        let last = LogIndex(self.end.0.saturating_sub(1));
+        if self.sizes.len() < SIZES_MAX {
+            self.sizes.push_back((last, bytes));
+        } else if let Some(size) = self.sizes.back_mut() {
+            *size = (last, size.1 + bytes);
+        }
+    }
+
+    /// Lets the oldest entries go while there are too many octets, as far as they are written.
+    fn trim(&mut self, bytes_max: usize) {
+        while self.tail_bytes > bytes_max
+            && let Some(gone) = self.tail.pop_front_if(|entry| entry.ticket <= self.written)
+        {
+            self.tail_bytes -= gone.bytes;
+        }
+    }
+}
+
+/// Octets of an entry's content.
+pub(crate) fn content_bytes(payload: &Payload) -> usize {
+    match payload {
+        Payload::Blank => 0,
+        Payload::Membership(membership) => membership.len(),
+        Payload::Commands(commands) => commands.bytes(),
+    }
+}
+
+fn command_bytes(payload: &Payload) -> usize {
+    match payload {
+        Payload::Blank => 0,
+        Payload::Membership(membership) => membership.len(),
+        Payload::Commands(commands) => commands.command.len(),
+    }
+}

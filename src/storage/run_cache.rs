@@ -1,0 +1,358 @@
+//! Recent runs of all groups, in one byte budget (DESIGN §3): a message that is consumed at once
+//! is never read from disk, and a run that is not yet written can always be read.
+//!
+//! What is kept, and counted, is the entry: its runs are slices of one buffer, which lives as long
+//! as any of them. An entry goes when its last run is settled, or oldest first when the budget is
+//! reached; never before it is written.
+
+use crate::{
+    LogEntry, Payload, RunBodies,
+    batch::{Prepared, PreparedRun},
+    codec::key::RunKey,
+};
+use bytes::Bytes;
+use parking_lot::Mutex;
+use quorate_queue::RunHead;
+use quorate_types::{GroupId, Level, LogIndex, QueueId};
+use std::{
+    collections::{BTreeSet, HashMap, VecDeque},
+    sync::Arc,
+};
+
+/// Entries kept at most, so that small ones cannot make the bookkeeping outgrow the budget.
+const ENTRIES_MAX: usize = 65_536;
+
+/// Octets that an entry and one of its runs cost beside their content, about.
+const OVERHEAD_BYTES: usize = 256;
+
+/// Recent runs of all groups.
+pub(crate) struct RunCache {
+    bytes_max: usize,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    /// Entries in the order in which they came; `None` once all runs of one are gone.
+    entries: VecDeque<Option<Cached>>,
+    /// Number of the first of `entries`.
+    base: u64,
+    bytes: usize,
+    /// Runs of each queue and level, ascending.
+    runs: HashMap<(GroupId, QueueId, Level), VecDeque<Slot>>,
+    groups: HashMap<GroupId, Mark>,
+}
+
+struct Cached {
+    group: GroupId,
+    ticket: u64,
+    entry: Arc<LogEntry>,
+    runs: Arc<[PreparedRun]>,
+    bytes: usize,
+    /// Runs still in the cache.
+    live: usize,
+}
+
+struct Slot {
+    index: LogIndex,
+    /// Number of the entry among all that came.
+    number: u64,
+    /// Place of the run in the entry.
+    place: usize,
+    head: Arc<RunHead>,
+}
+
+/// What is known of a group.
+#[derive(Clone, Copy, Default)]
+struct Mark {
+    /// Appends up to this one are written.
+    written: u64,
+    /// Every run above this index is in the cache, unless it was settled or cut whole.
+    complete_above: LogIndex,
+}
+
+/// What a look-up found.
+pub(crate) enum Found<T> {
+    /// It is here.
+    Here(T),
+    /// It may be on disk.
+    MayBeStored,
+    /// It is nowhere.
+    Nowhere,
+}
+
+/// Runs taken out because they are settled.
+pub(crate) struct Settled {
+    pub(crate) runs: Vec<LogIndex>,
+    pub(crate) messages: usize,
+    /// No other run in that range is on disk.
+    pub(crate) complete: bool,
+}
+
+impl RunCache {
+    pub(crate) fn new(bytes_max: usize) -> Self {
+        Self { bytes_max, inner: Mutex::default() }
+    }
+
+    /// A group is opened, or has had a snapshot installed: runs up to `index` are on disk.
+    pub(crate) fn open_group(&self, group: GroupId, index: LogIndex) {
+        let mut inner = self.inner.lock();
+        let mark = inner.groups.entry(group).or_default();
+        mark.complete_above = mark.complete_above.max(index);
+    }
+
+    /// Takes in the runs of an entry that is about to be written.
+    pub(crate) fn insert(&self, group: GroupId, ticket: u64, prepared: &Prepared) {
+        if prepared.runs.is_empty() {
+            return;
+        }
+        let mut inner = self.inner.lock();
+        let number = inner.base + inner.entries.len() as u64;
+        let Prepared { entry, runs } = prepared.clone();
+        for (place, run) in runs.iter().enumerate() {
+            let slots = inner.runs.entry((group, run.key.queue, run.key.level)).or_default();
+            slots.push_back(Slot { index: run.key.index, number, place, head: run.head.clone() });
+        }
+        let bytes = bytes_of(&entry, &runs);
+        inner.bytes += bytes;
+        let live = runs.len();
+        inner.entries.push_back(Some(Cached { group, ticket, entry, runs, bytes, live }));
+        inner.evict(self.bytes_max);
+    }
+
+    /// The group's appends up to `ticket` are written: they may go.
+    pub(crate) fn written(&self, group: GroupId, ticket: u64) {
+        let mut inner = self.inner.lock();
+        inner.groups.entry(group).or_default().written = ticket;
+        inner.evict(self.bytes_max);
+    }
+
+    /// Heads of runs of that queue and level from `from` to `through`, at most `limit`; and the
+    /// index up to which the disk may have others.
+    pub(crate) fn heads(
+        &self,
+        group: GroupId,
+        (queue, level): (QueueId, Level),
+        (from, through): (LogIndex, LogIndex),
+        limit: usize,
+    ) -> (Vec<Arc<RunHead>>, LogIndex) {
+        let inner = self.inner.lock();
+        let stored_up_to = inner.complete_above(group);
+        let Some(slots) = inner.runs.get(&(group, queue, level)) else {
+            return (Vec::new(), stored_up_to);
+        };
+        let first = slots.partition_point(|slot| slot.index < from);
+        let heads = slots.range(first..).take_while(|slot| slot.index <= through).take(limit);
+        (heads.map(|slot| slot.head.clone()).collect(), stored_up_to)
+    }
+
+    /// From now on the run is shown with this head: messages of it were cut (STO 4).
+    pub(crate) fn replace_head(&self, group: GroupId, run: RunKey, head: Arc<RunHead>) {
+        let mut inner = self.inner.lock();
+        if let Some(slot) = inner.slot_mut(group, run) {
+            slot.head = head;
+        }
+    }
+
+    /// One message.
+    pub(crate) fn message(
+        &self,
+        group: GroupId,
+        run: RunKey,
+        position: u32,
+    ) -> Found<Option<Bytes>> {
+        self.with_bodies(group, run, |bodies| {
+            bodies.messages.get(position as usize).cloned().flatten()
+        })
+    }
+
+    /// All messages of a run.
+    pub(crate) fn bodies(&self, group: GroupId, run: RunKey) -> Found<RunBodies> {
+        self.with_bodies(group, run, RunBodies::clone)
+    }
+
+    fn with_bodies<T>(
+        &self,
+        group: GroupId,
+        run: RunKey,
+        look: impl FnOnce(&RunBodies) -> T,
+    ) -> Found<T> {
+        let inner = self.inner.lock();
+        let bodies = inner.slot(group, run).and_then(|slot| {
+            let offset = usize::try_from(slot.number - inner.base).ok()?;
+            let cached = inner.entries.get(offset)?.as_ref()?;
+            let Payload::Commands(commands) = &cached.entry.payload else { return None };
+            commands.bodies.get(slot.place)
+        });
+        match bodies {
+            Some(bodies) => Found::Here(look(bodies)),
+            None if run.index <= inner.complete_above(group) => Found::MayBeStored,
+            None => Found::Nowhere,
+        }
+    }
+
+    /// Takes out runs whose messages are all settled.
+    pub(crate) fn settle(
+        &self,
+        group: GroupId,
+        (queue, level): (QueueId, Level),
+        (first, last): (LogIndex, LogIndex),
+    ) -> Settled {
+        let mut inner = self.inner.lock();
+        let complete = first > inner.complete_above(group);
+        let mut settled = Settled { runs: Vec::new(), messages: 0, complete };
+        let key = (group, queue, level);
+        let Some(slots) = inner.runs.get_mut(&key) else { return settled };
+        let start = slots.partition_point(|slot| slot.index < first);
+        let end = slots.partition_point(|slot| slot.index <= last);
+        let gone: Vec<Slot> = slots.drain(start..end).collect();
+        if slots.is_empty() {
+            inner.runs.remove(&key);
+        }
+        for slot in gone {
+            settled.runs.push(slot.index);
+            settled.messages += slot.head.messages.len();
+            inner.let_go(slot.number);
+        }
+        inner.drop_gone();
+        settled
+    }
+
+    /// Levels of a queue that have runs here.
+    pub(crate) fn levels(&self, group: GroupId, queue: QueueId) -> BTreeSet<Level> {
+        let inner = self.inner.lock();
+        (0..=u8::MAX)
+            .map(Level)
+            .filter(|level| inner.runs.contains_key(&(group, queue, *level)))
+            .collect()
+    }
+
+    /// The group's log ends before `from` now (STO 5).
+    pub(crate) fn truncate(&self, group: GroupId, from: LogIndex) {
+        let mut inner = self.inner.lock();
+        inner.retain(group, |index| index < from);
+        // Runs from here on are new ones, which are here until they are written.
+        let mark = inner.groups.entry(group).or_default();
+        mark.complete_above = mark.complete_above.min(LogIndex(from.0.saturating_sub(1)));
+    }
+
+    /// Runs up to `index` are not what they were: a snapshot takes their place (STO 6).
+    pub(crate) fn install(&self, group: GroupId, index: LogIndex) {
+        self.inner.lock().retain(group, |other| other > index);
+        self.open_group(group, index);
+    }
+
+    /// Octets kept.
+    #[cfg(test)]
+    pub(crate) fn bytes(&self) -> usize {
+        self.inner.lock().bytes
+    }
+}
+
+impl Inner {
+    fn complete_above(&self, group: GroupId) -> LogIndex {
+        self.groups.get(&group).copied().unwrap_or_default().complete_above
+    }
+
+    fn slot(&self, group: GroupId, run: RunKey) -> Option<&Slot> {
+        let slots = self.runs.get(&(group, run.queue, run.level))?;
+        let place = slots.binary_search_by_key(&run.index, |slot| slot.index).ok()?;
+        slots.get(place)
+    }
+
+    fn slot_mut(&mut self, group: GroupId, run: RunKey) -> Option<&mut Slot> {
+        let slots = self.runs.get_mut(&(group, run.queue, run.level))?;
+        let place = slots.binary_search_by_key(&run.index, |slot| slot.index).ok()?;
+        slots.get_mut(place)
+    }
+
+    /// One run of that entry is gone; with the last one the entry goes.
+    fn let_go(&mut self, number: u64) {
+        let Some(offset) = number.checked_sub(self.base) else { return };
+        let Some(place) = usize::try_from(offset).ok().and_then(|at| self.entries.get_mut(at))
+        else {
+            return;
+        };
+        let Some(cached) = place else { return };
+        cached.live -= 1;
+        if cached.live == 0 {
+            self.bytes -= cached.bytes;
+            *place = None;
+        }
+    }
+
+    fn drop_gone(&mut self) {
+        while self.entries.pop_front_if(|entry| entry.is_none()).is_some() {
+            self.base += 1;
+        }
+    }
+
+    /// Lets the oldest entries go while there are too many, as far as they are written.
+    fn evict(&mut self, bytes_max: usize) {
+        loop {
+            self.drop_gone();
+            if self.bytes <= bytes_max && self.entries.len() <= ENTRIES_MAX {
+                return;
+            }
+            let groups = &self.groups;
+            let may_go = |cached: &Cached| {
+                groups.get(&cached.group).is_some_and(|mark| cached.ticket <= mark.written)
+            };
+            let oldest =
+                self.entries.pop_front_if(|entry| entry.as_ref().is_some_and(may_go)).flatten();
+            let Some(oldest) = oldest else { return };
+            self.base += 1;
+            self.bytes -= oldest.bytes;
+            self.forget(&oldest);
+        }
+    }
+
+    /// Takes out what is left of the runs of an entry that is evicted.
+    fn forget(&mut self, oldest: &Cached) {
+        let index = oldest.entry.id.index;
+        let mark = self.groups.entry(oldest.group).or_default();
+        mark.complete_above = mark.complete_above.max(index);
+        for run in oldest.runs.iter() {
+            let key = (oldest.group, run.key.queue, run.key.level);
+            if let Some(slots) = self.runs.get_mut(&key) {
+                if let Ok(place) = slots.binary_search_by_key(&index, |slot| slot.index) {
+                    slots.remove(place);
+                }
+                if slots.is_empty() {
+                    self.runs.remove(&key);
+                }
+            }
+        }
+    }
+
+    /// Keeps only the group's runs whose index passes. Rare: it looks at all queues.
+    fn retain(&mut self, group: GroupId, keep: impl Fn(LogIndex) -> bool) {
+        let mut gone = Vec::new();
+        self.runs.retain(|(of, _, _), slots| {
+            if *of == group {
+                slots.retain(|slot| {
+                    let stays = keep(slot.index);
+                    if !stays {
+                        gone.push(slot.number);
+                    }
+                    stays
+                });
+            }
+            !slots.is_empty()
+        });
+        for number in gone {
+            self.let_go(number);
+        }
+        self.drop_gone();
+    }
+}
+
+fn bytes_of(entry: &LogEntry, runs: &[PreparedRun]) -> usize {
+    let content = match &entry.payload {
+        Payload::Blank => 0,
+        Payload::Membership(membership) => membership.len(),
+        Payload::Commands(commands) => commands.bytes(),
+    };
+    let heads: usize = runs.iter().map(|run| OVERHEAD_BYTES + 24 * run.head.messages.len()).sum();
+    OVERHEAD_BYTES + content + heads
+}

@@ -1,0 +1,315 @@
+//! Receiving a group: the stream goes to a file; when it is whole, its runs are written to table
+//! files that RocksDB takes in at once, so that the install itself is brief (STO 6).
+
+use super::Section;
+use crate::{
+    EntryId, StorageError,
+    codec::DecodeError,
+    engine::{Engine, Family, disk, file},
+};
+use bytes::Bytes;
+use quorate_types::GroupId;
+use rocksdb::SstFileWriter;
+use std::{
+    fs::{self, File},
+    io::{BufReader, BufWriter, Read, Write},
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+
+/// Octets of a key, at most; more is no key of ours.
+const KEY_BYTES_MAX: u64 = 1024;
+
+/// Octets of a value, at most: a run is at most one entry.
+const VALUE_BYTES_MAX: u64 = 1 << 30;
+
+/// Directory of received snapshots below the data directory.
+pub(crate) fn snapshots_dir(dir: &Path) -> PathBuf {
+    dir.join("snapshots")
+}
+
+/// The files of one received snapshot. They go with it, unless an install has taken them over.
+pub(crate) struct Files {
+    pub(crate) dir: PathBuf,
+    keep: bool,
+}
+
+impl Files {
+    pub(crate) fn at(dir: PathBuf) -> Self {
+        Self { dir, keep: false }
+    }
+
+    /// Leaves them where they are when dropped.
+    pub(crate) fn keep(&mut self) {
+        self.keep = true;
+    }
+
+    pub(crate) fn heads(&self) -> PathBuf {
+        self.dir.join("heads.sst")
+    }
+
+    pub(crate) fn bodies(&self) -> PathBuf {
+        self.dir.join("bodies.sst")
+    }
+
+    pub(crate) fn state(&self) -> PathBuf {
+        self.dir.join("state")
+    }
+
+    fn stream(&self) -> PathBuf {
+        self.dir.join("stream")
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        if !self.keep
+            && let Err(error) = fs::remove_dir_all(&self.dir)
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
+            tracing::warn!("cannot remove {}: {error}", self.dir.display());
+        }
+    }
+}
+
+/// A snapshot that is being received. Dropped, it leaves nothing.
+pub struct SnapshotDownload {
+    engine: Arc<Engine>,
+    group: GroupId,
+    applied: EntryId,
+    meta: Bytes,
+    stream: BufWriter<File>,
+    files: Files,
+}
+
+/// Tells apart the downloads of one process; a start removes those of earlier ones.
+static NUMBER: AtomicU64 = AtomicU64::new(1);
+
+impl SnapshotDownload {
+    pub(crate) fn begin(
+        engine: Arc<Engine>,
+        group: GroupId,
+        applied: EntryId,
+        meta: Bytes,
+    ) -> Result<Self, StorageError> {
+        let number = NUMBER.fetch_add(1, Relaxed);
+        let process = std::process::id();
+        let name = format!("g{group}-{}-{process}-{number}", applied.index);
+        let files = Files::at(snapshots_dir(engine.dir()).join(name));
+        let action = "cannot make the files of a snapshot";
+        fs::create_dir_all(&files.dir).map_err(file(action))?;
+        let stream = BufWriter::new(File::create(files.stream()).map_err(file(action))?);
+        Ok(Self { engine, group, applied, meta, stream, files })
+    }
+
+    /// Takes the next piece. Blocks for the disk.
+    ///
+    /// # Errors
+    /// A failed write.
+    pub fn chunk(&mut self, chunk: &[u8]) -> Result<(), StorageError> {
+        self.stream.write_all(chunk).map_err(file("cannot write a snapshot"))
+    }
+
+    /// All pieces are there: makes the files that an install takes in. Blocks for the disk.
+    ///
+    /// # Errors
+    /// A failed write, or a stream that is not whole.
+    pub fn complete(self) -> Result<ReceivedSnapshot, StorageError> {
+        let Self { engine, group, applied, meta, mut stream, files } = self;
+        stream.flush().map_err(file("cannot write a snapshot"))?;
+        drop(stream);
+        check(&files.stream())?;
+        convert(&engine, group, &files)?;
+        fs::remove_file(files.stream()).map_err(file("cannot remove a snapshot's stream"))?;
+        for dir in [files.dir.as_path(), snapshots_dir(engine.dir()).as_path(), engine.dir()] {
+            sync_dir(dir)?;
+        }
+        Ok(ReceivedSnapshot { group, applied, meta, files })
+    }
+}
+
+/// A snapshot received whole, for [`crate::GroupStore::install`]. Dropped, it leaves nothing.
+pub struct ReceivedSnapshot {
+    pub(crate) group: GroupId,
+    pub(crate) applied: EntryId,
+    pub(crate) meta: Bytes,
+    pub(crate) files: Files,
+}
+
+impl ReceivedSnapshot {
+    /// Last entry applied to it.
+    #[must_use]
+    pub fn applied(&self) -> EntryId {
+        self.applied
+    }
+
+    /// What the sender's raft floor wrote beside its checkpoint.
+    #[must_use]
+    pub fn meta(&self) -> &Bytes {
+        &self.meta
+    }
+}
+
+fn sync_dir(dir: &Path) -> Result<(), StorageError> {
+    let sync = || File::open(dir)?.sync_all();
+    sync().map_err(file("cannot sync a snapshot's directory"))
+}
+
+fn invalid(what: &'static str) -> StorageError {
+    StorageError::Corrupt { what: "received snapshot".into(), source: DecodeError::Invalid(what) }
+}
+
+/// Checks the checksum that the stream ends with.
+fn check(path: &Path) -> Result<(), StorageError> {
+    let action = "cannot read a received snapshot";
+    let mut stream = File::open(path).map_err(file(action))?;
+    let length = stream.metadata().map_err(file(action))?.len();
+    let mut left = length.checked_sub(4).ok_or_else(|| invalid("length"))?;
+    let mut checksum = crc32fast::Hasher::new();
+    let mut buffer = vec![0; 256 << 10];
+    while left > 0 {
+        let wanted = usize::try_from(left).unwrap_or(usize::MAX).min(buffer.len());
+        let part = buffer.get_mut(..wanted).unwrap_or_default();
+        stream.read_exact(part).map_err(file(action))?;
+        checksum.update(part);
+        left -= wanted as u64;
+    }
+    let mut found = [0; 4];
+    stream.read_exact(&mut found).map_err(file(action))?;
+    if u32::from_be_bytes(found) == checksum.finalize() { Ok(()) } else { Err(invalid("checksum")) }
+}
+
+/// Takes the stream apart: runs into table files, state into a file of its own, all synced.
+fn convert(engine: &Engine, group: GroupId, files: &Files) -> Result<(), StorageError> {
+    let (heads, bodies) = (engine.file_options(Family::Heads), engine.file_options(Family::Bodies));
+    let mut heads = Table::new(SstFileWriter::create(&heads), files.heads());
+    let mut bodies = Table::new(SstFileWriter::create(&bodies), files.bodies());
+    let write = "cannot write a snapshot's state";
+    let mut state = BufWriter::new(File::create(files.state()).map_err(file(write))?);
+    let stream = File::open(files.stream()).map_err(file("cannot read a received snapshot"))?;
+    let mut records = Records { stream: BufReader::with_capacity(1 << 20, stream) };
+    while let Some((section, key, value)) = records.next(group)? {
+        match section {
+            Section::Heads => heads.put(&key, &value)?,
+            Section::Bodies => bodies.put(&key, &value)?,
+            Section::State => put_state(&mut state, &key, &value).map_err(file(write))?,
+            Section::End => {}
+        }
+    }
+    heads.finish()?;
+    bodies.finish()?;
+    let state = state.into_inner().map_err(|error| file(write)(error.into_error()))?;
+    state.sync_all().map_err(file(write))
+}
+
+fn put_state(state: &mut impl Write, key: &[u8], value: &[u8]) -> std::io::Result<()> {
+    state.write_all(&(key.len() as u32).to_be_bytes())?;
+    state.write_all(&(value.len() as u32).to_be_bytes())?;
+    state.write_all(key)?;
+    state.write_all(value)
+}
+
+/// A table file that is made when its first record comes: RocksDB knows no empty ones.
+struct Table<'a> {
+    writer: SstFileWriter<'a>,
+    path: PathBuf,
+    begun: bool,
+}
+
+impl<'a> Table<'a> {
+    fn new(writer: SstFileWriter<'a>, path: PathBuf) -> Self {
+        Self { writer, path, begun: false }
+    }
+
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), StorageError> {
+        let failed = |error| disk("cannot write a snapshot's table", &error);
+        if !self.begun {
+            self.writer.open(&self.path).map_err(failed)?;
+            self.begun = true;
+        }
+        self.writer.put(key, value).map_err(failed)
+    }
+
+    fn finish(&mut self) -> Result<(), StorageError> {
+        if !self.begun {
+            return Ok(());
+        }
+        self.writer.finish().map_err(|error| disk("cannot write a snapshot's table", &error))
+    }
+}
+
+/// Records of a stream whose checksum is right.
+struct Records<R> {
+    stream: R,
+}
+
+impl<R: Read> Records<R> {
+    /// Section, key with the group put back, value; `None` at the end.
+    fn next(
+        &mut self,
+        group: GroupId,
+    ) -> Result<Option<(Section, Vec<u8>, Vec<u8>)>, StorageError> {
+        let [section] = self.array()?;
+        let section = Section::of(section).map_err(|_| invalid("section"))?;
+        if section == Section::End {
+            return Ok(None);
+        }
+        let (key_bytes, value_bytes) = (self.int()?, self.int()?);
+        if key_bytes > KEY_BYTES_MAX || value_bytes > VALUE_BYTES_MAX {
+            return Err(invalid("length of a record"));
+        }
+        let mut key = group.0.to_be_bytes().to_vec();
+        self.append(&mut key, key_bytes)?;
+        let mut value = Vec::new();
+        self.append(&mut value, value_bytes)?;
+        Ok(Some((section, key, value)))
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], StorageError> {
+        let mut octets = [0; N];
+        self.stream.read_exact(&mut octets).map_err(file("a received snapshot ends too early"))?;
+        Ok(octets)
+    }
+
+    fn append(&mut self, to: &mut Vec<u8>, bytes: u64) -> Result<(), StorageError> {
+        let action = "cannot read a received snapshot";
+        let read = self.stream.by_ref().take(bytes).read_to_end(to).map_err(file(action))?;
+        if read as u64 == bytes { Ok(()) } else { Err(invalid("length of a record")) }
+    }
+
+    fn int(&mut self) -> Result<u64, StorageError> {
+        let mut value = 0u64;
+        for shift in (0..63).step_by(7) {
+            let [octet] = self.array()?;
+            value |= u64::from(octet & 0x7f) << shift;
+            if octet < 0x80 {
+                return Ok(value);
+            }
+        }
+        Err(invalid("integer"))
+    }
+}
+
+/// Reads the state file of a snapshot.
+pub(crate) fn read_state(
+    path: &Path,
+    mut record: impl FnMut(&[u8], &[u8]),
+) -> Result<(), StorageError> {
+    let action = "cannot read a snapshot's state";
+    let state = File::open(path).map_err(file(action))?;
+    let mut left = state.metadata().map_err(file(action))?.len();
+    let mut records = Records { stream: BufReader::with_capacity(1 << 20, state) };
+    while left > 0 {
+        let key_bytes = u32::from_be_bytes(records.array()?);
+        let value_bytes = u32::from_be_bytes(records.array()?);
+        let (mut key, mut value) = (Vec::new(), Vec::new());
+        records.append(&mut key, u64::from(key_bytes))?;
+        records.append(&mut value, u64::from(value_bytes))?;
+        record(&key, &value);
+        left = left.saturating_sub(8 + u64::from(key_bytes) + u64::from(value_bytes));
+    }
+    Ok(())
+}

@@ -1,0 +1,50 @@
+//! Snapshots of a group: its records under a RocksDB snapshot, streamed; received into files
+//! beside the data (DESIGN §3).
+//!
+//! The stream is a sequence of records: section, lengths of key and value, key (without the
+//! group), value; at the end a checksum of all octets before it. Keys of a section ascend.
+
+mod download;
+mod reader;
+
+pub(crate) use download::{Files, read_state, snapshots_dir};
+pub use download::{ReceivedSnapshot, SnapshotDownload};
+pub use reader::SnapshotReader;
+
+use crate::{codec::DecodeError, engine::Family};
+use quorate_types::GroupId;
+
+/// Octets of one piece of a stream, at most.
+pub(crate) const CHUNK_BYTES_MAX: usize = 256 << 10;
+
+/// Sections of a stream, in their order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Section {
+    End = 0,
+    Heads = 1,
+    Bodies = 2,
+    State = 3,
+}
+
+impl Section {
+    fn of(octet: u8) -> Result<Self, DecodeError> {
+        Ok(match octet {
+            0 => Self::End,
+            1 => Self::Heads,
+            2 => Self::Bodies,
+            3 => Self::State,
+            _ => return Err(DecodeError::Invalid("section")),
+        })
+    }
+
+    /// Where its records are kept.
+    fn family(self, group: GroupId) -> Option<Family> {
+        match self {
+            Self::End => None,
+            Self::Heads => Some(Family::Heads),
+            Self::Bodies => Some(Family::Bodies),
+            Self::State => Some(crate::batch::state_family(group)),
+        }
+    }
+}

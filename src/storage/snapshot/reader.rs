@@ -1,0 +1,179 @@
+//! Streaming a group out. A thread holds the RocksDB snapshot and reads ahead by a few pieces; it
+//! ends with the last piece, or when the reader is dropped.
+
+use super::{CHUNK_BYTES_MAX, Section};
+use crate::{
+    EntryId, StorageError,
+    batch::{corrupt, state_family},
+    checkpoint,
+    codec::{cursor::put_len, key},
+    engine::{Engine, disk, file, scanned},
+};
+use bytes::{BufMut, Bytes, BytesMut};
+use crossbeam_channel::{Receiver, Sender, bounded};
+use quorate_types::{GroupId, LogIndex};
+use rocksdb::{DB, ReadOptions, SnapshotWithThreadMode};
+use std::sync::Arc;
+
+/// Pieces read ahead.
+const AHEAD: usize = 2;
+
+type Piece = Result<Bytes, StorageError>;
+
+/// A group as of one checkpoint, streamed. While it lives, RocksDB keeps what has since been
+/// removed.
+pub struct SnapshotReader {
+    applied: EntryId,
+    meta: Bytes,
+    pieces: Receiver<Piece>,
+}
+
+impl SnapshotReader {
+    /// Takes the RocksDB snapshot. `None`: the group has no checkpoint.
+    pub(crate) fn open(engine: Arc<Engine>, group: GroupId) -> Result<Option<Self>, StorageError> {
+        let (begun, begin) = bounded(1);
+        let (sender, pieces) = bounded(AHEAD);
+        std::thread::Builder::new()
+            .name(format!("snapshot-{group}"))
+            .spawn(move || {
+                let snapshot = engine.db().snapshot();
+                let stream = Stream { engine: &engine, snapshot: &snapshot, group };
+                let header = stream.header();
+                let applied = header.as_ref().ok().and_then(|h| h.as_ref().map(|h| h.0.index));
+                if begun.send(header).is_ok()
+                    && let Some(applied) = applied
+                    && let Err(error) = stream.run(applied, &sender)
+                {
+                    // Unheard only if the reader is gone.
+                    drop(sender.send(Err(error)));
+                }
+            })
+            .map_err(file("cannot start to read a snapshot"))?;
+        let ended = |_| StorageError::Closed;
+        Ok(begin.recv().map_err(ended)??.map(|(applied, meta)| Self { applied, meta, pieces }))
+    }
+
+    /// Last entry applied to it.
+    #[must_use]
+    pub fn applied(&self) -> EntryId {
+        self.applied
+    }
+
+    /// What the raft floor wrote beside the checkpoint.
+    #[must_use]
+    pub fn meta(&self) -> &Bytes {
+        &self.meta
+    }
+
+    /// The next piece, at most 256 KiB; `None` at the end. Blocks while it is read from disk.
+    ///
+    /// # Errors
+    /// A failed read.
+    pub fn next_chunk(&mut self) -> Result<Option<Bytes>, StorageError> {
+        self.pieces.recv().ok().transpose()
+    }
+}
+
+struct Stream<'a> {
+    engine: &'a Engine,
+    snapshot: &'a SnapshotWithThreadMode<'a, DB>,
+    group: GroupId,
+}
+
+impl Stream<'_> {
+    /// The checkpoint's own record as the snapshot has it.
+    fn header(&self) -> Result<Option<(EntryId, Bytes)>, StorageError> {
+        let family = self.engine.family(state_family(self.group))?;
+        self.snapshot
+            .get_pinned_cf(family, key::checkpoint_key(self.group))
+            .map_err(|error| disk("cannot read", &error))?
+            .map(|octets| {
+                checkpoint::decode_header(&octets).map_err(corrupt("checkpoint", LogIndex(0)))
+            })
+            .transpose()
+    }
+
+    fn run(&self, applied: LogIndex, sender: &Sender<Piece>) -> Result<(), StorageError> {
+        let mut out = Outgoing { open: BytesMut::new(), checksum: Default::default(), sender };
+        for section in [Section::Heads, Section::Bodies, Section::State] {
+            if !self.section(section, applied, &mut out)? {
+                return Ok(());
+            }
+        }
+        out.open.put_u8(Section::End as u8);
+        out.finish();
+        Ok(())
+    }
+
+    /// Streams a section; false: nobody listens any more.
+    fn section(
+        &self,
+        section: Section,
+        applied: LogIndex,
+        out: &mut Outgoing<'_>,
+    ) -> Result<bool, StorageError> {
+        let Some(family) = section.family(self.group) else { return Ok(true) };
+        let start = match section {
+            Section::State => key::state_key(self.group, &[]).to_vec(),
+            Section::Heads | Section::Bodies | Section::End => key::group_start(self.group),
+        };
+        let mut options = ReadOptions::default();
+        options.set_iterate_upper_bound(key::group_end(self.group));
+        options.fill_cache(false);
+        options.set_readahead_size(1 << 20);
+        let mut records = self.snapshot.raw_iterator_cf_opt(self.engine.family(family)?, options);
+        records.seek(&start);
+        while let Some((key, value)) = records.item() {
+            if (section == Section::State || self.is_covered(key, applied)?)
+                && !out.record(section, key.get(2..).unwrap_or_default(), value)
+            {
+                return Ok(false);
+            }
+            records.next();
+        }
+        scanned(&records)?;
+        Ok(true)
+    }
+
+    /// Only runs up to the checkpoint's index belong to it; those above come with the log.
+    fn is_covered(&self, key: &[u8], applied: LogIndex) -> Result<bool, StorageError> {
+        let run = key::decode_run_key(self.group, key).map_err(corrupt("key of a run", applied))?;
+        Ok(run.index <= applied)
+    }
+}
+
+/// Pieces on their way out.
+struct Outgoing<'a> {
+    open: BytesMut,
+    checksum: crc32fast::Hasher,
+    sender: &'a Sender<Piece>,
+}
+
+impl Outgoing<'_> {
+    fn record(&mut self, section: Section, key: &[u8], value: &[u8]) -> bool {
+        self.open.put_u8(section as u8);
+        put_len(&mut self.open, key.len());
+        put_len(&mut self.open, value.len());
+        self.open.put_slice(key);
+        self.open.put_slice(value);
+        while self.open.len() >= CHUNK_BYTES_MAX {
+            let piece = self.open.split_to(CHUNK_BYTES_MAX).freeze();
+            self.checksum.update(&piece);
+            if self.sender.send(Ok(piece)).is_err() {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn finish(mut self) {
+        self.checksum.update(&self.open);
+        self.open.put_u32(self.checksum.finalize());
+        while !self.open.is_empty() {
+            let length = self.open.len().min(CHUNK_BYTES_MAX);
+            if self.sender.send(Ok(self.open.split_to(length).freeze())).is_err() {
+                return;
+            }
+        }
+    }
+}
