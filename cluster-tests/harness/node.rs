@@ -208,6 +208,15 @@ impl Node {
         self.process().as_mut().is_some_and(|process| process.ended().is_none())
     }
 
+    /// Process id.
+    ///
+    /// # Panics
+    /// When it does not run.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.running(Process::id)
+    }
+
     /// Resident memory, bytes.
     ///
     /// # Panics

@@ -56,7 +56,13 @@ impl Outbox {
     }
 
     /// Appends a content's header and body (FRM-10).
-    pub(crate) fn content(&mut self, channel: u16, properties: &[u8], body: &Bytes, frame_max: u32) {
+    pub(crate) fn content(
+        &mut self,
+        channel: u16,
+        properties: &[u8],
+        body: &Bytes,
+        frame_max: u32,
+    ) {
         let body_bytes = u64::try_from(body.len()).unwrap_or(u64::MAX);
         put_content_header(self.buffer(), channel, body_bytes, properties);
         let piece_bytes = piece_bytes_max(frame_max);
@@ -120,16 +126,11 @@ impl Outbox {
     }
 
     /// Everything that waits, in one piece.
-    #[cfg(test)]
     pub(crate) fn take_all(&mut self) -> BytesMut {
         let mut all = BytesMut::with_capacity(self.len());
-        while !self.is_empty() {
-            let mut slices = [IoSlice::new(&[]); SLICES_MAX];
-            let count = self.slices(&mut slices);
-            let written = slices[..count].iter().map(|slice| slice.len()).sum();
-            slices[..count].iter().for_each(|slice| all.put_slice(slice));
-            self.advance(written);
-        }
+        self.seal();
+        self.segments.drain(..).for_each(|segment| all.put_slice(&segment));
+        self.segments_bytes = 0;
         all
     }
 }
@@ -172,11 +173,10 @@ mod tests {
             while !outbox.is_empty() {
                 let mut slices = [IoSlice::new(&[]); SLICES_MAX];
                 let count = outbox.slices(&mut slices);
-                let all: Vec<u8> =
-                    slices[..count].iter().flat_map(|slice| slice.iter().copied()).collect();
-                let now = step.min(all.len());
-                written.extend_from_slice(&all[..now]);
-                outbox.advance(now);
+                let octets = slices[..count].iter().flat_map(|slice| slice.iter().copied());
+                let before = written.len();
+                written.extend(octets.take(step));
+                outbox.advance(written.len() - before);
             }
             assert_eq!(written, expected);
         }

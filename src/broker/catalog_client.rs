@@ -4,9 +4,9 @@ use crate::{
     node::{CallError, Node},
     pb, wire,
 };
-use bytes::Bytes;
 use parking_lot::Mutex;
 use quorate_catalog::{CatalogCommand, CatalogEntry, CatalogReply};
+use quorate_raft::Groups;
 use quorate_rpc::Lane;
 use quorate_storage::{CommandEntry, codec};
 use quorate_types::{CatalogIndex, GroupId, LogIndex, NodeId, Stamp, Timestamp};
@@ -43,7 +43,7 @@ struct Waiting {
 impl CatalogClient {
     /// The catalog's leader, as far as this node knows.
     pub(crate) fn leader(&self, node: &Node) -> Option<NodeId> {
-        node.groups().and_then(|groups| groups.leader(GroupId::CATALOG)).map(|(leader, _)| leader)
+        node.groups().and_then(|groups| groups.catalog_group()?.leader()).map(|(leader, _)| leader)
     }
 
     /// Remembers the replies of an entry that this node has applied.
@@ -107,7 +107,7 @@ impl Node {
         let answer =
             self.links.get()?.call(leader, lane, service, group, payload, bound).await.ok()?;
         let answer = wire::decode::<pb::CatalogResponse>(answer, leader)?;
-        let replies = codec::catalog::decode_replies(&answer.replies).ok()?;
+        let replies = codec::catalog_reply::decode_replies(&answer.replies).ok()?;
         Some((CatalogIndex(answer.index), replies))
     }
 
@@ -164,10 +164,7 @@ impl Node {
         let command = codec::catalog::encode_entry(&CatalogEntry { stamp, commands });
         let entry = CommandEntry { command, bodies: Vec::new() };
         let replies = match self.groups() {
-            Some(groups) => groups.write(GroupId::CATALOG, entry).await.ok().and_then(|id| {
-                let replies = self.catalog_client.replies.lock().remove(&id.index)?;
-                Some((CatalogIndex(id.index.0), replies))
-            }),
+            Some(groups) => self.write_to_catalog(groups, entry).await,
             None => None,
         };
         let Some((index, replies)) = replies else {
@@ -182,6 +179,13 @@ impl Node {
         }
     }
 
+    /// Proposes an entry and waits for what it was replied.
+    async fn write_to_catalog(&self, groups: &Groups, entry: CommandEntry) -> Option<Outcome> {
+        let id = groups.catalog_group()?.write(entry).await.ok()?;
+        let replies = self.catalog_client.replies.lock().remove(&id.index)?;
+        Some((CatalogIndex(id.index.0), replies))
+    }
+
     /// Waits until this node's copy has been applied up to `index`.
     pub(crate) async fn catalog_applied(&self, index: CatalogIndex) {
         let mut versions = self.catalog_version.subscribe();
@@ -192,29 +196,9 @@ impl Node {
     /// Brings this node's copy up to a linearizable read (NAM 6, LET 5); false without a majority.
     pub(crate) async fn read_catalog(&self) -> bool {
         let bound = Duration::from_millis(self.settings.operation_timeout_ms);
-        let read = async {
-            loop {
-                if let Some(index) = self.catalog_read_index().await {
-                    self.catalog_applied(index).await;
-                    return;
-                }
-                tokio::time::sleep(RETRY).await;
-            }
+        let Some(group) = self.groups().and_then(|groups| groups.catalog_group()) else {
+            return false;
         };
-        tokio::time::timeout(bound, read).await.is_ok()
-    }
-
-    async fn catalog_read_index(&self) -> Option<CatalogIndex> {
-        let leader = self.catalog_client.leader(self)?;
-        if leader == self.me {
-            let index = self.groups()?.read_index(GroupId::CATALOG).await.ok()?;
-            return Some(CatalogIndex(index.0));
-        }
-        let bound = Duration::from_millis(1_000);
-        let (lane, service, group) = (Lane::Control, wire::READ_INDEX, GroupId::CATALOG);
-        let answer =
-            self.links.get()?.call(leader, lane, service, group, Bytes::new(), bound).await.ok()?;
-        let answer = wire::decode::<pb::ReadIndexResponse>(answer, leader)?;
-        Some(CatalogIndex(answer.index))
+        group.linearizable(bound).await.is_ok()
     }
 }

@@ -57,13 +57,13 @@ impl Executor {
     }
 
     /// Performs what one entry handed out. Nothing if this node does not lead.
-    pub(crate) fn perform(&self, node: &Arc<Node>, home: Home, output: &mut Output) {
+    pub(crate) fn perform(&self, node: &Arc<Node>, home: Home, output: &Output) {
         let Some(leadership) = self.homes.get(&home) else { return };
         let mut to_nodes: BTreeMap<NodeId, ToNode> = BTreeMap::new();
         {
             let leadership = leadership.lock();
             let Some(term) = leadership.term else { return };
-            for effect in output.effects.drain(..) {
+            for effect in &output.effects {
                 perform_one(node, home, effect, &leadership, &mut to_nodes);
             }
             // Sent under the lock: what a re-attaching consumer is sent comes before what is
@@ -72,7 +72,7 @@ impl Executor {
                 send(node, home, term, to, what);
             }
         }
-        for answer in output.answers.drain(..) {
+        for answer in &output.answers {
             send_answer(node, home, answer);
         }
     }
@@ -112,7 +112,7 @@ impl Executor {
 fn perform_one(
     node: &Arc<Node>,
     home: Home,
-    effect: Effect,
+    effect: &Effect,
     leadership: &Leadership,
     to_nodes: &mut BTreeMap<NodeId, ToNode>,
 ) {
@@ -120,14 +120,14 @@ fn perform_one(
         Effect::Deliver(delivery) => {
             if leadership.attached.contains(&delivery.consumer) {
                 let to = to_nodes.entry(delivery.consumer.session.node).or_default();
-                wire::add_delivery(&mut to.ranges, &delivery);
+                wire::add_delivery(&mut to.ranges, delivery);
             }
         }
         Effect::CancelConsumer { consumer } => {
             let to = to_nodes.entry(consumer.session.node).or_default();
-            to.cancelled.push(wire::from_consumer_id(consumer));
+            to.cancelled.push(wire::from_consumer_id(*consumer));
         }
-        Effect::QueueEnded { queue, .. } => node.queue_ended(queue),
+        Effect::QueueEnded { queue, .. } => node.queue_ended(*queue),
         // No command of this version makes a queue wait for a moment.
         Effect::WakeAt { .. } => {}
         Effect::ContinueSoon => match home {
@@ -151,21 +151,21 @@ fn send(node: &Arc<Node>, home: Home, term: Term, to: NodeId, what: ToNode) {
     } else if let Some(links) = node.links.get() {
         // What is lost with a connection is asked for again by re-attaching (DLV 2).
         let payload = wire::encode(&message);
-        drop(links.notify(to, Lane::Control, wire::DELIVERIES, wire::group(home), payload));
+        let _ = links.notify(to, Lane::Control, wire::DELIVERIES, wire::group(home), payload);
     }
 }
 
-fn send_answer(node: &Arc<Node>, home: Home, answer: Answer) {
-    let to = match &answer {
+fn send_answer(node: &Arc<Node>, home: Home, answer: &Answer) {
+    let to = match answer {
         Answer::Answered { session, .. }
         | Answer::Want { session, .. }
         | Answer::Fenced { session } => session.node,
     };
     if to == node.me {
-        node.take_answer(home, answer);
+        node.take_answer(home, answer.clone());
     } else if let Some(links) = node.links.get() {
-        let payload = codec::answer::encode_answer(&answer);
-        drop(links.notify(to, Lane::Control, wire::ANSWER, wire::group(home), payload));
+        let payload = codec::answer::encode_answer(answer);
+        let _ = links.notify(to, Lane::Control, wire::ANSWER, wire::group(home), payload);
     }
 }
 
@@ -245,7 +245,7 @@ impl Node {
         let message = pb::Reattach { term: term.0, consumers: consumers.collect() };
         if let Some(links) = self.links.get() {
             let payload = wire::encode(&message);
-            drop(links.notify(leader, Lane::Control, wire::REATTACH, wire::group(home), payload));
+            let _ = links.notify(leader, Lane::Control, wire::REATTACH, wire::group(home), payload);
         }
     }
 
@@ -257,13 +257,8 @@ impl Node {
         for peer in links.all_connected() {
             if to.is_none_or(|to| to == peer.node) {
                 let group = wire::group(home);
-                drop(links.notify(
-                    peer.node,
-                    Lane::Control,
-                    wire::ANNOUNCE,
-                    group,
-                    payload.clone(),
-                ));
+                let _ =
+                    links.notify(peer.node, Lane::Control, wire::ANNOUNCE, group, payload.clone());
             }
         }
     }

@@ -104,13 +104,6 @@ impl Node {
                     responder.answer(wire::encode(&answer));
                 }
             }),
-            wire::READ_INDEX => self.spawn(async move {
-                let Some(groups) = node.groups() else { return };
-                if let Ok(index) = groups.read_index(GroupId::CATALOG).await {
-                    let answer = pb::ReadIndexResponse { index: index.0 };
-                    responder.answer(wire::encode(&answer));
-                }
-            }),
             unknown => {
                 tracing::warn!(from = %from.node, %group, service = unknown, "unknown request");
                 responder.refuse(Bytes::from_static(b"unknown service"));
@@ -141,7 +134,7 @@ impl Node {
             }
         };
         if let Some((index, replies)) = self.propose_here(commands).await {
-            let replies = codec::catalog::encode_replies(&replies);
+            let replies = codec::catalog_reply::encode_replies(&replies);
             responder.answer(wire::encode(&pb::CatalogResponse { index: index.0, replies }));
         }
     }
@@ -151,7 +144,7 @@ impl Node {
         let Some(links) = self.links.get() else { return };
         for peer in links.all_connected() {
             let group = GroupId::CATALOG;
-            drop(links.notify(peer.node, Lane::Control, service, group, payload.clone()));
+            let _ = links.notify(peer.node, Lane::Control, service, group, payload.clone());
         }
     }
 }

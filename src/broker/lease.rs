@@ -213,8 +213,10 @@ impl Node {
         boot: BootNumber,
         applied: CatalogIndex,
     ) -> bool {
-        let Some(groups) = self.groups() else { return false };
-        if groups.read_index(GroupId::CATALOG).await.is_err() {
+        let Some(group) = self.groups().and_then(|groups| groups.catalog_group()) else {
+            return false;
+        };
+        if group.linearizable(BOUND).await.is_err() {
             return false;
         }
         self.lease.grant(to, boot, applied);
@@ -234,7 +236,7 @@ impl Node {
                 let payload = wire::encode(&pb::Applied { index: index.0 });
                 let group = GroupId::CATALOG;
                 // What is lost is said again with the next renewal.
-                drop(links.notify(leader, Lane::Control, wire::APPLIED, group, payload));
+                let _ = links.notify(leader, Lane::Control, wire::APPLIED, group, payload);
             }
             None => {}
         }
@@ -251,7 +253,7 @@ impl Node {
         let payload = wire::encode(&pb::AllApplied { index: all.0 });
         for peer in links.all_connected() {
             let (node, group) = (peer.node, GroupId::CATALOG);
-            drop(links.notify(node, Lane::Control, wire::ALL_APPLIED, group, payload.clone()));
+            let _ = links.notify(node, Lane::Control, wire::ALL_APPLIED, group, payload.clone());
         }
     }
 

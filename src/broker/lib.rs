@@ -28,11 +28,13 @@ mod queues;
 
 mod catalog_client;
 mod lease;
+mod links;
 
 mod alarm;
 mod counters;
 mod failure;
 mod handler;
+mod metrics;
 mod node;
 mod query;
 mod sink;

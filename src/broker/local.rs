@@ -11,7 +11,7 @@ use quorate_storage::{
     MessageRef, RunBodies,
     codec::batch::{self, ProposedBatch},
 };
-use quorate_types::{Home, Level, LogIndex, NodeId, QueueId, Stamp, StartNumber, Term, Timestamp};
+use quorate_types::{Home, Level, LogIndex, NodeId, QueueId, Stamp, StartNumber, Timestamp};
 use std::{
     collections::{BTreeMap, VecDeque},
     sync::atomic::{AtomicBool, Ordering},
@@ -70,11 +70,6 @@ impl LocalQueues {
         });
     }
 
-    /// Term that the node leads its own queues in.
-    pub(crate) fn term(start: StartNumber) -> Term {
-        Term(start.0)
-    }
-
     /// Takes a batch, to be worked off by [`LocalQueues::run`].
     pub(crate) fn push(&self, batch: ProposedBatch) {
         self.inbox.lock().batches.push_back(batch);
@@ -93,8 +88,8 @@ impl LocalQueues {
             if self.running.swap(true, Ordering::AcqRel) {
                 return;
             }
-            while let Some(mut output) = self.apply_next() {
-                node.executor.perform(&node, Home::Node(node.me), &mut output);
+            while let Some(output) = self.apply_next() {
+                node.executor.perform(&node, Home::Node(node.me), &output);
                 if let Some(state) = self.state.lock().as_mut() {
                     state.output = output;
                 }

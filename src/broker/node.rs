@@ -15,19 +15,20 @@ use crate::{
     lease::Lease,
     local::LocalQueues,
     proposer::{Courier, Proposer},
-    sequencer::Sequencer,
+    sequencer::{Handed, Sequencer},
     settings::BrokerSettings,
+    sink::Early,
     wire,
 };
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use bytes::Bytes;
-use parking_lot::RwLock;
-use quorate_catalog::{Catalog, ConnectionId, QueueEntry, refusal};
+use parking_lot::{Mutex, RwLock};
+use quorate_catalog::{Catalog, ClusterShape, ConnectionId, QueueEntry, refusal};
 use quorate_queue::{Command, Detach, Machine, Reply};
-use quorate_raft::Groups;
+use quorate_raft::{Groups, ProposeError};
 use quorate_rpc::{Lane, Links, Payload};
 use quorate_storage::{
-    CommandEntry, MessageRef,
+    CommandEntry, Database, MessageRef, WriterStats,
     codec::batch::{ProposedBatch, encode_batch},
 };
 use quorate_types::{
@@ -35,7 +36,7 @@ use quorate_types::{
     QueueId, ReplyCode, ResourceName, ReturnCause, Sequence, SessionId, ShortString, StartNumber,
 };
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     future::Future,
     sync::{
         Arc, OnceLock, Weak,
@@ -77,6 +78,13 @@ pub(crate) struct Node {
     pub(crate) counters: Counters,
     /// Entries of connection-bound queues of this node, also of those that are not in the catalog.
     pub(crate) local_entries: RwLock<BTreeMap<ResourceName, QueueEntry>>,
+    pub(crate) early: Early,
+    /// Groups that this node is about to announce itself to again.
+    pub(crate) reannouncing: Mutex<BTreeSet<GroupId>>,
+    /// The cluster's shape, once it has one.
+    pub(crate) formed: tokio::sync::watch::Sender<Option<ClusterShape>>,
+    /// The log writer's numbers.
+    pub(crate) writer_stats: OnceLock<StatsSource>,
     /// Whether this run's session is in force.
     pub(crate) started: tokio::sync::watch::Sender<bool>,
 }
@@ -137,6 +145,9 @@ pub(crate) enum CallError {
     SessionEnded,
 }
 
+/// Where the log writer's numbers come from.
+pub(crate) type StatsSource = Box<dyn Fn() -> WriterStats + Send + Sync>;
+
 /// The broker of one node, shared by everything that serves clients.
 #[derive(Clone, Debug)]
 pub struct Broker(pub(crate) Arc<Node>);
@@ -151,7 +162,7 @@ impl Broker {
         let homes = homes.chain(settings.members.iter().map(|node| Home::Node(*node)));
         let homes: Vec<_> = homes.collect();
         let nobody = SessionId { node: settings.me, start: StartNumber(0) };
-        let version = catalog.read().version();
+        let (version, shape) = (catalog.read().version(), catalog.read().shape());
         Self(Arc::new_cyclic(|this| Node {
             this: Weak::clone(this),
             me: settings.me,
@@ -175,18 +186,32 @@ impl Broker {
             alarms: Alarms::default(),
             counters: Counters::default(),
             local_entries: RwLock::default(),
+            early: Early::default(),
+            reannouncing: Mutex::default(),
+            formed: tokio::sync::watch::Sender::new(shape),
+            writer_stats: OnceLock::new(),
             started: tokio::sync::watch::Sender::new(false),
             settings,
         }))
     }
 
     /// Takes the running groups and links, announces this run, and keeps house from now on.
-    pub fn begin(&self, groups: Arc<Groups>, links: Links) {
+    pub fn begin(&self, groups: Arc<Groups>, links: Links, database: &Database) {
         let node = &self.0;
+        let writer = database.writer().clone();
+        // Set once, here; a second begin is refused below.
+        let _ = node.writer_stats.set(Box::new(move || writer.stats()));
+        let pacer = Arc::downgrade(node);
+        database.writer().subscribe_cycles(Box::new(move |_| {
+            if let Some(node) = pacer.upgrade() {
+                node.pace_all();
+            }
+        }));
         if node.links.set(links).is_err() || node.groups.set(groups).is_err() {
             tracing::error!("a broker was begun twice");
             return;
         }
+        node.lead_early();
         let tasks = Arc::clone(node);
         node.spawn(async move { tasks.announce_start().await });
         node.spawn(Arc::clone(node).keep_lease());
@@ -244,6 +269,12 @@ impl Broker {
     /// Closes all client connections (CONN-29), as a stop does.
     pub fn close_all(&self, why: &str) {
         self.0.close_all(why);
+    }
+
+    /// The cluster's shape, once it has one.
+    #[must_use]
+    pub fn formed(&self) -> tokio::sync::watch::Receiver<Option<ClusterShape>> {
+        self.0.formed.subscribe()
     }
 
     /// Open client connections.
@@ -424,8 +455,8 @@ impl Node {
             Home::Node(_) => return self.local.messages(wanted),
             Home::Group(group) => self
                 .groups()
-                .and_then(|groups| groups.store(group))
-                .map(|store| store.messages(wanted)),
+                .and_then(|groups| groups.group(group))
+                .map(|group| group.store().messages(wanted)),
         };
         match read {
             Some(Ok(messages)) => messages,
@@ -492,9 +523,16 @@ impl Node {
         }
     }
 
-    /// Hands an entry to the group's log; false if this node does not lead it.
-    pub(crate) fn propose(&self, group: GroupId, entry: CommandEntry) -> bool {
-        self.groups().is_some_and(|groups| groups.propose(group, entry).is_ok())
+    /// Hands an entry to the group's log.
+    pub(crate) fn propose(&self, group: GroupId, entry: CommandEntry) -> Handed {
+        let Some(group) = self.groups().and_then(|groups| groups.group(group)) else {
+            return Handed::Lost;
+        };
+        match group.propose(entry.clone()) {
+            Ok(()) => Handed::Taken,
+            Err(ProposeError::Full) => Handed::Busy(entry),
+            Err(ProposeError::NotLeader(_) | ProposeError::Stopped) => Handed::Lost,
+        }
     }
 
     /// Proposes a command of the leader's own, if this node leads the group.
@@ -578,7 +616,7 @@ impl Courier for Carrier<'_> {
         } else if let Some(links) = self.0.links.get() {
             // What does not arrive is sent again after the next announcement (SES 5).
             let payload: Payload = encode_batch(batch).into_iter().collect();
-            drop(links.notify(to, Lane::Bulk, wire::BATCH, wire::group(home), payload));
+            let _ = links.notify(to, Lane::Bulk, wire::BATCH, wire::group(home), payload);
         }
     }
 }

@@ -218,7 +218,7 @@ impl Node {
             by_broker: false,
         };
         // An exchange that is gone by now leaves the message as unroutable as no binding does.
-        drop(self.catalog.read().route(&request, &mut targets));
+        let _ = self.catalog.read().route(&request, &mut targets);
         if targets.is_empty() {
             if mandatory {
                 let message = Box::new(message);

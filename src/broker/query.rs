@@ -7,8 +7,8 @@ use crate::{
     node::Node,
     view::{
         Alarm, BindingView, ChannelView, ClusterView, ConnectionView, ConsumerView,
-        DeliveryCounters, ExchangeView, MemberView, MetricsView, NodeView, QueueCounts, QueueView,
-        Readiness,
+        DeliveryCounters, ExchangeView, GroupAudit, MemberView, MetricsView, NodeView, QueueCounts,
+        QueueView, Readiness,
     },
 };
 use quorate_catalog::{Destination, QueueEntry, refusal};
@@ -16,6 +16,11 @@ use quorate_types::{
     Exception, GroupId, Home, NodeId, QueueId, ResourceName, ShortString, VhostName,
 };
 use std::sync::{Arc, atomic::Ordering};
+
+/// What a queue's state takes in memory, octets, about, beside what consumers hold.
+const QUEUE_BYTES: u64 = 1_000;
+/// What each message held takes.
+const HELD_BYTES: u64 = 64;
 
 impl Broker {
     /// This node.
@@ -182,8 +187,14 @@ impl Broker {
             });
         }
         view.in_flight_bytes = node.proposers.values().map(|one| one.bytes() as u64).sum();
-        node.add_storage_metrics(&mut view);
+        node.add_floor_metrics(&mut view);
         view
+    }
+
+    /// State digests of this node's replicas.
+    #[must_use]
+    pub fn audit(&self) -> Vec<GroupAudit> {
+        self.0.audits()
     }
 
     /// Deletes a queue as an operator does, an exclusive one too: its ready messages.
@@ -220,7 +231,7 @@ impl Node {
         let (leader, members) = match home {
             Home::Node(node) => (Some(node), vec![node]),
             Home::Group(group) => {
-                let leader = self.groups().and_then(|groups| groups.leader(group));
+                let leader = self.groups().and_then(|groups| groups.group(group)?.leader());
                 (leader.map(|(node, _)| node), self.members())
             }
         };
@@ -251,7 +262,7 @@ impl Node {
             consumers: u64::from(queue.consumers),
             ready_bytes: queue.ready_bytes,
             unacknowledged_bytes: queue.unacknowledged_bytes,
-            memory_bytes: queue.memory_bytes,
+            memory_bytes: QUEUE_BYTES + HELD_BYTES * queue.unacknowledged,
         })
     }
 

@@ -32,6 +32,21 @@ pub(crate) enum Occasion {
     Pace,
 }
 
+/// What became of handing an entry to the group's log.
+#[derive(Debug)]
+pub(crate) enum Handed {
+    /// It is on its way.
+    Taken,
+    /// The log takes no more just now: the same entry is to be handed again.
+    Busy(CommandEntry),
+    /// This node leads no more; who sent what was in it sends it again (SES 5).
+    Lost,
+}
+
+/// Hands an entry to the group's log.
+pub(crate) trait Propose: Fn(CommandEntry) -> Handed {}
+impl<F: Fn(CommandEntry) -> Handed> Propose for F {}
+
 /// One group's sequencer.
 #[derive(Debug, Default)]
 pub(crate) struct Sequencer {
@@ -47,6 +62,8 @@ struct State {
     commands: Vec<Command>,
     bytes: usize,
     in_flight: usize,
+    /// An entry that the log did not take yet.
+    stalled: Option<CommandEntry>,
 }
 
 /// The group's clock while this node leads: it goes on from the last stamp by the monotonic clock
@@ -85,18 +102,13 @@ impl Sequencer {
         self.waiting.store(false, Ordering::Relaxed);
     }
 
-    /// The group's clock, if this node leads.
-    pub(crate) fn now(&self) -> Option<Stamp> {
-        self.state.lock().clock.as_ref().map(Clock::stamp)
-    }
-
     /// True if something waits to be cut.
     pub(crate) fn is_waiting(&self) -> bool {
         self.waiting.load(Ordering::Relaxed)
     }
 
     /// Takes a proposer's batch. Dropped if this node does not lead or too much waits already.
-    pub(crate) fn push(&self, batch: ProposedBatch, propose: impl Fn(CommandEntry) -> bool) {
+    pub(crate) fn push(&self, batch: ProposedBatch, propose: impl Propose) {
         let mut state = self.state.lock();
         if state.clock.is_none() || state.bytes > WAITING_BYTES_MAX {
             return;
@@ -108,7 +120,7 @@ impl Sequencer {
     }
 
     /// Takes a command of the leader itself.
-    pub(crate) fn command(&self, command: Command, propose: impl Fn(CommandEntry) -> bool) {
+    pub(crate) fn command(&self, command: Command, propose: impl Propose) {
         let mut state = self.state.lock();
         if state.clock.is_some() {
             state.commands.push(command);
@@ -117,32 +129,36 @@ impl Sequencer {
     }
 
     /// An entry of this leadership has been applied.
-    pub(crate) fn applied(&self, propose: impl Fn(CommandEntry) -> bool) {
+    pub(crate) fn applied(&self, propose: impl Propose) {
         let mut state = self.state.lock();
         state.in_flight = state.in_flight.saturating_sub(1);
         self.cut(&mut state, Occasion::Pace, propose);
     }
 
+    /// A proposal of this leadership has been lost.
+    pub(crate) fn lost(&self) {
+        let mut state = self.state.lock();
+        state.in_flight = state.in_flight.saturating_sub(1);
+    }
+
     /// A good moment to cut what waits.
-    pub(crate) fn pace(&self, propose: impl Fn(CommandEntry) -> bool) {
+    pub(crate) fn pace(&self, propose: impl Propose) {
         if self.is_waiting() {
             self.cut(&mut self.state.lock(), Occasion::Pace, propose);
         }
     }
 
-    fn cut(&self, state: &mut State, occasion: Occasion, propose: impl Fn(CommandEntry) -> bool) {
+    fn cut(&self, state: &mut State, occasion: Occasion, propose: impl Propose) {
         while state.may_cut(occasion) {
-            let Some(stamp) = state.clock.as_ref().map(Clock::stamp) else { break };
-            let (mut entry, bodies) = batch::merge(state.take_batches(), stamp);
-            let commands = std::mem::take(&mut state.commands);
-            if !commands.is_empty() {
-                entry.batches.push(Batch { origin: Origin::Leader, commands });
+            let Some(entry) = state.next_entry() else { break };
+            match propose(entry) {
+                Handed::Taken => state.in_flight += 1,
+                Handed::Busy(entry) => {
+                    state.stalled = Some(entry);
+                    break;
+                }
+                Handed::Lost => break,
             }
-            let command = queue::encode_entry(&entry);
-            if !propose(CommandEntry { command, bodies }) {
-                break;
-            }
-            state.in_flight += 1;
         }
         self.waiting.store(!state.is_empty(), Ordering::Relaxed);
     }
@@ -150,7 +166,20 @@ impl Sequencer {
 
 impl State {
     fn is_empty(&self) -> bool {
-        self.batches.is_empty() && self.commands.is_empty()
+        self.batches.is_empty() && self.commands.is_empty() && self.stalled.is_none()
+    }
+
+    fn next_entry(&mut self) -> Option<CommandEntry> {
+        if let Some(stalled) = self.stalled.take() {
+            return Some(stalled);
+        }
+        let stamp = self.clock.as_ref()?.stamp();
+        let (mut entry, bodies) = batch::merge(self.take_batches(), stamp);
+        let commands = std::mem::take(&mut self.commands);
+        if !commands.is_empty() {
+            entry.batches.push(Batch { origin: Origin::Leader, commands });
+        }
+        Some(CommandEntry { command: queue::encode_entry(&entry), bodies })
     }
 
     fn may_cut(&self, occasion: Occasion) -> bool {

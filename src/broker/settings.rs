@@ -15,8 +15,6 @@ pub struct BrokerSettings {
     pub incarnation: Incarnation,
     /// All nodes of the cluster, this one included.
     pub members: Vec<NodeId>,
-    /// The name that a cluster shows in server-properties.
-    pub cluster_name: String,
     /// Where this node's rpc port is reached, for lists.
     pub rpc_address: String,
     /// Where its AMQP port is reached, for lists.

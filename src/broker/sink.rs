@@ -1,1 +1,162 @@
-//! (being written)
+//! What the groups tell this node's broker: who leads, and what applying has brought.
+
+use crate::{Broker, node::Node};
+use parking_lot::Mutex;
+use quorate_catalog::{CatalogEntry, CatalogEvent, CatalogOutput};
+use quorate_queue::{Entry, Output};
+use quorate_raft::{CatalogSink, GroupSink, QueueSink};
+use quorate_storage::EntryId;
+use quorate_types::{CatalogIndex, GroupId, Home, NodeId, Term};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+/// After this long a leader that lost a proposal asks for what was in it.
+const REANNOUNCE: Duration = Duration::from_millis(100);
+
+/// Leaderships that began before the broker did.
+pub(crate) type Early = Mutex<BTreeMap<GroupId, Term>>;
+
+impl GroupSink for Broker {
+    fn became_leader(&self, group: GroupId, term: Term) {
+        let mut early = self.0.early.lock();
+        if self.0.groups().is_none() {
+            early.insert(group, term);
+            return;
+        }
+        drop(early);
+        self.0.lead(group, term);
+    }
+
+    fn lost_leadership(&self, group: GroupId) {
+        self.0.early.lock().remove(&group);
+        let node = &self.0;
+        if group == GroupId::CATALOG {
+            node.lease.stop();
+        } else {
+            if let Some(sequencer) = node.sequencers.get(&group) {
+                sequencer.stop();
+            }
+            node.executor.stop(Home::Group(group));
+        }
+    }
+
+    fn proposal_lost(&self, group: GroupId) {
+        let node = &self.0;
+        let Some(sequencer) = node.sequencers.get(&group) else { return };
+        sequencer.lost();
+        // What was in it is sent again once this leader announces itself anew (SES 5): without a
+        // majority it refuses, and goes on leading when the majority is back.
+        if node.reannouncing.lock().insert(group) {
+            let node = Arc::clone(node);
+            node.clone().spawn(async move {
+                tokio::time::sleep(REANNOUNCE).await;
+                node.reannouncing.lock().remove(&group);
+                let home = Home::Group(group);
+                if let Some(term) = node.executor.leading(home) {
+                    node.announce(home, term, None);
+                    node.announced(home, node.me, term);
+                }
+            });
+        }
+    }
+
+    fn leader_changed(&self, group: GroupId, term: Term, leader: Option<NodeId>) {
+        // Who is sent to follows from the leader's own announcement (SES 5).
+        tracing::debug!(%group, %term, ?leader, "leader");
+    }
+
+    fn installed(&self, group: GroupId, applied: EntryId) {
+        if group == GroupId::CATALOG {
+            self.0.catalog_grown(CatalogIndex(applied.index.0));
+        }
+    }
+}
+
+impl QueueSink for Broker {
+    fn applied(&self, group: GroupId, _: EntryId, leading: bool, _: &Entry, output: &Output) {
+        if leading {
+            let node = &self.0;
+            if let Some(sequencer) = node.sequencers.get(&group) {
+                sequencer.applied(|entry| node.propose(group, entry));
+            }
+            node.executor.perform(node, Home::Group(group), output);
+        }
+    }
+}
+
+impl CatalogSink for Broker {
+    fn applied(&self, id: EntryId, leading: bool, _: &CatalogEntry, output: &CatalogOutput) {
+        let node = &self.0;
+        if leading {
+            node.catalog_client.applied(id.index, output.replies.clone());
+        }
+        node.catalog_grown(CatalogIndex(id.index.0));
+        let mut nodes_changed = false;
+        for event in &output.events {
+            match event {
+                CatalogEvent::Formed(shape) => drop(node.formed.send_replace(Some(*shape))),
+                CatalogEvent::NodeStarted { .. }
+                | CatalogEvent::NodeDowned { .. }
+                | CatalogEvent::LifeBegan { .. } => nodes_changed = true,
+                CatalogEvent::QueueAdded { .. } => node.counters.queues_created.add(1),
+                CatalogEvent::QueueRemoved { .. } => node.counters.queues_deleted.add(1),
+            }
+        }
+        if nodes_changed {
+            let node = Arc::clone(node);
+            node.clone().spawn(async move { node.nodes_changed() });
+        }
+    }
+}
+
+impl Node {
+    /// This node's catalog copy has been applied up to `index`.
+    fn catalog_grown(&self, index: CatalogIndex) {
+        self.catalog_version.send_replace(index);
+        self.tell_applied(index);
+    }
+
+    /// Starts or lives of nodes have changed: groups led here are told; this run may be over.
+    fn nodes_changed(self: &Arc<Self>) {
+        if let Some(session) = self.session()
+            && self.catalog.read().is_fenced(session)
+        {
+            self.fenced(session);
+        }
+        for group in self.led_groups() {
+            self.look_after_nodes(group);
+        }
+    }
+
+    /// Takes up leaderships that began before the broker did.
+    pub(crate) fn lead_early(self: &Arc<Self>) {
+        for (group, term) in std::mem::take(&mut *self.early.lock()) {
+            self.lead(group, term);
+        }
+    }
+
+    /// This node leads the group, and has applied its term's first entry (STO 7).
+    fn lead(self: &Arc<Self>, group: GroupId, term: Term) {
+        tracing::info!(%group, %term, "leading");
+        if group == GroupId::CATALOG {
+            self.lease.lead();
+            let node = Arc::clone(self);
+            self.spawn(async move { node.bury().await });
+            return;
+        }
+        let home = Home::Group(group);
+        let mut owed = Output::default();
+        let begun = self.with_machine(home, |machine| {
+            machine.obligations(&mut owed.effects);
+            machine.time()
+        });
+        let (Some(time), Some(sequencer)) = (begun, self.sequencers.get(&group)) else { return };
+        sequencer.lead(time);
+        self.executor.lead(home, term);
+        self.executor.perform(self, home, &owed);
+        self.announce(home, term, None);
+        self.announced(home, self.me, term);
+        self.failures.compare(group);
+        let node = Arc::clone(self);
+        self.spawn(async move { node.look_after_nodes(group) });
+    }
+}

@@ -11,19 +11,19 @@
 //!     pub fn node(&self) -> NodeId;
 //!     /// Queues of a virtual host: all catalog entries, and the connection-bound queues of this
 //!     /// node that have none.
-//!     pub async fn queues(&self, vhost: &VhostName) -> Vec<QueueView>;
+//!     pub fn queues(&self, vhost: &VhostName) -> Vec<QueueView>;
 //!     pub fn exchanges(&self, vhost: &VhostName) -> Vec<ExchangeView>;
 //!     /// Explicit bindings only; the default exchange's are derived from the queues (CTL-10).
 //!     pub fn bindings(&self, vhost: &VhostName) -> Vec<BindingView>;
-//!     pub async fn connections(&self) -> Vec<ConnectionView>;
-//!     pub async fn channels(&self) -> Vec<ChannelView>;
-//!     pub async fn consumers(&self, vhost: &VhostName) -> Vec<ConsumerView>;
+//!     pub fn connections(&self) -> Vec<ConnectionView>;
+//!     pub fn channels(&self) -> Vec<ChannelView>;
+//!     pub fn consumers(&self, vhost: &VhostName) -> Vec<ConsumerView>;
 //!     pub fn cluster(&self) -> ClusterView;
 //!     pub fn node_status(&self) -> NodeView;
 //!     /// For each group this node has a replica of, one or several (index, digest) pairs, the
 //!     /// newest first. Several (the last few checkpoints, or multiples of some number) let nodes
 //!     /// be compared under load.
-//!     pub async fn audit(&self) -> Vec<GroupAudit>;
+//!     pub fn audit(&self) -> Vec<GroupAudit>;
 //!     pub fn metrics(&self) -> MetricsView;
 //!     pub fn readiness(&self) -> Readiness;
 //!     /// Deletes as an operator: an exclusive queue too. Answers the ready messages that went.

@@ -2,7 +2,6 @@
 
 use crate::pb;
 use bytes::Bytes;
-use prost::Message as _;
 use quorate_queue::Delivery;
 use quorate_storage::MessageRef;
 use quorate_types::{
@@ -30,10 +29,8 @@ pub(crate) const LEASE: u32 = 107;
 pub(crate) const APPLIED: u32 = 108;
 /// All routing nodes have applied the catalog up to an index.
 pub(crate) const ALL_APPLIED: u32 = 109;
-/// Asks for the index of a linearizable catalog read.
-pub(crate) const READ_INDEX: u32 = 110;
 /// An alarm of the sender is on or off.
-pub(crate) const ALARM: u32 = 111;
+pub(crate) const ALARM: u32 = 110;
 
 /// The group number that a frame about this home carries: 0, the catalog's, stands for the
 /// connection-bound queues of whichever of the two nodes is their home.

@@ -195,3 +195,27 @@ fn first_word(text: &[u8]) -> (&[u8], Option<&[u8]>) {
         None => (text, None),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    /// Each pattern is found once, not once for every way to share out the words of a long key
+    /// (there are 8,128 for the first), and the trie is empty again in the end.
+    #[test]
+    fn a_pattern_is_found_once_however_many_ways_it_fits() {
+        let key = ["a"; 128].join(".");
+        let mut topic = Topic::default();
+        let patterns = ["#.a.#", "#.#", "#.*.#", "#.a.a.#", "*.#.a.#.*", "#.a", "a.#.a.#", "a.*.#"];
+        let patterns = patterns.map(|pattern| ShortString::try_from(pattern).unwrap());
+        let destination = Destination::Exchange(ShortString::EMPTY);
+        patterns.iter().for_each(|pattern| topic.add(pattern, &destination));
+        let mut found = 0;
+        topic.matches(key.as_bytes(), &mut |_| found += 1);
+        assert_eq!(found, patterns.len());
+        patterns.iter().for_each(|pattern| topic.remove(pattern, &destination));
+        assert_eq!(topic, Topic::default());
+    }
+}

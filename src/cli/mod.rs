@@ -1,4 +1,114 @@
 //! The process: what `quorate` is asked to do on its command line.
 
+mod ctl;
+mod dev;
+mod logging;
+mod perf;
 mod secret;
-pub(crate) mod settings;
+mod server;
+mod settings;
+mod wiring;
+
+use clap::{ArgMatches, Args, Command, FromArgMatches};
+use server::ExitReason;
+use settings::Loaded;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// Exit code of a command line or a setting that makes no sense.
+const USAGE: u8 = 64;
+
+/// Runs what the command line says.
+pub(crate) fn main(line: &[String]) -> ExitCode {
+    let program = line.first().map_or("quorate", String::as_str);
+    let name = Path::new(program).file_name().and_then(|name| name.to_str());
+    // By this name the binary is rabbitmqctl (DESIGN §1).
+    if name == Some("rabbitmqctl") {
+        return ctl(line.get(1..).unwrap_or_default(), "rabbitmqctl");
+    }
+    if line.get(1).is_some_and(|verb| verb == "ctl") {
+        return ctl(line.get(2..).unwrap_or_default(), "quorate ctl");
+    }
+    let matches = match command().try_get_matches_from(line) {
+        Ok(matches) => matches,
+        Err(error) => {
+            let code = if error.use_stderr() { USAGE } else { 0 };
+            // A reader that has gone is no reason to fail.
+            let _ = error.print();
+            return ExitCode::from(code);
+        }
+    };
+    match matches.subcommand() {
+        Some(("server", matches)) => serve(matches),
+        Some(("dev", matches)) => with_options(matches, |options| dev::main(&options)),
+        Some(("perf", matches)) => with_options(matches, perf::main),
+        // `ctl` was looked for above; without a verb, help is shown.
+        Some(_) | None => ExitCode::from(USAGE),
+    }
+}
+
+fn command() -> Command {
+    Command::new("quorate")
+        .about("A clustered AMQP 0-9-1 message broker")
+        .version(env!("CARGO_PKG_VERSION"))
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .subcommand(settings::command())
+        .subcommand(dev::Options::augment_args(Command::new("dev")))
+        .subcommand(Command::new("ctl").about("Administers a node, with rabbitmqctl's verbs"))
+        .subcommand(perf::Options::augment_args(Command::new("perf")))
+}
+
+fn with_options<T: FromArgMatches>(
+    matches: &ArgMatches,
+    run: impl FnOnce(T) -> ExitCode,
+) -> ExitCode {
+    match T::from_arg_matches(matches) {
+        Ok(options) => run(options),
+        Err(error) => {
+            let _ = error.print();
+            ExitCode::from(USAGE)
+        }
+    }
+}
+
+fn ctl(line: &[String], program: &str) -> ExitCode {
+    let (mut out, mut err) = (std::io::stdout(), std::io::stderr());
+    let mut console = ctl::Console { out: &mut out, err: &mut err };
+    ExitCode::from(ctl::run(line, program, &mut console))
+}
+
+fn serve(matches: &ArgMatches) -> ExitCode {
+    let loaded = match settings::load(settings::flags_of(matches), std::env::vars()) {
+        Ok(loaded) => loaded,
+        Err(error) => {
+            eprintln!("quorate: {error}");
+            return ExitCode::from(USAGE);
+        }
+    };
+    logging::begin(&loaded.settings.log, loaded.settings.log_format);
+    match run_node(loaded, matches.get_flag("exit-on-stdin-close")) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("quorate: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Runs a node; the error is one line.
+fn run_node(loaded: Loaded, exit_on_stdin_close: bool) -> Result<(), String> {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    match loaded.settings.worker_threads {
+        0 => {}
+        threads => {
+            builder.worker_threads(usize::from(threads));
+        }
+    }
+    let runtime = builder.enable_all().build().map_err(|error| error.to_string())?;
+    match runtime.block_on(server::run(loaded, exit_on_stdin_close)) {
+        Ok(ExitReason::Asked(_)) => Ok(()),
+        Ok(ExitReason::Fatal(why)) => Err(why),
+        Err(error) => Err(error.to_string()),
+    }
+}

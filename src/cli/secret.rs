@@ -1,6 +1,7 @@
 //! The cluster secret: what lets nodes and `quorate ctl` in at the rpc port (DESIGN §1), as
 //! Erlang's cookie does for RabbitMQ.
 
+use quorate_rpc::{ClusterSecret, SECRET_BYTES_MIN};
 use rand::{RngCore, TryRngCore, rngs::OsRng};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -12,7 +13,7 @@ pub(crate) const VARIABLE: &str = "QUORATE_CLUSTER_SECRET";
 /// Random octets of a secret that is made; twice as many hexadecimal digits.
 const SECRET_BYTES: usize = 32;
 /// Fewest characters of a secret. Shorter ones can be guessed.
-const CHARACTERS_LEAST: usize = 16;
+const CHARACTERS_LEAST: usize = SECRET_BYTES_MIN;
 /// A file longer than this is not a secret.
 const FILE_BYTES_MOST: u64 = 4096;
 
@@ -28,7 +29,9 @@ pub(crate) enum SecretError {
         source: io::Error,
     },
     /// Others than the owner may read the file.
-    #[error("setting cluster_secret_file: {path} has mode {mode:o}; it must be 600, for its owner alone")]
+    #[error(
+        "setting cluster_secret_file: {path} has mode {mode:o}; it must be 600, for its owner alone"
+    )]
     Open {
         /// File.
         path: String,
@@ -36,7 +39,9 @@ pub(crate) enum SecretError {
         mode: u32,
     },
     /// The secret is too short, or not one word of printable ASCII.
-    #[error("the cluster secret from {origin} is no word of {CHARACTERS_LEAST} or more printable characters")]
+    #[error(
+        "the cluster secret from {origin} is no word of {CHARACTERS_LEAST} or more printable characters"
+    )]
     Unfit {
         /// File or variable.
         origin: String,
@@ -51,9 +56,19 @@ pub(crate) enum SecretError {
 pub(crate) struct Secret(String);
 
 impl Secret {
-    /// The secret, to be handed to what compares it.
-    pub(crate) fn expose(&self) -> &str {
+    /// The secret itself.
+    #[cfg(test)]
+    fn expose(&self) -> &str {
         &self.0
+    }
+
+    /// The secret as the rpc floor takes it.
+    ///
+    /// # Errors
+    /// It is shorter than that floor takes.
+    pub(crate) fn cluster_secret(&self) -> Result<ClusterSecret, SecretError> {
+        let unfit = |_| SecretError::Unfit { origin: "its file".to_owned() };
+        ClusterSecret::new(self.0.as_bytes()).map_err(unfit)
     }
 
     fn check(text: &str, origin: &str) -> Result<Self, SecretError> {
@@ -116,8 +131,7 @@ pub(crate) fn find_or_make(
         Err(SecretError::File { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
         found => return found,
     }
-    make(&path)
-        .map_err(|source| SecretError::File { path: path.display().to_string(), source })?;
+    make(&path).map_err(|source| SecretError::File { path: path.display().to_string(), source })?;
     read(&path)
 }
 
@@ -207,7 +221,10 @@ mod tests {
         fs::write(&path, "0123456789abcdef").unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
         let refusal = find(None, Some(&path), None).unwrap_err().to_string();
-        assert!(refusal.ends_with("has mode 640; it must be 600, for its owner alone"), "{refusal}");
+        assert!(
+            refusal.ends_with("has mode 640; it must be 600, for its owner alone"),
+            "{refusal}"
+        );
     }
 
     #[test]

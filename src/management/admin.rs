@@ -100,7 +100,7 @@ impl<S: Source> AdminService<S> {
     }
 
     async fn queues(&self, scope: i32, vhost: &VhostName) -> (Vec<wire::Queue>, Vec<u32>) {
-        let own = self.source.queues(vhost).await.iter().map(convert::queue).collect();
+        let own = self.source.queues(vhost).iter().map(convert::queue).collect();
         let question = |mut peer: Peer| {
             let request = local_part(vhost.as_str());
             async move {
@@ -163,7 +163,7 @@ impl<S: Source> Admin for AdminService<S> {
     ) -> Result<Response<Self::ListConnectionsStream>, Status> {
         let request = request.into_inner();
         check(request.caller)?;
-        let own = self.source.connections().await.iter().map(convert::connection).collect();
+        let own = self.source.connections().iter().map(convert::connection).collect();
         let question = |mut peer: Peer| async move {
             let batches = peer.list_connections(local_part("")).await?.into_inner();
             collect(batches, |batch| batch.connections).await
@@ -178,7 +178,7 @@ impl<S: Source> Admin for AdminService<S> {
     ) -> Result<Response<Self::ListChannelsStream>, Status> {
         let request = request.into_inner();
         check(request.caller)?;
-        let own = self.source.channels().await.iter().map(convert::channel).collect();
+        let own = self.source.channels().iter().map(convert::channel).collect();
         let question = |mut peer: Peer| async move {
             let batches = peer.list_channels(local_part("")).await?.into_inner();
             collect(batches, |batch| batch.channels).await
@@ -194,7 +194,7 @@ impl<S: Source> Admin for AdminService<S> {
         let request = request.into_inner();
         check(request.caller)?;
         let vhost = vhost(&request.vhost)?;
-        let own = self.source.consumers(&vhost).await.iter().map(convert::consumer).collect();
+        let own = self.source.consumers(&vhost).iter().map(convert::consumer).collect();
         let question = |mut peer: Peer| {
             let request = local_part(vhost.as_str());
             async move {
@@ -279,7 +279,7 @@ impl<S: Source> Admin for AdminService<S> {
     ) -> Result<Response<wire::Audit>, Status> {
         let request = request.into_inner();
         check(request.caller)?;
-        let own = self.source.audit().await.iter().map(convert::digest).collect();
+        let own = self.source.audit().iter().map(convert::digest).collect();
         let question = |mut peer: Peer| async move {
             let scope = wire::Scope::Local.into();
             let request = wire::AuditRequest { caller: wire::caller(), scope };

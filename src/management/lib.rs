@@ -9,13 +9,15 @@ mod merge;
 mod metrics;
 mod peers;
 mod source;
+#[cfg(test)]
+mod tests;
 
 /// The messages, client and server of `proto/admin.proto`.
 pub mod wire {
     #![expect(
         missing_docs,
         clippy::too_many_lines,
-        clippy::wildcard_enum_match_arm,
+        clippy::allow_attributes_without_reason,
         reason = "generated code"
     )]
     tonic::include_proto!("quorate.admin.v1");

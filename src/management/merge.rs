@@ -38,8 +38,12 @@ pub(crate) fn bindings(
     mut explicit: Vec<wire::Binding>,
 ) -> Vec<wire::Binding> {
     explicit.sort_by(|a, b| {
-        (&a.source, &a.destination, &a.key, &a.arguments)
-            .cmp(&(&b.source, &b.destination, &b.key, &b.arguments))
+        (&a.source, &a.destination, &a.key, &a.arguments).cmp(&(
+            &b.source,
+            &b.destination,
+            &b.key,
+            &b.arguments,
+        ))
     });
     let mut bindings: Vec<_> = queues.iter().map(crate::convert::default_binding).collect();
     bindings.append(&mut explicit);
@@ -63,7 +67,9 @@ mod tests {
     fn shown(queues: &[wire::Queue]) -> Vec<(&str, Option<u64>, u32)> {
         queues
             .iter()
-            .map(|queue| (queue.name.as_str(), queue.counts.map(|counts| counts.ready), queue.leader))
+            .map(|queue| {
+                (queue.name.as_str(), queue.counts.map(|counts| counts.ready), queue.leader)
+            })
             .collect()
     }
 

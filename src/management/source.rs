@@ -12,23 +12,23 @@ use std::future::Future;
 /// One node's views of itself, as `quorate_broker::view` describes them.
 pub trait Source: Clone + Send + Sync + 'static {
     /// Queues of a virtual host.
-    fn queues(&self, vhost: &VhostName) -> impl Future<Output = Vec<QueueView>> + Send;
+    fn queues(&self, vhost: &VhostName) -> Vec<QueueView>;
     /// Exchanges of a virtual host.
     fn exchanges(&self, vhost: &VhostName) -> Vec<ExchangeView>;
     /// Explicit bindings of a virtual host.
     fn bindings(&self, vhost: &VhostName) -> Vec<BindingView>;
     /// Connections of this node's clients.
-    fn connections(&self) -> impl Future<Output = Vec<ConnectionView>> + Send;
+    fn connections(&self) -> Vec<ConnectionView>;
     /// Channels of this node's clients.
-    fn channels(&self) -> impl Future<Output = Vec<ChannelView>> + Send;
+    fn channels(&self) -> Vec<ChannelView>;
     /// Consumers of this node's clients.
-    fn consumers(&self, vhost: &VhostName) -> impl Future<Output = Vec<ConsumerView>> + Send;
+    fn consumers(&self, vhost: &VhostName) -> Vec<ConsumerView>;
     /// The cluster.
     fn cluster(&self) -> ClusterView;
     /// The node.
     fn node_status(&self) -> NodeView;
     /// State digests of this node's replicas.
-    fn audit(&self) -> impl Future<Output = Vec<GroupAudit>> + Send;
+    fn audit(&self) -> Vec<GroupAudit>;
     /// Counters and times.
     fn metrics(&self) -> MetricsView;
     /// Whether clients can be served.
@@ -54,8 +54,8 @@ pub trait Source: Clone + Send + Sync + 'static {
 }
 
 impl Source for Broker {
-    async fn queues(&self, vhost: &VhostName) -> Vec<QueueView> {
-        Broker::queues(self, vhost).await
+    fn queues(&self, vhost: &VhostName) -> Vec<QueueView> {
+        Broker::queues(self, vhost)
     }
 
     fn exchanges(&self, vhost: &VhostName) -> Vec<ExchangeView> {
@@ -66,16 +66,16 @@ impl Source for Broker {
         Broker::bindings(self, vhost)
     }
 
-    async fn connections(&self) -> Vec<ConnectionView> {
-        Broker::connections(self).await
+    fn connections(&self) -> Vec<ConnectionView> {
+        Broker::connections(self)
     }
 
-    async fn channels(&self) -> Vec<ChannelView> {
-        Broker::channels(self).await
+    fn channels(&self) -> Vec<ChannelView> {
+        Broker::channels(self)
     }
 
-    async fn consumers(&self, vhost: &VhostName) -> Vec<ConsumerView> {
-        Broker::consumers(self, vhost).await
+    fn consumers(&self, vhost: &VhostName) -> Vec<ConsumerView> {
+        Broker::consumers(self, vhost)
     }
 
     fn cluster(&self) -> ClusterView {
@@ -86,8 +86,8 @@ impl Source for Broker {
         Broker::node_status(self)
     }
 
-    async fn audit(&self) -> Vec<GroupAudit> {
-        Broker::audit(self).await
+    fn audit(&self) -> Vec<GroupAudit> {
+        Broker::audit(self)
     }
 
     fn metrics(&self) -> MetricsView {

@@ -168,7 +168,7 @@ impl Queue {
             paused: false,
             held: std::collections::BTreeMap::new(),
         };
-        self.consumers.insert(id, Consumer::from_record(record, suspected));
+        self.consumers.insert(id, Box::new(Consumer::from_record(record, suspected)));
         apply.holders.consumers.insert(id, self.id);
         apply.digest.step(
             Step::Attach,
@@ -195,6 +195,7 @@ impl Queue {
         self.attached -= 1;
         if self.attached == 0 {
             self.abandoned = true;
+            self.deserted = true;
             self.used_at = apply.now;
         }
         apply.digest.step(Step::Cancel, digest::of_holder(Holder::Consumer(id)), 0);
@@ -203,8 +204,8 @@ impl Queue {
 
     /// A cancelled consumer is forgotten once it holds nothing (ACK-10).
     pub(crate) fn forget_if_done(&mut self, id: ConsumerId, apply: &mut Apply<'_>) {
-        let done = |consumer: &Consumer| consumer.cancelled && consumer.held.is_empty();
-        if self.consumers.get(&id).is_some_and(done) {
+        let Some(consumer) = self.consumers.get(&id) else { return };
+        if consumer.cancelled && consumer.held.is_empty() {
             self.change_consumer(id);
             self.consumers.remove(&id);
             apply.holders.consumers.remove(&id);

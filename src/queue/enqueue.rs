@@ -21,7 +21,7 @@ impl Machine {
         let Some(messages) = run.messages.get(part.first as usize..end) else { return Reply::Gone };
         queue.touch(apply);
         let place = Place { queue: run.queue, level: run.level, served: queue.attached > 0 };
-        let new = || LevelState::starting_at(apply.index);
+        let new = || Box::new(LevelState::starting_at(apply.index));
         let level = queue.levels.entry(run.level).or_insert_with(new);
         let bytes = level.append(place, part, messages, apply);
         let range = u64::from(part.first) << 32 | u64::from(part.count);

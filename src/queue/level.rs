@@ -38,6 +38,8 @@ pub(crate) struct LevelState {
     late: Vec<Part>,
     /// Position after the last message that this entry enqueued here; 0 if it enqueued none.
     entry_end: u32,
+    /// This entry put something into the window.
+    appended: bool,
 }
 
 /// Part of a run of the entry being applied.
@@ -92,6 +94,7 @@ impl LevelState {
         let bytes = messages.iter().map(|head| u64::from(head.body_bytes)).sum();
         if self.fits(place.served, apply.index) {
             self.put(place.level, apply.index, apply.stamped, part.first, messages);
+            self.appended = true;
         } else {
             self.late.push(part);
         }
@@ -191,14 +194,19 @@ impl LevelState {
         purged
     }
 
-    /// Ends the entry: a head that stands behind the last message of this entry's run moves on.
-    pub(crate) fn end_entry(&mut self, current: LogIndex) {
+    /// Ends the entry: a head that stands behind the last message of this entry's run moves on. In
+    /// a queue that nobody consumes from, what this entry put into the window is mostly left to the
+    /// store; `shorten` says that the last consumer has left.
+    pub(crate) fn end_entry(&mut self, current: LogIndex, served: bool, shorten: bool) {
         if self.entry_end > 0 && self.record.fresh == 0 {
             self.record.head_index = current.next();
             self.record.head_position = 0;
         }
         self.entry_end = 0;
         self.late.clear();
+        if shorten || (std::mem::take(&mut self.appended) && !served) {
+            self.shorten_window();
+        }
     }
 
     /// Fills the empty window: with stored runs, and once there are no more with what this entry
@@ -265,18 +273,19 @@ impl LevelState {
         )))
     }
 
-    /// Gives back memory that a past burst took. Of a queue without consumers only the first runs
-    /// stay in the window.
-    pub(crate) fn trim(&mut self, served: bool) {
-        if !served && self.window.len() > WINDOW_IDLE * 2 {
-            let whole = |at: usize| {
-                let index = |at: usize| self.window.get(at).map(|held| held.message.index);
-                index(at.wrapping_sub(1)) != index(at)
-            };
-            if let Some(cut) = (WINDOW_IDLE..self.window.len()).find(|at| whole(*at)) {
-                self.window.truncate(cut);
-            }
+    /// Leaves only the first whole runs in the window; none, if the first is a long one.
+    fn shorten_window(&mut self) {
+        if self.window.len() > WINDOW_IDLE * 2 {
+            let index = |at: usize| self.window.get(at).map(|held| held.message.index);
+            let starts_run = |at: &usize| index(at - 1) != index(*at);
+            let cut = (WINDOW_IDLE..self.window.len()).find(starts_run).unwrap_or(0);
+            self.window.truncate(cut);
+            self.window.shrink_to_fit();
         }
+    }
+
+    /// Gives back memory that a past burst took.
+    pub(crate) fn trim(&mut self) {
         if self.window.capacity() > 64 && self.window.capacity() > self.window.len() * 4 {
             self.window.shrink_to(self.window.len() * 2);
         }

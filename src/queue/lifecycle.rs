@@ -37,7 +37,7 @@ impl Machine {
         let mut queue = Queue::from_record(id, record);
         queue.touch(apply);
         apply.digest.step(Step::Create, digest::of_queue(id), config.resolved_at.0);
-        self.queues.insert(id, queue);
+        self.queues.insert(id, Box::new(queue));
         Reply::Created(id)
     }
 
@@ -117,8 +117,9 @@ impl Machine {
         }
         apply.group.life = life;
         apply.digest.step(Step::Life, life, 0);
-        let ends = |queue: &&Queue| !queue.config.durable && queue.life < life;
-        let ended: Vec<QueueId> = self.queues.values().filter(ends).map(|queue| queue.id).collect();
+        let queues = self.queues.values();
+        let ends = queues.filter(|queue| !queue.config.durable && queue.life < life);
+        let ended: Vec<QueueId> = ends.map(|queue| queue.id).collect();
         for id in ended {
             self.end(id, apply);
         }

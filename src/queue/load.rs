@@ -67,7 +67,7 @@ impl Machine {
         let mut keys = vec![RecordKey::Group];
         keys.extend(self.nodes.keys().copied().map(RecordKey::Node));
         keys.extend(self.sessions.keys().copied().map(RecordKey::Session));
-        keys.extend(self.queues.values().flat_map(Queue::keys));
+        keys.extend(self.queues.values().flat_map(|queue| queue.keys()));
         keys.sort_unstable();
         keys.retain(|key| self.record(*key).is_some());
         keys
@@ -113,7 +113,7 @@ impl Parts {
             }
             (RecordKey::Queue(id), Record::Queue(record)) => {
                 self.turns.push((id, record.turns.iter().copied().collect()));
-                machine.queues.insert(id, Queue::from_record(id, *record));
+                machine.queues.insert(id, Box::new(Queue::from_record(id, *record)));
             }
             (RecordKey::Consumer(id, consumer), Record::Consumer(record)) => {
                 self.consumers.push((id, consumer, record));
@@ -159,10 +159,11 @@ impl Parts {
 }
 
 fn found<'a>(
-    queue: Option<&'a mut Queue>,
+    queue: Option<&'a mut Box<Queue>>,
     id: QueueId,
     what: &str,
 ) -> Result<&'a mut Queue, RecordError> {
+    let queue = queue.map(Box::as_mut);
     queue.ok_or_else(|| RecordError(format!("{what} of no queue: {id}")))
 }
 
@@ -184,7 +185,7 @@ impl Queue {
             })?;
             self.join_held(held.message)?;
         }
-        self.consumers.insert(id, Consumer::from_record(record, suspected));
+        self.consumers.insert(id, Box::new(Consumer::from_record(record, suspected)));
         Ok(())
     }
 

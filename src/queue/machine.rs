@@ -27,7 +27,8 @@ pub struct Machine {
     pub(crate) group: GroupRecord,
     pub(crate) nodes: BTreeMap<NodeId, NodeRecord>,
     pub(crate) sessions: BTreeMap<SessionId, SessionRecord>,
-    pub(crate) queues: BTreeMap<QueueId, Queue>,
+    /// Boxed, since a tree's nodes are half empty and there may be 100,000 queues.
+    pub(crate) queues: BTreeMap<QueueId, Box<Queue>>,
     pub(crate) holders: Holders,
     /// Emptied lists, kept for their memory.
     lists: (Vec<QueueId>, Vec<QueueId>),
@@ -256,6 +257,6 @@ impl Machine {
 
     /// The queue whose message the holder holds, or would hold.
     pub(crate) fn queue_of(&mut self, holder: Holder, apply: &Apply<'_>) -> Option<&mut Queue> {
-        self.queues.get_mut(&apply.holders.queue_of(holder)?)
+        self.queues.get_mut(&apply.holders.queue_of(holder)?).map(Box::as_mut)
     }
 }

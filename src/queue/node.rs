@@ -3,7 +3,6 @@
 
 use crate::{
     apply::{Apply, sessions_of},
-    consumer::Consumer,
     digest::{self, Step},
     machine::Machine,
     output::RecordKey,
@@ -139,7 +138,7 @@ impl Queue {
         let low = ConsumerId { session, number: 0 };
         let high = ConsumerId { session, number: u64::MAX };
         let all = self.consumers.range(low..=high);
-        let lost = all.filter(|(_, consumer): &(_, &Consumer)| consumer.lost);
+        let lost = all.filter(|(_, consumer)| consumer.lost);
         lost.map(|(id, _)| *id).take(limit).collect()
     }
 }

@@ -12,7 +12,8 @@ use crate::{
     turns::Turns,
 };
 use quorate_types::{
-    ConsumerId, Level, MessageId, QueueId, ResourceName, Sequence, SessionId, Timestamp,
+    ConsumerId, DeliveryNumber, Level, MessageId, QueueId, ResourceName, Sequence, SessionId,
+    Timestamp,
 };
 use std::collections::BTreeMap;
 
@@ -26,8 +27,10 @@ pub(crate) struct Queue {
     pub(crate) life: u64,
     pub(crate) used_at: Timestamp,
     pub(crate) had_consumer: bool,
-    pub(crate) levels: BTreeMap<Level, LevelState>,
-    pub(crate) consumers: BTreeMap<ConsumerId, Consumer>,
+    /// Boxed, as consumers are: most queues have one level and few consumers, and a tree's node has
+    /// room for eleven.
+    pub(crate) levels: BTreeMap<Level, Box<LevelState>>,
+    pub(crate) consumers: BTreeMap<ConsumerId, Box<Consumer>>,
     pub(crate) gets: BTreeMap<SessionId, BTreeMap<Sequence, Held>>,
     pub(crate) turns: Turns,
     /// Consumers that are not cancelled. Derived.
@@ -38,6 +41,8 @@ pub(crate) struct Queue {
     pub(crate) check_out_left: bool,
     /// The last consumer left in the present command (EXQ-05).
     pub(crate) abandoned: bool,
+    /// The last consumer left in the present entry.
+    pub(crate) deserted: bool,
     touched: bool,
     unsettled: bool,
     changed_consumers: Vec<ConsumerId>,
@@ -45,9 +50,19 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
+    /// Octets of the bodies of all messages held, added up for a list.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        let by_consumers =
+            self.consumers.values().flat_map(|consumer| consumer.held.above(DeliveryNumber(0)));
+        let by_gets = self.gets.values().flat_map(BTreeMap::values);
+        let octets = by_consumers.map(|(_, held)| held.head.body_bytes);
+        octets.chain(by_gets.map(|held| held.head.body_bytes)).map(u64::from).sum()
+    }
+
     /// A queue without messages and consumers, from its record.
     pub(crate) fn from_record(id: QueueId, record: QueueRecord) -> Self {
         let levels = record.levels.into_iter();
+        let stored = |(level, record)| (level, Box::new(LevelState::stored(record)));
         Self {
             id,
             name: record.name,
@@ -56,7 +71,7 @@ impl Queue {
             life: record.life,
             used_at: record.used_at,
             had_consumer: record.had_consumer,
-            levels: levels.map(|(level, record)| (level, LevelState::stored(record))).collect(),
+            levels: levels.map(stored).collect(),
             consumers: BTreeMap::new(),
             gets: BTreeMap::new(),
             turns: Turns::default(),
@@ -64,6 +79,7 @@ impl Queue {
             held: 0,
             check_out_left: false,
             abandoned: false,
+            deserted: false,
             touched: false,
             unsettled: false,
             changed_consumers: Vec::new(),
@@ -85,11 +101,11 @@ impl Queue {
     }
 
     pub(crate) fn ready(&self) -> u64 {
-        self.levels.values().map(LevelState::ready).sum()
+        self.levels.values().map(|state| state.ready()).sum()
     }
 
     pub(crate) fn ready_bytes(&self) -> u64 {
-        self.levels.values().map(LevelState::ready_bytes).sum()
+        self.levels.values().map(|state| state.ready_bytes()).sum()
     }
 
     /// Marks the queue as changed by the present command.
@@ -144,11 +160,13 @@ impl Queue {
         for session in self.changed_gets.drain(..) {
             apply.change(RecordKey::Gets(self.id, session));
         }
+        let served = self.attached > 0;
+        let shorten = std::mem::take(&mut self.deserted) && !served;
         for (level, state) in &mut self.levels {
             if std::mem::take(&mut state.returned_changed) {
                 apply.change(RecordKey::Returned(self.id, *level));
             }
-            state.end_entry(apply.index);
+            state.end_entry(apply.index, served, shorten);
             state.sweep(self.id, *level, &mut apply.out.changes);
         }
     }
@@ -167,7 +185,7 @@ impl Queue {
     /// Gives back memory that past bursts took.
     pub(crate) fn trim(&mut self) {
         for state in self.levels.values_mut() {
-            state.trim(self.attached > 0);
+            state.trim();
         }
         for consumer in self.consumers.values_mut() {
             consumer.held.trim();
@@ -178,7 +196,7 @@ impl Queue {
 /// [`Queue::take_first`] for those who hold another part of the queue.
 #[inline]
 pub(crate) fn take_first(
-    levels: &mut BTreeMap<Level, LevelState>,
+    levels: &mut BTreeMap<Level, Box<LevelState>>,
     queue: QueueId,
     served: bool,
     apply: &Apply<'_>,
@@ -198,7 +216,11 @@ pub(crate) struct Burial {
 
 impl Burial {
     #[inline]
-    pub(crate) fn add(&mut self, levels: &mut BTreeMap<Level, LevelState>, message: MessageId) {
+    pub(crate) fn add(
+        &mut self,
+        levels: &mut BTreeMap<Level, Box<LevelState>>,
+        message: MessageId,
+    ) {
         if self.last.is_none_or(|last| (last.level, last.index) != (message.level, message.index)) {
             self.end(levels);
             self.last = Some(message);
@@ -206,7 +228,7 @@ impl Burial {
         self.count += 1;
     }
 
-    pub(crate) fn end(&mut self, levels: &mut BTreeMap<Level, LevelState>) {
+    pub(crate) fn end(&mut self, levels: &mut BTreeMap<Level, Box<LevelState>>) {
         if let Some(message) = self.last
             && let Some(state) = levels.get_mut(&message.level)
         {

@@ -197,7 +197,7 @@ impl Queue {
 }
 
 fn put_back(
-    levels: &mut BTreeMap<Level, LevelState>,
+    levels: &mut BTreeMap<Level, Box<LevelState>>,
     mut held: Held,
     marking: Marking,
     digest: &mut Digest,

@@ -25,6 +25,8 @@ pub struct QueueView {
     pub ready_bytes: u64,
     /// Messages held by consumers and gets.
     pub unacknowledged: u64,
+    /// Octets of their bodies.
+    pub unacknowledged_bytes: u64,
     /// Consumers attached.
     pub consumers: u32,
 }
@@ -114,6 +116,7 @@ impl Machine {
             ready: queue.ready(),
             ready_bytes: queue.ready_bytes(),
             unacknowledged: queue.held,
+            unacknowledged_bytes: queue.held_bytes(),
             consumers: queue.attached,
         })
     }
@@ -128,11 +131,11 @@ impl Machine {
     pub fn consumers(&self, queue: QueueId) -> Vec<ConsumerView> {
         let Some(queue) = self.queues.get(&queue) else { return Vec::new() };
         let attached = queue.consumers.iter().filter(|(_, state)| !state.cancelled);
-        let view = |(consumer, state): (&ConsumerId, &crate::consumer::Consumer)| ConsumerView {
+        let views = attached.map(|(consumer, state)| ConsumerView {
             consumer: *consumer,
             terms: state.terms.clone(),
             held: state.held.len() as u64,
-        };
-        attached.map(view).collect()
+        });
+        views.collect()
     }
 }

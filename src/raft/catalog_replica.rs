@@ -29,16 +29,9 @@ pub(crate) struct CatalogReplica {
 }
 
 impl CatalogReplica {
-    /// A new catalog, until [`GroupMachine::load`]; and the same for readers.
-    pub(crate) fn new(sink: Arc<dyn CatalogSink>) -> (Self, Arc<RwLock<Catalog>>) {
-        let catalog = Arc::new(RwLock::new(Catalog::new()));
-        let replica = Self {
-            catalog: Arc::clone(&catalog),
-            sink,
-            output: CatalogOutput::default(),
-            dirty: BTreeSet::new(),
-        };
-        (replica, catalog)
+    /// Applies to `catalog`, which others read.
+    pub(crate) fn new(catalog: Arc<RwLock<Catalog>>, sink: Arc<dyn CatalogSink>) -> Self {
+        Self { catalog, sink, output: CatalogOutput::default(), dirty: BTreeSet::new() }
     }
 }
 

@@ -1,1 +1,46 @@
-//! placeholder
+//! Raft groups: openraft, this project's log, replicas, links and leaderships around it.
+//!
+//! The floor above proposes encoded entries, is told by its sinks what applying them brought and
+//! who leads, and never sees openraft.
+
+mod codec;
+mod type_config;
+
+mod sink;
+mod standing;
+mod tail;
+
+mod log_store;
+
+mod catalog_replica;
+mod machine;
+mod queue_replica;
+mod replica;
+mod snapshot;
+
+mod append_session;
+mod network;
+mod pipeline;
+mod service;
+mod snapshot_session;
+
+mod gate;
+mod group;
+mod groups;
+mod leadership;
+mod metrics;
+mod purge;
+mod settings;
+mod succession;
+mod watchdog;
+
+pub use codec::DecodeError;
+pub use group::{Group, ProposeError, ReadError, WriteError};
+pub use groups::{Groups, Sinks, StartError};
+pub use leadership::TransferError;
+pub use machine::{GroupMachine, MachineError};
+pub use metrics::{GroupMetrics, Number, Times};
+pub use service::{Inbox, SERVICE_MAX};
+pub use settings::{QUEUE_GROUPS, Settings};
+pub use sink::{CatalogSink, FatalHook, GroupSink, QueueSink};
+pub use standing::Leadership;

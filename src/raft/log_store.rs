@@ -249,3 +249,88 @@ impl RaftLogStorage<TypeConfig> for LogStore {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use crate::{
+        machine::{GroupMachine, MachineError},
+        replica::{Replica, StateMachine},
+        sink::GroupSink,
+    };
+    use bytes::Bytes;
+    use openraft::testing::log::{StoreBuilder, Suite};
+    use quorate_storage::{Checkpoint, CommandEntry, Database, EntryId, Loaded, Options};
+    use quorate_types::{GroupId, Incarnation, NodeId, Term};
+    use tempfile::TempDir;
+
+    struct Deaf;
+
+    impl GroupSink for Deaf {
+        fn became_leader(&self, _: GroupId, _: Term) {}
+        fn lost_leadership(&self, _: GroupId) {}
+        fn leader_changed(&self, _: GroupId, _: Term, _: Option<NodeId>) {}
+        fn installed(&self, _: GroupId, _: EntryId) {}
+    }
+
+    /// A machine without state.
+    struct Nothing;
+
+    impl GroupMachine for Nothing {
+        fn load(&mut self, _: Loaded) -> Result<(), MachineError> {
+            Ok(())
+        }
+        fn apply(&mut self, _: EntryId, _: &CommandEntry, _: bool) -> Result<(), MachineError> {
+            Ok(())
+        }
+        fn advance(&mut self, _: EntryId) {}
+        fn dirty_bytes(&self) -> usize {
+            0
+        }
+        fn checkpoint(
+            &mut self,
+            applied: EntryId,
+            meta: Bytes,
+        ) -> Result<Checkpoint, MachineError> {
+            Ok(Checkpoint::new(applied, meta, Vec::new()))
+        }
+        fn clear(&mut self) {}
+        fn digest(&self) -> u64 {
+            0
+        }
+    }
+
+    struct Builder;
+
+    impl StoreBuilder<TypeConfig, LogStore, StateMachine, (TempDir, Arc<Database>)> for Builder {
+        async fn build(
+            &self,
+        ) -> Result<
+            ((TempDir, Arc<Database>), LogStore, StateMachine),
+            openraft::StorageError<TypeConfig>,
+        > {
+            let dir = TempDir::new().unwrap();
+            let options = Options::new(NodeId(1), Incarnation(1));
+            let database = Database::open(dir.path(), options).unwrap();
+            let store = database.group(GroupId(1)).unwrap();
+            let sink = Arc::new(Deaf);
+            let standing = Standing::new(GroupId(1), NodeId(1), sink.clone(), None, Arc::default());
+            let replica = Replica::load(
+                store.clone(),
+                Box::new(Nothing),
+                Arc::clone(&standing),
+                sink,
+                Arc::new(|_, _| {}),
+                Arc::default(),
+            );
+            let log = LogStore::new(store, standing, Arc::default());
+            Ok(((dir, database), log, StateMachine(replica.unwrap())))
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn the_log_passes_the_suite_of_openraft() {
+        Suite::test_all(Builder).await.unwrap();
+    }
+}

@@ -6,7 +6,7 @@ use crate::{
 };
 use bytes::Bytes;
 use parking_lot::Mutex;
-use quorate_queue::{LevelRecord, Machine, Output, Record, RecordKey};
+use quorate_queue::{Change, Machine, Output};
 use quorate_storage::{
     Checkpoint, CommandEntry, Done, EntryId, GroupStore, Loaded, ReplicaStore, RunRange,
     codec::{
@@ -14,7 +14,7 @@ use quorate_storage::{
         queue::{decode_entry, decode_key, decode_record},
     },
 };
-use quorate_types::{GroupId, Home, Level, LogIndex};
+use quorate_types::{GroupId, Home};
 use std::{sync::Arc, time::Instant};
 
 /// The queues of one group. The machine is shared with those who read it.
@@ -54,9 +54,9 @@ impl GroupMachine for QueueReplica {
             let key = decode_key(key).map_err(records_error)?;
             records.push((key, decode_record(record).map_err(records_error)?));
         }
-        let dead: Vec<_> = records.iter().flat_map(|(key, record)| dead_runs(*key, record)).collect();
         let machine = Machine::load(Home::Group(self.group), records)
             .map_err(|error| MachineError::Records(error.to_string()))?;
+        let dead: Vec<_> = machine.dead_ranges().iter().filter_map(removed).collect();
         *self.machine.lock() = machine;
         self.store.clear();
         // What a crash kept from being removed is removed now (STO 3).
@@ -94,7 +94,8 @@ impl GroupMachine for QueueReplica {
 
     fn checkpoint(&mut self, applied: EntryId, meta: Bytes) -> Result<Checkpoint, MachineError> {
         let machine = self.machine.lock();
-        Ok(self.store.checkpoint(applied, meta, &machine, Instant::now())?)
+        let record = |key| machine.record(key);
+        Ok(self.store.checkpoint(applied, meta, record, Instant::now()))
     }
 
     fn clear(&mut self) {
@@ -110,17 +111,12 @@ fn records_error(error: DecodeError) -> MachineError {
     MachineError::Records(error.to_string())
 }
 
-/// The runs that the state knows as settled and handed out as removed.
-fn dead_runs(key: RecordKey, record: &Record) -> Vec<RunRange> {
-    let (RecordKey::Queue(queue), Record::Queue(record)) = (key, record) else {
-        return Vec::new();
-    };
-    let levels = record.levels.iter().filter(|(_, level)| level.removed_below.0 > 0);
-    let range = |(level, state): (&Level, &LevelRecord)| RunRange {
-        queue,
-        level: *level,
-        first: LogIndex(0),
-        last: LogIndex(state.removed_below.0 - 1),
-    };
-    levels.map(range).collect()
+/// The runs of a removal; other changes are none.
+fn removed(change: &Change) -> Option<RunRange> {
+    match change {
+        Change::Removed { queue, level, first, last } => {
+            Some(RunRange { queue: *queue, level: *level, first: *first, last: *last })
+        }
+        Change::Record(_) | Change::Cut { .. } | Change::QueueRemoved { .. } => None,
+    }
 }

@@ -19,7 +19,13 @@ use openraft::{
 use parking_lot::Mutex;
 use quorate_storage::{Done, GroupStore, ReceivedSnapshot, StorageError};
 use quorate_types::LogIndex;
-use std::{io, sync::Arc};
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 use tokio::sync::{oneshot, watch};
 
 /// Octets of dirty state at which a checkpoint is written at once (DESIGN §3).
@@ -33,6 +39,10 @@ pub(crate) struct Replica {
     fatal: FatalHook,
     metrics: Arc<GroupMetrics>,
     state: Mutex<State>,
+    /// What the last written checkpoint covers.
+    durable: Mutex<Option<SnapshotMeta>>,
+    /// The group runs: before that nobody is sent a snapshot.
+    running: AtomicBool,
     /// Index of the last entry applied, plus one; 0 if none was.
     applied: watch::Sender<u64>,
 }
@@ -59,11 +69,32 @@ impl Replica {
     ) -> Result<Arc<Self>, MachineError> {
         let (applied, membership) = load(&store, machine.as_mut())?;
         metrics.applied.set(applied.map_or(0, |id| id.index));
+        metrics.checkpointed.set(applied.map_or(0, |id| id.index));
+        let durable = covered(applied, &membership);
         let next = applied.map_or(0, |id| id.index + 1);
         let state =
             State { machine, applied, membership, checkpointed: applied, installing: false };
-        let (state, applied) = (Mutex::new(state), watch::Sender::new(next));
-        Ok(Arc::new(Self { store, standing, sink, fatal, metrics, state, applied }))
+        Ok(Arc::new(Self {
+            store,
+            standing,
+            sink,
+            fatal,
+            metrics,
+            state: Mutex::new(state),
+            durable: Mutex::new(durable),
+            running: AtomicBool::new(false),
+            applied: watch::Sender::new(next),
+        }))
+    }
+
+    /// The group runs from now on.
+    pub(crate) fn run(&self) {
+        self.running.store(true, Ordering::Release);
+    }
+
+    /// What the last written checkpoint covers; `None`: there is none.
+    pub(crate) fn durable(&self) -> Option<SnapshotMeta> {
+        self.durable.lock().clone()
     }
 
     /// Index of the last entry applied, plus one, as it changes.
@@ -83,7 +114,7 @@ impl Replica {
     }
 
     /// Applies one entry, and tells who leads if it is the first of its term.
-    fn apply(&self, entry: &Entry) -> Result<(), MachineError> {
+    fn apply(self: &Arc<Self>, entry: &Entry) -> Result<(), MachineError> {
         let mut state = self.state.lock();
         let id = entry_id(&entry.log_id);
         let leading = self.standing.is_leading();
@@ -111,7 +142,7 @@ impl Replica {
 
     /// Writes a checkpoint if anything has been applied since the last one (DESIGN §3). Does not
     /// wait for the disk.
-    pub(crate) fn checkpoint(&self) {
+    pub(crate) fn checkpoint(self: &Arc<Self>) {
         let mut state = self.state.lock();
         if state.installing || state.applied == state.checkpointed {
             return;
@@ -121,18 +152,23 @@ impl Replica {
         }
     }
 
-    fn write_checkpoint(&self, state: &mut State) -> Result<(), MachineError> {
+    fn write_checkpoint(self: &Arc<Self>, state: &mut State) -> Result<(), MachineError> {
         let Some(applied) = state.applied else { return Ok(()) };
         let meta = encode_stored_membership(&state.membership);
         let checkpoint = state.machine.checkpoint(entry_id(&applied), meta)?;
         state.checkpointed = Some(applied);
-        let (metrics, fatal) = (Arc::clone(&self.metrics), Arc::clone(&self.fatal));
-        let group = self.store.group();
+        let covers = covered(Some(applied), &state.membership);
+        let this = Arc::clone(self);
         let done: Done = Box::new(move |result| match result {
-            Ok(()) => metrics.checkpointed.set(applied.index),
+            Ok(()) => {
+                this.metrics.checkpointed.set(applied.index);
+                *this.durable.lock() = covers;
+            }
             // The node is stopping; the log replays the rest.
             Err(StorageError::Closed) => {}
-            Err(error) => fatal(group, &format!("a checkpoint failed: {error}")),
+            Err(error) => {
+                (this.fatal)(this.store.group(), &format!("a checkpoint failed: {error}"));
+            }
         });
         self.store.checkpoint(checkpoint, done);
         Ok(())
@@ -164,6 +200,7 @@ impl Replica {
             return Err(MachineError::Records(reason));
         }
         (state.applied, state.checkpointed) = (applied, applied);
+        *self.durable.lock() = covered(applied, &membership);
         state.membership = membership;
         state.installing = false;
         drop(state);
@@ -176,6 +213,12 @@ impl Replica {
         }
         Ok(())
     }
+}
+
+/// What a checkpoint at that entry covers.
+fn covered(applied: Option<LogId>, membership: &StoredMembership) -> Option<SnapshotMeta> {
+    let last_log_id = Some(applied?);
+    Some(SnapshotMeta { last_log_id, last_membership: membership.clone() })
 }
 
 fn load(
@@ -221,11 +264,11 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
     }
 
     async fn try_create_snapshot_builder(&mut self, _force: bool) -> Option<Builder> {
-        Some(Builder(self.0.store.clone()))
+        Some(Builder(Arc::clone(&self.0)))
     }
 
     async fn get_snapshot_builder(&mut self) -> Builder {
-        Builder(self.0.store.clone())
+        Builder(Arc::clone(&self.0))
     }
 
     async fn install_snapshot(
@@ -235,13 +278,17 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
     ) -> io::Result<()> {
         match snapshot {
             SnapshotData::Received(received) => self.0.install(meta, *received).await,
-            SnapshotData::None | SnapshotData::Outgoing(_) => {
+            SnapshotData::Left | SnapshotData::Outgoing(_) => {
                 Err(io::Error::other("a snapshot that was not received cannot be installed"))
             }
         }
     }
 
     async fn get_current_snapshot(&mut self) -> io::Result<Option<Snapshot>> {
-        snapshot::current(&self.0.store)
+        if self.0.running.load(Ordering::Acquire) {
+            return snapshot::outgoing(&self.0.store);
+        }
+        let meta = self.0.durable();
+        Ok(meta.map(|meta| Snapshot { meta, snapshot: SnapshotData::Left }))
     }
 }

@@ -20,6 +20,13 @@ pub trait GroupSink: Send + Sync + 'static {
     /// The group has a new term, or the term's leader is known now, or known dead (`None`).
     fn leader_changed(&self, group: GroupId, term: Term, leader: Option<NodeId>);
 
+    /// A proposal that [`crate::Group::propose`] has taken came to nothing: while no majority
+    /// answered (this node may go on to lead in the same term), or with the leadership. Nobody
+    /// will see it applied under this leadership; who counts proposals under way counts it out.
+    fn proposal_lost(&self, group: GroupId) {
+        let _ = group;
+    }
+
     /// A snapshot has taken the place of the state: what was applied up to this entry was not
     /// handed out one by one.
     fn installed(&self, group: GroupId, applied: EntryId);

@@ -3,16 +3,17 @@
 
 use crate::{
     codec::decode_stored_membership,
+    replica::Replica,
     type_config::{SnapshotMeta, TypeConfig, log_id},
 };
 use openraft::{RaftSnapshotBuilder, alias::SnapshotOf};
 use quorate_storage::{EntryId, GroupStore, ReceivedSnapshot, SnapshotReader};
-use std::io;
+use std::{io, sync::Arc};
 
 /// The octets of a snapshot.
 pub(crate) enum SnapshotData {
-    /// There is no checkpoint yet.
-    None,
+    /// Left out: only what the snapshot covers was asked for.
+    Left,
     /// To be sent to a follower.
     Outgoing(Box<SnapshotReader>),
     /// Received, to be installed.
@@ -27,8 +28,8 @@ pub(crate) fn snapshot_meta(applied: EntryId, meta: &bytes::Bytes) -> io::Result
     Ok(SnapshotMeta { last_log_id: Some(log_id(applied)), last_membership })
 }
 
-/// The group as of its last written checkpoint.
-pub(crate) fn current(store: &GroupStore) -> io::Result<Option<Snapshot>> {
+/// The group as of its last written checkpoint, to be sent.
+pub(crate) fn outgoing(store: &GroupStore) -> io::Result<Option<Snapshot>> {
     let Some(reader) = store.snapshot().map_err(io::Error::other)? else { return Ok(None) };
     let meta = snapshot_meta(reader.applied(), reader.meta())?;
     Ok(Some(Snapshot { meta, snapshot: SnapshotData::Outgoing(Box::new(reader)) }))
@@ -36,14 +37,13 @@ pub(crate) fn current(store: &GroupStore) -> io::Result<Option<Snapshot>> {
 
 /// "Builds" a snapshot: names the last written checkpoint. What it covers has been persisted, so
 /// the log may be purged up to it (STO 3).
-pub(crate) struct Builder(pub(crate) GroupStore);
+pub(crate) struct Builder(pub(crate) Arc<Replica>);
 
 impl RaftSnapshotBuilder<TypeConfig> for Builder {
     type SnapshotData = SnapshotData;
 
     async fn build_snapshot(&mut self) -> io::Result<Snapshot> {
-        let nothing =
-            || Snapshot { meta: SnapshotMeta::default(), snapshot: SnapshotData::None };
-        Ok(current(&self.0)?.unwrap_or_else(nothing))
+        let meta = self.0.durable().unwrap_or_default();
+        Ok(Snapshot { meta, snapshot: SnapshotData::Left })
     }
 }

@@ -3,14 +3,18 @@
 //! nothing is missed or late.
 
 use crate::{
+    metrics::GroupMetrics,
     sink::GroupSink,
-    type_config::{Vote, node_of, raft_id},
+    type_config::{Vote, node_of},
 };
 use parking_lot::Mutex;
 use quorate_types::{GroupId, NodeId, Term};
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, AtomicU64, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Instant,
 };
 use tokio::sync::watch;
 
@@ -25,13 +29,19 @@ pub struct Leadership {
     pub leading: bool,
 }
 
+struct Present {
+    vote: Option<Vote>,
+    leaderless_since: Option<Instant>,
+}
+
 /// The standing of this node in one group.
 pub(crate) struct Standing {
     group: GroupId,
     me: NodeId,
     sink: Arc<dyn GroupSink>,
+    metrics: Arc<GroupMetrics>,
     /// Held while the sink is told, so that it is told in order.
-    vote: Mutex<Option<Vote>>,
+    present: Mutex<Present>,
     /// The term that this process leads, once a majority has granted it; 0: none. Never taken
     /// from a stored vote: a process that was restarted leads nothing.
     own_term: AtomicU64,
@@ -46,6 +56,7 @@ impl Standing {
         me: NodeId,
         sink: Arc<dyn GroupSink>,
         stored: Option<Vote>,
+        metrics: Arc<GroupMetrics>,
     ) -> Arc<Self> {
         let leadership = match &stored {
             Some(vote) => Leadership {
@@ -59,7 +70,11 @@ impl Standing {
             group,
             me,
             sink,
-            vote: Mutex::new(stored),
+            metrics,
+            present: Mutex::new(Present {
+                vote: stored,
+                leaderless_since: leadership.leader.is_none().then(Instant::now),
+            }),
             own_term: AtomicU64::new(0),
             leading: AtomicBool::new(false),
             watch: watch::Sender::new(leadership),
@@ -68,17 +83,18 @@ impl Standing {
 
     /// openraft saves a vote: a term has begun, or its leader is known.
     pub(crate) fn vote_saved(&self, vote: &Vote) {
-        let mut present = self.vote.lock();
+        let mut present = self.present.lock();
         let term = vote.leader_id.term;
         let leader = leader_of(vote);
-        *present = Some(*vote);
+        present.vote = Some(*vote);
         if leader == Some(self.me) {
+            self.metrics.elections_won.add(1);
             self.own_term.store(term, Ordering::Release);
         } else {
             self.own_term.store(0, Ordering::Release);
             self.stop_leading();
         }
-        self.tell_leader(Term(term), leader);
+        self.tell_leader(&mut present, Term(term), leader);
     }
 
     /// An entry of that term has been applied.
@@ -89,7 +105,7 @@ impl Standing {
         {
             return;
         }
-        let present = self.vote.lock();
+        let present = self.present.lock();
         // Lost again while the entry was being applied.
         if self.own_term.load(Ordering::Acquire) != term {
             return;
@@ -102,12 +118,17 @@ impl Standing {
 
     /// The leader's process is known dead: there is no leader until another one is elected.
     pub(crate) fn leader_died(&self, node: NodeId) {
-        let present = self.vote.lock();
-        let term = match &*present {
+        let mut present = self.present.lock();
+        let term = match &present.vote {
             Some(vote) if leader_of(vote) == Some(node) => Term(vote.leader_id.term),
             Some(_) | None => return,
         };
-        self.tell_leader(term, None);
+        self.tell_leader(&mut present, term, None);
+    }
+
+    /// A proposal has come to nothing.
+    pub(crate) fn proposal_lost(&self) {
+        self.sink.proposal_lost(self.group);
     }
 
     fn stop_leading(&self) {
@@ -117,7 +138,12 @@ impl Standing {
         }
     }
 
-    fn tell_leader(&self, term: Term, leader: Option<NodeId>) {
+    fn tell_leader(&self, present: &mut Present, term: Term, leader: Option<NodeId>) {
+        if leader.is_none() {
+            present.leaderless_since.get_or_insert_with(Instant::now);
+        } else if let Some(since) = present.leaderless_since.take() {
+            self.metrics.election.add(since.elapsed());
+        }
         let changed = self.watch.send_if_modified(|leadership| {
             let changed = (leadership.term, leadership.leader) != (term, leader);
             (leadership.term, leadership.leader) = (term, leader);
@@ -141,7 +167,7 @@ impl Standing {
 
     /// The vote saved last.
     pub(crate) fn vote(&self) -> Option<Vote> {
-        *self.vote.lock()
+        self.present.lock().vote
     }
 
     /// Who leads.
@@ -152,11 +178,6 @@ impl Standing {
     /// Changes of who leads.
     pub(crate) fn subscribe(&self) -> watch::Receiver<Leadership> {
         self.watch.subscribe()
-    }
-
-    /// This node, as openraft numbers it.
-    pub(crate) fn raft_id(&self) -> u64 {
-        raft_id(self.me)
     }
 }
 
@@ -197,7 +218,7 @@ mod tests {
     fn standing(stored: Option<Vote>) -> (Arc<Ear>, Arc<Standing>) {
         let ear = Arc::new(Ear::default());
         let sink = Arc::clone(&ear) as Arc<dyn GroupSink>;
-        (ear, Standing::new(GroupId(1), NodeId(1), sink, stored))
+        (ear, Standing::new(GroupId(1), NodeId(1), sink, stored, Arc::default()))
     }
 
     fn told(ear: &Ear) -> Vec<Told> {

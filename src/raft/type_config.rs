@@ -74,11 +74,7 @@ impl<T: OptionalSend + 'static> Responder<TypeConfig, T> for Ticket<T> {
 /// openraft's name of an entry. A standard leader id keeps only the term of a leader, so the
 /// leader's node is not known here and not stored: it is always 0.
 pub(crate) fn entry_id(id: &LogId) -> EntryId {
-    EntryId {
-        term: Term(id.leader_id.term),
-        leader: NodeId(0),
-        index: LogIndex(id.index),
-    }
+    EntryId { term: Term(id.leader_id.term), leader: NodeId(0), index: LogIndex(id.index) }
 }
 
 /// The other way round.

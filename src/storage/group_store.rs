@@ -392,6 +392,12 @@ fn prepare(group: GroupId, entry: Arc<LogEntry>) -> Result<Prepared, StorageErro
     if !fit {
         return Err(wrong(DecodeError::Invalid("bodies")));
     }
+    let mut places: Vec<_> = runs.iter().map(|run| (run.queue, run.level)).collect();
+    places.sort_unstable();
+    if places.windows(2).any(|pair| pair.first() == pair.last()) {
+        // They would have one key.
+        return Err(wrong(DecodeError::Invalid("runs: two for one queue and level")));
+    }
     let index = entry.id.index;
     let runs = runs
         .into_iter()

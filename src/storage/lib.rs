@@ -27,6 +27,9 @@ mod snapshot;
 mod statistics;
 mod watchdog;
 
+#[cfg(test)]
+mod testing;
+
 pub use checkpoint::Checkpoint;
 pub use database::{Database, Identity};
 pub use entry::{CommandEntry, EntryId, LogEntry, Payload, RunBodies};

@@ -27,11 +27,38 @@ pub enum ReplyCode {
     InternalError = 541,
 }
 
+const ALL: [ReplyCode; 18] = [
+    ReplyCode::ContentTooLarge,
+    ReplyCode::NoRoute,
+    ReplyCode::NoConsumers,
+    ReplyCode::ConnectionForced,
+    ReplyCode::InvalidPath,
+    ReplyCode::AccessRefused,
+    ReplyCode::NotFound,
+    ReplyCode::ResourceLocked,
+    ReplyCode::PreconditionFailed,
+    ReplyCode::FrameError,
+    ReplyCode::SyntaxError,
+    ReplyCode::CommandInvalid,
+    ReplyCode::ChannelError,
+    ReplyCode::UnexpectedFrame,
+    ReplyCode::ResourceError,
+    ReplyCode::NotAllowed,
+    ReplyCode::NotImplemented,
+    ReplyCode::InternalError,
+];
+
 impl ReplyCode {
     /// The number on the wire.
     #[must_use]
     pub fn number(self) -> u16 {
         self as u16
+    }
+
+    /// The code of that number, if there is one.
+    #[must_use]
+    pub fn of(number: u16) -> Option<Self> {
+        ALL.into_iter().find(|code| code.number() == number)
     }
 
     /// The name that reply texts begin with (CONN-24).

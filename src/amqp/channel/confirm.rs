@@ -16,6 +16,7 @@ pub(crate) struct Confirm {
 pub(crate) struct Confirms {
     /// Number of the next publish (CNF-01).
     next: u64,
+    outstanding: u64,
     /// All below are settled, and the publisher has been told.
     lowest: u64,
     /// Settled ones above `lowest` of which the publisher has been told: first to last.
@@ -29,6 +30,7 @@ impl Confirms {
     pub(crate) fn new() -> Self {
         Self {
             next: 1,
+            outstanding: 0,
             lowest: 1,
             told: BTreeMap::new(),
             taken: Vec::new(),
@@ -39,11 +41,18 @@ impl Confirms {
     /// The number of one more publish.
     pub(crate) fn number(&mut self) -> u64 {
         self.next += 1;
+        self.outstanding += 1;
         self.next - 1
+    }
+
+    /// Published, not settled.
+    pub(crate) fn outstanding(&self) -> u64 {
+        self.outstanding
     }
 
     /// `first` to `last` are settled. True if nothing else waits to be told.
     pub(crate) fn settle(&mut self, first: u64, last: u64, taken: bool) -> bool {
+        self.outstanding = self.outstanding.saturating_sub(last + 1 - first);
         let idle = self.taken.is_empty() && self.refused.is_empty();
         let ranges = if taken { &mut self.taken } else { &mut self.refused };
         match ranges.last_mut() {
@@ -81,7 +90,8 @@ impl Confirms {
             tell(Confirm { number, multiple: count > 1, taken: true });
         }
         for &(first, last) in taken.iter().filter(|&&(_, last)| last >= self.lowest) {
-            (first..=last).for_each(|number| tell(Confirm { number, multiple: false, taken: true }));
+            (first..=last)
+                .for_each(|number| tell(Confirm { number, multiple: false, taken: true }));
         }
         taken.clear();
         self.taken = taken;
@@ -118,7 +128,9 @@ mod tests {
 
     fn with(count: u64) -> Confirms {
         let mut confirms = Confirms::new();
-        (0..count).for_each(|_| drop(confirms.number()));
+        (0..count).for_each(|_| {
+            confirms.number();
+        });
         confirms
     }
 
@@ -157,7 +169,7 @@ mod tests {
         } else {
             vec![confirm.number]
         };
-        meant.iter().for_each(|number| drop(open.remove(number)));
+        open.retain(|number| !meant.contains(number));
         meant.into_iter().map(|number| (number, confirm.taken)).collect()
     }
 

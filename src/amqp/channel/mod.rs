@@ -10,6 +10,8 @@ pub(crate) mod machine;
 pub(crate) mod publish;
 pub(crate) mod qos;
 pub(crate) mod settle;
+#[cfg(test)]
+mod settle_tests;
 pub(crate) mod shape;
 
 use crate::{codec::cold::Cold, outbox::Outbox};
@@ -35,7 +37,10 @@ pub(crate) struct Env {
 pub(crate) enum Operation {
     ExchangeDeclare(ExchangeDeclare),
     ExchangeExists(ShortString),
-    ExchangeDelete { exchange: ShortString, if_unused: bool },
+    ExchangeDelete {
+        exchange: ShortString,
+        if_unused: bool,
+    },
     ExchangeBind(BindRequest),
     ExchangeUnbind(BindRequest),
     QueueDeclare(QueueDeclare),
@@ -43,11 +48,18 @@ pub(crate) enum Operation {
     QueueBind(BindRequest),
     QueueUnbind(BindRequest),
     QueuePurge(ShortString),
-    QueueDelete { queue: ShortString, if_unused: bool, if_empty: bool },
+    QueueDelete {
+        queue: ShortString,
+        if_unused: bool,
+        if_empty: bool,
+    },
     /// An empty tag asks for one (CON-01).
     Consume(Box<Consume>),
     Cancel(ConsumerId),
-    Get { queue: ShortString, no_ack: bool },
+    Get {
+        queue: ShortString,
+        no_ack: bool,
+    },
 }
 
 /// The broker's answer to an operation.

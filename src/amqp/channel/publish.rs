@@ -92,11 +92,12 @@ impl Channel {
             return Err(Fault::new(ReplyCode::FrameError, text, id));
         }
         // One that is too large is counted to its end and refused then (PUB-02, FRM-17).
-        let keep = body_bytes <= out.env.message_bytes_max
-            && matches!(carrier, Carrier::Publish(_));
+        let keep =
+            body_bytes <= out.env.message_bytes_max && matches!(carrier, Carrier::Publish(_));
         let body = Assembly::new(body_bytes, keep);
         if body.is_complete() {
-            return self.content(Content { carrier, properties, body_bytes, body: Bytes::new() }, out);
+            return self
+                .content(Content { carrier, properties, body_bytes, body: Bytes::new() }, out);
         }
         self.due = Due::Body { carrier, properties, body_bytes, body };
         Ok(())
@@ -144,22 +145,24 @@ impl Channel {
         }
         let bytes_max = out.env.message_bytes_max;
         if body_bytes > bytes_max {
-            let configured = if bytes_max < MESSAGE_BYTES_CEILING { "configured max" } else { "max" };
-            let text = format!("message size {body_bytes} is larger than {configured} size {bytes_max}");
+            let configured =
+                if bytes_max < MESSAGE_BYTES_CEILING { "configured max" } else { "max" };
+            let text =
+                format!("message size {body_bytes} is larger than {configured} size {bytes_max}");
             return refuse(ReplyCode::PreconditionFailed, text);
         }
         match Properties::parse(properties).map_err(ShapeError::Malformed).and_then(shape::check) {
-            Ok(properties) => self.publish(publish, properties, body, out),
-            Err(ShapeError::Refused(exception)) => {
-                self.refuse(publish.exchange, exception, out);
+            Ok(properties) => {
+                self.publish(publish, properties, body, out);
+                Ok(())
             }
+            Err(ShapeError::Refused(exception)) => self.refuse(publish.exchange, exception, out),
             // Bare text, no method named (FRM-11).
             Err(ShapeError::Malformed(error)) => {
                 tracing::debug!(%error, "malformed properties");
-                return Err(Fault::new(ReplyCode::InternalError, "", MethodId::NONE));
+                Err(Fault::new(ReplyCode::InternalError, "", MethodId::NONE))
             }
         }
-        Ok(())
     }
 
     fn publish(
@@ -194,13 +197,20 @@ impl Channel {
     }
 
     /// Refuses a publish, unless its exchange is missing, which would come first (PUB-01).
-    fn refuse(&mut self, exchange: ShortString, exception: Exception, out: &mut Out<'_>) {
-        // The default exchange is always there, but may not be asked for (EXC-06).
-        let exchange =
-            if exchange.is_empty() { ShortString::from_static("amq.direct") } else { exchange };
-        self.waiting =
-            Some(Waiting::Answer { id: hot::Publish::ID, nowait: false, then: Then::Refuse(exception) });
+    fn refuse(
+        &mut self,
+        exchange: ShortString,
+        exception: Exception,
+        out: &mut Out<'_>,
+    ) -> Result<(), Fault> {
+        let id = hot::Publish::ID;
+        if exchange.is_empty() {
+            // The default exchange is always there, and may not be asked for (EXC-06).
+            return Err(Fault::of(exception, id));
+        }
+        self.waiting = Some(Waiting::Answer { id, nowait: false, then: Then::Refuse(exception) });
         out.act(Action::Start(self.id, Operation::ExchangeExists(exchange)));
+        Ok(())
     }
 
     /// Returns an unroutable publish (PUB-04).

@@ -2,10 +2,9 @@
 //! broker.
 
 use crate::{channel::Effects, codec::hot, connection::close::Fault};
-use ahash::AHashMap;
 use quorate_broker::{HolderRef, Settle, Settlement};
 use quorate_types::{DeliveryNumber, ReplyCode, ReturnCause};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 /// A holder in the channel's table: so that a delivery costs 24 octets, not 80.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,6 +86,17 @@ impl Unacked {
     /// No more deliveries will name the holder.
     pub(crate) fn release(&mut self, slot: Slot) {
         self.holders.release(slot);
+    }
+
+    /// Deliveries not settled.
+    pub(crate) fn outstanding(&self) -> u64 {
+        u64::try_from(self.entries.len() - self.settled).unwrap_or(u64::MAX)
+    }
+
+    /// Entries, settled ones that are still there included.
+    #[cfg(test)]
+    pub(crate) fn places(&self) -> usize {
+        self.entries.len()
     }
 
     /// A delivery under a new, higher tag.
@@ -177,7 +187,7 @@ fn key(holder: HolderRef, settlement: Settlement) -> Key {
 pub(crate) struct Settles {
     list: Vec<Settle>,
     /// Where numbers may still be added.
-    open: AHashMap<Key, usize>,
+    open: BTreeMap<Key, usize>,
     last: Option<(Key, usize)>,
 }
 

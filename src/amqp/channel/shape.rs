@@ -50,7 +50,9 @@ pub(crate) fn check(properties: Properties) -> Result<Properties, ShapeError> {
 
 /// True unless no header can be named `CC` or `BCC`: spares most messages a look into the table.
 fn may_have_further_keys(headers: Option<&Bytes>) -> bool {
-    headers.is_some_and(|content| content.windows(3).any(|octets| octets == b"\x02CC" || octets == b"BCC"))
+    headers.is_some_and(|content| {
+        content.windows(3).any(|octets| octets == b"\x02CC" || octets == b"BCC")
+    })
 }
 
 fn further_keys(headers: &FieldTable, name: &str) -> Result<(), Exception> {

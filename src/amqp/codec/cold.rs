@@ -16,11 +16,18 @@ use quorate_types::{FieldTable, ShortString};
 
 /// A type that fields have.
 trait Field: Sized {
+    /// Reads what a transcript says.
+    #[cfg(test)]
+    fn parse(text: Option<&str>) -> Self;
     fn read(reader: &mut Reader) -> Result<Self, FieldError>;
     fn write(&self, writer: &mut Writer<'_>);
 }
 
 impl Field for u8 {
+    #[cfg(test)]
+    fn parse(text: Option<&str>) -> Self {
+        text.and_then(|text| text.parse().ok()).unwrap_or_default()
+    }
     fn read(reader: &mut Reader) -> Result<Self, FieldError> {
         reader.u8()
     }
@@ -30,6 +37,10 @@ impl Field for u8 {
 }
 
 impl Field for u16 {
+    #[cfg(test)]
+    fn parse(text: Option<&str>) -> Self {
+        text.and_then(|text| text.parse().ok()).unwrap_or_default()
+    }
     fn read(reader: &mut Reader) -> Result<Self, FieldError> {
         reader.u16()
     }
@@ -39,6 +50,10 @@ impl Field for u16 {
 }
 
 impl Field for u32 {
+    #[cfg(test)]
+    fn parse(text: Option<&str>) -> Self {
+        text.and_then(|text| text.parse().ok()).unwrap_or_default()
+    }
     fn read(reader: &mut Reader) -> Result<Self, FieldError> {
         reader.u32()
     }
@@ -48,6 +63,10 @@ impl Field for u32 {
 }
 
 impl Field for bool {
+    #[cfg(test)]
+    fn parse(text: Option<&str>) -> Self {
+        text == Some("true")
+    }
     fn read(reader: &mut Reader) -> Result<Self, FieldError> {
         reader.bit()
     }
@@ -57,6 +76,10 @@ impl Field for bool {
 }
 
 impl Field for ShortString {
+    #[cfg(test)]
+    fn parse(text: Option<&str>) -> Self {
+        ShortString::try_from(text.unwrap_or_default()).unwrap_or_default()
+    }
     fn read(reader: &mut Reader) -> Result<Self, FieldError> {
         reader.short_string()
     }
@@ -67,6 +90,10 @@ impl Field for ShortString {
 
 /// A long string.
 impl Field for Bytes {
+    #[cfg(test)]
+    fn parse(text: Option<&str>) -> Self {
+        Bytes::from(text.unwrap_or_default().replace("\\0", "\0"))
+    }
     fn read(reader: &mut Reader) -> Result<Self, FieldError> {
         reader.long_string()
     }
@@ -76,6 +103,10 @@ impl Field for Bytes {
 }
 
 impl Field for FieldTable {
+    #[cfg(test)]
+    fn parse(text: Option<&str>) -> Self {
+        text.map(crate::transcript::table).unwrap_or_default()
+    }
     fn read(reader: &mut Reader) -> Result<Self, FieldError> {
         reader.table()
     }
@@ -110,6 +141,23 @@ macro_rules! classes {
             pub fn name(&self) -> &'static str {
                 match self {
                     $($(Self::$Class($class::Method::$Method(_)) => $class::$Method::NAME,)*)*
+                }
+            }
+
+            /// Reads what a transcript says.
+            #[cfg(test)]
+            pub(crate) fn parse(name: &str, words: &crate::transcript::Words) -> Option<Self> {
+                match name {
+                    $($($class::$Method::NAME => Some($class::$Method::parse(words).into()),)*)*
+                    _ => None,
+                }
+            }
+
+            /// What a transcript says of the fields.
+            #[cfg(test)]
+            pub(crate) fn fields(&self) -> String {
+                match self {
+                    $($(Self::$Class($class::Method::$Method(method)) => format!("{method:?}"),)*)*
                 }
             }
 
@@ -161,6 +209,12 @@ macro_rules! classes {
 
                         /// As the protocol's documents name it.
                         pub const NAME: &'static str = concat!(stringify!($class), ".", $name);
+
+                        #[cfg(test)]
+                        #[allow(unused_variables, reason = "some methods have no fields")]
+                        pub(super) fn parse(words: &crate::transcript::Words) -> Self {
+                            Self { $($field: Field::parse(words.get(stringify!($field))),)* }
+                        }
 
                         #[allow(unused_variables, reason = "some methods have no fields")]
                         pub(super) fn read(reader: &mut Reader) -> Result<Self, FieldError> {

@@ -80,7 +80,10 @@ mod tests {
     #[test]
     fn of_a_long_payload_sixteen_octets_are_shown() {
         assert_eq!(frame(1, b"abcd", "x"), "type 1, all octets = <<\"abcd\">>: x");
-        assert_eq!(frame(3, b"0123456789abcdef", ""), "type 3, all octets = <<\"0123456789abcdef\">>");
+        assert_eq!(
+            frame(3, b"0123456789abcdef", ""),
+            "type 3, all octets = <<\"0123456789abcdef\">>"
+        );
         assert_eq!(
             frame(1, b"0123456789abcdefg", "x"),
             "type 1, first 16 octets = <<\"0123456789abcdef\">>: x"

@@ -231,11 +231,7 @@ impl Nack {
     pub const ID: MethodId = MethodId { class: BASIC, method: 120 };
 
     pub(crate) fn read(reader: &mut Reader) -> Result<Self, FieldError> {
-        Ok(Self {
-            delivery_tag: reader.u64()?,
-            multiple: reader.bit()?,
-            requeue: reader.bit()?,
-        })
+        Ok(Self { delivery_tag: reader.u64()?, multiple: reader.bit()?, requeue: reader.bit()? })
     }
 
     /// Appends the frame.

@@ -32,10 +32,7 @@ impl MethodId {
     #[must_use]
     pub fn peek(payload: &[u8]) -> Option<Self> {
         let &[c1, c0, m1, m0] = payload.first_chunk::<4>()?;
-        Some(Self {
-            class: u16::from_be_bytes([c1, c0]),
-            method: u16::from_be_bytes([m1, m0]),
-        })
+        Some(Self { class: u16::from_be_bytes([c1, c0]), method: u16::from_be_bytes([m1, m0]) })
     }
 }
 
@@ -109,8 +106,12 @@ impl Method {
             GetOk::ID => Self::GetOk(GetOk::read(reader)?),
             Return::ID => Self::Return(Return::read(reader)?),
             MethodId { class, method } => {
+                // Their names and tables may be kept for long, and must not keep alive what was
+                // read with them.
+                let reader = &mut Reader::new(Bytes::copy_from_slice(reader.rest()));
                 let cold = Cold::read(class, method, reader)?.ok_or(MethodErrorCause::Unknown)?;
-                Self::Cold(Box::new(cold))
+                let cold = Self::Cold(Box::new(cold));
+                return if reader.is_at_end() { Ok(cold) } else { Err(MethodErrorCause::LeftOver) };
             }
         };
         if reader.is_at_end() { Ok(method) } else { Err(MethodErrorCause::LeftOver) }

@@ -10,6 +10,8 @@ pub mod frame;
 pub mod hot;
 pub mod method;
 pub(crate) mod reader;
+#[cfg(test)]
+mod tests;
 
 /// What a client sends first (CONN-01), and what a server answers to anything else.
 pub const PROTOCOL_HEADER: [u8; 8] = *b"AMQP\x00\x00\x09\x01";

@@ -29,6 +29,11 @@ impl Reader {
         Self { rest, bits: 0, bits_left: 0 }
     }
 
+    /// What has not been read.
+    pub(crate) fn rest(&self) -> &[u8] {
+        &self.rest
+    }
+
     /// True if every octet has been read.
     pub(crate) fn is_at_end(&self) -> bool {
         self.rest.is_empty()

@@ -143,8 +143,7 @@ pub(crate) fn check_heartbeat(frame: &Frame) -> Result<(), Fault> {
         return Err(unexpected_frame(frame));
     }
     if !frame.payload.is_empty() {
-        let text =
-            crate::codec::erlang::frame(frame.kind as u8, &frame.payload, "unknown_frame");
+        let text = crate::codec::erlang::frame(frame.kind as u8, &frame.payload, "unknown_frame");
         return Err(Fault::new(ReplyCode::FrameError, text, MethodId::NONE));
     }
     Ok(())

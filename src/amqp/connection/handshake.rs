@@ -131,10 +131,9 @@ impl Handshake {
     pub(crate) fn frame_max(&self) -> u32 {
         match &self.state {
             State::Open { limits, .. } => limits.frame_max,
-            State::StartOk
-            | State::Authenticating { .. }
-            | State::TuneOk { .. }
-            | State::Over => self.offer.frame_max,
+            State::StartOk | State::Authenticating { .. } | State::TuneOk { .. } | State::Over => {
+                self.offer.frame_max
+            }
         }
     }
 
@@ -236,10 +235,9 @@ impl Handshake {
     fn unexpected(&self, id: MethodId) -> Ending {
         match &self.state {
             State::Open { .. } => Ending::fault(&out_of_turn("opening", id)),
-            State::StartOk
-            | State::Authenticating { .. }
-            | State::TuneOk { .. }
-            | State::Over => Ending::Silent,
+            State::StartOk | State::Authenticating { .. } | State::TuneOk { .. } | State::Over => {
+                Ending::Silent
+            }
         }
     }
 }
@@ -247,12 +245,8 @@ impl Handshake {
 /// Checks what the client asks for against what was offered (CONN-17 to CONN-19, Q-03).
 fn negotiate(offer: &Limits, asked: &connection::TuneOk) -> Result<Limits, String> {
     let frame_max = in_range("frame_max", asked.frame_max, FRAME_MAX_LEAST, offer.frame_max)?;
-    let channel_max = in_range(
-        "channel_max",
-        u32::from(asked.channel_max),
-        1,
-        u32::from(offer.channel_max),
-    )?;
+    let channel_max =
+        in_range("channel_max", u32::from(asked.channel_max), 1, u32::from(offer.channel_max))?;
     Ok(Limits {
         frame_max,
         channel_max: u16::try_from(channel_max).unwrap_or(u16::MAX),

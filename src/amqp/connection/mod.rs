@@ -2,5 +2,8 @@
 
 pub(crate) mod close;
 pub(crate) mod handshake;
+#[cfg(test)]
+mod handshake_tests;
 pub(crate) mod heartbeat;
 pub(crate) mod machine;
+pub(crate) mod report;

@@ -95,7 +95,8 @@ fn nam_08_connection_bound_entries_go_with_the_run_of_their_node() {
     assert_eq!(world.route("amq.direct", "k"), [bound_id(2, 2, 1)]);
     assert!(world.catalog.is_over(bound_id(1, 1, 1)));
     assert!(!world.catalog.is_over(bound_id(2, 2, 1)));
-    // One that comes late adds nothing.
+    // One that comes late adds nothing, whoever adds it.
+    assert_eq!(world.one(C::AddQueue(queue("a", bound_id(1, 1, 1)))), CatalogReply::Fenced);
     assert_eq!(world.one(C::AddQueue(bound("a", 1, 1, 1))), CatalogReply::Fenced);
     assert_eq!(world.catalog, world.reloaded());
 }
@@ -428,9 +429,18 @@ fn que_15_a_queue_is_placed_in_the_least_loaded_group() {
     let (local, balanced) = (LeaderLocator::ClientLocal, LeaderLocator::Balanced);
     assert_eq!(place(&world, local, &[3]), GroupId(1), "no shape yet");
     world.done(C::Form(ClusterShape { cluster: quorate_types::ClusterId(1), queue_groups: 4 }));
-    assert_eq!(world.events(), [CatalogEvent::Formed(ClusterShape { cluster: quorate_types::ClusterId(1), queue_groups: 4 })]);
+    assert_eq!(
+        world.events(),
+        [CatalogEvent::Formed(ClusterShape {
+            cluster: quorate_types::ClusterId(1),
+            queue_groups: 4
+        })]
+    );
     world.done(C::Form(ClusterShape { cluster: quorate_types::ClusterId(1), queue_groups: 9 }));
-    assert_eq!(world.catalog.shape(), Some(ClusterShape { cluster: quorate_types::ClusterId(1), queue_groups: 4 }));
+    assert_eq!(
+        world.catalog.shape(),
+        Some(ClusterShape { cluster: quorate_types::ClusterId(1), queue_groups: 4 })
+    );
     assert_eq!(world.events(), []);
     assert_eq!(place(&world, local, &[4, 3]), GroupId(3), "the lowest number between equals");
     assert_eq!(place(&world, local, &[]), GroupId(1));

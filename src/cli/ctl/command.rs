@@ -17,6 +17,7 @@ pub(crate) enum Verb {
 }
 
 /// What the help says of a verb.
+#[derive(Debug)]
 pub(crate) struct Manual {
     pub(crate) verb: Verb,
     pub(crate) name: &'static str,
@@ -67,7 +68,15 @@ const fn plain(
 
 /// All verbs, in the order of the help.
 pub(crate) const MANUALS: &[Manual] = &[
-    plain(Verb::Help, "help", "Help", "[<command>]", "Displays usage information for a command", (0, 1), &[]),
+    plain(
+        Verb::Help,
+        "help",
+        "Help",
+        "[<command>]",
+        "Displays usage information for a command",
+        (0, 1),
+        &[],
+    ),
     plain(Verb::Version, "version", "Help", "", "Displays the version", (0, 0), &[]),
     plain(
         Verb::AwaitStartup,
@@ -96,8 +105,20 @@ pub(crate) const MANUALS: &[Manual] = &[
         (0, 0),
         &[],
     ),
-    list(Listing::Bindings, "list_bindings", LIST_OF_VHOST, "Lists all bindings on a vhost", &["no-table-headers"]),
-    list(Listing::Channels, "list_channels", LIST, "Lists all channels of the cluster", &["no-table-headers"]),
+    list(
+        Listing::Bindings,
+        "list_bindings",
+        LIST_OF_VHOST,
+        "Lists all bindings on a vhost",
+        &["no-table-headers"],
+    ),
+    list(
+        Listing::Channels,
+        "list_channels",
+        LIST,
+        "Lists all channels of the cluster",
+        &["no-table-headers"],
+    ),
     list(
         Listing::Connections,
         "list_connections",
@@ -105,8 +126,20 @@ pub(crate) const MANUALS: &[Manual] = &[
         "Lists AMQP 0.9.1 connections of the cluster",
         &["no-table-headers"],
     ),
-    list(Listing::Consumers, "list_consumers", LIST_OF_VHOST, "Lists all consumers for a vhost", &["no-table-headers"]),
-    list(Listing::Exchanges, "list_exchanges", LIST_OF_VHOST, "Lists exchanges", &["no-table-headers"]),
+    list(
+        Listing::Consumers,
+        "list_consumers",
+        LIST_OF_VHOST,
+        "Lists all consumers for a vhost",
+        &["no-table-headers"],
+    ),
+    list(
+        Listing::Exchanges,
+        "list_exchanges",
+        LIST_OF_VHOST,
+        "Lists exchanges",
+        &["no-table-headers"],
+    ),
     list(
         Listing::Queues,
         "list_queues",
@@ -191,16 +224,19 @@ pub(crate) fn overview(program: &str) -> String {
     let mut sections: Vec<&str> = MANUALS.iter().map(|manual| manual.section).collect();
     sections.sort_unstable();
     sections.dedup();
-    for manual in sections.iter().flat_map(|name| {
-        MANUALS.iter().filter(move |manual| manual.section == *name)
-    }) {
+    for manual in sections
+        .iter()
+        .flat_map(|name| MANUALS.iter().filter(move |manual| manual.section == *name))
+    {
         if manual.section != section {
             section = manual.section;
             text.push_str(&format!("\n{section}:\n\n"));
         }
         text.push_str(&format!("   {:<20} {}\n", manual.name, manual.summary));
     }
-    text.push_str(&format!("\nUse '{program} help <command>' to learn more about a specific command\n"));
+    text.push_str(&format!(
+        "\nUse '{program} help <command>' to learn more about a specific command\n"
+    ));
     text
 }
 

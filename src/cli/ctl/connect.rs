@@ -101,9 +101,8 @@ async fn connect_to(
     if let Err(error) = address.to_socket_addrs() {
         return Err(unreachable(target, Exit::NoHost, &error.to_string()));
     }
-    let refuse = |error: tonic::transport::Error| {
-        unreachable(target, Exit::Unavailable, &innermost(&error))
-    };
+    let refuse =
+        |error: tonic::transport::Error| unreachable(target, Exit::Unavailable, &innermost(&error));
     let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(refuse)?;
     let channel = endpoint.connect_timeout(CONNECT_TIMEOUT).connect().await.map_err(refuse)?;
     let mut client = AdminClient::with_interceptor(channel, guard.clone());

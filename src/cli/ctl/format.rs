@@ -157,32 +157,56 @@ mod tests {
 
     #[test]
     fn tables_are_tab_separated_with_a_header() {
-        expect![[""]].assert_eq(&render(&sheet(), Formatter::Table, true));
+        expect![[r#"
+            name	messages	durable	members	arguments
+            tab\tq		false	[]	[]
+            orders	12	true	[rabbit1@h, rabbit2@h.x]	[{"k",1},{"l",[1,true]},{"s","v\"w"},{"t",[{"d",0.5}]}]
+        "#]].assert_eq(&render(&sheet(), Formatter::Table, true));
         let bare = render(&sheet(), Formatter::Table, false);
         assert_eq!(bare.lines().count(), 2);
     }
 
     #[test]
     fn csv_quotes_every_cell() {
-        expect![[""]].assert_eq(&render(&sheet(), Formatter::Csv, true));
+        expect![[r#"
+            "name","messages","durable","members","arguments"
+            "tab\tq","","false","[]","[]"
+            "orders","12","true","[rabbit1@h, rabbit2@h.x]","[{""k"",1},{""l"",[1,true]},{""s"",""v\""w""},{""t"",[{""d"",0.5}]}]"
+        "#]].assert_eq(&render(&sheet(), Formatter::Csv, true));
     }
 
     #[test]
     fn json_is_one_object_a_line() {
         let text = render(&sheet(), Formatter::Json, true);
-        expect![[""]].assert_eq(&text);
+        expect![[r#"
+            [
+            {"name":"tab\tq","messages":"","durable":false,"members":[],"arguments":[]}
+            ,{"name":"orders","messages":12,"durable":true,"members":["rabbit1@h","rabbit2@h.x"],"arguments":[["k","long",1],["l","array",[["long",1],["bool",true]]],["s","longstr","v\"w"],["t","table",[["d","double",0.5]]]]}
+            ]
+        "#]].assert_eq(&text);
         let parsed: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!(parsed.as_array().unwrap().len(), 2);
     }
 
     #[test]
     fn pretty_tables_have_boxes() {
-        expect![[""]].assert_eq(&render(&sheet(), Formatter::Pretty, true));
+        expect![[r#"
+            ┌────────┬──────────┬─────────┬──────────────────────────┬─────────────────────────────────────────────────────────┐
+            │ name   │ messages │ durable │ members                  │ arguments                                               │
+            ├────────┼──────────┼─────────┼──────────────────────────┼─────────────────────────────────────────────────────────┤
+            │ tab\tq │          │ false   │ []                       │ []                                                      │
+            ├────────┼──────────┼─────────┼──────────────────────────┼─────────────────────────────────────────────────────────┤
+            │ orders │ 12       │ true    │ [rabbit1@h, rabbit2@h.x] │ [{"k",1},{"l",[1,true]},{"s","v\"w"},{"t",[{"d",0.5}]}] │
+            └────────┴──────────┴─────────┴──────────────────────────┴─────────────────────────────────────────────────────────┘
+        "#]].assert_eq(&render(&sheet(), Formatter::Pretty, true));
     }
 
     #[test]
     fn erlang_terms_can_be_consulted() {
-        expect![[""]].assert_eq(&render(&sheet(), Formatter::Erlang, true));
+        expect![[r#"
+            [[{name,<<"tab	q">>},{messages,''},{durable,false},{members,[]},{arguments,[]}],
+             [{name,<<"orders">>},{messages,12},{durable,true},{members,[rabbit1@h,'rabbit2@h.x']},{arguments,[{<<"k">>,long,1},{<<"l">>,array,[{long,1},{bool,true}]},{<<"s">>,longstr,<<"v\"w">>},{<<"t">>,table,[{<<"d">>,double,0.5}]}]}]]
+        "#]].assert_eq(&render(&sheet(), Formatter::Erlang, true));
     }
 
     #[test]

@@ -111,7 +111,7 @@ struct Reading {
 }
 
 impl Reading {
-    fn take(&mut self, name: &str, given: Option<String>, rest: &mut std::vec::IntoIter<String>) {
+    fn take(&mut self, name: &str, given: Option<String>, rest: &mut impl Iterator<Item = String>) {
         let Some(option) = option(name) else {
             return self.invalid.push((name.to_owned(), given.unwrap_or_default()));
         };
@@ -174,7 +174,7 @@ fn valued(options: &mut Options, option: &Option_, value: &str) -> bool {
 /// What the caller did wrong, with exit code 64.
 pub(crate) fn parse(line: &[String], program: &str) -> Result<Invocation, Failure> {
     let mut reading = Reading::default();
-    let mut rest = line.to_vec().into_iter();
+    let mut rest = line.iter().cloned();
     while let Some(word) = rest.next() {
         if word == "--" {
             reading.words.extend(rest.by_ref());
@@ -279,7 +279,74 @@ mod tests {
             refused("list_queues -p"),
             refused("purge_queue q --if-empty"),
         ];
-        expect![[""]].assert_eq(&refusals.join("\n----\n"));
+        expect![[r#"
+            Error (argument validation): Invalid options for this command:
+            --frob : 
+            Arguments given:
+            	list_queues --frob
+
+            Usage
+
+            rabbitmqctl [--node <node>] [--longnames] [--quiet] list_queues [--vhost <vhost>] [--online] [--offline] [--local] [--no-table-headers] [<column>, ...] [--timeout <timeout>]
+
+            ----
+            Error (argument validation): not enough arguments.
+            Arguments given:
+            	delete_queue -p cliq
+
+            Usage
+
+            rabbitmqctl [--node <node>] [--longnames] [--quiet] delete_queue [--vhost <vhost>] <queue_name> [--if-empty|-e] [--if-unused|-u] [--timeout <timeout>]
+
+            ----
+            Error (argument validation): too many arguments.
+            Arguments given:
+            	delete_queue jobs extra
+
+            Usage
+
+            rabbitmqctl [--node <node>] [--longnames] [--quiet] delete_queue [--vhost <vhost>] <queue_name> [--if-empty|-e] [--if-unused|-u] [--timeout <timeout>]
+
+            ----
+            Error (argument validation): Invalid options for this command:
+            --timeout : x
+            Arguments given:
+            	list_queues --timeout x
+
+            Usage
+
+            rabbitmqctl [--node <node>] [--longnames] [--quiet] list_queues [--vhost <vhost>] [--online] [--offline] [--local] [--no-table-headers] [<column>, ...] [--timeout <timeout>]
+
+            ----
+            Error (argument validation): Invalid options for this command:
+            --formatter : xml
+            Arguments given:
+            	list_queues --formatter xml
+
+            Usage
+
+            rabbitmqctl [--node <node>] [--longnames] [--quiet] list_queues [--vhost <vhost>] [--online] [--offline] [--local] [--no-table-headers] [<column>, ...] [--timeout <timeout>]
+
+            ----
+            Error (argument validation): Invalid options for this command:
+            -p : 
+            Arguments given:
+            	list_queues -p
+
+            Usage
+
+            rabbitmqctl [--node <node>] [--longnames] [--quiet] list_queues [--vhost <vhost>] [--online] [--offline] [--local] [--no-table-headers] [<column>, ...] [--timeout <timeout>]
+
+            ----
+            Error (argument validation): Invalid options for this command:
+            --if-empty : true
+            Arguments given:
+            	purge_queue q --if-empty
+
+            Usage
+
+            rabbitmqctl [--node <node>] [--longnames] [--quiet] purge_queue [--vhost <vhost>] <queue> [--timeout <timeout>]
+        "#]].assert_eq(&refusals.join("\n----\n"));
     }
 
     #[test]

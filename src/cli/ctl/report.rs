@@ -71,9 +71,7 @@ pub(crate) fn cluster_status(cluster: &Cluster) -> String {
     report.section("Versions", each(|member, node| format!("{}: {}", member.name, version(node))));
     report.section(
         "CPU Cores",
-        each(|member, node| {
-            format!("Node: {}, available CPU cores: {}", member.name, node.cores)
-        }),
+        each(|member, node| format!("Node: {}, available CPU cores: {}", member.name, node.cores)),
     );
     report.section(
         "Readiness",

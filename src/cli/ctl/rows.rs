@@ -57,9 +57,7 @@ pub(crate) fn queue(
 
 fn count(column: &str, counts: &wire::QueueCounts) -> Value {
     match column {
-        "messages" => {
-            number(counts.ready + counts.unacknowledged + counts.dead_letters_waiting)
-        }
+        "messages" => number(counts.ready + counts.unacknowledged + counts.dead_letters_waiting),
         "messages_ready" => number(counts.ready),
         "messages_unacknowledged" => number(counts.unacknowledged),
         "messages_dead_letters_waiting" => number(counts.dead_letters_waiting),
@@ -73,10 +71,7 @@ fn count(column: &str, counts: &wire::QueueCounts) -> Value {
     }
 }
 
-pub(crate) fn exchange(
-    column: &str,
-    exchange: &wire::Exchange,
-) -> Result<Value, FieldTableError> {
+pub(crate) fn exchange(column: &str, exchange: &wire::Exchange) -> Result<Value, FieldTableError> {
     Ok(match column {
         "name" => Value::text(&exchange.name),
         "type" => Value::word(&exchange.kind),
@@ -113,9 +108,7 @@ pub(crate) fn connection(
     Ok(match column {
         "pid" => Value::word(names.connection(of.id)),
         "node" => Value::word(names.node(of.id.unwrap_or_default().node)),
-        "name" => {
-            Value::text(connection_name(&of.peer_host, of.peer_port, &of.host, of.port))
-        }
+        "name" => Value::text(connection_name(&of.peer_host, of.peer_port, &of.host, of.port)),
         "user" => Value::text(&of.user),
         "vhost" => Value::text(&of.vhost),
         "peer_host" => Value::text(&of.peer_host),

@@ -100,16 +100,14 @@ fn plain_table(table: &FieldTable) -> String {
 }
 
 fn plain_field(value: &FieldValue) -> String {
-    match value {
-        FieldValue::Array(values) => {
+    match Field::of(value) {
+        Field::List(values) => {
             let values: Vec<String> = values.iter().map(plain_field).collect();
             format!("[{}]", values.join(","))
         }
-        FieldValue::Table(table) => plain_table(table),
-        other => match scalar(other) {
-            serde_json::Value::String(text) => quoted(&without_breaks(&text)),
-            scalar => scalar.to_string(),
-        },
+        Field::Table(table) => plain_table(table),
+        Field::Text(text) => quoted(&without_breaks(&text)),
+        Field::Plain(value) => value.to_string(),
     }
 }
 
@@ -123,12 +121,13 @@ fn json_table(table: &FieldTable) -> serde_json::Value {
 }
 
 fn json_field(value: &FieldValue) -> serde_json::Value {
-    match value {
-        FieldValue::Array(values) => {
+    match Field::of(value) {
+        Field::List(values) => {
             values.iter().map(|value| json!([value.type_name(), json_field(value)])).collect()
         }
-        FieldValue::Table(table) => json_table(table),
-        other => scalar(other),
+        Field::Table(table) => json_table(table),
+        Field::Text(text) => json!(text),
+        Field::Plain(value) => value,
     }
 }
 
@@ -145,40 +144,50 @@ fn erlang_table(table: &FieldTable) -> String {
 }
 
 fn erlang_field(value: &FieldValue) -> String {
-    match value {
-        FieldValue::Array(values) => {
+    match Field::of(value) {
+        Field::List(values) => {
             let values: Vec<String> = values
                 .iter()
                 .map(|value| format!("{{{},{}}}", value.type_name(), erlang_field(value)))
                 .collect();
             format!("[{}]", values.join(","))
         }
-        FieldValue::Table(table) => erlang_table(table),
-        other => match scalar(other) {
-            serde_json::Value::String(text) => format!("<<{}>>", quoted(&text)),
-            scalar => scalar.to_string(),
-        },
+        Field::Table(table) => erlang_table(table),
+        Field::Text(text) => format!("<<{}>>", quoted(&text)),
+        Field::Plain(value) => value.to_string(),
     }
 }
 
-/// A field that is neither list nor table.
-fn scalar(value: &FieldValue) -> serde_json::Value {
-    match value {
-        FieldValue::Bool(yes) => json!(yes),
-        FieldValue::I8(number) => json!(number),
-        FieldValue::U8(number) => json!(number),
-        FieldValue::I16(number) => json!(number),
-        FieldValue::U16(number) => json!(number),
-        FieldValue::I32(number) => json!(number),
-        FieldValue::U32(number) => json!(number),
-        FieldValue::I64(number) => json!(number),
-        FieldValue::F32(number) => json!(number),
-        FieldValue::F64(number) => json!(number),
-        FieldValue::Timestamp(seconds) => json!(seconds),
-        FieldValue::Decimal { scale, value } => json!(format!("{value}e-{scale}")),
-        FieldValue::LongString(octets) | FieldValue::ByteArray(octets) => {
-            json!(String::from_utf8_lossy(octets))
+/// A field by what writing it takes.
+enum Field<'a> {
+    List(&'a [FieldValue]),
+    Table(&'a FieldTable),
+    Text(String),
+    /// A number, a truth value, or null.
+    Plain(serde_json::Value),
+}
+
+impl<'a> Field<'a> {
+    fn of(value: &'a FieldValue) -> Self {
+        match value {
+            FieldValue::Array(values) => Self::List(values),
+            FieldValue::Table(table) => Self::Table(table),
+            FieldValue::LongString(octets) | FieldValue::ByteArray(octets) => {
+                Self::Text(String::from_utf8_lossy(octets).into_owned())
+            }
+            FieldValue::Decimal { scale, value } => Self::Text(format!("{value}e-{scale}")),
+            FieldValue::Bool(yes) => Self::Plain(json!(yes)),
+            FieldValue::I8(number) => Self::Plain(json!(number)),
+            FieldValue::U8(number) => Self::Plain(json!(number)),
+            FieldValue::I16(number) => Self::Plain(json!(number)),
+            FieldValue::U16(number) => Self::Plain(json!(number)),
+            FieldValue::I32(number) => Self::Plain(json!(number)),
+            FieldValue::U32(number) => Self::Plain(json!(number)),
+            FieldValue::I64(number) => Self::Plain(json!(number)),
+            FieldValue::F32(number) => Self::Plain(json!(number)),
+            FieldValue::F64(number) => Self::Plain(json!(number)),
+            FieldValue::Timestamp(seconds) => Self::Plain(json!(seconds)),
+            FieldValue::Void => Self::Plain(serde_json::Value::Null),
         }
-        FieldValue::Array(_) | FieldValue::Table(_) | FieldValue::Void => serde_json::Value::Null,
     }
 }

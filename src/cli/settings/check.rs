@@ -34,11 +34,11 @@ pub(super) fn check(settings: &Settings) -> Result<(), SettingError> {
 
 fn cluster(settings: &Settings) -> Result<(), SettingError> {
     let refuse = |why: String| Err(SettingError::Contradiction { name: "cluster", why });
-    let members = &settings.cluster.0;
+    let members = &settings.cluster;
     if members.is_empty() {
         return Ok(());
     }
-    if !members.iter().any(|(id, _)| *id == settings.node_id) {
+    if !members.contains_key(&settings.node_id) {
         return refuse(format!("does not name this node, whose node_id is {}", settings.node_id));
     }
     if members.len() > MEMBERS_MOST {

@@ -28,8 +28,7 @@ fn flag(spec: &Spec) -> Arg {
         "" => String::new(),
         default => format!(" [default: {default}]"),
     };
-    let help =
-        format!("{}{default} [env: QUORATE_{}]", spec.help.trim(), spec.name.to_uppercase());
+    let help = format!("{}{default} [env: QUORATE_{}]", spec.help.trim(), spec.name.to_uppercase());
     Arg::new(spec.name)
         .long(spec.name.replace('_', "-"))
         .value_name(spec.shape)

@@ -9,13 +9,17 @@ mod value;
 
 pub(crate) use flags::{command, flags_of};
 pub use table::Settings;
-#[expect(unused_imports, reason = "vocabulary of the settings, for what starts a node from them")]
-pub use value::{ByteCount, HostPort, Identity, LogFormat, MemoryLimit, Members};
+#[cfg(test)]
+use value::{ByteCount, Members, MemoryLimit};
+pub use value::{HostPort, Identity, LogFormat};
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use table::SPECS;
 use value::SettingValue;
+
+/// The version that a node passes for.
+pub const RABBITMQ_VERSION: &str = "4.3.5";
 
 /// Why a node does not start with its settings; always names the setting.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -96,6 +100,37 @@ impl Layers {
     }
 }
 
+impl Settings {
+    /// Where other nodes reach this one's rpc port.
+    #[must_use]
+    pub fn rpc_address(&self) -> HostPort {
+        let member = self.cluster.get(&self.node_id);
+        match (&self.rpc_advertise, member) {
+            (Some(address), _) | (None, Some(address)) => address.clone(),
+            (None, None) => reachable(&self.rpc_listen),
+        }
+    }
+
+    /// Where clients reach this node, for lists.
+    #[must_use]
+    pub fn amqp_address(&self) -> HostPort {
+        self.amqp_advertise.clone().unwrap_or_else(|| reachable(&self.amqp_listen))
+    }
+}
+
+/// An address that listens everywhere cannot be reached by that name; the host's can.
+fn reachable(listen: &HostPort) -> HostPort {
+    if listen.host != "0.0.0.0" && listen.host != "::" {
+        return listen.clone();
+    }
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let host = match name.trim() {
+        "" => "localhost".to_owned(),
+        name => name.to_owned(),
+    };
+    HostPort { host, port: listen.port }
+}
+
 /// The settings of a node, and what is odd about them but no error.
 #[derive(Debug)]
 pub struct Loaded {
@@ -156,9 +191,9 @@ fn read_file(path: &Path) -> Result<Layer, SettingError> {
     let text = std::fs::read_to_string(path)
         .map_err(|error| SettingError::File { file: file.clone(), why: error.to_string() })?;
     let table: toml::Table = toml::from_str(&text).map_err(|error| {
-        let line = error.span().map_or(0, |span| {
-            text.get(..span.start).unwrap_or_default().matches('\n').count() + 1
-        });
+        let line = error
+            .span()
+            .map_or(0, |span| text.get(..span.start).unwrap_or_default().matches('\n').count() + 1);
         let why = format!("line {line}: {}", error.message().replace('\n', ", "));
         SettingError::File { file: file.clone(), why }
     })?;

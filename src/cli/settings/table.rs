@@ -1,8 +1,6 @@
 //! Every setting of `quorate server`: name, type, default, meaning.
 
-use super::value::{
-    ByteCount, HostPort, Identity, LogFormat, MemoryLimit, Members, SettingValue,
-};
+use super::value::{ByteCount, HostPort, Identity, LogFormat, Members, MemoryLimit, SettingValue};
 use super::{Layers, SettingError};
 use quorate_types::{NodeId, QueueType};
 use std::path::PathBuf;

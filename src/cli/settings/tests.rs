@@ -73,7 +73,7 @@ fn the_cluster_may_be_a_table_in_the_file() {
     let loaded =
         load(layer(&[("config", &file.path().display().to_string())]), Vec::new()).unwrap();
     let members: Vec<String> =
-        loaded.settings.cluster.0.iter().map(|(id, at)| format!("{id} at {at}")).collect();
+        loaded.settings.cluster.iter().map(|(id, at)| format!("{id} at {at}")).collect();
     assert_eq!(members, ["1 at a:7672", "2 at [::1]:7673"]);
 }
 

@@ -1,7 +1,7 @@
 //! How the text of a setting becomes a value: the same for flags, environment and file.
 
 use quorate_types::{NodeId, QueueType};
-use std::{fmt, path::PathBuf};
+use std::{collections::BTreeMap, fmt, path::PathBuf};
 
 /// A type that settings may have. The error says what the text should have been.
 pub(crate) trait SettingValue: Sized {
@@ -172,30 +172,29 @@ impl SettingValue for HostPort {
 }
 
 /// The members of the cluster with their rpc addresses, by id; empty for a one-node broker.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Members(pub Vec<(NodeId, HostPort)>);
+pub type Members = BTreeMap<NodeId, HostPort>;
 
 impl SettingValue for Members {
     const SHAPE: &'static str = "ID=HOST:PORT,...";
 
     fn take(text: &str) -> Result<Self, String> {
-        let mut members = Vec::new();
+        let mut members = Members::new();
         for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
             let (id, address) =
                 part.split_once('=').ok_or_else(|| format!("has '{part}', no ID=HOST:PORT"))?;
-            let id = NodeId::take(id.trim()).map_err(|why| format!("has an id '{id}' that {why}"))?;
+            let id =
+                NodeId::take(id.trim()).map_err(|why| format!("has an id '{id}' that {why}"))?;
             let address = HostPort::take(address.trim())
                 .map_err(|why| format!("has an address '{address}' that {why}"))?;
-            if members.iter().any(|(other, _)| *other == id) {
+            if members.contains_key(&id) {
                 return Err(format!("names node {id} twice"));
             }
-            if members.iter().any(|(_, other)| *other == address) {
+            if members.values().any(|other| *other == address) {
                 return Err(format!("gives the address {address} to two nodes"));
             }
-            members.push((id, address));
+            members.insert(id, address);
         }
-        members.sort_by_key(|(id, _)| *id);
-        Ok(Self(members))
+        Ok(members)
     }
 }
 

@@ -143,11 +143,7 @@ fn queues(page: &mut Page, view: &MetricsView) {
         page.gauge(name, help, value);
     }
     let counters = [
-        (
-            "rabbitmq_queues_declared_total",
-            "Total number of queues declared",
-            view.queues_declared,
-        ),
+        ("rabbitmq_queues_declared_total", "Total number of queues declared", view.queues_declared),
         ("rabbitmq_queues_created_total", "Total number of queues created", view.queues_created),
         ("rabbitmq_queues_deleted_total", "Total number of queues deleted", view.queues_deleted),
     ];

@@ -76,6 +76,11 @@ impl Load {
 }
 
 fn run(consumers: u64, per_entry: u32, per_run_commands: u32, queues: u32, entries: u64) -> f64 {
+    let load = fill(consumers, per_entry, per_run_commands, queues, entries);
+    load.apply_ns as f64 / (entries * u64::from(per_entry)) as f64
+}
+
+fn fill(consumers: u64, per_entry: u32, per_run_commands: u32, queues: u32, entries: u64) -> Load {
     let machine = Machine::new(Home::Group(GroupId(1)));
     let mut load = Load { machine, index: 0, next: 1, out: Output::default(), apply_ns: 0 };
     let mut ids = Vec::new();
@@ -131,10 +136,28 @@ fn run(consumers: u64, per_entry: u32, per_run_commands: u32, queues: u32, entri
         load.apply(vec![Run { queue, level: Level(4), messages }], commands);
         assert_eq!(load.out.effects.len(), per_entry as usize);
     }
-    load.apply_ns as f64 / (entries * u64::from(per_entry)) as f64
+    load
+}
+
+/// Octets that the process has in memory.
+fn resident() -> usize {
+    let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+    pages.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
+}
+
+/// What a queue costs in memory: declared only, and with a consumer after some messages.
+fn memory(consumers: u64, entries: u64) -> usize {
+    let queues = 100_000;
+    let before = resident();
+    let load = fill(consumers, 10, 1, queues, entries);
+    let used = resident() - before;
+    assert_eq!(load.machine.queues().count(), queues as usize);
+    used / queues as usize
 }
 
 fn main() {
+    println!("a queue: {} octets", memory(0, 0));
+    println!("a queue with a consumer, after 20 messages: {} octets", memory(1, 200_000));
     for (what, consumers, per_entry, parts, queues) in [
         ("1 consumer, entries of 100", 1, 100, 1, 1),
         ("1 consumer, entries of 100, 1 message a command", 1, 100, 100, 1),

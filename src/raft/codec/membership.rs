@@ -4,9 +4,7 @@ use super::{
     DecodeError,
     wire::{Reader, begin, put_option_log_id},
 };
-use crate::type_config::{
-    Entry, LogId, Membership, Proposal, StoredMembership, entry_id, log_id,
-};
+use crate::type_config::{Entry, LogId, Membership, Proposal, StoredMembership, entry_id, log_id};
 use bytes::{BufMut, Bytes, BytesMut};
 use openraft::EntryPayload;
 use quorate_storage::{LogEntry, Payload};

@@ -70,6 +70,8 @@ pub fn decode_answer(octets: &[u8]) -> Result<Answer, DecodeError> {
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::indexing_slicing, reason = "tests")]
+
     use super::*;
     use quorate_queue::Reply;
     use quorate_types::{NodeId, SessionId, StartNumber};

@@ -1,14 +1,45 @@
-//! Entries and state records of the catalog group.
+//! Entries of the catalog group.
 
-use super::DecodeError;
-use bytes::Bytes;
-use quorate_catalog::CatalogEntry;
+use super::{
+    DecodeError,
+    catalog_parts::{
+        binding, exchange, put_binding, put_exchange, put_queue_entry, put_shape, queue_entry,
+        shape,
+    },
+    command::{name, put_name},
+    cursor::{Cursor, put_bool, put_int, put_len, put_octets, put_queue},
+};
+use bytes::{BufMut, Bytes, BytesMut};
+use quorate_catalog::{CatalogCommand, CatalogEntry};
+use quorate_types::{BootNumber, Incarnation, NodeId, Stamp, StartNumber, Timestamp, WallTime};
+
+pub use super::catalog_record::{decode_key, decode_record, encode_key, encode_record};
+
+const VERSION: u8 = 1;
+
+const FORM: u8 = 1;
+const NODE_STARTED: u8 = 2;
+const NODE_DOWN: u8 = 3;
+const NEW_LIFE: u8 = 4;
+const DECLARE_EXCHANGE: u8 = 5;
+const DELETE_EXCHANGE: u8 = 6;
+const BIND: u8 = 7;
+const UNBIND: u8 = 8;
+const ADD_QUEUE: u8 = 9;
+const REMOVE_QUEUE: u8 = 10;
 
 /// Encodes an entry.
 #[must_use]
 pub fn encode_entry(entry: &CatalogEntry) -> Bytes {
-    let _ = entry;
-    todo!()
+    let mut out = BytesMut::with_capacity(64 + 128 * entry.commands.len());
+    out.put_u8(VERSION);
+    put_int(&mut out, entry.stamp.time.0);
+    put_int(&mut out, entry.stamp.wall.0);
+    put_len(&mut out, entry.commands.len());
+    for command in &entry.commands {
+        put_command(command, &mut out);
+    }
+    out.freeze()
 }
 
 /// Decodes an entry.
@@ -16,6 +47,111 @@ pub fn encode_entry(entry: &CatalogEntry) -> Bytes {
 /// # Errors
 /// Octets that are no entry.
 pub fn decode_entry(octets: &[u8]) -> Result<CatalogEntry, DecodeError> {
-    let _ = octets;
-    todo!()
+    let mut cursor = Cursor::new(octets);
+    cursor.version(VERSION)?;
+    let stamp = Stamp { time: Timestamp(cursor.int()?), wall: WallTime(cursor.int()?) };
+    let commands = cursor.list(command)?;
+    cursor.end()?;
+    Ok(CatalogEntry { stamp, commands })
+}
+
+/// Encodes one command, for the way from a node to the catalog's leader.
+#[must_use]
+pub fn encode_command(command: &CatalogCommand) -> Bytes {
+    let mut out = BytesMut::with_capacity(128);
+    out.put_u8(VERSION);
+    put_command(command, &mut out);
+    out.freeze()
+}
+
+/// Decodes one command.
+///
+/// # Errors
+/// Octets that are no command.
+pub fn decode_command(octets: &[u8]) -> Result<CatalogCommand, DecodeError> {
+    let mut cursor = Cursor::new(octets);
+    cursor.version(VERSION)?;
+    let command = command(&mut cursor)?;
+    cursor.end()?;
+    Ok(command)
+}
+
+fn put_command(command: &CatalogCommand, out: &mut BytesMut) {
+    match command {
+        CatalogCommand::Form(shape) => {
+            out.put_u8(FORM);
+            put_shape(*shape, out);
+        }
+        CatalogCommand::NodeStarted { node, incarnation, boot, rpc_address, amqp_address } => {
+            out.put_u8(NODE_STARTED);
+            put_int(out, u64::from(node.0));
+            out.put_u64(incarnation.0);
+            out.put_u64(boot.0);
+            put_octets(out, rpc_address.as_bytes());
+            put_octets(out, amqp_address.as_bytes());
+        }
+        CatalogCommand::NodeDown { node, start } => {
+            out.put_u8(NODE_DOWN);
+            put_int(out, u64::from(node.0));
+            put_int(out, start.0);
+        }
+        CatalogCommand::NewLife { boot } => {
+            out.put_u8(NEW_LIFE);
+            out.put_u64(boot.0);
+        }
+        CatalogCommand::DeclareExchange(exchange) => {
+            out.put_u8(DECLARE_EXCHANGE);
+            put_exchange(exchange, out);
+        }
+        CatalogCommand::DeleteExchange { exchange, if_unused } => {
+            out.put_u8(DELETE_EXCHANGE);
+            put_name(exchange, out);
+            put_bool(out, *if_unused);
+        }
+        CatalogCommand::Bind(binding) => {
+            out.put_u8(BIND);
+            put_binding(binding, out);
+        }
+        CatalogCommand::Unbind(binding) => {
+            out.put_u8(UNBIND);
+            put_binding(binding, out);
+        }
+        CatalogCommand::AddQueue(entry) => {
+            out.put_u8(ADD_QUEUE);
+            put_queue_entry(entry, out);
+        }
+        CatalogCommand::RemoveQueue { queue } => {
+            out.put_u8(REMOVE_QUEUE);
+            put_queue(out, *queue);
+        }
+    }
+}
+
+fn command(cursor: &mut Cursor<'_>) -> Result<CatalogCommand, DecodeError> {
+    Ok(match cursor.u8()? {
+        FORM => CatalogCommand::Form(shape(cursor)?),
+        NODE_STARTED => CatalogCommand::NodeStarted {
+            node: NodeId(cursor.u16()?),
+            incarnation: Incarnation(u64::from_be_bytes(cursor.array()?)),
+            boot: BootNumber(u64::from_be_bytes(cursor.array()?)),
+            rpc_address: cursor.string()?,
+            amqp_address: cursor.string()?,
+        },
+        NODE_DOWN => CatalogCommand::NodeDown {
+            node: NodeId(cursor.u16()?),
+            start: StartNumber(cursor.int()?),
+        },
+        NEW_LIFE => {
+            CatalogCommand::NewLife { boot: BootNumber(u64::from_be_bytes(cursor.array()?)) }
+        }
+        DECLARE_EXCHANGE => CatalogCommand::DeclareExchange(exchange(cursor)?),
+        DELETE_EXCHANGE => {
+            CatalogCommand::DeleteExchange { exchange: name(cursor)?, if_unused: cursor.bool()? }
+        }
+        BIND => CatalogCommand::Bind(binding(cursor)?),
+        UNBIND => CatalogCommand::Unbind(binding(cursor)?),
+        ADD_QUEUE => CatalogCommand::AddQueue(queue_entry(cursor)?),
+        REMOVE_QUEUE => CatalogCommand::RemoveQueue { queue: cursor.queue()? },
+        _ => return Err(DecodeError::Invalid("command")),
+    })
 }

@@ -3,6 +3,9 @@
 pub mod answer;
 pub mod batch;
 pub mod catalog;
+mod catalog_parts;
+mod catalog_record;
+pub mod catalog_reply;
 mod chain;
 mod command;
 mod config;

@@ -241,17 +241,17 @@ impl<'a> Table<'a> {
     }
 }
 
+/// Section, key with the group put back, value.
+type StreamRecord = (Section, Vec<u8>, Vec<u8>);
+
 /// Records of a stream whose checksum is right.
 struct Records<R> {
     stream: R,
 }
 
 impl<R: Read> Records<R> {
-    /// Section, key with the group put back, value; `None` at the end.
-    fn next(
-        &mut self,
-        group: GroupId,
-    ) -> Result<Option<(Section, Vec<u8>, Vec<u8>)>, StorageError> {
+    /// `None` at the end.
+    fn next(&mut self, group: GroupId) -> Result<Option<StreamRecord>, StorageError> {
         let [section] = self.array()?;
         let section = Section::of(section).map_err(|_| invalid("section"))?;
         if section == Section::End {

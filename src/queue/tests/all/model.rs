@@ -403,42 +403,47 @@ impl Model {
         for id in ends.map(|(id, _)| *id).collect::<Vec<_>>() {
             self.end(id);
         }
-        let suspected = self.suspected.clone();
         for (id, queue) in &mut self.queues {
             queue.consumers.retain(|_, it| !it.cancelled || !it.held.is_empty());
-            let has_room = |queue: &Queue, id: ConsumerId| {
-                queue.consumers.get(&id).is_some_and(|it| {
-                    let prefetch = it.terms.prefetch.is_none_or(|n| (it.held.len() as u32) < n);
-                    let idle = it.cancelled || it.paused || suspected.contains(&id.session.node);
-                    prefetch && !idle && it.next <= it.up_to
-                })
-            };
-            let mut turns = std::mem::take(&mut queue.turns);
-            turns.retain(|id| has_room(queue, *id));
-            for id in queue.consumers.keys() {
-                if !turns.contains(id) && has_room(queue, *id) {
-                    turns.push(*id);
-                }
-            }
-            while !queue.ready.is_empty() && !turns.is_empty() {
-                let priority = |id: &ConsumerId| queue.consumers[id].terms.priority;
-                let best = turns.iter().map(priority).max().unwrap();
-                let at = turns.iter().position(|id| priority(id) == best).unwrap();
-                let consumer = turns.remove(at);
-                let message = queue.ready.remove(0);
-                let state = queue.consumers.get_mut(&consumer).unwrap();
-                let number = DeliveryNumber(state.next);
-                state.held.insert(state.next, message);
-                state.next += 1;
-                let Message { id: message, counts, .. } = message;
-                let queue_id = *id;
-                let delivery = Delivery { consumer, number, queue: queue_id, message, counts };
-                self.effects.push(Effect::Deliver(delivery));
-                if has_room(queue, consumer) {
-                    turns.push(consumer);
-                }
-            }
-            queue.turns = turns;
+            queue.hand_out(*id, &self.suspected, &mut self.effects);
         }
+    }
+}
+
+impl Queue {
+    fn has_room(&self, id: ConsumerId, suspected: &BTreeSet<NodeId>) -> bool {
+        self.consumers.get(&id).is_some_and(|it| {
+            let prefetch = it.terms.prefetch.is_none_or(|n| (it.held.len() as u32) < n);
+            let idle = it.cancelled || it.paused || suspected.contains(&id.session.node);
+            prefetch && !idle && it.next <= it.up_to
+        })
+    }
+
+    /// One message after the other to the consumer whose turn it is.
+    fn hand_out(&mut self, queue: QueueId, suspected: &BTreeSet<NodeId>, out: &mut Vec<Effect>) {
+        let mut turns = std::mem::take(&mut self.turns);
+        turns.retain(|id| self.has_room(*id, suspected));
+        for id in self.consumers.keys() {
+            if !turns.contains(id) && self.has_room(*id, suspected) {
+                turns.push(*id);
+            }
+        }
+        while !self.ready.is_empty() && !turns.is_empty() {
+            let priority = |id: &ConsumerId| self.consumers[id].terms.priority;
+            let best = turns.iter().map(priority).max().unwrap();
+            let at = turns.iter().position(|id| priority(id) == best).unwrap();
+            let consumer = turns.remove(at);
+            let message = self.ready.remove(0);
+            let state = self.consumers.get_mut(&consumer).unwrap();
+            let number = DeliveryNumber(state.next);
+            state.held.insert(state.next, message);
+            state.next += 1;
+            let Message { id: message, counts, .. } = message;
+            out.push(Effect::Deliver(Delivery { consumer, number, queue, message, counts }));
+            if self.has_room(consumer, suspected) {
+                turns.push(consumer);
+            }
+        }
+        self.turns = turns;
     }
 }

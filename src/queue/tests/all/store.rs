@@ -2,7 +2,8 @@
 //! when the machine reads what it should not.
 
 use quorate_queue::{
-    Change, Entry, Machine, MessageHead, MessageStore, Record, RecordKey, RunHead, StoreError,
+    Change, Entry, Held, LevelRecord, Machine, MessageHead, MessageStore, Record, RecordKey,
+    RunHead, StoreError,
 };
 use quorate_types::{Level, LogIndex, QueueId};
 use std::{
@@ -60,59 +61,36 @@ impl TestStore {
     /// The invariant of DESIGN §3: what is stored and not removed is what the queue has, and every
     /// run below the head is there for a message that is held or returned.
     pub fn check(&self, machine: &Machine) {
-        let mut wanted: BTreeSet<(QueueId, Level, LogIndex, u32)> = BTreeSet::new();
-        let mut heads = BTreeMap::new();
-        for key in machine.keys() {
-            let mut want = |queue: QueueId, held: &quorate_queue::Held| {
-                let id = held.message;
-                let new = wanted.insert((queue, id.level, id.index, id.position));
-                assert!(new, "{id:?} is in the state twice");
-                let stored = self.message(queue, id.level, id.index, id.position);
-                assert_eq!(stored, Some(held.head), "{id:?} of {queue} is not as stored");
-            };
-            match (key, machine.record(key).expect("a named record")) {
-                (RecordKey::Consumer(queue, _), Record::Consumer(record)) => {
-                    record.held.values().for_each(|held| want(queue, held));
-                }
-                (RecordKey::Gets(queue, _), Record::Gets(record)) => {
-                    record.held.values().for_each(|held| want(queue, held));
-                }
-                (RecordKey::Returned(queue, _), Record::Returned(record)) => {
-                    record.messages.values().for_each(|held| want(queue, held));
-                }
-                (RecordKey::Queue(queue), Record::Queue(record)) => {
-                    heads.extend(record.levels.iter().map(|(level, it)| ((queue, *level), *it)));
-                }
-                _ => {}
-            }
+        let State { out, heads } = State::of(machine);
+        for (key, head) in &out {
+            let (queue, level, index, position) = *key;
+            let stored = self.message(queue, level, index, position);
+            assert_eq!(stored, Some(*head), "{key:?} is not as stored");
         }
         let mut fresh: BTreeMap<(QueueId, Level), (u64, u64)> = BTreeMap::new();
-        for ((queue, level, index), run) in &self.runs {
-            let alive = !self.removed.contains(&(*queue, *level, *index));
-            let Some(head) = heads.get(&(*queue, *level)) else {
-                let left = run.messages.iter().flatten().count();
-                assert_eq!(left, 0, "run {index} of {queue}, which has no such level, is left");
+        for (key, run) in &self.runs {
+            let (queue, level, index) = *key;
+            let messages = (0u32..).zip(&run.messages);
+            let messages = messages.filter_map(|(position, it)| Some((position, (*it)?)));
+            let Some(head) = heads.get(&(queue, level)) else {
+                assert_eq!(messages.count(), 0, "{key:?} has no level, and is left");
                 continue;
             };
-            let key = |position| (*queue, *level, *index, position);
-            let used = (0..run.messages.len()).filter(|at| wanted.contains(&key(*at as u32)));
-            let used = used.count();
-            let whole = run.messages.iter().flatten().count();
-            if *index < head.head_index {
-                assert!(alive || used == 0, "run {index} of {queue} was removed while needed");
-                assert!(!alive || used > 0 || whole == 0, "run {index} of {queue} is left over");
+            let place = |position| (queue, level, index, position);
+            if index < head.head_index {
+                let used = messages.clone().filter(|it| out.contains_key(&place(it.0))).count();
+                let removed = self.removed.contains(key);
+                assert!(!removed || used == 0, "{key:?} was removed while needed");
+                assert!(removed || used > 0 || messages.count() == 0, "{key:?} is left over");
                 continue;
             }
-            assert!(alive, "run {index} of {queue} was removed above the head");
-            for (position, message) in (0u32..).zip(&run.messages) {
-                if let Some(message) = message
-                    && (*index, position) >= (head.head_index, head.head_position)
-                {
-                    assert!(!wanted.contains(&key(position)), "fresh and held");
-                    let count = fresh.entry((*queue, *level)).or_default();
-                    count.0 += 1;
-                    count.1 += u64::from(message.body_bytes);
-                }
+            assert!(!self.removed.contains(key), "{key:?} was removed above the head");
+            let from = (head.head_index, head.head_position);
+            for (position, message) in messages.filter(|it| (index, it.0) >= from) {
+                assert!(!out.contains_key(&place(position)), "fresh and held");
+                let count = fresh.entry((queue, level)).or_default();
+                count.0 += 1;
+                count.1 += u64::from(message.body_bytes);
             }
         }
         for (place, head) in heads {
@@ -129,9 +107,18 @@ impl TestStore {
         index: LogIndex,
         position: u32,
     ) -> Option<MessageHead> {
-        if self.removed.contains(&(queue, level, index)) {
-            return None;
-        }
+        let removed = self.removed.contains(&(queue, level, index));
+        self.ever(queue, level, index, position).filter(|_| !removed)
+    }
+
+    /// The same, though its run was removed since.
+    pub fn ever(
+        &self,
+        queue: QueueId,
+        level: Level,
+        index: LogIndex,
+        position: u32,
+    ) -> Option<MessageHead> {
         self.runs.get(&(queue, level, index))?.messages.get(position as usize).copied().flatten()
     }
 
@@ -150,7 +137,8 @@ impl TestStore {
         let mut fresh = Vec::new();
         for (level, head) in record.levels.iter().rev() {
             let from = (queue, *level, head.head_index);
-            for ((_, _, index), run) in self.runs.range(from..=(queue, *level, self.applied)) {
+            let runs = self.runs.range(from..);
+            for ((_, _, index), run) in runs.take_while(|it| (it.0.0, it.0.1) == (queue, *level)) {
                 for (position, message) in (0u32..).zip(&run.messages) {
                     if let Some(message) = message
                         && (*index, position) >= (head.head_index, head.head_position)
@@ -161,6 +149,46 @@ impl TestStore {
             }
         }
         fresh
+    }
+}
+
+type Place = (QueueId, Level, LogIndex, u32);
+
+/// What the records say: messages that are held or returned, and the levels' heads.
+struct State {
+    out: BTreeMap<Place, MessageHead>,
+    heads: BTreeMap<(QueueId, Level), LevelRecord>,
+}
+
+impl State {
+    fn of(machine: &Machine) -> Self {
+        let mut state = Self { out: BTreeMap::new(), heads: BTreeMap::new() };
+        for key in machine.keys() {
+            match (key, machine.record(key).expect("a named record")) {
+                (RecordKey::Consumer(queue, _), Record::Consumer(record)) => {
+                    record.held.values().for_each(|held| state.add(queue, held));
+                }
+                (RecordKey::Gets(queue, _), Record::Gets(record)) => {
+                    record.held.values().for_each(|held| state.add(queue, held));
+                }
+                (RecordKey::Returned(queue, _), Record::Returned(record)) => {
+                    record.messages.values().for_each(|held| state.add(queue, held));
+                }
+                (RecordKey::Queue(queue), Record::Queue(record)) => {
+                    let levels = record.levels.iter();
+                    state.heads.extend(levels.map(|(level, it)| ((queue, *level), *it)));
+                }
+                _ => {}
+            }
+        }
+        state
+    }
+
+    fn add(&mut self, queue: QueueId, held: &Held) {
+        let id = held.message;
+        let place = (queue, id.level, id.index, id.position);
+        let earlier = self.out.insert(place, held.head);
+        assert_eq!(earlier, None, "{place:?} is in the state twice");
     }
 }
 

@@ -1,0 +1,5 @@
+//! Arbitrary octets as all that a client sends, from the protocol header on: taken or refused, never a panic.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|octets: &[u8]| quorate_amqp::fuzz_client(octets));

@@ -1,0 +1,5 @@
+//! Arbitrary payloads in well-formed frames: taken or refused, never a panic.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|octets: &[u8]| quorate_amqp::fuzz_payloads(octets));

@@ -1,0 +1,131 @@
+//! The table of figures: the same loads, made by the same generator, on a cluster of ours and, where
+//! the peer is installed, on RabbitMQ. `make bench` runs it, with a release build.
+
+#![expect(clippy::expect_used, clippy::indexing_slicing, clippy::panic, reason = "tests")]
+
+use quorate_cluster_tests::harness::{Cluster, Node, Options, binary};
+use serde_json::Value;
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// One row of the table.
+struct Row {
+    what: &'static str,
+    /// Flags of `quorate perf`.
+    flags: &'static [&'static str],
+    /// Nodes, from 0, of queues, publishers and consumers; none for all in turn.
+    nodes: Option<[usize; 3]>,
+}
+
+const ROWS: &[Row] = &[
+    Row { what: "1 KiB, one queue, all on the leader's node", flags: &[], nodes: Some([0, 0, 0]) },
+    Row { what: "1 KiB, one queue, each on another node", flags: &[], nodes: Some([0, 1, 2]) },
+    Row {
+        what: "1 KiB, ten queues",
+        flags: &["--queues", "10", "-x", "3", "-y", "3"],
+        nodes: None,
+    },
+    Row {
+        what: "1 KiB, a hundred queues",
+        flags: &["--queues", "100", "-x", "3", "-y", "3"],
+        nodes: None,
+    },
+    Row { what: "20 bytes, one queue", flags: &["-s", "20"], nodes: Some([0, 0, 0]) },
+    Row { what: "16 KiB, one queue", flags: &["-s", "16384"], nodes: Some([0, 0, 0]) },
+    Row { what: "100 KiB, one queue", flags: &["-s", "102400"], nodes: Some([0, 0, 0]) },
+    Row { what: "window of 1, leader's node", flags: &["-c", "1"], nodes: Some([0, 0, 0]) },
+    Row { what: "window of 1, another node", flags: &["-c", "1"], nodes: Some([0, 1, 2]) },
+];
+
+/// A cluster to load.
+struct Broker {
+    name: &'static str,
+    uris: Vec<String>,
+    pids: Vec<String>,
+}
+
+fn environment(name: &str, default: &str) -> String {
+    std::env::var(name).unwrap_or_else(|_| default.to_owned())
+}
+
+impl Broker {
+    /// One run of the generator; its summary.
+    fn load(&self, row: &Row, queue: &str) -> Value {
+        let mut perf = Command::new(binary());
+        perf.args(["perf", "--json", "--warmup", "2", "--queue-name", queue]);
+        perf.args(["--duration", &environment("BENCH_SECONDS", "8")]).args(row.flags);
+        perf.args(["--pids", &self.pids.join(",")]);
+        match row.nodes {
+            None => perf.args(["--uri", &self.uris.join(",")]),
+            Some([queues, publishers, consumers]) => perf
+                .args(["--declare-uri", &self.uris[queues]])
+                .args(["--publisher-uri", &self.uris[publishers]])
+                .args(["--consumer-uri", &self.uris[consumers]]),
+        };
+        let output = perf.output().expect("perf starts");
+        let said = String::from_utf8_lossy(&output.stdout);
+        serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {output:?}"))
+    }
+}
+
+/// The figures of a row: the median run by messages a second.
+fn figures(broker: &Broker, row: &Row, number: usize) -> String {
+    let rounds: usize = environment("BENCH_ROUNDS", "1").parse().expect("BENCH_ROUNDS");
+    let queue = |round| format!("bench-{number}-{round}");
+    let mut runs: Vec<Value> = (0..rounds).map(|round| broker.load(row, &queue(round))).collect();
+    let rate = |run: &Value| run["received_per_s"].as_f64().unwrap_or_default();
+    runs.sort_by(|a, b| rate(a).total_cmp(&rate(b)));
+    let run = &runs[rounds / 2];
+    let confirm = |quantile: &str| run["confirm_us"][quantile].as_f64().unwrap_or_default() / 1e3;
+    let cpu = run["broker_cpu_us_per_message"].as_f64().unwrap_or_default();
+    let (p50, p99) = (confirm("p50"), confirm("p99"));
+    format!("{:>8.0} msg/s {cpu:>6.1} us CPU, confirm p50 {p50:>7.2} p99 {p99:>7.2} ms", rate(run))
+}
+
+/// RabbitMQ, started, where its script and its installation are there.
+fn peer() -> Option<(Broker, PathBuf)> {
+    let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../shared/peer/rabbitmq.sh");
+    let cache = PathBuf::from(environment("HOME", "/root")).join(".cache/quorate/peer");
+    if !script.exists() || !cache.join("trixie/usr/sbin/rabbitmq-server").exists() {
+        return None;
+    }
+    let lines = |verb: &str| -> Vec<String> {
+        let output =
+            Command::new("bash").arg(&script).arg(verb).output().expect("the peer's script");
+        String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect()
+    };
+    lines("start");
+    let broker = Broker { name: "RabbitMQ", uris: lines("uris"), pids: lines("pids") };
+    Some((broker, script))
+}
+
+fn table(broker: &Broker, table: &mut String) {
+    // Writing to a string does not fail.
+    let _ = writeln!(table, "\n{}", broker.name);
+    for (number, row) in ROWS.iter().enumerate() {
+        let figures = figures(broker, row, number);
+        let _ = writeln!(table, "  {:<44}{figures}", row.what);
+        println!("{}: {}: {figures}", broker.name, row.what);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "measures for minutes: make bench"]
+async fn the_table_of_figures() {
+    let mut all = String::new();
+    {
+        let cluster = Cluster::start(3, Options::alone()).await;
+        let uris = cluster.nodes().iter().map(Node::amqp_uri).collect();
+        let pids = cluster.nodes().iter().map(|node| node.pid().to_string()).collect();
+        tokio::task::block_in_place(|| table(&Broker { name: "Quorate", uris, pids }, &mut all));
+    }
+    // After ours has gone: both at once would measure neither.
+    let peer = tokio::task::block_in_place(peer);
+    if let Some((broker, script)) = peer {
+        tokio::task::block_in_place(|| table(&broker, &mut all));
+        let stopped = Command::new("bash").arg(script).arg("stop").status();
+        assert!(stopped.expect("the peer's script").success());
+    }
+    println!("{all}");
+}

@@ -1,0 +1,18 @@
+//! Tests against real clusters, one file a subject: one program, so that it is linked once and tests of
+//! different subjects share the machine.
+
+mod across_nodes;
+mod alarms;
+mod bad_input;
+mod catch_up;
+mod ctl;
+mod failover;
+mod http;
+mod many_queues;
+mod minority;
+mod prefetch;
+mod reconnect;
+mod refusals;
+mod requeue;
+mod slow_clients;
+mod start;

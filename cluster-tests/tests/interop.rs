@@ -1,0 +1,47 @@
+//! Clients that nobody here wrote, each running its script against a cluster of three nodes. They must
+//! be installed first: `make interop` does that, and runs these.
+
+#![expect(clippy::expect_used, reason = "tests")]
+
+use quorate_cluster_tests::harness::{Cluster, Node, Options, figure};
+use std::path::Path;
+
+async fn runs_through(client: &str) {
+    let cluster = Cluster::start(3, Options::default()).await;
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("interop").join("run.sh");
+    let output = tokio::process::Command::new(script)
+        .args(["--only", client])
+        .args(cluster.nodes().iter().map(Node::amqp_address))
+        .kill_on_drop(true)
+        .output()
+        .await
+        .expect("run.sh starts");
+    let said = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{client}: {}\n{said}\n{errors}", output.status);
+    figure(client, said.lines().last().unwrap_or_default());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "the client must be installed: make interop"]
+async fn pika() {
+    runs_through("pika").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "the client must be installed: make interop"]
+async fn aio_pika() {
+    runs_through("aio_pika").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "the client must be installed: make interop"]
+async fn amqplib() {
+    runs_through("amqplib").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "the client must be installed: make interop"]
+async fn amqp091() {
+    runs_through("amqp091").await;
+}

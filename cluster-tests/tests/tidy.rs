@@ -1,0 +1,322 @@
+//! The house in order: imports go downwards, pure floors stay pure, files say what they are and stay
+//! short, cited rules exist, and the commands that README names are there (HOUSE.md).
+
+#![expect(clippy::expect_used, clippy::panic, reason = "tests")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{read_dir, read_to_string};
+use std::path::{Path, PathBuf};
+use toml::{Table, Value};
+
+/// Each floor, from the bottom, and the floors that it may use.
+const FLOORS: &[(&str, &[&str])] = &[
+    ("types", &[]),
+    ("queue", &["types"]),
+    ("catalog", &["queue", "types"]),
+    ("rpc", &["types"]),
+    ("storage", &["queue", "catalog", "types"]),
+    ("raft", &["storage", "rpc", "queue", "catalog", "types"]),
+    ("broker", &["raft", "storage", "rpc", "queue", "catalog", "types"]),
+    ("amqp", &["broker", "catalog", "types"]),
+    // rpc too: its gRPC service for `quorate ctl` lives with what it serves.
+    ("management", &["broker", "rpc", "catalog", "types"]),
+];
+
+/// Floors without clocks, sockets, disks and threads.
+const PURE: &[&str] = &["types", "queue", "catalog"];
+
+/// What a pure floor may not even reach through others.
+const IMPURE: &[&str] = &[
+    "axum",
+    "crossbeam-channel",
+    "fs2",
+    "librocksdb-sys",
+    "mio",
+    "openraft",
+    "parking_lot",
+    "rocksdb",
+    "socket2",
+    "tokio",
+    "tonic",
+    "tracing-subscriber",
+];
+
+/// The most lines that a file may have.
+const LINES_MOST: usize = 500;
+
+/// Files that are longer, each with the reason why it is one file.
+const LONG_FILES: &[(&str, &str)] = &[];
+
+fn root() -> PathBuf {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
+    tests.parent().expect("cluster-tests lies in the project").to_owned()
+}
+
+fn read(path: &Path) -> String {
+    read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn toml_of(path: &Path) -> Table {
+    read(path).parse().unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Every .rs file of the project, with its path from the root.
+fn sources() -> Vec<(String, String)> {
+    let root = root();
+    let mut found = Vec::new();
+    let mut folders = vec![root.join("src"), root.join("cluster-tests")];
+    while let Some(folder) = folders.pop() {
+        for entry in read_dir(&folder).expect("a folder of the project").flatten() {
+            let (path, name) = (entry.path(), entry.file_name());
+            if path.is_dir() {
+                // Build outputs, and the dependencies of interoperability clients.
+                if name != "target"
+                    && name != "node_modules"
+                    && !name.to_string_lossy().starts_with('.')
+                {
+                    folders.push(path);
+                }
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let from_root = path.strip_prefix(&root).expect("below the root");
+                found.push((from_root.display().to_string(), read(&path)));
+            }
+        }
+    }
+    found.sort();
+    assert!(found.len() > 50, "only {} sources found", found.len());
+    found
+}
+
+/// The crates that a manifest names, of every kind of dependency.
+fn dependencies(manifest: &Table) -> BTreeSet<String> {
+    ["dependencies", "dev-dependencies", "build-dependencies"]
+        .iter()
+        .filter_map(|kind| manifest.get(*kind).and_then(Value::as_table))
+        .flat_map(|table| table.keys().cloned())
+        .collect()
+}
+
+fn assert_none(what: &str, violations: &[String]) {
+    assert!(violations.is_empty(), "{what}:\n  {}", violations.join("\n  "));
+}
+
+#[test]
+fn imports_go_downwards() {
+    let mut upwards = Vec::new();
+    for (floor, allowed) in FLOORS {
+        let manifest = toml_of(&root().join("src").join(floor).join("Cargo.toml"));
+        for dependency in dependencies(&manifest) {
+            if let Some(used) = dependency.strip_prefix("quorate-")
+                && !allowed.contains(&used)
+            {
+                upwards.push(format!("src/{floor} uses {used}"));
+            }
+        }
+    }
+    assert_none("imports that go upwards or sideways", &upwards);
+}
+
+#[test]
+fn every_floor_is_in_the_table() {
+    let mut folders = BTreeSet::new();
+    for entry in read_dir(root().join("src")).expect("src").flatten() {
+        if entry.path().join("Cargo.toml").exists() {
+            folders.insert(entry.file_name().to_string_lossy().into_owned());
+        }
+    }
+    let floors: BTreeSet<String> = FLOORS.iter().map(|(floor, _)| (*floor).to_owned()).collect();
+    assert_eq!(folders, floors);
+}
+
+/// Crates by name, with the names of what they depend on, as Cargo.lock has them.
+fn locked() -> BTreeMap<String, BTreeSet<String>> {
+    let lock = toml_of(&root().join("Cargo.lock"));
+    let mut graph: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for package in lock.get("package").and_then(Value::as_array).expect("packages") {
+        let name = package.get("name").and_then(Value::as_str).expect("a name");
+        let used = package.get("dependencies").and_then(Value::as_array);
+        let used = used.into_iter().flatten().filter_map(Value::as_str);
+        // `name`, or `name version` where there are several.
+        let names = used.filter_map(|dependency| dependency.split(' ').next()).map(str::to_owned);
+        graph.entry(name.to_owned()).or_default().extend(names);
+    }
+    graph
+}
+
+#[test]
+fn pure_floors_reach_no_impure_crate() {
+    let graph = locked();
+    let mut impure = Vec::new();
+    for floor in PURE {
+        let start = format!("quorate-{floor}");
+        let mut reached = BTreeSet::from([start.clone()]);
+        let mut ahead = vec![start];
+        while let Some(name) = ahead.pop() {
+            for next in graph.get(&name).into_iter().flatten() {
+                if IMPURE.contains(&next.as_str()) {
+                    impure.push(format!("src/{floor} reaches {next} through {name}"));
+                } else if reached.insert(next.clone()) {
+                    ahead.push(next.clone());
+                }
+            }
+        }
+    }
+    assert_none("impure crates in pure floors", &impure);
+}
+
+#[test]
+fn every_file_begins_by_saying_what_it_is() {
+    let silent: Vec<String> = sources()
+        .into_iter()
+        .filter(|(_, text)| !text.starts_with("//! ") || text.starts_with("//! placeholder"))
+        .map(|(path, _)| path)
+        .collect();
+    assert_none("files that do not begin with `//!` and what they are", &silent);
+}
+
+#[test]
+fn no_file_is_too_long() {
+    let mut wrong = Vec::new();
+    let mut long = BTreeSet::new();
+    for (path, text) in sources() {
+        let lines = text.lines().count();
+        if lines > LINES_MOST {
+            if !LONG_FILES.iter().any(|(allowed, _)| *allowed == path) {
+                wrong.push(format!("{path}: {lines} lines"));
+            }
+            long.insert(path);
+        }
+    }
+    for (path, _) in LONG_FILES {
+        if !long.contains(*path) {
+            wrong.push(format!("{path} is on the list of long files, and is not long"));
+        }
+    }
+    assert_none(&format!("files of more than {LINES_MOST} lines"), &wrong);
+}
+
+/// Words of a text that look like a rule's id, `ABC-12` or `ABC 3`, with the separator given.
+fn ids(text: &str, separator: char) -> BTreeSet<(String, u32)> {
+    let mut found = BTreeSet::new();
+    for (at, matched) in text.match_indices(separator) {
+        let (before, after) = text.split_at(at);
+        let rest = after.get(matched.len()..).unwrap_or_default();
+        let letters =
+            before.len() - before.trim_end_matches(|c: char| c.is_ascii_uppercase()).len();
+        let room = before.get(..before.len() - letters).unwrap_or_default();
+        let joined = room.ends_with(|c: char| c.is_alphanumeric() || "-_".contains(c));
+        let prefix = before.get(before.len() - letters..).unwrap_or_default();
+        let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+        if let Some(number) = rest.get(..end).and_then(|digits| digits.parse().ok())
+            && !prefix.is_empty()
+            && !joined
+        {
+            found.insert((prefix.to_owned(), number));
+        }
+    }
+    found
+}
+
+/// The rules of amqp-semantics.md and decisions.md: lines that begin with `- ABC-12 `.
+fn spec_rules(shared: &Path) -> BTreeSet<(String, u32)> {
+    let mut rules = BTreeSet::new();
+    for file in ["amqp-semantics.md", "decisions.md"] {
+        for line in read(&shared.join("spec").join(file)).lines() {
+            if let Some(rule) = line.strip_prefix("- ").and_then(|rest| rest.split(' ').next()) {
+                rules.extend(ids(rule, '-'));
+            }
+        }
+    }
+    rules
+}
+
+/// The rules of PROTOCOLS.md: `## ABC: …`, then numbered lines.
+fn protocol_rules(shared: &Path) -> BTreeSet<(String, u32)> {
+    let mut rules = BTreeSet::new();
+    let mut section = String::new();
+    for line in read(&shared.join("PROTOCOLS.md")).lines() {
+        if let Some(title) = line.strip_prefix("## ") {
+            title.split(':').next().unwrap_or_default().clone_into(&mut section);
+        } else if let Some(number) = line.split('.').next().and_then(|n| n.parse().ok()) {
+            rules.insert((section.clone(), number));
+        }
+    }
+    rules
+}
+
+#[test]
+fn cited_rules_exist() {
+    let shared = root().join("../shared");
+    if !shared.join("PROTOCOLS.md").exists() {
+        // A checkout by itself has no rules to look up.
+        return;
+    }
+    let mut unknown = Vec::new();
+    for (rules, separator) in [(spec_rules(&shared), '-'), (protocol_rules(&shared), ' ')] {
+        assert!(rules.len() > 20, "only {} rules found", rules.len());
+        let prefixes: BTreeSet<&str> = rules.iter().map(|(prefix, _)| prefix.as_str()).collect();
+        for (path, text) in sources() {
+            for id in ids(&text, separator) {
+                if prefixes.contains(id.0.as_str()) && !rules.contains(&id) {
+                    unknown.push(format!("{path}: {}{separator}{}", id.0, id.1));
+                }
+            }
+        }
+    }
+    assert_none("rules that are cited and do not exist", &unknown);
+}
+
+/// Targets of the Makefile.
+fn targets(makefile: &str) -> BTreeSet<&str> {
+    let rules = makefile.lines().filter(|line| !line.starts_with(['\t', ' ', '#', '.']));
+    rules
+        .filter_map(|line| line.split_once(':'))
+        .filter(|(_, after)| !after.starts_with('='))
+        .flat_map(|(names, _)| names.split_whitespace())
+        .collect()
+}
+
+/// Words that follow `make ` where a text shows commands: in code blocks and code spans.
+fn makes(text: &str) -> BTreeSet<&str> {
+    let words = text.split(['`', '\n']).filter_map(|piece| {
+        let command = piece.trim_start().trim_start_matches("$ ").strip_prefix("make ")?;
+        command.split_whitespace().find(|word| !word.contains('='))
+    });
+    words.collect()
+}
+
+#[test]
+fn the_commands_that_readme_names_are_there() {
+    let Ok(readme) = read_to_string(root().join("README.md")) else { return };
+    let makefile = read(&root().join("Makefile"));
+    let targets = targets(&makefile);
+    let missing: Vec<String> = makes(&readme)
+        .into_iter()
+        .filter(|target| !targets.contains(target))
+        .map(str::to_owned)
+        .collect();
+    assert_none("make targets that README names and the Makefile lacks", &missing);
+}
+
+#[test]
+fn the_makefile_has_the_houses_targets() {
+    let makefile = read(&root().join("Makefile"));
+    let targets = targets(&makefile);
+    for target in
+        ["run", "test", "verify", "fix", "bench", "fuzz", "soak", "interop", "deps", "rocksdb"]
+    {
+        assert!(targets.contains(target), "no target {target} in {targets:?}");
+    }
+}
+
+#[test]
+fn this_test_sees_what_it_looks_for() {
+    let cited = ids("as SES 3 and QUE-07 say; UTF-8, x-QUE-09, Q-40 to Q-46, aQ-1, STO 5.", '-');
+    let expected = [("Q", 40), ("Q", 46), ("QUE", 7), ("UTF", 8)].map(|(p, n)| (p.to_owned(), n));
+    assert_eq!(cited, BTreeSet::from(expected));
+    let cited = ids("SES 3 and (STO 5), ABC  4, DLV x", ' ');
+    let expected = [("SES", 3), ("STO", 5)].map(|(p, n)| (p.to_owned(), n));
+    assert_eq!(cited, BTreeSet::from(expected));
+    assert_eq!(targets("a: b\nc d:\n\tx:\nV := 1\n.PHONY: z\n"), BTreeSet::from(["a", "c", "d"]));
+    assert_eq!(makes("`make run`\n    make V=1 test\nto make do"), BTreeSet::from(["run", "test"]));
+}

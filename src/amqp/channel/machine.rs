@@ -1,0 +1,322 @@
+//! The channel itself: what is due next, what waits for what, and how it ends (CHN-01 to CHN-15).
+
+use crate::{
+    channel::{
+        Action, Answer, Out, Then,
+        confirm::Confirms,
+        consume::Consumers,
+        declare::{count, only_servers},
+        publish::{Carrier, Due, unimplemented_method},
+        settle::Unacked,
+    },
+    codec::{
+        cold::{Cold, access, basic, channel, confirm, queue},
+        frame::{Frame, Kind},
+        hot,
+        method::{Method, MethodId},
+    },
+    connection::close::{Fault, decode, not_implemented, reply_text},
+};
+use quorate_broker::{ChannelId, ChannelReport};
+use quorate_types::{Exception, ReplyCode, ShortString};
+use std::collections::VecDeque;
+
+/// What a channel's further frames wait for.
+#[derive(Debug)]
+pub(crate) enum Waiting {
+    /// Its publishes before them have to be given to the broker.
+    Publishes,
+    /// The broker's answer to an operation.
+    Answer { id: MethodId, nowait: bool, then: Then },
+}
+
+/// A channel, open or closing.
+#[derive(Debug)]
+pub(crate) struct Channel {
+    pub(crate) id: ChannelId,
+    /// A soft error has closed it: everything is ignored until close-ok (CHN-06).
+    closing: bool,
+    /// The client has closed it at the same moment.
+    crossed: bool,
+    pub(crate) waiting: Option<Waiting>,
+    queued: VecDeque<Frame>,
+    pub(crate) due: Due,
+    /// Publishes handed over whose outcome is not known yet.
+    pub(crate) publishing: usize,
+    /// In confirm mode.
+    pub(crate) confirms: Option<Confirms>,
+    pub(crate) consumers: Consumers,
+    pub(crate) unacked: Unacked,
+    /// Tag of the next delivery (ACK-01).
+    pub(crate) next_tag: u64,
+    /// Prefetch of consumers to come (QOS-02).
+    pub(crate) prefetch: u16,
+    /// Limit of all consumers together (QOS-06).
+    pub(crate) limit: Option<u16>,
+    /// The last queue declared (CHN-13).
+    pub(crate) last_queue: Option<ShortString>,
+}
+
+/// What a waiting frame costs beside its payload.
+const FRAME_COST_BYTES: usize = 64;
+
+fn cost_bytes(frame: &Frame) -> usize {
+    frame.payload.len() + FRAME_COST_BYTES
+}
+
+impl Channel {
+    pub(crate) fn new(id: ChannelId) -> Self {
+        Self {
+            id,
+            closing: false,
+            crossed: false,
+            waiting: None,
+            queued: VecDeque::new(),
+            due: Due::Method,
+            publishing: 0,
+            confirms: None,
+            consumers: Consumers::default(),
+            unacked: Unacked::default(),
+            next_tag: 1,
+            prefetch: 0,
+            limit: None,
+            last_queue: None,
+        }
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing
+    }
+
+    /// The client's close has crossed the server's: it may open the number again at once.
+    pub(crate) fn crossed(&mut self) {
+        self.crossed = true;
+    }
+
+    pub(crate) fn is_crossed(&self) -> bool {
+        self.crossed
+    }
+
+    /// What lists show of it.
+    pub(crate) fn report(&self) -> ChannelReport {
+        ChannelReport {
+            confirm: self.confirms.is_some(),
+            unconfirmed: self.confirms.as_ref().map_or(0, Confirms::outstanding),
+            unacknowledged: self.unacked.outstanding(),
+            prefetch: self.prefetch,
+        }
+    }
+
+    /// Takes a frame, or puts it behind what the channel waits for.
+    pub(crate) fn frame(&mut self, frame: Frame, out: &mut Out<'_>) -> Result<(), Fault> {
+        if self.waiting.is_some() {
+            self.queue(frame, out);
+            return Ok(());
+        }
+        self.take(frame, out)
+    }
+
+    fn queue(&mut self, frame: Frame, out: &mut Out<'_>) {
+        out.effects.queued_bytes += cost_bytes(&frame);
+        self.queued.push_back(frame);
+    }
+
+    /// Takes a frame that has waited, if nothing has to be waited for any more.
+    pub(crate) fn next_queued(&mut self, out: &mut Out<'_>) -> Option<Frame> {
+        if self.waiting.is_some() {
+            return None;
+        }
+        let frame = self.queued.pop_front()?;
+        out.effects.queued_bytes -= cost_bytes(&frame);
+        Some(frame)
+    }
+
+    /// The publishes given over so far have their outcomes.
+    pub(crate) fn publishes_done(&mut self) {
+        if self.publishing == 0 && matches!(self.waiting, Some(Waiting::Publishes)) {
+            self.waiting = None;
+        }
+    }
+
+    fn take(&mut self, frame: Frame, out: &mut Out<'_>) -> Result<(), Fault> {
+        match std::mem::take(&mut self.due) {
+            Due::Method => self.method_frame(frame, out),
+            Due::Header(carrier) => self.header(carrier, &frame, out),
+            Due::Body { carrier, properties, body_bytes, body } => {
+                self.body((carrier, properties, body_bytes, body), frame, out)
+            }
+        }
+    }
+
+    fn method_frame(&mut self, frame: Frame, out: &mut Out<'_>) -> Result<(), Fault> {
+        if frame.kind != Kind::Method {
+            let text = "expected method frame, got non method frame instead";
+            return Err(Fault::new(ReplyCode::UnexpectedFrame, text, MethodId::NONE));
+        }
+        if self.publishing > 0 && !goes_with_publishes(&frame) {
+            self.waiting = Some(Waiting::Publishes);
+            // To the front: it was the next one.
+            out.effects.queued_bytes += cost_bytes(&frame);
+            self.queued.push_front(frame);
+            return Ok(());
+        }
+        match decode(&frame)? {
+            Method::Publish(publish) => {
+                self.due = Due::Header(Carrier::Publish(publish));
+                Ok(())
+            }
+            Method::Ack(ack) => self.unacked.ack(ack, out.effects),
+            Method::Nack(nack) => self.unacked.nack(nack, out.effects),
+            Method::Reject(reject) => self.unacked.reject(reject, out.effects),
+            // One with a content waits for it before it is refused (FRM-12).
+            method @ (Method::Deliver(_) | Method::GetOk(_) | Method::Return(_)) => {
+                self.due = Due::Header(Carrier::Refused(method.id()));
+                Ok(())
+            }
+            Method::Cold(cold) => self.cold(*cold, out),
+        }
+    }
+
+    fn cold(&mut self, method: Cold, out: &mut Out<'_>) -> Result<(), Fault> {
+        match method {
+            Cold::Basic(method) => self.basic(method, out),
+            Cold::Queue(method) => self.queue_method(method, out),
+            Cold::Exchange(method) => self.exchange_method(method, out),
+            Cold::Channel(method) => self.channel(method, out),
+            Cold::Confirm(confirm::Method::Select(select)) => {
+                self.confirm_select(&select, out);
+                Ok(())
+            }
+            // The ticket means nothing (CHN-09).
+            Cold::Access(access::Method::Request(_)) => {
+                out.reply(self.id, access::RequestOk { ticket: 1 });
+                Ok(())
+            }
+            method @ Cold::Tx(_) => Err(not_implemented(&method)),
+            method @ (Cold::Connection(_)
+            | Cold::Confirm(confirm::Method::SelectOk(_))
+            | Cold::Access(access::Method::RequestOk(_))) => Err(only_servers(method)),
+        }
+    }
+
+    fn basic(&mut self, method: basic::Method, out: &mut Out<'_>) -> Result<(), Fault> {
+        match method {
+            basic::Method::Qos(qos) => self.qos(qos, out),
+            basic::Method::Consume(consume) => self.consume(consume, out),
+            basic::Method::Get(get) => self.get(get, out),
+            basic::Method::Cancel(cancel) => {
+                self.cancel(cancel, out);
+                Ok(())
+            }
+            basic::Method::Recover(recover) => self.recover(recover.requeue, false, out),
+            basic::Method::RecoverAsync(recover) => self.recover(recover.requeue, true, out),
+            // The answer to a notification that needs none (CON-13).
+            basic::Method::CancelOk(_) => Ok(()),
+            other @ (basic::Method::QosOk(_)
+            | basic::Method::ConsumeOk(_)
+            | basic::Method::GetEmpty(_)
+            | basic::Method::RecoverOk(_)) => Err(only_servers(Cold::Basic(other))),
+        }
+    }
+
+    fn channel(&mut self, method: channel::Method, out: &mut Out<'_>) -> Result<(), Fault> {
+        match method {
+            channel::Method::Flow(flow) => self.flow(flow, out),
+            channel::Method::Open(_) => {
+                let text = "second 'channel.open' seen";
+                Err(Fault::new(ReplyCode::ChannelError, text, channel::Open::ID))
+            }
+            channel::Method::Close(_) => {
+                self.end(out);
+                out.reply(self.id, channel::CloseOk {});
+                Ok(())
+            }
+            other @ (channel::Method::OpenOk(_)
+            | channel::Method::FlowOk(_)
+            | channel::Method::CloseOk(_)) => Err(unimplemented_method(Cold::Channel(other).id())),
+        }
+    }
+
+    /// A soft error: channel.close is sent, and everything but its answer is ignored (CHN-06).
+    pub(crate) fn close(&mut self, fault: &Fault, out: &mut Out<'_>) {
+        self.end(out);
+        let close = channel::Close {
+            reply_code: fault.exception.code.number(),
+            reply_text: reply_text(&fault.exception),
+            class_id: fault.id.class,
+            method_id: fault.id.method,
+        };
+        out.reply(self.id, close);
+    }
+
+    /// Nothing of the channel goes on (CHN-05).
+    fn end(&mut self, out: &mut Out<'_>) {
+        self.closing = true;
+        self.waiting = None;
+        out.effects.queued_bytes -= self.queued.iter().map(cost_bytes).sum::<usize>();
+        out.effects.content_bytes -= self.due.held_bytes();
+        out.effects.early_bytes -= self.consumers.early_bytes();
+        self.queued = VecDeque::new();
+        self.due = Due::Method;
+        self.confirms = None;
+        self.consumers = Consumers::default();
+        self.unacked = Unacked::default();
+        out.act(Action::CloseChannel(self.id));
+    }
+
+    /// The broker's answer to what the channel waits for.
+    pub(crate) fn answer(
+        &mut self,
+        answer: Result<Answer, Exception>,
+        out: &mut Out<'_>,
+    ) -> Result<(), Fault> {
+        let waiting = self.waiting.take();
+        let Some(Waiting::Answer { id, nowait, then }) = waiting else {
+            self.waiting = waiting;
+            return Ok(());
+        };
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(exception) => {
+                self.release_early(out);
+                return Err(Fault::of(exception, id));
+            }
+        };
+        match (then, answer) {
+            (Then::Refuse(exception), Answer::Done) => return Err(Fault::of(exception, id)),
+            (Then::Reply(reply), Answer::Done) if !nowait => out.reply(self.id, *reply),
+            (Then::Reply(_), Answer::Done) => {}
+            (Then::Declared, Answer::Declared(declared)) => self.declared(declared, nowait, out),
+            (Then::Purged, Answer::Removed(messages)) if !nowait => {
+                out.reply(self.id, queue::PurgeOk { message_count: count(messages) });
+            }
+            (Then::Deleted, Answer::Removed(messages)) if !nowait => {
+                out.reply(self.id, queue::DeleteOk { message_count: count(messages) });
+            }
+            (Then::Purged | Then::Deleted, Answer::Removed(_)) => {}
+            (Then::Consuming, Answer::Consuming { consumer, tag }) => {
+                self.consuming(consumer, tag, nowait, out);
+            }
+            (Then::Cancelled { consumer, tag }, Answer::Done) => {
+                self.cancelled(consumer, tag, nowait, out);
+            }
+            (Then::Got { no_ack }, Answer::Got(got)) => {
+                self.got(got.map(|got| *got), no_ack, out);
+            }
+            (then, answer) => {
+                tracing::error!(?then, ?answer, "an answer of another kind than the question");
+                return Err(Fault::new(ReplyCode::InternalError, "wrong answer", id));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// True for methods that may overtake the outcome of the channel's publishes, which are given to
+/// the broker before anything that these bring about.
+fn goes_with_publishes(frame: &Frame) -> bool {
+    match MethodId::peek(&frame.payload) {
+        Some(hot::Publish::ID | hot::Ack::ID | hot::Nack::ID | hot::Reject::ID) => true,
+        Some(MethodId { .. }) | None => false,
+    }
+}

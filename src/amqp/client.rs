@@ -1,0 +1,274 @@
+//! One client from its first octet to its last: handshake, session, end.
+
+use crate::{
+    codec::{
+        PROTOCOL_HEADER,
+        cold::{Cold, connection},
+        frame,
+    },
+    connection::{
+        close::{Ending, Fault, Linger, SILENCE_MS, WhileClosing, linger_ms, while_closing},
+        handshake::{Capabilities, FirstOctets, Handshake, Opening, Question, protocol_header},
+        machine::Machine,
+    },
+    session::{Session, SessionEnd},
+    socket::Socket,
+};
+use bytes::BufMut;
+use quorate_broker::{Broker, Connection, ConnectionInfo};
+use quorate_types::{Exception, ReplyCode};
+use std::{io, net::SocketAddr, time::Duration};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    sync::watch,
+    time::timeout,
+};
+
+/// Text of the close with which a node that stops lets its clients go (CONN-29).
+const STOP_TEXT: &str = "broker forced connection closure with reason 'shutdown'";
+
+/// How long the last octets may take to be written, once nothing is awaited any more.
+const FLUSH_MAX: Duration = Duration::from_secs(3);
+
+/// How long close-ok is awaited from a client that was never let in, s.
+const UNOPENED_LINGER_S: u16 = 10;
+
+/// Both ends of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Addresses {
+    pub(crate) peer: SocketAddr,
+    pub(crate) local: SocketAddr,
+}
+
+/// Serves one client.
+pub(crate) async fn serve_client<S: AsyncRead + AsyncWrite + Unpin>(
+    stream: S,
+    addresses: Addresses,
+    broker: Broker,
+    stop: watch::Receiver<bool>,
+) {
+    let peer = addresses.peer;
+    let mut socket = Socket::new(stream);
+    match serve(&mut socket, addresses, &broker, stop).await {
+        Ok(()) => tracing::info!(%peer, "connection closed"),
+        // A port probe that connects and closes is not an error (CONN-05).
+        Err(error) if socket.received() == 0 => tracing::debug!(%peer, %error, "no client"),
+        Err(error) => tracing::info!(%peer, %error, "connection lost"),
+    }
+}
+
+async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
+    socket: &mut Socket<S>,
+    addresses: Addresses,
+    broker: &Broker,
+    mut stop: watch::Receiver<bool>,
+) -> io::Result<()> {
+    let limit = Duration::from_millis(broker.front_settings().handshake_timeout_ms);
+    let entry = tokio::select! {
+        entry = timeout(limit, enter(socket, addresses, broker)) => entry,
+        _ = stop.wait_for(|stops| *stops) => return Ok(()),
+    };
+    // Too slow: closed without a word (CONN-05).
+    let entry = entry.map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "handshake timeout"))?;
+    match entry? {
+        Entry::Open(connection, machine) => live(socket, broker, *connection, *machine, stop).await,
+        Entry::Ending(Ending::Server { close, linger }) => {
+            Cold::from(*close).put(socket.outbox.buffer(), 0);
+            say_goodbye(socket, linger, linger_ms(linger, UNOPENED_LINGER_S)).await
+        }
+        Entry::Ending(Ending::Silent | Ending::Client) => silence(socket).await,
+        Entry::Refused => {
+            socket.outbox.buffer().put_slice(&PROTOCOL_HEADER);
+            timeout(FLUSH_MAX, socket.flush()).await??;
+            socket.shutdown().await?;
+            silence(socket).await
+        }
+    }
+}
+
+/// How a handshake went.
+enum Entry {
+    Open(Box<Connection>, Box<Machine>),
+    Ending(Ending),
+    /// Another protocol.
+    Refused,
+}
+
+async fn enter<S: AsyncRead + AsyncWrite + Unpin>(
+    socket: &mut Socket<S>,
+    addresses: Addresses,
+    broker: &Broker,
+) -> io::Result<Entry> {
+    let settings = broker.front_settings();
+    loop {
+        match protocol_header(&mut socket.input) {
+            FirstOctets::Missing => more(socket).await?,
+            FirstOctets::Refused => return Ok(Entry::Refused),
+            FirstOctets::Accepted => break,
+        }
+    }
+    let mut handshake = Handshake::new(&settings, socket.outbox.buffer());
+    loop {
+        let frame = match frame::take(&mut socket.input, handshake.frame_max()) {
+            Ok(Some(frame)) => frame,
+            Ok(None) => {
+                more(socket).await?;
+                continue;
+            }
+            Err(error) => return Ok(Entry::Ending(Ending::frame_error(&error))),
+        };
+        let question = match handshake.frame(&frame, socket.outbox.buffer()) {
+            Ok(question) => question,
+            Err(ending) => return Ok(Entry::Ending(ending)),
+        };
+        match question {
+            None => {}
+            Some(Question::Credentials(credentials)) => {
+                let loopback = addresses.peer.ip().to_canonical().is_loopback();
+                let user = credentials.user.as_str();
+                let right = broker.authenticate(user, &credentials.password, loopback);
+                if !right {
+                    tracing::info!(peer = %addresses.peer, user, "login refused");
+                }
+                if let Err(ending) = handshake.authenticated(right, socket.outbox.buffer()) {
+                    return Ok(Entry::Ending(ending));
+                }
+            }
+            Some(Question::Open(opening)) => return Ok(open(socket, *opening, addresses, broker)),
+        }
+    }
+}
+
+/// Waits for more octets; the client's end is an error here.
+async fn more<S: AsyncRead + AsyncWrite + Unpin>(socket: &mut Socket<S>) -> io::Result<()> {
+    socket.moved(true).await?;
+    if socket.is_ended() { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(()) }
+}
+
+/// `connection.open` (CONN-20 to CONN-22).
+fn open<S: AsyncRead + AsyncWrite + Unpin>(
+    socket: &mut Socket<S>,
+    opening: Opening,
+    addresses: Addresses,
+    broker: &Broker,
+) -> Entry {
+    let Opening { user, vhost, client_properties, limits } = opening;
+    let capabilities = Capabilities::of(&client_properties);
+    let message_bytes_max = broker.front_settings().message_bytes_max;
+    let info = ConnectionInfo {
+        user: user.clone(),
+        vhost: vhost.detached(),
+        peer: addresses.peer,
+        local: addresses.local,
+        client_properties,
+        channel_max: limits.channel_max,
+        frame_max: limits.frame_max,
+        heartbeat_s: limits.heartbeat_s,
+    };
+    match broker.connect(info) {
+        Ok(broker_connection) => {
+            tracing::info!(peer = %addresses.peer, %user, %vhost, "connection opened");
+            Cold::from(connection::OpenOk::default()).put(socket.outbox.buffer(), 0);
+            let alarm = broker.alarm();
+            let machine = Machine::new(vhost, limits, capabilities, message_bytes_max, alarm);
+            Entry::Open(Box::new(broker_connection), Box::new(machine))
+        }
+        Err(exception) => {
+            let fault = Fault::of(exception, connection::Open::ID);
+            Entry::Ending(Ending::fault(&fault))
+        }
+    }
+}
+
+/// An open connection, and its end (CONN-26 to CONN-29, CONN-32).
+async fn live<S: AsyncRead + AsyncWrite + Unpin>(
+    socket: &mut Socket<S>,
+    broker: &Broker,
+    connection: Connection,
+    machine: Machine,
+    mut stop: watch::Receiver<bool>,
+) -> io::Result<()> {
+    let heartbeat_s = connection.info().heartbeat_s;
+    let stopped = async move {
+        // That nobody is left who could stop the node is a stop too.
+        let _ = stop.wait_for(|stops| *stops).await;
+        Exception::new(ReplyCode::ConnectionForced, STOP_TEXT)
+    };
+    let end = Session::new(socket, broker, &connection, machine).run(stopped).await;
+    match end {
+        SessionEnd::Ending(Ending::Client) => {
+            // First the end, then its confirmation (CONN-27).
+            connection.close().await;
+            Cold::from(connection::CloseOk {}).put(socket.outbox.buffer(), 0);
+            timeout(FLUSH_MAX, socket.flush()).await??;
+            socket.shutdown().await
+        }
+        SessionEnd::Ending(Ending::Server { close, linger }) => {
+            let peer = connection.info().peer;
+            tracing::warn!(%peer, code = close.reply_code, text = %close.reply_text, "closing");
+            Cold::from(*close).put(socket.outbox.buffer(), 0);
+            let goodbye = say_goodbye(socket, linger, linger_ms(linger, heartbeat_s));
+            let ((), goodbye) = tokio::join!(connection.close(), goodbye);
+            goodbye
+        }
+        SessionEnd::Ending(Ending::Silent) => {
+            drop(connection);
+            silence(socket).await
+        }
+        SessionEnd::Lost(error) => {
+            drop(connection);
+            Err(error)
+        }
+    }
+}
+
+/// After the server's close: everything but the client's own closes is ignored (CONN-26, CONN-28).
+async fn say_goodbye<S: AsyncRead + AsyncWrite + Unpin>(
+    socket: &mut Socket<S>,
+    linger: Linger,
+    bound_ms: u64,
+) -> io::Result<()> {
+    let agreed = async {
+        while !agreed(socket, linger) {
+            if socket.is_ended() {
+                return Ok(());
+            }
+            socket.moved(true).await?;
+        }
+        socket.flush().await
+    };
+    // Who has not answered by then is not waited for.
+    timeout(Duration::from_millis(bound_ms), agreed).await.unwrap_or(Ok(()))
+}
+
+/// Takes what has come. True if the client has agreed.
+fn agreed<S: AsyncRead + AsyncWrite + Unpin>(socket: &mut Socket<S>, linger: Linger) -> bool {
+    match linger {
+        Linger::Silence => {
+            socket.input.clear();
+            false
+        }
+        Linger::CloseOk => loop {
+            // Frames of any size that a socket can carry are passed over.
+            match frame::take(&mut socket.input, CLOSING_FRAME_MAX) {
+                Ok(Some(frame)) => match while_closing(&frame) {
+                    WhileClosing::Ignored => {}
+                    WhileClosing::Crossing => {
+                        Cold::from(connection::CloseOk {}).put(socket.outbox.buffer(), 0);
+                    }
+                    WhileClosing::Agreed => return true,
+                },
+                Ok(None) => return false,
+                Err(_) => return true,
+            }
+        },
+    }
+}
+
+/// Nothing is said; what comes is thrown away; the socket is closed after a while.
+async fn silence<S: AsyncRead + AsyncWrite + Unpin>(socket: &mut Socket<S>) -> io::Result<()> {
+    say_goodbye(socket, Linger::Silence, SILENCE_MS).await
+}
+
+/// Largest frame passed over while closing: larger ones end the wait.
+const CLOSING_FRAME_MAX: u32 = 1024 * 1024;

@@ -1,0 +1,315 @@
+//! The codec against itself, and against amq-protocol, which others wrote.
+
+#![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
+
+use crate::codec::{
+    cold::{Cold, basic, channel, confirm, connection, exchange, queue, tx},
+    content::{self, Assembly, ContentHeader, Excess},
+    frame::{Frame, HEADER_BYTES, Kind, take},
+    hot,
+    method::Method,
+};
+use amq_protocol::protocol::parse_class;
+use bytes::{Bytes, BytesMut};
+use proptest::prelude::*;
+use quorate_types::{FieldTable, FieldValue, ShortString};
+
+fn short() -> impl Strategy<Value = ShortString> {
+    prop_oneof![
+        "[a-z.]{0,12}".prop_map(|text| ShortString::try_from(text).unwrap()),
+        "\\PC{0,60}".prop_map(|text| ShortString::try_from(text).unwrap_or_default()),
+    ]
+}
+
+fn long() -> impl Strategy<Value = Bytes> {
+    prop::collection::vec(any::<u8>(), 0..300).prop_map(Bytes::from)
+}
+
+fn value() -> impl Strategy<Value = FieldValue> {
+    let leaf = prop_oneof![
+        any::<bool>().prop_map(FieldValue::Bool),
+        any::<i8>().prop_map(FieldValue::I8),
+        any::<u8>().prop_map(FieldValue::U8),
+        any::<i16>().prop_map(FieldValue::I16),
+        any::<u16>().prop_map(FieldValue::U16),
+        any::<i32>().prop_map(FieldValue::I32),
+        any::<u32>().prop_map(FieldValue::U32),
+        any::<i64>().prop_map(FieldValue::I64),
+        (-1e9f64..1e9).prop_map(FieldValue::F64),
+        (any::<u8>(), any::<u32>()).prop_map(|(scale, value)| FieldValue::Decimal { scale, value }),
+        any::<u64>().prop_map(FieldValue::Timestamp),
+        long().prop_map(FieldValue::LongString),
+        long().prop_map(FieldValue::ByteArray),
+        Just(FieldValue::Void),
+    ];
+    leaf.prop_recursive(4, 24, 6, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..6).prop_map(FieldValue::Array),
+            prop::collection::vec((short(), inner), 0..6)
+                .prop_map(|fields| FieldValue::Table(FieldTable(fields))),
+        ]
+    })
+}
+
+fn table() -> impl Strategy<Value = FieldTable> {
+    prop::collection::vec((short(), value()), 0..6).prop_map(FieldTable)
+}
+
+fn hot_method() -> impl Strategy<Value = Method> {
+    let (tag, bit) = (any::<u64>(), any::<bool>());
+    prop_oneof![
+        (short(), short(), bit, bit).prop_map(|(exchange, routing_key, mandatory, immediate)| {
+            Method::Publish(hot::Publish { exchange, routing_key, mandatory, immediate })
+        }),
+        (short(), tag, bit, short(), short()).prop_map(
+            |(consumer_tag, delivery_tag, redelivered, exchange, routing_key)| {
+                Method::Deliver(hot::Deliver {
+                    consumer_tag,
+                    delivery_tag,
+                    redelivered,
+                    exchange,
+                    routing_key,
+                })
+            }
+        ),
+        (tag, bit, short(), short(), any::<u32>()).prop_map(
+            |(delivery_tag, redelivered, exchange, routing_key, message_count)| {
+                Method::GetOk(hot::GetOk {
+                    delivery_tag,
+                    redelivered,
+                    exchange,
+                    routing_key,
+                    message_count,
+                })
+            }
+        ),
+        (any::<u16>(), short(), short(), short()).prop_map(
+            |(code, text, exchange, routing_key)| {
+                Method::Return(hot::Return { code, text, exchange, routing_key })
+            }
+        ),
+        (tag, bit).prop_map(|(delivery_tag, multiple)| {
+            Method::Ack(hot::Ack { delivery_tag, multiple })
+        }),
+        (tag, bit, bit).prop_map(|(delivery_tag, multiple, requeue)| {
+            Method::Nack(hot::Nack { delivery_tag, multiple, requeue })
+        }),
+        (tag, bit).prop_map(|(delivery_tag, requeue)| {
+            Method::Reject(hot::Reject { delivery_tag, requeue })
+        }),
+    ]
+}
+
+/// Methods that between them have every type of field, and bits in every place.
+fn cold_method() -> impl Strategy<Value = Cold> {
+    let bits = || any::<[bool; 5]>();
+    prop_oneof![
+        (table(), short(), long(), short()).prop_map(
+            |(client_properties, mechanism, response, locale)| {
+                connection::StartOk { client_properties, mechanism, response, locale }.into()
+            }
+        ),
+        (table(), long(), any::<u8>()).prop_map(|(server_properties, mechanisms, version)| {
+            connection::Start {
+                version_major: version,
+                version_minor: 9,
+                server_properties,
+                locales: mechanisms.clone(),
+                mechanisms,
+            }
+            .into()
+        }),
+        (any::<u16>(), any::<u32>(), any::<u16>()).prop_map(
+            |(channel_max, frame_max, heartbeat)| {
+                connection::Tune { channel_max, frame_max, heartbeat }.into()
+            }
+        ),
+        (any::<u16>(), short()).prop_map(|(reply_code, reply_text)| {
+            channel::Close { reply_code, reply_text, class_id: 60, method_id: 40 }.into()
+        }),
+        (short(), short(), bits(), table()).prop_map(|(exchange, kind, bits, arguments)| {
+            let [passive, durable, auto_delete, internal, nowait] = bits;
+            let ticket = 0;
+            exchange::Declare {
+                ticket,
+                exchange,
+                kind,
+                passive,
+                durable,
+                auto_delete,
+                internal,
+                nowait,
+                arguments,
+            }
+            .into()
+        }),
+        (short(), bits(), table()).prop_map(|(queue, bits, arguments)| {
+            let [passive, durable, exclusive, auto_delete, nowait] = bits;
+            let ticket = 0;
+            queue::Declare {
+                ticket,
+                queue,
+                passive,
+                durable,
+                exclusive,
+                auto_delete,
+                nowait,
+                arguments,
+            }
+            .into()
+        }),
+        (short(), short(), bits(), table()).prop_map(|(queue, consumer_tag, bits, arguments)| {
+            let [no_local, no_ack, exclusive, nowait, _] = bits;
+            let ticket = 0;
+            basic::Consume {
+                ticket,
+                queue,
+                consumer_tag,
+                no_local,
+                no_ack,
+                exclusive,
+                nowait,
+                arguments,
+            }
+            .into()
+        }),
+        (short(), any::<u32>(), any::<u32>()).prop_map(|(queue, message_count, consumer_count)| {
+            queue::DeclareOk { queue, message_count, consumer_count }.into()
+        }),
+        Just(confirm::Select { nowait: true }.into()),
+        Just(tx::Commit {}.into()),
+        Just(exchange::UnbindOk {}.into()),
+    ]
+}
+
+fn put(method: &Method, channel: u16) -> BytesMut {
+    let mut out = BytesMut::new();
+    method.put(&mut out, channel);
+    out
+}
+
+proptest! {
+    #[test]
+    fn methods_survive_being_coded(
+        method in prop_oneof![
+            hot_method(),
+            cold_method().prop_map(|cold| Method::Cold(Box::new(cold))),
+        ],
+        channel in any::<u16>(),
+    ) {
+        let mut octets = put(&method, channel);
+        let frame = take(&mut octets, u32::MAX).unwrap().unwrap();
+        prop_assert!(octets.is_empty());
+        prop_assert_eq!((frame.kind, frame.channel), (Kind::Method, channel));
+        prop_assert_eq!(Method::decode(frame.payload).unwrap(), method);
+    }
+
+    /// FRM-11: no prefix of a method is a method, nor is it with an octet more.
+    #[test]
+    fn frm_11_too_short_and_too_long_are_refused(
+        method in prop_oneof![
+            hot_method(),
+            cold_method().prop_map(|cold| Method::Cold(Box::new(cold))),
+        ],
+        cut in any::<prop::sample::Index>(),
+    ) {
+        let payload = take(&mut put(&method, 1), u32::MAX).unwrap().unwrap().payload;
+        let short = payload.slice(..cut.index(payload.len()));
+        let code = Method::decode(short).unwrap_err().exception().0.code.number();
+        prop_assert!(code == 501 || code == 502, "{}", code);
+        let long = Bytes::from([&payload[..], &[0]].concat());
+        let code = Method::decode(long).unwrap_err().exception().0.code.number();
+        prop_assert_eq!(code, 501);
+    }
+
+    /// Both libraries read each other's octets as the same method.
+    #[test]
+    fn amq_protocol_reads_what_is_written(
+        method in prop_oneof![
+            hot_method(),
+            cold_method().prop_map(|cold| Method::Cold(Box::new(cold))),
+        ],
+    ) {
+        let payload = take(&mut put(&method, 1), u32::MAX).unwrap().unwrap().payload;
+        let (rest, theirs) = parse_class(&payload[..]).unwrap();
+        prop_assert!(rest.is_empty());
+        let ids = (theirs.get_amqp_class_id(), theirs.get_amqp_method_id());
+        prop_assert_eq!(ids, (method.id().class, method.id().method));
+        if !has_table(&method) {
+            // Theirs sorts tables and drops duplicates.
+            let again = amq_protocol::frame::gen_frame(&amq_protocol::frame::AMQPFrame::Method(
+                1, theirs,
+            ))(Vec::new().into())
+            .unwrap();
+            let again = again.into_inner().0;
+            prop_assert_eq!(&again[HEADER_BYTES..again.len() - 1], &payload[..]);
+        }
+    }
+
+    /// FRM-10: a body is the same however it is cut.
+    #[test]
+    fn frm_10_bodies_may_be_cut_anywhere(
+        pieces in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..50), 0..20),
+    ) {
+        let whole = pieces.concat();
+        let mut assembly = Assembly::new(u64::try_from(whole.len()).unwrap(), true);
+        let mut counted = Assembly::new(u64::try_from(whole.len()).unwrap(), false);
+        for piece in pieces {
+            prop_assert!(!assembly.is_complete() || piece.is_empty() || whole.is_empty());
+            assembly.push(Bytes::from(piece.clone())).unwrap();
+            counted.push(Bytes::from(piece)).unwrap();
+            prop_assert_eq!(counted.held_bytes(), 0);
+        }
+        prop_assert!(assembly.is_complete() && counted.is_complete());
+        prop_assert_eq!(assembly.finish(), Bytes::from(whole));
+    }
+}
+
+fn has_table(method: &Method) -> bool {
+    let Method::Cold(cold) = method else { return false };
+    cold.fields().contains("FieldTable([(")
+}
+
+/// FRM-08.
+#[test]
+fn frm_08_more_than_announced_is_refused() {
+    let mut assembly = Assembly::new(5, true);
+    assembly.push(Bytes::from_static(b"hel")).unwrap();
+    assert_eq!(assembly.push(Bytes::from_static(b"lo!")), Err(Excess));
+    assembly.push(Bytes::from_static(b"lo")).unwrap();
+    assert_eq!(assembly.finish(), "hello");
+}
+
+/// A body of one frame is a slice of what was read.
+#[test]
+fn a_body_in_one_frame_is_not_copied() {
+    let read = Bytes::from(vec![7u8; 1000]);
+    let mut assembly = Assembly::new(1000, true);
+    assembly.push(read.clone()).unwrap();
+    assert_eq!(assembly.finish().as_ptr(), read.as_ptr());
+}
+
+/// A content as a client and as a server see it.
+#[test]
+fn a_content_survives_being_coded() {
+    let body: Vec<u8> = (0..20_000u32).map(|n| u8::try_from(n % 256).unwrap()).collect();
+    let mut octets = BytesMut::new();
+    content::put(&mut octets, 3, &[0, 0], &body, 8192);
+    let mut frames = Vec::new();
+    while let Some(frame) = take(&mut octets, 8192).unwrap() {
+        frames.push(frame);
+    }
+    let Frame { kind: Kind::Header, channel: 3, payload } = frames.remove(0) else {
+        panic!("no header");
+    };
+    let header = ContentHeader::decode(payload).unwrap();
+    assert_eq!(
+        (header.class, header.body_bytes, &header.properties[..]),
+        (60, 20_000, &[0, 0][..])
+    );
+    assert_eq!(
+        frames.iter().map(|frame| frame.payload.len()).collect::<Vec<_>>(),
+        [8184, 8184, 3632]
+    );
+    assert_eq!(frames.iter().flat_map(|frame| frame.payload.to_vec()).collect::<Vec<_>>(), body);
+}

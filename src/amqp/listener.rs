@@ -1,0 +1,63 @@
+//! Accepting clients, and letting all of them go.
+
+use crate::client::{Addresses, serve_client};
+use quorate_broker::Broker;
+use std::{io, time::Duration};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::watch,
+    task::JoinSet,
+    time::{sleep, timeout},
+};
+
+/// Connections served at once, handshakes included. At the bound, clients wait in the listen
+/// queue until one ends.
+const CONNECTIONS_MAX: usize = 65_536;
+
+/// How long a stop waits for clients to agree to their close (CONN-29).
+const STOP_MAX: Duration = Duration::from_secs(3);
+
+/// How long to wait after an accept that failed for want of descriptors or memory.
+const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+
+/// Serves AMQP 0-9-1 clients on `listener` until `shutdown` is true, then closes every connection
+/// with 320 (CONN-29) and returns when they are gone, after 3 s at the latest.
+pub async fn serve(listener: TcpListener, broker: Broker, mut shutdown: watch::Receiver<bool>) {
+    let stop = shutdown.clone();
+    let mut clients = JoinSet::new();
+    loop {
+        tokio::select! {
+            () = stopped(&mut shutdown) => break,
+            Some(_) = clients.join_next() => {}
+            accepted = listener.accept(), if clients.len() < CONNECTIONS_MAX => match accepted {
+                Ok((stream, peer)) => match addresses(&stream, peer) {
+                    Ok(addresses) => {
+                        let client = serve_client(stream, addresses, broker.clone(), stop.clone());
+                        clients.spawn(client);
+                    }
+                    Err(error) => tracing::debug!(%peer, %error, "client gone at once"),
+                },
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept a client");
+                    sleep(ACCEPT_RETRY).await;
+                }
+            },
+        }
+    }
+    drop(listener);
+    let all = async { while clients.join_next().await.is_some() {} };
+    if timeout(STOP_MAX, all).await.is_err() {
+        tracing::warn!(clients = clients.len(), "clients that did not agree to their close");
+        clients.abort_all();
+    }
+}
+
+/// Resolves when the node stops; the sender's end is an end too.
+async fn stopped(shutdown: &mut watch::Receiver<bool>) {
+    let _ = shutdown.wait_for(|stops| *stops).await;
+}
+
+fn addresses(stream: &TcpStream, peer: std::net::SocketAddr) -> io::Result<Addresses> {
+    stream.set_nodelay(true)?;
+    Ok(Addresses { peer, local: stream.local_addr()? })
+}

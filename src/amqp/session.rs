@@ -1,0 +1,311 @@
+//! The life of an open connection: what has come is taken, what the broker answers and delivers is
+//! written, all in turns that handle everything that is ready at once.
+
+use crate::{
+    channel::{Action, Answer, Operation},
+    codec::frame::{self, put_heartbeat},
+    connection::{
+        close::{Ending, Fault},
+        heartbeat::{Heartbeat, Octets},
+        machine::Machine,
+    },
+    operation::perform,
+    socket::Socket,
+};
+use futures::{FutureExt, StreamExt, stream::FuturesUnordered};
+use quorate_broker::{Broker, ChannelId, Connection, Delivered, Event, Pressure};
+use quorate_types::Exception;
+use std::{
+    future::{Future, poll_fn},
+    io,
+    pin::{Pin, pin},
+    task::{Context, Poll},
+    time::Duration,
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    time::{Instant, Sleep},
+};
+
+/// Octets of deliveries taken from the broker and not yet written (DESIGN §4). Above, no more are
+/// taken.
+const DELIVERIES_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// Octets of deliveries taken in one turn, so that reading has its turn too.
+const DELIVERIES_BYTES_TURN: usize = 512 * 1024;
+
+/// Octets waiting to be written above which the socket is not read: a client that does not read
+/// its replies is not asked for more requests.
+const OUTBOX_BYTES_MAX: usize = 2 * DELIVERIES_BYTES_MAX;
+
+/// How long lists may be behind, ms.
+const REPORT_MS: u64 = 250;
+
+/// How an open connection came to its end.
+#[derive(Debug)]
+pub(crate) enum SessionEnd {
+    /// With a word from one side.
+    Ending(Ending),
+    /// Without (CONN-32).
+    Lost(io::Error),
+}
+
+type Done = (ChannelId, Result<Answer, Exception>);
+type Performing<'c> = Pin<Box<dyn Future<Output = Done> + Send + 'c>>;
+
+/// An open connection.
+pub(crate) struct Session<'c, S> {
+    socket: &'c mut Socket<S>,
+    broker: &'c Broker,
+    connection: &'c Connection,
+    machine: Machine,
+    frame_max: u32,
+    operations: FuturesUnordered<Performing<'c>>,
+    heartbeat: Heartbeat,
+    started: Instant,
+    timer: Pin<Box<Sleep>>,
+    /// The broker has too much in flight (DESIGN §6).
+    waits_for_room: bool,
+    deliveries_ready: bool,
+    /// When lists are told, if there is something to tell.
+    report_at_ms: Option<u64>,
+    events: Vec<Event>,
+    answers: Vec<Done>,
+    deliveries: Vec<Delivered>,
+}
+
+impl<'c, S: AsyncRead + AsyncWrite + Unpin> Session<'c, S> {
+    pub(crate) fn new(
+        socket: &'c mut Socket<S>,
+        broker: &'c Broker,
+        connection: &'c Connection,
+        machine: Machine,
+    ) -> Self {
+        let started = Instant::now();
+        let info = connection.info();
+        Self {
+            socket,
+            broker,
+            connection,
+            machine,
+            frame_max: info.frame_max,
+            operations: FuturesUnordered::new(),
+            heartbeat: Heartbeat::new(info.heartbeat_s, 0),
+            started,
+            timer: Box::pin(tokio::time::sleep_until(started)),
+            waits_for_room: false,
+            deliveries_ready: false,
+            report_at_ms: None,
+            events: Vec::new(),
+            answers: Vec::new(),
+            deliveries: Vec::new(),
+        }
+    }
+
+    /// Serves the client until the connection ends. `stop` resolves when the node stops.
+    pub(crate) async fn run(mut self, stop: impl Future<Output = Exception>) -> SessionEnd {
+        let mut stop = pin!(stop.fuse());
+        loop {
+            self.turn();
+            if let Some(ending) = self.machine.ending() {
+                return SessionEnd::Ending(ending.clone());
+            }
+            if self.socket.is_ended() && self.reads() {
+                // All that came has been taken.
+                return SessionEnd::Lost(io::ErrorKind::UnexpectedEof.into());
+            }
+            let more = self.deliver();
+            if more {
+                // Others have work too.
+                tokio::task::yield_now().await;
+            }
+            if let Err(error) = self.wait(more, stop.as_mut()).await {
+                return SessionEnd::Lost(error);
+            }
+            if self.look_at_the_clock() {
+                let text = "missed heartbeats from client";
+                return SessionEnd::Lost(io::Error::new(io::ErrorKind::TimedOut, text));
+            }
+        }
+    }
+
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Whether the socket is read.
+    fn reads(&self) -> bool {
+        self.machine.takes_frames()
+            && !self.waits_for_room
+            && self.socket.outbox.len() <= OUTBOX_BYTES_MAX
+    }
+
+    /// Takes everything that has come from both sides.
+    fn turn(&mut self) {
+        if self.machine.events(&mut self.events, &mut self.socket.outbox) {
+            self.deliveries_ready = true;
+        }
+        for (channel, answer) in std::mem::take(&mut self.answers) {
+            self.machine.answer(channel, answer, &mut self.socket.outbox);
+        }
+        self.settle_down();
+        loop {
+            let before = self.socket.input.len();
+            self.frames();
+            self.settle_down();
+            if self.socket.input.len() == before {
+                return;
+            }
+        }
+    }
+
+    fn frames(&mut self) {
+        while self.machine.takes_frames() && !self.waits_for_room {
+            match frame::take(&mut self.socket.input, self.frame_max) {
+                Ok(Some(frame)) => self.machine.frame(frame, &mut self.socket.outbox),
+                Ok(None) => return,
+                Err(error) => {
+                    self.machine.end(Ending::frame_error(&error));
+                    return;
+                }
+            }
+            self.report_at_ms.get_or_insert_with(|| {
+                u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX) + REPORT_MS
+            });
+        }
+    }
+
+    /// Gives the broker what channels want: publishes first, then settles, so that a message is
+    /// not settled before what was made of it is published, then the rest.
+    fn settle_down(&mut self) {
+        loop {
+            let publishes = self.machine.take_publishes();
+            let settles = self.machine.take_settles();
+            let actions = self.machine.take_actions();
+            if publishes.is_empty() && settles.is_empty() && actions.is_empty() {
+                return;
+            }
+            let mut outcomes = Vec::with_capacity(publishes.len());
+            if !publishes.is_empty()
+                && self.connection.publish(publishes, &mut outcomes) == Pressure::Wait
+            {
+                self.waits_for_room = true;
+            }
+            if !settles.is_empty() {
+                self.connection.settle(settles);
+            }
+            for action in actions {
+                self.act(action);
+            }
+            self.machine.published(outcomes, &mut self.socket.outbox);
+        }
+    }
+
+    fn act(&mut self, action: Action) {
+        match action {
+            // Answered at once.
+            Action::Start(channel, Operation::ExchangeExists(exchange)) => {
+                let answer = self.connection.exchange_exists(&exchange).map(|()| Answer::Done);
+                self.machine.answer(channel, answer, &mut self.socket.outbox);
+            }
+            Action::Start(channel, operation) => {
+                let (connection, broker) = (self.connection, self.broker);
+                self.operations.push(Box::pin(async move {
+                    (channel, perform(connection, broker, channel, operation).await)
+                }));
+            }
+            Action::LimitChannel(channel, limit) => self.connection.limit_channel(channel, limit),
+            Action::CloseChannel(channel) => self.connection.close_channel(channel),
+        }
+    }
+
+    /// Takes deliveries while the client reads them. True if there may be more to take at once.
+    fn deliver(&mut self) -> bool {
+        let waiting = self.socket.outbox.len() + self.machine.early_bytes();
+        if !self.deliveries_ready || waiting >= DELIVERIES_BYTES_MAX {
+            return false;
+        }
+        let bytes_max = (DELIVERIES_BYTES_MAX - waiting).min(DELIVERIES_BYTES_TURN);
+        self.connection.take_deliveries(bytes_max, &mut self.deliveries);
+        self.deliveries_ready = !self.deliveries.is_empty();
+        if self.deliveries_ready {
+            self.report_at_ms.get_or_insert(self.now_ms() + REPORT_MS);
+            self.machine.deliver(&mut self.deliveries, &mut self.socket.outbox);
+            self.settle_down();
+        }
+        self.deliveries_ready
+    }
+
+    /// Waits until something is to be done; with `more`, only looks.
+    async fn wait(
+        &mut self,
+        more: bool,
+        mut stop: Pin<&mut impl Future<Output = Exception>>,
+    ) -> io::Result<()> {
+        let reads = self.reads();
+        self.set_timer();
+        let Self { socket, connection, operations, timer, events, answers, .. } = self;
+        let (machine, waits_for_room) = (&mut self.machine, &mut self.waits_for_room);
+        let mut told = pin!(connection.events(events));
+        let mut room = pin!(connection.room());
+        poll_fn(|cx: &mut Context<'_>| {
+            let mut ready = more;
+            if let Poll::Ready(moved) = socket.poll_move(reads, cx) {
+                moved?;
+                ready = true;
+            }
+            ready |= told.as_mut().poll(cx).is_ready();
+            if *waits_for_room && room.as_mut().poll(cx).is_ready() {
+                *waits_for_room = false;
+                ready = true;
+            }
+            while let Poll::Ready(Some(done)) = operations.poll_next_unpin(cx) {
+                answers.push(done);
+                ready = true;
+            }
+            if let Poll::Ready(exception) = stop.as_mut().poll(cx) {
+                let fault = Fault::of(exception, crate::codec::method::MethodId::NONE);
+                machine.end(Ending::fault(&fault));
+                ready = true;
+            }
+            ready |= timer.as_mut().poll(cx).is_ready();
+            if ready { Poll::Ready(Ok(())) } else { Poll::Pending }
+        })
+        .await
+    }
+
+    fn set_timer(&mut self) {
+        let due = [self.heartbeat.deadline_ms(), self.report_at_ms].into_iter().flatten().min();
+        // Without anything due, a look once in an hour does no harm.
+        let due = self.started + Duration::from_millis(due.unwrap_or(self.now_ms() + 3_600_000));
+        if self.timer.deadline() != due || self.timer.is_elapsed() {
+            self.timer.as_mut().reset(due);
+        }
+    }
+
+    /// True if the client has been silent for too long (HB-02).
+    fn look_at_the_clock(&mut self) -> bool {
+        let now_ms = self.now_ms();
+        if self.report_at_ms.is_some_and(|at| now_ms >= at) {
+            self.report();
+        }
+        if self.heartbeat.deadline_ms().is_none_or(|at| now_ms < at) {
+            return false;
+        }
+        let octets = Octets { written: self.socket.written(), received: self.socket.received() };
+        let look = self.heartbeat.look(now_ms, octets, self.reads());
+        if look.send && self.socket.outbox.is_empty() {
+            put_heartbeat(self.socket.outbox.buffer());
+        }
+        look.lost
+    }
+
+    fn report(&mut self) {
+        self.report_at_ms = None;
+        for (number, report) in self.machine.reports() {
+            self.connection.report_channel(number, report);
+        }
+        let (received, written) = (self.socket.received(), self.socket.written());
+        self.connection.report_socket(received, written, self.machine.is_blocked());
+    }
+}

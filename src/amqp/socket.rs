@@ -1,0 +1,135 @@
+//! The only tokio I/O of this floor: one socket, what has been read of it, what waits to be
+//! written to it.
+
+use crate::outbox::{Outbox, SLICES_MAX};
+use bytes::BytesMut;
+use std::{
+    future::Future,
+    io::{self, IoSlice},
+    pin::{Pin, pin},
+    task::{Context, Poll, ready},
+};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
+
+/// Smallest and largest room for one read, octets. It grows while reads fill it.
+const READ_BYTES: (usize, usize) = (4 * 1024, 256 * 1024);
+
+/// A socket and its buffers. While nothing comes and nothing waits, both are empty and hold no
+/// memory.
+#[derive(Debug)]
+pub(crate) struct Socket<S> {
+    stream: S,
+    pub(crate) input: BytesMut,
+    pub(crate) outbox: Outbox,
+    read_bytes: usize,
+    received: u64,
+    written: u64,
+    ended: bool,
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
+    pub(crate) fn new(stream: S) -> Self {
+        Self {
+            stream,
+            input: BytesMut::new(),
+            outbox: Outbox::new(),
+            read_bytes: READ_BYTES.0,
+            received: 0,
+            written: 0,
+            ended: false,
+        }
+    }
+
+    /// Octets read so far.
+    pub(crate) fn received(&self) -> u64 {
+        self.received
+    }
+
+    /// Octets written so far.
+    pub(crate) fn written(&self) -> u64 {
+        self.written
+    }
+
+    /// True if the client will send nothing more.
+    pub(crate) fn is_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// Writes what waits, and reads once if `read`. Ready when something has moved.
+    pub(crate) fn poll_move(&mut self, read: bool, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut moved = false;
+        while !self.outbox.is_empty() {
+            match self.poll_write(cx) {
+                Poll::Ready(written) => moved |= written? > 0,
+                Poll::Pending => break,
+            }
+        }
+        if read && !self.ended {
+            match self.poll_read(cx) {
+                Poll::Ready(done) => {
+                    done?;
+                    moved = true;
+                }
+                Poll::Pending => {}
+            }
+        }
+        if moved { Poll::Ready(Ok(())) } else { Poll::Pending }
+    }
+
+    /// As [`Socket::poll_move`].
+    pub(crate) async fn moved(&mut self, read: bool) -> io::Result<()> {
+        std::future::poll_fn(|cx| self.poll_move(read, cx)).await
+    }
+
+    fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+        let count = self.outbox.slices(&mut slices);
+        let slices = slices.get(..count).unwrap_or_default();
+        let written = ready!(Pin::new(&mut self.stream).poll_write_vectored(cx, slices))?;
+        if written == 0 {
+            return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+        }
+        self.written += u64::try_from(written).unwrap_or(u64::MAX);
+        self.outbox.advance(written);
+        Poll::Ready(Ok(written))
+    }
+
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.input.capacity() - self.input.len() < READ_BYTES.0 {
+            self.input.reserve(self.read_bytes);
+        }
+        // Reading loses nothing when its future is dropped.
+        let read = pin!(self.stream.read_buf(&mut self.input)).poll(cx);
+        let Poll::Ready(read) = read else {
+            if self.input.is_empty() {
+                // An idle connection holds no buffer.
+                self.input = BytesMut::new();
+            }
+            return Poll::Pending;
+        };
+        let read = read?;
+        self.ended = read == 0;
+        self.received += u64::try_from(read).unwrap_or(u64::MAX);
+        self.read_bytes = if read >= self.read_bytes {
+            (self.read_bytes * 4).min(READ_BYTES.1)
+        } else if read < self.read_bytes / 8 {
+            (self.read_bytes / 2).max(READ_BYTES.0)
+        } else {
+            self.read_bytes
+        };
+        Poll::Ready(Ok(()))
+    }
+
+    /// Tells the client that nothing more comes.
+    pub(crate) async fn shutdown(&mut self) -> io::Result<()> {
+        std::future::poll_fn(|cx| Pin::new(&mut self.stream).poll_shutdown(cx)).await
+    }
+
+    /// Writes everything that waits.
+    pub(crate) async fn flush(&mut self) -> io::Result<()> {
+        while !self.outbox.is_empty() {
+            self.moved(false).await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,154 @@
+//! The `list_*` verbs.
+
+use super::Console;
+use super::TIMEOUT_DEFAULT;
+use super::columns::Listing;
+use super::connect::{Connected, call_failure};
+use super::exit::{Exit, Failure};
+use super::format::{Sheet, render};
+use super::names::Names;
+use super::options::Options;
+use super::rows;
+use super::value::Value;
+use quorate_management::wire;
+use quorate_types::FieldTableError;
+use tonic::{Status, Streaming};
+
+/// rabbitmqctl's banner, spaces and all.
+pub(super) fn banner(listing: Listing, options: &Options) -> String {
+    let vhost = options.vhost();
+    match listing {
+        Listing::Queues => {
+            let limit = options.timeout.unwrap_or(TIMEOUT_DEFAULT).as_secs_f64();
+            format!("Timeout: {limit:?} seconds ...\nListing queues for vhost {vhost} ...\n")
+        }
+        Listing::Exchanges => format!("Listing exchanges for vhost {vhost} ...\n"),
+        Listing::Bindings => format!("Listing bindings for vhost {vhost}...\n"),
+        Listing::Connections => "Listing connections ...\n".to_owned(),
+        Listing::Channels => "Listing channels ...\n".to_owned(),
+        Listing::Consumers => format!("Listing consumers in vhost {vhost} ...\n"),
+    }
+}
+
+/// Everything of a list, and the nodes that did not answer for it.
+struct Listed<T> {
+    items: Vec<T>,
+    silent: Vec<u32>,
+}
+
+async fn read<B, T>(
+    answer: Result<tonic::Response<Streaming<B>>, Status>,
+    take: impl Fn(B) -> (Vec<T>, Vec<u32>),
+) -> Result<Listed<T>, Failure> {
+    let mut batches = answer.map_err(|status| call_failure(&status))?.into_inner();
+    let mut listed = Listed { items: Vec::new(), silent: Vec::new() };
+    while let Some(batch) = batches.message().await.map_err(|status| call_failure(&status))? {
+        let (mut items, silent) = take(batch);
+        listed.items.append(&mut items);
+        listed.silent.extend(silent);
+    }
+    Ok(listed)
+}
+
+/// The rows of a list: a cell for each item and column.
+fn fill<T>(
+    columns: &[&'static str],
+    items: &[T],
+    cell: impl Fn(&str, &T) -> Result<Value, FieldTableError>,
+) -> Result<Sheet, Failure> {
+    let rows: Result<Vec<Vec<Value>>, FieldTableError> = items
+        .iter()
+        .map(|item| columns.iter().map(|column| cell(column, item)).collect())
+        .collect();
+    match rows {
+        Ok(rows) => {
+            Ok(Sheet { columns: columns.iter().map(|name| (*name).to_owned()).collect(), rows })
+        }
+        Err(error) => Err(Failure::new(Exit::Software, format!("Error:\n{error}\n"))),
+    }
+}
+
+fn request(options: &Options) -> wire::ListRequest {
+    wire::ListRequest {
+        caller: wire::caller(),
+        scope: wire::Scope::Cluster.into(),
+        vhost: options.vhost().to_owned(),
+    }
+}
+
+/// Asks for a list, and writes it.
+pub(super) async fn list(
+    listing: Listing,
+    columns: &[&'static str],
+    options: &Options,
+    connected: &mut Connected,
+    console: &mut Console<'_>,
+) -> Result<(), Failure> {
+    let names = Names::of(&connected.cluster);
+    let (sheet, silent) = sheet(listing, columns, options, connected, &names).await?;
+    console.say(&render(&sheet, options.formatter(), options.headers()));
+    if !silent.is_empty() {
+        let silent = names.nodes(&silent).join(", ");
+        console.complain(&format!(
+            "Warning: no answer from {silent}; what only they know is missing\n"
+        ));
+    }
+    Ok(())
+}
+
+async fn sheet(
+    listing: Listing,
+    columns: &[&'static str],
+    options: &Options,
+    connected: &mut Connected,
+    names: &Names,
+) -> Result<(Sheet, Vec<u32>), Failure> {
+    let request = request(options);
+    let asked = connected.cluster.asked;
+    let client = &mut connected.client;
+    match listing {
+        Listing::Queues => {
+            let answer = client.list_queues(request).await;
+            let mut listed = read(answer, |batch| (batch.queues, batch.silent)).await?;
+            listed.items.retain(|queue| wanted(queue, options, asked));
+            let cell = |column: &str, queue: &_| rows::queue(column, queue, names);
+            Ok((fill(columns, &listed.items, cell)?, listed.silent))
+        }
+        Listing::Exchanges => {
+            let answer = client.list_exchanges(request).await;
+            let listed = read(answer, |batch| (batch.exchanges, Vec::new())).await?;
+            Ok((fill(columns, &listed.items, rows::exchange)?, listed.silent))
+        }
+        Listing::Bindings => {
+            let answer = client.list_bindings(request).await;
+            let listed = read(answer, |batch| (batch.bindings, Vec::new())).await?;
+            Ok((fill(columns, &listed.items, rows::binding)?, listed.silent))
+        }
+        Listing::Connections => {
+            let answer = client.list_connections(request).await;
+            let listed = read(answer, |batch| (batch.connections, batch.silent)).await?;
+            let cell = |column: &str, of: &_| rows::connection(column, of, names);
+            Ok((fill(columns, &listed.items, cell)?, listed.silent))
+        }
+        Listing::Channels => {
+            let answer = client.list_channels(request).await;
+            let listed = read(answer, |batch| (batch.channels, batch.silent)).await?;
+            let cell = |column: &str, of: &_| rows::channel(column, of, names);
+            Ok((fill(columns, &listed.items, cell)?, listed.silent))
+        }
+        Listing::Consumers => {
+            let answer = client.list_consumers(request).await;
+            let listed = read(answer, |batch| (batch.consumers, batch.silent)).await?;
+            let cell = |column: &str, of: &_| rows::consumer(column, of, names);
+            Ok((fill(columns, &listed.items, cell)?, listed.silent))
+        }
+    }
+}
+
+/// `--online`, `--offline`, `--local`.
+fn wanted(queue: &wire::Queue, options: &Options, asked: u32) -> bool {
+    let online = queue.counts.is_some();
+    !(options.has("online") && !online
+        || options.has("offline") && online
+        || options.has("local") && queue.leader != asked)
+}

@@ -1,0 +1,284 @@
+//! `quorate ctl`: rabbitmqctl's verbs, flags, output and exit codes (CTL) over the admin service.
+
+mod audit;
+mod columns;
+mod command;
+mod connect;
+mod exit;
+mod format;
+mod lists;
+mod names;
+mod options;
+mod queues;
+mod report;
+mod rows;
+#[cfg(test)]
+mod tests;
+mod value;
+
+use super::settings::RABBITMQ_VERSION;
+use audit::Audit;
+use command::Verb;
+use connect::{Connected, Target, call_failure};
+use exit::{Exit, Failure};
+use names::Names;
+use options::{Formatter, Invocation};
+use quorate_management::wire;
+use quorate_rpc::SecretGuard;
+use std::future::Future;
+use std::io::Write;
+use std::time::Duration;
+use tokio::time::{Instant, sleep, timeout};
+
+/// Time for a command that names none.
+const TIMEOUT_DEFAULT: Duration = Duration::from_secs(60);
+/// Time for a start that is awaited.
+const AWAIT_DEFAULT: Duration = Duration::from_secs(300);
+/// Pause between attempts to reach a node whose start is awaited.
+const AWAIT_PAUSE: Duration = Duration::from_millis(200);
+/// Pause between rounds of an audit under load.
+const AUDIT_PAUSE: Duration = Duration::from_millis(200);
+/// Longest that an audit looks for indexes to compare at.
+const AUDIT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Where a command writes.
+pub(crate) struct Console<'a> {
+    pub(crate) out: &'a mut dyn Write,
+    pub(crate) err: &'a mut dyn Write,
+}
+
+impl Console<'_> {
+    /// Writes to standard output. A reader that has gone is no reason to fail.
+    fn say(&mut self, text: &str) {
+        let _ = self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush());
+    }
+
+    fn complain(&mut self, text: &str) {
+        let _ = self.err.write_all(text.as_bytes()).and_then(|()| self.err.flush());
+    }
+}
+
+/// Runs one command line (without the program's name) and returns the exit code.
+pub(crate) fn run(line: &[String], program: &str, console: &mut Console<'_>) -> u8 {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let result = match runtime {
+        Ok(runtime) => runtime.block_on(obey(line, program, console)),
+        Err(error) => Err(Failure::new(Exit::Software, format!("Error: {error}\n"))),
+    };
+    finish(result, console)
+}
+
+fn finish(result: Result<(), Failure>, console: &mut Console<'_>) -> u8 {
+    match result {
+        Ok(()) => Exit::Done.code(),
+        Err(failure) if failure.exit == Exit::Done => {
+            console.say(&failure.text);
+            Exit::Done.code()
+        }
+        Err(failure) => {
+            console.complain(&failure.text);
+            failure.exit.code()
+        }
+    }
+}
+
+async fn obey(line: &[String], program: &str, console: &mut Console<'_>) -> Result<(), Failure> {
+    let invocation = options::parse(line, program)?;
+    let manual = invocation.manual;
+    if invocation.options.help {
+        console.say(&command::help(manual, program));
+        return Ok(());
+    }
+    match manual.verb {
+        Verb::Help => return help(&invocation, program, console),
+        Verb::Version => {
+            console.say(&format!("{}\n", version(std::env::var("QUORATE_IDENTIFY_AS").ok())));
+            return Ok(());
+        }
+        Verb::AwaitStartup
+        | Verb::ClusterStatus
+        | Verb::Status
+        | Verb::Audit
+        | Verb::List(_)
+        | Verb::DeleteQueue
+        | Verb::PurgeQueue => {}
+    }
+    // A wrong column is refused before anything is asked.
+    let columns = if let Verb::List(listing) = manual.verb {
+        columns::choose(listing, &invocation, line, program)?
+    } else {
+        Vec::new()
+    };
+    let guard = connect::guard(&invocation.options)?;
+    let target = Target::read(invocation.options.node.as_deref());
+    let limit = invocation.options.timeout;
+    if manual.verb == Verb::AwaitStartup {
+        return await_startup(&target, &guard, limit.unwrap_or(AWAIT_DEFAULT)).await;
+    }
+    let limit = limit.unwrap_or(TIMEOUT_DEFAULT);
+    let ask = ask(&invocation, &columns, &target, &guard, console);
+    within(limit, manual.name, &target, ask).await
+}
+
+/// The version that nodes pass for, unless the environment tells them not to.
+fn version(identify_as: Option<String>) -> &'static str {
+    match identify_as.as_deref() {
+        Some("quorate") => env!("CARGO_PKG_VERSION"),
+        Some(_) | None => RABBITMQ_VERSION,
+    }
+}
+
+/// rabbitmqctl's failure after a time.
+async fn within(
+    limit: Duration,
+    operation: &str,
+    target: &Target,
+    work: impl Future<Output = Result<(), Failure>>,
+) -> Result<(), Failure> {
+    match timeout(limit, work).await {
+        Ok(result) => result,
+        Err(_) => {
+            let text = format!(
+                "Error: operation {operation} on node {} timed out. Timeout value used: {}\n",
+                target.text,
+                limit.as_secs_f64()
+            );
+            Err(Failure::new(Exit::TimedOut, text))
+        }
+    }
+}
+
+fn help(invocation: &Invocation, program: &str, console: &mut Console<'_>) -> Result<(), Failure> {
+    match invocation.arguments.first() {
+        None => console.say(&command::overview(program)),
+        Some(name) => match command::find(name) {
+            Some(manual) => console.say(&command::help(manual, program)),
+            None => return Err(Failure::new(Exit::Usage, command::unknown(name))),
+        },
+    }
+    Ok(())
+}
+
+async fn ask(
+    invocation: &Invocation,
+    columns: &[&'static str],
+    target: &Target,
+    guard: &SecretGuard,
+    console: &mut Console<'_>,
+) -> Result<(), Failure> {
+    match invocation.manual.verb {
+        Verb::List(listing) => {
+            if invocation.options.banners() {
+                console.say(&lists::banner(listing, &invocation.options));
+            }
+            let mut connected = connect::connect(target, guard).await?;
+            lists::list(listing, columns, &invocation.options, &mut connected, console).await
+        }
+        Verb::DeleteQueue | Verb::PurgeQueue => {
+            if invocation.options.banners() {
+                console.say(&queues::banner(invocation));
+            }
+            let mut connected = connect::connect(target, guard).await?;
+            queues::change(invocation, &mut connected, console).await
+        }
+        Verb::ClusterStatus | Verb::Status => {
+            let connected = connect::connect(target, guard).await?;
+            show_status(invocation, &connected, console)
+        }
+        Verb::Audit => {
+            let mut connected = connect::connect(target, guard).await?;
+            audit_groups(invocation, &mut connected, console).await
+        }
+        Verb::Help | Verb::Version | Verb::AwaitStartup => Ok(()),
+    }
+}
+
+fn show_status(
+    invocation: &Invocation,
+    connected: &Connected,
+    console: &mut Console<'_>,
+) -> Result<(), Failure> {
+    let cluster = &connected.cluster;
+    let asked = connected.asked().and_then(|member| member.status.as_ref());
+    let Some(node) = asked else {
+        return Err(Failure::new(Exit::Software, "Error:\nthe node does not know itself\n"));
+    };
+    let whole = invocation.manual.verb == Verb::ClusterStatus;
+    let json = match invocation.options.formatter() {
+        Formatter::Json => true,
+        Formatter::Table | Formatter::Pretty | Formatter::Csv | Formatter::Erlang => false,
+    };
+    if json {
+        let value =
+            if whole { report::cluster_status_json(cluster) } else { report::status_json(node) };
+        console.say(&format!("{value}\n"));
+        return Ok(());
+    }
+    if invocation.options.banners() {
+        let subject = if whole { "Cluster status" } else { "Status" };
+        console.say(&format!("{subject} of node {} ...\n", node.name));
+    }
+    console.say(&if whole { report::cluster_status(cluster) } else { report::status(node) });
+    Ok(())
+}
+
+/// Asks until every group can be compared, or for `AUDIT_TIMEOUT`.
+async fn audit_groups(
+    invocation: &Invocation,
+    connected: &mut Connected,
+    console: &mut Console<'_>,
+) -> Result<(), Failure> {
+    if invocation.options.banners() {
+        console.say("Comparing the replicas of every group ...\n");
+    }
+    let mut audit = Audit::default();
+    let until = Instant::now() + AUDIT_TIMEOUT;
+    loop {
+        let request =
+            wire::AuditRequest { caller: wire::caller(), scope: wire::Scope::Cluster.into() };
+        let answer = connected.client.get_audit(request).await;
+        audit.add(&answer.map_err(|status| call_failure(&status))?.into_inner().digests);
+        if audit.is_complete() || Instant::now() > until {
+            break;
+        }
+        sleep(AUDIT_PAUSE).await;
+    }
+    let names = Names::of(&connected.cluster);
+    let replicas = connected.cluster.members.len();
+    let (lines, agree) = audit::report(&audit.findings(), replicas, &names);
+    let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    console.say(&text);
+    if agree {
+        return Ok(());
+    }
+    Err(Failure::new(Exit::Software, "Error:\nnot all replicas were found to be the same\n"))
+}
+
+/// Waits for a node, that may not be running yet, to serve.
+async fn await_startup(
+    target: &Target,
+    guard: &SecretGuard,
+    limit: Duration,
+) -> Result<(), Failure> {
+    let until = Instant::now() + limit;
+    let mut last = None;
+    while Instant::now() < until {
+        let left = until.saturating_duration_since(Instant::now());
+        let attempt = async {
+            let mut connected = connect::connect(target, guard).await?;
+            let timeout_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
+            let request = wire::AwaitRequest { caller: wire::caller(), timeout_ms };
+            let answer = connected.client.await_startup(request).await;
+            answer.map(|_| ()).map_err(|status| call_failure(&status))
+        };
+        match timeout(left + AWAIT_PAUSE, attempt).await {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(failure)) => last = Some(failure),
+            Err(_) => {}
+        }
+        sleep(AWAIT_PAUSE).await;
+    }
+    Err(last.unwrap_or_else(|| {
+        Failure::new(Exit::TimedOut, format!("Error:\n{} did not answer in time\n", target.text))
+    }))
+}

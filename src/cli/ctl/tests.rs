@@ -1,0 +1,430 @@
+//! Whole commands against a real admin service over TCP, with made-up views behind it.
+
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
+
+mod world;
+
+use super::*;
+use expect_test::expect;
+use world::{Cluster, start};
+
+/// The command, its standard output, its standard error and its exit code.
+fn transcript(cluster: &Cluster, line: &str) -> String {
+    let line = line.replace("NODE", &cluster.addresses[0]);
+    let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+    let secret = cluster.secret_file.path().display().to_string();
+    let mut words_with_secret = vec!["--cluster-secret-file".to_owned(), secret.clone()];
+    words_with_secret.extend(words);
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    let mut console = Console { out: &mut out, err: &mut err };
+    let code = run(&words_with_secret, "rabbitmqctl", &mut console);
+    let mut text = format!("$ {}\n", line.replace(&cluster.addresses[0], "NODE"));
+    text.push_str(&masked(&String::from_utf8(out).unwrap()));
+    for line in String::from_utf8(err).unwrap().lines() {
+        text.push_str(&format!("! {line}\n"));
+    }
+    text.push_str(&format!("= {code}\n"));
+    for (at, address) in cluster.addresses.iter().enumerate() {
+        text = text.replace(address, &format!("ADDRESS{}", at + 1));
+    }
+    text.replace(&format!("--cluster-secret-file {secret} "), "")
+}
+
+/// Without what differs from machine to machine.
+fn masked(text: &str) -> String {
+    let differs = [
+        "OS PID: ",
+        "Uptime (seconds): ",
+        "Total memory used: ",
+        "Total: ",
+        "Total CPU cores available cluster-wide: ",
+        "Node: rabbit1@127.0.0.1, available CPU cores: ",
+        "Node: rabbit2@127.0.0.1, available CPU cores: ",
+    ];
+    text.lines()
+        .map(|line| match differs.iter().find(|start| line.starts_with(**start)) {
+            Some(start) => format!("{start}*\n"),
+            None => format!("{line}\n"),
+        })
+        .collect()
+}
+
+fn transcripts(cluster: &Cluster, lines: &[&str]) -> String {
+    let all: Vec<String> = lines.iter().map(|line| transcript(cluster, line)).collect();
+    all.join("\n")
+}
+
+#[test]
+fn queues_are_listed_from_their_leaders_wherever_they_are_ctl_09() {
+    let cluster = start(2);
+    let lines = [
+        "-n NODE list_queues",
+        "-n NODE -q list_queues name messages messages_ready type leader members state arguments",
+        "-n NODE -s list_queues -p other",
+        "-n NODE list_queues name,messages consumers --formatter json",
+        "-n NODE list_queues --local name",
+        "-n NODE list_queues --offline name",
+        "-n NODE list_queues nme foo",
+    ];
+    expect![[r#"
+        $ -n NODE list_queues
+        Timeout: 60.0 seconds ...
+        Listing queues for vhost / ...
+        name	messages
+        billing	9
+        lost	
+        orders	7
+        = 0
+
+        $ -n NODE -q list_queues name messages messages_ready type leader members state arguments
+        name	messages	messages_ready	type	leader	members	state	arguments
+        billing	9	7	quorum	rabbit2@127.0.0.1	[rabbit1@127.0.0.1, rabbit2@127.0.0.1]	running	[{"x-max-length",10},{"x-queue-type","quorum"}]
+        lost			quorum	node3	[rabbit1@127.0.0.1, rabbit2@127.0.0.1]	down	[{"x-max-length",10},{"x-queue-type","quorum"}]
+        orders	7	5	quorum	rabbit1@127.0.0.1	[rabbit1@127.0.0.1, rabbit2@127.0.0.1]	running	[{"x-max-length",10},{"x-queue-type","quorum"}]
+        = 0
+
+        $ -n NODE -s list_queues -p other
+        = 0
+
+        $ -n NODE list_queues name,messages consumers --formatter json
+        [
+        {"name":"billing","messages":9,"consumers":1}
+        ,{"name":"lost","messages":"","consumers":""}
+        ,{"name":"orders","messages":7,"consumers":1}
+        ]
+        = 0
+
+        $ -n NODE list_queues --local name
+        Timeout: 60.0 seconds ...
+        Listing queues for vhost / ...
+        name
+        orders
+        = 0
+
+        $ -n NODE list_queues --offline name
+        Timeout: 60.0 seconds ...
+        Listing queues for vhost / ...
+        name
+        lost
+        = 0
+
+        $ -n NODE list_queues nme foo
+        ! Error (argument validation): Info key(s) nme,foo are not supported
+        ! Arguments given:
+        ! 	-n ADDRESS1 list_queues nme foo
+        ! 
+        ! Usage
+        ! 
+        ! rabbitmqctl [--node <node>] [--longnames] [--quiet] list_queues [--vhost <vhost>] [--online] [--offline] [--local] [--no-table-headers] [<column>, ...] [--timeout <timeout>]
+        = 64
+    "#]].assert_eq(&transcripts(&cluster, &lines));
+}
+
+#[test]
+fn bindings_begin_with_the_default_exchanges_ctl_10() {
+    let cluster = start(1);
+    let lines = ["-n NODE list_bindings", "-n NODE list_exchanges name type durable arguments"];
+    expect![[r#"
+        $ -n NODE list_bindings
+        Listing bindings for vhost /...
+        source_name	source_kind	destination_name	destination_kind	routing_key	arguments
+        	exchange	billing	queue	billing	[]
+        	exchange	lost	queue	lost	[]
+        	exchange	orders	queue	orders	[]
+        x	exchange	orders	queue	a.#	[{"k",1}]
+        = 0
+
+        $ -n NODE list_exchanges name type durable arguments
+        Listing exchanges for vhost / ...
+        name	type	durable	arguments
+        	direct	true	[]
+        x	topic	true	[]
+        = 0
+    "#]]
+    .assert_eq(&transcripts(&cluster, &lines));
+}
+
+#[test]
+fn clients_of_all_nodes_are_listed() {
+    let cluster = start(2);
+    let lines = [
+        "-n NODE list_connections",
+        "-n NODE -q list_connections pid name node channels protocol client_properties",
+        "-n NODE list_channels",
+        "-n NODE list_consumers",
+    ];
+    expect![[r#"
+        $ -n NODE list_connections
+        Listing connections ...
+        user	peer_host	peer_port	state
+        guest	127.0.0.1	40318	running
+        guest	127.0.0.1	40318	running
+        = 0
+
+        $ -n NODE -q list_connections pid name node channels protocol client_properties
+        pid	name	node	channels	protocol	client_properties
+        <rabbit1@127.0.0.1.40.3.0>	127.0.0.1:40318 -> 127.0.0.1:5672	rabbit1@127.0.0.1	1	{0,9,1}	[{"product","lapin"}]
+        <rabbit2@127.0.0.1.40.3.0>	127.0.0.1:40318 -> 127.0.0.1:5672	rabbit2@127.0.0.1	1	{0,9,1}	[{"product","lapin"}]
+        = 0
+
+        $ -n NODE list_channels
+        Listing channels ...
+        pid	user	consumer_count	messages_unacknowledged
+        <rabbit1@127.0.0.1.40.3.1>	guest	1	2
+        <rabbit2@127.0.0.1.40.3.1>	guest	1	2
+        = 0
+
+        $ -n NODE list_consumers
+        Listing consumers in vhost / ...
+        queue_name	channel_pid	consumer_tag	ack_required	prefetch_count	active	arguments
+        orders	<rabbit1@127.0.0.1.40.3.1>	tag-1	true	10	true	[]
+        orders	<rabbit2@127.0.0.1.40.3.1>	tag-2	true	10	true	[]
+        = 0
+    "#]].assert_eq(&transcripts(&cluster, &lines));
+}
+
+#[test]
+fn queues_are_deleted_and_purged_ctl_11() {
+    let cluster = start(1);
+    let lines = [
+        "-n NODE delete_queue nosuch",
+        "-n NODE delete_queue busy --if-unused --if-empty",
+        "-n NODE delete_queue orders -e",
+        "-n NODE -q delete_queue orders",
+        "-n NODE purge_queue nosuch",
+        "-n NODE purge_queue orders",
+    ];
+    expect![[r#"
+        $ -n NODE delete_queue nosuch
+        Deleting queue 'nosuch' on vhost '/' ...
+        ! Error:
+        ! Queue not found
+        = 64
+
+        $ -n NODE delete_queue busy --if-unused --if-empty
+        Deleting queue 'busy' on vhost '/' if queue is empty and if queue is unused ...
+        ! Error:
+        ! {:amqp_error, :precondition_failed, ~c"queue 'busy' in vhost '/' in use", :none}
+        = 69
+
+        $ -n NODE delete_queue orders -e
+        Deleting queue 'orders' on vhost '/' if queue is empty ...
+        ! Error:
+        ! {:amqp_error, :precondition_failed, ~c"queue 'orders' in vhost '/' not empty", :none}
+        = 69
+
+        $ -n NODE -q delete_queue orders
+        Queue was successfully deleted with 5 ready messages
+        = 0
+
+        $ -n NODE purge_queue nosuch
+        Purging queue 'nosuch' in vhost '/' ...
+        ! Object (queue, stream, exchange, etc) was not found
+        = 65
+
+        $ -n NODE purge_queue orders
+        Purging queue 'orders' in vhost '/' ...
+        = 0
+    "#]]
+    .assert_eq(&transcripts(&cluster, &lines));
+}
+
+#[test]
+fn the_cluster_and_a_node_are_described() {
+    let cluster = start(2);
+    let lines = ["-n NODE cluster_status", "-n NODE status"];
+    expect![[r#"
+        $ -n NODE cluster_status
+        Cluster status of node rabbit1@127.0.0.1 ...
+        Basics
+
+        Cluster name: 00000000000000c1
+        Catalog leader: rabbit1@127.0.0.1
+        Total CPU cores available cluster-wide: *
+
+        Disk Nodes
+
+        rabbit1@127.0.0.1
+        rabbit2@127.0.0.1
+
+        Running Nodes
+
+        rabbit1@127.0.0.1
+        rabbit2@127.0.0.1
+
+        Versions
+
+        rabbit1@127.0.0.1: RabbitMQ 4.3.5 (Quorate 0.1.0)
+        rabbit2@127.0.0.1: RabbitMQ 4.3.5 (Quorate 0.1.0)
+
+        CPU Cores
+
+        Node: rabbit1@127.0.0.1, available CPU cores: *
+        Node: rabbit2@127.0.0.1, available CPU cores: *
+
+        Readiness
+
+        Node: rabbit1@127.0.0.1, ready
+        Node: rabbit2@127.0.0.1, ready
+
+        Alarms
+
+        Free disk space alarm on node rabbit2@127.0.0.1
+
+        Listeners
+
+        Node: rabbit1@127.0.0.1, interface: 127.0.0.1, port: 5672, protocol: amqp, purpose: AMQP 0-9-1
+        Node: rabbit2@127.0.0.1, interface: 127.0.0.1, port: 5673, protocol: amqp, purpose: AMQP 0-9-1
+
+        Groups
+
+        Node: rabbit1@127.0.0.1, replicas: 3, leads: 0 1
+        Node: rabbit2@127.0.0.1, replicas: 3, leads: 2
+        = 0
+
+        $ -n NODE status
+        Status of node rabbit1@127.0.0.1 ...
+        Runtime
+
+        OS PID: *
+        OS: Linux
+        Uptime (seconds): *
+        RabbitMQ version: 4.3.5
+        Quorate version: 0.1.0
+        Node name: rabbit1@127.0.0.1
+        Node id: 1
+        Ready: yes
+
+        Data directory
+
+        Node data directory: /data
+
+        Config files
+
+         * /etc/quorate.toml
+
+        Alarms
+
+        (none)
+
+        Memory
+
+        Total memory used: *
+        Calculation strategy: rss
+        Memory high watermark setting: 4.0000 gb
+
+        File Descriptors
+
+        Total: *
+
+        Free Disk Space
+
+        Low free disk space watermark: 1.0000 gb
+        Free disk space: 78.9926 gb
+
+        Totals
+
+        Connection count: 1
+        Queue count: 3
+        Virtual host count: 1
+
+        Groups
+
+        Group: 0, leader, term 2, applied 19 of 20, purged to 5, log 4096 bytes
+        Group: 1, leader, term 2, applied 19 of 20, purged to 5, log 4096 bytes
+        Group: 2, follower, term 2, applied 19 of 20, purged to 5, log 4096 bytes
+
+        Listeners
+
+        Interface: 127.0.0.1, port: 5672, protocol: amqp, purpose: AMQP 0-9-1
+        = 0
+    "#]].assert_eq(&transcripts(&cluster, &lines));
+    let json = transcript(&cluster, "-n NODE cluster_status --formatter json");
+    let json: serde_json::Value = serde_json::from_str(json.lines().nth(1).unwrap()).unwrap();
+    assert_eq!(
+        json["running_nodes"],
+        serde_json::json!(["rabbit1@127.0.0.1", "rabbit2@127.0.0.1"])
+    );
+}
+
+#[test]
+fn a_node_is_found_by_its_name_behind_another() {
+    let cluster = start(2);
+    let port = cluster.addresses[0].rsplit_once(':').unwrap().1;
+    // The name with a port is not looked up; the one without is, at the default port, which is
+    // not ours here. So ask the finder itself.
+    let target = Target {
+        text: "rabbit2@127.0.0.1".to_owned(),
+        name: Some("rabbit2@127.0.0.1".to_owned()),
+        address: format!("127.0.0.1:{port}"),
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let connected = runtime.block_on(connect::connect(&target, &cluster.guard.signing())).unwrap();
+    assert_eq!(connected.cluster.asked, 2);
+}
+
+#[test]
+fn an_audit_compares_replicas_and_fails_where_they_differ() {
+    let mut cluster = start(2);
+    expect![[r#"
+        $ -n NODE audit
+        Comparing the replicas of every group ...
+        group 0	same	index 19	digest 0000000000000abc	2 of 2 replicas
+        group 1	same	index 30	digest 0000000000000def	2 of 2 replicas
+        = 0
+    "#]]
+    .assert_eq(&transcript(&cluster, "-n NODE audit"));
+    cluster.worlds[1].spoil_digest();
+    expect![[r#"
+        $ -n NODE audit
+        Comparing the replicas of every group ...
+        group 0	same	index 19	digest 0000000000000abc	2 of 2 replicas
+        group 1	DIFFERENT	index 30	rabbit1@127.0.0.1 0000000000000def, rabbit2@127.0.0.1 0000000000000df0
+        ! Error:
+        ! not all replicas were found to be the same
+        = 70
+    "#]].assert_eq(&transcript(&cluster, "-n NODE audit"));
+}
+
+#[test]
+fn a_start_is_awaited_and_a_late_one_reported() {
+    let mut cluster = start(1);
+    assert_eq!(transcript(&cluster, "-n NODE await_startup"), "$ -n NODE await_startup\n= 0\n");
+    cluster.worlds[0].unready();
+    expect![[r#"
+        $ -n NODE await_startup --timeout 0.2
+        ! Error:
+        ! no routing lease from the catalog's leader; no leader in group 3, 4
+        = 75
+    "#]]
+    .assert_eq(&transcript(&cluster, "-n NODE await_startup --timeout 0.2"));
+}
+
+#[test]
+fn another_secret_is_refused_and_an_absent_node_is_69_ctl_12() {
+    let cluster = start(1);
+    let other = world::secret_file("another secret word");
+    let line = format!("--cluster-secret-file {} -n NODE list_queues", other.path().display());
+    let refused = transcript(&cluster, &line);
+    assert!(refused.contains("! cause: the cluster secret is another one"), "{refused}");
+    assert!(refused.ends_with("= 69\n"), "{refused}");
+    // Nothing listens on port 1.
+    let absent = transcript(&cluster, "-n 127.0.0.1:1 -q list_queues");
+    assert!(absent.contains("! attempted to contact: 127.0.0.1:1"), "{absent}");
+    assert!(absent.ends_with("= 69\n"), "{absent}");
+    let nowhere = transcript(&cluster, "-n no.such.host.invalid -q status");
+    assert!(nowhere.ends_with("= 68\n"), "{nowhere}");
+}
+
+#[test]
+fn what_the_command_line_gets_wrong_is_64() {
+    let cluster = start(1);
+    for line in ["frobnicate", "", "list_queues --frob", "purge_queue", "help frobnicate"] {
+        let text = transcript(&cluster, line);
+        assert!(text.ends_with("= 64\n"), "{text}");
+    }
+    assert!(transcript(&cluster, "help list_queues").ends_with("= 0\n"));
+    assert!(transcript(&cluster, "--help").ends_with("= 0\n"));
+    assert_eq!(version(None), "4.3.5");
+    assert_eq!(version(Some("quorate".to_owned())), env!("CARGO_PKG_VERSION"));
+}

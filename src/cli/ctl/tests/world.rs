@@ -1,0 +1,314 @@
+//! Nodes with made-up views behind real admin services.
+
+use crate::cli::secret;
+use quorate_broker::view::*;
+use quorate_catalog::{ConnectionId, ExchangeType};
+use quorate_management::wire::admin_server::AdminServer;
+use quorate_management::{AdminService, ListenerFacts, Naming, NodeFacts, Peers, Source};
+use quorate_rpc::SecretGuard;
+use quorate_types::*;
+use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, mpsc};
+use std::time::Instant;
+use tokio::net::TcpListener;
+use tokio_stream::wrappers::TcpListenerStream;
+
+/// One node's views.
+#[derive(Clone)]
+pub(super) struct World {
+    id: u16,
+    members: Vec<String>,
+    spoiled: Arc<AtomicBool>,
+    unready: Arc<AtomicBool>,
+}
+
+/// Nodes that run until this is dropped.
+pub(super) struct Cluster {
+    pub(super) addresses: Vec<String>,
+    pub(super) worlds: Vec<World>,
+    pub(super) guard: SecretGuard,
+    pub(super) secret_file: tempfile::NamedTempFile,
+    _runtime: tokio::runtime::Runtime,
+}
+
+pub(super) fn secret_file(secret: &str) -> tempfile::NamedTempFile {
+    // Made with mode 600.
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(secret.replace(' ', "-").as_bytes()).unwrap();
+    file
+}
+
+/// Starts `nodes` nodes on free ports.
+pub(super) fn start(nodes: u16) -> Cluster {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let secret_file = secret_file("the secret of this test");
+    let secret = secret::find(None, Some(secret_file.path()), None).unwrap();
+    let guard = SecretGuard::new(secret.cluster_secret().unwrap());
+    let listeners: Vec<TcpListener> =
+        (0..nodes).map(|_| runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap()).collect();
+    let addresses: Vec<String> =
+        listeners.iter().map(|listener| listener.local_addr().unwrap().to_string()).collect();
+    let mut worlds = Vec::new();
+    for (id, listener) in (1..).zip(listeners) {
+        let world = World {
+            id,
+            members: addresses.clone(),
+            spoiled: Arc::default(),
+            unready: Arc::default(),
+        };
+        worlds.push(world.clone());
+        let peers = Peers::new(NodeId(id), &guard);
+        let service = AdminService::new(world, Arc::new(facts(id)), peers);
+        let service = AdminServer::with_interceptor(service, guard.clone());
+        let (serving, served) = mpsc::channel();
+        runtime.spawn(async move {
+            serving.send(()).unwrap();
+            let incoming = TcpListenerStream::new(listener);
+            tonic::transport::Server::builder()
+                .add_service(service)
+                .serve_with_incoming(incoming)
+                .await
+                .unwrap();
+        });
+        served.recv().unwrap();
+    }
+    Cluster { addresses, worlds, guard, secret_file, _runtime: runtime }
+}
+
+fn facts(id: u16) -> NodeFacts {
+    NodeFacts {
+        id: NodeId(id),
+        name: Naming::RabbitMq.name(NodeId(id), "127.0.0.1:7672"),
+        naming: Naming::RabbitMq,
+        product: "RabbitMQ".to_owned(),
+        product_version: "4.3.5".to_owned(),
+        version: "0.1.0".to_owned(),
+        data_dir: "/data".to_owned(),
+        config_file: "/etc/quorate.toml".to_owned(),
+        listeners: vec![ListenerFacts {
+            interface: "127.0.0.1".to_owned(),
+            port: 5671 + id,
+            protocol: "amqp",
+            purpose: "AMQP 0-9-1",
+        }],
+        started: Instant::now(),
+    }
+}
+
+fn short(text: &str) -> ShortString {
+    ShortString::try_from(text).unwrap()
+}
+
+fn named(vhost: &str, name: &str) -> ResourceName {
+    ResourceName { vhost: short(vhost), name: short(name) }
+}
+
+impl World {
+    pub(super) fn spoil_digest(&mut self) {
+        self.spoiled.store(true, Relaxed);
+    }
+
+    pub(super) fn unready(&mut self) {
+        self.unready.store(true, Relaxed);
+    }
+
+    fn connection_id(&self) -> ConnectionId {
+        let session = SessionId { node: NodeId(self.id), start: StartNumber(40) };
+        ConnectionId { session, number: 3 }
+    }
+
+    /// A queue that node `leader` leads.
+    fn queue(&self, name: &str, index: u64, leader: u16, ready: u64) -> QueueView {
+        let members: Vec<NodeId> = (1..).map(NodeId).take(self.members.len()).collect();
+        let counts =
+            QueueCounts { ready, unacknowledged: 2, consumers: 1, ..QueueCounts::default() };
+        QueueView {
+            id: QueueId { home: Home::Group(GroupId(leader)), index, position: 0 },
+            name: named("/", name),
+            queue_type: QueueType::Quorum,
+            durable: true,
+            auto_delete: false,
+            owner: None,
+            arguments: FieldTable(vec![
+                (short("x-queue-type"), FieldValue::text("quorum")),
+                (short("x-max-length"), FieldValue::I64(10)),
+            ]),
+            leader: Some(NodeId(leader)),
+            members: members.clone(),
+            online: members,
+            counts: (leader == self.id).then_some(counts),
+        }
+    }
+}
+
+impl Source for World {
+    fn queues(&self, vhost: &VhostName) -> Vec<QueueView> {
+        if vhost.as_str() != "/" {
+            return Vec::new();
+        }
+        let mut queues = vec![self.queue("orders", 1, 1, 5), self.queue("billing", 2, 2, 7)];
+        // Node 3 leads it, and there is no node 3.
+        queues.push(self.queue("lost", 3, 3, 0));
+        queues
+    }
+
+    fn exchanges(&self, vhost: &VhostName) -> Vec<ExchangeView> {
+        let exchange = |name: &str, kind| ExchangeView {
+            name: named(vhost.as_str(), name),
+            kind,
+            durable: true,
+            auto_delete: false,
+            internal: false,
+            arguments: FieldTable::default(),
+        };
+        vec![exchange("x", ExchangeType::Topic), exchange("", ExchangeType::Direct)]
+    }
+
+    fn bindings(&self, vhost: &VhostName) -> Vec<BindingView> {
+        vec![BindingView {
+            source: named(vhost.as_str(), "x"),
+            destination: short("orders"),
+            to_queue: true,
+            key: short("a.#"),
+            arguments: FieldTable(vec![(short("k"), FieldValue::I64(1))]),
+        }]
+    }
+
+    fn connections(&self) -> Vec<ConnectionView> {
+        vec![ConnectionView {
+            id: self.connection_id(),
+            user: short("guest"),
+            vhost: short("/"),
+            peer: "127.0.0.1:40318".parse().unwrap(),
+            local: "127.0.0.1:5672".parse().unwrap(),
+            state: ConnectionState::Running,
+            channels: 1,
+            channel_max: 2047,
+            frame_max: 131_072,
+            heartbeat_s: 60,
+            connected_at_ms: 1_795_234_146_462,
+            client_properties: FieldTable(vec![(short("product"), FieldValue::text("lapin"))]),
+            received_bytes: 10,
+            sent_bytes: 20,
+        }]
+    }
+
+    fn channels(&self) -> Vec<ChannelView> {
+        vec![ChannelView {
+            connection: self.connection_id(),
+            peer: "127.0.0.1:40318".parse().unwrap(),
+            local: "127.0.0.1:5672".parse().unwrap(),
+            number: 1,
+            user: short("guest"),
+            vhost: short("/"),
+            confirm: true,
+            consumers: 1,
+            unacknowledged: 2,
+            unconfirmed: 0,
+            prefetch: 10,
+        }]
+    }
+
+    fn consumers(&self, vhost: &VhostName) -> Vec<ConsumerView> {
+        vec![ConsumerView {
+            queue: named(vhost.as_str(), "orders"),
+            connection: self.connection_id(),
+            channel: 1,
+            tag: short(&format!("tag-{}", self.id)),
+            ack_required: true,
+            active: true,
+            prefetch: 10,
+            arguments: FieldTable::default(),
+        }]
+    }
+
+    fn cluster(&self) -> ClusterView {
+        let member = |(id, address): (u16, &String)| MemberView {
+            id: NodeId(id),
+            rpc_address: address.clone(),
+            amqp_address: "127.0.0.1:5672".to_owned(),
+            running: true,
+        };
+        ClusterView {
+            cluster: Some(ClusterId(0xc1)),
+            catalog_leader: Some(NodeId(1)),
+            members: (1..).zip(&self.members).map(member).collect(),
+        }
+    }
+
+    fn node_status(&self) -> NodeView {
+        let group = |group, leader| GroupView {
+            group: GroupId(group),
+            role: if leader == self.id { Role::Leader } else { Role::Follower },
+            leader: Some(NodeId(leader)),
+            term: Term(2),
+            last: LogIndex(20),
+            applied: LogIndex(19),
+            purged: LogIndex(5),
+            log_bytes: 4096,
+        };
+        NodeView {
+            id: NodeId(self.id),
+            start: Some(StartNumber(40)),
+            alarms: if self.id == 2 { vec![Alarm::Disk] } else { Vec::new() },
+            groups: vec![group(0, 1), group(1, 1), group(2, 2)],
+            connections: 1,
+            queues: 3,
+            vhosts: 1,
+            memory_limit_bytes: 4_000_000_000,
+            disk_free_bytes: 78_992_600_000,
+            disk_free_limit_bytes: 1_000_000_000,
+        }
+    }
+
+    fn audit(&self) -> Vec<GroupAudit> {
+        let spoiled = u64::from(self.spoiled.load(Relaxed));
+        let digest = |group: u16, index: u64, digest| GroupAudit {
+            group: GroupId(group),
+            node: NodeId(self.id),
+            index: LogIndex(index),
+            digest,
+        };
+        // The nodes are at different indexes, with one in common.
+        let ahead = u64::from(self.id);
+        vec![digest(0, 19, 0xabc), digest(1, 30, 0xdef + spoiled), digest(1, 30 + ahead, ahead)]
+    }
+
+    fn metrics(&self) -> MetricsView {
+        MetricsView { node: self.node_status(), ..MetricsView::default() }
+    }
+
+    fn readiness(&self) -> Readiness {
+        let unready = self.unready.load(Relaxed);
+        Readiness {
+            catalog_lease: !unready,
+            serving: true,
+            leaderless: if unready { vec![GroupId(3), GroupId(4)] } else { Vec::new() },
+        }
+    }
+
+    async fn delete_queue(
+        &self,
+        queue: &ResourceName,
+        _if_unused: bool,
+        if_empty: bool,
+    ) -> Result<u64, Exception> {
+        match queue.name.as_str() {
+            "orders" if if_empty => Err(Exception::new(
+                ReplyCode::PreconditionFailed,
+                format!("queue {queue} not empty"),
+            )),
+            "orders" => Ok(5),
+            "busy" => {
+                Err(Exception::new(ReplyCode::PreconditionFailed, format!("queue {queue} in use")))
+            }
+            _ => Err(Exception::new(ReplyCode::NotFound, format!("no queue {queue}"))),
+        }
+    }
+
+    async fn purge_queue(&self, queue: &ResourceName) -> Result<u64, Exception> {
+        self.delete_queue(queue, false, false).await
+    }
+}

@@ -1,0 +1,66 @@
+//! What is written into a message's body to know it again: when, by which run and publisher, and
+//! its number there.
+
+/// Octets of the whole head. Shorter bodies have what fits: from 8 octets on the time.
+pub(crate) const HEAD_BYTES: usize = 20;
+/// Octets of the time.
+const TIME_BYTES: usize = 8;
+
+/// The head of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Head {
+    /// When it was handed to the socket, ns on the run's clock.
+    pub(crate) sent_ns: u64,
+    /// Random number of the run: messages of another one have another clock.
+    pub(crate) run: u32,
+    /// Publisher, from 0.
+    pub(crate) publisher: u16,
+    /// Number among the publisher's messages, from 1; 48 bits.
+    pub(crate) number: u64,
+}
+
+impl Head {
+    /// The octets that a body begins with.
+    pub(crate) fn octets(self) -> [u8; HEAD_BYTES] {
+        let [t0, t1, t2, t3, t4, t5, t6, t7] = self.sent_ns.to_be_bytes();
+        let [r0, r1, r2, r3] = self.run.to_be_bytes();
+        let [p0, p1] = self.publisher.to_be_bytes();
+        let [_, _, n0, n1, n2, n3, n4, n5] = self.number.to_be_bytes();
+        [t0, t1, t2, t3, t4, t5, t6, t7, r0, r1, r2, r3, p0, p1, n0, n1, n2, n3, n4, n5]
+    }
+
+    /// The head of a body, if it is long enough for the whole of it.
+    pub(crate) fn read(body: &[u8]) -> Option<Self> {
+        let octets: &[u8; HEAD_BYTES] = body.first_chunk()?;
+        let [t0, t1, t2, t3, t4, t5, t6, t7, r0, r1, r2, r3, p0, p1, n0, n1, n2, n3, n4, n5] =
+            *octets;
+        Some(Self {
+            sent_ns: u64::from_be_bytes([t0, t1, t2, t3, t4, t5, t6, t7]),
+            run: u32::from_be_bytes([r0, r1, r2, r3]),
+            publisher: u16::from_be_bytes([p0, p1]),
+            number: u64::from_be_bytes([0, 0, n0, n1, n2, n3, n4, n5]),
+        })
+    }
+}
+
+/// The time alone, of a body too short for a whole head.
+pub(crate) fn sent_ns(body: &[u8]) -> Option<u64> {
+    body.first_chunk::<TIME_BYTES>().map(|octets| u64::from_be_bytes(*octets))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_head_is_read_as_it_was_written() {
+        let head =
+            Head { sent_ns: 0x0102_0304_0506_0708, run: 9, publisher: 77, number: (1 << 48) - 2 };
+        let mut body = head.octets().to_vec();
+        body.push(0);
+        assert_eq!(Head::read(&body), Some(head));
+        assert_eq!(sent_ns(&body), Some(head.sent_ns));
+        assert_eq!(Head::read(body.get(..19).unwrap_or_default()), None);
+        assert_eq!(sent_ns(&[0; 7]), None);
+    }
+}

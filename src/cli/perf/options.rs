@@ -1,0 +1,234 @@
+//! Flags of `quorate perf`.
+
+use super::message::HEAD_BYTES;
+use super::uri::Uri;
+use clap::Parser;
+use quorate_types::FieldValue;
+use std::time::Duration;
+
+/// Loads a broker with messages and measures it. Modelled on RabbitMQ PerfTest; works on any
+/// AMQP 0-9-1 broker. Prints a line every second, and a summary at the end.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "perf")]
+pub(crate) struct Options {
+    /// Where to connect: amqp://user:password@host:port/vhost. Several: connections take turns.
+    #[arg(
+        long,
+        value_name = "URI",
+        value_delimiter = ',',
+        default_value = "amqp://guest:guest@127.0.0.1:5672/%2F"
+    )]
+    pub(crate) uri: Vec<Uri>,
+    /// Where publishers connect, instead of --uri. The first one declares the queues.
+    #[arg(long, value_name = "URI", value_delimiter = ',')]
+    pub(crate) publisher_uri: Vec<Uri>,
+    /// Where consumers connect, instead of --uri.
+    #[arg(long, value_name = "URI", value_delimiter = ',')]
+    pub(crate) consumer_uri: Vec<Uri>,
+    /// Where the queues are declared; by default by the first publisher (or consumer).
+    #[arg(long, value_name = "URI")]
+    pub(crate) declare_uri: Option<Uri>,
+    /// Publishers, each on a connection of its own.
+    #[arg(long, short = 'x', default_value_t = 1)]
+    pub(crate) publishers: u16,
+    /// Consumers, each on a connection of its own.
+    #[arg(long, short = 'y', default_value_t = 1)]
+    pub(crate) consumers: u16,
+    /// Queues. Publisher i of P publishes in turn to queues i, i+P, i+2P, ...; so do consumers
+    /// consume. With more publishers than queues, several share a queue.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) queues: u32,
+    /// The queues are called PREFIX-1, PREFIX-2, ...
+    #[arg(long, value_name = "PREFIX", default_value = "perf")]
+    pub(crate) queue_name: String,
+    /// Type of the queues: classic, quorum; or default, to leave it to the broker.
+    #[arg(long, value_name = "TYPE", default_value = "quorum")]
+    pub(crate) queue_type: String,
+    /// Further arguments of the queues; whole numbers, true and false as such, else text.
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub(crate) queue_arg: Vec<String>,
+    /// Do not purge the queues at the start.
+    #[arg(long)]
+    pub(crate) no_purge: bool,
+    /// Do not delete the queues at the end.
+    #[arg(long)]
+    pub(crate) keep: bool,
+    /// Bytes of a message's body.
+    #[arg(long, short = 's', value_name = "BYTES", default_value_t = 1024)]
+    pub(crate) size: usize,
+    /// Most publishes of a publisher not yet confirmed; 0 for no confirms. 1 measures latency.
+    #[arg(long, short = 'c', value_name = "WINDOW", default_value_t = 1000)]
+    pub(crate) confirm: usize,
+    /// Publish transient messages instead of persistent ones.
+    #[arg(long)]
+    pub(crate) transient: bool,
+    /// Publish with the mandatory flag.
+    #[arg(long)]
+    pub(crate) mandatory: bool,
+    /// Unacknowledged deliveries of each consumer; 0 for no limit.
+    #[arg(long, short = 'q', default_value_t = 1000)]
+    pub(crate) prefetch: u16,
+    /// Acknowledge every so many deliveries, with one multiple ack; 0 for automatic
+    /// acknowledgement by the broker.
+    #[arg(long, short = 'A', value_name = "MESSAGES", default_value_t = 100)]
+    pub(crate) ack_every: u64,
+    /// Messages a second of all publishers together; 0 for as many as can be.
+    #[arg(long, short = 'r', value_name = "MESSAGES", default_value_t = 0.0)]
+    pub(crate) rate: f64,
+    /// Seconds to publish (or, without publishers, to consume), after the warm-up.
+    #[arg(long, short = 'z', value_name = "SECONDS", value_parser = seconds)]
+    pub(crate) duration: Option<Duration>,
+    /// Messages to publish, of all publishers together; or, without publishers, to consume.
+    #[arg(long, short = 'C')]
+    pub(crate) messages: Option<u64>,
+    /// Seconds at the beginning that are not measured.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "0")]
+    pub(crate) warmup: Duration,
+    /// Seconds without a confirm or delivery after which what is missing is not awaited any more.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "10")]
+    pub(crate) drain: Duration,
+    /// Process ids of the brokers, for CPU time per message and memory. By default those of a
+    /// `quorate dev` cluster on the URIs' ports.
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) pids: Vec<u32>,
+    /// Check that every confirmed message arrives, once and in order. Needs 20 bytes or more.
+    #[arg(long)]
+    pub(crate) verify: bool,
+    /// Print the summary as one JSON object; the lines of every second go to standard error.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Threads; with one, perf itself costs least.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) threads: usize,
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "is no number of seconds".to_owned())?;
+    Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
+}
+
+impl Options {
+    /// Refuses what makes no sense together.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        if self.publishers == 0 && self.consumers == 0 {
+            return Err("--publishers 0 and --consumers 0 leave nothing to do".to_owned());
+        }
+        if self.verify && self.size < HEAD_BYTES {
+            return Err(format!("--verify needs --size {HEAD_BYTES} or more"));
+        }
+        if self.verify && (self.publishers == 0 || self.consumers == 0) {
+            return Err("--verify needs publishers and consumers".to_owned());
+        }
+        if self.ack_every > u64::from(self.prefetch) && self.prefetch > 0 {
+            return Err("--ack-every may not be more than --prefetch".to_owned());
+        }
+        if !self.rate.is_finite() || self.rate < 0.0 {
+            return Err("--rate must be 0 or more".to_owned());
+        }
+        self.queue_arguments().map(|_| ())
+    }
+
+    /// Seconds to go on, if nothing else ends the run.
+    pub(crate) fn duration(&self) -> Option<Duration> {
+        match (self.duration, self.messages) {
+            (None, None) => Some(Duration::from_secs(10)),
+            (duration, _) => duration,
+        }
+    }
+
+    pub(crate) fn publisher_uris(&self) -> &[Uri] {
+        if self.publisher_uri.is_empty() { &self.uri } else { &self.publisher_uri }
+    }
+
+    pub(crate) fn consumer_uris(&self) -> &[Uri] {
+        if self.consumer_uri.is_empty() { &self.uri } else { &self.consumer_uri }
+    }
+
+    /// All URIs in use.
+    pub(crate) fn all_uris(&self) -> impl Iterator<Item = &Uri> {
+        self.publisher_uris().iter().chain(self.consumer_uris()).chain(&self.declare_uri)
+    }
+
+    /// The queues' arguments.
+    pub(crate) fn queue_arguments(&self) -> Result<Vec<(String, FieldValue)>, String> {
+        let mut arguments = Vec::new();
+        if self.queue_type != "default" {
+            arguments.push(("x-queue-type".to_owned(), FieldValue::text(&self.queue_type)));
+        }
+        for argument in &self.queue_arg {
+            let (name, value) = argument
+                .split_once('=')
+                .ok_or_else(|| format!("--queue-arg '{argument}' is no NAME=VALUE"))?;
+            let value = match (value.parse::<i64>(), value) {
+                (Ok(number), _) => FieldValue::I64(number),
+                (Err(_), "true") => FieldValue::Bool(true),
+                (Err(_), "false") => FieldValue::Bool(false),
+                (Err(_), text) => FieldValue::text(text),
+            };
+            arguments.push((name.to_owned(), value));
+        }
+        Ok(arguments)
+    }
+
+    /// Indexes of the queues of worker `at` of `workers`: every one has at least one, and every
+    /// queue at least one worker.
+    pub(crate) fn queues_of(&self, at: u16, workers: u16) -> Vec<u32> {
+        let (at, workers) = (u32::from(at), u32::from(workers.max(1)));
+        if workers >= self.queues {
+            return vec![at % self.queues];
+        }
+        (at..self.queues).step_by(usize::try_from(workers).unwrap_or(1)).collect()
+    }
+
+    /// The part of `--messages` of publisher `at`.
+    pub(crate) fn messages_of(&self, at: u16) -> Option<u64> {
+        let publishers = u64::from(self.publishers.max(1));
+        self.messages.map(|all| all / publishers + u64::from(u64::from(at) < all % publishers))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    fn options(line: &str) -> Options {
+        Options::try_parse_from(std::iter::once("perf").chain(line.split_whitespace())).unwrap()
+    }
+
+    #[test]
+    fn queues_are_shared_out_so_that_none_is_left() {
+        let few = options("--queues 5");
+        assert_eq!(few.queues_of(0, 2), [0, 2, 4]);
+        assert_eq!(few.queues_of(1, 2), [1, 3]);
+        let many = options("--queues 2");
+        assert_eq!(
+            (0..5).map(|at| many.queues_of(at, 5)).collect::<Vec<_>>(),
+            [[0], [1], [0], [1], [0]]
+        );
+    }
+
+    #[test]
+    fn messages_are_shared_out_to_the_last() {
+        let options = options("--publishers 3 --messages 8");
+        assert_eq!((0..3).filter_map(|at| options.messages_of(at)).collect::<Vec<_>>(), [3, 3, 2]);
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        assert!(options("--verify --size 12").check().is_err());
+        assert!(options("--verify --consumers 0").check().is_err());
+        assert!(options("--ack-every 20 --prefetch 10").check().is_err());
+        assert!(options("--queue-arg x").check().is_err());
+        assert!(options("--publishers 0 --consumers 0").check().is_err());
+        assert!(options("--verify --size 20").check().is_ok());
+    }
+
+    #[test]
+    fn a_run_ends_by_time_unless_it_ends_by_messages() {
+        assert_eq!(options("").duration(), Some(Duration::from_secs(10)));
+        assert_eq!(options("--messages 5").duration(), None);
+        assert_eq!(options("--messages 5 -z 2").duration(), Some(Duration::from_secs(2)));
+    }
+}

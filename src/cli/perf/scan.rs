@@ -1,0 +1,169 @@
+//! Frames looked at where they lie in the read buffer, without taking them out: what a consumer
+//! or publisher needs of a hundred thousand frames a second. Everything rare goes through
+//! `quorate_amqp::codec`.
+
+use bytes::Bytes;
+use quorate_amqp::codec::{frame, method::Method};
+
+/// A frame in the read buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Frame<'a> {
+    pub(crate) kind: u8,
+    pub(crate) channel: u16,
+    pub(crate) payload: &'a [u8],
+}
+
+pub(crate) const METHOD: u8 = frame::Kind::Method as u8;
+pub(crate) const HEADER: u8 = frame::Kind::Header as u8;
+pub(crate) const BODY: u8 = frame::Kind::Body as u8;
+
+/// What a server sent that makes no sense.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ScanError {
+    #[error("a frame does not end where it should")]
+    End,
+    #[error("a frame of {0} bytes is larger than negotiated")]
+    TooLarge(usize),
+    #[error("{0} came unexpected")]
+    Unexpected(&'static str),
+    #[error("a method cannot be decoded: {0}")]
+    Method(String),
+    #[error("the server closes: {0}")]
+    Closed(String),
+}
+
+/// The frame at the front of `buffer`, and the octets that it takes; `None` if it is not all
+/// there. `payload_max` keeps a broken server from stalling the reader for ever.
+pub(crate) fn first(
+    buffer: &[u8],
+    payload_max: usize,
+) -> Result<Option<(Frame<'_>, usize)>, ScanError> {
+    let Some((&[kind, c1, c0, s3, s2, s1, s0], rest)) =
+        buffer.split_first_chunk::<{ frame::HEADER_BYTES }>()
+    else {
+        return Ok(None);
+    };
+    let size = usize::try_from(u32::from_be_bytes([s3, s2, s1, s0])).unwrap_or(usize::MAX);
+    if size > payload_max {
+        return Err(ScanError::TooLarge(size));
+    }
+    let Some((payload, after)) = rest.split_at_checked(size) else { return Ok(None) };
+    match after.first() {
+        None => Ok(None),
+        Some(&frame::END) => {
+            let channel = u16::from_be_bytes([c1, c0]);
+            Ok(Some((Frame { kind, channel, payload }, size + frame::OVERHEAD_BYTES)))
+        }
+        Some(_) => Err(ScanError::End),
+    }
+}
+
+/// A method, by what the hot loops do with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Hot<'a> {
+    Deliver { consumer_tag: &'a [u8], delivery_tag: u64, redelivered: bool },
+    Ack { number: u64, multiple: bool },
+    Nack { number: u64, multiple: bool },
+    Other(Box<Method>),
+}
+
+/// Reads a method frame's payload.
+pub(crate) fn method(payload: &[u8]) -> Result<Hot<'_>, ScanError> {
+    match payload.split_first_chunk::<4>() {
+        Some(([0, 60, 0, 60], fields)) => {
+            if let Some(deliver) = deliver(fields) {
+                return Ok(deliver);
+            }
+        }
+        Some(([0, 60, 0, 80], fields)) => {
+            if let Some((number, flags)) = settled(fields) {
+                return Ok(Hot::Ack { number, multiple: flags & 1 != 0 });
+            }
+        }
+        Some(([0, 60, 0, 120], fields)) => {
+            if let Some((number, flags)) = settled(fields) {
+                return Ok(Hot::Nack { number, multiple: flags & 1 != 0 });
+            }
+        }
+        Some(_) | None => {}
+    }
+    match Method::decode(Bytes::copy_from_slice(payload)) {
+        Ok(method) => Ok(Hot::Other(Box::new(method))),
+        Err(error) => Err(ScanError::Method(error.to_string())),
+    }
+}
+
+fn deliver(fields: &[u8]) -> Option<Hot<'_>> {
+    let (&tag_bytes, rest) = fields.split_first()?;
+    let (consumer_tag, rest) = rest.split_at_checked(usize::from(tag_bytes))?;
+    let (tag, rest) = rest.split_first_chunk::<8>()?;
+    let redelivered = rest.first()? & 1 != 0;
+    Some(Hot::Deliver { consumer_tag, delivery_tag: u64::from_be_bytes(*tag), redelivered })
+}
+
+fn settled(fields: &[u8]) -> Option<(u64, u8)> {
+    let (number, rest) = fields.split_first_chunk::<8>()?;
+    Some((u64::from_be_bytes(*number), *rest.first()?))
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+    use super::*;
+    use bytes::BytesMut;
+    use quorate_amqp::codec::hot;
+    use quorate_types::ShortString;
+
+    fn only(octets: &[u8]) -> Frame<'_> {
+        let (frame, bytes) = first(octets, 1000).unwrap().unwrap();
+        assert_eq!(bytes, octets.len());
+        frame
+    }
+
+    #[test]
+    fn hot_methods_are_read_as_the_codec_writes_them() {
+        let mut out = BytesMut::new();
+        let deliver = hot::Deliver {
+            consumer_tag: ShortString::from_static("17"),
+            delivery_tag: 99,
+            redelivered: true,
+            exchange: ShortString::EMPTY,
+            routing_key: ShortString::from_static("q"),
+        };
+        deliver.put(&mut out, 3);
+        let frame = only(&out);
+        assert_eq!((frame.kind, frame.channel), (METHOD, 3));
+        let expected = Hot::Deliver { consumer_tag: b"17", delivery_tag: 99, redelivered: true };
+        assert_eq!(method(frame.payload).unwrap(), expected);
+
+        let mut out = BytesMut::new();
+        hot::Ack { delivery_tag: 5, multiple: true }.put(&mut out, 1);
+        assert_eq!(method(only(&out).payload).unwrap(), Hot::Ack { number: 5, multiple: true });
+
+        let mut out = BytesMut::new();
+        hot::Nack { delivery_tag: 6, multiple: false, requeue: true }.put(&mut out, 1);
+        assert_eq!(method(only(&out).payload).unwrap(), Hot::Nack { number: 6, multiple: false });
+    }
+
+    #[test]
+    fn half_a_frame_is_awaited_and_a_broken_one_refused() {
+        let mut out = BytesMut::new();
+        hot::Ack { delivery_tag: 5, multiple: true }.put(&mut out, 1);
+        for cut in 0..out.len() {
+            assert_eq!(first(out.get(..cut).unwrap(), 1000), Ok(None));
+        }
+        assert_eq!(first(&out, 4), Err(ScanError::TooLarge(13)));
+        *out.last_mut().unwrap() = 0;
+        assert_eq!(first(&out, 1000), Err(ScanError::End));
+    }
+
+    #[test]
+    fn a_truncated_method_is_an_error_and_no_panic() {
+        for payload in [&[][..], &[0, 60, 0, 60], &[0, 60, 0, 60, 200, 1], &[0, 60, 0, 80, 1]] {
+            assert!(matches!(method(payload), Err(ScanError::Method(_))), "{payload:?}");
+        }
+        let Hot::Other(method) = method(&[0, 10, 0, 51]).unwrap() else { panic!("not cold") };
+        assert_eq!(method.id().to_string(), "10.51");
+    }
+}

@@ -1,0 +1,105 @@
+//! The frames of a publish, made once: a publish then costs one copy and one patch.
+
+use super::message::HEAD_BYTES;
+use bytes::BytesMut;
+use quorate_amqp::codec::{content, frame, hot};
+use quorate_types::ShortString;
+
+/// All frames of a publish to one queue.
+#[derive(Clone, Debug)]
+pub(crate) struct Template {
+    frames: Vec<u8>,
+    /// Where the body begins, and how much of the head fits it.
+    body_at: usize,
+    head_bytes: usize,
+}
+
+/// What all messages of a run have in common.
+#[derive(Clone, Debug)]
+pub(crate) struct Shape {
+    pub(crate) body_bytes: usize,
+    pub(crate) persistent: bool,
+    pub(crate) mandatory: bool,
+}
+
+impl Template {
+    /// The frames of a publish through the default exchange to `queue`.
+    pub(crate) fn new(queue: &ShortString, channel: u16, shape: &Shape, frame_max: u32) -> Self {
+        let mut out = BytesMut::new();
+        let publish = hot::Publish {
+            exchange: ShortString::EMPTY,
+            routing_key: queue.clone(),
+            mandatory: shape.mandatory,
+            immediate: false,
+        };
+        publish.put(&mut out, channel);
+        // Flag of the delivery mode, and the mode (BAS 4.2.6).
+        let properties = [0x10, 0x00, if shape.persistent { 2 } else { 1 }];
+        let body = vec![b'x'; shape.body_bytes];
+        let header_at = out.len();
+        content::put(&mut out, channel, &properties, &body, frame_max);
+        // The content header's frame: what is around it, 12 fixed octets, the properties.
+        let header_bytes = frame::OVERHEAD_BYTES + 12 + properties.len();
+        Self {
+            frames: out.to_vec(),
+            body_at: header_at + header_bytes + frame::HEADER_BYTES,
+            head_bytes: HEAD_BYTES.min(shape.body_bytes),
+        }
+    }
+
+    /// Appends a publish whose body begins with `head`.
+    pub(crate) fn append(&self, out: &mut Vec<u8>, head: &[u8; HEAD_BYTES]) {
+        let at = out.len() + self.body_at;
+        out.extend_from_slice(&self.frames);
+        let slot = out.get_mut(at..at + self.head_bytes);
+        if let Some((slot, head)) = slot.zip(head.get(..self.head_bytes)) {
+            slot.copy_from_slice(head);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+    use super::*;
+    use crate::cli::perf::message::Head;
+    use quorate_amqp::codec::method::Method;
+
+    /// The body that a server reads, and the routing key.
+    fn read(octets: &[u8], frame_max: u32) -> (String, Vec<u8>) {
+        let mut input = BytesMut::from(octets);
+        let method = frame::take(&mut input, frame_max).unwrap().unwrap();
+        let Method::Publish(publish) = Method::decode(method.payload).unwrap() else {
+            panic!("no publish");
+        };
+        let header = frame::take(&mut input, frame_max).unwrap().unwrap();
+        let header = content::ContentHeader::decode(header.payload).unwrap();
+        assert_eq!(header.properties.as_ref(), [0x10, 0, 2]);
+        let mut body = Vec::new();
+        while let Some(piece) = frame::take(&mut input, frame_max).unwrap() {
+            body.extend_from_slice(&piece.payload);
+        }
+        assert_eq!(body.len() as u64, header.body_bytes);
+        assert!(input.is_empty());
+        (publish.routing_key.to_string(), body)
+    }
+
+    #[test]
+    fn a_server_reads_what_the_template_wrote() {
+        let queue = ShortString::from_static("perf-1");
+        let head = Head { sent_ns: 1, run: 2, publisher: 3, number: 4 };
+        for body_bytes in [0, 3, 8, 19, 20, 1024, 9000, 20_000] {
+            let shape = Shape { body_bytes, persistent: true, mandatory: false };
+            let template = Template::new(&queue, 1, &shape, 8192);
+            let mut out = vec![7];
+            template.append(&mut out, &head.octets());
+            assert_eq!(out.len(), 1 + template.frames.len());
+            let (key, body) = read(out.get(1..).unwrap(), 8192);
+            assert_eq!((key.as_str(), body.len()), ("perf-1", body_bytes));
+            if body_bytes >= HEAD_BYTES {
+                assert_eq!(Head::read(&body), Some(head));
+            }
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! `quorate server`: one node, from its settings to its end.
+//!
+//! 1. The cluster secret is found or made.
+//! 2. The ports are bound, so that one in use is refused before anything is touched.
+//! 3. The data directory is opened and the broker started (`wiring`).
+//! 4. The rpc port, then HTTP, then AMQP are served.
+//! 5. SIGTERM, SIGINT or the end of standard input (`--exit-on-stdin-close`) stops it: leaderships
+//!    are handed over, clients are told, the listeners close, the disk is left in order.
+
+use super::secret::{self, SecretError};
+use super::settings::{HostPort, Identity, Loaded, RABBITMQ_VERSION, Settings};
+use super::wiring::{self, WiringError};
+use quorate_management::wire::admin_server::AdminServer;
+use quorate_management::{AdminService, ListenerFacts, Naming, NodeFacts, Peers};
+use quorate_rpc::{ClusterSecret, ListenError, Listener, SecretGuard};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+use tokio::net::{TcpListener, lookup_host};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{oneshot, watch};
+use tonic::service::Routes;
+
+/// Why a node ended that had started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ExitReason {
+    /// It was told to, by this signal or by its parent's end.
+    Asked(&'static str),
+    /// Something happened that a node must not survive (DESIGN §8).
+    Fatal(String),
+}
+
+/// Why a node does not start. Each is one line that names the setting to look at, if it is one's.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StartError {
+    /// No cluster secret.
+    #[error(transparent)]
+    Secret(#[from] SecretError),
+    /// An address that cannot be listened at.
+    #[error("setting {setting}: {address}: {source}")]
+    Address { setting: &'static str, address: String, source: io::Error },
+    /// A port in use.
+    #[error("setting {setting}: {address} is in use by another process")]
+    InUse { setting: &'static str, address: String },
+    /// The rpc port.
+    #[error("setting rpc_listen: {0}")]
+    Rpc(#[from] ListenError),
+    /// What the process needs of the system.
+    #[error("{what}: {source}")]
+    System { what: &'static str, source: io::Error },
+    /// The broker.
+    #[error(transparent)]
+    Wiring(#[from] WiringError),
+}
+
+/// The ports of a node, bound.
+#[derive(Debug)]
+pub(crate) struct Ports {
+    pub(crate) rpc: Listener,
+    pub(crate) amqp: TcpListener,
+    pub(crate) http: TcpListener,
+}
+
+impl Ports {
+    async fn bind(settings: &Settings) -> Result<Self, StartError> {
+        Ok(Self {
+            rpc: bind_rpc(&settings.rpc_listen).await?,
+            amqp: bind("amqp_listen", &settings.amqp_listen).await?,
+            http: bind("http_listen", &settings.http_listen).await?,
+        })
+    }
+}
+
+fn refusal(setting: &'static str, address: &HostPort, source: io::Error) -> StartError {
+    let address = address.to_string();
+    if source.kind() == io::ErrorKind::AddrInUse {
+        StartError::InUse { setting, address }
+    } else {
+        StartError::Address { setting, address, source }
+    }
+}
+
+async fn bind(setting: &'static str, address: &HostPort) -> Result<TcpListener, StartError> {
+    let bound = TcpListener::bind((address.host.as_str(), address.port)).await;
+    bound.map_err(|source| refusal(setting, address, source))
+}
+
+async fn bind_rpc(address: &HostPort) -> Result<Listener, StartError> {
+    let setting = "rpc_listen";
+    let found = lookup_host((address.host.as_str(), address.port)).await;
+    let found: Option<SocketAddr> =
+        found.map_err(|source| refusal(setting, address, source))?.next();
+    let Some(found) = found else {
+        let source = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+        return Err(refusal(setting, address, source));
+    };
+    match Listener::bind(found) {
+        Err(ListenError::Bind { error, .. }) => Err(refusal(setting, address, error)),
+        other => Ok(other?),
+    }
+}
+
+/// The node as lists show it.
+fn facts(loaded: &Loaded, ports: &Ports) -> io::Result<NodeFacts> {
+    let settings = &loaded.settings;
+    let (naming, product, product_version) = match settings.identify_as {
+        Identity::RabbitMq => (Naming::RabbitMq, "RabbitMQ", RABBITMQ_VERSION),
+        Identity::Quorate => (Naming::Quorate, "Quorate", env!("CARGO_PKG_VERSION")),
+    };
+    let rpc_address = settings.rpc_address().to_string();
+    let name = settings.node_name.clone();
+    let listener = |address: SocketAddr, protocol, purpose| ListenerFacts {
+        interface: address.ip().to_string(),
+        port: address.port(),
+        protocol,
+        purpose,
+    };
+    Ok(NodeFacts {
+        id: settings.node_id,
+        name: name.unwrap_or_else(|| naming.name(settings.node_id, &rpc_address)),
+        naming,
+        product: product.to_owned(),
+        product_version: product_version.to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        data_dir: settings.data_dir.display().to_string(),
+        config_file: loaded
+            .file
+            .as_ref()
+            .map_or_else(String::new, |file| file.display().to_string()),
+        listeners: vec![
+            listener(ports.amqp.local_addr()?, "amqp", "AMQP 0-9-1"),
+            listener(ports.rpc.address(), "clustering", "inter-node and CLI tool communication"),
+            listener(ports.http.local_addr()?, "http", "HTTP API"),
+        ],
+        started: Instant::now(),
+    })
+}
+
+fn find_secret(settings: &Settings) -> Result<ClusterSecret, SecretError> {
+    let variable = std::env::var(secret::VARIABLE).ok();
+    let home = std::env::var("HOME").ok();
+    let file = settings.cluster_secret_file.as_deref();
+    secret::find_or_make(variable.as_deref(), file, home.as_deref())?.cluster_secret()
+}
+
+/// Runs a node until it is told to stop, or must.
+///
+/// # Errors
+/// Why it did not start.
+pub(crate) async fn run(
+    loaded: Loaded,
+    exit_on_stdin_close: bool,
+) -> Result<ExitReason, StartError> {
+    for warning in &loaded.warnings {
+        tracing::warn!("{warning}");
+    }
+    let asked = stop_requests(exit_on_stdin_close)?;
+    let settings = &loaded.settings;
+    let secret = find_secret(settings)?;
+    let ports = Ports::bind(settings).await?;
+    let system = |source| StartError::System { what: "the bound ports", source };
+    let facts = Arc::new(facts(&loaded, &ports).map_err(system)?);
+    let Ports { rpc, amqp, http } = ports;
+
+    let mut node = wiring::start(settings, &facts, secret.clone()).await?;
+
+    let (stop, stopping) = watch::channel(false);
+    let guard = SecretGuard::new(secret);
+    let peers = Peers::new(settings.node_id, &guard);
+    let admin = AdminService::new(node.broker.clone(), Arc::clone(&facts), peers);
+    let routes = node.routes.clone().add_service(AdminServer::with_interceptor(admin, guard));
+    let rpc = tokio::spawn(serve_rpc(rpc, routes, stopping.clone()));
+    let router = quorate_management::router(node.broker.clone(), Arc::clone(&facts));
+    let http = tokio::spawn(quorate_management::serve(http, router, stopped(stopping.clone())));
+    node.serve_amqp(amqp, stopping);
+    tracing::info!(node = %facts.id, name = facts.name, version = facts.version, "serving");
+
+    let reason = tokio::select! {
+        signal = asked => ExitReason::Asked(signal.unwrap_or("the end of its signals")),
+        fatal = node.fatal() => ExitReason::Fatal(fatal),
+    };
+    if let ExitReason::Asked(signal) = reason {
+        tracing::info!(signal, "stopping");
+        node.stop().await;
+        stop.send_replace(true);
+        log_end("rpc", rpc.await);
+        log_end("http", http.await);
+    }
+    Ok(reason)
+}
+
+fn log_end<E: std::fmt::Display>(
+    port: &'static str,
+    ended: Result<Result<(), E>, tokio::task::JoinError>,
+) {
+    match ended {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::warn!(port, %error, "serving ended"),
+        Err(error) => tracing::warn!(port, %error, "serving ended"),
+    }
+}
+
+async fn serve_rpc(
+    listener: Listener,
+    routes: Routes,
+    stopping: watch::Receiver<bool>,
+) -> Result<(), ListenError> {
+    listener.serve(routes, stopped(stopping)).await
+}
+
+/// Resolves when the node stops.
+async fn stopped(mut stopping: watch::Receiver<bool>) {
+    // The sender's end is an end too.
+    let _ = stopping.wait_for(|stop| *stop).await;
+}
+
+/// What asks the node to stop: signals, and the end of standard input if that counts.
+fn stop_requests(
+    exit_on_stdin_close: bool,
+) -> Result<impl Future<Output = Option<&'static str>>, StartError> {
+    let system = |what| move |source| StartError::System { what, source };
+    let mut terminate = signal(SignalKind::terminate()).map_err(system("SIGTERM"))?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(system("SIGINT"))?;
+    let stdin_closed = stdin_end(exit_on_stdin_close)?;
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => Some("SIGTERM"),
+            _ = interrupt.recv() => Some("SIGINT"),
+            _ = stdin_closed => Some("the end of standard input"),
+        }
+    })
+}
+
+/// Resolves at the end of standard input; never, if that does not count.
+fn stdin_end(counts: bool) -> Result<impl Future<Output = ()>, StartError> {
+    let (ended, end) = oneshot::channel();
+    if counts {
+        // A thread: a read of standard input cannot be cancelled.
+        let read = move || {
+            let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
+            let _ = ended.send(());
+        };
+        let spawned = std::thread::Builder::new().name("stdin".to_owned()).spawn(read);
+        spawned.map_err(|source| StartError::System { what: "a thread", source })?;
+    }
+    Ok(async move {
+        if end.await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    })
+}

@@ -1,0 +1,278 @@
+//! What a node is made of, put together: storage, groups, links, broker, AMQP front end.
+
+use super::settings::{Identity, RABBITMQ_VERSION, Settings};
+use parking_lot::RwLock;
+use quorate_broker::{AlarmSettings, Broker, BrokerSettings, FrontSettings};
+use quorate_catalog::{Catalog, ClusterShape};
+use quorate_management::NodeFacts;
+use quorate_raft::{Groups, Inbox, Sinks};
+use quorate_rpc::{ClusterCell, ClusterSecret, LinkConfig, Links};
+use quorate_storage::{Database, OpenError, Options, StorageError};
+use quorate_types::{
+    BootNumber, ClusterId, FieldTable, FieldValue, Incarnation, NodeId, ShortString,
+};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use tokio::{
+    net::TcpListener,
+    sync::{mpsc, watch},
+    task::JoinHandle,
+};
+use tonic::service::Routes;
+
+/// How long a stop may take to hand leaderships over.
+const HAND_OVER: Duration = Duration::from_secs(5);
+/// How long clients have to answer the closing of their connections.
+const FAREWELL: Duration = Duration::from_secs(3);
+
+/// Why the parts do not start.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum WiringError {
+    /// The data directory.
+    #[error("setting data_dir: {0}")]
+    Open(#[from] OpenError),
+    /// The groups.
+    #[error(transparent)]
+    Groups(#[from] quorate_raft::StartError),
+    /// The cluster was formed with another number of groups.
+    #[error("setting queue_groups: the cluster was formed with {formed}, not {asked}")]
+    QueueGroups { formed: u16, asked: u16 },
+}
+
+/// A node's parts, running.
+pub(crate) struct Node {
+    pub(crate) broker: Broker,
+    /// gRPC services of the links between nodes.
+    pub(crate) routes: Routes,
+    groups: Arc<Groups>,
+    links: Links,
+    database: Arc<Database>,
+    fatal: mpsc::Receiver<String>,
+    amqp: Option<JoinHandle<()>>,
+}
+
+/// Opens the data directory and starts the parts.
+pub(crate) async fn start(
+    settings: &Settings,
+    facts: &NodeFacts,
+    secret: ClusterSecret,
+) -> Result<Node, WiringError> {
+    let (tell_fatal, fatal) = mpsc::channel(1);
+    let database = open(settings, tell_fatal.clone())?;
+    let identity = database.identity();
+    let cluster = ClusterCell::new(identity.cluster);
+    let boot = BootNumber(rand::random());
+    let broker_settings = broker_settings(settings, facts, boot, identity.incarnation);
+    let catalog = Arc::new(RwLock::new(Catalog::new()));
+    let broker = Broker::new(broker_settings, Arc::clone(&catalog));
+    let inbox = Inbox::new();
+    let links = Links::start(
+        LinkConfig {
+            me: settings.node_id,
+            boot,
+            incarnation: identity.incarnation,
+            peers: peers(settings),
+            secret,
+            cluster: cluster.clone(),
+        },
+        broker.link_handler(inbox.clone()),
+    );
+    let sinks = Sinks {
+        queues: Arc::new(broker.clone()),
+        catalog: Arc::new(broker.clone()),
+        copy: catalog,
+        fatal: Arc::new(move |group, reason| {
+            // One line ends the process; others add nothing.
+            let _ = tell_fatal.try_send(format!("group {group}: {reason}"));
+        }),
+    };
+    let routes = Routes::default().add_service(links.service());
+    let groups = Groups::start(raft_settings(settings), &database, links.clone(), &inbox, sinks);
+    let groups = Arc::new(groups.await?);
+    check_shape(&groups, settings)?;
+    broker.begin(Arc::clone(&groups), links.clone(), &database);
+    tokio::spawn(keep_cluster_id(broker.clone(), Arc::clone(&database), cluster));
+    Ok(Node { broker, routes, groups, links, database, fatal, amqp: None })
+}
+
+fn open(settings: &Settings, tell_fatal: mpsc::Sender<String>) -> Result<Arc<Database>, OpenError> {
+    let mut options = Options::new(settings.node_id, Incarnation(rand::random()));
+    options.write_buffer_bytes = settings.write_buffer_bytes.0 as usize;
+    options.block_cache_bytes = settings.block_cache_bytes.0 as usize;
+    options.run_cache_bytes = settings.run_cache_bytes.0 as usize;
+    options.sync_time_max = Duration::from_millis(settings.watchdog_ms);
+    options.fatal = Arc::new(move |error: &StorageError| {
+        let _ = tell_fatal.try_send(format!("storage: {error}"));
+    });
+    Database::open(&settings.data_dir, options)
+}
+
+/// The other nodes' rpc addresses.
+fn peers(settings: &Settings) -> BTreeMap<NodeId, String> {
+    let others = settings.cluster.iter().filter(|(node, _)| **node != settings.node_id);
+    others.map(|(node, address)| (*node, address.to_string())).collect()
+}
+
+/// All nodes, this one included.
+fn members(settings: &Settings) -> Vec<NodeId> {
+    let mut members: Vec<_> = settings.cluster.keys().copied().collect();
+    if members.is_empty() {
+        members.push(settings.node_id);
+    }
+    members
+}
+
+fn raft_settings(settings: &Settings) -> quorate_raft::Settings {
+    let mut raft = quorate_raft::Settings::new(settings.node_id, members(settings));
+    raft.queue_groups = settings.queue_groups;
+    raft.heartbeat = Duration::from_millis(settings.raft_heartbeat_ms);
+    let ms = Duration::from_millis;
+    raft.election = (ms(settings.election_min_ms), ms(settings.election_max_ms));
+    let groups = u64::from(settings.queue_groups) + 1;
+    raft.log_keep_bytes = settings.log_tail_bytes.0 * groups;
+    raft
+}
+
+fn check_shape(groups: &Groups, settings: &Settings) -> Result<(), WiringError> {
+    let asked = settings.queue_groups;
+    match groups.catalog().shape() {
+        Some(shape) if shape.queue_groups != asked => {
+            Err(WiringError::QueueGroups { formed: shape.queue_groups, asked })
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// Writes the cluster's identity down once it is known, and tells it to the links.
+async fn keep_cluster_id(broker: Broker, database: Arc<Database>, cell: ClusterCell) {
+    let mut formed = broker.formed();
+    let shape = match formed.wait_for(Option::is_some).await {
+        Ok(shape) => *shape,
+        Err(_) => return,
+    };
+    if let Some(ClusterShape { cluster, .. }) = shape {
+        cell.set(cluster);
+        database.set_cluster(
+            cluster,
+            Box::new(|written| {
+                if let Err(error) = written {
+                    tracing::error!(%error, "the cluster's identity could not be written down");
+                }
+            }),
+        );
+    }
+}
+
+fn broker_settings(
+    settings: &Settings,
+    facts: &NodeFacts,
+    boot: BootNumber,
+    incarnation: Incarnation,
+) -> BrokerSettings {
+    BrokerSettings {
+        me: settings.node_id,
+        boot,
+        incarnation,
+        members: members(settings),
+        rpc_address: settings.rpc_address().to_string(),
+        amqp_address: settings.amqp_address().to_string(),
+        shape: ClusterShape {
+            cluster: ClusterId(rand::random()),
+            queue_groups: settings.queue_groups,
+        },
+        default_queue_type: settings.default_queue_type,
+        operation_timeout_ms: settings.operation_timeout_ms,
+        consumer_disconnected_timeout_ms: settings.unreachable_node_timeout_ms,
+        alarms: AlarmSettings {
+            memory_bytes_max: settings.memory_high_watermark.bytes_of(machine_memory_bytes()),
+            disk_free_bytes_min: settings.disk_free_limit.0,
+            data_dir: settings.data_dir.clone(),
+        },
+        front: FrontSettings {
+            message_bytes_max: settings.max_message_size.0,
+            frame_max: settings.frame_max,
+            channel_max: settings.channel_max,
+            heartbeat_s: settings.amqp_heartbeat_s,
+            handshake_timeout_ms: settings.handshake_timeout_ms,
+            server_properties: server_properties(settings, facts),
+        },
+    }
+}
+
+/// Memory of the machine; without an answer of the system's a limit that no machine reaches.
+fn machine_memory_bytes() -> u64 {
+    let total = || {
+        let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+        let line = text.lines().find(|line| line.starts_with("MemTotal:"))?;
+        line.split_whitespace().nth(1)?.parse::<u64>().ok()
+    };
+    total().map_or(u64::MAX, |kib| kib * 1024)
+}
+
+/// CONN-07, CONN-08, Q-01.
+fn server_properties(settings: &Settings, facts: &NodeFacts) -> FieldTable {
+    let (product, version) = match settings.identify_as {
+        Identity::RabbitMq => ("RabbitMQ", RABBITMQ_VERSION),
+        Identity::Quorate => ("Quorate", env!("CARGO_PKG_VERSION")),
+    };
+    let capabilities = [
+        "publisher_confirms",
+        "exchange_exchange_bindings",
+        "basic.nack",
+        "consumer_cancel_notify",
+        "connection.blocked",
+        "consumer_priorities",
+        "authentication_failure_close",
+        "per_consumer_qos",
+        "direct_reply_to",
+    ];
+    let capabilities =
+        capabilities.map(|name| (ShortString::from_static(name), FieldValue::Bool(true))).to_vec();
+    let text = |name, value: &str| (ShortString::from_static(name), FieldValue::text(value));
+    FieldTable(vec![
+        (ShortString::from_static("capabilities"), FieldValue::Table(FieldTable(capabilities))),
+        text("cluster_name", &facts.name),
+        text("copyright", "The Quorate authors"),
+        text("information", "Licensed under the Apache License 2.0"),
+        text("platform", "Rust"),
+        text("product", product),
+        text("quorate_version", env!("CARGO_PKG_VERSION")),
+        text("version", version),
+    ])
+}
+
+impl Node {
+    /// Accepts AMQP clients until the node stops.
+    pub(crate) fn serve_amqp(&mut self, listener: TcpListener, stopping: watch::Receiver<bool>) {
+        self.amqp =
+            Some(tokio::spawn(quorate_amqp::serve(listener, self.broker.clone(), stopping)));
+    }
+
+    /// Resolves with one line when something happened that the node must not survive.
+    pub(crate) async fn fatal(&mut self) -> String {
+        match self.fatal.recv().await {
+            Some(reason) => reason,
+            // The senders live as long as the groups and the database.
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Hands leaderships over, tells clients, and leaves the disk in order.
+    pub(crate) async fn stop(&mut self) {
+        let kept = self.groups.hand_over_all(HAND_OVER).await;
+        if !kept.is_empty() {
+            tracing::warn!(?kept, "leaderships that nobody took");
+        }
+        self.broker.close_all("broker forced connection closure with reason 'shutdown'");
+        let gone = async {
+            while self.broker.connection_count() > 0 {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        if tokio::time::timeout(FAREWELL, gone).await.is_err() {
+            tracing::warn!("clients that did not answer are dropped");
+        }
+        self.groups.stop().await;
+        self.links.stop();
+        self.database.close();
+    }
+}

@@ -1,0 +1,131 @@
+//! The HTTP pages over real sockets, with made-up views behind them.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use crate::{Naming, NodeFacts, Source, router, serve};
+use quorate_broker::view::{
+    BindingView, ChannelView, ClusterView, ConnectionView, ConsumerView, ExchangeView, GroupAudit,
+    MetricsView, NodeView, QueueView, Readiness,
+};
+use quorate_types::{Exception, GroupId, NodeId, ResourceName, VhostName};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
+
+/// A node of which only the readiness matters.
+#[derive(Clone, Default)]
+struct Quiet(Arc<Mutex<Readiness>>);
+
+impl Source for Quiet {
+    fn queues(&self, _vhost: &VhostName) -> Vec<QueueView> {
+        Vec::new()
+    }
+
+    fn exchanges(&self, _vhost: &VhostName) -> Vec<ExchangeView> {
+        Vec::new()
+    }
+
+    fn bindings(&self, _vhost: &VhostName) -> Vec<BindingView> {
+        Vec::new()
+    }
+
+    fn connections(&self) -> Vec<ConnectionView> {
+        Vec::new()
+    }
+
+    fn channels(&self) -> Vec<ChannelView> {
+        Vec::new()
+    }
+
+    fn consumers(&self, _vhost: &VhostName) -> Vec<ConsumerView> {
+        Vec::new()
+    }
+
+    fn cluster(&self) -> ClusterView {
+        ClusterView { cluster: None, catalog_leader: None, members: Vec::new() }
+    }
+
+    fn node_status(&self) -> NodeView {
+        NodeView::default()
+    }
+
+    fn audit(&self) -> Vec<GroupAudit> {
+        Vec::new()
+    }
+
+    fn metrics(&self) -> MetricsView {
+        MetricsView { received: 42, ..MetricsView::default() }
+    }
+
+    fn readiness(&self) -> Readiness {
+        self.0.lock().unwrap().clone()
+    }
+
+    async fn delete_queue(&self, _: &ResourceName, _: bool, _: bool) -> Result<u64, Exception> {
+        Ok(0)
+    }
+
+    async fn purge_queue(&self, _: &ResourceName) -> Result<u64, Exception> {
+        Ok(0)
+    }
+}
+
+fn facts() -> NodeFacts {
+    NodeFacts {
+        id: NodeId(1),
+        name: "rabbit1@host".to_owned(),
+        naming: Naming::RabbitMq,
+        product: "RabbitMQ".to_owned(),
+        product_version: "4.3.5".to_owned(),
+        version: "0.1.0".to_owned(),
+        data_dir: String::new(),
+        config_file: String::new(),
+        listeners: Vec::new(),
+        started: Instant::now(),
+    }
+}
+
+/// Status code and body of a page.
+async fn get(at: SocketAddr, path: &str) -> (u16, String) {
+    let mut stream = TcpStream::connect(at).await.unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head.split_whitespace().nth(1).unwrap().parse().unwrap(), body.to_owned())
+}
+
+#[tokio::test]
+async fn a_node_is_ready_with_a_lease_and_a_leader_in_every_group() {
+    let node = Quiet::default();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let at = listener.local_addr().unwrap();
+    let (stop, stopped) = oneshot::channel::<()>();
+    let router = router(node.clone(), Arc::new(facts()));
+    let serving = tokio::spawn(serve(listener, router, async move {
+        let _ = stopped.await;
+    }));
+
+    assert_eq!(get(at, "/health/live").await, (200, "ok\n".to_owned()));
+    let (code, why) = get(at, "/health/ready").await;
+    assert_eq!(code, 503);
+    assert_eq!(why, "the node is still starting; no routing lease from the catalog's leader\n");
+    *node.0.lock().unwrap() =
+        Readiness { catalog_lease: true, serving: true, leaderless: vec![GroupId(3), GroupId(7)] };
+    assert_eq!(get(at, "/health/ready").await, (503, "no leader in group 3, 7\n".to_owned()));
+    node.0.lock().unwrap().leaderless.clear();
+    assert_eq!(get(at, "/health/ready").await, (200, "ok\n".to_owned()));
+
+    let (code, page) = get(at, "/metrics").await;
+    assert_eq!(code, 200);
+    let line = "rabbitmq_global_messages_received_total{protocol=\"amqp091\"} 42\n";
+    assert!(page.contains(line), "{page}");
+    assert_eq!(get(at, "/nothing").await.0, 404);
+
+    stop.send(()).unwrap();
+    serving.await.unwrap().unwrap();
+}

@@ -1,0 +1,91 @@
+//! Streams of appends from leaders, each to its group's Raft in order, pipelined.
+
+use crate::{
+    codec::{AppendRequest, decode_append, encode_append_answer},
+    group::Group,
+    pipeline::APPENDS_MAX,
+    type_config::TypeConfig,
+};
+use bytes::Bytes;
+use futures::{StreamExt, stream};
+use openraft::raft::AppendEntriesRequest;
+use parking_lot::Mutex;
+use quorate_rpc::{Origin, Responder};
+use quorate_types::{GroupId, NodeId};
+use std::{collections::BTreeMap, pin::pin, sync::Arc};
+use tokio::sync::mpsc;
+
+/// The streams of appends that other nodes send to this one, the latest of each node and group.
+#[derive(Default)]
+pub(crate) struct AppendSessions(Mutex<BTreeMap<(NodeId, GroupId), Session>>);
+
+struct Session {
+    /// Stream of the links that it comes over.
+    over: u64,
+    /// The leader's number of it.
+    number: u64,
+    appends: mpsc::Sender<Append>,
+}
+
+struct Append {
+    request: AppendEntriesRequest<TypeConfig>,
+    responder: Responder,
+}
+
+impl AppendSessions {
+    /// Takes the next append. Refused, by a dropped responder: one of a stream that has ended, and
+    /// one beyond the bound, which a leader never exceeds.
+    pub(crate) fn append(
+        &self,
+        member: &Arc<Group>,
+        origin: &Origin,
+        payload: &Bytes,
+        responder: Responder,
+    ) {
+        let AppendRequest { stream, request } = match decode_append(payload) {
+            Ok(request) => request,
+            Err(error) => {
+                tracing::error!(node = %origin.peer.node, "malformed append: {error}");
+                return;
+            }
+        };
+        let mut sessions = self.0.lock();
+        let key = (origin.peer.node, member.id());
+        let present = sessions.get(&key);
+        // A late message of a connection that has been replaced.
+        if present.is_some_and(|session| session.over > origin.stream) {
+            return;
+        }
+        let same = present
+            .is_some_and(|session| session.over == origin.stream && session.number == stream);
+        if !same {
+            let (sender, receiver) = mpsc::channel(2 * APPENDS_MAX);
+            tokio::spawn(run(Arc::clone(member), receiver));
+            let session = Session { over: origin.stream, number: stream, appends: sender };
+            sessions.insert(key, session);
+        }
+        if let Some(session) = sessions.get(&key) {
+            // Full or ended: the responder is dropped, and with it refuses.
+            let _ = session.appends.try_send(Append { request, responder });
+        }
+    }
+}
+
+/// Feeds one stream of appends to the group's Raft and answers in order, until the first that is
+/// not a success.
+async fn run(member: Arc<Group>, appends: mpsc::Receiver<Append>) {
+    let (waiting, mut waits) = mpsc::channel::<Responder>(2 * APPENDS_MAX);
+    let requests = stream::unfold((appends, waiting), |(mut appends, waiting)| async move {
+        let Append { request, responder } = appends.recv().await?;
+        waiting.send(responder).await.ok()?;
+        Some((request, (appends, waiting)))
+    });
+    let mut results = pin!(member.raft().stream_append(requests));
+    while let Some(result) = results.next().await {
+        let Some(responder) = waits.recv().await else { return };
+        match result {
+            Ok(answer) => responder.answer(encode_append_answer(&answer)),
+            Err(fatal) => responder.refuse(fatal.to_string().into_bytes()),
+        }
+    }
+}

@@ -1,0 +1,412 @@
+//! One group as the floor above uses it: propose, ask who leads, read.
+
+use crate::{
+    codec::{Position, decode_log_index},
+    metrics::GroupMetrics,
+    replica::{Replica, StateMachine},
+    service::Service,
+    settings::Settings,
+    standing::{Leadership, Standing},
+    tail::Tail,
+    type_config::{Proposal, Ticket, TypeConfig, WriteResult, entry_id, node_of, raft_id},
+};
+use bytes::Bytes;
+use futures::FutureExt;
+use openraft::{Raft, ReadPolicy, async_runtime::WatchReceiver, errors::ClientWriteError};
+use quorate_rpc::{Lane, Links};
+use quorate_storage::{CommandEntry, EntryId, GroupStore};
+use quorate_types::{GroupId, LogIndex, NodeId, Term};
+use std::{fmt, sync::Arc, time::Duration};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch},
+    task::unconstrained,
+    time::{Instant, sleep, timeout, timeout_at},
+};
+
+pub(crate) type GroupRaft = Raft<TypeConfig, StateMachine>;
+
+/// Unit in which proposals' octets are counted.
+const PERMIT_BYTES: usize = 1024;
+
+/// Most proposals under way, whatever the settings say: less than the channel to openraft holds.
+const PROPOSALS_MAX: usize = 16_384;
+
+/// Pause before a read that found no leader is tried again.
+const READ_RETRY: Duration = Duration::from_millis(20);
+
+/// Why a proposal was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ProposeError {
+    /// This node does not lead the group.
+    #[error("this node does not lead the group; the leader is {0:?}")]
+    NotLeader(Option<NodeId>),
+    /// As many proposals are under way as may be (`Settings::proposals_max`,
+    /// `proposal_bytes_max`). Each one's end makes room.
+    #[error("too many proposals are under way")]
+    Full,
+    /// The group has ended.
+    #[error("the group has ended")]
+    Stopped,
+}
+
+/// Why an entry is not known to have been applied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WriteError {
+    /// It was not appended: another node leads (named if it is known), or no majority answers this
+    /// one at present (`None`).
+    #[error("refused; the leader is {0:?}")]
+    NotLeader(Option<NodeId>),
+    /// It was appended, and this node has lost the leadership since: it may be applied or not.
+    #[error("discarded with the leadership")]
+    Discarded,
+    /// The group has ended.
+    #[error("the group has ended")]
+    Stopped,
+}
+
+/// Why a group cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReadError {
+    /// No leader confirmed by a majority was found in time, or this replica did not catch up.
+    #[error("no majority of the group answered in time")]
+    Timeout,
+}
+
+/// One group of this node.
+pub struct Group {
+    id: GroupId,
+    me: NodeId,
+    raft: GroupRaft,
+    replica: Arc<Replica>,
+    standing: Arc<Standing>,
+    store: GroupStore,
+    links: Links,
+    metrics: Arc<GroupMetrics>,
+    tail: Arc<Tail>,
+    proposals: Arc<Semaphore>,
+    proposal_permits: Arc<Semaphore>,
+    proposal_permits_max: u32,
+}
+
+/// The parts that a group is made of.
+pub(crate) struct Parts {
+    pub(crate) raft: GroupRaft,
+    pub(crate) replica: Arc<Replica>,
+    pub(crate) standing: Arc<Standing>,
+    pub(crate) store: GroupStore,
+    pub(crate) links: Links,
+    pub(crate) metrics: Arc<GroupMetrics>,
+    pub(crate) tail: Arc<Tail>,
+}
+
+impl Group {
+    pub(crate) fn new(settings: &Settings, parts: Parts) -> Arc<Self> {
+        let permits = (settings.proposal_bytes_max / PERMIT_BYTES).clamp(1, 1 << 20);
+        Arc::new(Self {
+            id: parts.store.group(),
+            me: settings.me,
+            raft: parts.raft,
+            replica: parts.replica,
+            standing: parts.standing,
+            store: parts.store,
+            links: parts.links,
+            metrics: parts.metrics,
+            tail: parts.tail,
+            proposals: Arc::new(Semaphore::new(settings.proposals_max.min(PROPOSALS_MAX))),
+            proposal_permits: Arc::new(Semaphore::new(permits)),
+            proposal_permits_max: permits as u32,
+        })
+    }
+
+    /// Its id.
+    #[must_use]
+    pub fn id(&self) -> GroupId {
+        self.id
+    }
+
+    /// Proposes an entry, without waiting. Proposals are appended in the order of the calls. That
+    /// one was taken promises nothing (SES 3): it is applied, or [`GroupSink::proposal_lost`] is
+    /// told, or the leadership is lost.
+    ///
+    /// # Errors
+    /// Nothing has been proposed.
+    ///
+    /// [`GroupSink::proposal_lost`]: crate::GroupSink::proposal_lost
+    pub fn propose(&self, commands: CommandEntry) -> Result<(), ProposeError> {
+        self.ensure_elected()?;
+        let wanted = self.permits(&commands);
+        let one = Arc::clone(&self.proposals).try_acquire_owned();
+        let octets = Arc::clone(&self.proposal_permits).try_acquire_many_owned(wanted);
+        let (Ok(one), Ok(octets)) = (one, octets) else { return Err(ProposeError::Full) };
+        let ended = self.begin(&commands, Room { _one: one, _octets: octets });
+        let standing = Arc::clone(&self.standing);
+        let ticket = Ticket::new(move |result: WriteResult| {
+            ended.told(result.is_ok());
+            drop(ended);
+            if result.is_err() {
+                standing.proposal_lost();
+            }
+        });
+        let write = self.raft.client_write_ff(Proposal(commands), Some(ticket));
+        // The channel to openraft holds many times more than proposals may be under way, so that
+        // it never has to be waited for; a spent budget of the calling task must not matter.
+        match unconstrained(write).now_or_never() {
+            Some(Ok(())) => Ok(()),
+            Some(Err(_)) => Err(ProposeError::Stopped),
+            None => Err(ProposeError::Full),
+        }
+    }
+
+    /// Proposes an entry, waiting while too many are under way, and waits until it has been applied
+    /// here.
+    ///
+    /// # Errors
+    /// See [`WriteError`].
+    pub async fn write(&self, commands: CommandEntry) -> Result<EntryId, WriteError> {
+        self.ensure_elected().map_err(|_| WriteError::NotLeader(self.leadership().leader))?;
+        let wanted = self.permits(&commands);
+        let one = Arc::clone(&self.proposals).acquire_owned().await;
+        let octets = Arc::clone(&self.proposal_permits).acquire_many_owned(wanted).await;
+        let (Ok(one), Ok(octets)) = (one, octets) else { return Err(WriteError::Stopped) };
+        let ended = self.begin(&commands, Room { _one: one, _octets: octets });
+        let (sender, receiver) = oneshot::channel();
+        let ticket = Ticket::new(move |result: WriteResult| {
+            ended.told(result.is_ok());
+            let told = result.map(|written| entry_id(&written.log_id)).map_err(write_error);
+            // Who wrote may have given up.
+            let _ = sender.send(told);
+        });
+        let write = self.raft.client_write_ff(Proposal(commands), Some(ticket)).await;
+        write.map_err(|_| WriteError::Stopped)?;
+        receiver.await.unwrap_or(Err(WriteError::Discarded))
+    }
+
+    fn ensure_elected(&self) -> Result<(), ProposeError> {
+        if self.standing.is_elected() {
+            return Ok(());
+        }
+        Err(ProposeError::NotLeader(self.leadership().leader))
+    }
+
+    /// Octets of a proposal in permits; one larger than all of them waits for all others.
+    fn permits(&self, commands: &CommandEntry) -> u32 {
+        let wanted = u32::try_from(commands.bytes().div_ceil(PERMIT_BYTES)).unwrap_or(u32::MAX);
+        wanted.clamp(1, self.proposal_permits_max)
+    }
+
+    fn begin(&self, commands: &CommandEntry, room: Room) -> Ended {
+        self.metrics.proposals.add(1);
+        self.metrics.proposal_bytes.add(commands.bytes() as u64);
+        self.metrics.in_flight.add(1);
+        Ended { metrics: Arc::clone(&self.metrics), started: Instant::now(), _room: room }
+    }
+
+    /// Who leads, and the term; `None` while nobody is known to.
+    #[must_use]
+    pub fn leader(&self) -> Option<(NodeId, Term)> {
+        let leadership = self.leadership();
+        leadership.leader.map(|leader| (leader, leadership.term))
+    }
+
+    /// Whether this node leads and has applied its own term's first entry, so that it performs
+    /// effects (STO 7).
+    #[must_use]
+    pub fn is_leading(&self) -> bool {
+        self.standing.is_leading()
+    }
+
+    /// Who leads, at this moment.
+    #[must_use]
+    pub fn leadership(&self) -> Leadership {
+        self.standing.leadership()
+    }
+
+    /// Who leads, as it changes.
+    #[must_use]
+    pub fn watch_leadership(&self) -> watch::Receiver<Leadership> {
+        self.standing.subscribe()
+    }
+
+    /// Index of the last entry applied here.
+    #[must_use]
+    pub fn applied(&self) -> Option<LogIndex> {
+        self.replica.applied_index()
+    }
+
+    /// Waits until the entry at `index` has been applied here.
+    ///
+    /// # Errors
+    /// It was not in time.
+    pub async fn wait_applied(&self, index: LogIndex, deadline: Duration) -> Result<(), ReadError> {
+        let mut applied = self.replica.applied();
+        let waiting = applied.wait_for(|next| *next > index.0);
+        match timeout(deadline, waiting).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(_)) | Err(_) => Err(ReadError::Timeout),
+        }
+    }
+
+    /// A read barrier, from any node: whatever was committed anywhere before this call has been
+    /// applied here when it returns. Asks a majority (DESIGN §8: no lease reads); one call may
+    /// serve all reads that wait at that moment. Gives the index that was waited for.
+    ///
+    /// # Errors
+    /// No majority in time.
+    pub async fn linearizable(&self, deadline: Duration) -> Result<LogIndex, ReadError> {
+        let end = Instant::now() + deadline;
+        loop {
+            let found = match self.leadership().leader {
+                Some(leader) if leader == self.me => self.read_index().await.ok(),
+                Some(leader) => self.ask_read_index(leader, end).await,
+                None => None,
+            };
+            if let Some(index) = found {
+                let left = end.saturating_duration_since(Instant::now());
+                return self.wait_applied(index, left).await.map(|()| index);
+            }
+            if timeout_at(end, sleep(READ_RETRY)).await.is_err() {
+                return Err(ReadError::Timeout);
+            }
+        }
+    }
+
+    /// On the leader: the index that a read must have applied. A majority has answered it since
+    /// the call (NAM 5). It may not have been applied here yet.
+    ///
+    /// # Errors
+    /// This node does not lead, or no majority answers within the lease.
+    pub async fn read_index(&self) -> Result<LogIndex, ReadError> {
+        let read = self.raft.get_read_log_id(ReadPolicy::ReadIndex).await;
+        read.map(|(id, _)| LogIndex(id.index())).map_err(|_| ReadError::Timeout)
+    }
+
+    async fn ask_read_index(&self, leader: NodeId, end: Instant) -> Option<LogIndex> {
+        let left = end.saturating_duration_since(Instant::now());
+        let number = Service::ReadIndex.number();
+        let asked = self.links.call(leader, Lane::Control, number, self.id, Bytes::new(), left);
+        decode_log_index(&asked.await.ok()?).ok()
+    }
+
+    /// Rolling digest of everything applied, and up to which entry.
+    #[must_use]
+    pub fn digest(&self) -> (Option<LogIndex>, u64) {
+        self.replica.digest()
+    }
+
+    /// Its log and messages.
+    #[must_use]
+    pub fn store(&self) -> &GroupStore {
+        &self.store
+    }
+
+    /// Its numbers.
+    #[must_use]
+    pub fn metrics(&self) -> &GroupMetrics {
+        &self.metrics
+    }
+
+    /// The voters of the group, as its log has them.
+    #[must_use]
+    pub fn voters(&self) -> Vec<NodeId> {
+        self.raft.voter_ids().map(node_of).collect()
+    }
+
+    pub(crate) fn me(&self) -> u64 {
+        raft_id(self.me)
+    }
+
+    pub(crate) fn raft(&self) -> &GroupRaft {
+        &self.raft
+    }
+
+    pub(crate) fn standing(&self) -> &Standing {
+        &self.standing
+    }
+
+    pub(crate) fn replica(&self) -> &Arc<Replica> {
+        &self.replica
+    }
+
+    pub(crate) fn tail(&self) -> &Tail {
+        &self.tail
+    }
+
+    /// Where this node stands, for an election.
+    pub(crate) fn position(&self, may_lead: bool) -> Option<Position> {
+        let vote = self.standing.vote()?;
+        let last = self.raft.data_metrics().borrow_watched().last_log;
+        Some(Position { group: self.id, vote, last, may_lead })
+    }
+
+    /// Waits until what was appended is flushed and what was committed is applied, at most so long.
+    pub(crate) async fn quiet(&self, wait: Duration) {
+        let mut flushed = self.raft.watch_log_progress();
+        let data = self.raft.data_metrics();
+        let settled = async {
+            loop {
+                let (last, settled) = {
+                    let data = data.borrow_watched();
+                    (data.last_log, data.last_applied >= data.local_committed)
+                };
+                let on_disk = flushed.get().and_then(|point| point.last_log_id);
+                if settled && on_disk >= last {
+                    return;
+                }
+                // A change of either; the pause covers the one that is not watched.
+                let _ = timeout(Duration::from_millis(5), flushed.changed()).await;
+            }
+        };
+        if timeout(wait, settled).await.is_err() {
+            tracing::warn!(group = %self.id, "installing a snapshot while the log is busy");
+        }
+    }
+}
+
+impl fmt::Debug for Group {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Group")
+            .field("id", &self.id)
+            .field("leadership", &self.leadership())
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a proposal holds until its end.
+struct Room {
+    _one: OwnedSemaphorePermit,
+    _octets: OwnedSemaphorePermit,
+}
+
+/// Counts the end of a proposal, told or not.
+struct Ended {
+    metrics: Arc<GroupMetrics>,
+    started: Instant,
+    _room: Room,
+}
+
+impl Ended {
+    fn told(&self, applied: bool) {
+        if applied {
+            self.metrics.round.add(self.started.elapsed());
+        } else {
+            self.metrics.proposals_lost.add(1);
+        }
+    }
+}
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        self.metrics.in_flight.sub(1);
+    }
+}
+
+fn write_error(error: ClientWriteError<TypeConfig>) -> WriteError {
+    match error {
+        ClientWriteError::ForwardToLeader(forward) => {
+            WriteError::NotLeader(forward.leader_id.map(node_of))
+        }
+        ClientWriteError::LogEntryDiscarded(_)
+        | ClientWriteError::ChangeMembershipError(_)
+        | ClientWriteError::PreconditionFailed(_) => WriteError::Discarded,
+    }
+}

@@ -1,0 +1,445 @@
+//! All groups of a node: the catalog group and the queue groups.
+
+use crate::{
+    catalog_replica::CatalogReplica,
+    codec::{DecodeError, Position, decode_vote},
+    gate::Gate,
+    group::{Group, GroupRaft, Parts, ProposeError, ReadError, WriteError},
+    leadership,
+    log_store::LogStore,
+    machine::{GroupMachine, MachineError},
+    metrics::GroupMetrics,
+    network::Network,
+    purge,
+    queue_replica::QueueReplica,
+    replica::{Replica, StateMachine},
+    service::Inbox,
+    settings::Settings,
+    sink::{CatalogSink, FatalHook, GroupSink, QueueSink},
+    standing::Standing,
+    succession,
+    tail::Tail,
+    type_config::raft_id,
+    watchdog,
+};
+use openraft::{
+    Config, ConfigError,
+    async_runtime::WatchReceiver,
+    errors::{InitializeError, RaftError},
+};
+use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
+use quorate_catalog::Catalog;
+use quorate_queue::Machine;
+use quorate_rpc::Links;
+use quorate_storage::{CommandEntry, Database, EntryId, GroupStore, LogWriter, StorageError};
+use quorate_types::{GroupId, LogIndex, NodeId, Term};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+use tokio::sync::watch;
+
+/// How often dirty state is checkpointed (DESIGN §3).
+const CHECKPOINT_EVERY: Duration = Duration::from_millis(100);
+
+/// Why the groups do not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// Settings that contradict each other.
+    #[error("raft settings: {0}")]
+    Settings(#[from] ConfigError),
+    /// This node is not one of the members.
+    #[error("node {0} is not one of the cluster's nodes")]
+    NotMember(NodeId),
+    /// A group's part of the database cannot be read.
+    #[error("group {group}: {source}")]
+    Storage {
+        /// The group.
+        group: GroupId,
+        /// Why.
+        source: StorageError,
+    },
+    /// A group's state cannot be made of its checkpoint and log.
+    #[error("group {group}: {source}")]
+    Machine {
+        /// The group.
+        group: GroupId,
+        /// Why.
+        source: MachineError,
+    },
+    /// A stored vote cannot be decoded.
+    #[error("group {group}: stored vote: {source}")]
+    Vote {
+        /// The group.
+        group: GroupId,
+        /// Why.
+        source: DecodeError,
+    },
+    /// openraft refuses to start.
+    #[error("group {group}: {reason}")]
+    Raft {
+        /// The group.
+        group: GroupId,
+        /// What it says.
+        reason: String,
+    },
+}
+
+/// What the floor above gives to the groups.
+#[derive(Clone)]
+pub struct Sinks {
+    /// Takes what applying to queue groups brings.
+    pub queues: Arc<dyn QueueSink>,
+    /// Takes what applying to the catalog brings.
+    pub catalog: Arc<dyn CatalogSink>,
+    /// The copy of the catalog that applying grows, shared with those who route from it.
+    pub copy: Arc<RwLock<Catalog>>,
+    /// Ends the process.
+    pub fatal: FatalHook,
+}
+
+/// What the groups' tasks share.
+pub(crate) struct Shared {
+    pub(crate) settings: Settings,
+    pub(crate) links: Links,
+    pub(crate) writer: LogWriter,
+    groups: BTreeMap<GroupId, Arc<Group>>,
+    gate: Gate,
+    pub(crate) stopping: watch::Sender<bool>,
+    fatal: FatalHook,
+}
+
+impl Shared {
+    pub(crate) fn group(&self, id: GroupId) -> Option<&Arc<Group>> {
+        self.groups.get(&id)
+    }
+
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<Group>> {
+        self.groups.values()
+    }
+
+    pub(crate) fn gate(&self) -> &Gate {
+        &self.gate
+    }
+
+    pub(crate) fn position(&self, id: GroupId) -> Option<Position> {
+        self.group(id)?.position(self.gate.may_lead())
+    }
+
+    /// A node can be reached again: followers on it need not wait for the next attempt.
+    pub(crate) fn node_connected(self: &Arc<Self>, node: NodeId) {
+        let shared = Arc::clone(self);
+        tokio::spawn(async move {
+            for group in shared.all() {
+                // A group that has ended needs none.
+                let _ = group.raft().trigger().reset_backoff([raft_id(node)]).await;
+            }
+        });
+    }
+
+    /// A node's process is known dead: there is no need to wait for a timeout (DESIGN §8).
+    pub(crate) fn node_died(self: &Arc<Self>, node: NodeId) {
+        tokio::spawn(succession::succeed(Arc::clone(self), node));
+    }
+
+    /// Leaderships are taken, or not, by election timeouts.
+    pub(crate) fn follow_gate(&self) {
+        let may_lead = self.gate.may_lead();
+        self.all().for_each(|group| group.raft().runtime_config().elect(may_lead));
+    }
+}
+
+/// All groups of this node. Cheap to clone; they end with [`Groups::stop`].
+#[derive(Clone)]
+pub struct Groups {
+    shared: Arc<Shared>,
+    catalog: Arc<RwLock<Catalog>>,
+    queues: Arc<BTreeMap<GroupId, Arc<Mutex<Machine>>>>,
+}
+
+impl Groups {
+    /// Starts the catalog group and the queue groups: reads their state back, applies what their
+    /// logs have committed (the sinks are called meanwhile, not leading), and opens the inbox. A
+    /// group without a log is formed of the members: every node writes the same first entry, and
+    /// elects with a majority, so that nodes may be started in any order.
+    ///
+    /// # Errors
+    /// What [`StartError`] names; the process should end.
+    pub async fn start(
+        settings: Settings,
+        database: &Database,
+        links: Links,
+        inbox: &Inbox,
+        sinks: Sinks,
+    ) -> Result<Self, StartError> {
+        if !settings.members.contains(&settings.me) {
+            return Err(StartError::NotMember(settings.me));
+        }
+        let starter = Starter { config: Arc::new(settings.raft()?), settings, links, sinks };
+        let mut groups = BTreeMap::new();
+        let store = store(database, GroupId::CATALOG)?;
+        let catalog = Arc::clone(&starter.sinks.copy);
+        let replica =
+            CatalogReplica::new(Arc::clone(&catalog), Arc::clone(&starter.sinks.catalog));
+        let sink: Arc<dyn GroupSink> = Arc::clone(&starter.sinks.catalog) as _;
+        groups.insert(store.group(), starter.start(store, Box::new(replica), sink).await?);
+        let mut queues = BTreeMap::new();
+        for id in (1..=starter.settings.queue_groups).map(GroupId) {
+            let store = self::store(database, id)?;
+            let (replica, machine) =
+                QueueReplica::new(store.clone(), Arc::clone(&starter.sinks.queues));
+            let sink: Arc<dyn GroupSink> = Arc::clone(&starter.sinks.queues) as _;
+            groups.insert(id, starter.start(store, Box::new(replica), sink).await?);
+            queues.insert(id, machine);
+        }
+        let shared = Arc::new(Shared {
+            settings: starter.settings,
+            links: starter.links,
+            writer: database.writer().clone(),
+            groups,
+            gate: Gate::default(),
+            stopping: watch::Sender::new(false),
+            fatal: starter.sinks.fatal,
+        });
+        let groups = Self { shared, catalog, queues: Arc::new(queues) };
+        groups.run(inbox).await?;
+        Ok(groups)
+    }
+
+    async fn run(&self, inbox: &Inbox) -> Result<(), StartError> {
+        let shared = &self.shared;
+        inbox.open(Arc::clone(shared));
+        for group in shared.all() {
+            group.replica().run();
+            group.raft().run();
+            tokio::spawn(watch_over(Arc::clone(shared), Arc::clone(group)));
+            form(&shared.settings, group).await?;
+        }
+        tokio::spawn(until_stopped(shared, checkpoints(Arc::clone(shared))));
+        tokio::spawn(until_stopped(shared, purge::run(Arc::clone(shared))));
+        tokio::spawn(until_stopped(shared, watchdog::run(Arc::clone(shared))));
+        tokio::spawn(until_stopped(shared, leadership::run(Arc::clone(shared))));
+        Ok(())
+    }
+
+    /// A group.
+    #[must_use]
+    pub fn group(&self, id: GroupId) -> Option<&Arc<Group>> {
+        self.shared.group(id)
+    }
+
+    /// All groups, the catalog's first.
+    pub fn all(&self) -> impl Iterator<Item = &Arc<Group>> {
+        self.shared.all()
+    }
+
+    /// Who leads a group, and the term; `None` while nobody is known to.
+    #[must_use]
+    pub fn leader(&self, group: GroupId) -> Option<(NodeId, Term)> {
+        self.group(group)?.leader()
+    }
+
+    /// Proposes an entry; see [`Group::propose`].
+    ///
+    /// # Errors
+    /// Nothing has been proposed.
+    pub fn propose(&self, group: GroupId, commands: CommandEntry) -> Result<(), ProposeError> {
+        self.group(group).ok_or(ProposeError::Stopped)?.propose(commands)
+    }
+
+    /// Proposes an entry and waits until it has been applied here; see [`Group::write`].
+    ///
+    /// # Errors
+    /// See [`WriteError`].
+    pub async fn write(
+        &self,
+        group: GroupId,
+        commands: CommandEntry,
+    ) -> Result<EntryId, WriteError> {
+        self.group(group).ok_or(WriteError::Stopped)?.write(commands).await
+    }
+
+    /// On a group's leader: the index that a read must have applied; see [`Group::read_index`].
+    ///
+    /// # Errors
+    /// This node does not lead, or no majority answers.
+    pub async fn read_index(&self, group: GroupId) -> Result<LogIndex, ReadError> {
+        self.group(group).ok_or(ReadError::Timeout)?.read_index().await
+    }
+
+    /// A group's log and messages.
+    #[must_use]
+    pub fn store(&self, group: GroupId) -> Option<&GroupStore> {
+        self.group(group).map(|group| group.store())
+    }
+
+    /// The catalog group.
+    #[must_use]
+    pub fn catalog_group(&self) -> Option<&Arc<Group>> {
+        self.group(GroupId::CATALOG)
+    }
+
+    /// This node's copy of the catalog, locked for reading. Not to be held over anything slow:
+    /// applying waits for it.
+    pub fn catalog(&self) -> RwLockReadGuard<'_, Catalog> {
+        self.catalog.read()
+    }
+
+    /// A queue group's machine, locked. Not to be held over anything slow: applying waits for it.
+    #[must_use]
+    pub fn machine(&self, group: GroupId) -> Option<MutexGuard<'_, Machine>> {
+        self.queues.get(&group).map(|machine| machine.lock())
+    }
+
+    /// Reads a queue group's machine.
+    pub fn read<T>(&self, group: GroupId, read: impl FnOnce(&Machine) -> T) -> Option<T> {
+        self.machine(group).map(|machine| read(&machine))
+    }
+
+    /// Hands a group that this node leads over to another node, and waits until that is known as
+    /// its leader.
+    ///
+    /// # Errors
+    /// This node does not lead it, the other one does not take it, or not in time.
+    pub async fn transfer(
+        &self,
+        group: GroupId,
+        to: NodeId,
+        deadline: Duration,
+    ) -> Result<(), leadership::TransferError> {
+        let group = self.group(group).ok_or(leadership::TransferError::NotLeader)?;
+        leadership::transfer(&self.shared, group, to, deadline).await
+    }
+
+    /// Before a clean stop: takes no more leaderships, and hands those that it has to nodes that
+    /// have caught up. Gives the groups that it still leads at the deadline.
+    pub async fn hand_over_all(&self, deadline: Duration) -> Vec<GroupId> {
+        self.shared.gate.set_leaving();
+        self.shared.follow_gate();
+        leadership::hand_over_all(&self.shared, deadline).await
+    }
+
+    /// Ends all groups, after a last checkpoint. The database is closed after this and the links
+    /// are stopped last of all.
+    pub async fn stop(&self) {
+        self.shared.stopping.send_replace(true);
+        for group in self.all() {
+            group.replica().checkpoint();
+            if let Err(error) = group.raft().shutdown().await {
+                tracing::error!(group = %group.id(), "the group did not end cleanly: {error}");
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Groups {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_set().entries(self.all()).finish()
+    }
+}
+
+fn store(database: &Database, group: GroupId) -> Result<GroupStore, StartError> {
+    database.group(group).map_err(|source| StartError::Storage { group, source })
+}
+
+struct Starter {
+    settings: Settings,
+    config: Arc<Config>,
+    links: Links,
+    sinks: Sinks,
+}
+
+impl Starter {
+    async fn start(
+        &self,
+        store: GroupStore,
+        machine: Box<dyn GroupMachine>,
+        sink: Arc<dyn GroupSink>,
+    ) -> Result<Arc<Group>, StartError> {
+        let id = store.group();
+        let metrics = Arc::new(GroupMetrics::default());
+        let vote = store.vote().map(|octets| decode_vote(&octets)).transpose();
+        let vote = vote.map_err(|source| StartError::Vote { group: id, source })?;
+        let me = self.settings.me;
+        let standing = Standing::new(id, me, Arc::clone(&sink), vote, Arc::clone(&metrics));
+        let replica = Replica::load(
+            store.clone(),
+            machine,
+            Arc::clone(&standing),
+            sink,
+            Arc::clone(&self.sinks.fatal),
+            Arc::clone(&metrics),
+        )
+        .map_err(|source| StartError::Machine { group: id, source })?;
+        let tail = Arc::new(Tail::default());
+        let log = LogStore::new(store.clone(), Arc::clone(&standing), Arc::clone(&tail));
+        let network = Network {
+            links: self.links.clone(),
+            me: raft_id(me),
+            group: id,
+            metrics: Arc::clone(&metrics),
+        };
+        let config = Arc::clone(&self.config);
+        let machine = StateMachine(Arc::clone(&replica));
+        let raft = GroupRaft::build(raft_id(me), config, network, log, machine).await;
+        let raft =
+            raft.map_err(|error| StartError::Raft { group: id, reason: error.to_string() })?;
+        let links = self.links.clone();
+        let parts = Parts { raft, replica, standing, store, links, metrics, tail };
+        Ok(Group::new(&self.settings, parts))
+    }
+}
+
+/// Forms a group that has no log yet: all nodes write the same first entry.
+async fn form(settings: &Settings, group: &Group) -> Result<(), StartError> {
+    let failed = |reason: String| StartError::Raft { group: group.id(), reason };
+    if group.raft().is_initialized().await.map_err(|error| failed(error.to_string()))? {
+        return Ok(());
+    }
+    let members: BTreeSet<u64> = settings.members.iter().copied().map(raft_id).collect();
+    match group.raft().initialize(members).await {
+        // Not allowed: the leader was faster to send the log.
+        Ok(()) | Err(RaftError::APIError(InitializeError::NotAllowed(_))) => Ok(()),
+        Err(error) => Err(failed(error.to_string())),
+    }
+}
+
+/// Runs a task of the groups until they stop.
+fn until_stopped(
+    shared: &Shared,
+    task: impl Future<Output = ()> + Send + 'static,
+) -> impl Future<Output = ()> + Send + 'static {
+    let mut stopping = shared.stopping.subscribe();
+    async move {
+        tokio::select! {
+            () = task => {}
+            _ = stopping.wait_for(|stop| *stop) => {}
+        }
+    }
+}
+
+/// Writes what is dirty, group by group (DESIGN §3).
+async fn checkpoints(shared: Arc<Shared>) {
+    let mut due = tokio::time::interval(CHECKPOINT_EVERY);
+    due.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        due.tick().await;
+        shared.all().for_each(|group| group.replica().checkpoint());
+    }
+}
+
+/// Ends the process when the group's Raft has ended by itself.
+async fn watch_over(shared: Arc<Shared>, group: Arc<Group>) {
+    let mut server = group.raft().server_metrics();
+    while server.changed().await.is_ok() {}
+    if *shared.stopping.borrow() {
+        return;
+    }
+    let state = group.raft().metrics().borrow_watched().running_state.clone();
+    let reason = match state {
+        Ok(()) => "its Raft has ended without a word".to_owned(),
+        Err(fatal) => fatal.to_string(),
+    };
+    (shared.fatal)(group.id(), &reason);
+}

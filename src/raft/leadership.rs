@@ -1,0 +1,282 @@
+//! Who should lead what: leaderships spread evenly over the nodes, move to the node that prefers
+//! them when it has caught up, and are handed over before a stop (DESIGN §2).
+
+use crate::{
+    codec::decode_transfer_answer, group::Group, groups::Shared, service::Service,
+    type_config::raft_id,
+};
+use bytes::Bytes;
+use futures::future::join_all;
+use openraft::async_runtime::watch::WatchReceiver;
+use quorate_rpc::Lane;
+use quorate_types::{BootNumber, GroupId, NodeId};
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use tokio::time::timeout;
+
+/// How often leaderships are looked at.
+const EVERY: Duration = Duration::from_millis(500);
+/// A node that has just been linked gets no leadership for so long: it may be about to go again.
+const SETTLED: Duration = Duration::from_millis(1500);
+/// After a handover by preference, failed or not, the group is left alone for so long.
+const PAUSE: Duration = Duration::from_secs(5);
+/// Entries that a follower may be behind to be handed the leadership: those under way.
+const BEHIND_MAX: u64 = 64;
+/// Longest wait for a node to say that it would take a leadership.
+const READY_TIMEOUT: Duration = Duration::from_millis(500);
+/// Longest wait for a handover by preference.
+const TRANSFER_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Why a leadership was not handed over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TransferError {
+    /// This node does not lead the group.
+    #[error("this node does not lead the group")]
+    NotLeader,
+    /// The other node is not linked, not a voter, or too far behind.
+    #[error("the other node is not linked or has not caught up")]
+    NotCaughtUp,
+    /// The other node takes no leadership at present: its disk hangs, or it is about to stop.
+    #[error("the other node takes no leadership at present")]
+    Declined,
+    /// It was not elected in time.
+    #[error("the other node was not elected in time")]
+    Timeout,
+}
+
+/// The nodes in the order in which they should lead a group: the first one is its preferred
+/// leader. Group g prefers node g mod n; what a node led is spread evenly over the others.
+pub(crate) fn preference(group: GroupId, members: &[NodeId]) -> Vec<NodeId> {
+    let count = members.len();
+    if count == 0 {
+        return Vec::new();
+    }
+    let group = usize::from(group.0);
+    let mut order: Vec<NodeId> =
+        members.iter().cycle().skip(group % count).take(count).copied().collect();
+    if let Some((_, others)) = order.split_first_mut()
+        && !others.is_empty()
+    {
+        let turn = (group / count) % others.len();
+        others.rotate_left(turn);
+    }
+    order
+}
+
+/// The preference of a group among its voters.
+pub(crate) fn order(group: &Group) -> Vec<NodeId> {
+    let mut voters = group.voters();
+    voters.sort_unstable();
+    preference(group.id(), &voters)
+}
+
+/// Moves leaderships to where they belong, for ever.
+pub(crate) async fn run(shared: Arc<Shared>) {
+    let mut due = tokio::time::interval(EVERY);
+    due.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut seen = Seen::default();
+    loop {
+        due.tick().await;
+        seen.look(&shared);
+        if !shared.settings.balance || !shared.gate().may_lead() {
+            continue;
+        }
+        for group in shared.all() {
+            seen.place(&shared, group).await;
+        }
+    }
+}
+
+/// What the balancing remembers from turn to turn.
+#[derive(Default)]
+struct Seen {
+    linked: BTreeMap<NodeId, (BootNumber, Instant)>,
+    moved: BTreeMap<GroupId, Instant>,
+}
+
+impl Seen {
+    fn look(&mut self, shared: &Shared) {
+        let linked = shared.links.all_connected();
+        self.linked.retain(|node, _| linked.iter().any(|peer| peer.node == *node));
+        for peer in linked {
+            let since = self.linked.entry(peer.node).or_insert((peer.boot, Instant::now()));
+            if since.0 != peer.boot {
+                *since = (peer.boot, Instant::now());
+            }
+        }
+    }
+
+    async fn place(&mut self, shared: &Shared, group: &Arc<Group>) {
+        let order = order(group);
+        let Some(preferred) = order.first().copied() else { return };
+        if preferred == shared.settings.me {
+            self.lead(group, order.len()).await;
+        } else if group.is_leading() {
+            self.give(shared, group, preferred).await;
+        }
+    }
+
+    /// This node should lead. Where nobody does, it does not wait for a timeout; where another
+    /// one does, that one will hand over.
+    async fn lead(&self, group: &Group, voters: usize) {
+        let majority = voters / 2 + 1;
+        if group.leadership().leader.is_none() && self.linked.len() + 1 >= majority {
+            // With a pre-vote: a leader that this node does not know yet is not disturbed.
+            let _ = group.raft().trigger().elect(true).await;
+        }
+    }
+
+    async fn give(&mut self, shared: &Shared, group: &Arc<Group>, preferred: NodeId) {
+        let settled =
+            self.linked.get(&preferred).is_some_and(|(_, since)| since.elapsed() >= SETTLED);
+        let paused = self.moved.get(&group.id()).is_some_and(|moved| moved.elapsed() < PAUSE);
+        if !settled || paused || !has_caught_up(group, preferred) {
+            return;
+        }
+        self.moved.insert(group.id(), Instant::now());
+        match transfer(shared, group, preferred, TRANSFER_TIMEOUT).await {
+            Ok(()) => tracing::info!(group = %group.id(), to = %preferred, "leadership moved"),
+            Err(error) => {
+                tracing::info!(group = %group.id(), to = %preferred, "leadership stays: {error}");
+            }
+        }
+    }
+}
+
+/// Whether a follower lacks no more than what is under way.
+fn has_caught_up(group: &Group, node: NodeId) -> bool {
+    let metrics = group.raft().data_metrics();
+    let metrics = metrics.borrow_watched();
+    let last = metrics.last_log.map_or(0, |id| id.index);
+    let matching = metrics.replication.as_ref().and_then(|all| all.get(&raft_id(node)));
+    matching.is_some_and(|id| id.is_some_and(|id| id.index + BEHIND_MAX >= last))
+}
+
+/// Whether a node would take a leadership.
+async fn is_ready(shared: &Shared, group: &Group, node: NodeId) -> bool {
+    let number = Service::Ready.number();
+    let links = &shared.links;
+    let asked = links.call(node, Lane::Control, number, group.id(), Bytes::new(), READY_TIMEOUT);
+    asked.await.is_ok_and(|answer| decode_transfer_answer(&answer).unwrap_or(false))
+}
+
+/// Hands a group over, and waits until the other node is known as its leader.
+pub(crate) async fn transfer(
+    shared: &Shared,
+    group: &Group,
+    to: NodeId,
+    deadline: Duration,
+) -> Result<(), TransferError> {
+    if !group.standing().is_elected() {
+        return Err(TransferError::NotLeader);
+    }
+    if !has_caught_up(group, to) || shared.links.connected(to).is_none() {
+        return Err(TransferError::NotCaughtUp);
+    }
+    if !is_ready(shared, group, to).await {
+        return Err(TransferError::Declined);
+    }
+    let mut leadership = group.watch_leadership();
+    let trigger = group.raft().trigger().transfer_leader(raft_id(to)).await;
+    trigger.map_err(|_| TransferError::NotLeader)?;
+    let elected = leadership.wait_for(|leadership| leadership.leader == Some(to));
+    match timeout(deadline, elected).await {
+        Ok(Ok(_)) => {
+            group.metrics().transfers.add(1);
+            Ok(())
+        }
+        Ok(Err(_)) | Err(_) => Err(TransferError::Timeout),
+    }
+}
+
+/// Hands over all groups that this node leads; gives those that it still leads at the deadline.
+pub(crate) async fn hand_over_all(shared: &Shared, deadline: Duration) -> Vec<GroupId> {
+    let handing = shared.all().map(|group| hand_over(shared, group));
+    // At the deadline what has not been handed over is left to an election.
+    let _ = timeout(deadline, join_all(handing)).await;
+    let led = shared.all().filter(|group| group.standing().is_elected());
+    led.map(|group| group.id()).collect()
+}
+
+/// Tries the other voters in order, again and again, until one leads.
+async fn hand_over(shared: &Shared, group: &Group) {
+    while group.standing().is_elected() {
+        for node in order(group).into_iter().filter(|node| *node != shared.settings.me) {
+            if transfer(shared, group, node, TRANSFER_TIMEOUT).await.is_ok() {
+                return;
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// The disk hangs: all leaderships go, to whoever takes them, without waiting for the outcome. A
+/// group whose transfer fails is without heartbeats from then on, so that an election follows.
+pub(crate) async fn give_up_all(shared: &Shared) {
+    let giving = shared.all().filter(|group| group.standing().is_elected());
+    join_all(giving.map(|group| give_up(shared, group))).await;
+}
+
+async fn give_up(shared: &Shared, group: &Group) {
+    let others = order(group).into_iter().filter(|node| *node != shared.settings.me);
+    let linked = others.filter(|node| shared.links.connected(*node).is_some());
+    let mut best = None;
+    for node in linked {
+        if has_caught_up(group, node) && is_ready(shared, group, node).await {
+            best = Some(node);
+            break;
+        }
+        best = best.or(Some(node));
+    }
+    if let Some(node) = best {
+        // A group that has ended leads nothing.
+        let _ = group.raft().trigger().transfer_leader(raft_id(node)).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn members(count: u16) -> Vec<NodeId> {
+        (1..=count).map(NodeId).collect()
+    }
+
+    #[test]
+    fn groups_are_spread_evenly_with_and_without_a_node() {
+        for count in [3_u16, 5] {
+            let members = members(count);
+            let groups = u32::from(count) * u32::from(count - 1);
+            let led = |node: NodeId, without: Option<NodeId>| {
+                let groups = (0..groups as u16).map(GroupId);
+                groups
+                    .filter(|group| {
+                        let order = preference(*group, &members);
+                        order.iter().find(|node| Some(**node) != without) == Some(&node)
+                    })
+                    .count() as u32
+            };
+            for node in &members {
+                assert_eq!(led(*node, None), groups / u32::from(count));
+                for without in members.iter().filter(|without| *without != node) {
+                    let share = groups / u32::from(count - 1);
+                    assert_eq!(led(*node, Some(*without)), share, "{node} without {without}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_order_names_every_node_once() {
+        for group in 0..20 {
+            let mut order = preference(GroupId(group), &members(5));
+            order.sort_unstable();
+            assert_eq!(order, members(5));
+        }
+        assert_eq!(preference(GroupId(3), &[]), []);
+        assert_eq!(preference(GroupId(3), &members(1)), members(1));
+    }
+}

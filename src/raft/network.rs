@@ -1,0 +1,342 @@
+//! What openraft sends to the other members of a group, over the links: entries on the bulk lane,
+//! pipelined; heartbeats, votes and transfers on the control lane, so that a large body deposes no
+//! leader (DESIGN §6).
+
+use crate::{
+    codec::{
+        decode_append_answer, decode_transfer_answer, decode_vote, decode_vote_answer,
+        encode_heartbeat, encode_snapshot_begin, encode_snapshot_chunk, encode_snapshot_end,
+        encode_transfer, encode_vote_request,
+    },
+    metrics::GroupMetrics,
+    pipeline::pipeline,
+    service::{self, Service},
+    snapshot::{Snapshot, SnapshotData},
+    type_config::{TypeConfig, Vote, entry_id, node_of},
+};
+use bytes::Bytes;
+use futures::{
+    Stream, StreamExt,
+    future::{Either, select},
+    stream,
+};
+use openraft::{
+    OptionalSend, RPCTypes, RaftNetworkFactory, RaftNetworkV2,
+    base::{BoxFuture, BoxStream},
+    errors::{NetworkError, RPCError, ReplicationClosed, StreamingError, Timeout, Unreachable},
+    network::{Backoff, RPCOption},
+    raft::{
+        AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, StreamAppendResult,
+        TransferLeaderRequest, TransferLeaderResponse, VoteRequest, VoteResponse,
+    },
+};
+use quorate_rpc::{CallError, Lane, Links, Payload, PendingCall};
+use quorate_storage::SnapshotReader;
+use quorate_types::{GroupId, NodeId};
+use std::{
+    collections::VecDeque,
+    future::Future,
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+/// Pause before a node that cannot be reached is tried again. The links tell when it is back.
+const UNREACHABLE_PAUSE: Duration = Duration::from_millis(50);
+
+/// Longest wait for the answer to one step of a snapshot; to its last one, the install, longer.
+const SNAPSHOT_STEP_TIMEOUT: Duration = Duration::from_secs(10);
+const SNAPSHOT_INSTALL_TIMEOUT: Duration = Duration::from_secs(300);
+
+/// Chunks of a snapshot under way.
+const SNAPSHOT_WINDOW: usize = 8;
+
+type RpcResult<T> = Result<T, RPCError<TypeConfig>>;
+
+/// Makes the clients of one group.
+pub(crate) struct Network {
+    pub(crate) links: Links,
+    pub(crate) me: u64,
+    pub(crate) group: GroupId,
+    pub(crate) metrics: Arc<GroupMetrics>,
+}
+
+/// What a client is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    Replication,
+    Heartbeats,
+}
+
+/// A client to one member.
+pub(crate) struct Client {
+    pub(crate) links: Links,
+    pub(crate) me: u64,
+    pub(crate) group: GroupId,
+    pub(crate) metrics: Arc<GroupMetrics>,
+    pub(crate) target: NodeId,
+    purpose: Purpose,
+}
+
+impl Network {
+    fn client(&self, target: u64, purpose: Purpose) -> Client {
+        Client {
+            links: self.links.clone(),
+            me: self.me,
+            group: self.group,
+            metrics: Arc::clone(&self.metrics),
+            target: node_of(target),
+            purpose,
+        }
+    }
+}
+
+impl RaftNetworkFactory<TypeConfig> for Network {
+    type Network = Client;
+
+    async fn new_client(&mut self, target: u64, _: &()) -> Client {
+        self.client(target, Purpose::Replication)
+    }
+
+    async fn new_heartbeat_client(&mut self, target: u64, _: &()) -> Client {
+        self.client(target, Purpose::Heartbeats)
+    }
+}
+
+/// Numbers streams of appends and transfers of snapshots, over all groups.
+pub(crate) fn next_number() -> u64 {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    LAST.fetch_add(1, Ordering::Relaxed) + 1
+}
+
+impl Client {
+    async fn call(
+        &self,
+        service: Service,
+        payload: impl Into<Payload>,
+        deadline: Duration,
+    ) -> RpcResult<Bytes> {
+        let payload = payload.into();
+        let lane = Lane::Control;
+        let number = service.number();
+        let answer =
+            self.links.call(self.target, lane, number, self.group, payload, deadline).await;
+        answer.map_err(|error| self.rpc_error(error, service.rpc_type(), deadline))
+    }
+
+    /// What openraft makes of a failed call: one that cannot be made, or was refused, is tried
+    /// again after a pause, others at once.
+    pub(crate) fn rpc_error(
+        &self,
+        error: CallError,
+        action: RPCTypes,
+        timeout: Duration,
+    ) -> RPCError<TypeConfig> {
+        match error {
+            CallError::NotConnected(_) | CallError::TooLarge(_) | CallError::Refused { .. } => {
+                RPCError::Unreachable(Unreachable::from_string(error))
+            }
+            CallError::Lost(_) => RPCError::Network(NetworkError::from_string(error)),
+            CallError::Timeout(node) => {
+                let target = crate::type_config::raft_id(node);
+                RPCError::Timeout(Timeout { action, id: self.me, target, timeout })
+            }
+        }
+    }
+
+    async fn heartbeat(
+        &self,
+        request: AppendEntriesRequest<TypeConfig>,
+        deadline: Duration,
+    ) -> RpcResult<StreamAppendResult<TypeConfig>> {
+        let answer = self.call(Service::Heartbeat, encode_heartbeat(&request), deadline).await?;
+        decode_append_answer(&answer).map_err(malformed)
+    }
+}
+
+/// A peer's answer that cannot be decoded.
+pub(crate) fn malformed(error: crate::codec::DecodeError) -> RPCError<TypeConfig> {
+    RPCError::Unreachable(Unreachable::from_string(format!("malformed answer: {error}")))
+}
+
+impl RaftNetworkV2<TypeConfig> for Client {
+    type SnapshotData = SnapshotData;
+
+    async fn append_entries(
+        &mut self,
+        request: AppendEntriesRequest<TypeConfig>,
+        option: RPCOption,
+    ) -> RpcResult<AppendEntriesResponse<TypeConfig>> {
+        let one = Box::pin(stream::once(async { request }));
+        let mut answers = self.stream_append(one, option).await?;
+        let closed = || RPCError::Network(NetworkError::from_string("the stream has ended"));
+        Ok(answers.next().await.ok_or_else(closed)??.into())
+    }
+
+    fn stream_append<'s, S>(
+        &'s mut self,
+        mut input: S,
+        option: RPCOption,
+    ) -> BoxFuture<'s, RpcResult<BoxStream<'s, RpcResult<StreamAppendResult<TypeConfig>>>>>
+    where
+        S: Stream<Item = AppendEntriesRequest<TypeConfig>> + OptionalSend + Unpin + 'static,
+    {
+        Box::pin(async move {
+            let answers: BoxStream<'s, _> = match self.purpose {
+                Purpose::Replication => Box::pin(pipeline(self, input)),
+                Purpose::Heartbeats => {
+                    let Some(request) = input.next().await else {
+                        return Ok(Box::pin(stream::empty()) as BoxStream<'s, _>);
+                    };
+                    let answer = self.heartbeat(request, option.hard_ttl()).await;
+                    Box::pin(stream::iter([answer]))
+                }
+            };
+            Ok(answers)
+        })
+    }
+
+    async fn vote(
+        &mut self,
+        request: VoteRequest<TypeConfig>,
+        option: RPCOption,
+    ) -> RpcResult<VoteResponse<TypeConfig>> {
+        let payload = encode_vote_request(&request);
+        let answer = self.call(Service::Vote, payload, option.hard_ttl()).await?;
+        decode_vote_answer(&answer).map_err(malformed)
+    }
+
+    async fn pre_vote(
+        &mut self,
+        request: VoteRequest<TypeConfig>,
+        option: RPCOption,
+    ) -> RpcResult<VoteResponse<TypeConfig>> {
+        let payload = encode_vote_request(&request);
+        let answer = self.call(Service::PreVote, payload, option.hard_ttl()).await?;
+        decode_vote_answer(&answer).map_err(malformed)
+    }
+
+    async fn full_snapshot(
+        &mut self,
+        vote: Vote,
+        snapshot: Snapshot,
+        cancel: impl Future<Output = ReplicationClosed> + OptionalSend + 'static,
+        _: RPCOption,
+    ) -> Result<SnapshotResponse<TypeConfig>, StreamingError<TypeConfig>> {
+        let SnapshotData::Outgoing(reader) = snapshot.snapshot else {
+            let error = NetworkError::from_string("there is no checkpoint to send yet");
+            return Err(StreamingError::Network(error));
+        };
+        let sending = pin!(self.send_snapshot(&vote, reader));
+        match select(sending, pin!(cancel)).await {
+            Either::Left((sent, _)) => sent,
+            Either::Right((closed, _)) => Err(StreamingError::Closed(closed)),
+        }
+    }
+
+    async fn transfer_leader(
+        &mut self,
+        request: TransferLeaderRequest<TypeConfig>,
+        option: RPCOption,
+    ) -> RpcResult<TransferLeaderResponse<TypeConfig>> {
+        let payload = encode_transfer(&request);
+        let answer = self.call(Service::Transfer, payload, option.hard_ttl()).await?;
+        if decode_transfer_answer(&answer).map_err(malformed)? {
+            return Ok(Ok(()));
+        }
+        Err(RPCError::Network(NetworkError::from_string("the node does not take the leadership")))
+    }
+
+    fn backoff(&self) -> Option<Backoff> {
+        Some(Backoff::new(std::iter::repeat(UNREACHABLE_PAUSE)))
+    }
+}
+
+impl Client {
+    /// Streams a snapshot, a few chunks under way at a time, and waits for its install.
+    async fn send_snapshot(
+        &self,
+        vote: &Vote,
+        mut reader: Box<SnapshotReader>,
+    ) -> Result<SnapshotResponse<TypeConfig>, StreamingError<TypeConfig>> {
+        let transfer = next_number();
+        let applied = crate::type_config::log_id(reader.applied());
+        tracing::info!(group = %self.group, node = %self.target, at = %entry_id(&applied).index, "sending a snapshot");
+        let begin = encode_snapshot_begin(transfer, vote, &applied, reader.meta());
+        self.step(begin, SNAPSHOT_STEP_TIMEOUT).await?;
+        let mut under_way = VecDeque::new();
+        let mut chunks = 0;
+        loop {
+            let (chunk, back) = read_chunk(reader).await?;
+            reader = back;
+            let Some(chunk) = chunk else { break };
+            if under_way.len() == SNAPSHOT_WINDOW {
+                self.chunk_taken(under_way.pop_front()).await?;
+            }
+            let payload = encode_snapshot_chunk(transfer, chunks, chunk);
+            under_way.push_back(self.begin_step(payload).await?);
+            chunks += 1;
+        }
+        while !under_way.is_empty() {
+            self.chunk_taken(under_way.pop_front()).await?;
+        }
+        let end = encode_snapshot_end(transfer, vote, chunks);
+        let answer = self.step(end, SNAPSHOT_INSTALL_TIMEOUT).await?;
+        self.metrics.snapshots_sent.add(1);
+        let vote = decode_vote(&answer).map_err(|error| StreamingError::from(malformed(error)))?;
+        Ok(SnapshotResponse::new(vote))
+    }
+
+    async fn begin_step(
+        &self,
+        payload: Payload,
+    ) -> Result<PendingCall, StreamingError<TypeConfig>> {
+        let number = Service::Snapshot.number();
+        let request =
+            self.links.request(self.target, Lane::Bulk, number, self.group, payload).await;
+        request.map_err(|error| self.snapshot_error(error, SNAPSHOT_STEP_TIMEOUT))
+    }
+
+    async fn chunk_taken(
+        &self,
+        call: Option<PendingCall>,
+    ) -> Result<(), StreamingError<TypeConfig>> {
+        let Some(call) = call else { return Ok(()) };
+        let late = CallError::Timeout(self.target);
+        let taken = tokio::time::timeout(SNAPSHOT_STEP_TIMEOUT, call).await;
+        match taken.unwrap_or(Err(late)) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(self.snapshot_error(error, SNAPSHOT_STEP_TIMEOUT)),
+        }
+    }
+
+    async fn step(
+        &self,
+        payload: Bytes,
+        deadline: Duration,
+    ) -> Result<Bytes, StreamingError<TypeConfig>> {
+        let number = Service::Snapshot.number();
+        let answer =
+            self.links.call(self.target, Lane::Bulk, number, self.group, payload, deadline).await;
+        answer.map_err(|error| self.snapshot_error(error, deadline))
+    }
+
+    fn snapshot_error(&self, error: CallError, timeout: Duration) -> StreamingError<TypeConfig> {
+        let action = service::Service::Snapshot.rpc_type();
+        self.rpc_error(error, action, timeout).into()
+    }
+}
+
+/// Reads the next chunk on a thread that may wait for the disk.
+async fn read_chunk(
+    mut reader: Box<SnapshotReader>,
+) -> Result<(Option<Bytes>, Box<SnapshotReader>), StreamingError<TypeConfig>> {
+    let read = tokio::task::spawn_blocking(move || (reader.next_chunk(), reader)).await;
+    let failed = |error: String| StreamingError::Network(NetworkError::from_string(error));
+    let (chunk, reader) = read.map_err(|error| failed(error.to_string()))?;
+    let chunk = chunk.map_err(|error| failed(format!("reading the snapshot: {error}")))?;
+    Ok((chunk, reader))
+}

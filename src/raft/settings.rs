@@ -1,0 +1,78 @@
+//! What the groups of a node are started with.
+
+use openraft::{Config, ConfigError, SnapshotPolicy};
+use quorate_types::NodeId;
+use std::{collections::BTreeSet, time::Duration};
+
+/// Queue groups, unless a cluster is formed with another number (DESIGN §2).
+pub const QUEUE_GROUPS: u16 = 12;
+
+/// Settings of the groups.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// This node.
+    pub me: NodeId,
+    /// The nodes that the cluster is formed of, this one among them; the same on every node. Of
+    /// effect only when a group is formed: later its membership is in its log.
+    pub members: BTreeSet<NodeId>,
+    /// Queue groups, numbered from 1.
+    pub queue_groups: u16,
+    /// A leader says this often that it is there.
+    pub heartbeat: Duration,
+    /// A follower that has not heard of a leader for the longest of these, its lease, begins an
+    /// election after a random time between both (DESIGN §8).
+    pub election: (Duration, Duration),
+    /// Octets of the logs that are kept for lagging followers, of all groups together.
+    pub log_keep_bytes: u64,
+    /// Most proposals under way in one group; beyond it a proposer waits.
+    pub proposals_max: usize,
+    /// Most octets of them; beyond it a proposer waits. A larger proposal waits for all others.
+    pub proposal_bytes_max: usize,
+    /// Groups move to the node that prefers them (DESIGN §2).
+    pub balance: bool,
+}
+
+impl Settings {
+    /// The defaults of DESIGN §2 and §8.
+    #[must_use]
+    pub fn new(me: NodeId, members: impl IntoIterator<Item = NodeId>) -> Self {
+        Self {
+            me,
+            members: members.into_iter().collect(),
+            queue_groups: QUEUE_GROUPS,
+            heartbeat: Duration::from_millis(125),
+            election: (Duration::from_millis(300), Duration::from_millis(450)),
+            log_keep_bytes: 64 * 1024 * 1024,
+            proposals_max: 64,
+            proposal_bytes_max: 32 * 1024 * 1024,
+            balance: true,
+        }
+    }
+
+    /// openraft's settings.
+    pub(crate) fn raft(&self) -> Result<Config, ConfigError> {
+        let config = Config {
+            cluster_name: "quorate".to_owned(),
+            heartbeat_interval: ms(self.heartbeat),
+            election_timeout_min: ms(self.election.0),
+            election_timeout_max: ms(self.election.1),
+            // Snapshots and purges are this floor's own affair (openraft's issue 2116).
+            snapshot_policy: SnapshotPolicy::Never,
+            max_in_snapshot_log_to_keep: u64::MAX,
+            // A proposal is an entry with hundreds of commands; octets bound an append.
+            max_payload_entries: 256,
+            max_append_entries: Some(256),
+            // A restarted process must be elected again: a term names one process's leadership
+            // (SES 5, STO 7).
+            enable_leader_restore: Some(false),
+            enable_pre_vote: Some(true),
+            backoff: "50ms 50ms 50ms".to_owned(),
+            ..Config::default()
+        };
+        config.validate()
+    }
+}
+
+fn ms(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,174 @@
+//! Snapshots from leaders: downloaded first, beside the data, then installed in one step (STO 6).
+
+use crate::{
+    codec::{SnapshotStep, decode_snapshot_step, encode_vote},
+    group::Group,
+    snapshot::{Snapshot, SnapshotData, snapshot_meta},
+    type_config::{LogId, Vote, entry_id},
+};
+use bytes::Bytes;
+use parking_lot::Mutex;
+use quorate_rpc::{Origin, Responder};
+use quorate_storage::{ReceivedSnapshot, SnapshotDownload, StorageError};
+use quorate_types::{GroupId, NodeId};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use tokio::{sync::mpsc, task::spawn_blocking, time::timeout};
+
+/// Steps that wait for the disk; the sender has fewer under way.
+const STEPS_MAX: usize = 32;
+
+/// A transfer in which nothing comes for so long is given up.
+const SILENCE_MAX: Duration = Duration::from_secs(30);
+
+/// Longest wait for the group's Raft to have nothing under way before an install.
+const QUIET_WAIT: Duration = Duration::from_secs(1);
+
+/// Snapshots that are being received, the latest of each node and group.
+#[derive(Default)]
+pub(crate) struct SnapshotSessions(Mutex<BTreeMap<(NodeId, GroupId), Session>>);
+
+struct Session {
+    transfer: u64,
+    steps: mpsc::Sender<(SnapshotStep, Responder)>,
+}
+
+impl SnapshotSessions {
+    /// Takes the next step of a transfer; refuses one of another transfer than the latest.
+    pub(crate) fn step(
+        &self,
+        member: &Arc<Group>,
+        origin: &Origin,
+        payload: &Bytes,
+        responder: Responder,
+    ) {
+        let step = match decode_snapshot_step(payload) {
+            Ok(step) => step,
+            Err(error) => {
+                tracing::error!(node = %origin.peer.node, "malformed snapshot: {error}");
+                return;
+            }
+        };
+        let key = (origin.peer.node, member.id());
+        let mut sessions = self.0.lock();
+        let transfer = match step {
+            SnapshotStep::Begin { transfer, applied, ref meta, .. } => {
+                let (sender, receiver) = mpsc::channel(STEPS_MAX);
+                let meta = meta.clone();
+                tokio::spawn(run(Arc::clone(member), applied, meta, receiver));
+                sessions.insert(key, Session { transfer, steps: sender });
+                transfer
+            }
+            SnapshotStep::Chunk { transfer, .. } | SnapshotStep::End { transfer, .. } => transfer,
+        };
+        match sessions.get(&key) {
+            Some(session) if session.transfer == transfer => {
+                // Full or ended: the responder is dropped, and with it refuses.
+                let _ = session.steps.try_send((step, responder));
+            }
+            Some(_) | None => responder.refuse(Bytes::from_static(b"no such transfer")),
+        }
+    }
+}
+
+/// Why a transfer ends without an install.
+#[derive(Debug, thiserror::Error)]
+enum ReceiveError {
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    #[error("chunk {found} came in place of {wanted}")]
+    Order { found: u64, wanted: u64 },
+    #[error("{0}")]
+    Failed(String),
+}
+
+async fn run(
+    member: Arc<Group>,
+    applied: LogId,
+    meta: Bytes,
+    mut steps: mpsc::Receiver<(SnapshotStep, Responder)>,
+) {
+    let mut download = Download { member: &member, applied, meta, state: None, chunks: 0 };
+    while let Ok(Some((step, responder))) = timeout(SILENCE_MAX, steps.recv()).await {
+        match download.step(step).await {
+            Ok(answer) => responder.answer(answer),
+            Err(error) => {
+                tracing::warn!(group = %member.id(), "receiving a snapshot failed: {error}");
+                responder.refuse(error.to_string().into_bytes());
+                return;
+            }
+        }
+    }
+}
+
+struct Download<'a> {
+    member: &'a Group,
+    applied: LogId,
+    meta: Bytes,
+    state: Option<SnapshotDownload>,
+    chunks: u64,
+}
+
+impl Download<'_> {
+    async fn step(&mut self, step: SnapshotStep) -> Result<Bytes, ReceiveError> {
+        match step {
+            SnapshotStep::Begin { vote, .. } => {
+                let present = self.member.standing().vote();
+                if present.is_some_and(|present| present.leader_id.term > vote.leader_id.term) {
+                    return Err(ReceiveError::Failed("it comes from a former leader".into()));
+                }
+                let (store, meta) = (self.member.store().clone(), self.meta.clone());
+                let applied = entry_id(&self.applied);
+                self.state = Some(blocking(move || Ok(store.download(applied, meta)?)).await?);
+                Ok(Bytes::new())
+            }
+            SnapshotStep::Chunk { number, octets, .. } => {
+                self.chunk(number, octets).await?;
+                Ok(Bytes::new())
+            }
+            SnapshotStep::End { vote, chunks, .. } => self.install(vote, chunks).await,
+        }
+    }
+
+    async fn chunk(&mut self, number: u64, octets: Bytes) -> Result<(), ReceiveError> {
+        if number != self.chunks {
+            return Err(ReceiveError::Order { found: number, wanted: self.chunks });
+        }
+        let mut download = self.download()?;
+        let written = blocking(move || {
+            download.chunk(&octets)?;
+            Ok(download)
+        });
+        self.state = Some(written.await?);
+        self.chunks += 1;
+        Ok(())
+    }
+
+    fn download(&mut self) -> Result<SnapshotDownload, ReceiveError> {
+        self.state.take().ok_or_else(|| ReceiveError::Failed("nothing is being received".into()))
+    }
+
+    async fn install(&mut self, vote: Vote, chunks: u64) -> Result<Bytes, ReceiveError> {
+        if chunks != self.chunks {
+            return Err(ReceiveError::Order { found: self.chunks, wanted: chunks });
+        }
+        let download = self.download()?;
+        let received: ReceivedSnapshot = blocking(move || Ok(download.complete()?)).await?;
+        let meta = snapshot_meta(received.applied(), received.meta())
+            .map_err(|error| ReceiveError::Failed(error.to_string()))?;
+        tracing::info!(group = %self.member.id(), "installing a snapshot");
+        // openraft's issue 2116: an install must not overtake what is still to be applied.
+        self.member.quiet(QUIET_WAIT).await;
+        let snapshot = Snapshot { meta, snapshot: SnapshotData::Received(Box::new(received)) };
+        let installed = self.member.raft().install_full_snapshot(vote, snapshot).await;
+        let answer = installed.map_err(|error| ReceiveError::Failed(error.to_string()))?;
+        Ok(encode_vote(&answer.vote))
+    }
+}
+
+/// Runs what waits for the disk on a thread that may.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, ReceiveError> + Send + 'static,
+) -> Result<T, ReceiveError> {
+    let done = spawn_blocking(work).await;
+    done.unwrap_or_else(|error| Err(ReceiveError::Failed(error.to_string())))
+}

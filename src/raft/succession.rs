@@ -1,0 +1,155 @@
+//! After a crash: the survivors agree at once on who follows the dead leader, without waiting for
+//! a timeout (DESIGN §8).
+//!
+//! openraft lets a node that is told to take over elect itself inside a lease, and the voters grant
+//! it. Each survivor asks the others where they stand; the one with the longest log, and among
+//! equals the first in the group's preference, tells itself so with the dead leader's vote. The
+//! others give it a moment and then try themselves; election timeouts stay behind all this.
+
+use crate::{
+    codec::{Position, decode_positions, encode_groups},
+    group::Group,
+    groups::Shared,
+    leadership,
+    service::Service,
+    type_config::{Vote, node_of, raft_id},
+};
+use futures::future::join_all;
+use openraft::raft::TransferLeaderRequest;
+use quorate_rpc::Lane;
+use quorate_types::{GroupId, NodeId};
+use std::{sync::Arc, time::Duration};
+use tokio::time::timeout;
+
+/// Longest wait for the others' positions.
+const ASK_TIMEOUT: Duration = Duration::from_millis(100);
+
+/// How long the first choice has before the next one tries.
+const TURN: Duration = Duration::from_millis(150);
+
+/// Succeeds a dead node in all groups that it led.
+pub(crate) async fn succeed(shared: Arc<Shared>, dead: NodeId) {
+    let headless: Vec<_> = shared.all().filter(|group| led_by(group, dead)).cloned().collect();
+    headless.iter().for_each(|group| group.standing().leader_died(dead));
+    if headless.is_empty() || !shared.gate().may_lead() {
+        return;
+    }
+    let ids: Vec<GroupId> = headless.iter().map(|group| group.id()).collect();
+    let others = shared.links.all_connected().into_iter().map(|peer| peer.node);
+    let asked = others.filter(|node| *node != dead).map(|node| ask(&shared, node, dead, &ids));
+    let positions: Vec<(NodeId, Vec<Position>)> = join_all(asked).await;
+    for group in headless {
+        let theirs = positions.iter().map(|(node, all)| {
+            let position = all.iter().find(|position| position.group == group.id()).cloned();
+            (*node, position)
+        });
+        let theirs: Vec<_> = theirs.collect();
+        tokio::spawn(follow(Arc::clone(&shared), group, dead, theirs));
+    }
+}
+
+fn led_by(group: &Group, node: NodeId) -> bool {
+    let vote = group.standing().vote();
+    vote.is_some_and(|vote| vote.committed && node_of(vote.leader_id.voted_for) == node)
+}
+
+/// Where a node stands in the groups; nothing if it does not answer in time.
+async fn ask(
+    shared: &Shared,
+    node: NodeId,
+    dead: NodeId,
+    groups: &[GroupId],
+) -> (NodeId, Vec<Position>) {
+    let payload = encode_groups(dead, groups);
+    let number = Service::Positions.number();
+    let links = &shared.links;
+    let asked = links.call(node, Lane::Control, number, GroupId::CATALOG, payload, ASK_TIMEOUT);
+    let positions = asked.await.ok().and_then(|answer| decode_positions(&answer).ok());
+    (node, positions.unwrap_or_default())
+}
+
+/// Follows the dead leader in one group, or lets another one.
+async fn follow(
+    shared: Arc<Shared>,
+    group: Arc<Group>,
+    dead: NodeId,
+    theirs: Vec<(NodeId, Option<Position>)>,
+) {
+    let Some(mine) = group.position(true) else { return };
+    let others: Vec<_> = theirs.iter().filter_map(|(node, p)| Some((*node, p.as_ref()?))).collect();
+    let order = leadership::order(&group);
+    let turns = turns(&order, shared.settings.me, &mine, &others);
+    let Some(turn) = turns else { return };
+    let mut leadership = group.watch_leadership();
+    let wait = TURN * turn;
+    let elected =
+        leadership.wait_for(|now| now.leader.is_some() || now.term.0 > mine.vote.leader_id.term);
+    if turn > 0 && timeout(wait, elected).await.is_ok() {
+        return;
+    }
+    campaign(&group, dead, &mine.vote).await;
+}
+
+/// How many others come before this node; `None` if it should not try: an election is under way
+/// already, or no majority is there to win one.
+fn turns(
+    order: &[NodeId],
+    me: NodeId,
+    mine: &Position,
+    others: &[(NodeId, &Position)],
+) -> Option<u32> {
+    let begun =
+        others.iter().any(|(_, theirs)| theirs.vote.leader_id.term > mine.vote.leader_id.term);
+    if begun || others.len() + 1 < order.len() / 2 + 1 {
+        return None;
+    }
+    let rank = |node: NodeId| order.iter().position(|other| *other == node).unwrap_or(usize::MAX);
+    let before = others.iter().filter(|(node, theirs)| {
+        theirs.may_lead && (theirs.last, rank(me)) > (mine.last, rank(*node))
+    });
+    u32::try_from(before.count()).ok()
+}
+
+/// Tells this node's own Raft to take over, in the dead leader's name.
+async fn campaign(group: &Group, dead: NodeId, vote: &Vote) {
+    if !led_by(group, dead) {
+        return;
+    }
+    group.metrics().crash_elections.add(1);
+    let request = TransferLeaderRequest::new(*vote, raft_id(NodeId(0)).max(group.me()), None);
+    match group.raft().handle_transfer_leader(request).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::info!(group = %group.id(), "no early election: {error}"),
+        // The group has ended.
+        Err(_) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::type_config::{log_id_of, vote};
+
+    fn position(term: u64, last: u64, may_lead: bool) -> Position {
+        let last = Some(log_id_of(3, last));
+        Position { group: GroupId(1), vote: vote(term, 2, true), last, may_lead }
+    }
+
+    #[test]
+    fn the_longest_log_goes_first_and_preference_breaks_ties() {
+        let order: Vec<NodeId> = [2, 3, 1].map(NodeId).to_vec();
+        let turn = |me: u16, mine: &Position, other: u16, theirs: &Position| {
+            turns(&order, NodeId(me), mine, &[(NodeId(other), theirs)])
+        };
+        let (short, long) = (position(3, 10, true), position(3, 11, true));
+        assert_eq!(turn(1, &long, 3, &short), Some(0));
+        assert_eq!(turn(3, &short, 1, &long), Some(1));
+        assert_eq!(turn(1, &short, 3, &short), Some(1));
+        assert_eq!(turn(3, &short, 1, &short), Some(0));
+        let hung = position(3, 11, false);
+        assert_eq!(turn(3, &short, 1, &hung), Some(0), "one whose disk hangs is passed over");
+        let begun = position(4, 10, true);
+        assert_eq!(turn(3, &short, 1, &begun), None);
+        assert_eq!(turns(&order, NodeId(3), &short, &[]), None, "no majority");
+    }
+}

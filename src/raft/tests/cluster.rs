@@ -1,0 +1,240 @@
+//! Groups of three nodes: elections, applying, crashes, restarts, snapshots, transfers.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+mod harness;
+
+use harness::{Cluster, DEADLINE, Told, enqueue, session, until};
+use quorate_raft::{ProposeError, WriteError};
+use quorate_types::{GroupId, NodeId};
+use std::time::{Duration, Instant};
+
+const GROUP: GroupId = GroupId(1);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_proposed_is_applied_equally_everywhere() {
+    let cluster = Cluster::start(|_| {}).await;
+    cluster.balanced().await;
+    for group in (1..=3).map(GroupId) {
+        let leader = cluster.leader_of(group).await;
+        let session = session(leader.id.0, 5);
+        let queue = leader.create(group, session).await;
+        for number in 2..=50 {
+            leader.group(group).propose(enqueue(queue, session, number, 3, 1000)).unwrap();
+        }
+        for node in cluster.nodes.values() {
+            until("all is ready", || (node.ready(queue) == Some(147)).then_some(())).await;
+            if node.id != leader.id {
+                let refused = node.group(group).propose(enqueue(queue, session, 51, 1, 10));
+                assert_eq!(refused, Err(ProposeError::NotLeader(Some(leader.id))));
+            }
+        }
+        cluster.equal(group).await;
+        // A read barrier, from every node.
+        for node in cluster.nodes.values() {
+            let index = node.group(group).linearizable(DEADLINE).await.unwrap();
+            assert!(node.group(group).applied() >= Some(index));
+        }
+        let round = &leader.group(group).metrics().round;
+        println!("mean round: {} us", round.sum_us.get() / round.count.get().max(1));
+    }
+    cluster.equal(GroupId::CATALOG).await;
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn effects_begin_with_the_first_entry_of_the_own_term() {
+    let cluster = Cluster::start(|_| {}).await;
+    cluster.balanced().await;
+    let leader = cluster.leader_of(GROUP).await;
+    let session = session(leader.id.0, 5);
+    leader.create(GROUP, session).await;
+    for node in cluster.nodes.values() {
+        let mut leading = None;
+        for told in node.ear.told() {
+            match told {
+                Told::Became(group, term) if group == GROUP => leading = Some(term),
+                Told::LostLeadership(group) if group == GROUP => leading = None,
+                Told::Applied(group, term, led) if group == GROUP => {
+                    assert_eq!(led, leading == Some(term), "node {}", node.id);
+                }
+                Told::Became(..)
+                | Told::LostLeadership(_)
+                | Told::Leader(..)
+                | Told::Installed(_)
+                | Told::ProposalLost(_)
+                | Told::Applied(..) => {}
+            }
+        }
+        assert_eq!(leading.is_some(), node.id == leader.id);
+    }
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dead_leader_is_succeeded_without_a_timeout_and_catches_up_when_it_is_back() {
+    let mut cluster = Cluster::start(|_| {}).await;
+    cluster.balanced().await;
+    let dead = cluster.leader_of(GROUP).await.id;
+    let of_dead = session(dead.0, 5);
+    let queue = cluster.node(dead).create(GROUP, of_dead).await;
+    let first = enqueue(queue, of_dead, 2, 5, 100);
+    cluster.node(dead).group(GROUP).write(first).await.unwrap();
+
+    let died = Instant::now();
+    cluster.kill(dead).await;
+    let killed = died.elapsed();
+    let next = cluster.leader_of(GROUP).await;
+    println!("a new leader {:?} after the death began, which took {killed:?}", died.elapsed());
+    let early: u64 =
+        cluster.nodes.values().map(|n| n.group(GROUP).metrics().crash_elections.get()).sum();
+    assert!(early > 0, "it was not elected early");
+    let of_next = session(next.id.0, 6);
+    let other = next.create(GROUP, of_next).await;
+    for number in 2..=20 {
+        next.group(GROUP).write(enqueue(other, of_next, number, 2, 100)).await.unwrap();
+    }
+    cluster.equal(GROUP).await;
+
+    cluster.restart(dead).await;
+    cluster.equal(GROUP).await;
+    assert_eq!(cluster.node(dead).ready(queue), Some(5));
+    assert_eq!(cluster.node(dead).ready(other), Some(38));
+    // The leadership goes back to where it belongs.
+    cluster.balanced().await;
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_follower_behind_the_purged_log_catches_up_by_snapshot_while_traffic_flows() {
+    let mut cluster = Cluster::start(|settings| settings.log_keep_bytes = 512 * 1024).await;
+    cluster.balanced().await;
+    let leader = cluster.leader_of(GROUP).await.id;
+    let lagging = cluster.nodes.keys().copied().find(|id| *id != leader).unwrap();
+    let from = session(leader.0, 5);
+    let queue = cluster.node(leader).create(GROUP, from).await;
+    cluster.equal(GROUP).await;
+    let seen = cluster.node(lagging).group(GROUP).applied().unwrap();
+    cluster.kill(lagging).await;
+
+    let group = cluster.node(leader).group(GROUP).clone();
+    let (stop, mut stopped) = tokio::sync::oneshot::channel::<()>();
+    let traffic = tokio::spawn(async move {
+        let mut number = 2;
+        while stopped.try_recv().is_err() {
+            group.write(enqueue(queue, from, number, 4, 16 * 1024)).await.unwrap();
+            number += 1;
+        }
+        number - 2
+    });
+    let store = cluster.node(leader).group(GROUP).store().clone();
+    until("the log is purged", || {
+        store.log_state().last_purged.filter(|purged| purged.index.0 > seen.0 + 20)
+    })
+    .await;
+
+    cluster.restart(lagging).await;
+    until("a snapshot is installed", || {
+        let node = cluster.node(lagging);
+        (node.group(GROUP).metrics().snapshots_installed.get() > 0).then_some(())
+    })
+    .await;
+    assert!(cluster.node(lagging).ear.count(&Told::Installed(GROUP)) > 0);
+    let applied = cluster.node(lagging).group(GROUP).applied().unwrap();
+    until("entries follow the snapshot", || {
+        let now = cluster.node(lagging).group(GROUP).applied()?;
+        (now.0 > applied.0 + 10).then_some(())
+    })
+    .await;
+    stop.send(()).unwrap();
+    let written = traffic.await.unwrap();
+    cluster.equal(GROUP).await;
+    for node in cluster.nodes.values() {
+        assert_eq!(node.ready(queue), Some(written * 4));
+    }
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn leadership_is_transferred_and_handed_over_before_a_stop() {
+    let mut cluster = Cluster::start(|settings| settings.balance = false).await;
+    let from = cluster.leader_of(GROUP).await;
+    let to = cluster.nodes.keys().copied().find(|id| *id != from.id).unwrap();
+    from.groups.transfer(GROUP, to, DEADLINE).await.unwrap();
+    until("it leads", || cluster.node(to).group(GROUP).is_leading().then_some(())).await;
+    assert_eq!(from.ear.count(&Told::LostLeadership(GROUP)), 1);
+
+    let leaving = cluster.node(to);
+    let began = Instant::now();
+    let kept = leaving.groups.hand_over_all(Duration::from_secs(20)).await;
+    println!("handed over in {:?}", began.elapsed());
+    assert_eq!(kept, []);
+    for group in (0..=3).map(GroupId) {
+        let leader = cluster.leader_of(group).await;
+        assert_ne!(leader.id, to);
+        // It takes none back.
+        let refused = leader.groups.transfer(group, to, DEADLINE).await;
+        assert_eq!(refused, Err(quorate_raft::TransferError::Declined));
+    }
+    cluster.kill(to).await;
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_a_majority_proposals_are_lost_and_told_so() {
+    let mut cluster = Cluster::start(|_| {}).await;
+    cluster.balanced().await;
+    let leader = cluster.leader_of(GROUP).await.id;
+    let from = session(leader.0, 5);
+    let queue = cluster.node(leader).create(GROUP, from).await;
+    let others: Vec<NodeId> = cluster.nodes.keys().copied().filter(|id| *id != leader).collect();
+    for id in &others {
+        cluster.kill(*id).await;
+    }
+    let node = cluster.node(leader);
+    let barrier = node.group(GROUP).linearizable(Duration::from_millis(600)).await;
+    assert!(barrier.is_err(), "no majority confirmed it");
+    // Once its lease has run out the leader refuses.
+    let mut number = 2;
+    until("a proposal is lost", || {
+        let _ = node.group(GROUP).propose(enqueue(queue, from, number, 1, 10));
+        number += 1;
+        (node.ear.count(&Told::ProposalLost(GROUP)) > 0).then_some(())
+    })
+    .await;
+    let refused = node.group(GROUP).write(enqueue(queue, from, 1000, 1, 10)).await;
+    assert!(matches!(refused, Err(WriteError::NotLeader(_))), "{refused:?}");
+    for id in others {
+        cluster.restart(id).await;
+    }
+    let leader = cluster.leader_of(GROUP).await;
+    leader.group(GROUP).linearizable(DEADLINE).await.unwrap();
+    cluster.equal(GROUP).await;
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_that_was_stopped_has_its_state_again() {
+    let mut cluster = Cluster::start(|_| {}).await;
+    cluster.balanced().await;
+    let leader = cluster.leader_of(GROUP).await;
+    let from = session(leader.id.0, 5);
+    let queue = leader.create(GROUP, from).await;
+    for number in 2..=30 {
+        leader.group(GROUP).write(enqueue(queue, from, number, 2, 2000)).await.unwrap();
+    }
+    let digest = cluster.equal(GROUP).await;
+    let ids: Vec<NodeId> = cluster.nodes.keys().copied().collect();
+    for id in &ids {
+        cluster.kill(*id).await;
+    }
+    for id in &ids {
+        cluster.restart(*id).await;
+    }
+    let leader = cluster.leader_of(GROUP).await;
+    leader.group(GROUP).linearizable(DEADLINE).await.unwrap();
+    assert_eq!(cluster.equal(GROUP).await, digest);
+    for node in cluster.nodes.values() {
+        assert_eq!(node.ready(queue), Some(58));
+    }
+    cluster.stop().await;
+}

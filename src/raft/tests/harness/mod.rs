@@ -1,0 +1,317 @@
+//! Nodes with groups and links in one process, over loopback and temporary directories.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use quorate_catalog::{CatalogEntry, CatalogOutput};
+use quorate_queue::{Batch, Command, Entry, MessageHead, Origin, Output, QueueConfig, Run};
+use quorate_raft::{CatalogSink, Group, GroupSink, Groups, Inbox, QueueSink, Settings, Sinks};
+use quorate_rpc::{
+    Cause, ClusterCell, ClusterSecret, LinkConfig, LinkHandler, Links, Listener, Origin as From,
+    PeerHello, Responder,
+};
+use quorate_storage::{CommandEntry, Database, EntryId, Options, RunBodies, codec};
+use quorate_types::{
+    BootNumber, ClusterId, GroupId, Home, Incarnation, Level, Message, NodeId, QueueId, QueueType,
+    ResourceName, Sequence, SessionId, ShortString, Stamp, StartNumber, Term, VhostName,
+};
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+use tempfile::TempDir;
+use tokio::{sync::oneshot, task::JoinHandle, time::timeout};
+use tonic::service::Routes;
+
+/// Everything awaited in these tests comes within this time, or the test fails.
+pub const DEADLINE: Duration = Duration::from_secs(60);
+
+/// What a node's sinks were told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Told {
+    Became(GroupId, Term),
+    LostLeadership(GroupId),
+    Leader(GroupId, Term, Option<NodeId>),
+    Installed(GroupId),
+    ProposalLost(GroupId),
+    /// Group, term of the entry, leading.
+    Applied(GroupId, Term, bool),
+}
+
+#[derive(Default)]
+pub struct Ear(Mutex<Vec<Told>>);
+
+impl Ear {
+    fn hear(&self, told: Told) {
+        self.0.lock().push(told);
+    }
+
+    pub fn told(&self) -> Vec<Told> {
+        self.0.lock().clone()
+    }
+
+    pub fn count(&self, wanted: &Told) -> usize {
+        self.0.lock().iter().filter(|told| *told == wanted).count()
+    }
+}
+
+impl GroupSink for Ear {
+    fn became_leader(&self, group: GroupId, term: Term) {
+        self.hear(Told::Became(group, term));
+    }
+    fn lost_leadership(&self, group: GroupId) {
+        self.hear(Told::LostLeadership(group));
+    }
+    fn leader_changed(&self, group: GroupId, term: Term, leader: Option<NodeId>) {
+        self.hear(Told::Leader(group, term, leader));
+    }
+    fn proposal_lost(&self, group: GroupId) {
+        self.hear(Told::ProposalLost(group));
+    }
+    fn installed(&self, group: GroupId, _: EntryId) {
+        self.hear(Told::Installed(group));
+    }
+}
+
+impl QueueSink for Ear {
+    fn applied(&self, group: GroupId, id: EntryId, leading: bool, _: &Entry, _: &Output) {
+        self.hear(Told::Applied(group, id.term, leading));
+    }
+}
+
+impl CatalogSink for Ear {
+    fn applied(&self, id: EntryId, leading: bool, _: &CatalogEntry, _: &CatalogOutput) {
+        self.hear(Told::Applied(GroupId::CATALOG, id.term, leading));
+    }
+}
+
+struct Handler(Inbox);
+
+impl LinkHandler for Handler {
+    fn request(&self, from: &From, service: u32, group: GroupId, octets: Bytes, to: Responder) {
+        self.0.request(from, service, group, octets, to);
+    }
+    fn notice(&self, _: &From, _: u32, _: GroupId, _: Bytes) {}
+    fn connected(&self, peer: &PeerHello) {
+        self.0.connected(peer);
+    }
+    fn lost(&self, node: NodeId, boot: BootNumber, cause: Cause) {
+        self.0.lost(node, boot, cause);
+    }
+}
+
+pub struct Node {
+    pub id: NodeId,
+    pub groups: Groups,
+    pub links: Links,
+    pub ear: Arc<Ear>,
+    database: Arc<Database>,
+    stop: oneshot::Sender<()>,
+    serving: JoinHandle<()>,
+}
+
+/// A cluster of nodes, some of them running.
+pub struct Cluster {
+    dirs: BTreeMap<NodeId, TempDir>,
+    addresses: BTreeMap<NodeId, SocketAddr>,
+    pub nodes: BTreeMap<NodeId, Node>,
+    tune: fn(&mut Settings),
+}
+
+fn log_to_stderr() {
+    let filter = tracing_subscriber::EnvFilter::from_default_env();
+    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().try_init();
+}
+
+impl Cluster {
+    /// Three running nodes, their settings as `tune` makes them.
+    pub async fn start(tune: fn(&mut Settings)) -> Self {
+        log_to_stderr();
+        let mut listeners = BTreeMap::new();
+        let mut dirs = BTreeMap::new();
+        for id in (1..=3).map(NodeId) {
+            let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+            listeners.insert(id, listener);
+            dirs.insert(id, TempDir::new().unwrap());
+        }
+        let addresses = listeners.iter().map(|(id, l)| (*id, l.address())).collect();
+        let mut cluster = Self { dirs, addresses, nodes: BTreeMap::new(), tune };
+        for (id, listener) in listeners {
+            let node = cluster.start_node(id, listener).await;
+            cluster.nodes.insert(id, node);
+        }
+        cluster
+    }
+
+    async fn start_node(&self, id: NodeId, listener: Listener) -> Node {
+        static BOOTS: AtomicU64 = AtomicU64::new(1);
+        let boot = BootNumber(BOOTS.fetch_add(1, Ordering::Relaxed));
+        let incarnation = Incarnation(u64::from(id.0));
+        let dir = self.dirs.get(&id).unwrap().path();
+        let database = Database::open(dir, Options::new(id, incarnation)).unwrap();
+        let inbox = Inbox::new();
+        let peers = self.addresses.iter().filter(|(other, _)| **other != id);
+        let config = LinkConfig {
+            me: id,
+            boot,
+            incarnation,
+            peers: peers.map(|(other, address)| (*other, address.to_string())).collect(),
+            secret: ClusterSecret::new(b"the secret of the tests").unwrap(),
+            cluster: ClusterCell::new(Some(ClusterId(1))),
+        };
+        let links = Links::start(config, Arc::new(Handler(inbox.clone())));
+        let (stop, stopped) = oneshot::channel::<()>();
+        let routes = Routes::new(links.service());
+        let serving = tokio::spawn(async move {
+            let stopped = async {
+                let _ = stopped.await;
+            };
+            listener.serve(routes, stopped).await.unwrap();
+        });
+        let ear = Arc::new(Ear::default());
+        let sinks = Sinks {
+            queues: Arc::clone(&ear) as _,
+            catalog: Arc::clone(&ear) as _,
+            copy: Arc::default(),
+            fatal: Arc::new(|group, reason| {
+                eprintln!("group {group}: {reason}");
+                std::process::abort();
+            }),
+        };
+        let mut settings = Settings::new(id, self.addresses.keys().copied());
+        settings.queue_groups = 3;
+        (self.tune)(&mut settings);
+        let groups = Groups::start(settings, &database, links.clone(), &inbox, sinks).await;
+        let groups = groups.unwrap();
+        Node { id, groups, links, ear, database, stop, serving }
+    }
+
+    pub fn node(&self, id: NodeId) -> &Node {
+        self.nodes.get(&id).unwrap()
+    }
+
+    /// A node's process dies: its port closes, and all its connections.
+    pub async fn kill(&mut self, id: NodeId) {
+        let node = self.nodes.remove(&id).unwrap();
+        node.links.stop();
+        let _ = node.stop.send(());
+        timeout(DEADLINE, node.serving).await.unwrap().unwrap();
+        node.groups.stop().await;
+        node.database.close();
+    }
+
+    pub async fn restart(&mut self, id: NodeId) {
+        let address = *self.addresses.get(&id).unwrap();
+        // What the former process still holds of the directory goes with its last task.
+        let listener = until("the port is free", || Listener::bind(address).ok()).await;
+        let node = self.start_node(id, listener).await;
+        self.nodes.insert(id, node);
+    }
+
+    pub async fn stop(mut self) {
+        for id in self.nodes.keys().copied().collect::<Vec<_>>() {
+            self.kill(id).await;
+        }
+    }
+
+    /// The node that leads a group and performs its effects.
+    pub fn leader(&self, group: GroupId) -> Option<&Node> {
+        self.nodes.values().find(|node| node.group(group).is_leading())
+    }
+
+    pub async fn leader_of(&self, group: GroupId) -> &Node {
+        until(&format!("group {group} has a leader"), || self.leader(group)).await
+    }
+
+    /// Waits until every group is led by the node that prefers it.
+    pub async fn balanced(&self) {
+        for group in (0..=3).map(GroupId) {
+            let preferred = NodeId(group.0 % 3 + 1);
+            let what = format!("group {group} is led by node {preferred}");
+            until(&what, || self.node(preferred).group(group).is_leading().then_some(())).await;
+        }
+    }
+
+    /// Waits until all replicas of a group have applied the same, and compares them.
+    pub async fn equal(&self, group: GroupId) -> u64 {
+        until(&format!("the replicas of group {group} are equal"), || {
+            let mut digests = self.nodes.values().map(|node| node.group(group).digest());
+            let first = digests.next()?;
+            digests.all(|digest| digest == first).then_some(first.1)
+        })
+        .await
+    }
+}
+
+impl Node {
+    pub fn group(&self, id: GroupId) -> &Arc<Group> {
+        self.groups.group(id).unwrap()
+    }
+
+    /// Creates a queue, as the first command of a session of its own.
+    pub async fn create(&self, group: GroupId, session: SessionId) -> QueueId {
+        let name = ShortString::try_from(format!("q{}", session.start)).unwrap();
+        let vhost = VhostName::from(ShortString::from_static("/"));
+        let command = Command::CreateQueue {
+            name: ResourceName { vhost, name },
+            config: QueueConfig::plain(QueueType::Quorum),
+        };
+        let entry = Entry { batches: vec![batch(session, 1, vec![command])], ..Entry::default() };
+        let commands = CommandEntry { command: codec::queue::encode_entry(&entry), bodies: vec![] };
+        let id = timeout(DEADLINE, self.group(group).write(commands)).await.unwrap().unwrap();
+        QueueId { home: Home::Group(group), index: id.index.0, position: 0 }
+    }
+
+    /// Ready messages of a queue, as this node's replica has it.
+    pub fn ready(&self, queue: QueueId) -> Option<u64> {
+        let Home::Group(group) = queue.home else { panic!("not replicated") };
+        self.groups.read(group, |machine| machine.queue(queue).map(|view| view.ready))?
+    }
+}
+
+fn batch(session: SessionId, first: u64, commands: Vec<Command>) -> Batch {
+    let origin = Origin::Session { session, first: Sequence(first), mark: Sequence(first) };
+    Batch { origin, commands }
+}
+
+pub fn session(node: u16, start: u64) -> SessionId {
+    SessionId { node: NodeId(node), start: StartNumber(start) }
+}
+
+/// An entry that enqueues messages, as command `number` of the session.
+pub fn enqueue(
+    queue: QueueId,
+    session: SessionId,
+    number: u64,
+    count: u32,
+    body_bytes: usize,
+) -> CommandEntry {
+    let body = Bytes::from(vec![number as u8; body_bytes]);
+    let head = MessageHead { body_bytes: body_bytes as u32, expiration_ms: None };
+    let message = Message { body, ..Message::default() };
+    let octets = codec::message::encode(&message);
+    let entry = Entry {
+        stamp: Stamp::default(),
+        runs: vec![Run { queue, level: Level(0), messages: vec![head; count as usize] }],
+        batches: vec![batch(session, number, vec![Command::Enqueue { run: 0, first: 0, count }])],
+    };
+    let bodies = vec![RunBodies { messages: vec![Some(octets); count as usize] }];
+    CommandEntry { command: codec::queue::encode_entry(&entry), bodies }
+}
+
+/// Waits for a condition: looks again and again until it gives something.
+pub async fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let started = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(started.elapsed() < DEADLINE, "waited in vain: {what}");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}

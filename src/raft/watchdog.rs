@@ -1,0 +1,28 @@
+//! A leader whose disk hangs is the worst kind of alive: it gives up its leaderships and takes no
+//! new ones until the disk answers (DESIGN §8).
+
+use crate::{groups::Shared, leadership};
+use std::{sync::Arc, time::Duration};
+
+/// How often the log writer is looked at.
+const EVERY: Duration = Duration::from_millis(100);
+
+/// Watches the log writer, for ever.
+pub(crate) async fn run(shared: Arc<Shared>) {
+    let mut due = tokio::time::interval(EVERY);
+    due.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        due.tick().await;
+        let stalled = shared.writer.is_stalled();
+        if !shared.gate().set_stalled(stalled) {
+            continue;
+        }
+        shared.follow_gate();
+        if stalled {
+            tracing::error!("the disk does not answer: giving up all leaderships");
+            leadership::give_up_all(&shared).await;
+        } else {
+            tracing::warn!("the disk answers again");
+        }
+    }
+}

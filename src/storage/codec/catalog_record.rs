@@ -1,0 +1,206 @@
+//! State records of the catalog group, and their keys.
+
+use super::{
+    DecodeError,
+    catalog_parts::{
+        binding, exchange, put_binding, put_exchange, put_queue_entry, put_shape, queue_entry,
+        shape,
+    },
+    command::{name, put_name},
+    cursor::{Cursor, put_bool, put_int, put_len, put_octets, put_short},
+    key::{put_queue_key, queue_key},
+};
+use bytes::{BufMut, Bytes, BytesMut};
+use quorate_catalog::{
+    BindingId, CatalogKey, CatalogRecord, CatalogState, NodeEntry, UserRecord, VhostRecord,
+};
+use quorate_types::{BootNumber, CatalogIndex, Incarnation, NodeId, StartNumber};
+
+const VERSION: u8 = 1;
+
+const STATE: u8 = 1;
+const VHOST: u8 = 2;
+const USER: u8 = 3;
+const NODE: u8 = 4;
+const EXCHANGE: u8 = 5;
+const BINDING: u8 = 6;
+const QUEUE: u8 = 7;
+
+/// Encodes a record's key.
+#[must_use]
+pub fn encode_key(key: &CatalogKey) -> Bytes {
+    let mut out = BytesMut::with_capacity(32);
+    match key {
+        CatalogKey::State => out.put_u8(STATE),
+        CatalogKey::Vhost(name) => {
+            out.put_u8(VHOST);
+            put_short(&mut out, name);
+        }
+        CatalogKey::User(name) => {
+            out.put_u8(USER);
+            put_short(&mut out, name);
+        }
+        CatalogKey::Node(node) => {
+            out.put_u8(NODE);
+            out.put_u16(node.0);
+        }
+        CatalogKey::Exchange(exchange) => {
+            out.put_u8(EXCHANGE);
+            put_name(exchange, &mut out);
+        }
+        CatalogKey::Binding(id) => {
+            out.put_u8(BINDING);
+            out.put_u64(id.0);
+        }
+        CatalogKey::Queue(queue) => {
+            out.put_u8(QUEUE);
+            put_queue_key(*queue, &mut out);
+        }
+    }
+    out.freeze()
+}
+
+/// Decodes a record's key.
+///
+/// # Errors
+/// Octets that are no key.
+pub fn decode_key(octets: &[u8]) -> Result<CatalogKey, DecodeError> {
+    let mut cursor = Cursor::new(octets);
+    let key = match cursor.u8()? {
+        STATE => CatalogKey::State,
+        VHOST => CatalogKey::Vhost(cursor.short()?),
+        USER => CatalogKey::User(cursor.short()?),
+        NODE => CatalogKey::Node(NodeId(u16::from_be_bytes(cursor.array()?))),
+        EXCHANGE => CatalogKey::Exchange(name(&mut cursor)?),
+        BINDING => CatalogKey::Binding(BindingId(u64::from_be_bytes(cursor.array()?))),
+        QUEUE => CatalogKey::Queue(queue_key(&mut cursor)?),
+        _ => return Err(DecodeError::Invalid("kind of record")),
+    };
+    cursor.end()?;
+    Ok(key)
+}
+
+/// Encodes a record.
+#[must_use]
+pub fn encode_record(record: &CatalogRecord) -> Bytes {
+    let mut out = BytesMut::with_capacity(128);
+    out.put_u8(VERSION);
+    match record {
+        CatalogRecord::State(state) => put_state(state, &mut out),
+        CatalogRecord::Vhost(vhost) => {
+            out.put_u8(VHOST);
+            put_short(&mut out, &vhost.name);
+        }
+        CatalogRecord::User(user) => put_user(user, &mut out),
+        CatalogRecord::Node(node) => put_node(node, &mut out),
+        CatalogRecord::Exchange(exchange) => {
+            out.put_u8(EXCHANGE);
+            put_exchange(exchange, &mut out);
+        }
+        CatalogRecord::Binding(binding) => {
+            out.put_u8(BINDING);
+            put_binding(binding, &mut out);
+        }
+        CatalogRecord::Queue(entry) => {
+            out.put_u8(QUEUE);
+            put_queue_entry(entry, &mut out);
+        }
+    }
+    out.freeze()
+}
+
+/// Decodes a record.
+///
+/// # Errors
+/// Octets that are no record.
+pub fn decode_record(octets: &[u8]) -> Result<CatalogRecord, DecodeError> {
+    let mut cursor = Cursor::new(octets);
+    cursor.version(VERSION)?;
+    let record = match cursor.u8()? {
+        STATE => CatalogRecord::State(state(&mut cursor)?),
+        VHOST => CatalogRecord::Vhost(VhostRecord { name: cursor.short()? }),
+        USER => CatalogRecord::User(user(&mut cursor)?),
+        NODE => CatalogRecord::Node(node(&mut cursor)?),
+        EXCHANGE => CatalogRecord::Exchange(exchange(&mut cursor)?),
+        BINDING => CatalogRecord::Binding(binding(&mut cursor)?),
+        QUEUE => CatalogRecord::Queue(queue_entry(&mut cursor)?),
+        _ => return Err(DecodeError::Invalid("kind of record")),
+    };
+    cursor.end()?;
+    Ok(record)
+}
+
+fn put_state(state: &CatalogState, out: &mut BytesMut) {
+    out.put_u8(STATE);
+    put_int(out, state.version.0);
+    out.put_u64(state.digest);
+    put_int(out, state.next_binding);
+    put_int(out, state.life);
+    put_bool(out, state.life_boot.is_some());
+    if let Some(boot) = state.life_boot {
+        out.put_u64(boot.0);
+    }
+    put_bool(out, state.shape.is_some());
+    if let Some(shape) = state.shape {
+        put_shape(shape, out);
+    }
+}
+
+fn state(cursor: &mut Cursor<'_>) -> Result<CatalogState, DecodeError> {
+    Ok(CatalogState {
+        version: CatalogIndex(cursor.int()?),
+        digest: u64::from_be_bytes(cursor.array()?),
+        next_binding: cursor.int()?,
+        life: cursor.int()?,
+        life_boot: if cursor.bool()? { Some(boot(cursor)?) } else { None },
+        shape: if cursor.bool()? { Some(shape(cursor)?) } else { None },
+    })
+}
+
+fn boot(cursor: &mut Cursor<'_>) -> Result<BootNumber, DecodeError> {
+    Ok(BootNumber(u64::from_be_bytes(cursor.array()?)))
+}
+
+fn put_user(user: &UserRecord, out: &mut BytesMut) {
+    out.put_u8(USER);
+    put_short(out, &user.name);
+    put_octets(out, &user.password_hash);
+    put_len(out, user.tags.len());
+    for tag in &user.tags {
+        put_short(out, tag);
+    }
+}
+
+fn user(cursor: &mut Cursor<'_>) -> Result<UserRecord, DecodeError> {
+    Ok(UserRecord {
+        name: cursor.short()?,
+        password_hash: cursor.octets()?.to_vec(),
+        tags: cursor.list(Cursor::short)?,
+    })
+}
+
+fn put_node(node: &NodeEntry, out: &mut BytesMut) {
+    out.put_u8(NODE);
+    out.put_u64(node.incarnation.0);
+    out.put_u64(node.boot.0);
+    put_int(out, node.start.0);
+    put_int(out, node.fenced.0);
+    put_len(out, node.former_boots.len());
+    for boot in &node.former_boots {
+        out.put_u64(boot.0);
+    }
+    put_octets(out, node.rpc_address.as_bytes());
+    put_octets(out, node.amqp_address.as_bytes());
+}
+
+fn node(cursor: &mut Cursor<'_>) -> Result<NodeEntry, DecodeError> {
+    Ok(NodeEntry {
+        incarnation: Incarnation(u64::from_be_bytes(cursor.array()?)),
+        boot: boot(cursor)?,
+        start: StartNumber(cursor.int()?),
+        fenced: StartNumber(cursor.int()?),
+        former_boots: cursor.list(boot)?,
+        rpc_address: cursor.string()?,
+        amqp_address: cursor.string()?,
+    })
+}

@@ -1,0 +1,96 @@
+//! Replies to catalog commands, on their way from the catalog's leader to whoever proposed.
+
+use super::{
+    DecodeError,
+    cursor::{Cursor, put_int, put_len, put_octets, put_queue},
+};
+use bytes::{BufMut, Bytes, BytesMut};
+use quorate_catalog::CatalogReply;
+use quorate_types::{Exception, ReplyCode, StartNumber};
+
+const VERSION: u8 = 1;
+const DONE: u8 = 0;
+const REFUSED: u8 = 1;
+const STARTED: u8 = 2;
+const NAME_TAKEN: u8 = 3;
+const FENCED: u8 = 4;
+
+/// Encodes the replies to one proposal.
+#[must_use]
+pub fn encode_replies(replies: &[CatalogReply]) -> Bytes {
+    let mut out = BytesMut::new();
+    out.put_u8(VERSION);
+    put_len(&mut out, replies.len());
+    for reply in replies {
+        match reply {
+            CatalogReply::Done => out.put_u8(DONE),
+            CatalogReply::Refused(exception) => {
+                out.put_u8(REFUSED);
+                out.put_u16(exception.code.number());
+                put_octets(&mut out, exception.explanation.as_bytes());
+            }
+            CatalogReply::Started(start) => {
+                out.put_u8(STARTED);
+                put_int(&mut out, start.0);
+            }
+            CatalogReply::NameTaken { by } => {
+                out.put_u8(NAME_TAKEN);
+                put_queue(&mut out, *by);
+            }
+            CatalogReply::Fenced => out.put_u8(FENCED),
+        }
+    }
+    out.freeze()
+}
+
+/// Decodes replies.
+///
+/// # Errors
+/// Octets that are no replies.
+pub fn decode_replies(octets: &[u8]) -> Result<Vec<CatalogReply>, DecodeError> {
+    let mut cursor = Cursor::new(octets);
+    cursor.version(VERSION)?;
+    let replies = cursor.list(reply)?;
+    cursor.end()?;
+    Ok(replies)
+}
+
+fn reply(cursor: &mut Cursor<'_>) -> Result<CatalogReply, DecodeError> {
+    Ok(match cursor.u8()? {
+        DONE => CatalogReply::Done,
+        REFUSED => {
+            let number = u16::from_be_bytes(cursor.array()?);
+            let code = ReplyCode::of(number).ok_or(DecodeError::Invalid("reply code"))?;
+            CatalogReply::Refused(Exception::new(code, cursor.string()?))
+        }
+        STARTED => CatalogReply::Started(StartNumber(cursor.int()?)),
+        NAME_TAKEN => CatalogReply::NameTaken { by: cursor.queue()? },
+        FENCED => CatalogReply::Fenced,
+        _ => return Err(DecodeError::Invalid("catalog reply")),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::indexing_slicing, reason = "tests")]
+
+    use super::*;
+    use quorate_types::{GroupId, Home, QueueId};
+
+    #[test]
+    fn replies_round_trip() {
+        let by = QueueId { home: Home::Group(GroupId(3)), index: 70_000, position: 2 };
+        let replies = vec![
+            CatalogReply::Done,
+            CatalogReply::Refused(Exception::new(ReplyCode::NotFound, "no queue 'q' in vhost '/'")),
+            CatalogReply::Started(StartNumber(12)),
+            CatalogReply::NameTaken { by },
+            CatalogReply::Fenced,
+        ];
+        let octets = encode_replies(&replies);
+        assert_eq!(decode_replies(&octets), Ok(replies));
+        for end in 0..octets.len() {
+            assert!(decode_replies(&octets[..end]).is_err());
+        }
+    }
+}

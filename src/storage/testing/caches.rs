@@ -1,0 +1,313 @@
+//! What is in memory and what is on disk: unwritten runs can always be read, budgets hold, cuts
+//! and removals show, entries are joined with their bodies again.
+
+use super::{GROUP, append, body, done, entry, id, open, options, queue, written};
+use crate::{
+    Database, GroupStore, MessageRef, Options, Payload, ReplicaStore, RunRange, engine::Family,
+};
+use bytes::Bytes;
+use crossbeam_channel::{Sender, bounded};
+use quorate_queue::{Change, MessageStore};
+use quorate_types::{Level, LogIndex, MessageId};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+fn message(number: u64, level: u8, index: u64, position: u32) -> MessageRef {
+    let message = MessageId { level: Level(level), index: LogIndex(index), position };
+    MessageRef { queue: queue(number), message }
+}
+
+fn without_caches() -> Options {
+    let mut options = options();
+    options.run_cache_bytes = 0;
+    options.tail_cache_bytes = 0;
+    options
+}
+
+/// Holds the writer after its first cycle, until the sender is dropped.
+fn hold(database: &Database, store: &GroupStore) -> Sender<()> {
+    let (release, held) = bounded::<()>(0);
+    database.writer().subscribe_cycles(Box::new(move |_| super::hold(&held)));
+    append(store, vec![entry(1, 1, &[])]);
+    release
+}
+
+fn bodies(store: &GroupStore, index: u64) -> Vec<Option<Bytes>> {
+    let read = store.read(LogIndex(index), LogIndex(index + 1), 0).unwrap();
+    let Payload::Commands(commands) = &read[0].payload else { panic!("{read:?}") };
+    commands.bodies.iter().flat_map(|run| run.messages.clone()).collect()
+}
+
+#[test]
+fn runs_that_are_not_yet_written_can_be_read_whatever_the_budget() {
+    let dir = tempfile::tempdir().unwrap();
+    let database = open(dir.path(), without_caches());
+    let store = database.group(GROUP).unwrap();
+    let release = hold(&database, &store);
+    let mut told = Vec::new();
+    for index in 2..=20 {
+        let (done, receiver) = done();
+        store.append(vec![entry(1, index, &[(1, 0, 3, 100)])], done);
+        told.push(receiver);
+    }
+    let read = |when: &str| {
+        for index in 2..=20 {
+            let wanted = body(1, 1, 0, index, 2, 100);
+            assert_eq!(store.message(message(1, 0, index, 2)).unwrap(), Some(wanted), "{when}");
+            assert_eq!(bodies(&store, index).len(), 3, "{when}");
+        }
+        let runs = ReplicaStore::new(store.clone())
+            .runs(queue(1), Level(0), LogIndex(3), LogIndex(18), 100)
+            .unwrap();
+        let indexes: Vec<u64> = runs.iter().map(|run| run.index.0).collect();
+        assert_eq!(indexes, (3..=18).collect::<Vec<_>>(), "{when}");
+    };
+    read("unwritten");
+    assert!(store.memory().cache().bytes() > 19 * 300);
+    drop(release);
+    told.into_iter().for_each(|told| told.recv().unwrap().unwrap());
+    assert_eq!(store.memory().cache().bytes(), 0, "all is written, the budget is 0");
+    read("written");
+}
+
+#[test]
+fn truncated_runs_are_gone_before_the_truncation_is_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let database = open(dir.path(), without_caches());
+    let store = database.group(GROUP).unwrap();
+    append(&store, (1..=5).map(|index| entry(1, index, &[(1, 0, 1, 50)])).collect());
+    let (release, held) = bounded::<()>(0);
+    database.writer().subscribe_cycles(Box::new(move |_| super::hold(&held)));
+    written(|done| store.save_vote(Bytes::new(), done));
+    // The writer stands still: the disk has entries 4 and 5 of term 1.
+    let (truncate_done, truncated) = done();
+    store.truncate_after(Some(LogIndex(3)), truncate_done);
+    let (append_done, appended) = done();
+    store.append(vec![entry(2, 4, &[(2, 0, 1, 50)])], append_done);
+    let replica = ReplicaStore::new(store.clone());
+    let runs = |number| {
+        let (from, through) = (LogIndex(0), LogIndex(100));
+        let runs = replica.runs(queue(number), Level(0), from, through, 10).unwrap();
+        runs.iter().map(|run| run.index.0).collect::<Vec<_>>()
+    };
+    let check = |when: &str| {
+        assert_eq!((runs(1), runs(2)), (vec![1, 2, 3], vec![4]), "{when}");
+        assert_eq!(store.message(message(1, 0, 4, 0)).unwrap(), None, "{when}");
+        assert_eq!(store.message(message(1, 0, 5, 0)).unwrap(), None, "{when}");
+        let terms: Vec<_> = store
+            .read(LogIndex(1), LogIndex(9), usize::MAX)
+            .unwrap()
+            .iter()
+            .map(|entry| entry.id.term.0)
+            .collect();
+        assert_eq!(terms, [1, 1, 1, 2], "{when}");
+    };
+    check("unwritten");
+    drop(release);
+    truncated.recv().unwrap().unwrap();
+    appended.recv().unwrap().unwrap();
+    check("written");
+}
+
+#[test]
+fn the_run_cache_keeps_to_its_budget_and_counts_what_an_entry_holds() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut options = options();
+    options.run_cache_bytes = 100_000;
+    let database = open(dir.path(), options);
+    let store = database.group(GROUP).unwrap();
+    let mut replica = ReplicaStore::new(store.clone());
+    for index in 1..=100 {
+        append(&store, vec![entry(1, index, &[(1, 0, 10, 500), (2, 0, 1, 10)])]);
+        // Queue 1 is settled at once, queue 2 never: the entry stays, and is counted whole.
+        let (queue, level, index) = (queue(1), Level(0), LogIndex(index));
+        let removed = Change::Removed { queue, level, first: index, last: index };
+        replica.take(index, &[removed]).unwrap();
+        assert!(store.memory().cache().bytes() <= 100_000);
+    }
+    assert!(store.memory().cache().bytes() > 90_000);
+    for index in 1..=100 {
+        let wanted = body(1, 2, 0, index, 0, 10);
+        assert_eq!(store.message(message(2, 0, index, 0)).unwrap(), Some(wanted));
+    }
+}
+
+#[test]
+fn a_settled_entry_leaves_the_cache_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let database = open(dir.path(), options());
+    let store = database.group(GROUP).unwrap();
+    let mut replica = ReplicaStore::new(store.clone());
+    append(&store, vec![entry(1, 1, &[(1, 0, 2, 500), (2, 3, 1, 10)])]);
+    let (first, last) = (LogIndex(1), LogIndex(1));
+    for (number, level) in [(1, 0), (2, 3)] {
+        let (queue, level) = (queue(number), Level(level));
+        replica.take(LogIndex(1), &[Change::Removed { queue, level, first, last }]).unwrap();
+    }
+    assert_eq!(store.memory().cache().bytes(), 0);
+}
+
+/// Everything that a lagging reader is sent, at each stage of a run's life (STO 2, STO 4).
+#[test]
+fn cut_and_removed_messages_are_sent_as_absent_and_keep_their_heads() {
+    let dir = tempfile::tempdir().unwrap();
+    let database = open(dir.path(), without_caches());
+    let store = database.group(GROUP).unwrap();
+    let mut replica = ReplicaStore::new(store.clone());
+    let place = |number| (queue(number), Level(0));
+    append(&store, vec![entry(1, 1, &[(1, 0, 3, 20), (2, 0, 2, 20), (3, 0, 2, 20)])]);
+    append(&store, vec![entry(1, 2, &[(1, 0, 1, 20)])]);
+    let cut = |number, first, last| Change::Cut {
+        queue: queue(number),
+        level: Level(0),
+        index: LogIndex(1),
+        first,
+        last,
+    };
+    replica.take(LogIndex(1), &[cut(1, 0, 0), cut(1, 2, 2), cut(2, 0, 1)]).unwrap();
+    let shown = |replica: &ReplicaStore, number| {
+        let (queue, level) = place(number);
+        let runs = replica.runs(queue, level, LogIndex(0), LogIndex(9), 9).unwrap();
+        runs.iter()
+            .map(|run| run.messages.iter().map(Option::is_some).collect::<Vec<_>>())
+            .collect::<Vec<_>>()
+    };
+    let check = |replica: &ReplicaStore| {
+        assert_eq!(shown(replica, 1), [vec![false, true, false], vec![true]]);
+        assert!(shown(replica, 2).is_empty());
+        assert_eq!(shown(replica, 3), [vec![true, true]]);
+    };
+    check(&replica);
+    let now = Instant::now();
+    let checkpoint = replica.checkpoint(id(1, 2), Bytes::new(), |_| None, now);
+    check(&replica);
+    written(|done| store.checkpoint(checkpoint, done));
+    check(&replica);
+    check(&ReplicaStore::new(store.clone()));
+    // The run that was cut whole is gone; of the other one the heads say what was cut.
+    let sent = bodies(&store, 1);
+    assert_eq!(
+        sent.iter().map(Option::is_some).collect::<Vec<_>>()[3..],
+        [false, false, true, true]
+    );
+    assert!(sent[1].is_some());
+    // Now queue 3 is settled, and removed a second later.
+    let (queue, level) = place(3);
+    let (first, last) = (LogIndex(1), LogIndex(9));
+    replica.take(LogIndex(2), &[Change::Removed { queue, level, first, last }]).unwrap();
+    for wait in [0, 1000] {
+        let now = now + Duration::from_millis(wait);
+        let checkpoint = replica.checkpoint(id(1, 2), Bytes::new(), |_| None, now);
+        written(|done| store.checkpoint(checkpoint, done));
+        let removed =
+            super::model::runs_on_disk(&store, GROUP, Family::Bodies).iter().all(|run| run.0 != 3);
+        assert_eq!(removed, wait == 1000);
+    }
+    assert_eq!(bodies(&store, 1)[5..], [None, None]);
+    assert_eq!(store.message(message(3, 0, 1, 0)).unwrap(), None);
+    let read = store.read(LogIndex(1), LogIndex(2), 0).unwrap();
+    let Payload::Commands(commands) = &read[0].payload else { panic!("{read:?}") };
+    let (_, heads) = crate::codec::queue::decode_heads(&commands.command).unwrap();
+    assert_eq!(heads.iter().map(|run| run.messages.len()).collect::<Vec<_>>(), [3, 2, 2]);
+}
+
+#[test]
+fn an_ended_queue_loses_its_runs_up_to_the_applied_index_of_every_level() {
+    let dir = tempfile::tempdir().unwrap();
+    let database = open(dir.path(), without_caches());
+    let store = database.group(GROUP).unwrap();
+    let mut replica = ReplicaStore::new(store.clone());
+    for index in 1..=4 {
+        append(&store, vec![entry(1, index, &[(1, 0, 1, 9), (1, 255, 1, 9), (2, 7, 1, 9)])]);
+    }
+    replica.take(LogIndex(3), &[Change::QueueRemoved { queue: queue(1) }]).unwrap();
+    let checkpoint = replica.checkpoint(id(1, 3), Bytes::new(), |_| None, Instant::now());
+    assert!(replica.is_clean());
+    written(|done| store.checkpoint(checkpoint, done));
+    let left = super::model::runs_on_disk(&store, GROUP, Family::Heads);
+    assert_eq!(left, [(1, 0, 4), (1, 255, 4), (2, 7, 1), (2, 7, 2), (2, 7, 3), (2, 7, 4)]);
+}
+
+#[test]
+fn a_removal_never_goes_beyond_the_applied_index() {
+    let dir = tempfile::tempdir().unwrap();
+    let database = open(dir.path(), without_caches());
+    let store = database.group(GROUP).unwrap();
+    let mut replica = ReplicaStore::new(store.clone());
+    append(&store, (1..=5).map(|index| entry(1, index, &[(1, 0, 1, 9)])).collect());
+    let (queue, level) = (queue(1), Level(0));
+    let (first, last) = (LogIndex(0), LogIndex(u64::MAX));
+    replica.take(LogIndex(3), &[Change::Removed { queue, level, first, last }]).unwrap();
+    let now = Instant::now();
+    for now in [now, now + Duration::from_secs(1)] {
+        let checkpoint = replica.checkpoint(id(1, 3), Bytes::new(), |_| None, now);
+        written(|done| store.checkpoint(checkpoint, done));
+    }
+    let left = super::model::runs_on_disk(&store, GROUP, Family::Heads);
+    assert_eq!(left, [(1, 0, 4), (1, 0, 5)]);
+}
+
+#[test]
+fn the_log_is_purged_only_up_to_the_checkpoint() {
+    let dir = tempfile::tempdir().unwrap();
+    let database = open(dir.path(), options());
+    let store = database.group(GROUP).unwrap();
+    append(&store, (1..=5).map(|index| entry(1, index, &[(1, 0, 1, 9)])).collect());
+    assert!(store.log_bytes() > 0);
+    written(|done| store.purge_through(id(1, 4), done));
+    assert_eq!(store.log_state().last_purged, None, "there is no checkpoint");
+    let checkpoint = crate::Checkpoint::new(id(1, 3), Bytes::new(), Vec::new());
+    written(|done| store.checkpoint(checkpoint, done));
+    written(|done| store.purge_through(id(1, 4), done));
+    assert_eq!(store.log_state().last_purged, Some(id(1, 3)));
+    assert!(store.read(LogIndex(1), LogIndex(4), usize::MAX).unwrap().is_empty());
+    assert_eq!(store.read(LogIndex(4), LogIndex(9), usize::MAX).unwrap().len(), 2);
+    // Runs are not the log's: those of purged entries stay.
+    assert!(store.message(message(1, 0, 1, 0)).unwrap().is_some());
+}
+
+#[test]
+fn reads_are_bounded_by_octets_but_give_at_least_one_entry() {
+    let dir = tempfile::tempdir().unwrap();
+    let database = open(dir.path(), without_caches());
+    let store = database.group(GROUP).unwrap();
+    let release = hold(&database, &store);
+    drop(release);
+    append(&store, (2..=9).map(|index| entry(1, index, &[(1, 0, 1, 1000)])).collect());
+    for (bytes, count) in [(0, 1), (1, 1), (1500, 2), (3200, 4), (usize::MAX, 8)] {
+        let read = store.read(LogIndex(2), LogIndex(99), bytes).unwrap();
+        assert_eq!(read.len(), count, "{bytes} octets");
+    }
+    assert!(store.read(LogIndex(10), LogIndex(99), 1).unwrap().is_empty());
+    assert!(store.read(LogIndex(5), LogIndex(5), 1).unwrap().is_empty());
+}
+
+#[test]
+fn looking_for_dead_runs_writes_nothing_where_there_are_none() {
+    let dir = tempfile::tempdir().unwrap();
+    let database = open(dir.path(), options());
+    let store = database.group(GROUP).unwrap();
+    append(&store, (1..=5).map(|index| entry(1, index, &[(2, 0, 1, 9)])).collect());
+    let range = |number, first, last| RunRange {
+        queue: queue(number),
+        level: Level(0),
+        first: LogIndex(first),
+        last: LogIndex(last),
+    };
+    let before = database.writer().stats().batch_bytes.sum;
+    written(|done| store.remove_dead(&[range(1, 0, 9), range(2, 6, 9)], done).unwrap());
+    assert_eq!(database.writer().stats().batch_bytes.sum, before);
+    written(|done| store.remove_dead(&[range(2, 0, 3)], done).unwrap());
+    let left = super::model::runs_on_disk(&store, GROUP, Family::Bodies);
+    assert_eq!(left, [(2, 0, 4), (2, 0, 5)]);
+}
+
+#[test]
+fn handles_are_shared_between_threads() {
+    fn check<T: Send + Sync>() {}
+    check::<GroupStore>();
+    check::<Arc<Database>>();
+    check::<ReplicaStore>();
+}

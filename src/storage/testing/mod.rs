@@ -1,0 +1,105 @@
+//! Tests of the floor as a whole, and what they share.
+
+#![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
+
+mod caches;
+mod codecs;
+mod crash;
+mod model;
+mod opening;
+mod snapshots;
+mod writer;
+
+use crate::{
+    CommandEntry, Database, Done, EntryId, GroupStore, LogEntry, Options, Payload, RunBodies,
+    StorageError, codec,
+};
+use bytes::Bytes;
+use crossbeam_channel::{Receiver, bounded};
+use quorate_queue::{Batch, Command, Entry, MessageHead, Origin, Run};
+use quorate_types::{
+    GroupId, Home, Incarnation, Level, LogIndex, NodeId, QueueId, Stamp, Term, Timestamp, WallTime,
+};
+use std::{path::Path, sync::Arc};
+
+const GROUP: GroupId = GroupId(3);
+
+fn queue(number: u64) -> QueueId {
+    QueueId { home: Home::Group(GROUP), index: number, position: 0 }
+}
+
+fn id(term: u64, index: u64) -> EntryId {
+    EntryId { term: Term(term), leader: NodeId(1), index: LogIndex(index) }
+}
+
+/// Content that names where it belongs.
+fn body(term: u64, queue: u64, level: u8, index: u64, position: u32, bytes: usize) -> Bytes {
+    let mut text = format!("{term}/{queue}/{level}/{index}/{position}").into_bytes();
+    text.resize(text.len().max(bytes), b'.');
+    Bytes::from(text)
+}
+
+/// An entry with a run for each (queue, level, messages, octets each).
+fn entry(term: u64, index: u64, runs: &[(u64, u8, u32, usize)]) -> LogEntry {
+    let stamp = Stamp { time: Timestamp(1000 + index), wall: WallTime(index) };
+    let mut commands = Vec::new();
+    let (mut heads, mut bodies) = (Vec::new(), Vec::new());
+    for (run, &(number, level, count, bytes)) in (0u32..).zip(runs) {
+        let messages: Vec<Bytes> =
+            (0..count).map(|position| body(term, number, level, index, position, bytes)).collect();
+        heads.push(Run {
+            queue: queue(number),
+            level: Level(level),
+            messages: messages
+                .iter()
+                .map(|m| MessageHead { body_bytes: m.len() as u32, expiration_ms: None })
+                .collect(),
+        });
+        bodies.push(RunBodies { messages: messages.into_iter().map(Some).collect() });
+        commands.push(Command::Enqueue { run, first: 0, count });
+    }
+    let batches = vec![Batch { origin: Origin::Leader, commands }];
+    let command = codec::queue::encode_entry(&Entry { stamp, runs: heads, batches });
+    let payload = Payload::Commands(CommandEntry { command, bodies });
+    LogEntry { id: id(term, index), payload }
+}
+
+/// A directory in memory if there is one: these crashes lose no page cache, so that a sync to a
+/// disk would prove nothing and take its time.
+fn scratch() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").unwrap_or_else(|_| tempfile::tempdir().unwrap())
+}
+
+/// Options whose failures fail the test that looks for them, not the process.
+fn options() -> Options {
+    let mut options = Options::new(NodeId(1), Incarnation(77));
+    options.fatal = Arc::new(|_| {});
+    options.write_buffer_bytes = 8 << 20;
+    options
+}
+
+fn open(dir: &Path, options: Options) -> Arc<Database> {
+    Database::open(dir, options).unwrap()
+}
+
+/// A `done` and where its result arrives; nothing arrives if the process "crashes" first.
+fn done() -> (Done, Receiver<Result<(), StorageError>>) {
+    let (sender, receiver) = bounded(1);
+    (Box::new(move |result| drop(sender.send(result))), receiver)
+}
+
+/// Waits for a write.
+fn written(write: impl FnOnce(Done)) {
+    let (done, receiver) = done();
+    write(done);
+    receiver.recv().unwrap().unwrap();
+}
+
+/// Stands still until the other end is dropped.
+fn hold(until: &Receiver<()>) {
+    let _ = until.recv();
+}
+
+fn append(store: &GroupStore, entries: Vec<LogEntry>) {
+    written(|done| store.append(entries, done));
+}
