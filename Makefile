@@ -32,6 +32,7 @@ build: deps rocksdb
 
 # pika, aio-pika, amqplib and amqp091-go against a cluster of three nodes.
 interop: build
+	@.ci/deps interop
 	cluster-tests/interop/run.sh install
 	cargo test --package quorate-cluster-tests --test interop --no-fail-fast -- --ignored
 

@@ -4,13 +4,15 @@ use crate::harness::wait::eventually;
 use crate::harness::{Cluster, LIFECYCLE_BOUND};
 
 /// Fails the test unless the audit of the whole cluster finds all replicas equal. One that is still
-/// behind may catch up meanwhile; one that differs never becomes equal.
+/// behind may catch up meanwhile; one that differs never becomes equal, and fails the test at once.
 ///
 /// # Panics
 /// With what the audit said last.
 pub async fn assert_replicas_equal(cluster: &Cluster) {
     eventually("all replicas are equal", LIFECYCLE_BOUND, || async {
-        cluster.ctl(1, &["audit"]).await.succeeded()
+        let audit = cluster.ctl(1, &["audit"]).await;
+        assert!(!audit.stdout.contains("DIFFERENT"), "{}", audit.stdout);
+        audit.succeeded()
     })
     .await;
 }

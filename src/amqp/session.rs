@@ -135,9 +135,7 @@ impl<'c, S: AsyncRead + AsyncWrite + Unpin> Session<'c, S> {
 
     /// Whether the socket is read.
     fn reads(&self) -> bool {
-        self.machine.takes_frames()
-            && !self.waits_for_room
-            && self.socket.outbox.len() <= OUTBOX_BYTES_MAX
+        self.takes_frames() && self.socket.outbox.len() <= OUTBOX_BYTES_MAX
     }
 
     /// Takes everything that has come from both sides.
@@ -150,29 +148,34 @@ impl<'c, S: AsyncRead + AsyncWrite + Unpin> Session<'c, S> {
         }
         self.settle_down();
         loop {
-            let before = self.socket.input.len();
-            self.frames();
+            let all = self.frames();
             self.settle_down();
-            if self.socket.input.len() == before {
+            if all || !self.takes_frames() {
                 return;
             }
         }
     }
 
-    fn frames(&mut self) {
-        while self.machine.takes_frames() && !self.waits_for_room {
+    fn takes_frames(&self) -> bool {
+        self.machine.takes_frames() && !self.waits_for_room
+    }
+
+    /// Takes what has been read. False if some of it has to wait.
+    fn frames(&mut self) -> bool {
+        while self.takes_frames() {
             match frame::take(&mut self.socket.input, self.frame_max) {
                 Ok(Some(frame)) => self.machine.frame(frame, &mut self.socket.outbox),
-                Ok(None) => return,
+                Ok(None) => return true,
                 Err(error) => {
                     self.machine.end(Ending::frame_error(&error));
-                    return;
+                    return true;
                 }
             }
-            self.report_at_ms.get_or_insert_with(|| {
-                u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX) + REPORT_MS
-            });
+            if self.report_at_ms.is_none() {
+                self.report_at_ms = Some(self.now_ms() + REPORT_MS);
+            }
         }
+        false
     }
 
     /// Gives the broker what channels want: publishes first, then settles, so that a message is

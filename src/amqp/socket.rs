@@ -133,3 +133,76 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+    use crate::codec::frame;
+    use bytes::Bytes;
+    use tokio::io::{AsyncWriteExt, duplex};
+
+    #[tokio::test]
+    async fn what_one_side_writes_the_other_reads_however_small_the_pipe() {
+        let (client, server) = duplex(1000);
+        let (mut client, mut server) = (Socket::new(client), Socket::new(server));
+        let body = Bytes::from(vec![7; 300_000]);
+        client.outbox.content(1, &[0, 0], &body, 131_072);
+        let length = client.outbox.len();
+        let write = async {
+            client.flush().await.unwrap();
+            client.shutdown().await.unwrap();
+        };
+        let read = async {
+            while !server.is_ended() {
+                server.moved(true).await.unwrap();
+            }
+        };
+        tokio::join!(write, read);
+        assert_eq!(u64::try_from(length).unwrap(), server.received());
+        let mut octets = 0;
+        while let Some(frame) = frame::take(&mut server.input, 131_072).unwrap() {
+            octets += if frame.kind == frame::Kind::Body { frame.payload.len() } else { 0 };
+        }
+        assert_eq!(octets, body.len());
+    }
+
+    #[tokio::test]
+    async fn an_idle_socket_holds_no_buffer() {
+        let (mut client, server) = duplex(1000);
+        let mut server = Socket::new(server);
+        client.write_all(b"hello").await.unwrap();
+        server.moved(true).await.unwrap();
+        server.input.clear();
+        assert!(server.input.capacity() > 0);
+        std::future::poll_fn(|cx| {
+            assert!(server.poll_move(true, cx).is_pending());
+            Poll::Ready(())
+        })
+        .await;
+        assert_eq!(server.input.capacity(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_socket_that_is_not_to_be_read_is_not_read() {
+        let (mut client, server) = duplex(1000);
+        let mut server = Socket::new(server);
+        client.write_all(b"hello").await.unwrap();
+        std::future::poll_fn(|cx| {
+            assert!(server.poll_move(false, cx).is_pending());
+            Poll::Ready(())
+        })
+        .await;
+        assert_eq!(server.received(), 0);
+    }
+
+    #[tokio::test]
+    async fn the_other_ends_end_is_an_end_here() {
+        let (client, server) = duplex(1000);
+        let mut server = Socket::new(server);
+        drop(client);
+        server.moved(true).await.unwrap();
+        assert!(server.is_ended());
+    }
+}

@@ -181,7 +181,8 @@ impl Node {
 
     /// Proposes an entry and waits for what it was replied.
     async fn write_to_catalog(&self, groups: &Groups, entry: CommandEntry) -> Option<Outcome> {
-        let id = groups.catalog_group()?.write(entry).await.ok()?;
+        let written = groups.catalog_group()?.write(entry).await;
+        let id = written.inspect_err(|error| tracing::debug!(%error, "catalog write")).ok()?;
         let replies = self.catalog_client.replies.lock().remove(&id.index)?;
         Some((CatalogIndex(id.index.0), replies))
     }

@@ -108,7 +108,13 @@ impl Node {
                 rpc_address: self.settings.rpc_address.clone(),
                 amqp_address: self.settings.amqp_address.clone(),
             });
-            let Ok((_, replies)) = self.propose_all_to_catalog(commands).await else { continue };
+            let replies = match self.propose_all_to_catalog(commands).await {
+                Ok((_, replies)) => replies,
+                Err(error) => {
+                    tracing::warn!(%error, "this node's start is not yet known to the cluster");
+                    continue;
+                }
+            };
             if let Some(CatalogReply::Started(start)) = replies.last() {
                 return self.begin_session(*start);
             }

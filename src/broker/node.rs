@@ -592,7 +592,9 @@ fn settled_at(
 ) {
     let mut held = connection.held.lock();
     let Holder::Consumer(id) = settled.holder else {
-        held.channels.values_mut().for_each(|channel| drop(channel.gets.remove(&settled)));
+        for channel in held.channels.values_mut() {
+            channel.gets.remove(&settled);
+        }
         return;
     };
     let channel = held.channels.values_mut().find(|channel| channel.consumers.contains_key(&id));

@@ -75,6 +75,9 @@ where
     /// Sends what there is to send until an answer is there.
     async fn next(&mut self) -> Option<Answer> {
         loop {
+            if !self.open && self.under_way.is_empty() {
+                return None;
+            }
             let room = self.under_way.len() < APPENDS_MAX && self.bytes < APPEND_BYTES_MAX;
             tokio::select! {
                 biased;
@@ -91,10 +94,6 @@ where
                     let late = CallError::Timeout(self.client.target);
                     return Some(Err(self.failed(late)));
                 }
-                else => return None,
-            }
-            if !self.open && self.under_way.is_empty() {
-                return None;
             }
         }
     }

@@ -69,6 +69,8 @@ async fn a_follower_comes_back_after_the_log_was_purged() {
     cluster.node(absent).restart().await;
     load.delivers(1_000).await;
     figure("came back by snapshot", load.finish(&cluster, QUEUE).await);
+    let installed = cluster.node(absent).metrics().await.sum("quorate_snapshots_installed_total");
+    assert!(installed >= Some(1.0), "the log it needed was still there: {installed:?} snapshots");
     // With another node gone, nothing is decided without the one that was away.
     cluster.node(present[0]).kill9();
     let (_taking, taker) = open(&cluster.amqp_uri(absent)).await;

@@ -76,7 +76,7 @@ async fn metrics_have_the_names_that_dashboards_use() {
         ] {
             assert!(metrics.sum(name).is_some(), "node {} has no {name}", node.id());
         }
-        for word in ["fsync", "checkpoint", "round", "batch", "election"] {
+        for word in ["sync", "checkpoint", "round", "batch", "election"] {
             let families = metrics.families("quorate_", word);
             assert!(!families.is_empty(), "node {}: no quorate_…{word}…", node.id());
         }

@@ -160,7 +160,7 @@ impl Channel {
             self.queued.push_front(frame);
             return Ok(());
         }
-        match decode(&frame)? {
+        match decode(frame)? {
             Method::Publish(publish) => {
                 self.due = Due::Header(Carrier::Publish(publish));
                 Ok(())

@@ -19,7 +19,7 @@ trait Field: Sized {
     /// Reads what a transcript says.
     #[cfg(test)]
     fn parse(text: Option<&str>) -> Self;
-    fn read(reader: &mut Reader) -> Result<Self, FieldError>;
+    fn read(reader: &mut Reader<'_>) -> Result<Self, FieldError>;
     fn write(&self, writer: &mut Writer<'_>);
 }
 
@@ -28,7 +28,7 @@ impl Field for u8 {
     fn parse(text: Option<&str>) -> Self {
         text.and_then(|text| text.parse().ok()).unwrap_or_default()
     }
-    fn read(reader: &mut Reader) -> Result<Self, FieldError> {
+    fn read(reader: &mut Reader<'_>) -> Result<Self, FieldError> {
         reader.u8()
     }
     fn write(&self, writer: &mut Writer<'_>) {
@@ -41,7 +41,7 @@ impl Field for u16 {
     fn parse(text: Option<&str>) -> Self {
         text.and_then(|text| text.parse().ok()).unwrap_or_default()
     }
-    fn read(reader: &mut Reader) -> Result<Self, FieldError> {
+    fn read(reader: &mut Reader<'_>) -> Result<Self, FieldError> {
         reader.u16()
     }
     fn write(&self, writer: &mut Writer<'_>) {
@@ -54,7 +54,7 @@ impl Field for u32 {
     fn parse(text: Option<&str>) -> Self {
         text.and_then(|text| text.parse().ok()).unwrap_or_default()
     }
-    fn read(reader: &mut Reader) -> Result<Self, FieldError> {
+    fn read(reader: &mut Reader<'_>) -> Result<Self, FieldError> {
         reader.u32()
     }
     fn write(&self, writer: &mut Writer<'_>) {
@@ -67,7 +67,7 @@ impl Field for bool {
     fn parse(text: Option<&str>) -> Self {
         text == Some("true")
     }
-    fn read(reader: &mut Reader) -> Result<Self, FieldError> {
+    fn read(reader: &mut Reader<'_>) -> Result<Self, FieldError> {
         reader.bit()
     }
     fn write(&self, writer: &mut Writer<'_>) {
@@ -80,7 +80,7 @@ impl Field for ShortString {
     fn parse(text: Option<&str>) -> Self {
         ShortString::try_from(text.unwrap_or_default()).unwrap_or_default()
     }
-    fn read(reader: &mut Reader) -> Result<Self, FieldError> {
+    fn read(reader: &mut Reader<'_>) -> Result<Self, FieldError> {
         reader.short_string()
     }
     fn write(&self, writer: &mut Writer<'_>) {
@@ -94,7 +94,7 @@ impl Field for Bytes {
     fn parse(text: Option<&str>) -> Self {
         Bytes::from(text.unwrap_or_default().replace("\\0", "\0"))
     }
-    fn read(reader: &mut Reader) -> Result<Self, FieldError> {
+    fn read(reader: &mut Reader<'_>) -> Result<Self, FieldError> {
         reader.long_string()
     }
     fn write(&self, writer: &mut Writer<'_>) {
@@ -107,7 +107,7 @@ impl Field for FieldTable {
     fn parse(text: Option<&str>) -> Self {
         text.map(crate::transcript::table).unwrap_or_default()
     }
-    fn read(reader: &mut Reader) -> Result<Self, FieldError> {
+    fn read(reader: &mut Reader<'_>) -> Result<Self, FieldError> {
         reader.table()
     }
     fn write(&self, writer: &mut Writer<'_>) {
@@ -165,7 +165,7 @@ macro_rules! classes {
             pub(crate) fn read(
                 class: u16,
                 method: u16,
-                reader: &mut Reader,
+                reader: &mut Reader<'_>,
             ) -> Result<Option<Self>, FieldError> {
                 Ok(Some(match (class, method) {
                     $($(($class_id, $method_id) => $class::$Method::read(reader)?.into(),)*)*
@@ -217,7 +217,7 @@ macro_rules! classes {
                         }
 
                         #[allow(unused_variables, reason = "some methods have no fields")]
-                        pub(super) fn read(reader: &mut Reader) -> Result<Self, FieldError> {
+                        pub(super) fn read(reader: &mut Reader<'_>) -> Result<Self, FieldError> {
                             Ok(Self { $($field: Field::read(reader)?,)* })
                         }
 

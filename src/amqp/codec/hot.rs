@@ -3,7 +3,7 @@
 
 use crate::codec::{
     frame::{END, Kind, OVERHEAD_BYTES, put_header},
-    method::{BASIC, MethodId},
+    method::{BASIC, IDS_BYTES, MethodId},
     reader::{FieldError, Reader, put_short_string},
 };
 use bytes::{BufMut, BytesMut};
@@ -94,9 +94,6 @@ pub struct Reject {
     pub requeue: bool,
 }
 
-/// Octets of class and method id.
-const IDS_BYTES: usize = 4;
-
 fn open(out: &mut BytesMut, channel: u16, id: MethodId, fields_bytes: usize) {
     let payload_bytes = IDS_BYTES + fields_bytes;
     out.reserve(OVERHEAD_BYTES + payload_bytes);
@@ -109,7 +106,7 @@ impl Publish {
     /// Class and method.
     pub const ID: MethodId = MethodId { class: BASIC, method: 40 };
 
-    pub(crate) fn read(reader: &mut Reader) -> Result<Self, FieldError> {
+    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, FieldError> {
         // Tickets are ignored everywhere (CHN-09).
         reader.u16()?;
         Ok(Self {
@@ -135,7 +132,7 @@ impl Return {
     /// Class and method.
     pub const ID: MethodId = MethodId { class: BASIC, method: 50 };
 
-    pub(crate) fn read(reader: &mut Reader) -> Result<Self, FieldError> {
+    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, FieldError> {
         Ok(Self {
             code: reader.u16()?,
             text: reader.short_string()?,
@@ -160,7 +157,7 @@ impl Deliver {
     /// Class and method.
     pub const ID: MethodId = MethodId { class: BASIC, method: 60 };
 
-    pub(crate) fn read(reader: &mut Reader) -> Result<Self, FieldError> {
+    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, FieldError> {
         Ok(Self {
             consumer_tag: reader.short_string()?,
             delivery_tag: reader.u64()?,
@@ -187,7 +184,7 @@ impl GetOk {
     /// Class and method.
     pub const ID: MethodId = MethodId { class: BASIC, method: 71 };
 
-    pub(crate) fn read(reader: &mut Reader) -> Result<Self, FieldError> {
+    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, FieldError> {
         Ok(Self {
             delivery_tag: reader.u64()?,
             redelivered: reader.bit()?,
@@ -213,7 +210,7 @@ impl Ack {
     /// Class and method.
     pub const ID: MethodId = MethodId { class: BASIC, method: 80 };
 
-    pub(crate) fn read(reader: &mut Reader) -> Result<Self, FieldError> {
+    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, FieldError> {
         Ok(Self { delivery_tag: reader.u64()?, multiple: reader.bit()? })
     }
 
@@ -230,7 +227,7 @@ impl Nack {
     /// Class and method.
     pub const ID: MethodId = MethodId { class: BASIC, method: 120 };
 
-    pub(crate) fn read(reader: &mut Reader) -> Result<Self, FieldError> {
+    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, FieldError> {
         Ok(Self { delivery_tag: reader.u64()?, multiple: reader.bit()?, requeue: reader.bit()? })
     }
 
@@ -247,7 +244,7 @@ impl Reject {
     /// Class and method.
     pub const ID: MethodId = MethodId { class: BASIC, method: 90 };
 
-    pub(crate) fn read(reader: &mut Reader) -> Result<Self, FieldError> {
+    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, FieldError> {
         Ok(Self { delivery_tag: reader.u64()?, requeue: reader.bit()? })
     }
 

@@ -15,6 +15,9 @@ use std::fmt;
 /// Class id of `basic`.
 pub const BASIC: u16 = 60;
 
+/// Octets of class and method id.
+pub(crate) const IDS_BYTES: usize = 4;
+
 /// Class and method id.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MethodId {
@@ -90,13 +93,15 @@ impl Method {
     /// What [`MethodErrorCause`] names.
     pub fn decode(payload: Bytes) -> Result<Self, MethodError> {
         let id = MethodId::peek(&payload);
-        Self::read(id, payload.clone()).map_err(|cause| MethodError { id, cause, payload })
+        match Self::read(id, &payload) {
+            Ok(method) => Ok(method),
+            Err(cause) => Err(MethodError { id, cause, payload }),
+        }
     }
 
-    fn read(id: Option<MethodId>, mut payload: Bytes) -> Result<Self, MethodErrorCause> {
+    fn read(id: Option<MethodId>, payload: &Bytes) -> Result<Self, MethodErrorCause> {
         let id = id.ok_or(FieldError::Truncated)?;
-        let fields = payload.split_off(4);
-        let reader = &mut Reader::new(fields);
+        let reader = &mut Reader::new(payload, IDS_BYTES);
         let method = match id {
             Publish::ID => Self::Publish(Publish::read(reader)?),
             Deliver::ID => Self::Deliver(Deliver::read(reader)?),
@@ -108,7 +113,8 @@ impl Method {
             MethodId { class, method } => {
                 // Their names and tables may be kept for long, and must not keep alive what was
                 // read with them.
-                let reader = &mut Reader::new(Bytes::copy_from_slice(reader.rest()));
+                let fields = Bytes::copy_from_slice(reader.rest());
+                let reader = &mut Reader::new(&fields, 0);
                 let cold = Cold::read(class, method, reader)?.ok_or(MethodErrorCause::Unknown)?;
                 let cold = Self::Cold(Box::new(cold));
                 return if reader.is_at_end() { Ok(cold) } else { Err(MethodErrorCause::LeftOver) };

@@ -1,6 +1,6 @@
 //! A method's fields one after the other (AMQP 0-9-1, section 4.2.5), taken apart and put together.
 
-use bytes::{Buf, BufMut, Bytes, BytesMut};
+use bytes::{BufMut, Bytes, BytesMut};
 use quorate_types::{FieldTable, FieldTableError, ShortString};
 
 /// Why a field cannot be read.
@@ -17,21 +17,24 @@ pub enum FieldError {
     Table(#[from] FieldTableError),
 }
 
-/// Takes fields off the front of a payload. Neighbouring bits share an octet.
-pub(crate) struct Reader {
-    rest: Bytes,
+/// Takes fields off the front of a payload, of which strings become slices. Neighbouring bits share
+/// an octet.
+pub(crate) struct Reader<'a> {
+    payload: &'a Bytes,
+    rest: &'a [u8],
     bits: u8,
     bits_left: u8,
 }
 
-impl Reader {
-    pub(crate) fn new(rest: Bytes) -> Self {
-        Self { rest, bits: 0, bits_left: 0 }
+impl<'a> Reader<'a> {
+    /// Reads what stands behind the first `skip` octets.
+    pub(crate) fn new(payload: &'a Bytes, skip: usize) -> Self {
+        Self { payload, rest: payload.get(skip..).unwrap_or_default(), bits: 0, bits_left: 0 }
     }
 
     /// What has not been read.
-    pub(crate) fn rest(&self) -> &[u8] {
-        &self.rest
+    pub(crate) fn rest(&self) -> &'a [u8] {
+        self.rest
     }
 
     /// True if every octet has been read.
@@ -39,24 +42,27 @@ impl Reader {
         self.rest.is_empty()
     }
 
-    pub(crate) fn u8(&mut self) -> Result<u8, FieldError> {
+    fn take<const N: usize>(&mut self) -> Result<[u8; N], FieldError> {
+        let (octets, rest) = self.rest.split_first_chunk::<N>().ok_or(FieldError::Truncated)?;
+        self.rest = rest;
         self.bits_left = 0;
-        self.rest.try_get_u8().map_err(|_| FieldError::Truncated)
+        Ok(*octets)
+    }
+
+    pub(crate) fn u8(&mut self) -> Result<u8, FieldError> {
+        self.take().map(u8::from_be_bytes)
     }
 
     pub(crate) fn u16(&mut self) -> Result<u16, FieldError> {
-        self.bits_left = 0;
-        self.rest.try_get_u16().map_err(|_| FieldError::Truncated)
+        self.take().map(u16::from_be_bytes)
     }
 
     pub(crate) fn u32(&mut self) -> Result<u32, FieldError> {
-        self.bits_left = 0;
-        self.rest.try_get_u32().map_err(|_| FieldError::Truncated)
+        self.take().map(u32::from_be_bytes)
     }
 
     pub(crate) fn u64(&mut self) -> Result<u64, FieldError> {
-        self.bits_left = 0;
-        self.rest.try_get_u64().map_err(|_| FieldError::Truncated)
+        self.take().map(u64::from_be_bytes)
     }
 
     pub(crate) fn bit(&mut self) -> Result<bool, FieldError> {
@@ -72,9 +78,6 @@ impl Reader {
 
     pub(crate) fn short_string(&mut self) -> Result<ShortString, FieldError> {
         let length = usize::from(self.u8()?);
-        if length == 0 {
-            return Ok(ShortString::EMPTY);
-        }
         ShortString::from_bytes(self.octets(length)?).map_err(|_| FieldError::Text)
     }
 
@@ -84,15 +87,18 @@ impl Reader {
     }
 
     pub(crate) fn table(&mut self) -> Result<FieldTable, FieldError> {
+        let mut rest = self.payload.slice_ref(self.rest);
+        let table = FieldTable::decode(&mut rest)?;
+        self.rest = self.rest.get(self.rest.len() - rest.len()..).unwrap_or_default();
         self.bits_left = 0;
-        Ok(FieldTable::decode(&mut self.rest)?)
+        Ok(table)
     }
 
     fn octets(&mut self, length: usize) -> Result<Bytes, FieldError> {
-        if self.rest.len() < length {
-            return Err(FieldError::Truncated);
-        }
-        Ok(self.rest.split_to(length))
+        let (octets, rest) = self.rest.split_at_checked(length).ok_or(FieldError::Truncated)?;
+        self.rest = rest;
+        // An empty slice keeps nothing alive.
+        Ok(self.payload.slice_ref(octets))
     }
 }
 

@@ -119,8 +119,8 @@ pub(crate) fn close_method(fault: &Fault) -> connection::Close {
 }
 
 /// Reads a method frame that must be a method; the fault names what is wrong with it.
-pub(crate) fn decode(frame: &Frame) -> Result<Method, Fault> {
-    Method::decode(frame.payload.clone()).map_err(|error| {
+pub(crate) fn decode(frame: Frame) -> Result<Method, Fault> {
+    Method::decode(frame.payload).map_err(|error| {
         let (exception, id) = error.exception();
         Fault { exception, id }
     })
@@ -128,7 +128,7 @@ pub(crate) fn decode(frame: &Frame) -> Result<Method, Fault> {
 
 /// Reads a frame on channel 0 as a method (FRM-04).
 pub(crate) fn decode_control(frame: &Frame) -> Result<Method, Fault> {
-    if frame.kind == Kind::Method { decode(frame) } else { Err(unexpected_frame(frame)) }
+    if frame.kind == Kind::Method { decode(frame.clone()) } else { Err(unexpected_frame(frame)) }
 }
 
 /// A frame where none of its kind may come (FRM-04, FRM-05).

@@ -91,6 +91,12 @@ impl Machine {
         self.effects.early_bytes
     }
 
+    /// Octets held of incomplete bodies.
+    #[cfg(test)]
+    pub(crate) fn content_bytes(&self) -> usize {
+        self.effects.content_bytes
+    }
+
     /// Publishes to be given to the broker, in order; their outcomes go to
     /// [`Machine::published`].
     pub(crate) fn take_publishes(&mut self) -> Vec<Publish> {
@@ -173,7 +179,7 @@ impl Machine {
             let text = "expected method frame, got non method frame instead";
             return Err(Fault::new(ReplyCode::UnexpectedFrame, text, MethodId::NONE));
         }
-        let method = decode(frame)?;
+        let method = decode(frame.clone())?;
         if !matches!(&method, Method::Cold(cold) if cold.id() == channel::Open::ID) {
             let text = "expected 'channel.open'";
             return Err(Fault::new(ReplyCode::ChannelError, text, method.id()));

@@ -6,4 +6,6 @@ pub(crate) mod handshake;
 mod handshake_tests;
 pub(crate) mod heartbeat;
 pub(crate) mod machine;
+#[cfg(test)]
+mod machine_tests;
 pub(crate) mod report;

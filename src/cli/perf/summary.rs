@@ -213,7 +213,7 @@ mod tests {
         };
         assert!(!summary.is_good());
         expect![[r#"
-            published 100 in 2.00 s: 50/s, confirmed 49/s, received 48/s, refused 0, returned 0
+            measured 2.00 s: published 50/s, confirmed 49/s, received 48/s; in all published 100, received 0, refused 0, returned 0
             confirm latency    min 1 median 2 75th 3 95th 4 99th 5 99.9th 6 max 7 us
             end-to-end latency min 1 median 2 75th 3 95th 4 99th 5 99.9th 6 max 7 us
             broker CPU 28.1 us a message over 3 processes, largest of them 200 MiB

@@ -4,8 +4,9 @@
 use super::{
     DecodeError,
     chain::Chain,
+    command::commands,
     cursor::{Cursor, put_int, put_len, put_queue, put_session},
-    queue::{commands, head, put_commands, put_head},
+    queue::{head, put_commands, put_head},
 };
 use crate::RunBodies;
 use bytes::{BufMut, Bytes, BytesMut};

@@ -4,8 +4,8 @@ use super::{
     DecodeError,
     config::{config, put_config},
     cursor::{
-        Cursor, put_bool, put_consumer, put_int, put_len, put_option, put_queue, put_session,
-        put_short, put_signed,
+        CAPACITY_MAX, Cursor, Short, put_bool, put_consumer, put_int, put_len, put_option,
+        put_queue, put_session, put_short, put_signed,
     },
 };
 use bytes::{BufMut, BytesMut};
@@ -90,16 +90,33 @@ pub(crate) fn put_command(command: &Command, own: SessionId, out: &mut BytesMut)
     }
 }
 
-/// Reads a command of a batch of session `own`.
-pub(crate) fn command(cursor: &mut Cursor<'_>, own: SessionId) -> Result<Command, DecodeError> {
-    Ok(match cursor.u8()? {
-        ENQUEUE => {
-            Command::Enqueue { run: cursor.u32()?, first: cursor.u32()?, count: cursor.u32()? }
+/// Reads the commands of a batch of session `own`.
+///
+/// A command is as large as its largest variant, so the hot ones are made where they stay.
+pub(crate) fn commands(
+    cursor: &mut Cursor<'_>,
+    own: SessionId,
+) -> Result<Vec<Command>, DecodeError> {
+    let count = cursor.len()?;
+    let mut commands = Vec::with_capacity(count.min(CAPACITY_MAX));
+    for _ in 0..count {
+        match cursor.u8()? {
+            ENQUEUE => {
+                let (run, first, count) = (cursor.u32()?, cursor.u32()?, cursor.u32()?);
+                commands.push(Command::Enqueue { run, first, count });
+            }
+            SETTLE => {
+                let (holder, numbers) = held(cursor, own)?;
+                commands.push(Command::Settle { holder, numbers });
+            }
+            tag => commands.push(command(tag, cursor, own)?),
         }
-        SETTLE => {
-            let (holder, numbers) = held(cursor, own)?;
-            Command::Settle { holder, numbers }
-        }
+    }
+    Ok(commands)
+}
+
+fn command(tag: u8, cursor: &mut Cursor<'_>, own: SessionId) -> Result<Command, DecodeError> {
+    Ok(match tag {
         CREDIT => Command::Credit { consumer: cursor.consumer()?, up_to: number(cursor)? },
         RETURN => {
             let (holder, numbers) = held(cursor, own)?;
@@ -152,10 +169,12 @@ fn queue_command(tag: u8, cursor: &mut Cursor<'_>) -> Result<Command, DecodeErro
 
 #[inline]
 fn put_enqueue(numbers: [u32; 3], out: &mut BytesMut) {
-    out.put_u8(ENQUEUE);
+    let mut short = Short::default();
+    short.u8(ENQUEUE);
     for number in numbers {
-        put_int(out, u64::from(number));
+        short.int(u64::from(number));
     }
+    short.put(out);
 }
 
 fn put_on_queue(tag: u8, queue: QueueId, flags: &[bool], out: &mut BytesMut) {
@@ -189,19 +208,22 @@ const CONSUMER: u8 = 2;
 const FOREIGN_GET: u8 = 3;
 
 fn put_held(tag: u8, holder: Holder, numbers: &Numbers, own: SessionId, out: &mut BytesMut) {
-    out.put_u8(tag);
     let (kind, number) = match holder {
         Holder::Consumer(consumer) => (OWN_CONSUMER, consumer.number),
         Holder::Get(_, sequence) => (OWN_GET, sequence.0),
     };
     let session = holder.session();
+    let mut short = Short::default();
+    short.u8(tag);
     if session == own {
-        out.put_u8(kind);
+        short.u8(kind);
     } else {
-        out.put_u8(kind + CONSUMER);
-        put_session(out, session);
+        short.u8(kind + CONSUMER);
+        short.int(u64::from(session.node.0));
+        short.int(session.start.0);
     }
-    put_int(out, number);
+    short.int(number);
+    short.put(out);
     put_numbers(numbers, out);
 }
 
@@ -226,8 +248,10 @@ fn put_numbers(numbers: &Numbers, out: &mut BytesMut) {
     put_len(out, numbers.len());
     let mut end = 0u64;
     for (first, last) in numbers {
-        put_int(out, first.0.wrapping_sub(end));
-        put_int(out, last.0.wrapping_sub(first.0));
+        let mut short = Short::default();
+        short.int(first.0.wrapping_sub(end));
+        short.int(last.0.wrapping_sub(first.0));
+        short.put(out);
         end = last.0;
     }
 }

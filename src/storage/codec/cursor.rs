@@ -9,16 +9,53 @@ use quorate_types::{
 
 /// Elements that a vector is made for before the first is read; more grow it one by one, so that
 /// a count that lies costs nothing.
-const CAPACITY_MAX: usize = 4096;
+pub(crate) const CAPACITY_MAX: usize = 4096;
 
 /// Appends an integer in seven-bit groups, lowest first.
 #[inline]
-pub(crate) fn put_int(out: &mut BytesMut, mut value: u64) {
-    while value >= 0x80 {
-        out.put_u8((value & 0x7f) as u8 | 0x80);
-        value >>= 7;
+pub(crate) fn put_int(out: &mut BytesMut, value: u64) {
+    if value < 0x80 {
+        out.put_u8(value as u8);
+        return;
     }
-    out.put_u8(value as u8);
+    let mut short = Short::default();
+    short.int(value);
+    short.put(out);
+}
+
+/// A few octets gathered on the stack and appended at once: appending to a buffer costs a call
+/// each time, which for the hot commands is most of what they cost.
+#[derive(Default)]
+pub(crate) struct Short {
+    octets: [u8; Short::CAPACITY],
+    len: usize,
+}
+
+impl Short {
+    /// Three integers of any length, and some single octets.
+    const CAPACITY: usize = 32;
+
+    #[inline]
+    pub(crate) fn u8(&mut self, octet: u8) {
+        if let Some(slot) = self.octets.get_mut(self.len) {
+            *slot = octet;
+            self.len += 1;
+        }
+    }
+
+    #[inline]
+    pub(crate) fn int(&mut self, mut value: u64) {
+        while value >= 0x80 {
+            self.u8((value & 0x7f) as u8 | 0x80);
+            value >>= 7;
+        }
+        self.u8(value as u8);
+    }
+
+    #[inline]
+    pub(crate) fn put(&self, out: &mut BytesMut) {
+        out.extend_from_slice(self.octets.get(..self.len).unwrap_or_default());
+    }
 }
 
 /// Appends a count or length.

@@ -3,8 +3,8 @@
 
 use super::{
     DecodeError,
-    command::{command, put_command},
-    cursor::{Cursor, put_int, put_len, put_queue, put_session},
+    command::{commands, put_command},
+    cursor::{Cursor, Short, put_int, put_len, put_queue, put_session},
 };
 use bytes::{BufMut, Bytes, BytesMut};
 use quorate_queue::{Batch, Command, Entry, MessageHead, Origin, Run};
@@ -74,13 +74,15 @@ fn run(cursor: &mut Cursor<'_>) -> Result<Run, DecodeError> {
 #[inline]
 pub(crate) fn put_head(head: MessageHead, out: &mut BytesMut) {
     let size = u64::from(head.body_bytes) << 1;
+    let mut short = Short::default();
     match head.expiration_ms {
-        None => put_int(out, size),
+        None => short.int(size),
         Some(expiration) => {
-            put_int(out, size | 1);
-            put_int(out, expiration);
+            short.int(size | 1);
+            short.int(expiration);
         }
     }
+    short.put(out);
 }
 
 #[inline]
@@ -132,11 +134,4 @@ pub(crate) fn put_commands(commands: &[Command], own: SessionId, out: &mut Bytes
     for command in commands {
         put_command(command, own, out);
     }
-}
-
-pub(crate) fn commands(
-    cursor: &mut Cursor<'_>,
-    own: SessionId,
-) -> Result<Vec<Command>, DecodeError> {
-    cursor.list(|cursor| command(cursor, own))
 }

@@ -46,6 +46,9 @@ fn compare_states(world: &World, model: &Model) {
         let octets = expected.ready.iter().map(|it| u64::from(it.octets)).sum::<u64>();
         assert_eq!(view.ready_bytes, octets);
         assert_eq!(view.unacknowledged, (held + expected.gets.len()) as u64);
+        let out = expected.consumers.values().flat_map(|it| it.held.values());
+        let octets = out.chain(expected.gets.values()).map(|it| u64::from(it.octets)).sum::<u64>();
+        assert_eq!(view.unacknowledged_bytes, octets);
         assert_eq!(view.consumers, expected.attached());
         assert_eq!(view.config, expected.config);
         for (consumer, expected) in &expected.consumers {

@@ -1,0 +1,150 @@
+//! The bounds of an open connection: nothing that a client does makes it hold more.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+use crate::{
+    channel::{Action, Answer},
+    codec::{
+        cold::{Cold, channel, exchange},
+        frame::{Frame, Kind, take},
+        hot,
+        method::Method,
+    },
+    connection::{
+        close::Ending,
+        handshake::{Capabilities, Limits},
+        machine::Machine,
+    },
+    outbox::Outbox,
+};
+use bytes::{BufMut, Bytes, BytesMut};
+use quorate_broker::ChannelId;
+use quorate_types::ShortString;
+
+const MIB: u64 = 1 << 20;
+
+/// A machine that takes messages of up to 1 MiB.
+fn machine() -> (Machine, Outbox) {
+    let limits = Limits { channel_max: 2047, frame_max: 131_072, heartbeat_s: 0 };
+    let vhost = ShortString::from_static("/");
+    (Machine::new(vhost, limits, Capabilities::default(), MIB, None), Outbox::new())
+}
+
+fn frame_of(channel: u16, method: &Method) -> Frame {
+    let mut out = BytesMut::new();
+    method.put(&mut out, channel);
+    take(&mut out, u32::MAX).unwrap().unwrap()
+}
+
+fn cold(channel: u16, method: impl Into<Cold>) -> Frame {
+    frame_of(channel, &Method::Cold(Box::new(method.into())))
+}
+
+fn publish(channel: u16) -> Frame {
+    frame_of(channel, &Method::Publish(hot::Publish::default()))
+}
+
+fn header(channel: u16, body_bytes: u64) -> Frame {
+    let mut payload = BytesMut::from(&[0, 60, 0, 0][..]);
+    payload.put_u64(body_bytes);
+    payload.put_u16(0);
+    Frame { kind: Kind::Header, channel, payload: payload.freeze() }
+}
+
+fn body(channel: u16, octets: usize) -> Frame {
+    Frame { kind: Kind::Body, channel, payload: Bytes::from(vec![0; octets]) }
+}
+
+fn close_code(machine: &Machine) -> Option<u16> {
+    match machine.ending() {
+        None => None,
+        Some(Ending::Server { close, .. }) => Some(close.reply_code),
+        Some(Ending::Client | Ending::Silent) => panic!("no close"),
+    }
+}
+
+/// A channel that waits for an answer takes frames up to a bound; then the socket is not read.
+#[test]
+fn frames_behind_an_unanswered_method_are_bounded() {
+    let (mut machine, mut outbox) = machine();
+    machine.frame(cold(1, channel::Open::default()), &mut outbox);
+    machine.frame(cold(1, exchange::Declare::default()), &mut outbox);
+    assert!(matches!(machine.take_actions()[..], [Action::Start(..)]));
+    let mut taken = 0;
+    while machine.takes_frames() {
+        machine.frame(publish(1), &mut outbox);
+        machine.frame(header(1, 1000), &mut outbox);
+        machine.frame(body(1, 1000), &mut outbox);
+        taken += 1000;
+        assert!(taken < 2 * MIB, "no bound is reached");
+    }
+    assert!(taken > MIB / 2);
+    let id = ChannelId { number: 1, opened: 0 };
+    machine.answer(id, Ok(Answer::Done), &mut outbox);
+    assert!(machine.takes_frames());
+    let published = machine.take_publishes().len();
+    assert_eq!(u64::try_from(published).unwrap(), taken / 1000);
+}
+
+/// PUB-02, FRM-17: a body that is too large is counted, not kept.
+#[test]
+fn pub_02_a_body_that_is_too_large_is_not_kept() {
+    let (mut machine, mut outbox) = machine();
+    machine.frame(cold(1, channel::Open::default()), &mut outbox);
+    machine.frame(publish(1), &mut outbox);
+    machine.frame(header(1, 512 * MIB), &mut outbox);
+    for _ in 0..512 {
+        assert_eq!(machine.content_bytes(), 0);
+        machine.frame(body(1, 1 << 20), &mut outbox);
+    }
+    let mut sent = outbox.take_all();
+    take(&mut sent, u32::MAX).unwrap().unwrap();
+    let close = take(&mut sent, u32::MAX).unwrap().unwrap();
+    let Method::Cold(close) = Method::decode(close.payload).unwrap() else { panic!("hot") };
+    let Cold::Channel(channel::Method::Close(close)) = *close else { panic!("{close:?}") };
+    assert_eq!(
+        (close.reply_code, close.reply_text.as_str()),
+        (
+            406,
+            "PRECONDITION_FAILED - message size 536870912 is larger than configured max size \
+             1048576"
+        )
+    );
+    assert_eq!(close_code(&machine), None, "the connection lives");
+}
+
+/// Announcing costs nothing; what has come is bounded over all channels.
+#[test]
+fn incomplete_bodies_are_bounded_over_all_channels() {
+    let (mut machine, mut outbox) = machine();
+    for number in 1..=2047 {
+        machine.frame(cold(number, channel::Open::default()), &mut outbox);
+        machine.frame(publish(number), &mut outbox);
+        machine.frame(header(number, MIB), &mut outbox);
+    }
+    assert_eq!(machine.content_bytes(), 0);
+    for number in 1..=17 {
+        assert_eq!(close_code(&machine), None);
+        for _ in 0..8 {
+            machine.frame(body(number, (1 << 17) - 1), &mut outbox);
+        }
+    }
+    assert_eq!(close_code(&machine), Some(506));
+    assert!(machine.content_bytes() <= 16 << 20);
+}
+
+/// A channel's end frees what it held.
+#[test]
+fn a_channels_end_frees_what_it_held() {
+    let (mut machine, mut outbox) = machine();
+    machine.frame(cold(1, channel::Open::default()), &mut outbox);
+    machine.frame(publish(1), &mut outbox);
+    machine.frame(header(1, MIB), &mut outbox);
+    machine.frame(body(1, 1000), &mut outbox);
+    assert_eq!(machine.content_bytes(), 1000);
+    let exception = quorate_types::Exception::new(quorate_types::ReplyCode::NotFound, "gone");
+    let channel = ChannelId { number: 1, opened: 0 };
+    let event = quorate_broker::Event::ChannelException { channel, exception };
+    let _ = machine.events(&mut vec![event], &mut outbox);
+    assert_eq!(machine.content_bytes(), 0);
+}
