@@ -142,6 +142,7 @@ impl Node {
     ) -> Result<bool, Exception> {
         let Publish { channel, confirm, exchange, routing_key, properties, body, mandatory } =
             publish;
+        check_user(&properties, connection)?;
         let (further_keys, raw) = sender_selected(&properties)?;
         targets.clear();
         let vhost = &connection.info.vhost;
@@ -290,6 +291,17 @@ fn head_of(properties: &Properties, body: &Bytes) -> MessageHead {
         properties.expiration.as_ref().and_then(|text| text.as_str().parse::<u64>().ok());
     // A body has at most 128 MiB.
     MessageHead { body_bytes: u32::try_from(body.len()).unwrap_or(u32::MAX), expiration_ms }
+}
+
+/// PRP-06: who names a user must be it.
+fn check_user(properties: &Properties, connection: &ConnectionState) -> Result<(), Exception> {
+    let (Some(named), user) = (&properties.user_id, &connection.info.user) else { return Ok(()) };
+    if named == user {
+        return Ok(());
+    }
+    let text =
+        format!("user_id property set to '{named}' but authenticated user was '{user}'");
+    Err(Exception::new(quorate_types::ReplyCode::PreconditionFailed, text))
 }
 
 /// Further routing keys from headers `CC` and `BCC`, and the properties without `BCC` (RTE-09,

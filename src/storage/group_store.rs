@@ -307,7 +307,7 @@ impl GroupStore {
         self.push_ordered(log, Work::Checkpoint(Box::new(work)), Some(done));
     }
 
-    /// Reads the checkpoint back. To be called at a start, before anything is appended.
+    /// Reads the last written checkpoint back, at a start or after an install.
     ///
     /// # Errors
     /// A failed read.

@@ -119,10 +119,8 @@ impl GroupMemory {
         let stays = log.last.is_some_and(|last| last.index > applied.index);
         if !stays {
             log.purge(applied);
-            log.tail.clear();
-            log.tail_bytes = 0;
+            // Also where the log's own entry at this index was another one.
             log.last = Some(applied);
-            log.end = applied.index.next();
         }
         stays
     }
@@ -186,6 +184,11 @@ impl Log {
         }
         while self.sizes.pop_front_if(|(index, _)| *index <= through.index).is_some() {}
         self.last_purged = Some(through);
+        if self.last.is_none_or(|last| last.index < through.index) {
+            // Nothing is left: the next entry follows the purged one.
+            self.last = Some(through);
+            self.end = through.index.next();
+        }
         first
     }
 

@@ -174,8 +174,8 @@ impl ReplicaStore {
     }
 
     /// The checkpoint of the state after `applied`, whose records `record` gives (that is
-    /// `Machine::record`), to be handed to [`GroupStore::checkpoint`]. What is dirty goes with it,
-    /// but for removals that have not waited long enough at `now`.
+    /// `Machine::record`). What is dirty goes with it, but for removals that have not waited long
+    /// enough at `now`; so it must be handed to [`GroupStore::checkpoint`], in the order of making.
     #[must_use]
     pub fn checkpoint(
         &mut self,

@@ -56,8 +56,8 @@ enum DevError {
     Offset,
     #[error("node {id} has ended: {status}")]
     Ended { id: u16, status: ExitStatus },
-    #[error("the cluster does not serve after {} s", START_TIMEOUT.as_secs())]
-    Start,
+    #[error("the cluster does not serve after {seconds} s: {0}", seconds = START_TIMEOUT.as_secs())]
+    Start(String),
 }
 
 fn io_error(what: impl Into<String>) -> impl FnOnce(io::Error) -> DevError {
@@ -162,15 +162,17 @@ fn entries(nodes: &[Node]) -> Vec<registry::Entry> {
 async fn serve(nodes: &mut [Node], data: &Data) -> Result<(), DevError> {
     let until = Instant::now() + START_TIMEOUT;
     loop {
-        let mut ready = 0;
+        let mut reasons = Vec::new();
         for node in nodes.iter() {
-            ready += usize::from(node.is_ready().await);
+            if let Err(why) = node.ready().await {
+                reasons.push(format!("node {}: {why}", node.plan.id));
+            }
         }
-        if ready == nodes.len() {
+        if reasons.is_empty() {
             break;
         }
         if Instant::now() > until {
-            return Err(DevError::Start);
+            return Err(DevError::Start(reasons.join("; ")));
         }
         tokio::select! {
             () = sleep(READY_PAUSE) => {}

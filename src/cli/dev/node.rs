@@ -133,10 +133,17 @@ impl Node {
         }
     }
 
-    /// The node says that it can serve clients.
-    pub(crate) async fn is_ready(&self) -> bool {
-        let answer = timeout(READY_TIMEOUT, ready_status(self.plan.ports.http)).await;
-        answer.is_ok_and(|line| line.is_ok_and(|line| line.contains(" 200 ")))
+    /// Whether the node says that it can serve clients.
+    ///
+    /// # Errors
+    /// Why it cannot, in words.
+    pub(crate) async fn ready(&self) -> Result<(), String> {
+        match timeout(READY_TIMEOUT, health(self.plan.ports.http)).await {
+            Ok(Ok((200, _))) => Ok(()),
+            Ok(Ok((_, why))) => Err(why),
+            Ok(Err(error)) => Err(error.to_string()),
+            Err(_) => Err("no answer".to_owned()),
+        }
     }
 }
 
@@ -151,14 +158,17 @@ async fn forward(id: u16, log: impl tokio::io::AsyncRead + Unpin) {
     }
 }
 
-/// The first line of the answer to `GET /health/ready`.
-async fn ready_status(port: u16) -> io::Result<String> {
+/// Status code and text of the answer to `GET /health/ready`.
+async fn health(port: u16) -> io::Result<(u16, String)> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
     let request = "GET /health/ready HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     stream.write_all(request.as_bytes()).await?;
     let mut answer = Vec::new();
     stream.take(LINE_BYTES_MAX).read_to_end(&mut answer).await?;
-    Ok(String::from_utf8_lossy(&answer).lines().next().unwrap_or_default().to_owned())
+    let answer = String::from_utf8_lossy(&answer);
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_default();
+    let code = head.split_whitespace().nth(1).and_then(|code| code.parse().ok());
+    Ok((code.unwrap_or(0), body.trim().to_owned()))
 }
 
 #[cfg(test)]

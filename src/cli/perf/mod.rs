@@ -12,6 +12,8 @@ mod scan;
 mod shared;
 mod summary;
 mod template;
+#[cfg(test)]
+mod tests;
 mod uri;
 mod verify;
 mod window;

@@ -118,7 +118,7 @@ settings! {
     /// Threads that run the node's tasks; 0 for one a core.
     worker_threads: u16 = "0";
     /// What is logged, as in RUST_LOG: `info`, `warn,quorate_raft=debug`, ...
-    log: String = "info";
+    log: String = "info,openraft=warn";
     /// How log lines, which go to standard error, are written.
     log_format: LogFormat = "text";
 }

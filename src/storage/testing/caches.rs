@@ -149,63 +149,85 @@ fn a_settled_entry_leaves_the_cache_at_once() {
     assert_eq!(store.memory().cache().bytes(), 0);
 }
 
-/// Everything that a lagging reader is sent, at each stage of a run's life (STO 2, STO 4).
+/// The messages that are shown of each run of a queue.
+fn shown(replica: &ReplicaStore, number: u64) -> Vec<Vec<bool>> {
+    let (from, through) = (LogIndex(0), LogIndex(9));
+    let runs = replica.runs(queue(number), Level(0), from, through, 9).unwrap();
+    runs.iter().map(|run| run.messages.iter().map(Option::is_some).collect()).collect()
+}
+
+fn cut(number: u64, first: u32, last: u32) -> Change {
+    Change::Cut { queue: queue(number), level: Level(0), index: LogIndex(1), first, last }
+}
+
+/// STO 4: from its apply on, at every stage of the checkpoint's way to the disk, whether the run
+/// is in the cache or not.
 #[test]
-fn cut_and_removed_messages_are_sent_as_absent_and_keep_their_heads() {
+fn a_cut_is_seen_from_its_apply_on() {
+    for (options, when) in [(without_caches(), "on disk"), (options(), "cached")] {
+        let dir = tempfile::tempdir().unwrap();
+        let database = open(dir.path(), options);
+        let store = database.group(GROUP).unwrap();
+        let mut replica = ReplicaStore::new(store.clone());
+        append(&store, vec![entry(1, 1, &[(1, 0, 3, 20), (2, 0, 2, 20), (3, 0, 2, 20)])]);
+        append(&store, vec![entry(1, 2, &[(1, 0, 1, 20)])]);
+        let (release, held) = bounded::<()>(0);
+        database.writer().subscribe_cycles(Box::new(move |_| super::hold(&held)));
+        written(|done| store.save_vote(Bytes::new(), done));
+        // The writer stands still.
+        let check = |replica: &ReplicaStore| {
+            assert_eq!(shown(replica, 1), [vec![false, true, false], vec![true]], "{when}");
+            assert!(shown(replica, 2).is_empty(), "{when}");
+            assert_eq!(shown(replica, 3), [vec![true, true]], "{when}");
+        };
+        replica.take(LogIndex(1), &[cut(1, 0, 0), cut(1, 2, 2), cut(2, 0, 1)]).unwrap();
+        check(&replica);
+        let mut told = Vec::new();
+        for _ in 0..2 {
+            let checkpoint =
+                replica.checkpoint(id(1, 2), Bytes::new(), |_| None, Instant::now());
+            let (done, receiver) = done();
+            store.checkpoint(checkpoint, done);
+            told.push(receiver);
+            check(&replica);
+        }
+        drop(release);
+        told.into_iter().for_each(|told| told.recv().unwrap().unwrap());
+        check(&replica);
+        // Now that it is written, the replica forgets it.
+        let checkpoint = replica.checkpoint(id(1, 2), Bytes::new(), |_| None, Instant::now());
+        written(|done| store.checkpoint(checkpoint, done));
+        check(&replica);
+        check(&ReplicaStore::new(store.clone()));
+    }
+}
+
+/// What a lagging reader is sent at each stage of a run's life (STO 2).
+#[test]
+fn removed_messages_are_sent_as_absent_and_keep_their_heads() {
     let dir = tempfile::tempdir().unwrap();
     let database = open(dir.path(), without_caches());
     let store = database.group(GROUP).unwrap();
     let mut replica = ReplicaStore::new(store.clone());
-    let place = |number| (queue(number), Level(0));
     append(&store, vec![entry(1, 1, &[(1, 0, 3, 20), (2, 0, 2, 20), (3, 0, 2, 20)])]);
     append(&store, vec![entry(1, 2, &[(1, 0, 1, 20)])]);
-    let cut = |number, first, last| Change::Cut {
-        queue: queue(number),
-        level: Level(0),
-        index: LogIndex(1),
-        first,
-        last,
-    };
-    replica.take(LogIndex(1), &[cut(1, 0, 0), cut(1, 2, 2), cut(2, 0, 1)]).unwrap();
-    let shown = |replica: &ReplicaStore, number| {
-        let (queue, level) = place(number);
-        let runs = replica.runs(queue, level, LogIndex(0), LogIndex(9), 9).unwrap();
-        runs.iter()
-            .map(|run| run.messages.iter().map(Option::is_some).collect::<Vec<_>>())
-            .collect::<Vec<_>>()
-    };
-    let check = |replica: &ReplicaStore| {
-        assert_eq!(shown(replica, 1), [vec![false, true, false], vec![true]]);
-        assert!(shown(replica, 2).is_empty());
-        assert_eq!(shown(replica, 3), [vec![true, true]]);
-    };
-    check(&replica);
+    replica.take(LogIndex(1), &[cut(1, 2, 2), cut(2, 0, 1)]).unwrap();
     let now = Instant::now();
     let checkpoint = replica.checkpoint(id(1, 2), Bytes::new(), |_| None, now);
-    check(&replica);
     written(|done| store.checkpoint(checkpoint, done));
-    check(&replica);
-    check(&ReplicaStore::new(store.clone()));
-    // The run that was cut whole is gone; of the other one the heads say what was cut.
-    let sent = bodies(&store, 1);
-    assert_eq!(
-        sent.iter().map(Option::is_some).collect::<Vec<_>>()[3..],
-        [false, false, true, true]
-    );
-    assert!(sent[1].is_some());
+    let present = || bodies(&store, 1).iter().map(Option::is_some).collect::<Vec<_>>();
+    // The run that was cut whole is gone.
+    assert_eq!(present()[..2], [true, true]);
+    assert_eq!(present()[3..], [false, false, true, true]);
     // Now queue 3 is settled, and removed a second later.
-    let (queue, level) = place(3);
-    let (first, last) = (LogIndex(1), LogIndex(9));
+    let (queue, level, first, last) = (queue(3), Level(0), LogIndex(1), LogIndex(9));
     replica.take(LogIndex(2), &[Change::Removed { queue, level, first, last }]).unwrap();
     for wait in [0, 1000] {
         let now = now + Duration::from_millis(wait);
         let checkpoint = replica.checkpoint(id(1, 2), Bytes::new(), |_| None, now);
         written(|done| store.checkpoint(checkpoint, done));
-        let removed =
-            super::model::runs_on_disk(&store, GROUP, Family::Bodies).iter().all(|run| run.0 != 3);
-        assert_eq!(removed, wait == 1000);
+        assert_eq!(present()[5..], [wait == 0, wait == 0]);
     }
-    assert_eq!(bodies(&store, 1)[5..], [None, None]);
     assert_eq!(store.message(message(3, 0, 1, 0)).unwrap(), None);
     let read = store.read(LogIndex(1), LogIndex(2), 0).unwrap();
     let Payload::Commands(commands) = &read[0].payload else { panic!("{read:?}") };
@@ -266,6 +288,20 @@ fn the_log_is_purged_only_up_to_the_checkpoint() {
     assert_eq!(store.read(LogIndex(4), LogIndex(9), usize::MAX).unwrap().len(), 2);
     // Runs are not the log's: those of purged entries stay.
     assert!(store.message(message(1, 0, 1, 0)).unwrap().is_some());
+}
+
+#[test]
+fn after_a_purge_of_all_the_next_entry_follows_the_purged_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let database = open(dir.path(), options());
+    let store = database.group(GROUP).unwrap();
+    let checkpoint = crate::Checkpoint::new(id(1, 7), Bytes::new(), Vec::new());
+    written(|done| store.checkpoint(checkpoint, done));
+    written(|done| store.purge_through(id(1, 7), done));
+    let state = store.log_state();
+    assert_eq!((state.last_purged, state.last), (Some(id(1, 7)), Some(id(1, 7))));
+    append(&store, vec![entry(1, 8, &[])]);
+    assert_eq!(store.read(LogIndex(8), LogIndex(9), 0).unwrap().len(), 1);
 }
 
 #[test]
