@@ -142,12 +142,16 @@ impl Batches {
         let full = |filling: &Filling| {
             filling.bytes >= BATCH_BYTES_MAX || filling.count >= BATCH_COUNT_MAX
         };
-        if self.waiting.back().is_none_or(full) {
-            self.waiting.push_back(Filling::default());
-        }
-        let last = self.waiting.len() - 1;
-        // The line above has just made sure that there is a last one.
-        &mut self.waiting[last]
+        let open = self.waiting.pop_back();
+        let open = match open {
+            Some(last) if full(&last) => {
+                self.waiting.push_back(last);
+                Filling::default()
+            }
+            Some(last) => last,
+            None => Filling::default(),
+        };
+        self.waiting.push_back_mut(open)
     }
 
     /// Cuts the next batch, numbers it, and keeps it until it is answered.
@@ -205,10 +209,9 @@ impl Batches {
                 let reply = other
                     .next_if(|(number, _)| *number == sequence)
                     .map_or(Reply::Taken, |(_, reply)| reply);
-                let messages = match reply {
-                    Reply::Taken => Vec::new(),
-                    _ => under_way.messages_of(place),
-                };
+                let taken = reply == Reply::Taken;
+                let messages =
+                    if taken { Vec::new() } else { under_way.messages_of(place) };
                 into.push(Answered { sequence, ticket, reply, messages });
                 sequence = Sequence(sequence.0 + 1);
             }

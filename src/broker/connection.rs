@@ -229,7 +229,7 @@ impl Connection {
             entry.limit = limit;
             entry.consumers.values().cloned().collect()
         };
-        consumers.iter().for_each(|consumer| consumer.gate_changed(&self.node));
+        self.node.credit(&consumers);
     }
 
     /// Settles deliveries. Needs no answer (ACK-08).

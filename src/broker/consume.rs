@@ -87,8 +87,19 @@ impl Connection {
             no_ack: consume.no_ack,
             prefetch: consume.prefetch,
             arguments: consume.arguments.clone(),
+            room: self.channel_room(consume),
         };
         FrontConsumer::new(new, Arc::clone(&self.state))
+    }
+
+    /// What a limit of the channel's leaves for a new consumer.
+    fn channel_room(&self, consume: &Consume) -> Option<u64> {
+        if consume.no_ack {
+            return None;
+        }
+        let held = self.state.held.lock();
+        let channel = held.channels.get(&consume.channel)?;
+        channel.limit.map(|limit| u64::from(limit).saturating_sub(channel.unsettled))
     }
 
     fn hold_consumer(&self, consumer: &Arc<FrontConsumer>) -> bool {

@@ -56,8 +56,6 @@ struct FrontState {
     /// It is in its connection's list of ready consumers.
     listed: bool,
     ended: bool,
-    /// Its channel's limit was reached and what it had was given back (DLV 6).
-    released: bool,
     /// A body is being fetched from the leader.
     fetching: bool,
     /// Mean octets of the bodies taken last.
@@ -93,13 +91,18 @@ pub(crate) struct NewConsumer {
     pub(crate) no_ack: bool,
     pub(crate) prefetch: u16,
     pub(crate) arguments: FieldTable,
+    /// What its channel's limit allows, if it has one.
+    pub(crate) room: Option<u64>,
 }
 
 impl FrontConsumer {
     pub(crate) fn new(new: NewConsumer, connection: Arc<ConnectionState>) -> Self {
         // Without a limit of the client's, `Credit` is in force (DLV 6).
         let windowed = new.no_ack || new.prefetch == 0;
-        let up_to = if windowed { DeliveryNumber(CREDIT_WINDOW) } else { DeliveryNumber(u64::MAX) };
+        let room = new.room;
+        let up_to = if let Some(room) = room {
+            DeliveryNumber(room)
+        } else if windowed { DeliveryNumber(CREDIT_WINDOW) } else { DeliveryNumber(u64::MAX) };
         Self {
             id: new.id,
             queue: new.queue,
@@ -121,7 +124,6 @@ impl FrontConsumer {
                 ready: VecDeque::new(),
                 listed: false,
                 ended: false,
-                released: false,
                 fetching: false,
                 mean_bytes: 1024,
             }),
@@ -225,7 +227,7 @@ impl FrontConsumer {
         if state.ended {
             return Taken::default();
         }
-        let room = self.room();
+        let room = self.room().map_or(usize::MAX, |room| usize::try_from(room).unwrap_or(usize::MAX));
         let wanted =
             (bytes_max / state.mean_bytes.max(1)).clamp(1, TAKE_MAX).min(state.ready.len());
         let references: Vec<_> = state.ready.iter().take(wanted.min(room)).cloned().collect();
@@ -247,23 +249,22 @@ impl FrontConsumer {
             state.mean_bytes = mean;
         }
         self.note_shown(&mut state, count, commands);
-        if !state.ready.is_empty() && count == room {
-            self.release(&mut state, commands);
+        if count == room {
+            self.close_gate(&mut state, commands);
         }
         let more = !state.ready.is_empty() && !state.fetching;
         state.listed = more;
         Taken { bytes, more }
     }
 
-    /// How many more its channel's limit allows.
-    fn room(&self) -> usize {
+    /// How many more its channel's limit allows; `None` without a limit.
+    fn room(&self) -> Option<u64> {
         if self.no_ack {
-            return usize::MAX;
+            return None;
         }
         let held = self.connection.held.lock();
-        let Some(channel) = held.channels.get(&self.channel) else { return usize::MAX };
-        let Some(limit) = channel.limit else { return usize::MAX };
-        usize::try_from(u64::from(limit).saturating_sub(channel.unsettled)).unwrap_or(usize::MAX)
+        let channel = held.channels.get(&self.channel)?;
+        channel.limit.map(|limit| u64::from(limit).saturating_sub(channel.unsettled))
     }
 
     fn delivered(&self, reference: &Reference, octets: &Bytes) -> Option<Delivered> {
@@ -305,32 +306,43 @@ impl FrontConsumer {
                 channel.unsettled += count as u64;
             }
         }
-        if self.windowed && state.up_to.0 < state.shown.0 + CREDIT_WINDOW / 2 {
+        if self.windowed && self.room().is_none() && state.up_to.0 < state.shown.0 + CREDIT_WINDOW / 2 {
             state.up_to = DeliveryNumber(state.shown.0 + CREDIT_WINDOW);
             commands.push(Command::Credit { consumer: self.id, up_to: state.up_to });
         }
     }
 
-    /// Gives back what the channel's limit does not let it show (DLV 6).
-    fn release(&self, state: &mut FrontState, commands: &mut Vec<Command>) {
+    /// The channel's limit is reached: its consumers are paused, and what this one has beyond the
+    /// limit is given back (DLV 6). The others first, so that it does not go to them.
+    fn close_gate(&self, state: &mut FrontState, commands: &mut Vec<Command>) {
+        let others: Vec<ConsumerId> = {
+            let held = self.connection.held.lock();
+            let consumers = held.channels.get(&self.channel).map(|channel| &channel.consumers);
+            consumers.into_iter().flat_map(|consumers| consumers.keys().copied()).collect()
+        };
+        for consumer in others.into_iter().filter(|consumer| *consumer != self.id) {
+            let holder = Holder::Consumer(consumer);
+            commands.push(Command::Release { holder, numbers: Vec::new() });
+        }
         let numbers = state.ready.drain(..).map(|reference| (reference.number, reference.number));
         let holder = Holder::Consumer(self.id);
         commands.push(Command::Release { holder, numbers: numbers.collect() });
-        state.released = true;
     }
 
-    /// The channel's limit, or what it counts, has changed.
-    pub(crate) fn gate_changed(&self, node: &Node) {
-        if self.room() == 0 {
-            return;
-        }
+    /// The channel's limit, or what it counts, has changed: what may be assigned now (DLV 6).
+    /// `None` while nothing may.
+    pub(crate) fn credit(&self) -> Option<Command> {
+        let room = self.room();
         let mut state = self.state.lock();
-        let resume = std::mem::take(&mut state.released) && !state.ended;
-        let up_to = state.up_to;
-        drop(state);
-        if resume {
-            node.submit(self.home(), Command::Credit { consumer: self.id, up_to });
-        }
+        let up_to = match room {
+            Some(0) => return None,
+            _ if state.ended => return None,
+            Some(room) => state.received.0 + room,
+            None if self.windowed => state.shown.0 + CREDIT_WINDOW,
+            None => u64::MAX,
+        };
+        state.up_to = DeliveryNumber(up_to);
+        Some(Command::Credit { consumer: self.id, up_to: state.up_to })
     }
 
     /// This node has no copy of the next body: gets it from the leader (DLV 1).

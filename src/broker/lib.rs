@@ -42,7 +42,6 @@ mod wire;
 
 /// The generated messages of `proto/broker.proto`.
 mod pb {
-    #![expect(clippy::allow_attributes_without_reason, reason = "generated code")]
     include!(concat!(env!("OUT_DIR"), "/quorate.broker.v1.rs"));
 }
 

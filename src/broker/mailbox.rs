@@ -82,9 +82,9 @@ mod tests {
         assert!(mailbox.take_now(&mut events));
         let ranges: Vec<_> = events
             .iter()
-            .filter_map(|event| match event {
-                Event::Confirmed { first, last, taken, .. } => Some((*first, *last, *taken)),
-                _ => None,
+            .filter_map(|event| {
+                let Event::Confirmed { first, last, taken, .. } = event else { return None };
+                Some((*first, *last, *taken))
             })
             .collect();
         assert_eq!(ranges, [(1, 4, true), (5, 5, false), (7, 7, false)]);

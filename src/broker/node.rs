@@ -422,7 +422,21 @@ impl Node {
             };
             self.submit(home, command);
         }
-        opened.iter().for_each(|consumer| consumer.gate_changed(self));
+        self.credit(&opened);
+    }
+
+    /// Tells consumers' homes what may be assigned to them now. Those of one home in one batch, so
+    /// that what all of a channel's consumers get is known before any of it is shown.
+    pub(crate) fn credit(&self, consumers: &[Arc<FrontConsumer>]) {
+        let mut by_home: BTreeMap<Home, Vec<Command>> = BTreeMap::new();
+        for consumer in consumers {
+            by_home.entry(consumer.home()).or_default().extend(consumer.credit());
+        }
+        for (home, commands) in by_home {
+            self.fill(home, |batches| {
+                commands.into_iter().for_each(|command| batches.push(command, Ticket::None));
+            });
+        }
     }
 
     /// Ends what a channel held.

@@ -92,13 +92,13 @@ impl Broker {
     /// Client connections of this node.
     #[must_use]
     pub fn connections(&self) -> Vec<ConnectionView> {
-        self.0.connections.all().iter().map(|connection| connection_view(connection)).collect()
+        self.0.connections.all().iter().map(connection_view).collect()
     }
 
     /// Channels of this node's clients.
     #[must_use]
     pub fn channels(&self) -> Vec<ChannelView> {
-        self.0.connections.all().iter().flat_map(|connection| channel_views(connection)).collect()
+        self.0.connections.all().iter().flat_map(channel_views).collect()
     }
 
     /// Consumers of this node's clients.

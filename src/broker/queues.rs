@@ -332,12 +332,10 @@ impl Node {
         let home = Home::Group(group);
         let create = Command::CreateQueue { name: name.clone(), config };
         let Some(creator) = self.session() else { return Err(CallError::SessionEnded) };
-        let id = match self.ask_until_answered(home, create).await? {
-            Reply::Created(id) => id,
-            other => {
-                tracing::error!(%name, ?other, "a queue could not be created");
-                return Err(CallError::SessionEnded);
-            }
+        let reply = self.ask_until_answered(home, create).await?;
+        let Reply::Created(id) = reply else {
+            tracing::error!(%name, ?reply, "a queue could not be created");
+            return Err(CallError::SessionEnded);
         };
         let entry = QueueEntry {
             name,

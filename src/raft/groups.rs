@@ -180,8 +180,7 @@ impl Groups {
         let mut groups = BTreeMap::new();
         let store = store(database, GroupId::CATALOG)?;
         let catalog = Arc::clone(&starter.sinks.copy);
-        let replica =
-            CatalogReplica::new(Arc::clone(&catalog), Arc::clone(&starter.sinks.catalog));
+        let replica = CatalogReplica::new(Arc::clone(&catalog), Arc::clone(&starter.sinks.catalog));
         let sink: Arc<dyn GroupSink> = Arc::clone(&starter.sinks.catalog) as _;
         groups.insert(store.group(), starter.start(store, Box::new(replica), sink).await?);
         let mut queues = BTreeMap::new();

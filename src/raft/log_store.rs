@@ -328,6 +328,10 @@ mod tests {
                 Arc::new(|_, _| {}),
                 Arc::default(),
             );
+            // The store purges no further than a checkpoint; the suite purges without one.
+            let far = EntryId { term: Term(9), leader: NodeId(0), index: LogIndex(1 << 40) };
+            let meta = crate::codec::encode_stored_membership(&Default::default());
+            store.checkpoint(Checkpoint::new(far, meta, Vec::new()), Box::new(|_| {}));
             let log = LogStore::new(store, standing, Arc::default());
             Ok(((dir, database), log, StateMachine(replica.unwrap())))
         }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 /// Leadership of a group. The methods are called from openraft's tasks, one at a time for each
 /// group and in the order in which things happen: they must be short and must not block. They may
-/// ask the group who leads and read its machine.
+/// ask the group who leads, propose, and read its machine, but not ask for its digest.
 pub trait GroupSink: Send + Sync + 'static {
     /// This node has applied the first entry of its own term: from now on effects are performed,
     /// beginning with what the state owes (STO 7).

@@ -153,7 +153,7 @@ impl Channel {
             let text = "expected method frame, got non method frame instead";
             return Err(Fault::new(ReplyCode::UnexpectedFrame, text, MethodId::NONE));
         }
-        if false && !goes_with_publishes(&frame) {
+        if self.publishing > 0 && !goes_with_publishes(&frame) {
             self.waiting = Some(Waiting::Publishes);
             // To the front: it was the next one.
             out.effects.queued_bytes += cost_bytes(&frame);
