@@ -250,6 +250,9 @@ impl Drop for Cluster {
 fn launch(id: u64, binary: &Path, folder: &Path, options: &Options) -> Launch {
     // A home of its own: nothing of the user's `~/.quorate` takes part.
     let mut env = vec![("HOME".to_owned(), folder.display().to_string())];
+    // openraft tells every vote; `QUORATE_LOG` of the test run asks for it, or for anything else.
+    let log = std::env::var("QUORATE_LOG").unwrap_or_else(|_| "info,openraft=warn".to_owned());
+    env.push(("QUORATE_LOG".to_owned(), log));
     env.extend(options.env.iter().cloned());
     Launch {
         binary: binary.to_owned(),

@@ -120,6 +120,8 @@ struct Walk<'a, 't> {
     targets: &'t mut Vec<QueueId>,
     /// Lists that queues were taken from; within one of them each queue is named once.
     lists: usize,
+    /// Destinations that bindings have led to, exchanges included (AE-01).
+    destinations: usize,
     /// Exchanges come to, not yet gone through.
     pending: Vec<&'a Exchange>,
     /// Names of all exchanges come to; none while there is but the first.
@@ -129,16 +131,38 @@ struct Walk<'a, 't> {
 
 impl<'a, 't> Walk<'a, 't> {
     fn new(vhost: &'a Vhost, request: &'a RouteRequest<'a>, targets: &'t mut Vec<QueueId>) -> Self {
-        Self { vhost, request, targets, lists: 0, pending: Vec::new(), seen: None, headers: None }
+        Self { vhost, request, targets, lists: 0, destinations: 0, pending: Vec::new(), seen: None, headers: None }
     }
 
     /// BND-08: each exchange handles the message once.
     fn start_from(&mut self, exchange: &'a Exchange) {
-        // An alternate exchange (AE-01) joins here: it is one more exchange to go through, where
-        // `go_through` has taken nothing from any list.
-        self.go_through(exchange, exchange);
+        self.pass(exchange, exchange);
         while let Some(next) = self.pending.pop() {
-            self.go_through(next, exchange);
+            self.pass(next, exchange);
+        }
+    }
+
+    /// AE-01: where an exchange's bindings have no destination at all, its alternate is gone
+    /// through, unless it has been come to before (AE-02); one that is not there is none (AE-03).
+    fn pass(&mut self, exchange: &'a Exchange, origin: &'a Exchange) {
+        let before = self.destinations;
+        self.go_through(exchange, origin);
+        if self.destinations == before
+            && let Some(alternate) = self.alternate_of(exchange)
+        {
+            self.come_to(alternate, origin);
+        }
+    }
+
+    fn alternate_of(&self, exchange: &'a Exchange) -> Option<&'a Exchange> {
+        let name = exchange.record.arguments.get("alternate-exchange")?.as_long_string()?;
+        self.vhost.exchanges.get(&ShortString::from_bytes(name.clone()).ok()?)
+    }
+
+    fn come_to(&mut self, exchange: &'a Exchange, origin: &'a Exchange) {
+        let first = || HashSet::from_iter([&origin.record.name.name]);
+        if self.seen.get_or_insert_with(first).insert(&exchange.record.name.name) {
+            self.pending.push(exchange);
         }
     }
 
@@ -173,12 +197,11 @@ impl<'a, 't> Walk<'a, 't> {
             self.lists += 1;
             self.targets.extend(targets.queues());
         }
-        for name in targets.exchanges() {
-            let first = || HashSet::from_iter([&origin.record.name.name]);
-            if self.seen.get_or_insert_with(first).insert(name)
-                && let Some(exchange) = self.vhost.exchanges.get(name)
-            {
-                self.pending.push(exchange);
+        let exchanges = targets.exchanges();
+        self.destinations += targets.queues().len() + exchanges.len();
+        for name in exchanges {
+            if let Some(exchange) = self.vhost.exchanges.get(name) {
+                self.come_to(exchange, origin);
             }
         }
     }

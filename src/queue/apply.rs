@@ -59,6 +59,11 @@ impl Holders {
         }
     }
 
+    /// Whether anyone is said to hold something of the queue. Looks at all, so for checks only.
+    pub(crate) fn name(&self, queue: QueueId) -> bool {
+        self.consumers.values().chain(self.gets.values()).any(|of| *of == queue)
+    }
+
     /// Consumers of the sessions from `first` to `last`, ascending.
     pub(crate) fn consumers_of(
         &self,

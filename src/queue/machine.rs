@@ -232,6 +232,10 @@ impl Machine {
             apply.effect(Effect::ContinueSoon);
         }
         debug_assert!(apply.unsettled.is_empty(), "a touched queue was not settled down");
+        debug_assert!(
+            apply.ended.iter().all(|ended| !apply.holders.name(*ended)),
+            "a queue that has ended is still known to have holders"
+        );
         let Apply { mut group, holders, digest, unsettled, .. } = apply;
         group.digest = digest.0;
         self.group = group;

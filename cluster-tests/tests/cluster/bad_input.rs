@@ -14,15 +14,16 @@ const MEMORY_BOUND: u64 = 48 << 20;
 /// Each bad thing is sent so often: what leaks a little leaks it often.
 const ROUNDS: usize = 8;
 
-/// Sends `octets` on a fresh connection with an open channel, again and again; the broker must close
-/// it with one of `codes`, and live.
+/// Sends `octets` on fresh connections with an open channel, many at once; the broker must close each
+/// with one of `codes`, and live.
 async fn closes(node: &Node, octets: &[u8], codes: &[u16]) {
-    for _ in 0..ROUNDS {
+    let rounds = (0..ROUNDS).map(|_| async {
         let mut wire = Wire::open_channel(&node.amqp_address()).await;
         wire.send(octets).await;
         let close = wire.closed().await.expect("a connection.close before the end");
         assert!(codes.contains(&close.code), "wanted one of {codes:?}: {close:?}");
-    }
+    });
+    futures::future::join_all(rounds).await;
 }
 
 /// A node that serves, before and after `bad`, without its memory having moved.

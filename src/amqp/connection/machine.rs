@@ -10,7 +10,7 @@ use crate::{
     },
     connection::{
         close::{
-            Ending, Fault, check_heartbeat, decode, decode_control, not_implemented, out_of_turn,
+            Ending, Fault, check_heartbeat, decode, decode_control, out_of_turn,
         },
         handshake::{Capabilities, Limits},
     },
@@ -124,7 +124,7 @@ impl Machine {
         let number = frame.channel;
         let result = match (frame.kind, number) {
             (Kind::Heartbeat, _) => check_heartbeat(&frame),
-            (Kind::Method | Kind::Header | Kind::Body, 0) => self.control(&frame),
+            (Kind::Method | Kind::Header | Kind::Body, 0) => self.control(&frame, outbox),
             (Kind::Method | Kind::Header | Kind::Body, _) => self.channel_frame(frame, outbox),
         };
         if let Err(fault) = result {
@@ -200,7 +200,7 @@ impl Machine {
     }
 
     /// A frame on channel 0 (FRM-04, FRM-13, CONN-23).
-    fn control(&mut self, frame: &Frame) -> Result<(), Fault> {
+    fn control(&mut self, frame: &Frame, outbox: &mut Outbox) -> Result<(), Fault> {
         let method = decode_control(frame)?;
         let id = method.id();
         let Method::Cold(cold) = method else { return Err(out_of_turn("running", id)) };
@@ -210,8 +210,10 @@ impl Machine {
                 self.ending = Some(Ending::Client);
                 Ok(())
             }
-            method @ Cold::Connection(connection::Method::UpdateSecret(_)) => {
-                Err(not_implemented(&method))
+            // For the broker's own users a new secret changes nothing (CONN-31).
+            Cold::Connection(connection::Method::UpdateSecret(_)) => {
+                Cold::from(connection::UpdateSecretOk::default()).put(outbox.buffer(), 0);
+                Ok(())
             }
             Cold::Connection(_)
             | Cold::Channel(_)

@@ -298,3 +298,27 @@ fn headers_that_cannot_be_read_count_as_none() {
     assert_eq!(targets, [id(1)]);
     assert_eq!(FieldTable::default(), table(&[]));
 }
+
+#[test]
+fn ae_01_to_03_an_exchange_without_a_destination_leads_to_its_alternate() {
+    let mut world = World::new();
+    let with_alternate = |text: &str, alternate: &str| {
+        let mut record = exchange(text, ExchangeType::Direct);
+        let value = FieldValue::text(alternate);
+        record.arguments = FieldTable(vec![(short("alternate-exchange"), value)]);
+        C::DeclareExchange(record)
+    };
+    world.done(with_alternate("a", "b"));
+    world.done(with_alternate("b", "c"));
+    // A circle ends (AE-02).
+    world.done(with_alternate("c", "a"));
+    world.done(with_alternate("lonely", "missing"));
+    world.add("q", 1);
+    world.add("r", 2);
+    world.bind(to_queue("a", "k", "q", id(1)));
+    world.bind(to_queue("c", "other", "r", id(2)));
+    assert_eq!(world.route("a", "k"), [id(1)]);
+    assert_eq!(world.route("a", "other"), [id(2)]);
+    assert_eq!(world.route("a", "nothing"), []);
+    assert_eq!(world.route("lonely", "k"), []);
+}

@@ -26,6 +26,7 @@ const LULL: Duration = Duration::from_millis(200);
 #[derive(Clone, Copy, Debug)]
 struct Reading {
     at: Instant,
+    progress: u64,
     published: u64,
     confirmed: u64,
     refused: u64,
@@ -39,6 +40,7 @@ impl Reading {
         let usage = process::usage(pids);
         let reading = Self {
             at: Instant::now(),
+            progress: shared.progress(),
             published: shared.published.load(Relaxed),
             confirmed: shared.confirmed.load(Relaxed),
             refused: shared.refused.load(Relaxed),
@@ -47,10 +49,6 @@ impl Reading {
             own_cpu_us: process::own_cpu_us(),
         };
         (reading, usage)
-    }
-
-    fn progress(&self) -> u64 {
-        self.confirmed + self.refused + self.received + self.published
     }
 }
 
@@ -201,6 +199,7 @@ impl Run {
         seconds.tick().await;
         let interrupted = tokio::signal::ctrl_c();
         tokio::pin!(interrupted);
+        let mut last_progress = (started, last.progress);
         loop {
             tokio::select! {
                 _ = seconds.tick() => {
@@ -217,11 +216,24 @@ impl Run {
             if now >= warm_until && !self.shared.measuring.swap(true, Relaxed) {
                 from = Reading::take(&self.shared, &self.pids).0;
             }
-            if over_at.is_some_and(|over_at| now >= over_at) || self.is_over() {
+            let progress = self.shared.progress();
+            if progress != last_progress.1 {
+                last_progress = (now, progress);
+            }
+            // What was published and is not confirmed for so long never will be.
+            let stuck = self.has_published() && now - last_progress.0 >= self.options.drain;
+            if over_at.is_some_and(|over_at| now >= over_at) || self.is_over() || stuck {
                 break;
             }
         }
         (from, Reading::take(&self.shared, &self.pids).0)
+    }
+
+    /// All of `--messages` has been published.
+    fn has_published(&self) -> bool {
+        let published = self.shared.published.load(Relaxed);
+        self.options.publishers > 0
+            && self.options.messages.is_some_and(|messages| published >= messages)
     }
 
     /// The workers have done what they were to do, or cannot.
@@ -290,7 +302,7 @@ impl Run {
             let (now, usage) = Reading::take(&self.shared, &self.pids);
             self.resident_bytes_max = self.resident_bytes_max.max(usage.resident_bytes);
             let lull = now.at - last.at;
-            if now.progress() != last.progress() {
+            if now.progress != last.progress {
                 last = now;
             } else if lull >= self.options.drain || failed && lull >= Duration::from_secs(1) {
                 break;

@@ -55,6 +55,14 @@ impl Shared {
         u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
+    /// Grows as long as anything happens.
+    pub(crate) fn progress(&self) -> u64 {
+        [&self.published, &self.confirmed, &self.refused, &self.received]
+            .map(|counter| counter.load(Relaxed))
+            .iter()
+            .sum()
+    }
+
     pub(crate) fn is_measuring(&self) -> bool {
         self.measuring.load(Relaxed)
     }

@@ -184,8 +184,7 @@ fn a_cut_is_seen_from_its_apply_on() {
         check(&replica);
         let mut told = Vec::new();
         for _ in 0..2 {
-            let checkpoint =
-                replica.checkpoint(id(1, 2), Bytes::new(), |_| None, Instant::now());
+            let checkpoint = replica.checkpoint(id(1, 2), Bytes::new(), |_| None, Instant::now());
             let (done, receiver) = done();
             store.checkpoint(checkpoint, done);
             told.push(receiver);

@@ -135,6 +135,28 @@ fn a_check_out_of_masses_goes_on_by_continue() {
 }
 
 #[test]
+fn a_check_out_is_left_over_once_after_a_restart_too() {
+    let mut world = World::new();
+    let queue = create(&mut world);
+    fill(&mut world, queue, 0..12_000);
+    attach(&mut world, queue, a(), 1, None);
+    let keys = world.machine.keys();
+    let records = keys.into_iter().map(|key| (key, world.machine.record(key).unwrap()));
+    let machine = Machine::load(Home::Group(GroupId(1)), records).unwrap();
+    let mut restarted = World { machine, store: world.store.clone(), ..World::new() };
+    (restarted.index, restarted.next) = (world.index, world.next.clone());
+    let left = |world: &mut World| {
+        fill(world, queue, 0..1);
+        match world.machine.record(RecordKey::Group) {
+            Some(Record::Group(record)) => record.left_over,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(left(&mut world), [LeftOver::CheckOut { queue }]);
+    assert_eq!(left(&mut restarted), [LeftOver::CheckOut { queue }]);
+}
+
+#[test]
 fn a_dead_node_returns_its_masses_bit_by_bit() {
     let mut world = World::new();
     let queue = create(&mut world);
