@@ -86,10 +86,10 @@ impl Node {
         self.http.address()
     }
 
-    /// `amqp://guest:guest@HOST:PORT/%2f`, with heartbeats on.
+    /// `amqp://guest:guest@HOST:PORT/%2f`.
     #[must_use]
     pub fn amqp_uri(&self) -> String {
-        format!("amqp://guest:guest@{}/%2f?heartbeat=30", self.amqp.address())
+        format!("amqp://guest:guest@{}/%2f", self.amqp.address())
     }
 
     /// The ports that it holds.

@@ -262,9 +262,14 @@ mod tests {
         machine::{GroupMachine, MachineError},
         replica::{Replica, StateMachine},
         sink::GroupSink,
+        snapshot::{self, Snapshot, SnapshotData},
+        type_config::{SnapshotMeta, StoredMembership},
     };
     use bytes::Bytes;
-    use openraft::testing::log::{StoreBuilder, Suite};
+    use openraft::{
+        storage::{EntryResponder, RaftStateMachine},
+        testing::log::{StoreBuilder, Suite},
+    };
     use quorate_storage::{Checkpoint, CommandEntry, Database, EntryId, Loaded, Options};
     use quorate_types::{GroupId, Incarnation, NodeId, Term};
     use tempfile::TempDir;
@@ -305,15 +310,55 @@ mod tests {
         }
     }
 
+    /// A replica that checkpoints whenever a snapshot is asked for, since no timer does.
+    struct Eager(StateMachine);
+
+    impl RaftStateMachine<TypeConfig> for Eager {
+        type SnapshotData = SnapshotData;
+        type SnapshotBuilder = snapshot::Builder;
+
+        async fn applied_state(&mut self) -> io::Result<(Option<LogId>, StoredMembership)> {
+            self.0.applied_state().await
+        }
+
+        async fn apply<Strm>(&mut self, entries: Strm) -> io::Result<()>
+        where
+            Strm: Stream<Item = io::Result<EntryResponder<TypeConfig>>> + Unpin + OptionalSend,
+        {
+            self.0.apply(entries).await
+        }
+
+        async fn get_snapshot_builder(&mut self) -> snapshot::Builder {
+            let replica = &self.0.0;
+            replica.checkpoint();
+            let applied = replica.applied_index().map(|index| index.0);
+            let durable = || replica.durable().and_then(|meta| Some(meta.last_log_id?.index));
+            while durable() != applied {
+                tokio::task::yield_now().await;
+            }
+            self.0.get_snapshot_builder().await
+        }
+
+        async fn install_snapshot(
+            &mut self,
+            meta: &SnapshotMeta,
+            snapshot: SnapshotData,
+        ) -> io::Result<()> {
+            self.0.install_snapshot(meta, snapshot).await
+        }
+
+        async fn get_current_snapshot(&mut self) -> io::Result<Option<Snapshot>> {
+            self.0.get_current_snapshot().await
+        }
+    }
+
     struct Builder;
 
-    impl StoreBuilder<TypeConfig, LogStore, StateMachine, (TempDir, Arc<Database>)> for Builder {
+    impl StoreBuilder<TypeConfig, LogStore, Eager, (TempDir, Arc<Database>)> for Builder {
         async fn build(
             &self,
-        ) -> Result<
-            ((TempDir, Arc<Database>), LogStore, StateMachine),
-            openraft::StorageError<TypeConfig>,
-        > {
+        ) -> Result<((TempDir, Arc<Database>), LogStore, Eager), openraft::StorageError<TypeConfig>>
+        {
             let dir = TempDir::new().unwrap();
             let options = Options::new(NodeId(1), Incarnation(1));
             let database = Database::open(dir.path(), options).unwrap();
@@ -333,7 +378,7 @@ mod tests {
             let meta = crate::codec::encode_stored_membership(&Default::default());
             store.checkpoint(Checkpoint::new(far, meta, Vec::new()), Box::new(|_| {}));
             let log = LogStore::new(store, standing, Arc::default());
-            Ok(((dir, database), log, StateMachine(replica.unwrap())))
+            Ok(((dir, database), log, Eager(StateMachine(replica.unwrap()))))
         }
     }
 

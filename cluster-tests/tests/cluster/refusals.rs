@@ -179,7 +179,7 @@ async fn a_node_of_another_cluster() {
     // Same id, same secret, same addresses: only its data says that it belongs elsewhere.
     let mut launch = cluster.node(1).launch();
     launch.set("--data-dir", &other.node(1).data_dir().display().to_string());
-    refused(launch, &["cluster"]).await;
+    refused(launch, &["another cluster", "another data directory"]).await;
     still_serves(&cluster).await;
     cluster.node(1).restart().await;
     still_serves(&cluster).await;

@@ -203,6 +203,12 @@ impl Cluster {
         timeout(DEADLINE, node.serving).await.unwrap().unwrap();
         node.groups.stop().await;
         node.database.close();
+        drop((node.groups, node.links, node.database));
+        // The last tasks that hold the database end by themselves.
+        let dir = self.dirs.get(&id).unwrap().path();
+        let options = Options::new(id, Incarnation(u64::from(id.0)));
+        let open = || Database::open(dir, options.clone()).ok();
+        until("the directory is released", open).await.close();
     }
 
     pub async fn restart(&mut self, id: NodeId) {
