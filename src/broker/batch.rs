@@ -210,8 +210,7 @@ impl Batches {
                     .next_if(|(number, _)| *number == sequence)
                     .map_or(Reply::Taken, |(_, reply)| reply);
                 let taken = reply == Reply::Taken;
-                let messages =
-                    if taken { Vec::new() } else { under_way.messages_of(place) };
+                let messages = if taken { Vec::new() } else { under_way.messages_of(place) };
                 into.push(Answered { sequence, ticket, reply, messages });
                 sequence = Sequence(sequence.0 + 1);
             }

@@ -102,7 +102,11 @@ impl FrontConsumer {
         let room = new.room;
         let up_to = if let Some(room) = room {
             DeliveryNumber(room)
-        } else if windowed { DeliveryNumber(CREDIT_WINDOW) } else { DeliveryNumber(u64::MAX) };
+        } else if windowed {
+            DeliveryNumber(CREDIT_WINDOW)
+        } else {
+            DeliveryNumber(u64::MAX)
+        };
         Self {
             id: new.id,
             queue: new.queue,
@@ -227,7 +231,8 @@ impl FrontConsumer {
         if state.ended {
             return Taken::default();
         }
-        let room = self.room().map_or(usize::MAX, |room| usize::try_from(room).unwrap_or(usize::MAX));
+        let room =
+            self.room().map_or(usize::MAX, |room| usize::try_from(room).unwrap_or(usize::MAX));
         let wanted =
             (bytes_max / state.mean_bytes.max(1)).clamp(1, TAKE_MAX).min(state.ready.len());
         let references: Vec<_> = state.ready.iter().take(wanted.min(room)).cloned().collect();
@@ -306,7 +311,10 @@ impl FrontConsumer {
                 channel.unsettled += count as u64;
             }
         }
-        if self.windowed && self.room().is_none() && state.up_to.0 < state.shown.0 + CREDIT_WINDOW / 2 {
+        if self.windowed
+            && self.room().is_none()
+            && state.up_to.0 < state.shown.0 + CREDIT_WINDOW / 2
+        {
             state.up_to = DeliveryNumber(state.shown.0 + CREDIT_WINDOW);
             commands.push(Command::Credit { consumer: self.id, up_to: state.up_to });
         }

@@ -299,8 +299,7 @@ fn check_user(properties: &Properties, connection: &ConnectionState) -> Result<(
     if named == user {
         return Ok(());
     }
-    let text =
-        format!("user_id property set to '{named}' but authenticated user was '{user}'");
+    let text = format!("user_id property set to '{named}' but authenticated user was '{user}'");
     Err(Exception::new(quorate_types::ReplyCode::PreconditionFailed, text))
 }
 

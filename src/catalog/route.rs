@@ -131,7 +131,16 @@ struct Walk<'a, 't> {
 
 impl<'a, 't> Walk<'a, 't> {
     fn new(vhost: &'a Vhost, request: &'a RouteRequest<'a>, targets: &'t mut Vec<QueueId>) -> Self {
-        Self { vhost, request, targets, lists: 0, destinations: 0, pending: Vec::new(), seen: None, headers: None }
+        Self {
+            vhost,
+            request,
+            targets,
+            lists: 0,
+            destinations: 0,
+            pending: Vec::new(),
+            seen: None,
+            headers: None,
+        }
     }
 
     /// BND-08: each exchange handles the message once.

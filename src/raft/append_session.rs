@@ -33,6 +33,11 @@ struct Append {
 }
 
 impl AppendSessions {
+    /// Ends all streams.
+    pub(crate) fn clear(&self) {
+        self.0.lock().clear();
+    }
+
     /// Takes the next append. Refused, by a dropped responder: one of a stream that has ended, and
     /// one beyond the bound, which a leader never exceeds.
     pub(crate) fn append(

@@ -154,6 +154,7 @@ impl Shared {
 #[derive(Clone)]
 pub struct Groups {
     shared: Arc<Shared>,
+    inbox: Inbox,
     catalog: Arc<RwLock<Catalog>>,
     queues: Arc<BTreeMap<GroupId, Arc<Mutex<Machine>>>>,
 }
@@ -201,14 +202,15 @@ impl Groups {
             stopping: watch::Sender::new(false),
             fatal: starter.sinks.fatal,
         });
-        let groups = Self { shared, catalog, queues: Arc::new(queues) };
-        groups.run(inbox).await?;
+        let (inbox, queues) = (inbox.clone(), Arc::new(queues));
+        let groups = Self { shared, inbox, catalog, queues };
+        groups.run().await?;
         Ok(groups)
     }
 
-    async fn run(&self, inbox: &Inbox) -> Result<(), StartError> {
+    async fn run(&self) -> Result<(), StartError> {
         let shared = &self.shared;
-        inbox.open(Arc::clone(shared));
+        self.inbox.open(shared);
         for group in shared.all() {
             group.replica().run();
             group.raft().run();
@@ -323,6 +325,7 @@ impl Groups {
     /// are stopped last of all.
     pub async fn stop(&self) {
         self.shared.stopping.send_replace(true);
+        self.inbox.close();
         for group in self.all() {
             group.replica().checkpoint();
             if let Err(error) = group.raft().shutdown().await {

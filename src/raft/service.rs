@@ -19,7 +19,7 @@ use openraft::{
 };
 use quorate_rpc::{Cause, Origin, PeerHello, Responder};
 use quorate_types::{BootNumber, GroupId, NodeId};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 /// What is asked. The numbers are the services of the links; those up to
 /// [`SERVICE_MAX`] are this floor's.
@@ -89,7 +89,8 @@ pub struct Inbox(Arc<Inner>);
 
 #[derive(Default)]
 struct Inner {
-    groups: OnceLock<Arc<Shared>>,
+    /// Weak, since the groups hold the links and these hold the inbox.
+    groups: OnceLock<Weak<Shared>>,
     appends: AppendSessions,
     snapshots: SnapshotSessions,
 }
@@ -101,9 +102,21 @@ impl Inbox {
         Self::default()
     }
 
-    pub(crate) fn open(&self, groups: Arc<Shared>) {
+    pub(crate) fn open(&self, groups: &Arc<Shared>) {
         // Groups are started once for each inbox.
-        let _ = self.0.groups.set(groups);
+        let _ = self.0.groups.set(Arc::downgrade(groups));
+    }
+
+    /// The groups stop: what streams there are end.
+    pub(crate) fn close(&self) {
+        self.0.appends.clear();
+        self.0.snapshots.clear();
+    }
+
+    fn groups(&self) -> Option<Arc<Shared>> {
+        let groups = self.0.groups.get()?.upgrade()?;
+        let stopping = *groups.stopping.borrow();
+        (!stopping).then_some(groups)
     }
 
     /// Whether a service is this floor's. The handler of the links hands on what is.
@@ -121,7 +134,7 @@ impl Inbox {
         payload: Bytes,
         responder: Responder,
     ) {
-        let (Some(groups), Some(service)) = (self.0.groups.get(), Service::of(service)) else {
+        let (Some(groups), Some(service)) = (self.groups(), Service::of(service)) else {
             return responder.refuse(Bytes::from_static(b"not ready"));
         };
         let Some(member) = groups.group(group) else {
@@ -137,7 +150,8 @@ impl Inbox {
             | Service::ReadIndex
             | Service::Ready
             | Service::Positions => {
-                let answer = answer(Arc::clone(groups), Arc::clone(member), service, payload);
+                let member = Arc::clone(member);
+                let answer = answer(groups, member, service, payload);
                 tokio::spawn(async move {
                     match answer.await {
                         Ok(answer) => responder.answer(answer),
@@ -150,7 +164,7 @@ impl Inbox {
 
     /// A node is linked; see [`quorate_rpc::LinkHandler::connected`].
     pub fn connected(&self, peer: &PeerHello) {
-        if let Some(groups) = self.0.groups.get() {
+        if let Some(groups) = self.groups() {
             groups.node_connected(peer.node);
         }
     }
@@ -158,8 +172,8 @@ impl Inbox {
     /// A process is lost; see [`quorate_rpc::LinkHandler::lost`]. One known dead is succeeded at
     /// once where it led.
     pub fn lost(&self, node: NodeId, boot: BootNumber, cause: Cause) {
-        if let Some(groups) = self.0.groups.get()
-            && cause.is_known_dead()
+        if cause.is_known_dead()
+            && let Some(groups) = self.groups()
         {
             tracing::info!(%node, boot = boot.0, "the process is dead: succeeding it");
             groups.node_died(node);

@@ -33,6 +33,11 @@ struct Session {
 }
 
 impl SnapshotSessions {
+    /// Ends all transfers.
+    pub(crate) fn clear(&self) {
+        self.0.lock().clear();
+    }
+
     /// Takes the next step of a transfer; refuses one of another transfer than the latest.
     pub(crate) fn step(
         &self,

@@ -9,9 +9,7 @@ use crate::{
         method::{Method, MethodId},
     },
     connection::{
-        close::{
-            Ending, Fault, check_heartbeat, decode, decode_control, out_of_turn,
-        },
+        close::{Ending, Fault, check_heartbeat, decode, decode_control, out_of_turn},
         handshake::{Capabilities, Limits},
     },
     outbox::Outbox,

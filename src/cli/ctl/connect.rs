@@ -47,7 +47,10 @@ impl Target {
         } else {
             format!("{host}:{DEFAULT_PORT}")
         };
-        let host = host.strip_suffix(&format!(":{DEFAULT_PORT}")).unwrap_or(host);
+        let host = match host.rsplit_once(':') {
+            Some((host, _)) if has_port => host,
+            Some(_) | None => host,
+        };
         let name = name.map(|name| format!("{name}@{host}"));
         Self { text: text.to_owned(), name, address }
     }
@@ -79,8 +82,8 @@ impl Connected {
     }
 }
 
-/// Connects to a node. If it was named, and the node at its host's default port knows one of that
-/// name elsewhere, connects to that one: so nodes of one host can be told apart by name.
+/// Connects to a node. If it was named, and the node at that address knows one of that name
+/// elsewhere, connects to that one: so nodes of one host can be told apart by name.
 pub(crate) async fn connect(target: &Target, guard: &SecretGuard) -> Result<Connected, Failure> {
     let connected = connect_to(&target.address, target, guard).await?;
     let Some(name) = &target.name else { return Ok(connected) };
@@ -186,7 +189,7 @@ mod tests {
         assert_eq!(read("h:1"), (None, "h:1".to_owned()));
         assert_eq!(read("h"), (None, "h:7672".to_owned()));
         assert_eq!(read("rabbit2@h"), (name("rabbit2@h"), "h:7672".to_owned()));
-        assert_eq!(read("rabbit@h:7673"), (name("rabbit@h:7673"), "h:7673".to_owned()));
+        assert_eq!(read("rabbit@h:7673"), (name("rabbit@h"), "h:7673".to_owned()));
         assert_eq!(read("::1"), (None, "[::1]:7672".to_owned()));
         assert_eq!(read("[::1]:9"), (None, "[::1]:9".to_owned()));
         assert_eq!(Target::read(None).address, "127.0.0.1:7672");

@@ -351,16 +351,13 @@ fn the_cluster_and_a_node_are_described() {
 fn a_node_is_found_by_its_name_behind_another() {
     let cluster = start(2);
     let port = cluster.addresses[0].rsplit_once(':').unwrap().1;
-    // The name with a port is not looked up; the one without is, at the default port, which is
-    // not ours here. So ask the finder itself.
-    let target = Target {
-        text: "rabbit2@127.0.0.1".to_owned(),
-        name: Some("rabbit2@127.0.0.1".to_owned()),
-        address: format!("127.0.0.1:{port}"),
-    };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let connected = runtime.block_on(connect::connect(&target, &cluster.guard.signing())).unwrap();
-    assert_eq!(connected.cluster.asked, 2);
+    let line = format!("-n rabbit2@127.0.0.1:{port} -q status");
+    let status = transcript(&cluster, &line);
+    assert!(status.contains("Node name: rabbit2@127.0.0.1\n"), "{status}");
+    // A name that nobody has, as scripts have RabbitMQ's default, is the node at the address.
+    let line = format!("-n rabbit@127.0.0.1:{port} -q status");
+    let status = transcript(&cluster, &line);
+    assert!(status.contains("Node name: rabbit1@127.0.0.1\n"), "{status}");
 }
 
 #[test]

@@ -90,6 +90,8 @@ impl Node {
     ) -> io::Result<Self> {
         let mut command = Command::new(program);
         command.args(plan.flags()).stdin(Stdio::piped()).stdout(Stdio::null()).kill_on_drop(true);
+        // A group of its own: a terminal's Ctrl-C is for the cluster's process to hear.
+        command.process_group(0);
         match log_dir {
             Some(directory) => {
                 let path = directory.join(format!("node-{}.log", plan.id));

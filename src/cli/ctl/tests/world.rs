@@ -27,7 +27,6 @@ pub(super) struct World {
 pub(super) struct Cluster {
     pub(super) addresses: Vec<String>,
     pub(super) worlds: Vec<World>,
-    pub(super) guard: SecretGuard,
     pub(super) secret_file: tempfile::NamedTempFile,
     _runtime: tokio::runtime::Runtime,
 }
@@ -74,7 +73,7 @@ pub(super) fn start(nodes: u16) -> Cluster {
         });
         served.recv().unwrap();
     }
-    Cluster { addresses, worlds, guard, secret_file, _runtime: runtime }
+    Cluster { addresses, worlds, secret_file, _runtime: runtime }
 }
 
 fn facts(id: u16) -> NodeFacts {
