@@ -112,6 +112,8 @@ impl Node {
                         })
                     }
                 };
+                self.counters.received.add(1);
+                self.counters.routed.add(u64::from(outcome == Ok(true)));
                 outcomes.push(match outcome {
                     Ok(true) => PublishOutcome::Routed,
                     Ok(false) => PublishOutcome::Unroutable,

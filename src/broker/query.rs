@@ -11,9 +11,9 @@ use crate::{
         QueueView, Readiness,
     },
 };
-use quorate_catalog::{Destination, QueueEntry, refusal};
+use quorate_catalog::{Destination, ExchangeType, QueueEntry, refusal};
 use quorate_types::{
-    Exception, GroupId, Home, NodeId, QueueId, ResourceName, ShortString, VhostName,
+    Exception, FieldTable, GroupId, Home, NodeId, QueueId, ResourceName, ShortString, VhostName,
 };
 use std::sync::{Arc, atomic::Ordering};
 
@@ -55,16 +55,24 @@ impl Broker {
     pub fn exchanges(&self, vhost: &VhostName) -> Vec<ExchangeView> {
         let catalog = self.0.catalog.read();
         let of_vhost = catalog.exchanges().filter(|record| record.name.vhost == *vhost);
-        of_vhost
-            .map(|record| ExchangeView {
-                name: record.name.clone(),
-                kind: record.kind,
-                durable: record.durable,
-                auto_delete: record.auto_delete,
-                internal: record.internal,
-                arguments: record.arguments.clone(),
-            })
-            .collect()
+        // It has no record: it is implicit (EXC-01).
+        let default = ExchangeView {
+            name: ResourceName { vhost: vhost.clone(), name: ShortString::EMPTY },
+            kind: ExchangeType::Direct,
+            durable: true,
+            auto_delete: false,
+            internal: false,
+            arguments: FieldTable::default(),
+        };
+        let declared = of_vhost.map(|record| ExchangeView {
+            name: record.name.clone(),
+            kind: record.kind,
+            durable: record.durable,
+            auto_delete: record.auto_delete,
+            internal: record.internal,
+            arguments: record.arguments.clone(),
+        });
+        std::iter::once(default).chain(declared).collect()
     }
 
     /// Explicit bindings of a virtual host (CTL-10).

@@ -129,7 +129,8 @@ impl Connection {
         let (sender, receiver) = oneshot::channel();
         let node = Arc::clone(&self.node);
         self.node.spawn(async move { drop(sender.send(node.make_queue(new).await)) });
-        match receiver.await {
+        // The client is told in time; the queue is made all the same once there is a majority.
+        match self.node.wait(receiver).await {
             Ok(Ok(Made::Ok)) => {
                 let empty = DeclareOk { queue: name.name, messages: 0, consumers: 0 };
                 Ok(Some(empty))

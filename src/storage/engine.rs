@@ -194,6 +194,11 @@ fn tuned(family: Family, options: &Options, cache: &Cache) -> rocksdb::Options {
     tuned.set_max_write_buffer_number(4);
     tuned.set_target_file_size_base(16 << 20);
     tuned.set_max_bytes_for_level_base(64 << 20);
+    if family == Family::Bodies {
+        // Most bodies are settled within seconds: the later they are compacted, the fewer are left.
+        tuned.set_level_zero_file_num_compaction_trigger(8);
+        tuned.set_max_bytes_for_level_base(256 << 20);
+    }
     tuned
 }
 
@@ -204,6 +209,10 @@ fn table_options(family: Family, cache: &Cache) -> rocksdb::Options {
     blocks.set_pin_l0_filter_and_index_blocks_in_cache(true);
     blocks.set_block_size(if family == Family::Bodies { 32 << 10 } else { 8 << 10 });
     blocks.set_format_version(5);
+    if family == Family::Bodies {
+        // Read by key alone; a filter spares looking into the young files that have others.
+        blocks.set_bloom_filter(10.0, false);
+    }
     let mut tuned = rocksdb::Options::default();
     tuned.set_block_based_table_factory(&blocks);
     tuned.set_compression_type(DBCompressionType::None);

