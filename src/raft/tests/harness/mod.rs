@@ -5,7 +5,9 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use quorate_catalog::{CatalogEntry, CatalogOutput};
 use quorate_queue::{Batch, Command, Entry, MessageHead, Origin, Output, QueueConfig, Run};
-use quorate_raft::{CatalogSink, Group, GroupSink, Groups, Inbox, QueueSink, Settings, Sinks};
+use quorate_raft::{
+    CatalogSink, Group, GroupSink, Groups, Inbox, QueueSink, Settings, Sinks, TransferError,
+};
 use quorate_rpc::{
     Cause, ClusterCell, ClusterSecret, LinkConfig, LinkHandler, Links, Listener, Origin as From,
     PeerHello, Responder,
@@ -115,6 +117,14 @@ pub struct Node {
     serving: JoinHandle<()>,
 }
 
+/// What is left of a process that has died.
+pub struct Dead {
+    id: NodeId,
+    groups: Groups,
+    links: Links,
+    database: Arc<Database>,
+}
+
 /// A cluster of nodes, some of them running.
 pub struct Cluster {
     dirs: BTreeMap<NodeId, TempDir>,
@@ -196,19 +206,30 @@ impl Cluster {
     }
 
     /// A node's process dies: its port closes, and all its connections.
-    pub async fn kill(&mut self, id: NodeId) {
+    pub async fn die(&mut self, id: NodeId) -> Dead {
         let node = self.nodes.remove(&id).unwrap();
         node.links.stop();
         let _ = node.stop.send(());
         timeout(DEADLINE, node.serving).await.unwrap().unwrap();
-        node.groups.stop().await;
-        node.database.close();
-        drop((node.groups, node.links, node.database));
+        Dead { id, groups: node.groups, links: node.links, database: node.database }
+    }
+
+    /// What a dead process held is given back, as the system would do.
+    pub async fn bury(&self, dead: Dead) {
+        let Dead { id, groups, links, database } = dead;
+        groups.stop().await;
+        database.close();
+        drop((groups, links, database));
         // The last tasks that hold the database end by themselves.
         let dir = self.dirs.get(&id).unwrap().path();
         let options = Options::new(id, Incarnation(u64::from(id.0)));
         let open = || Database::open(dir, options.clone()).ok();
         until("the directory is released", open).await.close();
+    }
+
+    pub async fn kill(&mut self, id: NodeId) {
+        let dead = self.die(id).await;
+        self.bury(dead).await;
     }
 
     pub async fn restart(&mut self, id: NodeId) {
@@ -255,6 +276,18 @@ impl Cluster {
 }
 
 impl Node {
+    /// Hands a group over, as soon as the other node is known to have caught up.
+    pub async fn transfer(&self, group: GroupId, to: NodeId) -> Result<(), TransferError> {
+        let began = Instant::now();
+        loop {
+            let moved = self.groups.transfer(group, to, DEADLINE).await;
+            if moved != Err(TransferError::NotCaughtUp) || began.elapsed() > DEADLINE {
+                return moved;
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+
     pub fn group(&self, id: GroupId) -> &Arc<Group> {
         self.groups.group(id).unwrap()
     }
