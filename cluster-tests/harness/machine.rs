@@ -2,6 +2,16 @@
 //! by side; one that is measured runs alone.
 
 use std::fs::File;
+use std::path::PathBuf;
+
+/// The folder of the package whose tests run. It is asked for at run time: a target folder may be shared
+/// by several checkouts, and what was compiled in one runs in another.
+///
+/// # Panics
+/// When cargo does not run the tests.
+pub fn package_dir() -> PathBuf {
+    std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo runs the tests").into()
+}
 
 /// A cluster's place on the machine; given back when dropped, or when the process dies.
 #[derive(Debug)]

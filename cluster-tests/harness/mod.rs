@@ -16,5 +16,6 @@ mod ports;
 
 pub use cluster::{Cluster, Options, binary, write_secret};
 pub use figure::figure;
+pub use machine::package_dir;
 pub use node::{LIFECYCLE_BOUND, Node};
 pub use ports::Port;

@@ -3,7 +3,7 @@
 
 #![expect(clippy::expect_used, clippy::indexing_slicing, clippy::panic, reason = "tests")]
 
-use quorate_cluster_tests::harness::{Cluster, Node, Options, binary};
+use quorate_cluster_tests::harness::{Cluster, Node, Options, binary, package_dir};
 use serde_json::Value;
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -85,7 +85,7 @@ fn figures(broker: &Broker, row: &Row, number: usize) -> String {
 
 /// RabbitMQ, started, where its script and its installation are there.
 fn peer() -> Option<(Broker, PathBuf)> {
-    let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../shared/peer/rabbitmq.sh");
+    let script = package_dir().join("../../shared/peer/rabbitmq.sh");
     let cache = PathBuf::from(environment("HOME", "/root")).join(".cache/quorate/peer");
     if !script.exists() || !cache.join("trixie/usr/sbin/rabbitmq-server").exists() {
         return None;

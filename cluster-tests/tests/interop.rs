@@ -3,12 +3,11 @@
 
 #![expect(clippy::expect_used, reason = "tests")]
 
-use quorate_cluster_tests::harness::{Cluster, Node, Options, figure};
-use std::path::Path;
+use quorate_cluster_tests::harness::{Cluster, Node, Options, figure, package_dir};
 
 async fn runs_through(client: &str) {
     let cluster = Cluster::start(3, Options::default()).await;
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("interop").join("run.sh");
+    let script = package_dir().join("interop").join("run.sh");
     let output = tokio::process::Command::new(script)
         .args(["--only", client])
         .args(cluster.nodes().iter().map(Node::amqp_address))

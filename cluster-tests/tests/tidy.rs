@@ -3,6 +3,7 @@
 
 #![expect(clippy::expect_used, clippy::panic, reason = "tests")]
 
+use quorate_cluster_tests::harness::package_dir;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{read_dir, read_to_string};
 use std::path::{Path, PathBuf};
@@ -45,14 +46,11 @@ const IMPURE: &[&str] = &[
 const LINES_MOST: usize = 500;
 
 /// Files that are longer, each with the reason why it is one file.
-const LONG_FILES: &[(&str, &str)] = &[
-    ("src/broker/node.rs", "what all rooms of the broker share; to be split"),
-    ("src/storage/testing/codecs.rs", "one strategy for each type that is coded"),
-];
+const LONG_FILES: &[(&str, &str)] =
+    &[("src/broker/node.rs", "what all rooms of the broker share; to be split")];
 
 fn root() -> PathBuf {
-    let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
-    tests.parent().expect("cluster-tests lies in the project").to_owned()
+    package_dir().parent().expect("cluster-tests lies in the project").to_owned()
 }
 
 fn read(path: &Path) -> String {

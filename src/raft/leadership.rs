@@ -194,9 +194,14 @@ pub(crate) async fn transfer(
 
 /// Hands over all groups that this node leads; gives those that it still leads at the deadline.
 pub(crate) async fn hand_over_all(shared: &Shared, deadline: Duration) -> Vec<GroupId> {
-    let handing = shared.all().map(|group| hand_over(shared, group));
+    let handing = async {
+        // More than once: an election that was under way may still have been won.
+        while shared.all().any(|group| group.standing().is_elected()) {
+            join_all(shared.all().map(|group| hand_over(shared, group))).await;
+        }
+    };
     // At the deadline what has not been handed over is left to an election.
-    let _ = timeout(deadline, join_all(handing)).await;
+    let _ = timeout(deadline, handing).await;
     let led = shared.all().filter(|group| group.standing().is_elected());
     led.map(|group| group.id()).collect()
 }

@@ -3,7 +3,7 @@
 
 mod harness;
 
-use harness::{Cluster, DEADLINE, Told, enqueue, session, until};
+use harness::{Cluster, DEADLINE, Told, enqueue, session, until, write};
 use quorate_raft::{ProposeError, TransferError, WriteError};
 use quorate_types::{GroupId, NodeId};
 use std::time::{Duration, Instant};
@@ -77,8 +77,7 @@ async fn a_dead_leader_is_succeeded_without_a_timeout_and_catches_up_when_it_is_
     let dead = cluster.leader_of(GROUP).await.id;
     let of_dead = session(dead.0, 5);
     let queue = cluster.node(dead).create(GROUP, of_dead).await;
-    let first = enqueue(queue, of_dead, 2, 5, 100);
-    cluster.node(dead).group(GROUP).write(first).await.unwrap();
+    write(&cluster.replicas(GROUP), &enqueue(queue, of_dead, 2, 5, 100)).await;
 
     let died = Instant::now();
     let body = cluster.die(dead).await;
@@ -92,7 +91,7 @@ async fn a_dead_leader_is_succeeded_without_a_timeout_and_catches_up_when_it_is_
     let of_next = session(next.id.0, 6);
     let other = next.create(GROUP, of_next).await;
     for number in 2..=20 {
-        next.group(GROUP).write(enqueue(other, of_next, number, 2, 100)).await.unwrap();
+        write(&cluster.replicas(GROUP), &enqueue(other, of_next, number, 2, 100)).await;
     }
     cluster.equal(GROUP).await;
 
@@ -106,7 +105,6 @@ async fn a_dead_leader_is_succeeded_without_a_timeout_and_catches_up_when_it_is_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "fails under load; the cluster test catch_up covers the whole path"]
 async fn a_follower_behind_the_purged_log_catches_up_by_snapshot_while_traffic_flows() {
     let mut cluster = Cluster::start(|settings| settings.log_keep_bytes = 512 * 1024).await;
     cluster.balanced().await;
@@ -118,12 +116,12 @@ async fn a_follower_behind_the_purged_log_catches_up_by_snapshot_while_traffic_f
     let seen = cluster.node(lagging).group(GROUP).applied().unwrap();
     cluster.kill(lagging).await;
 
-    let group = cluster.node(leader).group(GROUP).clone();
+    let groups = cluster.replicas(GROUP);
     let (stop, mut stopped) = tokio::sync::oneshot::channel::<()>();
     let traffic = tokio::spawn(async move {
         let mut number = 2;
         while stopped.try_recv().is_err() {
-            group.write(enqueue(queue, from, number, 4, 16 * 1024)).await.unwrap();
+            write(&groups, &enqueue(queue, from, number, 4, 16 * 1024)).await;
             number += 1;
         }
         number - 2
@@ -164,6 +162,9 @@ async fn leadership_is_transferred_and_handed_over_before_a_stop() {
     from.transfer(GROUP, to).await.unwrap();
     until("it leads", || cluster.node(to).group(GROUP).is_leading().then_some(())).await;
     assert_eq!(from.ear.count(&Told::LostLeadership(GROUP)), 1);
+    for group in (0..=3).map(GroupId) {
+        cluster.leader_of(group).await;
+    }
 
     let leaving = cluster.node(to);
     let began = Instant::now();
@@ -222,7 +223,7 @@ async fn a_cluster_that_was_stopped_has_its_state_again() {
     let from = session(leader.id.0, 5);
     let queue = leader.create(GROUP, from).await;
     for number in 2..=30 {
-        leader.group(GROUP).write(enqueue(queue, from, number, 2, 2000)).await.unwrap();
+        write(&cluster.replicas(GROUP), &enqueue(queue, from, number, 2, 2000)).await;
     }
     let digest = cluster.equal(GROUP).await;
     let ids: Vec<NodeId> = cluster.nodes.keys().copied().collect();
@@ -261,16 +262,19 @@ async fn purges_and_installs_under_load_never_stop_a_group() {
         if began.elapsed() > Duration::from_secs(seconds) {
             break;
         }
+        let seen = cluster.node(lagging).group(GROUP).applied().unwrap();
         cluster.kill(lagging).await;
-        for _ in 0..100 {
-            let entry = enqueue(queue, from, number, 8, 4 * 1024);
-            cluster.node(leader).group(GROUP).write(entry).await.unwrap();
+        let purged = || {
+            let state = cluster.node(leader).group(GROUP).store().log_state();
+            state.last_purged.is_some_and(|purged| purged.index > seen)
+        };
+        while !purged() {
+            write(&cluster.replicas(GROUP), &enqueue(queue, from, number, 8, 4 * 1024)).await;
             number += 1;
         }
         cluster.restart(lagging).await;
         for _ in 0..100 {
-            let entry = enqueue(queue, from, number, 8, 4 * 1024);
-            cluster.node(leader).group(GROUP).write(entry).await.unwrap();
+            write(&cluster.replicas(GROUP), &enqueue(queue, from, number, 8, 4 * 1024)).await;
             number += 1;
         }
         cluster.equal(GROUP).await;

@@ -246,6 +246,11 @@ impl Cluster {
         }
     }
 
+    /// The running replicas of a group.
+    pub fn replicas(&self, group: GroupId) -> Vec<Arc<Group>> {
+        self.nodes.values().map(|node| Arc::clone(node.group(group))).collect()
+    }
+
     /// The node that leads a group and performs its effects.
     pub fn leader(&self, group: GroupId) -> Option<&Node> {
         self.nodes.values().find(|node| node.group(group).is_leading())
@@ -341,6 +346,21 @@ pub fn enqueue(
     };
     let bodies = vec![RunBodies { messages: vec![Some(octets); count as usize] }];
     CommandEntry { command: codec::queue::encode_entry(&entry), bodies }
+}
+
+/// Writes an entry wherever the group is led at the moment, again and again until it is applied: a
+/// repeat is dropped by its session (SES 3). Leaderships may move on a busy machine.
+pub async fn write(groups: &[Arc<Group>], entry: &CommandEntry) {
+    let started = Instant::now();
+    loop {
+        for group in groups {
+            if group.write(entry.clone()).await.is_ok() {
+                return;
+            }
+        }
+        assert!(started.elapsed() < DEADLINE, "an entry is not taken");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
 }
 
 /// Waits for a condition: looks again and again until it gives something.
