@@ -155,7 +155,8 @@ impl Node {
         proposals: Vec<(Vec<CatalogCommand>, oneshot::Sender<Option<Outcome>>)>,
     ) {
         let stamp = Stamp { time: Timestamp(0), wall: crate::sequencer::wall_time() };
-        let mut commands = Vec::new();
+        let mut commands = self.formation();
+        let own_count = commands.len();
         let mut callers = Vec::new();
         for (proposed, caller) in proposals {
             callers.push((proposed.len(), caller));
@@ -164,14 +165,15 @@ impl Node {
         let command = codec::catalog::encode_entry(&CatalogEntry { stamp, commands });
         let entry = CommandEntry { command, bodies: Vec::new() };
         let replies = match self.groups() {
-            Some(groups) => self.write_to_catalog(groups, entry).await,
-            None => None,
+            // Not before all of earlier terms is applied: what comes first is decided by it.
+            Some(groups) if self.lease.leads() => self.write_to_catalog(groups, entry).await,
+            Some(_) | None => None,
         };
         let Some((index, replies)) = replies else {
             callers.into_iter().for_each(|(_, caller)| drop(caller.send(None)));
             return;
         };
-        let mut replies = replies.into_iter();
+        let mut replies = replies.into_iter().skip(own_count);
         for (count, caller) in callers {
             let own = replies.by_ref().take(count).collect();
             // A caller may have given up.

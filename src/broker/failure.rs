@@ -97,44 +97,40 @@ impl Node {
     /// Announces this process's start, and takes up its session (SES 1).
     pub(crate) async fn announce_start(self: &Arc<Self>) {
         loop {
-            let mut commands = Vec::new();
-            if self.catalog_client.leader(self) == Some(self.me) {
-                commands.extend(self.formation());
-            }
-            commands.push(CatalogCommand::NodeStarted {
+            let started = CatalogCommand::NodeStarted {
                 node: self.me,
                 incarnation: self.settings.incarnation,
                 boot: self.boot,
                 rpc_address: self.settings.rpc_address.clone(),
                 amqp_address: self.settings.amqp_address.clone(),
-            });
-            let replies = match self.propose_all_to_catalog(commands).await {
-                Ok((_, replies)) => replies,
+            };
+            match self.propose_to_catalog(started).await {
+                Ok((_, CatalogReply::Started(start))) => return self.begin_session(start),
+                Ok((_, reply)) => {
+                    tracing::error!(?reply, "the catalog did not take this node's start");
+                    tokio::time::sleep(LOOK).await;
+                }
                 Err(error) => {
                     tracing::warn!(%error, "this node's start is not yet known to the cluster");
-                    continue;
                 }
-            };
-            if let Some(CatalogReply::Started(start)) = replies.last() {
-                return self.begin_session(*start);
             }
-            tracing::error!(?replies, "the catalog did not take this node's start");
-            tokio::time::sleep(LOOK).await;
         }
     }
 
-    /// What the catalog's leader adds to its own start: the cluster's shape if it has none, and a
-    /// new life if the whole cluster has been stopped (DESIGN §7).
-    fn formation(&self) -> Vec<CatalogCommand> {
+    /// What the catalog's leader puts before anything that it proposes: the cluster's shape if it
+    /// has none, and a new life if the whole cluster has been stopped (DESIGN §7).
+    pub(crate) fn formation(&self) -> Vec<CatalogCommand> {
         let catalog = self.catalog.read();
         let mut commands = Vec::new();
         if catalog.shape().is_none() {
             commands.push(CatalogCommand::Form(self.settings.shape));
         }
-        let peers = self.links.get().map(quorate_rpc::Links::all_connected).unwrap_or_default();
         let known = |node, boot| catalog.session_of(node, boot).is_some();
-        if !known(self.me, self.boot) && !peers.iter().any(|peer| known(peer.node, peer.boot)) {
-            commands.push(CatalogCommand::NewLife { boot: self.boot });
+        if !known(self.me, self.boot) {
+            let peers = self.links.get().map(quorate_rpc::Links::all_connected).unwrap_or_default();
+            if !peers.iter().any(|peer| known(peer.node, peer.boot)) {
+                commands.push(CatalogCommand::NewLife { boot: self.boot });
+            }
         }
         commands
     }

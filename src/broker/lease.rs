@@ -113,6 +113,11 @@ impl Lease {
             Grants { leading_since: Some(Instant::now()), nodes: BTreeMap::new() };
     }
 
+    /// Whether this node leads the catalog.
+    pub(crate) fn leads(&self) -> bool {
+        self.grants.lock().leading_since.is_some()
+    }
+
     /// It leads it no more.
     pub(crate) fn stop(&self) {
         *self.grants.lock() = Grants::default();

@@ -129,7 +129,8 @@ impl Node {
 
     /// Takes up leaderships that began before the broker did.
     pub(crate) fn lead_early(self: &Arc<Self>) {
-        for (group, term) in std::mem::take(&mut *self.early.lock()) {
+        let early = std::mem::take(&mut *self.early.lock());
+        for (group, term) in early {
             self.lead(group, term);
         }
     }

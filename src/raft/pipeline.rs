@@ -4,7 +4,7 @@ use crate::{
     codec::{decode_append_answer, encode_append},
     network::{Client, malformed, next_number},
     service::Service,
-    type_config::TypeConfig,
+    type_config::{LogId, TypeConfig},
 };
 use bytes::Bytes;
 use futures::{Stream, StreamExt, stream};
@@ -13,6 +13,7 @@ use openraft::{
     raft::{AppendEntriesRequest, StreamAppendResult},
 };
 use quorate_rpc::{CallError, Lane, PendingCall};
+use quorate_types::GroupId;
 use std::{collections::VecDeque, pin::Pin, time::Duration};
 use tokio::time::{Instant, Sleep, sleep};
 
@@ -24,6 +25,12 @@ const APPEND_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// purge its log meanwhile.
 const SILENCE_MAX: Duration = Duration::from_secs(3);
 
+/// How long a notice of commitment waits for entries to ride with, except in the catalog group, whose
+/// copies are read on every node (NAM 3). Followers of queue groups perform no effects, and one that
+/// comes to lead applies what is committed first.
+const NOTICE_DELAY: Duration = Duration::from_millis(10);
+
+type Request = AppendEntriesRequest<TypeConfig>;
 type Answer = Result<StreamAppendResult<TypeConfig>, RPCError<TypeConfig>>;
 
 struct Pipeline<'a, S> {
@@ -36,6 +43,13 @@ struct Pipeline<'a, S> {
     under_way: VecDeque<Append>,
     bytes: usize,
     silence: Pin<Box<Sleep>>,
+    /// Last entry that this stream has sent.
+    sent: Option<LogId>,
+    /// The latest commitment that no request has carried yet. It needs no answer of its own: that to
+    /// what carries it tells openraft more.
+    notice: Option<Request>,
+    /// When the notice is sent by itself; of the past while there is none.
+    notice_due: Pin<Box<Sleep>>,
 }
 
 struct Append {
@@ -49,7 +63,7 @@ pub(crate) fn pipeline<'a, S>(
     input: S,
 ) -> impl Stream<Item = Answer> + Send + 'a
 where
-    S: Stream<Item = AppendEntriesRequest<TypeConfig>> + Send + Unpin + 'a,
+    S: Stream<Item = Request> + Send + Unpin + 'a,
 {
     let pipeline = Pipeline {
         client,
@@ -59,6 +73,9 @@ where
         under_way: VecDeque::new(),
         bytes: 0,
         silence: Box::pin(sleep(SILENCE_MAX)),
+        sent: None,
+        notice: None,
+        notice_due: Box::pin(sleep(NOTICE_DELAY)),
     };
     stream::unfold(Some(pipeline), |pipeline| async move {
         let mut pipeline = pipeline?;
@@ -70,7 +87,7 @@ where
 
 impl<S> Pipeline<'_, S>
 where
-    S: Stream<Item = AppendEntriesRequest<TypeConfig>> + Send + Unpin,
+    S: Stream<Item = Request> + Send + Unpin,
 {
     /// Sends what there is to send until an answer is there.
     async fn next(&mut self) -> Option<Answer> {
@@ -83,13 +100,26 @@ where
                 biased;
                 answer = first(&mut self.under_way) => return Some(self.answered(answer)),
                 request = self.input.next(), if self.open && room => match request {
+                    Some(request) if self.may_wait(&request) => {
+                        if self.notice.replace(request).is_none() {
+                            self.notice_due.as_mut().reset(Instant::now() + NOTICE_DELAY);
+                        }
+                    }
                     Some(request) => {
+                        self.notice = None;
                         if let Err(error) = self.send(&request).await {
                             return Some(Err(self.failed(error)));
                         }
                     }
                     None => self.open = false,
                 },
+                () = &mut self.notice_due, if self.notice.is_some() => {
+                    if let Some(request) = self.notice.take()
+                        && let Err(error) = self.send(&request).await
+                    {
+                        return Some(Err(self.failed(error)));
+                    }
+                }
                 () = &mut self.silence, if !self.under_way.is_empty() => {
                     let late = CallError::Timeout(self.client.target);
                     return Some(Err(self.failed(late)));
@@ -98,7 +128,19 @@ where
         }
     }
 
-    async fn send(&mut self, request: &AppendEntriesRequest<TypeConfig>) -> Result<(), CallError> {
+    /// Whether a request only tells what is committed, behind entries of this stream: one that asks
+    /// where the follower's log stands is answered at once.
+    fn may_wait(&self, request: &Request) -> bool {
+        request.entries.is_empty()
+            && self.sent.is_some()
+            && request.prev_log_id == self.sent
+            && self.client.group != GroupId::CATALOG
+    }
+
+    async fn send(&mut self, request: &Request) -> Result<(), CallError> {
+        if let Some(last) = request.entries.last() {
+            self.sent = Some(last.log_id);
+        }
         let client = self.client;
         let payload = encode_append(self.stream, request);
         let bytes = payload.len();
