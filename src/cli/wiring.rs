@@ -60,7 +60,7 @@ pub(crate) async fn start(
     let database = open(settings, tell_fatal.clone())?;
     let identity = database.identity();
     let cluster = ClusterCell::new(identity.cluster);
-    let boot = BootNumber(rand::random());
+    let boot = BootNumber::of_opening(identity.opened, rand::random());
     let broker_settings = broker_settings(settings, facts, boot, identity.incarnation);
     let catalog = Arc::new(RwLock::new(Catalog::new()));
     let broker = Broker::new(broker_settings, Arc::clone(&catalog));
@@ -247,12 +247,13 @@ impl Node {
             Some(tokio::spawn(quorate_amqp::serve(listener, self.broker.clone(), stopping)));
     }
 
-    /// Resolves with one line when something happened that the node must not survive.
+    /// Resolves with one line when something happened that the node must not survive, or when it
+    /// turns out that its place is not in this cluster.
     pub(crate) async fn fatal(&mut self) -> String {
-        match self.fatal.recv().await {
-            Some(reason) => reason,
+        tokio::select! {
             // The senders live as long as the groups and the database.
-            None => std::future::pending().await,
+            Some(reason) = self.fatal.recv() => reason,
+            rejected = self.links.rejected() => rejected.to_string(),
         }
     }
 
