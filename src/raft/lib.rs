@@ -24,6 +24,7 @@ mod pipeline;
 mod service;
 mod snapshot_session;
 
+mod departures;
 mod gate;
 mod group;
 mod groups;

@@ -17,3 +17,4 @@ mod refusals;
 mod requeue;
 mod slow_clients;
 mod start;
+mod stop;
