@@ -271,12 +271,6 @@ impl Broker {
     pub fn formed(&self) -> tokio::sync::watch::Receiver<Option<ClusterShape>> {
         self.0.formed.subscribe()
     }
-
-    /// Open client connections.
-    #[must_use]
-    pub fn connection_count(&self) -> usize {
-        self.0.connections.len()
-    }
 }
 
 impl Node {

@@ -19,10 +19,11 @@ use quorate_types::{
 };
 use std::{
     collections::BTreeMap,
+    io::Write as _,
     net::SocketAddr,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -133,6 +134,16 @@ pub struct Cluster {
     addresses: BTreeMap<NodeId, SocketAddr>,
     pub nodes: BTreeMap<NodeId, Node>,
     tune: fn(&mut Settings),
+    /// The test is over, well or by a panic.
+    over: Arc<AtomicBool>,
+}
+
+impl Drop for Cluster {
+    /// A test that panics drops what its groups still use. They end with errors then, and must not
+    /// take the panic's words with them.
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Release);
+    }
 }
 
 fn log_to_stderr() {
@@ -152,7 +163,8 @@ impl Cluster {
             dirs.insert(id, TempDir::new().unwrap());
         }
         let addresses = listeners.iter().map(|(id, l)| (*id, l.address())).collect();
-        let mut cluster = Self { dirs, addresses, nodes: BTreeMap::new(), tune };
+        let over = Arc::default();
+        let mut cluster = Self { dirs, addresses, nodes: BTreeMap::new(), tune, over };
         for (id, listener) in listeners {
             let node = cluster.start_node(id, listener).await;
             cluster.nodes.insert(id, node);
@@ -185,13 +197,18 @@ impl Cluster {
             };
             listener.serve(routes, stopped).await.unwrap();
         });
+        let over = Arc::clone(&self.over);
         let ear = Arc::new(Ear::default());
         let sinks = Sinks {
             queues: Arc::clone(&ear) as _,
             catalog: Arc::clone(&ear) as _,
             copy: Arc::default(),
-            fatal: Arc::new(|group, reason| {
-                eprintln!("group {group}: {reason}");
+            fatal: Arc::new(move |group, reason| {
+                if over.load(Ordering::Acquire) {
+                    return;
+                }
+                // Past the test runner's capture, which an abort would take with it.
+                let _ = writeln!(std::io::stderr().lock(), "group {group}: {reason}");
                 std::process::abort();
             }),
         };
