@@ -236,7 +236,7 @@ fn play(file: &Path) {
 #[test]
 fn transcripts() {
     // Asked for at run time: a target folder may be shared by several checkouts.
-    let package = std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo runs this");
+    let package = std::env::var_os("CARGO_MANIFEST_DIR").unwrap();
     let folder = Path::new(&package).join("tests/transcripts");
     let mut files: Vec<_> =
         std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();

@@ -279,6 +279,8 @@ pub enum Event {
 pub struct FrontSettings {
     /// Largest body taken, octets.
     pub message_bytes_max: u64,
+    /// Octets of deliveries that may be taken from the broker and not yet written, for one connection.
+    pub delivery_ahead_bytes: u64,
     /// Offered in connection.tune.
     pub frame_max: u32,
     /// Offered in connection.tune.

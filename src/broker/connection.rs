@@ -19,11 +19,6 @@ use std::{
 };
 use tokio::sync::Notify;
 
-/// Octets of publishes that one connection may have in flight. Above, its socket is not read.
-const IN_FLIGHT_BYTES_MAX: usize = 16 << 20;
-/// Octets of publishes of all connections in flight to one home.
-const HOME_BYTES_MAX: usize = 64 << 20;
-
 /// A client connection. Dropping it without [`Connection::close`] is a loss of the connection:
 /// its channels end, its exclusive queues go (CONN-32).
 #[derive(Debug)]
@@ -39,6 +34,7 @@ pub(crate) struct ConnectionState {
     pub(crate) info: ConnectionInfo,
     pub(crate) mailbox: Mailbox,
     in_flight: AtomicUsize,
+    in_flight_max: usize,
     room: Notify,
     /// Consumers with deliveries ready, each at most once.
     ready: Mutex<VecDeque<Arc<FrontConsumer>>>,
@@ -95,8 +91,9 @@ pub(crate) struct HeldByChannel {
 }
 
 impl ConnectionState {
-    pub(crate) fn new(id: ConnectionId, info: ConnectionInfo) -> Self {
+    pub(crate) fn new(id: ConnectionId, info: ConnectionInfo, in_flight_max: u64) -> Self {
         Self {
+            in_flight_max: usize::try_from(in_flight_max).unwrap_or(usize::MAX),
             id,
             info,
             mailbox: Mailbox::default(),
@@ -119,7 +116,7 @@ impl ConnectionState {
     /// Publishes of that many octets have been answered.
     pub(crate) fn landed(&self, bytes: usize) {
         let before = self.in_flight.fetch_sub(bytes, Ordering::AcqRel);
-        if before.saturating_sub(bytes) <= IN_FLIGHT_BYTES_MAX / 2 {
+        if before.saturating_sub(bytes) <= self.in_flight_max / 2 {
             self.room.notify_waiters();
         }
     }
@@ -174,20 +171,23 @@ impl Connection {
 
     /// Whether the socket may be read on.
     pub(crate) fn pressure(&self) -> Pressure {
-        let in_flight = self.state.in_flight();
-        // Without anything in flight of its own a connection may always send one read's worth.
-        let wait = in_flight > IN_FLIGHT_BYTES_MAX
-            || (in_flight > 0 && self.node.home_bytes_max() > HOME_BYTES_MAX);
-        if wait { Pressure::Wait } else { Pressure::None }
+        let full = self.state.in_flight() > self.state.in_flight_max;
+        if full || self.waits_for_homes() { Pressure::Wait } else { Pressure::None }
+    }
+
+    /// Some home has more under way than it should. Without anything in flight of its own a
+    /// connection may always send one read's worth.
+    fn waits_for_homes(&self) -> bool {
+        self.state.in_flight() > 0
+            && self.node.home_bytes_max() as u64 > self.node.settings.home_in_flight_bytes
     }
 
     /// Resolves when the socket may be read again after [`Pressure::Wait`]. Cancel-safe.
     pub async fn room(&self) {
         loop {
             let notified = self.state.room.notified();
-            let in_flight = self.state.in_flight();
-            let routable = self.node.lease.is_held();
-            if routable && (in_flight <= IN_FLIGHT_BYTES_MAX / 2) {
+            let has_room = self.state.in_flight() <= self.state.in_flight_max / 2;
+            if self.node.lease.is_held() && has_room && !self.waits_for_homes() {
                 return;
             }
             tokio::select! {

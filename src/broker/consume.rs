@@ -240,8 +240,8 @@ impl Node {
         let home = consumer.home();
         let leader = self.proposers.get(&home).and_then(crate::proposer::Proposer::leader);
         if let Some((leader, term)) = leader {
-            let last = consumer.reattach(term);
-            self.ask_for_deliveries(home, leader, term, &[(consumer.id, last)]);
+            let attachment = consumer.reattach(term);
+            self.ask_for_deliveries(home, leader, term, &[attachment]);
         }
     }
 

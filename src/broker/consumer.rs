@@ -4,6 +4,7 @@
 use crate::{
     client::{ChannelId, Delivered, Event, HolderRef},
     connection::ConnectionState,
+    executor::Attachment,
     node::Node,
 };
 use bytes::Bytes;
@@ -45,6 +46,8 @@ pub(crate) struct FrontConsumer {
 struct FrontState {
     /// Term of the leader that it re-attached to; references of another are not taken (DLV 1).
     term: Term,
+    /// Number of its attachment; references sent for an earlier one are not taken.
+    attachment: u32,
     received: DeliveryNumber,
     shown: DeliveryNumber,
     /// Of a client that does not acknowledge: settled up to here.
@@ -120,6 +123,7 @@ impl FrontConsumer {
             connection,
             state: Mutex::new(FrontState {
                 term: Term(0),
+                attachment: 0,
                 received: DeliveryNumber(0),
                 shown: DeliveryNumber(0),
                 settled: DeliveryNumber(0),
@@ -147,17 +151,25 @@ impl FrontConsumer {
         self.state.lock().up_to
     }
 
-    /// Takes references only of that term from now on; tells the last number received (DLV 2).
-    pub(crate) fn reattach(&self, term: Term) -> DeliveryNumber {
+    /// Takes references only of that term from now on; says what to tell its leader (DLV 2).
+    pub(crate) fn reattach(&self, term: Term) -> Attachment {
         let mut state = self.state.lock();
         state.term = term;
-        state.received
+        Attachment { consumer: self.id, last: state.received, number: state.attachment }
+    }
+
+    /// The group's leader has been silent for too long: what has not been shown is dropped, and asked
+    /// for again when it is heard (DLV 5).
+    fn drop_unshown(state: &mut FrontState) {
+        state.ready.clear();
+        state.received = state.shown;
+        state.attachment += 1;
     }
 
     /// References from the leader of that term. Numbers that it has are skipped, gaps accepted.
-    pub(crate) fn deliver(self: &Arc<Self>, term: Term, deliveries: &[Delivery]) {
+    pub(crate) fn deliver(self: &Arc<Self>, term: Term, attachment: u32, deliveries: &[Delivery]) {
         let mut state = self.state.lock();
-        if state.term != term || state.ended {
+        if (state.term, state.attachment) != (term, attachment) || state.ended {
             return;
         }
         for delivery in deliveries {
@@ -229,6 +241,10 @@ impl FrontConsumer {
         let mut state = self.state.lock();
         state.listed = false;
         if state.ended {
+            return Taken::default();
+        }
+        if !node.hearing.may_show(self.home()) {
+            Self::drop_unshown(&mut state);
             return Taken::default();
         }
         let room =

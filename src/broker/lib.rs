@@ -19,6 +19,7 @@ mod publish;
 mod executor;
 mod local;
 mod sequencer;
+mod spill;
 
 mod consume;
 mod consumer;
@@ -34,6 +35,7 @@ mod alarm;
 mod counters;
 mod failure;
 mod handler;
+mod hearing;
 mod metrics;
 mod node;
 mod query;
@@ -52,5 +54,6 @@ pub use client::{
     Settlement,
 };
 pub use connection::{ChannelReport, Connection};
+pub use local::SpillSettings;
 pub use node::Broker;
 pub use settings::BrokerSettings;

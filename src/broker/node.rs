@@ -12,6 +12,7 @@ use crate::{
     counters::Counters,
     executor::Executor,
     failure::Failures,
+    hearing::Hearing,
     lease::Lease,
     local::LocalQueues,
     proposer::{Courier, Proposer},
@@ -62,6 +63,7 @@ pub(crate) struct Node {
     pub(crate) catalog_version: tokio::sync::watch::Sender<CatalogIndex>,
     pub(crate) lease: Lease,
     pub(crate) local: LocalQueues,
+    pub(crate) hearing: Hearing,
     /// One for each home that this node may send to.
     pub(crate) proposers: BTreeMap<Home, Proposer>,
     pub(crate) sequencers: BTreeMap<GroupId, Sequencer>,
@@ -172,7 +174,11 @@ impl Broker {
             catalog_client: CatalogClient::default(),
             catalog_version: tokio::sync::watch::Sender::new(version),
             lease: Lease::new(),
-            local: LocalQueues::new(),
+            local: LocalQueues::new(settings.spill.clone()),
+            hearing: Hearing::new(
+                groups.iter().copied().map(Home::Group),
+                settings.consumer_disconnected_timeout_ms,
+            ),
             proposers: homes.iter().map(|home| (*home, Proposer::new(*home, nobody))).collect(),
             sequencers: groups.iter().map(|group| (*group, Sequencer::default())).collect(),
             executor: Executor::new(homes.iter().copied()),
@@ -247,7 +253,8 @@ impl Broker {
             return Err(Exception::new(ReplyCode::InternalError, text));
         };
         let id = ConnectionId { session, number: node.connections.number() };
-        let state = Arc::new(ConnectionState::new(id, info));
+        let state =
+            Arc::new(ConnectionState::new(id, info, node.settings.connection_in_flight_bytes));
         node.connections.insert(id.number, Arc::clone(&state));
         node.counters.connections_opened.add(1);
         Ok(Connection { node: Arc::clone(node), state })

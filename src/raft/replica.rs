@@ -28,9 +28,6 @@ use std::{
 };
 use tokio::sync::{oneshot, watch};
 
-/// Octets of dirty state at which a checkpoint is written at once (DESIGN §3).
-const DIRTY_BYTES_MAX: usize = 4 * 1024 * 1024;
-
 /// One replica, shared by openraft's apply task, the checkpoint timer and the group's handle.
 pub(crate) struct Replica {
     store: GroupStore,
@@ -38,6 +35,8 @@ pub(crate) struct Replica {
     sink: Arc<dyn GroupSink>,
     fatal: FatalHook,
     metrics: Arc<GroupMetrics>,
+    /// Octets of dirty state at which a checkpoint is written at once (DESIGN §3).
+    dirty_bytes_max: usize,
     state: Mutex<State>,
     /// What the last written checkpoint covers.
     durable: Mutex<Option<SnapshotMeta>>,
@@ -66,6 +65,7 @@ impl Replica {
         sink: Arc<dyn GroupSink>,
         fatal: FatalHook,
         metrics: Arc<GroupMetrics>,
+        dirty_bytes_max: usize,
     ) -> Result<Arc<Self>, MachineError> {
         let (applied, membership) = load(&store, machine.as_mut())?;
         metrics.applied.set(applied.map_or(0, |id| id.index));
@@ -80,6 +80,7 @@ impl Replica {
             sink,
             fatal,
             metrics,
+            dirty_bytes_max,
             state: Mutex::new(state),
             durable: Mutex::new(durable),
             running: AtomicBool::new(false),
@@ -129,7 +130,7 @@ impl Replica {
             }
         }
         state.applied = Some(entry.log_id);
-        if state.machine.dirty_bytes() >= DIRTY_BYTES_MAX {
+        if state.machine.dirty_bytes() >= self.dirty_bytes_max {
             self.write_checkpoint(&mut state)?;
         }
         drop(state);
