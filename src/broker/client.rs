@@ -208,6 +208,8 @@ pub enum Settlement {
     Requeue(ReturnCause),
     /// `basic.reject` / `nack` without requeue.
     Discard,
+    /// Back to the queue, never having been shown: unmarked, uncounted. The consumer is over.
+    Release,
 }
 
 /// Deliveries of one holder to be settled in one way.

@@ -426,6 +426,7 @@ impl Node {
                 Settlement::Ack => Command::Settle { holder, numbers },
                 Settlement::Requeue(cause) => Command::Return { holder, numbers, cause },
                 Settlement::Discard => Command::Discard { holder, numbers },
+                Settlement::Release => Command::Release { holder, numbers },
             };
             self.submit(home, command);
         }
