@@ -23,7 +23,7 @@ use tokio::sync::oneshot;
 /// Between two tries to get a body.
 const RETRY: Duration = Duration::from_millis(20);
 /// How long one try to get a body from the leader may take.
-const FETCH: Duration = Duration::from_secs(5);
+const FETCH: Duration = Duration::from_secs(30);
 /// Consumer arguments that only streams know (CON-05).
 const STREAM_ARGUMENTS: [&str; 3] =
     ["x-stream-offset", "x-stream-filter", "x-stream-match-unfiltered"];

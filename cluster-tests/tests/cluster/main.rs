@@ -10,6 +10,7 @@ mod ctl;
 mod exclusive;
 mod failover;
 mod http;
+mod large_bodies;
 mod many_queues;
 mod minority;
 mod prefetch;
