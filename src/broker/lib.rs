@@ -23,6 +23,7 @@ mod sequencer;
 mod consume;
 mod consumer;
 
+mod delete;
 mod exchanges;
 mod queues;
 

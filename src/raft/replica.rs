@@ -25,6 +25,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
+    time::Instant,
 };
 use tokio::sync::{oneshot, watch};
 
@@ -154,6 +155,7 @@ impl Replica {
 
     fn write_checkpoint(self: &Arc<Self>, state: &mut State) -> Result<(), MachineError> {
         let Some(applied) = state.applied else { return Ok(()) };
+        let begun = Instant::now();
         let meta = encode_stored_membership(&state.membership);
         let checkpoint = state.machine.checkpoint(entry_id(&applied), meta)?;
         state.checkpointed = Some(applied);
@@ -162,6 +164,7 @@ impl Replica {
         let done: Done = Box::new(move |result| match result {
             Ok(()) => {
                 this.metrics.checkpointed.set(applied.index);
+                this.metrics.checkpoint.add(begun.elapsed());
                 *this.durable.lock() = covers;
             }
             // The node is stopping; the log replays the rest.
