@@ -54,14 +54,16 @@ impl Node {
         }
     }
 
-    /// State digests of this node's replicas.
+    /// State digests of this node's replicas, several of each.
     pub(crate) fn audits(&self) -> Vec<GroupAudit> {
         let Some(groups) = self.groups() else { return Vec::new() };
-        let audit = |group: &Arc<Group>| {
-            let (index, digest) = group.digest();
-            Some(GroupAudit { group: group.id(), node: self.me, index: index?, digest })
+        let audits = |group: &Arc<Group>| {
+            let (id, node) = (group.id(), self.me);
+            let digests = group.digests().into_iter().rev();
+            let audit = move |(index, digest)| GroupAudit { group: id, node, index, digest };
+            digests.map(audit).collect::<Vec<_>>()
         };
-        groups.all().filter_map(audit).collect()
+        groups.all().flat_map(audits).collect()
     }
 
     /// Adds what this node's clients have now.

@@ -173,7 +173,8 @@ impl Broker {
         }
     }
 
-    /// State digests of this node's replicas.
+    /// State digests of this node's replicas: of each the newest first, and those at fixed indexes
+    /// before it, so that replicas can be compared while they apply.
     #[must_use]
     pub fn audit(&self) -> Vec<GroupAudit> {
         self.0.audits()

@@ -20,9 +20,8 @@
 //!     pub fn consumers(&self, vhost: &VhostName) -> Vec<ConsumerView>;
 //!     pub fn cluster(&self) -> ClusterView;
 //!     pub fn node_status(&self) -> NodeView;
-//!     /// For each group this node has a replica of, one or several (index, digest) pairs, the
-//!     /// newest first. Several (the last few checkpoints, or multiples of some number) let nodes
-//!     /// be compared under load.
+//!     /// For each group this node has a replica of, (index, digest) pairs, the newest first. Those
+//!     /// at fixed indexes let nodes be compared under load.
 //!     pub fn audit(&self) -> Vec<GroupAudit>;
 //!     pub fn metrics(&self) -> MetricsView;
 //!     pub fn readiness(&self) -> Readiness;
