@@ -140,6 +140,9 @@ impl<'c, S: AsyncRead + AsyncWrite + Unpin> Session<'c, S> {
 
     /// Takes everything that has come from both sides.
     fn turn(&mut self) {
+        if !self.events.is_empty() || !self.answers.is_empty() {
+            self.report_soon();
+        }
         if self.machine.events(&mut self.events, &mut self.socket.outbox) {
             self.deliveries_ready = true;
         }
@@ -171,9 +174,7 @@ impl<'c, S: AsyncRead + AsyncWrite + Unpin> Session<'c, S> {
                     return true;
                 }
             }
-            if self.report_at_ms.is_none() {
-                self.report_at_ms = Some(self.now_ms() + REPORT_MS);
-            }
+            self.report_soon();
         }
         false
     }
@@ -206,6 +207,8 @@ impl<'c, S: AsyncRead + AsyncWrite + Unpin> Session<'c, S> {
 
     fn act(&mut self, action: Action) {
         match action {
+            // Before open-ok is written: lists lag behind no answer.
+            Action::OpenChannel(channel) => self.connection.open_channel(channel),
             // Answered at once.
             Action::Start(channel, Operation::ExchangeExists(exchange)) => {
                 let answer = self.connection.exchange_exists(&exchange).map(|()| Answer::Done);
@@ -232,7 +235,7 @@ impl<'c, S: AsyncRead + AsyncWrite + Unpin> Session<'c, S> {
         self.connection.take_deliveries(bytes_max, &mut self.deliveries);
         self.deliveries_ready = !self.deliveries.is_empty();
         if self.deliveries_ready {
-            self.report_at_ms.get_or_insert(self.now_ms() + REPORT_MS);
+            self.report_soon();
             self.machine.deliver(&mut self.deliveries, &mut self.socket.outbox);
             self.settle_down();
         }
@@ -303,10 +306,17 @@ impl<'c, S: AsyncRead + AsyncWrite + Unpin> Session<'c, S> {
         look.lost
     }
 
+    /// Something that lists show may have changed.
+    fn report_soon(&mut self) {
+        if self.report_at_ms.is_none() {
+            self.report_at_ms = Some(self.now_ms() + REPORT_MS);
+        }
+    }
+
     fn report(&mut self) {
         self.report_at_ms = None;
-        for (number, report) in self.machine.reports() {
-            self.connection.report_channel(number, report);
+        for (channel, report) in self.machine.reports() {
+            self.connection.report_channel(channel, report);
         }
         let (received, written) = (self.socket.received(), self.socket.written());
         self.connection.report_socket(received, written, self.machine.is_blocked());

@@ -13,7 +13,7 @@
 //!     = …                                    the broker is asked
 //!     end …                                  the connection ends
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
+#![expect(clippy::expect_used, clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod script;
 
@@ -131,6 +131,8 @@ impl Play {
             }
             for action in actions {
                 let text = match action {
+                    // Its open-ok says it.
+                    Action::OpenChannel(_) => continue,
                     Action::Start(channel, operation) => {
                         format!("= ask {} {operation:?}", script::channel(channel))
                     }

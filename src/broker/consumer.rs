@@ -27,6 +27,7 @@ const TAKE_MAX: usize = 256;
 pub(crate) struct FrontConsumer {
     pub(crate) id: ConsumerId,
     pub(crate) queue: QueueId,
+    pub(crate) queue_type: QueueType,
     pub(crate) channel: ChannelId,
     pub(crate) tag: ShortString,
     pub(crate) no_ack: bool,
@@ -113,6 +114,7 @@ impl FrontConsumer {
         Self {
             id: new.id,
             queue: new.queue,
+            queue_type: new.queue_type,
             channel: new.channel,
             tag: new.tag,
             no_ack: new.no_ack,
@@ -199,6 +201,11 @@ impl FrontConsumer {
         (state.shown, !ended)
     }
 
+    /// Nothing of it is shown any more.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.state.lock().ended
+    }
+
     /// The client has settled that many of its deliveries. True if that was the last of a consumer
     /// that has ended, so that nothing is left to remember.
     pub(crate) fn settled(&self, count: u64) -> bool {
@@ -265,11 +272,17 @@ impl FrontConsumer {
             bytes += octets.len();
             into.extend(self.delivered(&reference, &octets));
         }
-        let count = into.len() - first;
+        let shown = into.get(first..).unwrap_or_default();
+        let (count, redelivered) =
+            (shown.len(), shown.iter().filter(|one| one.redelivered).count());
         if let Some(mean) = bytes.checked_div(count) {
             state.mean_bytes = mean;
         }
         self.note_shown(&mut state, count, commands);
+        if count > 0 {
+            let deliveries = node.counters.deliveries(self.queue_type);
+            deliveries.consumed(count as u64, redelivered as u64, self.no_ack);
+        }
         if count == room {
             self.close_gate(&mut state, commands);
         }

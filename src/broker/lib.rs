@@ -24,6 +24,7 @@ mod spill;
 mod consume;
 mod consumer;
 
+mod delete;
 mod exchanges;
 mod queues;
 

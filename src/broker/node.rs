@@ -29,12 +29,13 @@ use quorate_queue::{Command, Detach, Machine, Reply};
 use quorate_raft::{Groups, ProposeError};
 use quorate_rpc::{Lane, Links, Payload};
 use quorate_storage::{
-    CommandEntry, Database, MessageRef, WriterStats,
+    CommandEntry, Database, DatabaseStats, MessageRef,
     codec::batch::{ProposedBatch, encode_batch},
 };
 use quorate_types::{
     BootNumber, CatalogIndex, ConsumerId, DeliveryNumber, Exception, GroupId, Holder, Home, NodeId,
-    QueueId, ReplyCode, ResourceName, ReturnCause, Sequence, SessionId, ShortString, StartNumber,
+    QueueId, QueueType, ReplyCode, ResourceName, ReturnCause, Sequence, SessionId, ShortString,
+    StartNumber,
 };
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -77,7 +78,7 @@ pub(crate) struct Node {
     pub(crate) pacer: tokio::sync::Notify,
     pub(crate) failures: Failures,
     pub(crate) alarms: Alarms,
-    pub(crate) counters: Counters,
+    pub(crate) counters: Arc<Counters>,
     /// Entries of connection-bound queues of this node, also of those that are not in the catalog.
     pub(crate) local_entries: RwLock<BTreeMap<ResourceName, QueueEntry>>,
     pub(crate) early: Early,
@@ -85,8 +86,8 @@ pub(crate) struct Node {
     pub(crate) reannouncing: Mutex<BTreeSet<GroupId>>,
     /// The cluster's shape, once it has one.
     pub(crate) formed: tokio::sync::watch::Sender<Option<ClusterShape>>,
-    /// The log writer's numbers.
-    pub(crate) writer_stats: OnceLock<StatsSource>,
+    /// The database's numbers.
+    pub(crate) storage_stats: OnceLock<StatsSource>,
     /// Whether this run's session is in force.
     pub(crate) started: tokio::sync::watch::Sender<bool>,
 }
@@ -147,8 +148,8 @@ pub(crate) enum CallError {
     SessionEnded,
 }
 
-/// Where the log writer's numbers come from.
-pub(crate) type StatsSource = Box<dyn Fn() -> WriterStats + Send + Sync>;
+/// Where the database's numbers come from.
+pub(crate) type StatsSource = Box<dyn Fn() -> DatabaseStats + Send + Sync>;
 
 /// The broker of one node, shared by everything that serves clients.
 #[derive(Clone, Debug)]
@@ -190,23 +191,25 @@ impl Broker {
             pacer: tokio::sync::Notify::new(),
             failures: Failures::default(),
             alarms: Alarms::default(),
-            counters: Counters::default(),
+            counters: Arc::default(),
             local_entries: RwLock::default(),
             early: Early::default(),
             reannouncing: Mutex::default(),
             formed: tokio::sync::watch::Sender::new(shape),
-            writer_stats: OnceLock::new(),
+            storage_stats: OnceLock::new(),
             started: tokio::sync::watch::Sender::new(false),
             settings,
         }))
     }
 
     /// Takes the running groups and links, announces this run, and keeps house from now on.
-    pub fn begin(&self, groups: Arc<Groups>, links: Links, database: &Database) {
+    pub fn begin(&self, groups: Arc<Groups>, links: Links, database: &Arc<Database>) {
         let node = &self.0;
-        let writer = database.writer().clone();
+        // Weak: metrics do not keep the database open.
+        let weak = Arc::downgrade(database);
+        let stats = move || weak.upgrade().map(|database| database.stats()).unwrap_or_default();
         // Set once, here; a second begin is refused below.
-        let _ = node.writer_stats.set(Box::new(move || writer.stats()));
+        let _ = node.storage_stats.set(Box::new(stats));
         let pacer = Arc::downgrade(node);
         database.writer().subscribe_cycles(Box::new(move |_| {
             if let Some(node) = pacer.upgrade() {
@@ -253,8 +256,9 @@ impl Broker {
             return Err(Exception::new(ReplyCode::InternalError, text));
         };
         let id = ConnectionId { session, number: node.connections.number() };
-        let state =
-            Arc::new(ConnectionState::new(id, info, node.settings.connection_in_flight_bytes));
+        let in_flight_max = node.settings.connection_in_flight_bytes;
+        let counters = Arc::clone(&node.counters);
+        let state = Arc::new(ConnectionState::new(id, info, in_flight_max, counters));
         node.connections.insert(id.number, Arc::clone(&state));
         node.counters.connections_opened.add(1);
         Ok(Connection { node: Arc::clone(node), state })
@@ -421,7 +425,10 @@ impl Node {
         for settle in settles {
             let Settle { holder: HolderRef { home, holder }, numbers, settlement } = settle;
             let count = numbers.iter().map(|(first, last)| last.0 + 1 - first.0).sum::<u64>();
-            settled_at(connection, HolderRef { home, holder }, count, &mut opened);
+            let queue_type = settled_at(connection, HolderRef { home, holder }, count, &mut opened);
+            if let (Settlement::Ack, Some(queue_type)) = (settlement, queue_type) {
+                self.counters.deliveries(queue_type).acknowledged.add(count);
+            }
             let command = match settlement {
                 Settlement::Ack => Command::Settle { holder, numbers },
                 Settlement::Requeue(cause) => Command::Return { holder, numbers, cause },
@@ -455,7 +462,7 @@ impl Node {
             let detach = Command::Detach { consumer: id, shown, how: Detach::ChannelEnd };
             self.submit(consumer.home(), detach);
         }
-        for HolderRef { home, holder } in channel.gets {
+        for HolderRef { home, holder } in channel.gets.into_keys() {
             let numbers = vec![(DeliveryNumber(1), DeliveryNumber(1))];
             let cause = ReturnCause::ChannelEnd;
             self.submit(home, Command::Return { holder, numbers, cause });
@@ -604,36 +611,40 @@ fn answer_of(reply: &Reply, place: u32) -> TargetAnswer {
     }
 }
 
-/// Notes that a holder holds `count` less. If its channel has a limit, the channel's consumers are
-/// added to `opened`, since they may have room now.
+/// Notes that a holder holds `count` less, and tells the type of its queue. If its channel has a
+/// limit, the channel's consumers are added to `opened`, since they may have room now.
 fn settled_at(
     connection: &ConnectionState,
     settled: HolderRef,
     count: u64,
     opened: &mut Vec<Arc<FrontConsumer>>,
-) {
+) -> Option<QueueType> {
     let mut held = connection.held.lock();
     let Holder::Consumer(id) = settled.holder else {
-        for channel in held.channels.values_mut() {
-            channel.gets.remove(&settled);
-        }
-        return;
+        return held.channels.values_mut().find_map(|channel| channel.gets.remove(&settled));
     };
-    let channel = held.channels.values_mut().find(|channel| channel.consumers.contains_key(&id));
-    let Some(channel) = channel else { return };
+    let channel = held.channels.values_mut().find(|channel| channel.consumers.contains_key(&id))?;
     channel.unsettled = channel.unsettled.saturating_sub(count);
     if channel.limit.is_some() {
         opened.extend(channel.consumers.values().cloned());
     }
-    if channel.consumers.get(&id).is_some_and(|consumer| consumer.settled(count)) {
+    let consumer = channel.consumers.get(&id)?;
+    let queue_type = consumer.queue_type;
+    if consumer.settled(count) {
         channel.consumers.remove(&id);
     }
+    Some(queue_type)
 }
 
 /// Carries batches: to this node directly, to others over the bulk lane.
 pub(crate) struct Carrier<'a>(pub(crate) &'a Node);
 
 impl Courier for Carrier<'_> {
+    fn cut(&self, batch: &ProposedBatch, waited: Duration) {
+        self.0.counters.batch_commands.record(batch.commands.len() as u64);
+        self.0.counters.batch_wait_us.record_time(waited);
+    }
+
     fn carry(&self, home: Home, to: NodeId, batch: &ProposedBatch) {
         if to == self.0.me {
             self.0.take_batch(home, batch.clone());

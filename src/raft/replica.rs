@@ -2,6 +2,7 @@
 
 use crate::{
     codec::{decode_stored_membership, encode_stored_membership},
+    digests::Digests,
     machine::{GroupMachine, MachineError},
     metrics::GroupMetrics,
     sink::{FatalHook, GroupSink},
@@ -20,11 +21,13 @@ use parking_lot::Mutex;
 use quorate_storage::{Done, GroupStore, ReceivedSnapshot, StorageError};
 use quorate_types::LogIndex;
 use std::{
+    collections::BTreeMap,
     io,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
+    time::Instant,
 };
 use tokio::sync::{oneshot, watch};
 
@@ -54,6 +57,7 @@ struct State {
     checkpointed: Option<LogId>,
     /// A snapshot is being installed: nothing is checkpointed (STO 6).
     installing: bool,
+    digests: Digests,
 }
 
 impl Replica {
@@ -72,8 +76,14 @@ impl Replica {
         metrics.checkpointed.set(applied.map_or(0, |id| id.index));
         let durable = covered(applied, &membership);
         let next = applied.map_or(0, |id| id.index + 1);
-        let state =
-            State { machine, applied, membership, checkpointed: applied, installing: false };
+        let state = State {
+            machine,
+            applied,
+            membership,
+            checkpointed: applied,
+            installing: false,
+            digests: Digests::default(),
+        };
         Ok(Arc::new(Self {
             store,
             standing,
@@ -114,6 +124,15 @@ impl Replica {
         (state.applied.map(|id| LogIndex(id.index)), state.machine.digest())
     }
 
+    /// Digests at the last entry applied and at fixed indexes before it, by index.
+    pub(crate) fn digests(&self) -> BTreeMap<LogIndex, u64> {
+        let state = self.state.lock();
+        let now = state.applied.map(|id| (LogIndex(id.index), state.machine.digest()));
+        // While a snapshot is being installed the machine's state is that of no index.
+        let now = now.filter(|_| !state.installing);
+        state.digests.all().chain(now).collect()
+    }
+
     /// Applies one entry, and tells who leads if it is the first of its term.
     fn apply(self: &Arc<Self>, entry: &Entry) -> Result<(), MachineError> {
         let mut state = self.state.lock();
@@ -130,6 +149,8 @@ impl Replica {
             }
         }
         state.applied = Some(entry.log_id);
+        let State { digests, machine, .. } = &mut *state;
+        digests.applied(LogIndex(entry.log_id.index), || machine.digest());
         if state.machine.dirty_bytes() >= self.dirty_bytes_max {
             self.write_checkpoint(&mut state)?;
         }
@@ -155,6 +176,7 @@ impl Replica {
 
     fn write_checkpoint(self: &Arc<Self>, state: &mut State) -> Result<(), MachineError> {
         let Some(applied) = state.applied else { return Ok(()) };
+        let begun = Instant::now();
         let meta = encode_stored_membership(&state.membership);
         let checkpoint = state.machine.checkpoint(entry_id(&applied), meta)?;
         state.checkpointed = Some(applied);
@@ -163,6 +185,7 @@ impl Replica {
         let done: Done = Box::new(move |result| match result {
             Ok(()) => {
                 this.metrics.checkpointed.set(applied.index);
+                this.metrics.checkpoint.add(begun.elapsed());
                 *this.durable.lock() = covers;
             }
             // The node is stopping; the log replays the rest.
@@ -181,6 +204,7 @@ impl Replica {
             let mut state = self.state.lock();
             state.installing = true;
             state.machine.clear();
+            state.digests.clear();
         }
         let (sender, receiver) = oneshot::channel();
         let done: Done = Box::new(move |result| {

@@ -3,6 +3,7 @@
 
 mod across_nodes;
 mod alarms;
+mod audit;
 mod backlog;
 mod bad_input;
 mod catch_up;
