@@ -189,6 +189,7 @@ async fn live<S: AsyncRead + AsyncWrite + Unpin>(
     mut stop: watch::Receiver<bool>,
 ) -> io::Result<()> {
     let heartbeat_s = connection.info().heartbeat_s;
+    let node_stops = stop.clone();
     let stopped = async move {
         // That nobody is left who could stop the node is a stop too.
         let _ = stop.wait_for(|stops| *stops).await;
@@ -208,6 +209,11 @@ async fn live<S: AsyncRead + AsyncWrite + Unpin>(
             tracing::warn!(%peer, code = close.reply_code, text = %close.reply_text, "closing");
             Cold::from(*close).put(socket.outbox.buffer(), 0);
             let goodbye = say_goodbye(socket, linger, linger_ms(linger, heartbeat_s));
+            if *node_stops.borrow() {
+                // What the connection leaves behind goes with the node, whoever leads its groups.
+                drop(connection);
+                return goodbye.await;
+            }
             let ((), goodbye) = tokio::join!(connection.close(), goodbye);
             goodbye
         }

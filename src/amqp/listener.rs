@@ -20,14 +20,21 @@ const STOP_MAX: Duration = Duration::from_secs(3);
 /// How long to wait after an accept that failed for want of descriptors or memory.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
-/// Serves AMQP 0-9-1 clients on `listener` until `shutdown` is true, then closes every connection
-/// with 320 (CONN-29) and returns when they are gone, after 3 s at the latest.
-pub async fn serve(listener: TcpListener, broker: Broker, mut shutdown: watch::Receiver<bool>) {
+/// Serves AMQP 0-9-1 clients on `listener`. Once `full` is true nobody is let in any more, and who
+/// connects is refused by the system; once `shutdown` is true every connection is closed with 320
+/// (CONN-29). Returns when they are gone, 3 s after that at the latest.
+pub async fn serve(
+    listener: TcpListener,
+    broker: Broker,
+    mut full: watch::Receiver<bool>,
+    mut shutdown: watch::Receiver<bool>,
+) {
     let stop = shutdown.clone();
     let mut clients = JoinSet::new();
     loop {
         tokio::select! {
-            () = stopped(&mut shutdown) => break,
+            () = turned(&mut full) => break,
+            () = turned(&mut shutdown) => break,
             Some(_) = clients.join_next() => {}
             accepted = listener.accept(), if clients.len() < CONNECTIONS_MAX => match accepted {
                 Ok((stream, peer)) => match addresses(&stream, peer) {
@@ -45,6 +52,12 @@ pub async fn serve(listener: TcpListener, broker: Broker, mut shutdown: watch::R
         }
     }
     drop(listener);
+    loop {
+        tokio::select! {
+            () = turned(&mut shutdown) => break,
+            Some(_) = clients.join_next() => {}
+        }
+    }
     let all = async { while clients.join_next().await.is_some() {} };
     if timeout(STOP_MAX, all).await.is_err() {
         tracing::warn!(clients = clients.len(), "clients that did not agree to their close");
@@ -52,9 +65,9 @@ pub async fn serve(listener: TcpListener, broker: Broker, mut shutdown: watch::R
     }
 }
 
-/// Resolves when the node stops; the sender's end is an end too.
-async fn stopped(shutdown: &mut watch::Receiver<bool>) {
-    let _ = shutdown.wait_for(|stops| *stops).await;
+/// Resolves when the switch is turned; the sender's end turns it too.
+async fn turned(switch: &mut watch::Receiver<bool>) {
+    let _ = switch.wait_for(|on| *on).await;
 }
 
 fn addresses(stream: &TcpStream, peer: std::net::SocketAddr) -> io::Result<Addresses> {

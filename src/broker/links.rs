@@ -37,7 +37,11 @@ impl LinkHandler for Handler {
     }
 
     fn notice(&self, origin: &Origin, service: u32, group: GroupId, payload: Bytes) {
-        self.broker.0.notice(origin, service, group, payload);
+        if self.inbox.serves(service) {
+            self.inbox.notice(origin, service);
+        } else {
+            self.broker.0.notice(origin, service, group, payload);
+        }
     }
 
     fn connected(&self, peer: &PeerHello) {

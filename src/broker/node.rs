@@ -277,11 +277,6 @@ impl Broker {
         self.0.generated_name(prefix)
     }
 
-    /// Closes all client connections (CONN-29), as a stop does.
-    pub fn close_all(&self, why: &str) {
-        self.0.close_all(why);
-    }
-
     /// The cluster's shape, once it has one.
     #[must_use]
     pub fn formed(&self) -> tokio::sync::watch::Receiver<Option<ClusterShape>> {

@@ -4,8 +4,9 @@
 //! 2. The ports are bound, so that one in use is refused before anything is touched.
 //! 3. The data directory is opened and the broker started (`wiring`).
 //! 4. The rpc port, then HTTP, then AMQP are served.
-//! 5. SIGTERM, SIGINT or the end of standard input (`--exit-on-stdin-close`) stops it: leaderships
-//!    are handed over, clients are told, the listeners close, the disk is left in order.
+//! 5. SIGTERM, SIGINT or the end of standard input (`--exit-on-stdin-close`) stops it: the AMQP
+//!    port closes, leaderships are handed over, clients are told, the disk is left in order, the
+//!    other ports close.
 
 use super::secret::{self, SecretError};
 use super::settings::{HostPort, Identity, Loaded, RABBITMQ_VERSION, Settings};
@@ -172,8 +173,8 @@ pub(crate) async fn run(
     let routes = node.routes.clone().add_service(AdminServer::with_interceptor(admin, guard));
     let rpc = tokio::spawn(serve_rpc(rpc, routes, stopping.clone()));
     let router = quorate_management::router(node.broker.clone(), Arc::clone(&facts));
-    let http = tokio::spawn(quorate_management::serve(http, router, stopped(stopping.clone())));
-    node.serve_amqp(amqp, stopping);
+    let http = tokio::spawn(quorate_management::serve(http, router, stopped(stopping)));
+    node.serve_amqp(amqp);
     tracing::info!(node = %facts.id, name = facts.name, version = facts.version, "serving");
 
     let reason = tokio::select! {

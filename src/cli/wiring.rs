@@ -21,8 +21,6 @@ use tonic::service::Routes;
 
 /// How long a stop may take to hand leaderships over.
 const HAND_OVER: Duration = Duration::from_secs(5);
-/// How long clients have to answer the closing of their connections.
-const FAREWELL: Duration = Duration::from_secs(3);
 
 /// Why the parts do not start.
 #[derive(Debug, thiserror::Error)]
@@ -47,7 +45,16 @@ pub(crate) struct Node {
     links: Links,
     database: Arc<Database>,
     fatal: mpsc::Receiver<String>,
-    amqp: Option<JoinHandle<()>>,
+    amqp: Option<Amqp>,
+}
+
+/// What serves AMQP clients, and how it is stopped.
+struct Amqp {
+    /// Nobody is let in any more.
+    full: watch::Sender<bool>,
+    /// All clients are let go.
+    stop: watch::Sender<bool>,
+    serving: JoinHandle<()>,
 }
 
 /// Opens the data directory and starts the parts.
@@ -60,7 +67,7 @@ pub(crate) async fn start(
     let database = open(settings, tell_fatal.clone())?;
     let identity = database.identity();
     let cluster = ClusterCell::new(identity.cluster);
-    let boot = BootNumber(rand::random());
+    let boot = BootNumber::of_opening(identity.opened, rand::random());
     let broker_settings = broker_settings(settings, facts, boot, identity.incarnation);
     let catalog = Arc::new(RwLock::new(Catalog::new()));
     let broker = Broker::new(broker_settings, Arc::clone(&catalog));
@@ -250,34 +257,40 @@ fn server_properties(settings: &Settings, facts: &NodeFacts) -> FieldTable {
 
 impl Node {
     /// Accepts AMQP clients until the node stops.
-    pub(crate) fn serve_amqp(&mut self, listener: TcpListener, stopping: watch::Receiver<bool>) {
-        self.amqp =
-            Some(tokio::spawn(quorate_amqp::serve(listener, self.broker.clone(), stopping)));
+    pub(crate) fn serve_amqp(&mut self, listener: TcpListener) {
+        let (full, stop) = (watch::Sender::new(false), watch::Sender::new(false));
+        let (broker, door, end) = (self.broker.clone(), full.subscribe(), stop.subscribe());
+        let serving = tokio::spawn(quorate_amqp::serve(listener, broker, door, end));
+        self.amqp = Some(Amqp { full, stop, serving });
     }
 
-    /// Resolves with one line when something happened that the node must not survive.
+    /// Resolves with one line when something happened that the node must not survive, or when it
+    /// turns out that its place is not in this cluster.
     pub(crate) async fn fatal(&mut self) -> String {
-        match self.fatal.recv().await {
-            Some(reason) => reason,
+        tokio::select! {
             // The senders live as long as the groups and the database.
-            None => std::future::pending().await,
+            Some(reason) = self.fatal.recv() => reason,
+            rejected = self.links.rejected() => rejected.to_string(),
         }
     }
 
-    /// Hands leaderships over, tells clients, and leaves the disk in order.
+    /// Lets nobody in any more, hands leaderships over, lets clients go, and leaves the disk in
+    /// order.
     pub(crate) async fn stop(&mut self) {
+        let amqp = self.amqp.take();
+        if let Some(amqp) = &amqp {
+            amqp.full.send_replace(true);
+        }
         let kept = self.groups.hand_over_all(HAND_OVER).await;
         if !kept.is_empty() {
-            tracing::warn!(?kept, "leaderships that nobody took");
+            tracing::info!(?kept, "leaderships that nobody took");
         }
-        self.broker.close_all("broker forced connection closure with reason 'shutdown'");
-        let gone = async {
-            while self.broker.connection_count() > 0 {
-                tokio::time::sleep(Duration::from_millis(20)).await;
+        if let Some(Amqp { stop, serving, .. }) = amqp {
+            // Clients have a bound of their own to answer in.
+            stop.send_replace(true);
+            if let Err(error) = serving.await {
+                tracing::warn!(%error, "serving clients ended");
             }
-        };
-        if tokio::time::timeout(FAREWELL, gone).await.is_err() {
-            tracing::warn!("clients that did not answer are dropped");
         }
         self.groups.stop().await;
         self.links.stop();

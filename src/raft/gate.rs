@@ -20,6 +20,11 @@ impl Gate {
         self.stalled.swap(stalled, Ordering::AcqRel) != stalled
     }
 
+    /// Whether the node is about to stop.
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.leaving.load(Ordering::Acquire)
+    }
+
     /// The node is about to stop.
     pub(crate) fn set_leaving(&self) {
         self.leaving.store(true, Ordering::Release);

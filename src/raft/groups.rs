@@ -3,6 +3,7 @@
 use crate::{
     catalog_replica::CatalogReplica,
     codec::{DecodeError, Position, decode_vote},
+    departures::{self, Departures},
     gate::Gate,
     group::{Group, GroupRaft, Parts, ProposeError, ReadError, WriteError},
     leadership,
@@ -31,7 +32,7 @@ use openraft::{
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
 use quorate_catalog::Catalog;
 use quorate_queue::Machine;
-use quorate_rpc::Links;
+use quorate_rpc::{Links, PeerHello};
 use quorate_storage::{CommandEntry, Database, EntryId, GroupStore, LogWriter, StorageError};
 use quorate_types::{GroupId, LogIndex, NodeId, Term};
 use std::{
@@ -104,6 +105,7 @@ pub(crate) struct Shared {
     pub(crate) writer: LogWriter,
     groups: BTreeMap<GroupId, Arc<Group>>,
     gate: Gate,
+    departures: Departures,
     pub(crate) stopping: watch::Sender<bool>,
     fatal: FatalHook,
 }
@@ -121,13 +123,21 @@ impl Shared {
         &self.gate
     }
 
+    pub(crate) fn departures(&self) -> &Departures {
+        &self.departures
+    }
+
     pub(crate) fn position(&self, id: GroupId) -> Option<Position> {
         self.group(id)?.position(self.gate.may_lead())
     }
 
     /// A node can be reached again: followers on it need not wait for the next attempt.
-    pub(crate) fn node_connected(self: &Arc<Self>, node: NodeId) {
-        let shared = Arc::clone(self);
+    pub(crate) fn node_connected(self: &Arc<Self>, peer: &PeerHello) {
+        let (shared, node) = (Arc::clone(self), peer.node);
+        self.departures.met(peer);
+        if self.gate.is_leaving() {
+            departures::tell(&self.links, node);
+        }
         tokio::spawn(async move {
             for group in shared.all() {
                 // A group that has ended needs none.
@@ -197,6 +207,7 @@ impl Groups {
             writer: database.writer().clone(),
             groups,
             gate: Gate::default(),
+            departures: Departures::default(),
             stopping: watch::Sender::new(false),
             fatal: starter.sinks.fatal,
         });
@@ -321,11 +332,16 @@ impl Groups {
         leadership::transfer(&self.shared, group, to, deadline).await
     }
 
-    /// Before a clean stop: takes no more leaderships, and hands those that it has to nodes that
-    /// have caught up. Gives the groups that it still leads at the deadline.
+    /// Before a clean stop: takes no more leaderships, tells the other nodes so, and hands those
+    /// that it has to nodes that have caught up. Gives the groups that it still leads at the
+    /// deadline, or as soon as no node is left that could take them.
     pub async fn hand_over_all(&self, deadline: Duration) -> Vec<GroupId> {
-        self.shared.gate.set_leaving();
-        self.shared.follow_gate();
+        let shared = &self.shared;
+        shared.gate.set_leaving();
+        shared.follow_gate();
+        for peer in shared.links.all_connected() {
+            departures::tell(&shared.links, peer.node);
+        }
         leadership::hand_over_all(&self.shared, deadline).await
     }
 

@@ -173,6 +173,9 @@ pub(crate) async fn transfer(
     if !group.standing().is_elected() {
         return Err(TransferError::NotLeader);
     }
+    if shared.departures().leaves(to) {
+        return Err(TransferError::Declined);
+    }
     if !has_caught_up(group, to) || shared.links.connected(to).is_none() {
         return Err(TransferError::NotCaughtUp);
     }
@@ -183,16 +186,21 @@ pub(crate) async fn transfer(
     let trigger = group.raft().trigger().transfer_leader(raft_id(to)).await;
     trigger.map_err(|_| TransferError::NotLeader)?;
     let elected = leadership.wait_for(|leadership| leadership.leader == Some(to));
-    match timeout(deadline, elected).await {
-        Ok(Ok(_)) => {
-            group.metrics().transfers.add(1);
-            Ok(())
-        }
-        Ok(Err(_)) | Err(_) => Err(TransferError::Timeout),
+    tokio::select! {
+        elected = timeout(deadline, elected) => match elected {
+            Ok(Ok(_)) => {
+                group.metrics().transfers.add(1);
+                Ok(())
+            }
+            Ok(Err(_)) | Err(_) => Err(TransferError::Timeout),
+        },
+        // It was asked before it knew.
+        () = shared.departures().wait_for(to) => Err(TransferError::Declined),
     }
 }
 
-/// Hands over all groups that this node leads; gives those that it still leads at the deadline.
+/// Hands over all groups that this node leads; gives those that it still leads at the deadline, or
+/// when no node is left that could take them.
 pub(crate) async fn hand_over_all(shared: &Shared, deadline: Duration) -> Vec<GroupId> {
     let handing = async {
         // More than once: an election that was under way may still have been won.
@@ -200,8 +208,16 @@ pub(crate) async fn hand_over_all(shared: &Shared, deadline: Duration) -> Vec<Gr
             join_all(shared.all().map(|group| hand_over(shared, group))).await;
         }
     };
-    // At the deadline what has not been handed over is left to an election.
-    let _ = timeout(deadline, handing).await;
+    let me = shared.settings.me;
+    let others: Vec<NodeId> =
+        shared.settings.members.iter().copied().filter(|node| *node != me).collect();
+    let nobody_left = shared.departures().wait_for_all(&shared.links, &others);
+    // What has not been handed over then is left to an election.
+    tokio::select! {
+        () = handing => {}
+        () = nobody_left => tracing::info!("no node is left to hand leaderships over to"),
+        () = tokio::time::sleep(deadline) => {}
+    }
     let led = shared.all().filter(|group| group.standing().is_elected());
     led.map(|group| group.id()).collect()
 }

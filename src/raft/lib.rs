@@ -25,6 +25,7 @@ mod pipeline;
 mod service;
 mod snapshot_session;
 
+mod departures;
 mod gate;
 mod group;
 mod groups;

@@ -34,6 +34,7 @@ pub(crate) enum Service {
     ReadIndex,
     Ready,
     Positions,
+    Leaving,
 }
 
 /// Services up to this number belong to the raft floor; the floors above number theirs from the
@@ -41,7 +42,7 @@ pub(crate) enum Service {
 pub const SERVICE_MAX: u32 = 31;
 
 impl Service {
-    const ALL: [Service; 9] = [
+    const ALL: [Service; 10] = [
         Service::Append,
         Service::Heartbeat,
         Service::Vote,
@@ -51,6 +52,7 @@ impl Service {
         Service::ReadIndex,
         Service::Ready,
         Service::Positions,
+        Service::Leaving,
     ];
 
     pub(crate) fn number(self) -> u32 {
@@ -64,6 +66,7 @@ impl Service {
             Service::ReadIndex => 7,
             Service::Ready => 8,
             Service::Positions => 9,
+            Service::Leaving => 10,
         }
     }
 
@@ -77,7 +80,9 @@ impl Service {
             Service::Append | Service::Heartbeat => RPCTypes::AppendEntries,
             Service::Vote | Service::PreVote | Service::Positions => RPCTypes::Vote,
             Service::Snapshot => RPCTypes::InstallSnapshot,
-            Service::Transfer | Service::ReadIndex | Service::Ready => RPCTypes::TransferLeader,
+            Service::Transfer | Service::ReadIndex | Service::Ready | Service::Leaving => {
+                RPCTypes::TransferLeader
+            }
         }
     }
 }
@@ -149,7 +154,8 @@ impl Inbox {
             | Service::Transfer
             | Service::ReadIndex
             | Service::Ready
-            | Service::Positions => {
+            | Service::Positions
+            | Service::Leaving => {
                 let member = Arc::clone(member);
                 let answer = answer(groups, member, service, payload);
                 tokio::spawn(async move {
@@ -162,10 +168,22 @@ impl Inbox {
         }
     }
 
+    /// A notice for one of this floor's services; see [`quorate_rpc::LinkHandler::notice`].
+    pub fn notice(&self, origin: &Origin, service: u32) {
+        match (self.groups(), Service::of(service)) {
+            (Some(groups), Some(Service::Leaving)) => groups.departures().note(&origin.peer),
+            // Groups that have ended have nobody to hand over to a node that leaves.
+            (None, Some(Service::Leaving)) => {}
+            (_, unexpected) => {
+                tracing::warn!(from = %origin.peer.node, service, ?unexpected, "unknown notice");
+            }
+        }
+    }
+
     /// A node is linked; see [`quorate_rpc::LinkHandler::connected`].
     pub fn connected(&self, peer: &PeerHello) {
         if let Some(groups) = self.groups() {
-            groups.node_connected(peer.node);
+            groups.node_connected(peer);
         }
     }
 
@@ -219,7 +237,9 @@ async fn answer(
                 asked.into_iter().filter_map(|group| groups.position(group)).collect();
             Ok(encode_positions(&positions))
         }
-        Service::Append | Service::Snapshot => Err("not a single request".to_owned()),
+        Service::Append | Service::Snapshot | Service::Leaving => {
+            Err("not a single request".to_owned())
+        }
     }
 }
 

@@ -7,12 +7,14 @@ use crate::{
     lane::{FRAME_BYTES_MAX, Lane, LaneFrames, LaneQueue},
     links::{Origin, Responder, Shared},
     payload::Payload,
+    rejection::status,
     wire::{
         Frame,
         links_server::{Links, LinksServer},
     },
 };
 use futures::{Stream, StreamExt};
+use parking_lot::Mutex;
 use quorate_types::GroupId;
 use std::{
     pin::Pin,
@@ -20,13 +22,16 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 use tokio::time::timeout;
 use tonic::{Request, Response, Status, Streaming};
 
 /// Longest wait for the hello of a stream that was opened.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Refused streams are logged this often, at most.
+const TELL_EVERY: Duration = Duration::from_secs(1);
 
 /// What a frame has beside its payload, octets, at most.
 const FRAME_HEAD_BYTES_MAX: usize = 1024;
@@ -38,11 +43,13 @@ pub type LinkService = LinksServer<Acceptor>;
 pub struct Acceptor {
     shared: Arc<Shared>,
     streams: AtomicU64,
+    /// When a refusal was logged last.
+    told: Mutex<Option<Instant>>,
 }
 
 impl Acceptor {
     pub(crate) fn service(shared: Arc<Shared>) -> LinkService {
-        let acceptor = Self { shared, streams: AtomicU64::new(0) };
+        let acceptor = Self { shared, streams: AtomicU64::new(0), told: Mutex::default() };
         LinksServer::new(acceptor).max_decoding_message_size(FRAME_BYTES_MAX + FRAME_HEAD_BYTES_MAX)
     }
 
@@ -51,15 +58,15 @@ impl Acceptor {
         lane: Lane,
         request: Request<Streaming<Frame>>,
     ) -> Result<Response<Answers>, Status> {
-        self.shared.config.secret.check(&request)?;
+        if self.shared.config.secret.check(&request).is_err() {
+            return Err(self.refuse(&Refusal::Secret));
+        }
         if *self.shared.stopping.borrow() {
             return Err(Status::unavailable("this node is stopping"));
         }
         let mut frames = request.into_inner();
-        let peer = self.greet(&mut frames).await.map_err(|refusal| {
-            tracing::warn!("refused a stream: {refusal}");
-            Status::failed_precondition(refusal.to_string())
-        })?;
+        let greeted = self.greet(&mut frames).await;
+        let peer = greeted.map_err(|refusal| self.refuse(&refusal))?;
         let queue = LaneQueue::new(lane);
         let mine = hello(&self.shared.me(), self.shared.config.cluster.get(), peer.node);
         queue.push_beyond(Outgoing::new(Head::Hello(mine), Payload::new()));
@@ -68,6 +75,17 @@ impl Acceptor {
         let reading = read(Arc::clone(&self.shared), origin, frames, Arc::clone(&queue));
         tokio::spawn(reading);
         Ok(Response::new(Box::pin(LaneFrames(queue).map(Ok))))
+    }
+
+    /// The status for who is refused, and a line in the log now and then: it will try again, for
+    /// ever and many times in a second.
+    fn refuse(&self, refusal: &Refusal) -> Status {
+        let mut told = self.told.lock();
+        if told.is_none_or(|told| told.elapsed() >= TELL_EVERY) {
+            *told = Some(Instant::now());
+            tracing::warn!("refused a stream: {refusal}");
+        }
+        status(refusal, self.shared.admission.is_admitted())
     }
 
     async fn greet(&self, frames: &mut Streaming<Frame>) -> Result<PeerHello, Refusal> {

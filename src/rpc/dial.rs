@@ -1,12 +1,14 @@
 //! Dialing one node, for as long as this process runs.
 
 use crate::{
+    admission::Attempt,
     connection::Connection,
     frame::{Head, Outgoing},
     hello::{PeerHello, Refusal, examine, hello},
     join::{FrameError, Incoming, Joiner},
     lane::{Lane, LaneFrames, LaneQueue},
     links::Shared,
+    rejection::rejection,
     server::{CONNECTION_WINDOW_BYTES, HTTP_FRAME_BYTES, KEEP_ALIVE, STREAM_WINDOW_BYTES},
     wire::{Frame, links_client::LinksClient},
 };
@@ -61,6 +63,23 @@ impl From<Status> for DialError {
     }
 }
 
+impl DialError {
+    /// What the attempt says of this process's own place.
+    fn attempt(&self) -> Attempt {
+        match self {
+            Self::Status(status) => rejection(status).map_or(Attempt::Failed, Attempt::Rejected),
+            // What this node has against the other one says nothing of its own place.
+            Self::Peer(_)
+            | Self::Refused
+            | Self::Io(_)
+            | Self::Transport(_)
+            | Self::Timeout
+            | Self::Frame(_)
+            | Self::Restarted => Attempt::Failed,
+        }
+    }
+}
+
 /// One lane, opened.
 struct Opened {
     peer: PeerHello,
@@ -85,7 +104,10 @@ pub(crate) async fn keep_linked(shared: Arc<Shared>, node: NodeId, address: Stri
                         continue;
                     }
                 }
-                Err(error) => tell(&shared, node, &address, &error, &mut told),
+                Err(error) => {
+                    shared.note(node, error.attempt());
+                    tell(&shared, node, &address, &error, &mut told);
+                }
             }
             let pause = rand::rng().random_range(PAUSE_MS);
             sleep(Duration::from_millis(pause)).await;
@@ -200,6 +222,7 @@ async fn run(shared: &Shared, mut control: Opened, mut bulk: Opened) {
     if !shared.peers.linked(peer.node, peer.boot) {
         return;
     }
+    shared.note(peer.node, Attempt::Linked);
     let queues = (Arc::clone(&control.queue), Arc::clone(&bulk.queue));
     let connection = Arc::new(Connection::new(peer, queues.0, queues.1));
     shared.linked.write().insert(peer.node, Arc::clone(&connection));

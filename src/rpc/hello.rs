@@ -15,7 +15,7 @@ pub const PROTOCOL_VERSION: u32 = 1;
 pub struct PeerHello {
     /// The node.
     pub node: NodeId,
-    /// Drawn by its process at its start.
+    /// Names its process: those of one data directory ascend.
     pub boot: BootNumber,
     /// Identity of its data directory.
     pub incarnation: Incarnation,
@@ -30,7 +30,7 @@ pub enum Cause {
     Closed,
     /// After that, its address refused a connection: the process is dead.
     Refused,
-    /// A process with another boot number answers for the node: the former one is dead.
+    /// A process with a higher boot number answers for the node: the former one is dead.
     Replaced,
 }
 
@@ -48,6 +48,9 @@ impl Cause {
 /// Why a node does not talk with another. Both sides name it in their logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
+    /// It does not know the cluster secret.
+    #[error("it does not know the cluster secret")]
+    Secret,
     /// Another protocol version.
     #[error("it speaks protocol version {theirs}, this node {PROTOCOL_VERSION}")]
     Protocol {
@@ -89,8 +92,8 @@ pub enum Refusal {
         /// What is known of it.
         known: Incarnation,
     },
-    /// The process has been replaced by a later one.
-    #[error("it comes from a former process of node {0}")]
+    /// The process has been replaced by a later one of the same data directory.
+    #[error("it comes from a former process of node {0}, or from a copy of its data directory")]
     FormerProcess(NodeId),
     /// The first message of the stream is no hello, or did not come in time.
     #[error("it did not say who it is")]

@@ -5,6 +5,7 @@
 //! that A dialed; answers come back on them.
 
 mod accept;
+mod admission;
 mod call;
 mod connection;
 mod dial;
@@ -15,6 +16,7 @@ mod lane;
 mod links;
 mod payload;
 mod peers;
+mod rejection;
 mod secret;
 mod server;
 
@@ -34,5 +36,6 @@ pub use hello::{Cause, ClusterCell, PROTOCOL_VERSION, PeerHello, Refusal};
 pub use lane::{FRAME_BYTES_MAX, Lane, MESSAGE_BYTES_MAX};
 pub use links::{LinkConfig, LinkHandler, Links, Origin, Responder};
 pub use payload::Payload;
+pub use rejection::{Reason, Rejected};
 pub use secret::{ClusterSecret, SECRET_BYTES_MIN, SecretError, SecretGuard};
 pub use server::{ListenError, Listener, server};

@@ -2,6 +2,7 @@
 
 use crate::{
     accept::{Acceptor, LinkService},
+    admission::{Admission, Attempt},
     call::{CallError, NotifyError, PendingCall},
     connection::Connection,
     dial::keep_linked,
@@ -10,6 +11,7 @@ use crate::{
     lane::{Lane, LaneQueue, MESSAGE_BYTES_MAX, PushError},
     payload::Payload,
     peers::{Lost, Peers},
+    rejection::Rejected,
     secret::ClusterSecret,
 };
 use bytes::Bytes;
@@ -115,6 +117,9 @@ pub(crate) struct Shared {
     pub(crate) config: LinkConfig,
     pub(crate) handler: Arc<dyn LinkHandler>,
     pub(crate) peers: Peers,
+    pub(crate) admission: Admission,
+    /// The verdict, once there is one.
+    rejected: watch::Sender<Option<Rejected>>,
     /// The connection to each node, while both its lanes are open.
     pub(crate) linked: RwLock<BTreeMap<NodeId, Arc<Connection>>>,
     pub(crate) stopping: watch::Sender<bool>,
@@ -128,6 +133,13 @@ impl Shared {
             boot: self.config.boot,
             incarnation: self.config.incarnation,
             cluster: self.config.cluster.get(),
+        }
+    }
+
+    /// Takes note of what came of dialing a node, and tells if this process is in the wrong place.
+    pub(crate) fn note(&self, node: NodeId, attempt: Attempt) {
+        if let Some(rejected) = self.admission.note(node, attempt) {
+            self.rejected.send_replace(Some(rejected));
         }
     }
 
@@ -156,6 +168,8 @@ impl Links {
     pub fn start(config: LinkConfig, handler: Arc<dyn LinkHandler>) -> Self {
         let shared = Arc::new(Shared {
             peers: Peers::new(config.peers.keys().copied()),
+            admission: Admission::new(config.me, config.peers.keys().copied()),
+            rejected: watch::Sender::new(None),
             config,
             handler,
             linked: RwLock::default(),
@@ -247,6 +261,18 @@ impl Links {
     /// forgets, for a node that an operator has let back in without its data.
     pub fn expect_incarnation(&self, node: NodeId, incarnation: Option<Incarnation>) {
         self.0.peers.expect(node, incarnation);
+    }
+
+    /// Resolves when it is certain that this process is in the wrong place: the others reject it
+    /// for good, and it has not been one of them since it started. It should end then. One that
+    /// a majority has let in goes on for ever, whoever rejects it.
+    pub async fn rejected(&self) -> Rejected {
+        let mut verdict = self.0.rejected.subscribe();
+        match verdict.wait_for(Option::is_some).await.map(|found| (*found).clone()) {
+            Ok(Some(rejected)) => rejected,
+            // `self` holds the sender, and `None` was not waited for.
+            Ok(None) | Err(_) => std::future::pending().await,
+        }
     }
 
     /// The process that is linked at present, if any.

@@ -3,10 +3,7 @@
 use crate::hello::{Cause, PeerHello, Refusal};
 use parking_lot::Mutex;
 use quorate_types::{BootNumber, Incarnation, NodeId};
-use std::collections::{BTreeMap, VecDeque};
-
-/// Former processes remembered of a node, so that a late message of one is known as such.
-const FORMER_MAX: usize = 16;
+use std::collections::BTreeMap;
 
 /// A process that is no longer linked, to be told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +21,9 @@ pub(crate) struct Peers(Mutex<BTreeMap<NodeId, Known>>);
 struct Known {
     incarnation: Option<Incarnation>,
     present: Option<Process>,
-    former: VecDeque<BootNumber>,
+    /// Highest boot number met of that incarnation. They ascend, so that a hello of a former
+    /// process is known as such, also one that comes late and of which nothing was heard before.
+    latest: Option<BootNumber>,
 }
 
 #[derive(Debug)]
@@ -52,6 +51,9 @@ impl Peers {
     /// Names the only data directory that the node is believed with from now on.
     pub(crate) fn expect(&self, node: NodeId, incarnation: Option<Incarnation>) {
         if let Some(known) = self.0.lock().get_mut(&node) {
+            if known.incarnation != incarnation {
+                known.latest = None;
+            }
             known.incarnation = incarnation;
         }
     }
@@ -61,25 +63,20 @@ impl Peers {
         let mut nodes = self.0.lock();
         let node = hello.node;
         let Some(known) = nodes.get_mut(&node) else { return Err(Refusal::Unknown(node)) };
-        if known.former.contains(&hello.boot) {
-            return Err(Refusal::FormerProcess(node));
-        }
         let incarnation = *known.incarnation.get_or_insert(hello.incarnation);
         if incarnation != hello.incarnation {
             let theirs = hello.incarnation;
             return Err(Refusal::Incarnation { node, theirs, known: incarnation });
         }
+        if known.latest.is_some_and(|latest| latest > hello.boot) {
+            return Err(Refusal::FormerProcess(node));
+        }
+        known.latest = Some(hello.boot);
         if known.present.as_ref().is_some_and(|process| process.boot == hello.boot) {
             return Ok(None);
         }
         let replaced = known.present.replace(Process { boot: hello.boot, link: Link::Never });
-        Ok(replaced.map(|process| {
-            if known.former.len() == FORMER_MAX {
-                known.former.pop_front();
-            }
-            known.former.push_back(process.boot);
-            Lost { node, boot: process.boot, cause: Cause::Replaced }
-        }))
+        Ok(replaced.map(|process| Lost { node, boot: process.boot, cause: Cause::Replaced }))
     }
 
     /// Both lanes to the process are linked. `false` if it has been replaced meanwhile.
@@ -156,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn another_boot_number_replaces_a_process_for_ever() {
+    fn a_higher_boot_number_replaces_a_process_for_ever() {
         let peers = Peers::new([NodeId(2)]);
         assert_eq!(peers.meet(&hello(1, 9)), Ok(None));
         assert!(peers.linked(NodeId(2), BootNumber(1)));
@@ -168,6 +165,16 @@ mod tests {
     }
 
     #[test]
+    fn a_hello_of_a_former_process_that_comes_late_harms_nothing() {
+        let peers = Peers::new([NodeId(2)]);
+        assert_eq!(peers.meet(&hello(5, 9)), Ok(None));
+        // Its predecessor had dialed too, and was not heard of until now.
+        assert_eq!(peers.meet(&hello(4, 9)), Err(Refusal::FormerProcess(NodeId(2))));
+        assert_eq!(peers.meet(&hello(5, 9)), Ok(None));
+        assert!(peers.linked(NodeId(2), BootNumber(5)));
+    }
+
+    #[test]
     fn a_node_that_lost_its_data_is_refused_until_it_is_expected() {
         let peers = Peers::new([NodeId(2)]);
         assert_eq!(peers.meet(&hello(1, 9)), Ok(None));
@@ -175,6 +182,9 @@ mod tests {
         assert!(matches!(refused, Err(Refusal::Incarnation { .. })));
         peers.expect(NodeId(2), Some(Incarnation(10)));
         assert_eq!(peers.meet(&hello(2, 10)), Ok(lost(1, Cause::Replaced)));
+        // Another directory counts from its own beginning.
+        peers.expect(NodeId(2), Some(Incarnation(11)));
+        assert_eq!(peers.meet(&hello(1, 11)), Ok(lost(2, Cause::Replaced)));
         let stranger = PeerHello { node: NodeId(5), ..hello(1, 1) };
         assert_eq!(peers.meet(&stranger), Err(Refusal::Unknown(NodeId(5))));
     }

@@ -28,11 +28,14 @@ pub struct Identity {
     pub incarnation: Incarnation,
     /// Cluster that the node belongs to, once it does.
     pub cluster: Option<ClusterId>,
+    /// How often the directory has been opened, this time included. Durable before it is given.
+    pub opened: u32,
 }
 
 const VERSION: u8 = 1;
 const IDENTITY: &[u8] = b"identity";
 const CLUSTER: &[u8] = b"cluster";
+const OPENED: &[u8] = b"opened";
 
 /// The node's database. Dropped, it closes.
 pub struct Database {
@@ -53,11 +56,12 @@ impl Database {
         let lock = directory::claim(dir, options.node)?;
         let failed = |source| OpenError::Storage { path: dir.to_owned(), source };
         let engine = Arc::new(Engine::open(dir, lock, &options).map_err(failed)?);
-        let identity = identify(&engine, &options).map_err(failed)?;
+        let mut identity = identify(&engine, &options).map_err(failed)?;
         if identity.node != options.node {
             let (found, node) = (identity.node.0, options.node.0);
             return Err(OpenError::OtherNode { path: dir.to_owned(), found, node });
         }
+        identity.opened = count_opening(&engine).map_err(failed)?;
         install::recover(&engine).map_err(failed)?;
         let writer = LogWriter::start(engine.clone(), &options).map_err(failed)?;
         Ok(Arc::new(Self {
@@ -168,14 +172,36 @@ fn identify(engine: &Engine, options: &Options) -> Result<Identity, StorageError
         let mut batch = rocksdb::WriteBatch::default();
         batch.put_cf(engine.family(Family::Identity)?, IDENTITY, value);
         engine.write_synced(batch)?;
-        return Ok(Identity { node, incarnation, cluster: None });
+        return Ok(Identity { node, incarnation, cluster: None, opened: 0 });
     };
     let (node, incarnation) = decode_identity(&octets).map_err(&wrong)?;
     let cluster = engine
         .get(Family::Identity, CLUSTER)?
         .map(|octets| decode_cluster(&octets).map_err(&wrong))
         .transpose()?;
-    Ok(Identity { node, incarnation, cluster })
+    Ok(Identity { node, incarnation, cluster, opened: 0 })
+}
+
+/// Counts the openings of the directory, this one included: processes of one directory can be put
+/// in order by it. One that crashes right behind this has counted for nothing, which is no harm.
+fn count_opening(engine: &Engine) -> Result<u32, StorageError> {
+    let wrong = corrupt("number of openings", LogIndex(0));
+    let before = engine.get(Family::Identity, OPENED)?;
+    let before = before.map(|octets| decode_opened(&octets).map_err(&wrong)).transpose()?;
+    let opened = before.unwrap_or(0).saturating_add(1);
+    let mut value = BytesMut::with_capacity(5);
+    value.put_u8(VERSION);
+    value.put_u32(opened);
+    let mut batch = rocksdb::WriteBatch::default();
+    batch.put_cf(engine.family(Family::Identity)?, OPENED, value);
+    engine.write_synced(batch)?;
+    Ok(opened)
+}
+
+fn decode_opened(octets: &[u8]) -> Result<u32, DecodeError> {
+    let mut cursor = Cursor::new(octets);
+    cursor.version(VERSION)?;
+    Ok(u32::from_be_bytes(cursor.array()?))
 }
 
 fn decode_identity(octets: &[u8]) -> Result<(NodeId, Incarnation), DecodeError> {

@@ -41,10 +41,11 @@ number!(
     StartNumber(u64)
 );
 number!(
-    /// A random number that a process draws at its start; tells two runs of a node apart on the
-    /// wire before their start numbers are known (DESIGN §8).
+    /// Tells two processes of a node apart on the wire before their start numbers are known
+    /// (DESIGN §8). Those of one data directory ascend, so that of two the later one is known.
     BootNumber(u64)
 );
+
 number!(
     /// A random number written into a data directory when it is made. A node that comes back with
     /// another one has lost its data, and its votes do not count (DESIGN §8).
@@ -66,6 +67,15 @@ number!(
     /// A priority level of a queue. Higher levels are served first.
     Level(u8)
 );
+
+impl BootNumber {
+    /// Of a process that has opened its data directory for the `opened`th time. `chance` tells
+    /// apart what has no other difference: processes of two copies of the directory.
+    #[must_use]
+    pub fn of_opening(opened: u32, chance: u32) -> Self {
+        Self(u64::from(opened) << 32 | u64::from(chance))
+    }
+}
 
 impl GroupId {
     /// The group that replicates the catalog.

@@ -21,3 +21,4 @@ mod requeue;
 mod silence;
 mod slow_clients;
 mod start;
+mod stop;

@@ -47,7 +47,6 @@ async fn still_serves(cluster: &Cluster) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "a node that the others refuse says why, but does not end yet"]
 async fn a_wrong_secret() {
     let cluster = Cluster::prepare(3, Options::default()).await;
     cluster.node(1).spawn();
@@ -164,7 +163,6 @@ async fn a_port_in_use() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "a node that the others refuse says why, but does not end yet"]
 async fn two_nodes_with_one_id() {
     let cluster = Cluster::start(3, Options::default()).await;
     let (launch, _ports) = stranger(&cluster, 2);
@@ -173,7 +171,6 @@ async fn two_nodes_with_one_id() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "a node that the others refuse says why, but does not end yet"]
 async fn a_node_of_another_cluster() {
     let cluster = Cluster::start(3, Options::default()).await;
     let other = Cluster::start(1, Options::default()).await;

@@ -183,6 +183,28 @@ async fn leadership_is_transferred_and_handed_over_before_a_stop() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_that_all_leave_do_not_wait_for_each_other() {
+    let mut cluster = Cluster::start(|_| {}).await;
+    cluster.balanced().await;
+    let began = Instant::now();
+    let nodes = cluster.nodes.values();
+    let leaving = nodes.map(|node| node.groups.hand_over_all(DEADLINE));
+    let kept = futures::future::join_all(leaving).await;
+    println!("after {:?} nobody was left to take {kept:?}", began.elapsed());
+    assert!(began.elapsed() < DEADLINE / 4, "they waited for each other");
+    let ids: Vec<NodeId> = cluster.nodes.keys().copied().collect();
+    for id in &ids {
+        cluster.kill(*id).await;
+    }
+    // Their successors stay, and are asked.
+    for id in &ids {
+        cluster.restart(*id).await;
+    }
+    cluster.balanced().await;
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_a_majority_proposals_are_lost_and_told_so() {
     let mut cluster = Cluster::start(|_| {}).await;
     cluster.balanced().await;

@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use quorate_rpc::{
     CallError, Cause, ClusterCell, ClusterSecret, Lane, LinkConfig, LinkHandler, Links, Listener,
-    NotifyError, Origin, PeerHello, Responder,
+    NotifyError, Origin, PeerHello, Reason, Responder,
 };
 use quorate_types::{BootNumber, ClusterId, GroupId, Incarnation, NodeId};
 use std::{
@@ -258,12 +258,12 @@ async fn a_process_replaced_before_anyone_dialed_is_known_dead() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn strangers_are_refused() {
     let strangers = [
-        Spec { cluster: 6, ..spec(2) },
-        Spec { secret: b"quite another secret", ..spec(2) },
-        Spec { node: 3, ..spec(3) },
-        Spec { node: 1, boot: 555, ..spec(1) },
+        (Spec { cluster: 6, ..spec(2) }, Some(Reason::Cluster)),
+        (Spec { secret: b"quite another secret", ..spec(2) }, Some(Reason::Secret)),
+        (Spec { node: 3, ..spec(3) }, None),
+        (Spec { node: 1, boot: 555, ..spec(1) }, None),
     ];
-    for stranger in strangers {
+    for (stranger, reason) in strangers {
         let (one, two) = (listener(), listener());
         let (at_one, at_two) = (one.address(), two.address());
         let mut a = Node::start(&spec(1), one, &[(2, at_two)]);
@@ -273,9 +273,28 @@ async fn strangers_are_refused() {
         let waited = timeout(Duration::from_millis(400), a.events.recv()).await;
         assert!(waited.is_err(), "node {} was let in: {waited:?}", stranger.node);
         assert!(b.links.all_connected().is_empty());
+        // Only what is said for good, and by a majority, ends a process.
+        let told = timeout(Duration::from_millis(1), b.links.rejected()).await.ok();
+        assert_eq!(told.map(|rejected| rejected.reason), reason);
         a.die().await;
         b.die().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_was_let_in_once_goes_on_when_a_stranger_takes_the_others_place() {
+    let (mut a, b, at_one, at_two) = pair().await;
+    b.die().await;
+    assert_eq!(a.lost().await.2, Cause::Closed);
+    assert_eq!(a.lost().await.2, Cause::Refused);
+    let stranger = Spec { boot: 200, incarnation: 9, cluster: 6, ..spec(2) };
+    let b = Node::start(&stranger, again(at_two), &[(1, at_one)]);
+    let rejected = timeout(DEADLINE, b.links.rejected()).await.unwrap();
+    assert_eq!((rejected.by, rejected.reason), (vec![NodeId(1)], Reason::Cluster));
+    let told = timeout(Duration::from_millis(300), a.links.rejected()).await;
+    assert!(told.is_err(), "{told:?}");
+    a.die().await;
+    b.die().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -26,7 +26,7 @@ fn the_identity_is_made_once_and_kept() {
     {
         let database = open(&dir, options());
         assert_eq!(database.identity().incarnation, Incarnation(77));
-        assert_eq!(database.identity().cluster, None);
+        assert_eq!((database.identity().cluster, database.identity().opened), (None, 1));
         written(|done| database.set_cluster(ClusterId(5), done));
     }
     let mut other = options();
@@ -34,7 +34,7 @@ fn the_identity_is_made_once_and_kept() {
     let identity = open(&dir, other).identity();
     assert_eq!(identity.node, NodeId(1));
     assert_eq!(identity.incarnation, Incarnation(77), "that of the first start");
-    assert_eq!(identity.cluster, Some(ClusterId(5)));
+    assert_eq!((identity.cluster, identity.opened), (Some(ClusterId(5)), 2));
 }
 
 #[test]

@@ -98,7 +98,9 @@ impl LinkHandler for Handler {
     fn request(&self, from: &From, service: u32, group: GroupId, octets: Bytes, to: Responder) {
         self.0.request(from, service, group, octets, to);
     }
-    fn notice(&self, _: &From, _: u32, _: GroupId, _: Bytes) {}
+    fn notice(&self, origin: &From, service: u32, _: GroupId, _: Bytes) {
+        self.0.notice(origin, service);
+    }
     fn connected(&self, peer: &PeerHello) {
         self.0.connected(peer);
     }

@@ -1,0 +1,132 @@
+//! Nodes that are about to stop: they say so, and nobody waits for them to take a leadership.
+
+use crate::service::Service;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use quorate_rpc::{Lane, Links, PeerHello};
+use quorate_types::{BootNumber, GroupId, NodeId};
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+use tokio::sync::watch;
+
+/// How often a node that hands over looks whether anybody is left.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// A node that is not linked, and not known dead, is waited for no longer: it may only be between
+/// two connections.
+const UNLINKED_MAX: Duration = Duration::from_millis(200);
+
+/// Processes that have said that they are about to stop.
+#[derive(Debug)]
+pub(crate) struct Departures {
+    leaving: Mutex<BTreeMap<NodeId, BootNumber>>,
+    /// Changes with every notice.
+    told: watch::Sender<()>,
+}
+
+impl Default for Departures {
+    fn default() -> Self {
+        Self { leaving: Mutex::default(), told: watch::Sender::new(()) }
+    }
+}
+
+/// Tells a node that this one is about to stop. It may be lost with the connection: the next one
+/// brings it again.
+pub(crate) fn tell(links: &Links, node: NodeId) {
+    let number = Service::Leaving.number();
+    let _ = links.notify(node, Lane::Control, number, GroupId::CATALOG, Bytes::new());
+}
+
+impl Departures {
+    /// A process has said so.
+    pub(crate) fn note(&self, peer: &PeerHello) {
+        tracing::info!(node = %peer.node, boot = peer.boot.0, "the node is about to stop");
+        self.leaving.lock().insert(peer.node, peer.boot);
+        self.told.send_replace(());
+    }
+
+    /// A process is linked: what a former one of the node has said counts no more.
+    pub(crate) fn met(&self, peer: &PeerHello) {
+        self.leaving.lock().retain(|node, boot| *node != peer.node || *boot == peer.boot);
+    }
+
+    /// Whether the node's process has said so.
+    pub(crate) fn leaves(&self, node: NodeId) -> bool {
+        self.leaving.lock().contains_key(&node)
+    }
+
+    /// Resolves when the node's process has said so.
+    pub(crate) async fn wait_for(&self, node: NodeId) {
+        let mut told = self.told.subscribe();
+        while !self.leaves(node) {
+            // `self` holds the sender.
+            let _ = told.changed().await;
+        }
+    }
+
+    /// What may be hoped for of a node.
+    fn hope(&self, links: &Links, node: NodeId) -> Hope {
+        if self.leaves(node) || links.has_no_process(node) {
+            Hope::None
+        } else if links.connected(node).is_some() {
+            Hope::Linked
+        } else {
+            Hope::Unlinked
+        }
+    }
+
+    /// Resolves as soon as none of the nodes is left that could take a leadership over: all of
+    /// them are dead, about to stop, or not linked.
+    pub(crate) async fn wait_for_all(&self, links: &Links, nodes: &[NodeId]) {
+        let mut unlinked: Option<Instant> = None;
+        loop {
+            let best = nodes.iter().map(|node| self.hope(links, *node)).max();
+            match best.unwrap_or(Hope::None) {
+                Hope::None => return,
+                Hope::Unlinked => {
+                    if unlinked.get_or_insert_with(Instant::now).elapsed() >= UNLINKED_MAX {
+                        return;
+                    }
+                }
+                Hope::Linked => unlinked = None,
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+}
+
+/// Whether a node may take a leadership over.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Hope {
+    /// It will not: no process of it is known to live, or it is about to stop too.
+    None,
+    /// Perhaps, once it is linked again.
+    Unlinked,
+    /// As soon as it is ready.
+    Linked,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quorate_types::Incarnation;
+
+    #[test]
+    fn a_departure_is_of_one_process() {
+        let peer = |boot| PeerHello {
+            node: NodeId(2),
+            boot: BootNumber(boot),
+            incarnation: Incarnation(1),
+            cluster: None,
+        };
+        let departures = Departures::default();
+        departures.note(&peer(1));
+        departures.met(&peer(1));
+        assert!(departures.leaves(NodeId(2)), "linked again, and leaving all the same");
+        assert!(!departures.leaves(NodeId(3)));
+        departures.met(&peer(2));
+        assert!(!departures.leaves(NodeId(2)), "its successor stays");
+    }
+}

@@ -1,0 +1,173 @@
+//! Whether this process belongs where it was started: who let it in, who rejects it for good, and
+//! what follows from both (DESIGN §8).
+//!
+//! A rejection says only that two nodes do not fit; which one is wrong follows from what else is
+//! known. A process that a majority has let in belongs there and is never wrong again, whatever a
+//! stranger says. One that was not yet let in is wrong
+//! - if so many reject it that the rest, with it, can be no majority; or
+//! - if every node that it reaches rejects it, and one of them has been let in itself: a cluster
+//!   works there, or did, and this process is no part of it.
+
+use crate::rejection::{Reason, Rejected, Rejection};
+use parking_lot::Mutex;
+use quorate_types::NodeId;
+use std::collections::BTreeMap;
+
+/// What came of the last attempt to link a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Attempt {
+    /// None has ended yet.
+    UnderWay,
+    /// It let this process in.
+    Linked,
+    /// It rejects this process for good.
+    Rejected(Rejection),
+    /// Nothing that proves anything: it cannot be reached, or may let this process in later.
+    Failed,
+}
+
+/// What this process knows of its own place.
+#[derive(Debug)]
+pub(crate) struct Admission {
+    me: NodeId,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    admitted: bool,
+    attempts: BTreeMap<NodeId, Attempt>,
+}
+
+impl State {
+    /// Nodes of the cluster, this one included, that are enough to decide.
+    fn majority(&self) -> usize {
+        self.members() / 2 + 1
+    }
+
+    fn members(&self) -> usize {
+        self.attempts.len() + 1
+    }
+
+    fn count(&self, which: impl Fn(&Attempt) -> bool) -> usize {
+        self.attempts.values().filter(|attempt| which(attempt)).count()
+    }
+
+    /// Whether the rejections prove that this process is in the wrong place.
+    fn is_wrong(&self) -> bool {
+        let rejecting = self.count(|attempt| matches!(attempt, Attempt::Rejected(_)));
+        if rejecting == 0 || self.admitted {
+            return false;
+        }
+        let no_majority_left = self.members() - rejecting < self.majority();
+        let by_a_member = self
+            .count(|attempt| matches!(attempt, Attempt::Rejected(rejection) if rejection.admitted))
+            > 0;
+        let all_say_so =
+            self.count(|attempt| matches!(attempt, Attempt::UnderWay | Attempt::Linked)) == 0;
+        no_majority_left || (by_a_member && all_say_so)
+    }
+
+    /// The reason given by the most nodes, and those.
+    fn verdict(&self, me: NodeId) -> Option<Rejected> {
+        let mut by: BTreeMap<Reason, Vec<NodeId>> = BTreeMap::new();
+        for (node, attempt) in &self.attempts {
+            if let Attempt::Rejected(rejection) = attempt {
+                by.entry(rejection.reason).or_default().push(*node);
+            }
+        }
+        let most = by.into_iter().max_by_key(|(_, nodes)| nodes.len());
+        most.map(|(reason, by)| Rejected { me, by, reason })
+    }
+}
+
+impl Admission {
+    /// Of a process that has not dialed anybody yet. One node alone is its own majority.
+    pub(crate) fn new(me: NodeId, others: impl IntoIterator<Item = NodeId>) -> Self {
+        let attempts: BTreeMap<_, _> =
+            others.into_iter().map(|node| (node, Attempt::UnderWay)).collect();
+        let state = State { admitted: attempts.is_empty(), attempts };
+        Self { me, state: Mutex::new(state) }
+    }
+
+    /// Whether a majority has let this process in, at any one moment since it started.
+    pub(crate) fn is_admitted(&self) -> bool {
+        self.state.lock().admitted
+    }
+
+    /// Takes note of an attempt. Gives the verdict if this process is in the wrong place.
+    pub(crate) fn note(&self, node: NodeId, attempt: Attempt) -> Option<Rejected> {
+        let mut state = self.state.lock();
+        state.attempts.insert(node, attempt);
+        let linked = state.count(|attempt| *attempt == Attempt::Linked);
+        state.admitted |= linked + 1 >= state.majority();
+        if state.is_wrong() { state.verdict(self.me) } else { None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TWO: NodeId = NodeId(2);
+    const THREE: NodeId = NodeId(3);
+
+    fn of_three() -> Admission {
+        Admission::new(NodeId(1), [TWO, THREE])
+    }
+
+    fn rejected(reason: Reason, admitted: bool) -> Attempt {
+        Attempt::Rejected(Rejection { reason, admitted })
+    }
+
+    fn verdict(by: &[NodeId], reason: Reason) -> Option<Rejected> {
+        Some(Rejected { me: NodeId(1), by: by.to_vec(), reason })
+    }
+
+    #[test]
+    fn two_that_know_nobody_else_prove_nothing_to_each_other() {
+        let admission = of_three();
+        assert_eq!(admission.note(TWO, Attempt::Failed), None);
+        assert_eq!(admission.note(THREE, rejected(Reason::Secret, false)), None);
+        assert_eq!(admission.note(TWO, Attempt::Linked), None, "the third one decides: for us");
+        assert!(admission.is_admitted());
+
+        let admission = of_three();
+        admission.note(THREE, rejected(Reason::Secret, false));
+        let against = admission.note(TWO, rejected(Reason::Secret, false));
+        assert_eq!(against, verdict(&[TWO, THREE], Reason::Secret), "or against us");
+    }
+
+    #[test]
+    fn a_member_of_a_cluster_is_believed_when_all_that_are_reached_agree() {
+        let admission = of_three();
+        let rejection = rejected(Reason::Incarnation, true);
+        assert_eq!(admission.note(TWO, rejection), None, "node 3 was not asked yet");
+        assert_eq!(admission.note(THREE, Attempt::Failed), verdict(&[TWO], Reason::Incarnation));
+
+        let of_five = Admission::new(NodeId(1), (2..=5).map(NodeId));
+        assert_eq!(of_five.note(TWO, rejection), None);
+        assert_eq!(of_five.note(THREE, Attempt::Linked), None);
+        for node in [4, 5] {
+            assert_eq!(of_five.note(NodeId(node), Attempt::Failed), None, "node 3 lets it in");
+        }
+    }
+
+    #[test]
+    fn who_was_let_in_once_goes_on_for_ever() {
+        let admission = of_three();
+        admission.note(TWO, Attempt::Linked);
+        for node in [TWO, THREE] {
+            assert_eq!(admission.note(node, rejected(Reason::Cluster, true)), None);
+        }
+        assert!(Admission::new(NodeId(1), []).is_admitted(), "one node alone");
+    }
+
+    #[test]
+    fn a_rejection_that_has_passed_counts_no_more() {
+        let admission = of_three();
+        assert_eq!(admission.note(TWO, rejected(Reason::Secret, false)), None);
+        assert_eq!(admission.note(TWO, Attempt::Failed), None);
+        assert_eq!(admission.note(THREE, rejected(Reason::Secret, false)), None);
+    }
+}

@@ -1,0 +1,154 @@
+//! A refusal on its way to the one who is refused: typed, beside the text of the gRPC status.
+
+use crate::{hello::Refusal, wire};
+use prost::Message;
+use quorate_types::NodeId;
+use std::fmt;
+use tonic::{Code, Status};
+
+/// Why the others do not let a node in, for as long as nobody changes its settings or its data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
+pub enum Reason {
+    /// It has another cluster secret.
+    #[error("its cluster secret is another one than theirs (setting cluster_secret_file)")]
+    Secret,
+    /// Its data belong to another cluster.
+    #[error("its data directory belongs to another cluster than theirs (setting data_dir)")]
+    Cluster,
+    /// Its id is in use with another data directory. It may be the node's own that is lost: one
+    /// that has lost its data must not vote as if it had them (DESIGN §8).
+    #[error(
+        "its id is already in use with another data directory \
+         (setting node_id or data_dir; or the node has lost its data)"
+    )]
+    Incarnation,
+    /// A later process with the same data directory, or a copy of it, has its id.
+    #[error("its id is already in use by a later process of the same data directory or a copy")]
+    FormerProcess,
+}
+
+impl Reason {
+    /// The reason to tell for a refusal; `None` for one that may pass by itself.
+    fn of(refusal: &Refusal) -> Option<Self> {
+        match refusal {
+            Refusal::Secret => Some(Self::Secret),
+            Refusal::Cluster { .. } => Some(Self::Cluster),
+            Refusal::Incarnation { .. } => Some(Self::Incarnation),
+            Refusal::FormerProcess(_) => Some(Self::FormerProcess),
+            // Settings and versions that differ while a cluster is being changed node by node.
+            Refusal::Protocol { .. }
+            | Refusal::SameNode(_)
+            | Refusal::Unknown(_)
+            | Refusal::OtherNode { .. }
+            | Refusal::NoHello => None,
+        }
+    }
+
+    fn to_wire(self) -> wire::rejection::Reason {
+        match self {
+            Self::Secret => wire::rejection::Reason::Secret,
+            Self::Cluster => wire::rejection::Reason::Cluster,
+            Self::Incarnation => wire::rejection::Reason::Incarnation,
+            Self::FormerProcess => wire::rejection::Reason::FormerProcess,
+        }
+    }
+
+    fn of_wire(reason: wire::rejection::Reason) -> Option<Self> {
+        match reason {
+            wire::rejection::Reason::Unspecified => None,
+            wire::rejection::Reason::Secret => Some(Self::Secret),
+            wire::rejection::Reason::Cluster => Some(Self::Cluster),
+            wire::rejection::Reason::Incarnation => Some(Self::Incarnation),
+            wire::rejection::Reason::FormerProcess => Some(Self::FormerProcess),
+        }
+    }
+}
+
+/// What one node has said for good to this one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rejection {
+    pub(crate) reason: Reason,
+    /// The one that rejects has been let in by a majority itself.
+    pub(crate) admitted: bool,
+}
+
+/// The status that ends a stream which is refused.
+pub(crate) fn status(refusal: &Refusal, admitted: bool) -> Status {
+    let code = match refusal {
+        Refusal::Secret => Code::Unauthenticated,
+        Refusal::Protocol { .. }
+        | Refusal::Cluster { .. }
+        | Refusal::SameNode(_)
+        | Refusal::Unknown(_)
+        | Refusal::OtherNode { .. }
+        | Refusal::Incarnation { .. }
+        | Refusal::FormerProcess(_)
+        | Refusal::NoHello => Code::FailedPrecondition,
+    };
+    let Some(reason) = Reason::of(refusal) else { return Status::new(code, refusal.to_string()) };
+    let rejection = wire::Rejection { reason: reason.to_wire() as i32, admitted };
+    Status::with_details(code, refusal.to_string(), rejection.encode_to_vec().into())
+}
+
+/// What a status says for good, if it does. Something else than a node may have answered.
+pub(crate) fn rejection(status: &Status) -> Option<Rejection> {
+    let wire = wire::Rejection::decode(status.details()).ok()?;
+    let reason = Reason::of_wire(wire.reason())?;
+    Some(Rejection { reason, admitted: wire.admitted })
+}
+
+/// This node is in the wrong place: the others do not let it in, and will not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rejected {
+    /// This node.
+    pub me: NodeId,
+    /// Those that have said so.
+    pub by: Vec<NodeId>,
+    /// Why.
+    pub reason: Reason,
+}
+
+impl fmt::Display for Rejected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let by: Vec<String> = self.by.iter().map(ToString::to_string).collect();
+        let nodes = if by.len() == 1 { "node" } else { "nodes" };
+        write!(f, "node {} is not let in by {nodes} {}: {}", self.me, by.join(", "), self.reason)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quorate_types::ClusterId;
+
+    #[test]
+    fn a_refusal_for_good_travels_typed() {
+        let cluster = Refusal::Cluster { theirs: ClusterId(1), ours: ClusterId(2) };
+        for (refusal, reason) in [
+            (Refusal::Secret, Reason::Secret),
+            (cluster, Reason::Cluster),
+            (Refusal::FormerProcess(NodeId(2)), Reason::FormerProcess),
+        ] {
+            for admitted in [false, true] {
+                let said = rejection(&status(&refusal, admitted));
+                assert_eq!(said, Some(Rejection { reason, admitted }));
+            }
+        }
+        assert_eq!(rejection(&status(&Refusal::NoHello, true)), None, "it may pass");
+        assert_eq!(rejection(&Status::unauthenticated("the cluster secret")), None, "no node");
+        let later = wire::Rejection { reason: 99, admitted: true }.encode_to_vec();
+        let later = Status::with_details(Code::FailedPrecondition, "", later.into());
+        assert_eq!(rejection(&later), None, "a reason of a later version");
+    }
+
+    #[test]
+    fn a_rejection_is_one_clear_line() {
+        let by = vec![NodeId(1), NodeId(3)];
+        let rejected = Rejected { me: NodeId(2), by, reason: Reason::Cluster };
+        assert_eq!(
+            rejected.to_string(),
+            "node 2 is not let in by nodes 1, 3: its data directory belongs to another cluster \
+             than theirs (setting data_dir)"
+        );
+    }
+}
