@@ -13,7 +13,7 @@
 //!     = …                                    the broker is asked
 //!     end …                                  the connection ends
 
-#![expect(clippy::expect_used, clippy::unwrap_used, clippy::panic, reason = "tests")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod script;
 
