@@ -4,6 +4,7 @@
 //! `sequencer` makes it part of an entry on the group's leader, `executor` answers once it is
 //! applied, `confirm` tells the connection.
 
+mod broker;
 mod client;
 mod settings;
 pub mod view;
@@ -11,6 +12,7 @@ pub mod view;
 mod connection;
 mod mailbox;
 
+mod ask;
 mod batch;
 mod confirm;
 mod proposer;
@@ -18,10 +20,12 @@ mod publish;
 
 mod executor;
 mod local;
+mod pace;
 mod sequencer;
 
 mod consume;
 mod consumer;
+mod settle;
 
 mod delete;
 mod exchanges;
@@ -38,6 +42,7 @@ mod handler;
 mod metrics;
 mod node;
 mod query;
+mod registry;
 mod sink;
 mod wire;
 
@@ -47,11 +52,11 @@ mod pb {
 }
 
 pub use alarm::AlarmSettings;
+pub use broker::Broker;
 pub use client::{
     BindRequest, ChannelId, ConnectionInfo, Consume, DeclareOk, Delivered, Event, ExchangeDeclare,
     FrontSettings, GetOk, HolderRef, Pressure, Publish, PublishOutcome, QueueDeclare, Settle,
     Settlement,
 };
 pub use connection::{ChannelReport, Connection};
-pub use node::Broker;
 pub use settings::BrokerSettings;
