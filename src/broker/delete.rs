@@ -1,11 +1,7 @@
 //! Queues that end: by delete, with their connection, or on their own; and purging (DEL, EXQ-01,
 //! EXQ-05, NAM 4).
 
-use crate::{
-    connection::Connection,
-    node::{CallError, Node},
-    queues::unexpected,
-};
+use crate::{ask::CallError, connection::Connection, node::Node, queues::unexpected};
 use quorate_catalog::{CatalogCommand, QueueEntry, check_owner, refusal};
 use quorate_queue::{Command, Reply};
 use quorate_types::{Exception, QueueId, ReplyCode, ResourceName, ShortString};

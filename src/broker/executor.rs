@@ -210,7 +210,7 @@ impl Node {
             }
             Answer::Want { session, want } => {
                 if let Some(proposer) = self.proposers.get(&home) {
-                    proposer.wanted(&crate::node::Carrier(self), session, want);
+                    proposer.wanted(&crate::ask::Carrier(self), session, want);
                 }
             }
             Answer::Fenced { session } => self.fenced(session),
@@ -221,7 +221,7 @@ impl Node {
     /// sent again, consumers re-attach (SES 5).
     pub(crate) fn announced(self: &Arc<Self>, home: Home, leader: NodeId, term: Term) {
         let Some(proposer) = self.proposers.get(&home) else { return };
-        if !proposer.announced(&crate::node::Carrier(self), leader, term) {
+        if !proposer.announced(&crate::ask::Carrier(self), leader, term) {
             return;
         }
         self.reattach_all(home, leader, term);

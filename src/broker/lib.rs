@@ -4,6 +4,7 @@
 //! `sequencer` makes it part of an entry on the group's leader, `executor` answers once it is
 //! applied, `confirm` tells the connection.
 
+mod broker;
 mod client;
 mod settings;
 pub mod view;
@@ -11,6 +12,7 @@ pub mod view;
 mod connection;
 mod mailbox;
 
+mod ask;
 mod batch;
 mod confirm;
 mod proposer;
@@ -18,11 +20,13 @@ mod publish;
 
 mod executor;
 mod local;
+mod pace;
 mod sequencer;
 mod spill;
 
 mod consume;
 mod consumer;
+mod settle;
 
 mod delete;
 mod exchanges;
@@ -40,6 +44,7 @@ mod hearing;
 mod metrics;
 mod node;
 mod query;
+mod registry;
 mod sink;
 mod wire;
 
@@ -49,6 +54,7 @@ mod pb {
 }
 
 pub use alarm::AlarmSettings;
+pub use broker::Broker;
 pub use client::{
     BindRequest, ChannelId, ConnectionInfo, Consume, DeclareOk, Delivered, Event, ExchangeDeclare,
     FrontSettings, GetOk, HolderRef, Pressure, Publish, PublishOutcome, QueueDeclare, Settle,
@@ -56,5 +62,4 @@ pub use client::{
 };
 pub use connection::{ChannelReport, Connection};
 pub use local::SpillSettings;
-pub use node::Broker;
 pub use settings::BrokerSettings;

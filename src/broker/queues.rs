@@ -1,9 +1,10 @@
 //! Queues by name: declare (QUE, EQV, EXQ; NAM 1 to 4, 8).
 
 use crate::{
+    ask::CallError,
     client::{DeclareOk, QueueDeclare},
     connection::Connection,
-    node::{CallError, Node},
+    node::Node,
 };
 use quorate_catalog::{
     CatalogCommand, CatalogReply, ConnectionId, QueueEntry, Redeclared, check_owner,
