@@ -303,6 +303,9 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
     ) -> io::Result<()> {
         match snapshot {
             SnapshotData::Received(received) => self.0.install(meta, *received).await,
+            // openraft hands in what `install_full_snapshot` was given, which was received; and at
+            // a start, before anything is applied, the current snapshot if it is newer than what is
+            // applied. It cannot be: until the group runs both are what `load` has read.
             SnapshotData::Left | SnapshotData::Outgoing(_) => {
                 Err(io::Error::other("a snapshot that was not received cannot be installed"))
             }

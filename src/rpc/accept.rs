@@ -88,6 +88,7 @@ impl Acceptor {
         status(refusal, self.shared.admission.is_admitted())
     }
 
+    /// Reads the hello that a stream begins with, and takes note of who speaks.
     async fn greet(&self, frames: &mut Streaming<Frame>) -> Result<PeerHello, Refusal> {
         let first = timeout(HELLO_TIMEOUT, frames.message()).await;
         let Ok(Ok(Some(first))) = first else { return Err(Refusal::NoHello) };

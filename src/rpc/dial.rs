@@ -53,7 +53,7 @@ enum DialError {
     Peer(#[from] Refusal),
     #[error(transparent)]
     Frame(#[from] FrameError),
-    #[error("it was restarted between two streams")]
+    #[error("it was restarted while it was being dialed")]
     Restarted,
 }
 
@@ -135,6 +135,7 @@ fn tell(shared: &Shared, node: NodeId, address: &str, error: &DialError, told: &
     }
 }
 
+/// Both lanes, or neither, to one and the same process.
 async fn open_both(
     shared: &Shared,
     node: NodeId,
@@ -181,6 +182,7 @@ async fn open(
     Ok(Opened { peer, queue, answers, _client: client })
 }
 
+/// Checks the hello that a stream is answered with, and takes note of who answers.
 fn greeted(shared: &Shared, node: NodeId, first: Frame) -> Result<PeerHello, DialError> {
     let incoming = Joiner::default().push(first)?;
     let Some(Incoming { head: Head::Hello(theirs), .. }) = incoming else {

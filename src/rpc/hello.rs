@@ -23,29 +23,8 @@ pub struct PeerHello {
     pub cluster: Option<ClusterId>,
 }
 
-/// Why a process is no longer linked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cause {
-    /// A connection to it has ended. Proves nothing about the process (DESIGN §8).
-    Closed,
-    /// After that, its address refused a connection: the process is dead.
-    Refused,
-    /// A process with a higher boot number answers for the node: the former one is dead.
-    Replaced,
-}
-
-impl Cause {
-    /// Whether the process is known dead (DESIGN §8).
-    #[must_use]
-    pub fn is_known_dead(self) -> bool {
-        match self {
-            Cause::Closed => false,
-            Cause::Refused | Cause::Replaced => true,
-        }
-    }
-}
-
-/// Why a node does not talk with another. Both sides name it in their logs.
+/// What speaks against a hello. Both sides name it in their logs; what of it is for good is told to
+/// the one who is refused as a [`Reason`](crate::Reason).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// It does not know the cluster secret.

@@ -3,22 +3,36 @@
 //! Each node dials every other one and opens two streams to it, a *control* lane for what is small
 //! and urgent and a *bulk* lane for what is large (DESIGN §6). What A tells B goes over the streams
 //! that A dialed; answers come back on them.
+//!
+//! The first message of a stream in each direction is a *hello*: who speaks, as which process, with
+//! which data. What speaks against it is a *refusal*. One that will not pass by itself travels back
+//! as a *rejection*, and when enough others reject a process that was never one of them it is
+//! *rejected*: in the wrong place, and to end.
 
-mod accept;
-mod admission;
+// The way of a message.
+mod links;
+
 mod call;
 mod connection;
-mod dial;
 mod frame;
-mod hello;
-mod join;
 mod lane;
-mod links;
 mod payload;
-mod peers;
-mod rejection;
-mod secret;
+
+mod join;
+
+// Both ends of a stream.
+mod accept;
+mod dial;
 mod server;
+
+// Who is there, and who belongs there.
+mod hello;
+mod secret;
+
+mod peers;
+
+mod admission;
+mod rejection;
 
 /// The generated messages of `proto/links.proto`.
 mod wire {
@@ -32,10 +46,11 @@ mod wire {
 
 pub use accept::{Acceptor, LinkService};
 pub use call::{CallError, NotifyError, PendingCall};
-pub use hello::{Cause, ClusterCell, PROTOCOL_VERSION, PeerHello, Refusal};
+pub use hello::{ClusterCell, PROTOCOL_VERSION, PeerHello, Refusal};
 pub use lane::{FRAME_BYTES_MAX, Lane, MESSAGE_BYTES_MAX};
 pub use links::{LinkConfig, LinkHandler, Links, Origin, Responder};
 pub use payload::Payload;
+pub use peers::Cause;
 pub use rejection::{Reason, Rejected};
 pub use secret::{ClusterSecret, SECRET_BYTES_MIN, SecretError, SecretGuard};
 pub use server::{ListenError, Listener, server};

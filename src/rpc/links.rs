@@ -7,10 +7,10 @@ use crate::{
     connection::Connection,
     dial::keep_linked,
     frame::{Head, Outgoing},
-    hello::{Cause, ClusterCell, PeerHello},
+    hello::{ClusterCell, PeerHello},
     lane::{Lane, LaneQueue, MESSAGE_BYTES_MAX, PushError},
     payload::Payload,
-    peers::{Lost, Peers},
+    peers::{Cause, Lost, Peers},
     rejection::Rejected,
     secret::ClusterSecret,
 };

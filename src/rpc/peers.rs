@@ -1,9 +1,31 @@
 //! What is known of the other nodes' processes: which one lives, which ones are dead.
 
-use crate::hello::{Cause, PeerHello, Refusal};
+use crate::hello::{PeerHello, Refusal};
 use parking_lot::Mutex;
 use quorate_types::{BootNumber, Incarnation, NodeId};
 use std::collections::BTreeMap;
+
+/// Why a process is no longer linked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// A connection to it has ended. Proves nothing about the process (DESIGN §8).
+    Closed,
+    /// After that, its address refused a connection: the process is dead.
+    Refused,
+    /// A process with a higher boot number answers for the node: the former one is dead.
+    Replaced,
+}
+
+impl Cause {
+    /// Whether the process is known dead (DESIGN §8).
+    #[must_use]
+    pub fn is_known_dead(self) -> bool {
+        match self {
+            Cause::Closed => false,
+            Cause::Refused | Cause::Replaced => true,
+        }
+    }
+}
 
 /// A process that is no longer linked, to be told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,13 +35,16 @@ pub(crate) struct Lost {
     pub(crate) cause: Cause,
 }
 
-/// What is known of the other nodes.
+/// What is known of the other nodes' processes, from the hellos of both directions and from what
+/// becomes of the connections that this node dials.
 #[derive(Debug)]
 pub(crate) struct Peers(Mutex<BTreeMap<NodeId, Known>>);
 
 #[derive(Debug, Default)]
 struct Known {
+    /// The only data directory that the node is believed with: the first one met, or as told.
     incarnation: Option<Incarnation>,
+    /// The process that lives, as far as this node knows.
     present: Option<Process>,
     /// Highest boot number met of that incarnation. They ascend, so that a hello of a former
     /// process is known as such, also one that comes late and of which nothing was heard before.

@@ -88,6 +88,54 @@ async fn a_node_that_was_away_rejoins_and_has_what_it_missed() {
     }
 }
 
+/// Publishes and gets over a node, which therefore is linked to a majority.
+async fn works(node: &Node, queue: &str) {
+    let (_connection, channel) = open_confirming(&node.amqp_uri()).await;
+    declare_quorum(&channel, queue).await;
+    publish_confirmed(&channel, queue, b"works").await;
+    assert_eq!(get(&channel, queue).await.as_deref(), Some(&b"works"[..]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_whose_predecessor_was_frozen_is_not_taken_for_a_stranger() {
+    let cluster = Cluster::start(3, Options::default()).await;
+    works(cluster.node(1), "before").await;
+    for round in 0..3 {
+        // The others still count on its connections when its successor dials.
+        cluster.node(2).pause();
+        if round > 0 {
+            works(cluster.node(1), "meanwhile").await;
+        }
+        cluster.node(2).kill9();
+        cluster.node(2).restart().await;
+        works(cluster.node(2), "after").await;
+    }
+    // Now nothing is decided without node 2.
+    cluster.node(3).kill9();
+    works(cluster.node(1), "alone").await;
+    works(cluster.node(2), "alone").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hellos_of_dead_processes_that_come_late_shut_nobody_out() {
+    let cluster = Cluster::start(3, Options::default()).await;
+    works(cluster.node(1), "before").await;
+    // What dials it meanwhile waits in its kernel, and all of it is met at once later.
+    cluster.node(1).pause();
+    for _ in 0..3 {
+        cluster.node(2).kill9();
+        cluster.node(2).restart().await;
+        works(cluster.node(2), "meanwhile").await;
+    }
+    cluster.node(1).resume();
+    cluster.node(1).ready().await;
+    // Now nothing is decided unless nodes 1 and 2 are linked.
+    cluster.node(3).kill9();
+    works(cluster.node(1), "alone").await;
+    works(cluster.node(2), "alone").await;
+    assert!(cluster.node(2).runs(), "{}", cluster.node(2).log());
+}
+
 /// An offset at which all nine ports of `quorate dev` are free.
 fn port_offset() -> u16 {
     let bases = [5672, 5673, 5674, 7672, 7673, 7674, 15672, 15673, 15674];
