@@ -55,6 +55,18 @@ impl Metrics {
         (!values.is_empty()).then(|| values.iter().sum())
     }
 
+    /// Everything that only grows: counters, and how often each histogram was added to; by name
+    /// and labels, as Prometheus writes them.
+    #[must_use]
+    pub fn counts(&self) -> BTreeMap<String, f64> {
+        let kind = |name: &str| self.types.get(name).map(String::as_str);
+        let counts = self.samples.iter().filter(|sample| {
+            let histogram = sample.name.strip_suffix("_count").and_then(kind);
+            kind(&sample.name) == Some("counter") || histogram == Some("histogram")
+        });
+        counts.map(|sample| (sample.key(), sample.value)).collect()
+    }
+
     /// The families whose name begins with `prefix` and contains `word`.
     #[must_use]
     pub fn families(&self, prefix: &str, word: &str) -> Vec<&str> {
@@ -78,6 +90,16 @@ impl Metrics {
 }
 
 impl Sample {
+    /// Name and labels, as Prometheus writes them.
+    #[must_use]
+    pub fn key(&self) -> String {
+        if self.labels.is_empty() {
+            return self.name.clone();
+        }
+        let labels = self.labels.iter().map(|(name, value)| format!("{name}=\"{value}\""));
+        format!("{}{{{}}}", self.name, labels.collect::<Vec<_>>().join(","))
+    }
+
     fn parse(line: &str) -> Option<Self> {
         let (head, labels, value) = match line.split_once('{') {
             Some((head, rest)) => {
@@ -159,6 +181,13 @@ mod tests {
         assert_eq!(metrics.sum("b_seconds_sum"), Some(0.001));
         assert_eq!(metrics.sum("c"), None);
         assert_eq!(metrics.families("b_", "sec"), ["b_seconds"]);
+        let counts: Vec<(String, f64)> = metrics.counts().into_iter().collect();
+        let expected = [
+            ("a_total{q=\"x\"y\",v=\"/\"}", 3.0),
+            ("a_total{q=\"z\"}", 4.5),
+            ("b_seconds_count", 2.0),
+        ];
+        assert_eq!(counts, expected.map(|(key, value)| (key.to_owned(), value)));
         let first = metrics.samples.first().unwrap();
         assert_eq!(first.labels.get("q").map(String::as_str), Some("x\"y"));
     }

@@ -33,6 +33,7 @@ pub fn fuzz_client(data: &[u8]) {
         return;
     }
     let settings = FrontSettings {
+        delivery_ahead_bytes: 4 * 1024 * 1024,
         message_bytes_max: 1 << 20,
         frame_max: FRAME_MAX,
         channel_max: 16,

@@ -27,16 +27,12 @@ use tokio::{
     time::{Instant, Sleep},
 };
 
-/// Octets of deliveries taken from the broker and not yet written (DESIGN §4). Above, no more are
-/// taken.
-const DELIVERIES_BYTES_MAX: usize = 4 * 1024 * 1024;
-
 /// Octets of deliveries taken in one turn, so that reading has its turn too.
 const DELIVERIES_BYTES_TURN: usize = 512 * 1024;
 
 /// Octets waiting to be written above which the socket is not read: a client that does not read
 /// its replies is not asked for more requests.
-const OUTBOX_BYTES_MAX: usize = 2 * DELIVERIES_BYTES_MAX;
+const OUTBOX_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// How long lists may be behind, ms.
 const REPORT_MS: u64 = 250;
@@ -60,6 +56,8 @@ pub(crate) struct Session<'c, S> {
     connection: &'c Connection,
     machine: Machine,
     frame_max: u32,
+    /// Octets of deliveries taken from the broker and not yet written. Above, no more are taken.
+    deliveries_bytes_max: usize,
     operations: FuturesUnordered<Performing<'c>>,
     heartbeat: Heartbeat,
     started: Instant,
@@ -83,12 +81,14 @@ impl<'c, S: AsyncRead + AsyncWrite + Unpin> Session<'c, S> {
     ) -> Self {
         let started = Instant::now();
         let info = connection.info();
+        let ahead = broker.front_settings().delivery_ahead_bytes;
         Self {
             socket,
             broker,
             connection,
             machine,
             frame_max: info.frame_max,
+            deliveries_bytes_max: usize::try_from(ahead).unwrap_or(usize::MAX),
             operations: FuturesUnordered::new(),
             heartbeat: Heartbeat::new(info.heartbeat_s, 0),
             started,
@@ -140,6 +140,9 @@ impl<'c, S: AsyncRead + AsyncWrite + Unpin> Session<'c, S> {
 
     /// Takes everything that has come from both sides.
     fn turn(&mut self) {
+        if !self.events.is_empty() || !self.answers.is_empty() {
+            self.report_soon();
+        }
         if self.machine.events(&mut self.events, &mut self.socket.outbox) {
             self.deliveries_ready = true;
         }
@@ -171,9 +174,7 @@ impl<'c, S: AsyncRead + AsyncWrite + Unpin> Session<'c, S> {
                     return true;
                 }
             }
-            if self.report_at_ms.is_none() {
-                self.report_at_ms = Some(self.now_ms() + REPORT_MS);
-            }
+            self.report_soon();
         }
         false
     }
@@ -206,6 +207,8 @@ impl<'c, S: AsyncRead + AsyncWrite + Unpin> Session<'c, S> {
 
     fn act(&mut self, action: Action) {
         match action {
+            // Before open-ok is written: lists lag behind no answer.
+            Action::OpenChannel(channel) => self.connection.open_channel(channel),
             // Answered at once.
             Action::Start(channel, Operation::ExchangeExists(exchange)) => {
                 let answer = self.connection.exchange_exists(&exchange).map(|()| Answer::Done);
@@ -225,14 +228,14 @@ impl<'c, S: AsyncRead + AsyncWrite + Unpin> Session<'c, S> {
     /// Takes deliveries while the client reads them. True if there may be more to take at once.
     fn deliver(&mut self) -> bool {
         let waiting = self.socket.outbox.len() + self.machine.early_bytes();
-        if !self.deliveries_ready || waiting >= DELIVERIES_BYTES_MAX {
+        if !self.deliveries_ready || waiting >= self.deliveries_bytes_max {
             return false;
         }
-        let bytes_max = (DELIVERIES_BYTES_MAX - waiting).min(DELIVERIES_BYTES_TURN);
+        let bytes_max = (self.deliveries_bytes_max - waiting).min(DELIVERIES_BYTES_TURN);
         self.connection.take_deliveries(bytes_max, &mut self.deliveries);
         self.deliveries_ready = !self.deliveries.is_empty();
         if self.deliveries_ready {
-            self.report_at_ms.get_or_insert(self.now_ms() + REPORT_MS);
+            self.report_soon();
             self.machine.deliver(&mut self.deliveries, &mut self.socket.outbox);
             self.settle_down();
         }
@@ -303,10 +306,17 @@ impl<'c, S: AsyncRead + AsyncWrite + Unpin> Session<'c, S> {
         look.lost
     }
 
+    /// Something that lists show may have changed.
+    fn report_soon(&mut self) {
+        if self.report_at_ms.is_none() {
+            self.report_at_ms = Some(self.now_ms() + REPORT_MS);
+        }
+    }
+
     fn report(&mut self) {
         self.report_at_ms = None;
-        for (number, report) in self.machine.reports() {
-            self.connection.report_channel(number, report);
+        for (channel, report) in self.machine.reports() {
+            self.connection.report_channel(channel, report);
         }
         let (received, written) = (self.socket.received(), self.socket.written());
         self.connection.report_socket(received, written, self.machine.is_blocked());

@@ -131,6 +131,8 @@ impl Play {
             }
             for action in actions {
                 let text = match action {
+                    // Its open-ok says it.
+                    Action::OpenChannel(_) => continue,
                     Action::Start(channel, operation) => {
                         format!("= ask {} {operation:?}", script::channel(channel))
                     }

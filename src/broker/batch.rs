@@ -113,9 +113,9 @@ impl Batches {
         self.under_way.len()
     }
 
-    /// True if there is something to cut.
-    pub(crate) fn has_waiting(&self) -> bool {
-        !self.waiting.is_empty()
+    /// Batches that wait to be cut.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.len()
     }
 
     /// Adds a command.

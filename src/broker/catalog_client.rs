@@ -1,9 +1,6 @@
 //! Proposing to the catalog from any node: to its leader, which joins what waits into one entry.
 
-use crate::{
-    node::{CallError, Node},
-    pb, wire,
-};
+use crate::{ask::CallError, node::Node, pb, wire};
 use parking_lot::Mutex;
 use quorate_catalog::{CatalogCommand, CatalogEntry, CatalogReply};
 use quorate_raft::Groups;

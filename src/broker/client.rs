@@ -208,6 +208,8 @@ pub enum Settlement {
     Requeue(ReturnCause),
     /// `basic.reject` / `nack` without requeue.
     Discard,
+    /// Back to the queue, never having been shown: unmarked, uncounted. The consumer is over.
+    Release,
 }
 
 /// Deliveries of one holder to be settled in one way.
@@ -279,6 +281,8 @@ pub enum Event {
 pub struct FrontSettings {
     /// Largest body taken, octets.
     pub message_bytes_max: u64,
+    /// Octets of deliveries that may be taken from the broker and not yet written, for one connection.
+    pub delivery_ahead_bytes: u64,
     /// Offered in connection.tune.
     pub frame_max: u32,
     /// Offered in connection.tune.

@@ -138,6 +138,7 @@ impl PublishTicket {
         let first = first + u64::from(place);
         let last = first + u64::from(count) - 1;
         let channel = self.channel;
+        self.connection.counters.answered_publishes(u64::from(count), taken);
         self.connection.mailbox.put(Event::Confirmed { channel, first, last, taken });
     }
 }

@@ -3,13 +3,14 @@
 use crate::{
     client::{ChannelId, ConnectionInfo, Delivered, Event, HolderRef, Pressure, Publish, Settle},
     consumer::FrontConsumer,
+    counters::Counters,
     mailbox::Mailbox,
     node::Node,
     sequencer::wall_time,
 };
 use parking_lot::Mutex;
 use quorate_catalog::ConnectionId;
-use quorate_types::{ConsumerId, QueueId, WallTime};
+use quorate_types::{ConsumerId, QueueId, QueueType, WallTime};
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     sync::{
@@ -18,11 +19,6 @@ use std::{
     },
 };
 use tokio::sync::Notify;
-
-/// Octets of publishes that one connection may have in flight. Above, its socket is not read.
-const IN_FLIGHT_BYTES_MAX: usize = 16 << 20;
-/// Octets of publishes of all connections in flight to one home.
-const HOME_BYTES_MAX: usize = 64 << 20;
 
 /// A client connection. Dropping it without [`Connection::close`] is a loss of the connection:
 /// its channels end, its exclusive queues go (CONN-32).
@@ -39,6 +35,7 @@ pub(crate) struct ConnectionState {
     pub(crate) info: ConnectionInfo,
     pub(crate) mailbox: Mailbox,
     in_flight: AtomicUsize,
+    in_flight_max: usize,
     room: Notify,
     /// Consumers with deliveries ready, each at most once.
     ready: Mutex<VecDeque<Arc<FrontConsumer>>>,
@@ -49,6 +46,8 @@ pub(crate) struct ConnectionState {
     pub(crate) held_publishes: Mutex<Vec<Publish>>,
     pub(crate) reported: Reported,
     pub(crate) connected_at: WallTime,
+    /// The node's.
+    pub(crate) counters: Arc<Counters>,
 }
 
 /// What a front end says of one of its channels, for lists.
@@ -62,6 +61,16 @@ pub struct ChannelReport {
     pub unacknowledged: u64,
     /// Limit of unsettled deliveries of its consumers, 0 for none.
     pub prefetch: u16,
+    /// It has published at least once.
+    pub has_published: bool,
+}
+
+/// An open channel.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reporting {
+    pub(crate) id: ChannelId,
+    /// What its front end said last.
+    pub(crate) report: ChannelReport,
 }
 
 /// What a front end says of its connection, for lists.
@@ -70,7 +79,8 @@ pub(crate) struct Reported {
     pub(crate) received_bytes: AtomicU64,
     pub(crate) sent_bytes: AtomicU64,
     pub(crate) blocked: AtomicBool,
-    pub(crate) channels: Mutex<BTreeMap<u16, ChannelReport>>,
+    /// The open channels, by number.
+    pub(crate) channels: Mutex<BTreeMap<u16, Reporting>>,
 }
 
 /// What ends with the connection.
@@ -88,15 +98,22 @@ pub(crate) struct Held {
 #[derive(Debug, Default)]
 pub(crate) struct HeldByChannel {
     pub(crate) consumers: BTreeMap<ConsumerId, Arc<FrontConsumer>>,
-    pub(crate) gets: BTreeSet<HolderRef>,
+    /// Unsettled gets, with the types of their queues.
+    pub(crate) gets: BTreeMap<HolderRef, QueueType>,
     /// Limit of unsettled deliveries of all consumers together, and how many there are.
     pub(crate) limit: Option<u16>,
     pub(crate) unsettled: u64,
 }
 
 impl ConnectionState {
-    pub(crate) fn new(id: ConnectionId, info: ConnectionInfo) -> Self {
+    pub(crate) fn new(
+        id: ConnectionId,
+        info: ConnectionInfo,
+        in_flight_max: u64,
+        counters: Arc<Counters>,
+    ) -> Self {
         Self {
+            in_flight_max: usize::try_from(in_flight_max).unwrap_or(usize::MAX),
             id,
             info,
             mailbox: Mailbox::default(),
@@ -108,6 +125,7 @@ impl ConnectionState {
             held_publishes: Mutex::default(),
             reported: Reported::default(),
             connected_at: wall_time(),
+            counters,
         }
     }
 
@@ -119,7 +137,7 @@ impl ConnectionState {
     /// Publishes of that many octets have been answered.
     pub(crate) fn landed(&self, bytes: usize) {
         let before = self.in_flight.fetch_sub(bytes, Ordering::AcqRel);
-        if before.saturating_sub(bytes) <= IN_FLIGHT_BYTES_MAX / 2 {
+        if before.saturating_sub(bytes) <= self.in_flight_max / 2 {
             self.room.notify_waiters();
         }
     }
@@ -149,13 +167,19 @@ impl Connection {
         &self.state.info
     }
 
-    /// Tells what lists show of a channel; `None` when it has ended.
-    pub fn report_channel(&self, number: u16, report: Option<ChannelReport>) {
+    /// A channel is open: lists show it from now on, until [`Connection::close_channel`].
+    pub fn open_channel(&self, id: ChannelId) {
+        let report = ChannelReport::default();
+        self.state.reported.channels.lock().insert(id.number, Reporting { id, report });
+        self.state.counters.channels_opened.add(1);
+    }
+
+    /// Tells what lists show of a channel. Of one that has ended, nothing any more.
+    pub fn report_channel(&self, id: ChannelId, report: ChannelReport) {
         let mut channels = self.state.reported.channels.lock();
-        match report {
-            Some(report) => channels.insert(number, report),
-            None => channels.remove(&number),
-        };
+        if let Some(open) = channels.get_mut(&id.number).filter(|open| open.id == id) {
+            open.report = report;
+        }
     }
 
     /// Tells what lists show of the socket: octets read and written so far, and whether it is
@@ -174,20 +198,23 @@ impl Connection {
 
     /// Whether the socket may be read on.
     pub(crate) fn pressure(&self) -> Pressure {
-        let in_flight = self.state.in_flight();
-        // Without anything in flight of its own a connection may always send one read's worth.
-        let wait = in_flight > IN_FLIGHT_BYTES_MAX
-            || (in_flight > 0 && self.node.home_bytes_max() > HOME_BYTES_MAX);
-        if wait { Pressure::Wait } else { Pressure::None }
+        let full = self.state.in_flight() > self.state.in_flight_max;
+        if full || self.waits_for_homes() { Pressure::Wait } else { Pressure::None }
+    }
+
+    /// Some home has more under way than it should. Without anything in flight of its own a
+    /// connection may always send one read's worth.
+    fn waits_for_homes(&self) -> bool {
+        self.state.in_flight() > 0
+            && self.node.home_bytes_max() as u64 > self.node.settings.home_in_flight_bytes
     }
 
     /// Resolves when the socket may be read again after [`Pressure::Wait`]. Cancel-safe.
     pub async fn room(&self) {
         loop {
             let notified = self.state.room.notified();
-            let in_flight = self.state.in_flight();
-            let routable = self.node.lease.is_held();
-            if routable && (in_flight <= IN_FLIGHT_BYTES_MAX / 2) {
+            let has_room = self.state.in_flight() <= self.state.in_flight_max / 2;
+            if self.node.lease.is_held() && has_room && !self.waits_for_homes() {
                 return;
             }
             tokio::select! {
@@ -240,9 +267,18 @@ impl Connection {
     /// The channel has ended, by a close or an error: its consumers end, what they and its gets
     /// hold returns (CHN-05). Deliveries and confirms for it stop at once.
     pub fn close_channel(&self, channel: ChannelId) {
+        self.forget_channel(channel);
         let ended = self.state.held.lock().channels.remove(&channel);
         if let Some(ended) = ended {
             self.node.end_channel(ended);
+        }
+    }
+
+    fn forget_channel(&self, id: ChannelId) {
+        let mut channels = self.state.reported.channels.lock();
+        if channels.get(&id.number).is_some_and(|open| open.id == id) {
+            channels.remove(&id.number);
+            self.state.counters.channels_closed.add(1);
         }
     }
 
@@ -263,6 +299,9 @@ impl Connection {
             return BTreeSet::new();
         }
         self.node.connections.remove(self.state.id.number);
+        let open = std::mem::take(&mut *self.state.reported.channels.lock());
+        self.state.counters.channels_closed.add(open.len() as u64);
+        self.state.counters.connections_closed.add(1);
         for (_, channel) in held.channels {
             self.node.end_channel(channel);
         }

@@ -23,7 +23,7 @@ use tokio::sync::oneshot;
 /// Between two tries to get a body.
 const RETRY: Duration = Duration::from_millis(20);
 /// How long one try to get a body from the leader may take.
-const FETCH: Duration = Duration::from_secs(5);
+const FETCH: Duration = Duration::from_secs(30);
 /// Consumer arguments that only streams know (CON-05).
 const STREAM_ARGUMENTS: [&str; 3] =
     ["x-stream-offset", "x-stream-filter", "x-stream-match-unfiltered"];
@@ -162,7 +162,10 @@ impl Connection {
         self.node.fill(home, |batches| batches.push(command, Ticket::Get(sender)));
         let (sequence, got) = match self.node.wait(receiver).await {
             Ok((sequence, Reply::Got(got))) => (sequence, got),
-            Ok((_, Reply::Empty)) => return Ok(None),
+            Ok((_, Reply::Empty)) => {
+                self.node.counters.deliveries(entry.queue_type).got_empty.add(1);
+                return Ok(None);
+            }
             Ok((_, Reply::Gone)) => return Err(refusal::no_queue(&entry.name)),
             Ok((_, other)) => return Err(crate::queues::unexpected(&entry.name, &other)),
             Err(_) => return Err(get_failed(&entry.name)),
@@ -176,16 +179,17 @@ impl Connection {
         if no_ack {
             let numbers = vec![(DeliveryNumber(1), DeliveryNumber(1))];
             self.node.submit(home, Command::Settle { holder: holder.holder, numbers });
-        } else if !self.hold_get(channel, holder) {
+        } else if !self.hold_get(channel, holder, entry.queue_type) {
             drop(GetGuard { node: &self.node, holder: Some(holder) });
         }
+        self.node.counters.deliveries(entry.queue_type).got(ok.redelivered, no_ack);
         Ok(Some(ok))
     }
 
-    fn hold_get(&self, channel: ChannelId, holder: HolderRef) -> bool {
+    fn hold_get(&self, channel: ChannelId, holder: HolderRef, queue_type: QueueType) -> bool {
         let mut held = self.state.held.lock();
         if !held.closed {
-            held.channels.entry(channel).or_default().gets.insert(holder);
+            held.channels.entry(channel).or_default().gets.insert(holder, queue_type);
         }
         !held.closed
     }
@@ -240,8 +244,8 @@ impl Node {
         let home = consumer.home();
         let leader = self.proposers.get(&home).and_then(crate::proposer::Proposer::leader);
         if let Some((leader, term)) = leader {
-            let last = consumer.reattach(term);
-            self.ask_for_deliveries(home, leader, term, &[(consumer.id, last)]);
+            let attachment = consumer.reattach(term);
+            self.ask_for_deliveries(home, leader, term, &[attachment]);
         }
     }
 

@@ -4,6 +4,7 @@
 use crate::{
     client::{ChannelId, Delivered, Event, HolderRef},
     connection::ConnectionState,
+    executor::Attachment,
     node::Node,
 };
 use bytes::Bytes;
@@ -26,6 +27,7 @@ const TAKE_MAX: usize = 256;
 pub(crate) struct FrontConsumer {
     pub(crate) id: ConsumerId,
     pub(crate) queue: QueueId,
+    pub(crate) queue_type: QueueType,
     pub(crate) channel: ChannelId,
     pub(crate) tag: ShortString,
     pub(crate) no_ack: bool,
@@ -45,6 +47,8 @@ pub(crate) struct FrontConsumer {
 struct FrontState {
     /// Term of the leader that it re-attached to; references of another are not taken (DLV 1).
     term: Term,
+    /// Number of its attachment; references sent for an earlier one are not taken.
+    attachment: u32,
     received: DeliveryNumber,
     shown: DeliveryNumber,
     /// Of a client that does not acknowledge: settled up to here.
@@ -110,6 +114,7 @@ impl FrontConsumer {
         Self {
             id: new.id,
             queue: new.queue,
+            queue_type: new.queue_type,
             channel: new.channel,
             tag: new.tag,
             no_ack: new.no_ack,
@@ -120,6 +125,7 @@ impl FrontConsumer {
             connection,
             state: Mutex::new(FrontState {
                 term: Term(0),
+                attachment: 0,
                 received: DeliveryNumber(0),
                 shown: DeliveryNumber(0),
                 settled: DeliveryNumber(0),
@@ -147,17 +153,25 @@ impl FrontConsumer {
         self.state.lock().up_to
     }
 
-    /// Takes references only of that term from now on; tells the last number received (DLV 2).
-    pub(crate) fn reattach(&self, term: Term) -> DeliveryNumber {
+    /// Takes references only of that term from now on; says what to tell its leader (DLV 2).
+    pub(crate) fn reattach(&self, term: Term) -> Attachment {
         let mut state = self.state.lock();
         state.term = term;
-        state.received
+        Attachment { consumer: self.id, last: state.received, number: state.attachment }
+    }
+
+    /// The group's leader has been silent for too long: what has not been shown is dropped, and asked
+    /// for again when it is heard (DLV 5).
+    fn drop_unshown(state: &mut FrontState) {
+        state.ready.clear();
+        state.received = state.shown;
+        state.attachment += 1;
     }
 
     /// References from the leader of that term. Numbers that it has are skipped, gaps accepted.
-    pub(crate) fn deliver(self: &Arc<Self>, term: Term, deliveries: &[Delivery]) {
+    pub(crate) fn deliver(self: &Arc<Self>, term: Term, attachment: u32, deliveries: &[Delivery]) {
         let mut state = self.state.lock();
-        if state.term != term || state.ended {
+        if (state.term, state.attachment) != (term, attachment) || state.ended {
             return;
         }
         for delivery in deliveries {
@@ -185,6 +199,11 @@ impl FrontConsumer {
         let ended = std::mem::replace(&mut state.ended, true);
         state.ready.clear();
         (state.shown, !ended)
+    }
+
+    /// Nothing of it is shown any more.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.state.lock().ended
     }
 
     /// The client has settled that many of its deliveries. True if that was the last of a consumer
@@ -231,6 +250,10 @@ impl FrontConsumer {
         if state.ended {
             return Taken::default();
         }
+        if !node.hearing.may_show(self.home()) {
+            Self::drop_unshown(&mut state);
+            return Taken::default();
+        }
         let room =
             self.room().map_or(usize::MAX, |room| usize::try_from(room).unwrap_or(usize::MAX));
         let wanted =
@@ -249,11 +272,17 @@ impl FrontConsumer {
             bytes += octets.len();
             into.extend(self.delivered(&reference, &octets));
         }
-        let count = into.len() - first;
+        let shown = into.get(first..).unwrap_or_default();
+        let (count, redelivered) =
+            (shown.len(), shown.iter().filter(|one| one.redelivered).count());
         if let Some(mean) = bytes.checked_div(count) {
             state.mean_bytes = mean;
         }
         self.note_shown(&mut state, count, commands);
+        if count > 0 {
+            let deliveries = node.counters.deliveries(self.queue_type);
+            deliveries.consumed(count as u64, redelivered as u64, self.no_ack);
+        }
         if count == room {
             self.close_gate(&mut state, commands);
         }

@@ -1,5 +1,9 @@
-//! What the node has done since it started, counted for metrics.
+//! What the node has done since it started, counted for metrics where it is done: by batch where
+//! there is one, since a counter is one cache line that all connections write to.
 
+use crate::view::{DeliveryCounters, MetricsView};
+use quorate_storage::Recorder;
+use quorate_types::QueueType;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Counters since the start of the process.
@@ -7,6 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) struct Counters {
     pub(crate) connections_opened: Counter,
     pub(crate) connections_closed: Counter,
+    pub(crate) channels_opened: Counter,
+    pub(crate) channels_closed: Counter,
     pub(crate) queues_declared: Counter,
     pub(crate) queues_created: Counter,
     pub(crate) queues_deleted: Counter,
@@ -17,8 +23,19 @@ pub(crate) struct Counters {
     pub(crate) unroutable_dropped: Counter,
     pub(crate) confirmed: Counter,
     pub(crate) refused: Counter,
-    pub(crate) delivered_manual_ack: Counter,
-    pub(crate) delivered_auto_ack: Counter,
+    classic: Deliveries,
+    quorum: Deliveries,
+    /// Commands in each batch that this node's proposers have cut.
+    pub(crate) batch_commands: Recorder,
+    /// How long the first command of each had waited.
+    pub(crate) batch_wait_us: Recorder,
+}
+
+/// What became of the messages of queues of one type.
+#[derive(Debug, Default)]
+pub(crate) struct Deliveries {
+    pub(crate) consumed_manual_ack: Counter,
+    pub(crate) consumed_auto_ack: Counter,
     pub(crate) got_manual_ack: Counter,
     pub(crate) got_auto_ack: Counter,
     pub(crate) got_empty: Counter,
@@ -37,5 +54,68 @@ impl Counter {
 
     pub(crate) fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Counters {
+    /// Those of queues of that type.
+    pub(crate) fn deliveries(&self, queue_type: QueueType) -> &Deliveries {
+        match queue_type {
+            QueueType::Classic => &self.classic,
+            QueueType::Quorum => &self.quorum,
+        }
+    }
+
+    /// Publishes have been answered by `basic.ack` or `basic.nack`.
+    pub(crate) fn answered_publishes(&self, count: u64, taken: bool) {
+        if taken { &self.confirmed } else { &self.refused }.add(count);
+    }
+
+    /// Tells all of them.
+    pub(crate) fn show(&self, view: &mut MetricsView) {
+        view.connections_opened = self.connections_opened.get();
+        view.connections_closed = self.connections_closed.get();
+        view.channels_opened = self.channels_opened.get();
+        view.channels_closed = self.channels_closed.get();
+        view.queues_declared = self.queues_declared.get();
+        view.queues_created = self.queues_created.get();
+        view.queues_deleted = self.queues_deleted.get();
+        view.received = self.received.get();
+        view.received_confirm = self.received_confirm.get();
+        view.routed = self.routed.get();
+        view.unroutable_returned = self.unroutable_returned.get();
+        view.unroutable_dropped = self.unroutable_dropped.get();
+        view.confirmed = self.confirmed.get();
+        view.refused = self.refused.get();
+        view.classic = self.classic.view();
+        view.quorum = self.quorum.view();
+    }
+}
+
+impl Deliveries {
+    fn view(&self) -> DeliveryCounters {
+        DeliveryCounters {
+            consume_manual_ack: self.consumed_manual_ack.get(),
+            consume_auto_ack: self.consumed_auto_ack.get(),
+            get_manual_ack: self.got_manual_ack.get(),
+            get_auto_ack: self.got_auto_ack.get(),
+            get_empty: self.got_empty.get(),
+            redelivered: self.redelivered.get(),
+            acknowledged: self.acknowledged.get(),
+        }
+    }
+
+    /// Counts messages shown to a consumer.
+    pub(crate) fn consumed(&self, count: u64, redelivered: u64, no_ack: bool) {
+        if no_ack { &self.consumed_auto_ack } else { &self.consumed_manual_ack }.add(count);
+        if redelivered > 0 {
+            self.redelivered.add(redelivered);
+        }
+    }
+
+    /// Counts a message got.
+    pub(crate) fn got(&self, redelivered: bool, no_ack: bool) {
+        if no_ack { &self.got_auto_ack } else { &self.got_manual_ack }.add(1);
+        self.redelivered.add(u64::from(redelivered));
     }
 }

@@ -7,7 +7,7 @@ use quorate_rpc::Lane;
 use quorate_storage::codec;
 use quorate_types::{ConsumerId, DeliveryNumber, Home, NodeId, Term};
 use std::{
-    collections::{BTreeMap, HashSet},
+    collections::{BTreeMap, HashMap},
     sync::Arc,
 };
 
@@ -21,8 +21,19 @@ pub(crate) struct Executor {
 struct Leadership {
     /// Term that this node leads in and has applied its first entry of.
     term: Option<Term>,
-    /// Consumers that were sent what they hold; others ask first (DLV 2).
-    attached: HashSet<ConsumerId>,
+    /// Consumers that were sent what they hold, each with the number of its attachment; others ask
+    /// first (DLV 2).
+    attached: HashMap<ConsumerId, u32>,
+}
+
+/// What a consumer says when it attaches itself at a leader.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Attachment {
+    pub(crate) consumer: ConsumerId,
+    /// The last number that it has.
+    pub(crate) last: DeliveryNumber,
+    /// Grows each time that it has dropped references; those sent for an earlier one are not taken.
+    pub(crate) number: u32,
 }
 
 /// What is to be sent to one node after an apply.
@@ -40,7 +51,7 @@ impl Executor {
     /// This node leads the home from now on.
     pub(crate) fn lead(&self, home: Home, term: Term) {
         if let Some(leadership) = self.homes.get(&home) {
-            *leadership.lock() = Leadership { term: Some(term), attached: HashSet::new() };
+            *leadership.lock() = Leadership { term: Some(term), attached: HashMap::new() };
         }
     }
 
@@ -84,7 +95,7 @@ impl Executor {
         node: &Arc<Node>,
         home: Home,
         term: Term,
-        consumers: &[(ConsumerId, DeliveryNumber)],
+        consumers: &[Attachment],
         from: NodeId,
     ) {
         let Some(leadership) = self.homes.get(&home) else { return };
@@ -94,11 +105,13 @@ impl Executor {
         }
         let mut what = ToNode::default();
         node.with_machine(home, |machine| {
-            for &(consumer, last) in consumers {
+            for &Attachment { consumer, last, number } in consumers {
                 match machine.held_after(consumer, last) {
                     Some(held) => {
-                        leadership.attached.insert(consumer);
-                        held.iter().for_each(|one| wire::add_delivery(&mut what.ranges, one));
+                        leadership.attached.insert(consumer, number);
+                        for one in &held {
+                            wire::add_delivery(&mut what.ranges, one, number);
+                        }
                     }
                     None => what.cancelled.push(wire::from_consumer_id(consumer)),
                 }
@@ -118,9 +131,9 @@ fn perform_one(
 ) {
     match effect {
         Effect::Deliver(delivery) => {
-            if leadership.attached.contains(&delivery.consumer) {
+            if let Some(attachment) = leadership.attached.get(&delivery.consumer) {
                 let to = to_nodes.entry(delivery.consumer.session.node).or_default();
-                wire::add_delivery(&mut to.ranges, delivery);
+                wire::add_delivery(&mut to.ranges, delivery, *attachment);
             }
         }
         Effect::CancelConsumer { consumer } => {
@@ -176,8 +189,9 @@ impl Node {
         for range in message.ranges {
             let Some(consumer) = wire::to_consumer_id(range.consumer) else { continue };
             let Some(consumer) = self.consumer(consumer) else { continue };
+            let attachment = range.attachment;
             let deliveries: Vec<Delivery> = wire::deliveries(range).collect();
-            consumer.deliver(term, &deliveries);
+            consumer.deliver(term, attachment, &deliveries);
         }
         for cancelled in message.cancelled {
             let Some(id) = wire::to_consumer_id(Some(cancelled)) else { continue };
@@ -196,7 +210,7 @@ impl Node {
             }
             Answer::Want { session, want } => {
                 if let Some(proposer) = self.proposers.get(&home) {
-                    proposer.wanted(&crate::node::Carrier(self), session, want);
+                    proposer.wanted(&crate::ask::Carrier(self), session, want);
                 }
             }
             Answer::Fenced { session } => self.fenced(session),
@@ -207,19 +221,30 @@ impl Node {
     /// sent again, consumers re-attach (SES 5).
     pub(crate) fn announced(self: &Arc<Self>, home: Home, leader: NodeId, term: Term) {
         let Some(proposer) = self.proposers.get(&home) else { return };
-        if !proposer.announced(&crate::node::Carrier(self), leader, term) {
+        if !proposer.announced(&crate::ask::Carrier(self), leader, term) {
             return;
         }
-        let consumers: Vec<_> = self
-            .consumers
-            .all()
-            .into_iter()
-            .filter(|consumer| consumer.home() == home)
-            .map(|consumer| (consumer.id, consumer.reattach(term)))
-            .collect();
-        self.ask_for_deliveries(home, leader, term, &consumers);
+        self.reattach_all(home, leader, term);
+        // It has just committed its term's first entry.
+        self.hearing.heard(home, || {});
         if home == Home::Node(self.me) {
             self.local.run(self);
+        }
+    }
+
+    /// Re-attaches all consumers of a home at its leader.
+    fn reattach_all(self: &Arc<Self>, home: Home, leader: NodeId, term: Term) {
+        let consumers = self.consumers.all();
+        let of_home = consumers.iter().filter(|consumer| consumer.home() == home);
+        let attachments: Vec<_> = of_home.map(|consumer| consumer.reattach(term)).collect();
+        self.ask_for_deliveries(home, leader, term, &attachments);
+    }
+
+    /// A leader has been heard that had itself just heard a majority (DLV 5).
+    pub(crate) fn heard(self: &Arc<Self>, home: Home, leader: NodeId, term: Term) {
+        let Some(proposer) = self.proposers.get(&home) else { return };
+        if proposer.leader() == Some((leader, term)) {
+            self.hearing.heard(home, || self.reattach_all(home, leader, term));
         }
     }
 
@@ -229,7 +254,7 @@ impl Node {
         home: Home,
         leader: NodeId,
         term: Term,
-        consumers: &[(ConsumerId, DeliveryNumber)],
+        consumers: &[Attachment],
     ) {
         if consumers.is_empty() {
             return;
@@ -238,9 +263,10 @@ impl Node {
             self.executor.reattach(self, home, term, consumers, self.me);
             return;
         }
-        let consumers = consumers.iter().map(|&(consumer, last)| pb::reattach::Consumer {
-            consumer: Some(wire::from_consumer_id(consumer)),
-            last: last.0,
+        let consumers = consumers.iter().map(|one| pb::reattach::Consumer {
+            consumer: Some(wire::from_consumer_id(one.consumer)),
+            last: one.last.0,
+            attachment: one.number,
         });
         let message = pb::Reattach { term: term.0, consumers: consumers.collect() };
         if let Some(links) = self.links.get() {

@@ -1,7 +1,7 @@
 //! Nodes that die, come back, or cannot be reached (DESIGN §8, SES 6, DLV 5, Q-62), and what a
 //! group's leader makes of it.
 
-use crate::node::Node;
+use crate::{node::Node, pb, wire};
 use parking_lot::Mutex;
 use quorate_catalog::{CatalogCommand, CatalogReply, NodeEntry};
 use quorate_queue::Command;
@@ -181,6 +181,7 @@ impl Node {
         loop {
             interval.tick().await;
             self.bury().await;
+            self.tell_heard();
             let mut to_compare = std::mem::take(&mut *self.failures.to_compare.lock());
             if compared.elapsed() > COMPARE {
                 compared = Instant::now();
@@ -192,6 +193,23 @@ impl Node {
             for group in to_compare {
                 self.compare_names(group).await;
             }
+        }
+    }
+
+    /// Tells everyone which groups this node leads with a majority behind it (DLV 5).
+    fn tell_heard(self: &Arc<Self>) {
+        let Some(groups) = self.groups() else { return };
+        let mut heard = pb::Heard::default();
+        for group in self.led_groups() {
+            let home = Home::Group(group);
+            let Some(term) = self.executor.leading(home) else { continue };
+            if groups.majority_heard_within(group, 2 * LOOK) {
+                self.heard(home, self.me, term);
+                heard.groups.push(pb::heard::Group { group: u32::from(group.0), term: term.0 });
+            }
+        }
+        if !heard.groups.is_empty() {
+            self.tell_all(wire::HEARD, &wire::encode(&heard));
         }
     }
 

@@ -1,11 +1,11 @@
 //! What other brokers tell and ask this node: the one match on service numbers.
 
-use crate::{node::Node, pb, wire};
+use crate::{executor::Attachment, node::Node, pb, wire};
 use bytes::Bytes;
 use quorate_catalog::CatalogEntry;
 use quorate_rpc::{Lane, Origin, Responder};
 use quorate_storage::codec;
-use quorate_types::{CatalogIndex, DeliveryNumber, GroupId, NodeId, Term};
+use quorate_types::{CatalogIndex, DeliveryNumber, GroupId, Home, NodeId, Term};
 use std::sync::Arc;
 
 impl Node {
@@ -47,6 +47,13 @@ impl Node {
                 }
             }
             wire::ALARM => self.alarm_from(from, &payload),
+            wire::HEARD => {
+                let Some(message) = wire::decode::<pb::Heard>(payload, from) else { return };
+                for one in message.groups {
+                    let Ok(group) = u16::try_from(one.group) else { return };
+                    self.heard(Home::Group(GroupId(group)), from, Term(one.term));
+                }
+            }
             unknown => tracing::warn!(%from, service = unknown, "unknown notice"),
         }
     }
@@ -69,7 +76,11 @@ impl Node {
         let consumers: Vec<_> = message
             .consumers
             .into_iter()
-            .filter_map(|one| Some((wire::to_consumer_id(one.consumer)?, DeliveryNumber(one.last))))
+            .filter_map(|one| {
+                let consumer = wire::to_consumer_id(one.consumer)?;
+                let (last, number) = (DeliveryNumber(one.last), one.attachment);
+                Some(Attachment { consumer, last, number })
+            })
             .collect();
         let home = wire::home(group, self.me);
         self.executor.reattach(self, home, Term(message.term), &consumers, from);

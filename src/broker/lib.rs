@@ -4,6 +4,7 @@
 //! `sequencer` makes it part of an entry on the group's leader, `executor` answers once it is
 //! applied, `confirm` tells the connection.
 
+mod broker;
 mod client;
 mod settings;
 pub mod view;
@@ -11,6 +12,7 @@ pub mod view;
 mod connection;
 mod mailbox;
 
+mod ask;
 mod batch;
 mod confirm;
 mod proposer;
@@ -18,11 +20,15 @@ mod publish;
 
 mod executor;
 mod local;
+mod pace;
 mod sequencer;
+mod spill;
 
 mod consume;
 mod consumer;
+mod settle;
 
+mod delete;
 mod exchanges;
 mod queues;
 
@@ -34,9 +40,11 @@ mod alarm;
 mod counters;
 mod failure;
 mod handler;
+mod hearing;
 mod metrics;
 mod node;
 mod query;
+mod registry;
 mod sink;
 mod wire;
 
@@ -46,11 +54,12 @@ mod pb {
 }
 
 pub use alarm::AlarmSettings;
+pub use broker::Broker;
 pub use client::{
     BindRequest, ChannelId, ConnectionInfo, Consume, DeclareOk, Delivered, Event, ExchangeDeclare,
     FrontSettings, GetOk, HolderRef, Pressure, Publish, PublishOutcome, QueueDeclare, Settle,
     Settlement,
 };
 pub use connection::{ChannelReport, Connection};
-pub use node::Broker;
+pub use local::SpillSettings;
 pub use settings::BrokerSettings;

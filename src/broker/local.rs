@@ -1,7 +1,10 @@
-//! Connection-bound queues: the same machine as a group's, on their connection's node, in memory
-//! (DESIGN §2, NAM 8). Entries are applied as they come; nothing is replicated.
+//! Connection-bound queues: the same machine as a group's, on their connection's node (DESIGN §2,
+//! NAM 8). Entries are applied as they come; nothing is replicated.
 
-use crate::node::Node;
+use crate::{
+    node::Node,
+    spill::{Bodies, Kept},
+};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use quorate_queue::{
@@ -14,6 +17,7 @@ use quorate_storage::{
 use quorate_types::{Home, Level, LogIndex, NodeId, QueueId, Stamp, StartNumber, Timestamp};
 use std::{
     collections::{BTreeMap, VecDeque},
+    path::PathBuf,
     sync::atomic::{AtomicBool, Ordering},
     time::Instant,
 };
@@ -26,6 +30,16 @@ pub(crate) struct LocalQueues {
     running: AtomicBool,
     state: Mutex<Option<State>>,
     began: Instant,
+    spill: SpillSettings,
+}
+
+/// How much of the bodies is kept in memory, and where the rest goes.
+#[derive(Clone, Debug)]
+pub struct SpillSettings {
+    /// Octets kept in memory, of all connection-bound queues together.
+    pub memory_bytes_max: u64,
+    /// Folder of files for the rest, which have no names.
+    pub folder: PathBuf,
 }
 
 #[derive(Debug, Default)]
@@ -37,21 +51,26 @@ struct Inbox {
 #[derive(Debug)]
 struct State {
     machine: Machine,
-    store: MemoryStore,
+    store: LocalStore,
     index: LogIndex,
     output: Output,
 }
 
-/// Runs in memory, with their bodies.
-#[derive(Debug, Default)]
-struct MemoryStore {
-    runs: BTreeMap<(QueueId, Level, LogIndex), (RunHead, RunBodies)>,
+/// The bodies of a run that are not yet settled.
+type KeptRun = Vec<Option<Kept>>;
+
+/// Runs, with their bodies.
+#[derive(Debug)]
+struct LocalStore {
+    runs: BTreeMap<(QueueId, Level, LogIndex), (RunHead, KeptRun)>,
+    bodies: Bodies,
 }
 
 impl LocalQueues {
     /// No queues; none can be made before [`LocalQueues::begin`].
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(spill: SpillSettings) -> Self {
         Self {
+            spill,
             inbox: Mutex::default(),
             running: AtomicBool::new(false),
             state: Mutex::new(None),
@@ -62,9 +81,12 @@ impl LocalQueues {
     /// Begins a run of the node: its earlier connection-bound queues are no more.
     pub(crate) fn begin(&self, node: NodeId, start: StartNumber) {
         *self.inbox.lock() = Inbox::default();
+        let SpillSettings { memory_bytes_max, folder } = self.spill.clone();
+        let memory_bytes_max = usize::try_from(memory_bytes_max).unwrap_or(usize::MAX);
+        let bodies = Bodies::new(folder, memory_bytes_max);
         *self.state.lock() = Some(State {
             machine: Machine::new_local(node, start),
-            store: MemoryStore::default(),
+            store: LocalStore { runs: BTreeMap::new(), bodies },
             index: LogIndex(0),
             output: Output::default(),
         });
@@ -140,6 +162,7 @@ impl State {
         for (run, bodies) in entry.runs.iter().zip(bodies) {
             let messages = run.messages.iter().copied().map(Some).collect();
             let head = RunHead { index: self.index, time: entry.stamp.time, messages };
+            let bodies = self.store.keep(bodies);
             self.store.runs.insert((run.queue, run.level, self.index), (head, bodies));
         }
         let mut output = std::mem::take(&mut self.output);
@@ -156,11 +179,16 @@ impl State {
     }
 }
 
-impl MemoryStore {
+impl LocalStore {
+    fn keep(&mut self, run: RunBodies) -> KeptRun {
+        let kept = run.messages.iter().map(|body| body.as_ref().map(|body| self.bodies.keep(body)));
+        kept.collect()
+    }
+
     fn message(&self, wanted: MessageRef) -> Option<Bytes> {
         let key = (wanted.queue, wanted.message.level, wanted.message.index);
         let (_, bodies) = self.runs.get(&key)?;
-        bodies.messages.get(wanted.message.position as usize).cloned().flatten()
+        self.bodies.read(bodies.get(wanted.message.position as usize)?.as_ref()?)
     }
 
     fn change(&mut self, change: Change) {
@@ -174,7 +202,8 @@ impl MemoryStore {
                     let range = first as usize..=last as usize;
                     for place in range {
                         head.messages.get_mut(place).map(Option::take);
-                        bodies.messages.get_mut(place).map(Option::take);
+                        let cut = bodies.get_mut(place).and_then(Option::take);
+                        cut.into_iter().for_each(|kept| self.bodies.forget(kept));
                     }
                 }
             }
@@ -188,12 +217,13 @@ impl MemoryStore {
     fn remove(&mut self, first: (QueueId, Level, LogIndex), last: (QueueId, Level, LogIndex)) {
         let keys: Vec<_> = self.runs.range(first..=last).map(|(key, _)| *key).collect();
         for key in keys {
-            self.runs.remove(&key);
+            let Some((_, bodies)) = self.runs.remove(&key) else { continue };
+            bodies.into_iter().flatten().for_each(|kept| self.bodies.forget(kept));
         }
     }
 }
 
-impl MessageStore for MemoryStore {
+impl MessageStore for LocalStore {
     fn runs(
         &self,
         queue: QueueId,

@@ -1,13 +1,31 @@
-//! Numbers of the floors below, for lists and metrics.
+//! What `/metrics` shows, from this floor and those below; and the groups' numbers for lists.
 
 use crate::{
+    Broker,
     node::Node,
     view::{GroupAudit, GroupView, HistogramView, MetricsView, Role},
 };
 use quorate_raft::{Group, Times};
-use quorate_storage::{Histogram, WriterStats};
-use quorate_types::{LogIndex, Term};
+use quorate_storage::{DatabaseStats, Histogram};
+use quorate_types::{Home, LogIndex, Term};
 use std::sync::Arc;
+
+impl Broker {
+    /// Everything that `/metrics` shows.
+    #[must_use]
+    pub fn metrics(&self) -> MetricsView {
+        let node = &self.0;
+        let mut view = MetricsView { node: self.node_status(), ..MetricsView::default() };
+        node.counters.show(&mut view);
+        view.batch_commands = histogram(node.counters.batch_commands.histogram());
+        view.batch = histogram(node.counters.batch_wait_us.histogram());
+        view.in_flight_bytes = node.proposers.values().map(|one| one.bytes() as u64).sum();
+        node.show_clients(&mut view);
+        node.show_queues(&mut view);
+        node.show_floors(&mut view);
+        view
+    }
+}
 
 impl Node {
     /// This node's replicas.
@@ -36,49 +54,77 @@ impl Node {
         }
     }
 
-    /// State digests of this node's replicas.
+    /// State digests of this node's replicas, several of each.
     pub(crate) fn audits(&self) -> Vec<GroupAudit> {
         let Some(groups) = self.groups() else { return Vec::new() };
-        let audit = |group: &Arc<Group>| {
-            let (index, digest) = group.digest();
-            Some(GroupAudit { group: group.id(), node: self.me, index: index?, digest })
+        let audits = |group: &Arc<Group>| {
+            let (id, node) = (group.id(), self.me);
+            let digests = group.digests().into_iter().rev();
+            let audit = move |(index, digest)| GroupAudit { group: id, node, index, digest };
+            digests.map(audit).collect::<Vec<_>>()
         };
-        groups.all().filter_map(audit).collect()
+        groups.all().flat_map(audits).collect()
+    }
+
+    /// Adds what this node's clients have now.
+    fn show_clients(&self, view: &mut MetricsView) {
+        for connection in self.connections.all() {
+            let channels = connection.reported.channels.lock();
+            view.channels += channels.len() as u64;
+            view.publishers +=
+                channels.values().filter(|channel| channel.report.has_published).count() as u64;
+        }
+        view.consumers = self.consumers.len() as u64;
+    }
+
+    /// Adds what the queues hold that this node leads or is the home of.
+    fn show_queues(&self, view: &mut MetricsView) {
+        for home in self.led_groups().into_iter().map(Home::Group).chain([Home::Node(self.me)]) {
+            self.with_machine(home, |machine| {
+                for queue in machine.queues().filter_map(|id| machine.queue(id)) {
+                    view.messages_ready += queue.ready;
+                    view.messages_ready_bytes += queue.ready_bytes;
+                    view.messages_unacknowledged += queue.unacknowledged;
+                }
+            });
+        }
     }
 
     /// Adds what the floors below count.
-    pub(crate) fn add_floor_metrics(&self, view: &mut MetricsView) {
+    fn show_floors(&self, view: &mut MetricsView) {
         let Some(groups) = self.groups() else { return };
+        let (mut round, mut election, mut checkpoint) = Default::default();
         for group in groups.all() {
             let metrics = group.metrics();
             view.snapshots_installed += metrics.snapshots_installed.get();
-            view.batches += metrics.proposals.get();
-            add_times(&mut view.round, &metrics.round);
-            add_times(&mut view.election, &metrics.election);
+            view.entries += metrics.proposals.get();
+            add_times(&mut round, &metrics.round);
+            add_times(&mut election, &metrics.election);
+            add_times(&mut checkpoint, &metrics.checkpoint);
         }
-        if let Some(stats) = self.writer_stats.get() {
-            let WriterStats { sync_us, batch_bytes, .. } = stats();
-            view.synced_bytes = batch_bytes.sum;
-            view.sync = histogram(&sync_us);
+        view.round = histogram(round);
+        view.election = histogram(election);
+        view.checkpoint = histogram(checkpoint);
+        if let Some(stats) = self.storage_stats.get() {
+            let DatabaseStats { writer, run_cache_bytes, bodies_read } = stats();
+            view.sync_bytes = histogram(writer.batch_bytes);
+            view.sync = histogram(writer.sync_us);
+            view.run_cache_bytes = run_cache_bytes as u64;
+            view.bodies_read = bodies_read;
         }
-    }
-}
-
-/// Adds sums and counts; the groups keep no buckets, so the view has only the last, unbounded one.
-fn add_times(view: &mut HistogramView, times: &Times) {
-    view.sum_us += times.sum_us.get();
-    match view.counts.first_mut() {
-        Some(count) => *count += times.count.get(),
-        None => view.counts.push(times.count.get()),
     }
 }
 
 /// Buckets of powers of two.
-fn histogram(histogram: &Histogram) -> HistogramView {
+fn histogram(histogram: Histogram) -> HistogramView {
     let bounds = histogram.buckets.len().saturating_sub(1);
     HistogramView {
-        bounds_us: (0..bounds).map(|bit| (1u64 << bit) - 1).collect(),
-        counts: histogram.buckets.clone(),
-        sum_us: histogram.sum,
+        bounds: (0..bounds).map(|bit| (1u64 << bit) - 1).collect(),
+        counts: histogram.buckets,
+        sum: histogram.sum,
     }
+}
+
+fn add_times(sum: &mut Histogram, times: &Times) {
+    sum.merge(&times.histogram());
 }

@@ -6,6 +6,10 @@ use parking_lot::Mutex;
 use quorate_queue::Reply;
 use quorate_storage::codec::batch::ProposedBatch;
 use quorate_types::{Home, NodeId, Sequence, SessionId, Term};
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
 
 /// Batches under way at once. More waiting publishes make larger batches, not more of them.
 const UNDER_WAY_MAX: usize = 4;
@@ -13,6 +17,10 @@ const UNDER_WAY_MAX: usize = 4;
 /// Takes a batch to whoever leads its home. A batch that does not arrive is sent again after the
 /// next announcement (SES 5).
 pub(crate) trait Courier {
+    /// Counts a batch that has just been cut, and how long its first command had waited. Must not
+    /// call back into the proposer.
+    fn cut(&self, batch: &ProposedBatch, waited: Duration);
+
     /// Sends; must not call back into the proposer.
     fn carry(&self, home: Home, to: NodeId, batch: &ProposedBatch);
 }
@@ -28,18 +36,25 @@ pub(crate) struct Proposer {
 struct State {
     batches: Batches,
     leader: Option<(NodeId, Term)>,
+    /// When the first command came of each batch that waits to be cut.
+    arrivals: VecDeque<Instant>,
 }
 
 impl Proposer {
     /// A proposer that knows no leader yet.
     pub(crate) fn new(home: Home, session: SessionId) -> Self {
-        Self { home, state: Mutex::new(State { batches: Batches::new(session), leader: None }) }
+        let (batches, arrivals) = (Batches::new(session), VecDeque::new());
+        Self { home, state: Mutex::new(State { batches, leader: None, arrivals }) }
     }
 
     /// Adds what `fill` adds, and sends what can be sent.
     pub(crate) fn submit(&self, courier: &impl Courier, fill: impl FnOnce(&mut Batches)) {
         let mut state = self.state.lock();
         fill(&mut state.batches);
+        let waiting = state.batches.waiting();
+        if state.arrivals.len() < waiting {
+            state.arrivals.resize(waiting, Instant::now());
+        }
         self.send(&mut state, courier);
     }
 
@@ -100,13 +115,17 @@ impl Proposer {
 
     /// Begins anew in another session; nothing of the old one is answered (SES 6).
     pub(crate) fn restart(&self, session: SessionId) {
-        self.state.lock().batches.abandon(session);
+        let mut state = self.state.lock();
+        state.batches.abandon(session);
+        state.arrivals.clear();
     }
 
     fn send(&self, state: &mut State, courier: &impl Courier) {
         let Some((leader, _)) = state.leader else { return };
-        while state.batches.has_waiting() && state.batches.under_way() < UNDER_WAY_MAX {
+        while state.batches.waiting() > 0 && state.batches.under_way() < UNDER_WAY_MAX {
+            let arrived = state.arrivals.pop_front();
             if let Some(batch) = state.batches.cut() {
+                courier.cut(batch, arrived.map(|arrived| arrived.elapsed()).unwrap_or_default());
                 courier.carry(self.home, leader, batch);
             }
         }

@@ -6,6 +6,7 @@ use crate::{
     client::{ChannelId, Event, Pressure, Publish, PublishOutcome},
     confirm::{FanOut, PublishTicket},
     connection::{Connection, ConnectionState},
+    counters::Counters,
     node::Node,
 };
 use bytes::{Bytes, BytesMut};
@@ -92,9 +93,11 @@ impl Node {
         let mut outgoings = Outgoings::new();
         let mut targets = Vec::new();
         let mut buffer = BytesMut::new();
+        let mut tally = Tally::default();
         {
             let catalog = self.catalog.read();
             for publish in publishes {
+                let (confirm, mandatory) = (publish.confirm.is_some(), publish.mandatory);
                 let outcome = match refused.get(&publish.channel) {
                     Some(exception) => Err(exception.clone()),
                     None => {
@@ -112,8 +115,7 @@ impl Node {
                         })
                     }
                 };
-                self.counters.received.add(1);
-                self.counters.routed.add(u64::from(outcome == Ok(true)));
+                tally.count(outcome.as_ref().ok().copied(), confirm, mandatory);
                 outcomes.push(match outcome {
                     Ok(true) => PublishOutcome::Routed,
                     Ok(false) => PublishOutcome::Unroutable,
@@ -121,6 +123,7 @@ impl Node {
                 });
             }
         }
+        tally.add_to(&self.counters);
         self.send_all(outgoings);
     }
 
@@ -223,6 +226,9 @@ impl Node {
         // An exchange that is gone by now leaves the message as unroutable as no binding does.
         let _ = self.catalog.read().route(&request, &mut targets);
         if targets.is_empty() {
+            let mut tally = Tally::default();
+            tally.unroutable(confirm.is_some(), mandatory);
+            tally.add_to(&self.counters);
             if mandatory {
                 let message = Box::new(message);
                 connection.mailbox.put(Event::Returned { channel, message });
@@ -250,6 +256,56 @@ impl Node {
             outgoings.entry(queue.home).or_default().push(outgoing);
         }
         self.send_all(outgoings);
+    }
+}
+
+/// Publishes of one read of a socket, counted before they are added to the node's counters.
+#[derive(Debug, Default)]
+struct Tally {
+    received: u64,
+    received_confirm: u64,
+    routed: u64,
+    returned: u64,
+    dropped: u64,
+    /// Unroutable ones are confirmed at once (CNF-03).
+    confirmed: u64,
+}
+
+impl Tally {
+    /// A publish that was routed or not; `None`: refused.
+    fn count(&mut self, routed: Option<bool>, confirm: bool, mandatory: bool) {
+        self.received += 1;
+        self.received_confirm += u64::from(confirm);
+        match routed {
+            Some(true) => self.routed += 1,
+            Some(false) => self.unroutable(confirm, mandatory),
+            None => {}
+        }
+    }
+
+    fn unroutable(&mut self, confirm: bool, mandatory: bool) {
+        if mandatory {
+            self.returned += 1;
+        } else {
+            self.dropped += 1;
+        }
+        self.confirmed += u64::from(confirm);
+    }
+
+    fn add_to(&self, counters: &Counters) {
+        let Self { received, received_confirm, routed, returned, dropped, confirmed } = *self;
+        for (counter, count) in [
+            (&counters.received, received),
+            (&counters.received_confirm, received_confirm),
+            (&counters.routed, routed),
+            (&counters.unroutable_returned, returned),
+            (&counters.unroutable_dropped, dropped),
+            (&counters.confirmed, confirmed),
+        ] {
+            if count > 0 {
+                counter.add(count);
+            }
+        }
     }
 }
 

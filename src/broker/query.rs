@@ -1,14 +1,12 @@
-//! What lists, audits and metrics show of this node.
+//! What lists and audits show of this node.
 
 use crate::{
     Broker,
-    connection::ConnectionState,
-    counters::Counters,
+    connection::{ConnectionState, Reporting},
     node::Node,
     view::{
-        Alarm, BindingView, ChannelView, ClusterView, ConnectionView, ConsumerView,
-        DeliveryCounters, ExchangeView, GroupAudit, MemberView, MetricsView, NodeView, QueueCounts,
-        QueueView, Readiness,
+        Alarm, BindingView, ChannelView, ClusterView, ConnectionView, ConsumerView, ExchangeView,
+        GroupAudit, MemberView, NodeView, QueueCounts, QueueView, Readiness,
     },
 };
 use quorate_catalog::{Destination, ExchangeType, QueueEntry, refusal};
@@ -175,31 +173,8 @@ impl Broker {
         }
     }
 
-    /// Everything that `/metrics` shows.
-    #[must_use]
-    pub fn metrics(&self) -> MetricsView {
-        let node = &self.0;
-        let mut view = MetricsView { node: self.node_status(), ..MetricsView::default() };
-        for connection in node.connections.all() {
-            view.channels += connection.reported.channels.lock().len() as u64;
-        }
-        view.consumers = node.consumers.len() as u64;
-        count(&node.counters, &mut view);
-        for home in node.led_groups().into_iter().map(Home::Group).chain([Home::Node(node.me)]) {
-            node.with_machine(home, |machine| {
-                for queue in machine.queues().filter_map(|id| machine.queue(id)) {
-                    view.messages_ready += queue.ready;
-                    view.messages_ready_bytes += queue.ready_bytes;
-                    view.messages_unacknowledged += queue.unacknowledged;
-                }
-            });
-        }
-        view.in_flight_bytes = node.proposers.values().map(|one| one.bytes() as u64).sum();
-        node.add_floor_metrics(&mut view);
-        view
-    }
-
-    /// State digests of this node's replicas.
+    /// State digests of this node's replicas: of each the newest first, and those at fixed indexes
+    /// before it, so that replicas can be compared while they apply.
     #[must_use]
     pub fn audit(&self) -> Vec<GroupAudit> {
         self.0.audits()
@@ -335,13 +310,15 @@ fn channel_views(connection: &Arc<ConnectionState>) -> Vec<ChannelView> {
     let held = connection.held.lock();
     let consumers = |number: u16| {
         let of_number = held.channels.iter().filter(|(channel, _)| channel.number == number);
-        of_number.map(|(_, held)| held.consumers.len()).sum::<usize>()
+        // Those that have ended stay while something of theirs is to be settled.
+        let consumers = of_number.flat_map(|(_, held)| held.consumers.values());
+        consumers.filter(|consumer| !consumer.has_ended()).count()
     };
     let (user, vhost): (&ShortString, &ShortString) =
         (&connection.info.user, &connection.info.vhost);
     channels
         .iter()
-        .map(|(&number, report)| ChannelView {
+        .map(|(&number, Reporting { report, .. })| ChannelView {
             connection: connection.id,
             peer: connection.info.peer,
             local: connection.info.local,
@@ -355,28 +332,4 @@ fn channel_views(connection: &Arc<ConnectionState>) -> Vec<ChannelView> {
             prefetch: report.prefetch,
         })
         .collect()
-}
-
-fn count(counters: &Counters, view: &mut MetricsView) {
-    view.connections_opened = counters.connections_opened.get();
-    view.connections_closed = counters.connections_closed.get();
-    view.queues_declared = counters.queues_declared.get();
-    view.queues_created = counters.queues_created.get();
-    view.queues_deleted = counters.queues_deleted.get();
-    view.received = counters.received.get();
-    view.received_confirm = counters.received_confirm.get();
-    view.routed = counters.routed.get();
-    view.unroutable_returned = counters.unroutable_returned.get();
-    view.unroutable_dropped = counters.unroutable_dropped.get();
-    view.confirmed = counters.confirmed.get();
-    view.refused = counters.refused.get();
-    view.quorum = DeliveryCounters {
-        consume_manual_ack: counters.delivered_manual_ack.get(),
-        consume_auto_ack: counters.delivered_auto_ack.get(),
-        get_manual_ack: counters.got_manual_ack.get(),
-        get_auto_ack: counters.got_auto_ack.get(),
-        get_empty: counters.got_empty.get(),
-        redelivered: counters.redelivered.get(),
-        acknowledged: counters.acknowledged.get(),
-    };
 }

@@ -1,9 +1,10 @@
-//! Queues by name: declare, delete, purge (QUE, EQV, EXQ, DEL; NAM 1 to 4, 8).
+//! Queues by name: declare (QUE, EQV, EXQ; NAM 1 to 4, 8).
 
 use crate::{
+    ask::CallError,
     client::{DeclareOk, QueueDeclare},
     connection::Connection,
-    node::{CallError, Node},
+    node::Node,
 };
 use quorate_catalog::{
     CatalogCommand, CatalogReply, ConnectionId, QueueEntry, Redeclared, check_owner,
@@ -15,7 +16,7 @@ use quorate_types::{
     CatalogIndex, Exception, Home, LeaderLocator, QueueArguments, QueueId, QueueType, ReplyCode,
     ResourceName, SessionId, ShortString,
 };
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 use tokio::sync::oneshot;
 
 /// How long a declare waits at most until all routing nodes have its entry (NAM 3).
@@ -41,7 +42,7 @@ enum Made {
 }
 
 impl Connection {
-    fn resource(&self, name: &ShortString) -> ResourceName {
+    pub(crate) fn resource(&self, name: &ShortString) -> ResourceName {
         ResourceName { vhost: self.info().vhost.clone(), name: name.clone() }
     }
 
@@ -61,6 +62,12 @@ impl Connection {
     /// # Errors
     /// What QUE, EQV, ARG and EXQ name.
     pub async fn queue_declare(&self, declare: QueueDeclare) -> Result<DeclareOk, Exception> {
+        let declared = self.declare(declare).await;
+        self.node.counters.queues_declared.add(u64::from(declared.is_ok()));
+        declared
+    }
+
+    async fn declare(&self, declare: QueueDeclare) -> Result<DeclareOk, Exception> {
         if declare.queue.as_bytes().starts_with(b"amq.") {
             return Err(refusal::reserved_queue_name(&self.resource(&declare.queue)));
         }
@@ -197,10 +204,12 @@ impl Connection {
         }
         node.local_entries.write().insert(name.clone(), entry.clone());
         if server_named {
+            node.counters.queues_created.add(1);
             return Ok(Some(DeclareOk { queue: name.name, messages: 0, consumers: 0 }));
         }
         match node.propose_to_catalog(CatalogCommand::AddQueue(entry)).await {
             Ok((index, CatalogReply::Done)) => {
+                node.counters.queues_created.add(1);
                 node.barrier(index).await;
                 Ok(Some(DeclareOk { queue: name.name, messages: 0, consumers: 0 }))
             }
@@ -241,40 +250,6 @@ impl Connection {
             None => Err(refusal::no_queue(&entry.name)),
         }
     }
-
-    /// `queue.purge`: ready messages removed.
-    ///
-    /// # Errors
-    /// 404, 405, 541.
-    pub async fn queue_purge(&self, queue: ShortString) -> Result<u64, Exception> {
-        let entry = self.find_queue(&queue)?;
-        self.node.purge_queue(&entry).await
-    }
-
-    /// `queue.delete`: ready messages that went with it (DEL-01 to 03).
-    ///
-    /// # Errors
-    /// 405, 406, 541.
-    pub async fn queue_delete(
-        &self,
-        queue: ShortString,
-        if_unused: bool,
-        if_empty: bool,
-    ) -> Result<u64, Exception> {
-        let name = self.resource(&queue);
-        // A queue that is not there is deleted already (DEL-01).
-        let Ok(entry) = self.node.find_queue(&name) else { return Ok(0) };
-        check_owner(&entry, self.state.id, None)?;
-        let (sender, receiver) = oneshot::channel();
-        let node = Arc::clone(&self.node);
-        let id = entry.id;
-        self.node.spawn(async move {
-            drop(sender.send(node.delete_queue(&entry, if_unused, if_empty).await));
-        });
-        let deleted = receiver.await.unwrap_or_else(|_| Err(delete_timeout(&name)))?;
-        self.state.held.lock().queues.remove(&id);
-        Ok(deleted)
-    }
 }
 
 impl Node {
@@ -285,7 +260,7 @@ impl Node {
     }
 
     /// As [`Node::known_queue`]; a queue that only its own connection, elsewhere, may use is 405.
-    fn find_queue(&self, name: &ResourceName) -> Result<QueueEntry, Exception> {
+    pub(crate) fn find_queue(&self, name: &ResourceName) -> Result<QueueEntry, Exception> {
         if let Some(entry) = self.known_queue(name) {
             return Ok(entry);
         }
@@ -351,6 +326,7 @@ impl Node {
         loop {
             match self.propose_to_catalog(CatalogCommand::AddQueue(entry.clone())).await {
                 Ok((index, CatalogReply::Done)) => {
+                    self.counters.queues_created.add(1);
                     self.barrier(index).await;
                     return Ok(Made::Ok);
                 }
@@ -368,87 +344,6 @@ impl Node {
                 Err(CallError::SessionEnded) => return Err(CallError::SessionEnded),
             }
         }
-    }
-
-    fn end_unnamed(&self, id: QueueId) {
-        let end = Command::EndQueue { queue: id, if_unused: false, if_empty: false };
-        self.submit(id.home, end);
-    }
-
-    /// Takes an ended queue's entry away, by id, here and in the catalog (NAM 4).
-    pub(crate) async fn forget_queue(self: &Arc<Self>, id: QueueId) -> Result<(), CallError> {
-        self.local_entries.write().retain(|_, entry| entry.id != id);
-        if self.catalog.read().queue_by_id(id).is_some() {
-            let (index, _) =
-                self.propose_to_catalog(CatalogCommand::RemoveQueue { queue: id }).await?;
-            self.barrier(index).await;
-        }
-        Ok(())
-    }
-
-    /// Ends a queue and takes its entry away.
-    pub(crate) async fn delete_queue(
-        self: &Arc<Self>,
-        entry: &QueueEntry,
-        if_unused: bool,
-        if_empty: bool,
-    ) -> Result<u64, Exception> {
-        let end = Command::EndQueue { queue: entry.id, if_unused, if_empty };
-        let ready = match self.ask(entry.id.home, end).await {
-            Ok(Reply::Ended { ready }) => ready,
-            Ok(Reply::Gone) => 0,
-            Ok(Reply::InUse) => return Err(refusal::queue_in_use(&entry.name)),
-            Ok(Reply::NotEmpty) => return Err(refusal::queue_not_empty(&entry.name)),
-            Ok(other) => return Err(unexpected(&entry.name, &other)),
-            Err(_) => return Err(delete_timeout(&entry.name)),
-        };
-        self.forget_queue(entry.id).await.map_err(|_| delete_timeout(&entry.name))?;
-        Ok(ready)
-    }
-
-    /// Removes a queue's ready messages (DEL-07).
-    pub(crate) async fn purge_queue(&self, entry: &QueueEntry) -> Result<u64, Exception> {
-        match self.ask(entry.id.home, Command::Purge { queue: entry.id }).await {
-            Ok(Reply::Purged { messages }) => Ok(messages),
-            Ok(Reply::Gone) => Err(refusal::no_queue(&entry.name)),
-            Ok(other) => Err(unexpected(&entry.name, &other)),
-            Err(_) => {
-                let text = format!("failed to purge queue {} due to a timeout", entry.name);
-                Err(Exception::new(ReplyCode::InternalError, text))
-            }
-        }
-    }
-
-    /// Ends exclusive queues with their connection (EXQ-01, CONN-27).
-    pub(crate) async fn end_exclusive(self: &Arc<Self>, queues: BTreeSet<QueueId>) {
-        let mut entries = Vec::new();
-        for id in queues {
-            self.drop_local(id);
-            if self.catalog.read().queue_by_id(id).is_some() {
-                entries.push(CatalogCommand::RemoveQueue { queue: id });
-            }
-        }
-        if !entries.is_empty() && self.propose_all_to_catalog(entries).await.is_err() {
-            tracing::warn!(
-                "exclusive queues of a connection that ended are left to the reconciler"
-            );
-        }
-    }
-
-    /// Ends a connection-bound queue of this node.
-    fn drop_local(&self, id: QueueId) {
-        self.local_entries.write().retain(|_, entry| entry.id != id);
-        self.end_unnamed(id);
-    }
-
-    /// A queue has ended, not by its own delete alone: its entry goes (NAM 4).
-    pub(crate) fn queue_ended(&self, id: QueueId) {
-        let Some(node) = self.arc() else { return };
-        self.spawn(async move {
-            if node.forget_queue(id).await.is_err() {
-                tracing::warn!(queue = %id, "the entry of an ended queue is left to the reconciler");
-            }
-        });
     }
 
     /// Puts a connection-bound queue's entry into the catalog, if it is not yet there (NAM 8).
@@ -473,11 +368,6 @@ fn declare_ok(name: &ResourceName, report: QueueReport) -> DeclareOk {
 /// Q-60, QUE-16.
 fn declare_timeout(name: &ResourceName) -> Exception {
     let text = format!("Could not declare queue {name} because the operation timed out");
-    Exception::new(ReplyCode::InternalError, text)
-}
-
-fn delete_timeout(name: &ResourceName) -> Exception {
-    let text = format!("failed to delete queue {name} due to a timeout");
     Exception::new(ReplyCode::InternalError, text)
 }
 

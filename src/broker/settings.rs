@@ -1,6 +1,6 @@
 //! What a broker needs to be told.
 
-use crate::{FrontSettings, alarm::AlarmSettings};
+use crate::{FrontSettings, alarm::AlarmSettings, local::SpillSettings};
 use quorate_catalog::ClusterShape;
 use quorate_types::{BootNumber, Incarnation, NodeId, QueueType};
 
@@ -27,6 +27,13 @@ pub struct BrokerSettings {
     pub operation_timeout_ms: u64,
     /// How long a consumer on a node that cannot be reached keeps its messages, ms.
     pub consumer_disconnected_timeout_ms: u64,
+    /// Octets of publishes that one connection may have in flight. Above, its socket is not read.
+    pub connection_in_flight_bytes: u64,
+    /// Octets of publishes of all connections in flight to one home. Above, sockets that have any in
+    /// flight are not read.
+    pub home_in_flight_bytes: u64,
+    /// Memory of connection-bound queues.
+    pub spill: SpillSettings,
     /// Bounds of memory and disk.
     pub alarms: AlarmSettings,
     /// What front ends need.

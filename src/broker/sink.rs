@@ -97,8 +97,12 @@ impl CatalogSink for Broker {
                 CatalogEvent::NodeStarted { .. }
                 | CatalogEvent::NodeDowned { .. }
                 | CatalogEvent::LifeBegan { .. } => nodes_changed = true,
-                CatalogEvent::QueueAdded { .. } => node.counters.queues_created.add(1),
-                CatalogEvent::QueueRemoved { .. } => node.counters.queues_deleted.add(1),
+                // Counted by who made it.
+                CatalogEvent::QueueAdded { .. } => {}
+                // Every node sees it; one counts it.
+                CatalogEvent::QueueRemoved { .. } => {
+                    node.counters.queues_deleted.add(u64::from(leading));
+                }
             }
         }
         if nodes_changed {

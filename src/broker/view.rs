@@ -20,9 +20,8 @@
 //!     pub fn consumers(&self, vhost: &VhostName) -> Vec<ConsumerView>;
 //!     pub fn cluster(&self) -> ClusterView;
 //!     pub fn node_status(&self) -> NodeView;
-//!     /// For each group this node has a replica of, one or several (index, digest) pairs, the
-//!     /// newest first. Several (the last few checkpoints, or multiples of some number) let nodes
-//!     /// be compared under load.
+//!     /// For each group this node has a replica of, (index, digest) pairs, the newest first. Those
+//!     /// at fixed indexes let nodes be compared under load.
 //!     pub fn audit(&self) -> Vec<GroupAudit>;
 //!     pub fn metrics(&self) -> MetricsView;
 //!     pub fn readiness(&self) -> Readiness;
@@ -334,15 +333,15 @@ impl Readiness {
     }
 }
 
-/// Durations, counted in buckets.
+/// Durations in microseconds, or sizes, counted in buckets.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HistogramView {
-    /// Upper bounds of the buckets, microseconds, ascending; one more bucket has none.
-    pub bounds_us: Vec<u64>,
+    /// Upper bounds of the buckets, ascending; one more bucket has none.
+    pub bounds: Vec<u64>,
     /// Counts, one more than bounds.
     pub counts: Vec<u64>,
-    /// Sum of all durations, microseconds.
-    pub sum_us: u64,
+    /// Sum of all values.
+    pub sum: u64,
 }
 
 /// Counters of one queue type's deliveries since the start of the process.
@@ -387,7 +386,8 @@ pub struct MetricsView {
     pub queues_declared: u64,
     /// Counter: those that made a queue.
     pub queues_created: u64,
-    /// Counter: queues ended, on their leaders.
+    /// Counter: queues that are no more, on the catalog's leader; those that it never knew
+    /// (server-named exclusive ones) on their own node.
     pub queues_deleted: u64,
     /// Ready messages of queues that this node leads or is the home of.
     pub messages_ready: u64,
@@ -419,24 +419,24 @@ pub struct MetricsView {
     pub run_cache_bytes: u64,
     /// Octets proposed by this node and not yet answered.
     pub in_flight_bytes: u64,
-    /// Counter: bodies read from disk instead of the cache.
+    /// Counter: bodies read from disk instead of the cache, for deliveries and gets.
     pub bodies_read: u64,
     /// Counter: snapshots installed.
     pub snapshots_installed: u64,
     /// The log writer's syncs (STO 1).
     pub sync: HistogramView,
-    /// Counter: octets synced.
-    pub synced_bytes: u64,
-    /// Writing a checkpoint.
+    /// Octets of each synced write.
+    pub sync_bytes: HistogramView,
+    /// From the making of a checkpoint to its having been written.
     pub checkpoint: HistogramView,
     /// From the cut of an entry to its commit on the leader.
     pub round: HistogramView,
     /// From a command's arrival at its proposer to the batch that carries it being cut.
     pub batch: HistogramView,
-    /// Counter: batches proposed; with `batch_commands`, commands a batch.
-    pub batches: u64,
-    /// Counter: commands in them.
-    pub batch_commands: u64,
+    /// Commands in each batch cut.
+    pub batch_commands: HistogramView,
+    /// Counter: log entries proposed, by the leaders of their groups.
+    pub entries: u64,
     /// From the loss of a leader to the next one known.
     pub election: HistogramView,
 }

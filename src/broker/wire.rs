@@ -31,6 +31,8 @@ pub(crate) const APPLIED: u32 = 108;
 pub(crate) const ALL_APPLIED: u32 = 109;
 /// An alarm of the sender is on or off.
 pub(crate) const ALARM: u32 = 110;
+/// The sender leads groups and has just heard a majority of each (DLV 5).
+pub(crate) const HEARD: u32 = 111;
 
 /// The group number that a frame about this home carries: 0, the catalog's, stands for the
 /// connection-bound queues of whichever of the two nodes is their home.
@@ -100,10 +102,15 @@ fn joined(
 }
 
 /// Adds a delivery to those of one node.
-pub(crate) fn add_delivery(ranges: &mut Vec<pb::DeliveryRange>, delivery: &Delivery) {
+pub(crate) fn add_delivery(
+    ranges: &mut Vec<pb::DeliveryRange>,
+    delivery: &Delivery,
+    attachment: u32,
+) {
     let consumer = from_consumer_id(delivery.consumer);
     if !joined(ranges.last_mut(), delivery, &consumer) {
         ranges.push(pb::DeliveryRange {
+            attachment,
             consumer: Some(consumer),
             first: delivery.number.0,
             count: 1,

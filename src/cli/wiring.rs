@@ -2,7 +2,7 @@
 
 use super::settings::{Identity, RABBITMQ_VERSION, Settings};
 use parking_lot::RwLock;
-use quorate_broker::{AlarmSettings, Broker, BrokerSettings, FrontSettings};
+use quorate_broker::{AlarmSettings, Broker, BrokerSettings, FrontSettings, SpillSettings};
 use quorate_catalog::{Catalog, ClusterShape};
 use quorate_management::NodeFacts;
 use quorate_raft::{Groups, Inbox, Sinks};
@@ -134,8 +134,9 @@ fn raft_settings(settings: &Settings) -> quorate_raft::Settings {
     raft.heartbeat = Duration::from_millis(settings.raft_heartbeat_ms);
     let ms = Duration::from_millis;
     raft.election = (ms(settings.election_min_ms), ms(settings.election_max_ms));
-    let groups = u64::from(settings.queue_groups) + 1;
-    raft.log_keep_bytes = settings.log_tail_bytes.0 * groups;
+    raft.log_keep_bytes = settings.log_tail_bytes.0;
+    raft.checkpoint_interval = ms(settings.checkpoint_ms);
+    raft.checkpoint_bytes = usize::try_from(settings.checkpoint_bytes.0).unwrap_or(usize::MAX);
     raft
 }
 
@@ -189,12 +190,19 @@ fn broker_settings(
         default_queue_type: settings.default_queue_type,
         operation_timeout_ms: settings.operation_timeout_ms,
         consumer_disconnected_timeout_ms: settings.unreachable_node_timeout_ms,
+        connection_in_flight_bytes: settings.connection_in_flight_bytes.0,
+        home_in_flight_bytes: settings.group_in_flight_bytes.0,
+        spill: SpillSettings {
+            memory_bytes_max: settings.exclusive_memory_bytes.0,
+            folder: settings.data_dir.clone(),
+        },
         alarms: AlarmSettings {
             memory_bytes_max: settings.memory_high_watermark.bytes_of(machine_memory_bytes()),
             disk_free_bytes_min: settings.disk_free_limit.0,
             data_dir: settings.data_dir.clone(),
         },
         front: FrontSettings {
+            delivery_ahead_bytes: settings.delivery_ahead_bytes.0,
             message_bytes_max: settings.max_message_size.0,
             frame_max: settings.frame_max,
             channel_max: settings.channel_max,

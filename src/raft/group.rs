@@ -16,7 +16,7 @@ use openraft::{Raft, ReadPolicy, async_runtime::WatchReceiver, errors::ClientWri
 use quorate_rpc::{Lane, Links};
 use quorate_storage::{CommandEntry, EntryId, GroupStore};
 use quorate_types::{GroupId, LogIndex, NodeId, Term};
-use std::{fmt, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch},
     task::unconstrained,
@@ -291,6 +291,13 @@ impl Group {
     #[must_use]
     pub fn digest(&self) -> (Option<LogIndex>, u64) {
         self.replica.digest()
+    }
+
+    /// Digests at the last entry applied and at fixed indexes before it, which other replicas
+    /// have too: replicas that apply on are compared at one of those.
+    #[must_use]
+    pub fn digests(&self) -> BTreeMap<LogIndex, u64> {
+        self.replica.digests()
     }
 
     /// Its log and messages.

@@ -23,6 +23,7 @@ use crate::{
     type_config::raft_id,
     watchdog,
 };
+use openraft::Instant as _;
 use openraft::{
     Config, ConfigError,
     async_runtime::WatchReceiver,
@@ -40,9 +41,6 @@ use std::{
     time::Duration,
 };
 use tokio::sync::watch;
-
-/// How often dirty state is checkpointed (DESIGN §3).
-const CHECKPOINT_EVERY: Duration = Duration::from_millis(100);
 
 /// Why the groups do not start.
 #[derive(Debug, thiserror::Error)]
@@ -309,6 +307,16 @@ impl Groups {
         self.machine(group).map(|machine| read(&machine))
     }
 
+    /// Whether this node leads the group and has been heard by a majority of its members within that
+    /// time (DLV 5).
+    #[must_use]
+    pub fn majority_heard_within(&self, group: GroupId, bound: Duration) -> bool {
+        let Some(group) = self.shared.group(group) else { return false };
+        let alone = self.shared.settings.members.len() == 1;
+        let acked = group.raft().metrics().borrow_watched().last_quorum_acked;
+        group.is_leading() && (alone || acked.is_some_and(|acked| acked.elapsed() < bound))
+    }
+
     /// Hands a group that this node leads over to another node, and waits until that is known as
     /// its leader.
     ///
@@ -388,6 +396,7 @@ impl Starter {
             sink,
             Arc::clone(&self.sinks.fatal),
             Arc::clone(&metrics),
+            self.settings.checkpoint_bytes,
         )
         .map_err(|source| StartError::Machine { group: id, source })?;
         let tail = Arc::new(Tail::default());
@@ -439,7 +448,7 @@ fn until_stopped(
 
 /// Writes what is dirty, group by group (DESIGN §3).
 async fn checkpoints(shared: Arc<Shared>) {
-    let mut due = tokio::time::interval(CHECKPOINT_EVERY);
+    let mut due = tokio::time::interval(shared.settings.checkpoint_interval);
     due.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         due.tick().await;

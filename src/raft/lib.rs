@@ -13,6 +13,7 @@ mod tail;
 mod log_store;
 
 mod catalog_replica;
+mod digests;
 mod machine;
 mod queue_replica;
 mod replica;

@@ -391,6 +391,7 @@ mod tests {
                 sink,
                 Arc::new(|_, _| {}),
                 Arc::default(),
+                1 << 20,
             );
             let log = LogStore::new(store.clone(), standing, Arc::default());
             Ok(((dir, database), log, Eager(StateMachine(replica.unwrap()), store)))

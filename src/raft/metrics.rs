@@ -1,5 +1,6 @@
 //! Numbers of one group, for /metrics and reports.
 
+use quorate_storage::{Histogram, Recorder};
 use std::{
     sync::atomic::{AtomicU64, Ordering},
     time::Duration,
@@ -29,22 +30,24 @@ impl Number {
     }
 }
 
-/// Times, as their count, sum and longest.
+/// Times, in microseconds, and the longest of them.
 #[derive(Debug, Default)]
 pub struct Times {
-    /// How many.
-    pub count: Number,
-    /// Their sum, microseconds.
-    pub sum_us: Number,
+    us: Recorder,
     max_us: AtomicU64,
 }
 
 impl Times {
     pub(crate) fn add(&self, time: Duration) {
         let us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-        self.count.add(1);
-        self.sum_us.add(us);
+        self.us.record(us);
         self.max_us.fetch_max(us, Ordering::Relaxed);
+    }
+
+    /// All of them, microseconds.
+    #[must_use]
+    pub fn histogram(&self) -> Histogram {
+        self.us.histogram()
     }
 
     /// The longest, microseconds.
@@ -71,6 +74,8 @@ pub struct GroupMetrics {
     pub in_flight: Number,
     /// Proposals refused, or discarded with a lost leadership.
     pub proposals_lost: Number,
+    /// From the making of a checkpoint to its having been written.
+    pub checkpoint: Times,
     /// From a proposal to its having been applied here.
     pub round: Times,
     /// Times that this node was elected.

@@ -22,8 +22,10 @@ pub(crate) const APPENDS_MAX: usize = 64;
 /// Octets of them, beyond which no more are read from the log; the last one may exceed it.
 const APPEND_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// A follower that answers nothing for so long is given up; the leader then begins anew, and may
-/// purge its log meanwhile.
+/// purge its log meanwhile. What is under way has more time, by its octets.
 const SILENCE_MAX: Duration = Duration::from_secs(3);
+/// Octets a second that any follower is expected to take in and to write.
+const BYTES_A_SECOND: usize = 8 * 1024 * 1024;
 
 /// How long a notice of commitment waits for entries to ride with, except in the catalog group, whose
 /// copies are read on every node (NAM 3). Followers of queue groups perform no effects, and one that
@@ -144,13 +146,13 @@ where
         let client = self.client;
         let payload = encode_append(self.stream, request);
         let bytes = payload.len();
-        if self.under_way.is_empty() {
-            self.silence.as_mut().reset(Instant::now() + SILENCE_MAX);
-        }
         let number = Service::Append.number();
         let call =
             client.links.request(client.target, Lane::Bulk, number, client.group, payload).await?;
         self.bytes += bytes;
+        if self.under_way.is_empty() || bytes > BYTES_A_SECOND {
+            self.have_patience();
+        }
         self.under_way.push_back(Append { call, bytes });
         client.metrics.appends_sent.add(1);
         client.metrics.append_bytes_sent.add(bytes as u64);
@@ -161,9 +163,14 @@ where
         if let Some(append) = self.under_way.pop_front() {
             self.bytes -= append.bytes;
         }
-        self.silence.as_mut().reset(Instant::now() + SILENCE_MAX);
+        self.have_patience();
         let answer = answer.map_err(|error| self.failed(error))?;
         decode_append_answer(&answer).map_err(malformed)
+    }
+
+    fn have_patience(&mut self) {
+        let writing = Duration::from_millis((self.bytes * 1_000 / BYTES_A_SECOND) as u64);
+        self.silence.as_mut().reset(Instant::now() + SILENCE_MAX + writing);
     }
 
     fn failed(&self, error: CallError) -> RPCError<TypeConfig> {

@@ -2,6 +2,7 @@
 
 use crate::{
     codec::{decode_stored_membership, encode_stored_membership},
+    digests::Digests,
     machine::{GroupMachine, MachineError},
     metrics::GroupMetrics,
     sink::{FatalHook, GroupSink},
@@ -20,16 +21,15 @@ use parking_lot::Mutex;
 use quorate_storage::{Done, GroupStore, ReceivedSnapshot, StorageError};
 use quorate_types::LogIndex;
 use std::{
+    collections::BTreeMap,
     io,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
+    time::Instant,
 };
 use tokio::sync::{oneshot, watch};
-
-/// Octets of dirty state at which a checkpoint is written at once (DESIGN §3).
-const DIRTY_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// One replica, shared by openraft's apply task, the checkpoint timer and the group's handle.
 pub(crate) struct Replica {
@@ -38,6 +38,8 @@ pub(crate) struct Replica {
     sink: Arc<dyn GroupSink>,
     fatal: FatalHook,
     metrics: Arc<GroupMetrics>,
+    /// Octets of dirty state at which a checkpoint is written at once (DESIGN §3).
+    dirty_bytes_max: usize,
     state: Mutex<State>,
     /// What the last written checkpoint covers.
     durable: Mutex<Option<SnapshotMeta>>,
@@ -55,6 +57,7 @@ struct State {
     checkpointed: Option<LogId>,
     /// A snapshot is being installed: nothing is checkpointed (STO 6).
     installing: bool,
+    digests: Digests,
 }
 
 impl Replica {
@@ -66,20 +69,28 @@ impl Replica {
         sink: Arc<dyn GroupSink>,
         fatal: FatalHook,
         metrics: Arc<GroupMetrics>,
+        dirty_bytes_max: usize,
     ) -> Result<Arc<Self>, MachineError> {
         let (applied, membership) = load(&store, machine.as_mut())?;
         metrics.applied.set(applied.map_or(0, |id| id.index));
         metrics.checkpointed.set(applied.map_or(0, |id| id.index));
         let durable = covered(applied, &membership);
         let next = applied.map_or(0, |id| id.index + 1);
-        let state =
-            State { machine, applied, membership, checkpointed: applied, installing: false };
+        let state = State {
+            machine,
+            applied,
+            membership,
+            checkpointed: applied,
+            installing: false,
+            digests: Digests::default(),
+        };
         Ok(Arc::new(Self {
             store,
             standing,
             sink,
             fatal,
             metrics,
+            dirty_bytes_max,
             state: Mutex::new(state),
             durable: Mutex::new(durable),
             running: AtomicBool::new(false),
@@ -113,6 +124,15 @@ impl Replica {
         (state.applied.map(|id| LogIndex(id.index)), state.machine.digest())
     }
 
+    /// Digests at the last entry applied and at fixed indexes before it, by index.
+    pub(crate) fn digests(&self) -> BTreeMap<LogIndex, u64> {
+        let state = self.state.lock();
+        let now = state.applied.map(|id| (LogIndex(id.index), state.machine.digest()));
+        // While a snapshot is being installed the machine's state is that of no index.
+        let now = now.filter(|_| !state.installing);
+        state.digests.all().chain(now).collect()
+    }
+
     /// Applies one entry, and tells who leads if it is the first of its term.
     fn apply(self: &Arc<Self>, entry: &Entry) -> Result<(), MachineError> {
         let mut state = self.state.lock();
@@ -129,7 +149,9 @@ impl Replica {
             }
         }
         state.applied = Some(entry.log_id);
-        if state.machine.dirty_bytes() >= DIRTY_BYTES_MAX {
+        let State { digests, machine, .. } = &mut *state;
+        digests.applied(LogIndex(entry.log_id.index), || machine.digest());
+        if state.machine.dirty_bytes() >= self.dirty_bytes_max {
             self.write_checkpoint(&mut state)?;
         }
         drop(state);
@@ -154,6 +176,7 @@ impl Replica {
 
     fn write_checkpoint(self: &Arc<Self>, state: &mut State) -> Result<(), MachineError> {
         let Some(applied) = state.applied else { return Ok(()) };
+        let begun = Instant::now();
         let meta = encode_stored_membership(&state.membership);
         let checkpoint = state.machine.checkpoint(entry_id(&applied), meta)?;
         state.checkpointed = Some(applied);
@@ -162,6 +185,7 @@ impl Replica {
         let done: Done = Box::new(move |result| match result {
             Ok(()) => {
                 this.metrics.checkpointed.set(applied.index);
+                this.metrics.checkpoint.add(begun.elapsed());
                 *this.durable.lock() = covers;
             }
             // The node is stopping; the log replays the rest.
@@ -180,6 +204,7 @@ impl Replica {
             let mut state = self.state.lock();
             state.installing = true;
             state.machine.clear();
+            state.digests.clear();
         }
         let (sender, receiver) = oneshot::channel();
         let done: Done = Box::new(move |result| {

@@ -24,6 +24,10 @@ pub struct Settings {
     pub election: (Duration, Duration),
     /// Octets of the logs that are kept for lagging followers, of all groups together.
     pub log_keep_bytes: u64,
+    /// Longest time between two checkpoints of changed state (DESIGN §3).
+    pub checkpoint_interval: Duration,
+    /// Octets of changed state of a group that bring its next checkpoint forward.
+    pub checkpoint_bytes: usize,
     /// Most proposals under way in one group; beyond it a proposer waits.
     pub proposals_max: usize,
     /// Most octets of them; beyond it a proposer waits. A larger proposal waits for all others.
@@ -43,6 +47,8 @@ impl Settings {
             heartbeat: Duration::from_millis(125),
             election: (Duration::from_millis(300), Duration::from_millis(450)),
             log_keep_bytes: 64 * 1024 * 1024,
+            checkpoint_interval: Duration::from_millis(100),
+            checkpoint_bytes: 4 * 1024 * 1024,
             proposals_max: 64,
             proposal_bytes_max: 32 * 1024 * 1024,
             balance: true,

@@ -1,7 +1,7 @@
 //! The node's database: its directory, its identity, its groups.
 
 use crate::{
-    Done, GroupStore, LogWriter, OpenError, Options, StorageError,
+    DatabaseStats, Done, GroupStore, LogWriter, OpenError, Options, StorageError,
     batch::{Work, corrupt},
     codec::{
         DecodeError,
@@ -125,6 +125,16 @@ impl Database {
     #[must_use]
     pub fn writer(&self) -> &LogWriter {
         &self.writer
+    }
+
+    /// What it has done since the start.
+    #[must_use]
+    pub fn stats(&self) -> DatabaseStats {
+        DatabaseStats {
+            writer: self.writer.stats(),
+            run_cache_bytes: self.cache.bytes(),
+            bodies_read: self.cache.missed(),
+        }
     }
 
     /// Writes what waits and ends the writer's thread; later writes are refused. To be called

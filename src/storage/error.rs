@@ -26,13 +26,6 @@ pub enum StorageError {
         /// Why it cannot be decoded.
         source: DecodeError,
     },
-    /// The FIFO holds its bound of octets; nothing was taken (DESIGN §6: the proposer holds the
-    /// bound, so this tells of a proposer that does not).
-    #[error("the log writer's queue is full: {bytes} octets waiting")]
-    Full {
-        /// Octets waiting.
-        bytes: usize,
-    },
     /// Entries that do not follow the log's last one.
     #[error("entry {found} does not follow the log's last, {last}")]
     NotContiguous {

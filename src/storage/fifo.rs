@@ -10,13 +10,14 @@ use std::{
     sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
 };
 
-/// Writes that wait for the writer.
+/// Writes that wait for the writer. Without a bound of its own, since a refused append ends its group:
+/// a leader's sequencer and proposals bound what they hand to it, and a follower's leaders what they send
+/// (DESIGN §6).
 pub(crate) struct Fifo {
     waiting: Mutex<Waiting>,
     filled: Condvar,
     /// Octets waiting; beside the lock, for those who only ask.
     bytes: AtomicUsize,
-    bytes_max: usize,
     /// The writer is at work, or is about to be.
     busy: AtomicBool,
 }
@@ -34,32 +35,17 @@ struct Waiting {
 }
 
 impl Fifo {
-    pub(crate) fn new(bytes_max: usize) -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             waiting: Mutex::default(),
             filled: Condvar::new(),
             bytes: AtomicUsize::new(0),
-            bytes_max,
             busy: AtomicBool::new(false),
         }
     }
 
-    /// Whether `more` octets of entries would be taken now.
-    pub(crate) fn admit(&self, more: usize) -> Result<(), StorageError> {
-        let bytes = self.bytes.load(Relaxed);
-        // Alone, even what is larger than the bound is taken: it could never be otherwise.
-        if bytes > 0 && bytes + more > self.bytes_max {
-            return Err(StorageError::Full { bytes });
-        }
-        Ok(())
-    }
-
     pub(crate) fn bytes(&self) -> usize {
         self.bytes.load(Relaxed)
-    }
-
-    pub(crate) fn has_room(&self) -> bool {
-        self.bytes() < self.bytes_max / 2
     }
 
     pub(crate) fn is_idle(&self) -> bool {

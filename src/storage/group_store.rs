@@ -111,7 +111,7 @@ impl GroupStore {
 
     /// Appends entries, which follow the log's last one. They can be read when this returns.
     ///
-    /// Refused, with `done` called at once: `Full`, `NotContiguous`, `Corrupt` (commands that do
+    /// Refused, with `done` called at once: `NotContiguous`, `Corrupt` (commands that do
     /// not fit their bodies), `Closed`.
     pub fn append<E: Into<Arc<LogEntry>>>(&self, entries: Vec<E>, done: Done) {
         if let Err((done, error)) = self.try_append(entries, done) {
@@ -136,7 +136,7 @@ impl GroupStore {
             }
         }
         let mut log = self.memory.log();
-        if let Err(error) = log.check_follows(&prepared).and_then(|()| self.writer.admit(bytes)) {
+        if let Err(error) = log.check_follows(&prepared) {
             return Err((done, error));
         }
         let ticket = self.memory.append(&mut log, &prepared);

@@ -39,4 +39,4 @@ pub use log_writer::{CycleStats, LogWriter};
 pub use options::{FatalHook, Options};
 pub use replica_store::ReplicaStore;
 pub use snapshot::{ReceivedSnapshot, SnapshotDownload, SnapshotReader};
-pub use statistics::{Histogram, WriterStats};
+pub use statistics::{DatabaseStats, Histogram, Recorder, WriterStats};

@@ -62,7 +62,7 @@ impl LogWriter {
         options: &crate::Options,
     ) -> Result<Self, StorageError> {
         let shared = Arc::new(Shared {
-            fifo: Fifo::new(options.queue_bytes_max),
+            fifo: Fifo::new(),
             recorders: Recorders::default(),
             watchdog: Watchdog::new(),
             sync_time_max: options.sync_time_max,
@@ -95,10 +95,6 @@ impl LogWriter {
         self.shared.fifo.ride_along(work);
     }
 
-    pub(crate) fn admit(&self, bytes: usize) -> Result<(), StorageError> {
-        self.shared.fifo.admit(bytes)
-    }
-
     /// Writes what waits and ends the thread.
     pub(crate) fn close(&self) {
         self.shared.fifo.close(StorageError::Closed);
@@ -123,12 +119,6 @@ impl LogWriter {
         self.shared.fifo.is_idle()
     }
 
-    /// False from half of the FIFO's bound on: propose nothing new.
-    #[must_use]
-    pub fn has_room(&self) -> bool {
-        self.shared.fifo.has_room()
-    }
-
     /// How long the sync that runs now has been running; zero if none does.
     #[must_use]
     pub fn stalled_for(&self) -> Duration {
@@ -139,7 +129,7 @@ impl LogWriter {
     /// no new ones.
     #[must_use]
     pub fn is_stalled(&self) -> bool {
-        self.stalled_for() > self.shared.sync_time_max
+        self.shared.watchdog.is_late(self.shared.sync_time_max)
     }
 
     /// What it has done since the start.
@@ -185,7 +175,7 @@ impl Writer {
                 let (result, sync) = self
                     .shared
                     .watchdog
-                    .watch(|| install.run(&self.engine, &mut || self.crash.step()));
+                    .watch(0, || install.run(&self.engine, &mut || self.crash.step()));
                 result?;
                 (0, 0, sync)
             }
@@ -244,7 +234,7 @@ impl Writer {
         }
         self.look_at_the_background()?;
         self.crash.step()?;
-        let (result, sync) = self.shared.watchdog.watch(|| self.engine.write_synced(rocks));
+        let (result, sync) = self.shared.watchdog.watch(octets, || self.engine.write_synced(rocks));
         result?;
         Ok((entries, octets, sync))
     }

@@ -29,6 +29,7 @@ pub(crate) fn message(
         Found::MayBeStored => match stored_bodies(engine, memory.group, run)? {
             None => Ok(None),
             Some(octets) => {
+                memory.cache().count_missed(1);
                 codec::run::body(&octets, position).map_err(corrupt("bodies", run.index))
             }
         },
@@ -56,6 +57,7 @@ pub(crate) fn messages(
     }
     for (run, places) in stored {
         let Some(octets) = stored_bodies(engine, memory.group, run)? else { continue };
+        memory.cache().count_missed(places.len());
         for (at, position) in places {
             let message =
                 codec::run::body(&octets, position).map_err(corrupt("bodies", run.index))?;

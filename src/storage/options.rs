@@ -20,14 +20,13 @@ pub struct Options {
     /// Octets of the block cache, indexes and filters included.
     pub block_cache_bytes: usize,
     /// Octets of recent runs kept in memory, of all groups together. Runs not yet written are
-    /// kept beyond it; they are bounded by `queue_bytes_max`.
+    /// kept beyond it; they are bounded by what the raft floor has
+    /// under way.
     pub run_cache_bytes: usize,
     /// Octets of recent log entries kept in memory for one group, beyond those not yet written.
     pub tail_cache_bytes: usize,
-    /// Octets that may wait in the writer's FIFO. When reached, appends are refused
-    /// ([`StorageError::Full`]); at half of it `LogWriter::has_room` turns false.
-    pub queue_bytes_max: usize,
-    /// A sync that takes longer makes `LogWriter::is_stalled` true (DESIGN §8).
+    /// A sync that takes longer makes `LogWriter::is_stalled` true (DESIGN §8); one of many octets has
+    /// more time.
     pub sync_time_max: Duration,
     /// What to do when a write has failed.
     pub fatal: FatalHook,
@@ -38,7 +37,7 @@ pub struct Options {
 
 impl Options {
     /// Defaults for a node of 300 MiB: 64 MiB of memtables, 48 MiB of blocks, 48 MiB of runs,
-    /// 2 MiB of entries a group, 64 MiB waiting, 1 s for a sync. A failure aborts the process.
+    /// 2 MiB of entries a group, 1 s for a sync. A failure aborts the process.
     #[must_use]
     pub fn new(node: NodeId, incarnation: Incarnation) -> Self {
         Self {
@@ -48,7 +47,6 @@ impl Options {
             block_cache_bytes: 48 << 20,
             run_cache_bytes: 48 << 20,
             tail_cache_bytes: 2 << 20,
-            queue_bytes_max: 64 << 20,
             sync_time_max: Duration::from_secs(1),
             fatal: Arc::new(|error| {
                 tracing::error!("storage failed, the process ends: {error}");

@@ -16,7 +16,10 @@ use quorate_queue::RunHead;
 use quorate_types::{GroupId, Level, LogIndex, QueueId};
 use std::{
     collections::{BTreeSet, HashMap, VecDeque},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 /// Entries kept at most, so that small ones cannot make the bookkeeping outgrow the budget.
@@ -29,6 +32,8 @@ const OVERHEAD_BYTES: usize = 256;
 pub(crate) struct RunCache {
     bytes_max: usize,
     inner: Mutex<Inner>,
+    /// Bodies that had to be read from disk.
+    missed: AtomicU64,
 }
 
 #[derive(Default)]
@@ -91,7 +96,17 @@ pub(crate) struct Settled {
 
 impl RunCache {
     pub(crate) fn new(bytes_max: usize) -> Self {
-        Self { bytes_max, inner: Mutex::default() }
+        Self { bytes_max, inner: Mutex::default(), missed: AtomicU64::new(0) }
+    }
+
+    /// Counts bodies that were not here and have been found on disk.
+    pub(crate) fn count_missed(&self, bodies: usize) {
+        self.missed.fetch_add(bodies as u64, Ordering::Relaxed);
+    }
+
+    /// Bodies counted so.
+    pub(crate) fn missed(&self) -> u64 {
+        self.missed.load(Ordering::Relaxed)
     }
 
     /// A group is opened, or has had a snapshot installed: runs up to `index` are on disk.
@@ -243,7 +258,6 @@ impl RunCache {
     }
 
     /// Octets kept.
-    #[cfg(test)]
     pub(crate) fn bytes(&self) -> usize {
         self.inner.lock().bytes
     }

@@ -1,6 +1,7 @@
-//! What the log writer has done, as histograms that any thread may read.
+//! What the floor has done, as numbers and histograms that any thread may read.
 
 use std::{
+    fmt,
     sync::atomic::{AtomicU64, Ordering::Relaxed},
     time::Duration,
 };
@@ -17,6 +18,18 @@ pub struct Histogram {
 }
 
 impl Histogram {
+    /// Adds what another has counted.
+    pub fn merge(&mut self, other: &Self) {
+        if self.buckets.len() < other.buckets.len() {
+            self.buckets.resize(other.buckets.len(), 0);
+        }
+        for (bucket, more) in self.buckets.iter_mut().zip(&other.buckets) {
+            *bucket += more;
+        }
+        self.sum += other.sum;
+        self.count += other.count;
+    }
+
     /// Upper bound of the bucket that the share `q` (0 to 1000 thousandths) of all values is in.
     #[must_use]
     pub fn quantile(&self, thousandths: u64) -> u64 {
@@ -47,10 +60,21 @@ pub struct WriterStats {
     pub waiting_bytes: usize,
 }
 
+/// What the database has done since the start.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DatabaseStats {
+    /// The log writer.
+    pub writer: WriterStats,
+    /// Octets in the run cache now.
+    pub run_cache_bytes: usize,
+    /// Bodies read from disk, as the run cache had them not.
+    pub bodies_read: u64,
+}
+
 const BUCKETS: usize = 40;
 
-/// A histogram that is being filled.
-pub(crate) struct Recorder {
+/// A histogram that is being filled, by any thread.
+pub struct Recorder {
     buckets: [AtomicU64; BUCKETS],
     sum: AtomicU64,
 }
@@ -61,8 +85,15 @@ impl Default for Recorder {
     }
 }
 
+impl fmt::Debug for Recorder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.histogram().fmt(f)
+    }
+}
+
 impl Recorder {
-    pub(crate) fn record(&self, value: u64) {
+    /// Counts a value.
+    pub fn record(&self, value: u64) {
         let bucket = (u64::BITS - value.leading_zeros()) as usize;
         if let Some(bucket) = self.buckets.get(bucket.min(BUCKETS - 1)) {
             bucket.fetch_add(1, Relaxed);
@@ -70,7 +101,14 @@ impl Recorder {
         self.sum.fetch_add(value, Relaxed);
     }
 
-    fn histogram(&self) -> Histogram {
+    /// Counts a duration, in microseconds.
+    pub fn record_time(&self, time: Duration) {
+        self.record(u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
+    }
+
+    /// What has been counted so far.
+    #[must_use]
+    pub fn histogram(&self) -> Histogram {
         let buckets: Vec<u64> = self.buckets.iter().map(|bucket| bucket.load(Relaxed)).collect();
         let count = buckets.iter().sum();
         Histogram { buckets, sum: self.sum.load(Relaxed), count }
@@ -88,7 +126,7 @@ pub(crate) struct Recorders {
 
 impl Recorders {
     pub(crate) fn cycle(&self, sync: Duration, bytes: usize, writes: usize, entries: usize) {
-        self.sync_us.record(u64::try_from(sync.as_micros()).unwrap_or(u64::MAX));
+        self.sync_us.record_time(sync);
         self.batch_bytes.record(bytes as u64);
         self.batch_writes.record(writes as u64);
         self.entries.fetch_add(entries as u64, Relaxed);
@@ -102,5 +140,23 @@ impl Recorders {
             entries: self.entries.load(Relaxed),
             waiting_bytes,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn histograms_of_two_recorders_add_up() {
+        let (one, other) = (Recorder::default(), Recorder::default());
+        one.record(0);
+        one.record(5);
+        other.record_time(Duration::from_micros(6));
+        let mut sum = Histogram::default();
+        sum.merge(&one.histogram());
+        sum.merge(&other.histogram());
+        assert_eq!((sum.count, sum.sum), (3, 11));
+        assert_eq!(sum.buckets.get(..4), Some(&[1, 0, 0, 2][..]));
     }
 }

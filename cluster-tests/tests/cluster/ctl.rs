@@ -3,7 +3,8 @@
 
 #![expect(clippy::expect_used, clippy::indexing_slicing, clippy::panic, reason = "tests")]
 
-use lapin::options::{BasicConsumeOptions, QueueBindOptions};
+use futures::StreamExt;
+use lapin::options::{BasicAckOptions, BasicConsumeOptions, QueueBindOptions};
 use lapin::types::FieldTable;
 use quorate_cluster_tests::harness::amqp::publish_confirmed;
 use quorate_cluster_tests::harness::amqp::{declare_quorum, open, open_confirming};
@@ -136,8 +137,58 @@ async fn purge_and_delete_do_what_they_say() {
     }
 }
 
+/// What `list_channels` shows, asked of node 1.
+async fn channels(cluster: &Cluster) -> Vec<[u64; 5]> {
+    let columns = [
+        "consumer_count",
+        "messages_unacknowledged",
+        "messages_unconfirmed",
+        "prefetch_count",
+        "number",
+    ];
+    let args = [&["list_channels"], &columns[..]].concat();
+    let rows = cluster.rows(1, &args).await.expect("channels");
+    let counts = |row| columns.map(|column| ctl::count(row, column).expect("a number"));
+    let mut rows: Vec<_> = rows.iter().map(counts).collect();
+    rows.sort_unstable();
+    rows
+}
+
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "channels are not listed at once yet"]
+async fn a_channel_is_listed_once_it_is_open_with_counts_that_are_hardly_old() {
+    let cluster = with_two_queues(3).await;
+    eventually("the first connection is gone", LIFECYCLE_BOUND, || async {
+        let left = channels(&cluster).await;
+        hold(left.is_empty(), || format!("{left:?}"))
+    })
+    .await;
+    let (connection, channel) = open_confirming(&cluster.amqp_uri(3)).await;
+    assert_eq!(channels(&cluster).await, [[0, 0, 0, 0, 1]], "open-ok came first");
+    let second = connection.create_channel().await.expect("open-ok");
+    assert_eq!(channels(&cluster).await, [[0, 0, 0, 0, 1], [0, 0, 0, 0, 2]]);
+    second.close(200, "done".into()).await.expect("close-ok");
+    assert_eq!(channels(&cluster).await, [[0, 0, 0, 0, 1]], "close-ok came first");
+    channel.basic_qos(7, <_>::default()).await.expect("qos-ok");
+    let options = BasicConsumeOptions::default();
+    let consumer = channel.basic_consume("two".into(), "seen".into(), options, <_>::default());
+    let mut consumer = consumer.await.expect("consume-ok");
+    publish_confirmed(&channel, "one", b"body").await;
+    let shown = async |what: &str, expected: [u64; 5]| {
+        eventually(what, LIFECYCLE_BOUND, || async {
+            let now = channels(&cluster).await;
+            hold(now == [expected], || format!("{now:?}, not {expected:?}"))
+        })
+        .await;
+    };
+    shown("two are unacknowledged, none unconfirmed", [1, 2, 0, 7, 1]).await;
+    let delivery = consumer.next().await.expect("a consumer").expect("a delivery");
+    delivery.ack(BasicAckOptions::default()).await.expect("ack");
+    shown("one is unacknowledged", [1, 1, 0, 7, 1]).await;
+    channel.basic_cancel("seen".into(), <_>::default()).await.expect("cancel-ok");
+    shown("it is still to be acknowledged, of no consumer", [0, 1, 0, 7, 1]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn clients_are_listed_while_they_are_there() {
     let cluster = with_two_queues(3).await;
     let (connection, channel) = open(&cluster.amqp_uri(3)).await;

@@ -1,54 +1,189 @@
 //! `/health` and `/metrics`: what a load balancer and Prometheus ask.
 
-#![expect(clippy::expect_used, clippy::panic, reason = "tests")]
+#![expect(clippy::expect_used, reason = "tests")]
 
-use quorate_cluster_tests::harness::amqp::publish_confirmed;
-use quorate_cluster_tests::harness::amqp::{declare_quorum, get, open, open_confirming};
+use futures::StreamExt;
+use lapin::Channel;
+use lapin::options::{
+    BasicAckOptions, BasicConsumeOptions, BasicGetOptions, BasicNackOptions, BasicPublishOptions,
+};
+use quorate_cluster_tests::harness::amqp::{
+    REQUEST_BOUND, declare_quorum, durable, exclusive, get, of_type, open, open_confirming,
+    persistent, publish_confirmed,
+};
 use quorate_cluster_tests::harness::metrics::Metrics;
-use quorate_cluster_tests::harness::wait::{eventually, hold};
+use quorate_cluster_tests::harness::wait::{eventually, hold, in_time};
 use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Options};
+use std::collections::BTreeMap;
 
-/// The sum of a metric over the nodes of the cluster.
-async fn total(cluster: &Cluster, name: &str) -> f64 {
-    let mut sum = 0.0;
+/// Everything that is counted, summed over the nodes of the cluster.
+async fn counts(cluster: &Cluster) -> BTreeMap<String, f64> {
+    let mut sums = BTreeMap::new();
     for node in cluster.nodes() {
-        let value = node.metrics().await.sum(name);
-        sum += value.unwrap_or_else(|| panic!("node {} has no {name}", node.id()));
+        for (key, count) in node.metrics().await.counts() {
+            *sums.entry(key).or_default() += count;
+        }
     }
-    sum
+    sums
+}
+
+/// Publishes to a queue of that type, and takes from it in every way that is counted.
+async fn use_queue(publisher: &Channel, taker: &Channel, kind: &str) {
+    for _ in 0..2 {
+        let declared = publisher.queue_declare(kind.into(), durable(), of_type(kind)).await;
+        declared.expect("declare-ok");
+    }
+    for _ in 0..30 {
+        publish_confirmed(publisher, kind, b"body").await;
+    }
+    for _ in 0..10 {
+        assert!(get(taker, kind).await.is_some());
+    }
+    let got = async || {
+        let got = taker.basic_get(kind.into(), BasicGetOptions { no_ack: false }).await;
+        got.expect("get-ok").expect("a message").delivery
+    };
+    got().await.ack(BasicAckOptions::default()).await.expect("ack");
+    let requeue = BasicNackOptions { requeue: true, multiple: false };
+    got().await.nack(requeue).await.expect("nack");
+    let again = got().await;
+    assert!(again.redelivered);
+    again.ack(BasicAckOptions::default()).await.expect("ack");
+    consume(taker, kind, 18, false).await;
+    for _ in 0..5 {
+        publish_confirmed(publisher, kind, b"body").await;
+    }
+    consume(taker, kind, 5, true).await;
+    assert!(get(taker, kind).await.is_none());
+    taker.queue_delete(kind.into(), <_>::default()).await.expect("delete-ok");
+}
+
+/// Consumes so many messages, acknowledging each if the queue wants it.
+async fn consume(channel: &Channel, queue: &str, count: usize, no_ack: bool) {
+    let options = BasicConsumeOptions { no_ack, ..BasicConsumeOptions::default() };
+    let consumer = channel.basic_consume(queue.into(), "taker".into(), options, <_>::default());
+    let mut consumer = consumer.await.expect("consume-ok");
+    for _ in 0..count {
+        let next = in_time("a delivery", REQUEST_BOUND, consumer.next()).await;
+        let delivery = next.expect("a consumer").expect("a delivery");
+        if !no_ack {
+            delivery.ack(BasicAckOptions::default()).await.expect("ack");
+        }
+    }
+    channel.basic_cancel("taker".into(), <_>::default()).await.expect("cancel-ok");
+}
+
+/// What `use_queue` of a quorum and a classic queue, and what the test does beside it, count.
+fn expected() -> BTreeMap<String, f64> {
+    let alone = [
+        ("rabbitmq_connections_opened_total", 2.0),
+        ("rabbitmq_connections_closed_total", 1.0),
+        ("rabbitmq_channels_opened_total", 3.0),
+        ("rabbitmq_channels_closed_total", 2.0),
+        ("rabbitmq_queues_declared_total", 6.0),
+        ("rabbitmq_queues_created_total", 4.0),
+        ("rabbitmq_queues_deleted_total", 4.0),
+    ];
+    let of_protocol = [
+        ("rabbitmq_global_messages_received_total", 79.0),
+        ("rabbitmq_global_messages_received_confirm_total", 75.0),
+        ("rabbitmq_global_messages_routed_total", 70.0),
+        ("rabbitmq_global_messages_unroutable_dropped_total", 7.0),
+        ("rabbitmq_global_messages_unroutable_returned_total", 2.0),
+        ("rabbitmq_global_messages_confirmed_total", 75.0),
+        ("quorate_messages_refused_total", 0.0),
+    ];
+    let of_type = [
+        ("rabbitmq_global_messages_delivered_total", 36.0),
+        ("rabbitmq_global_messages_delivered_consume_manual_ack_total", 18.0),
+        ("rabbitmq_global_messages_delivered_consume_auto_ack_total", 5.0),
+        ("rabbitmq_global_messages_delivered_get_manual_ack_total", 3.0),
+        ("rabbitmq_global_messages_delivered_get_auto_ack_total", 10.0),
+        ("rabbitmq_global_messages_get_empty_total", 1.0),
+        ("rabbitmq_global_messages_redelivered_total", 1.0),
+        ("rabbitmq_global_messages_acknowledged_total", 20.0),
+    ];
+    let mut all: BTreeMap<_, _> =
+        alone.into_iter().map(|(name, count)| (name.to_owned(), count)).collect();
+    let protocol = "protocol=\"amqp091\"";
+    for (name, count) in of_protocol {
+        all.insert(format!("{name}{{{protocol}}}"), count);
+    }
+    for (name, count) in of_type {
+        for queue_type in ["rabbit_classic_queue", "rabbit_quorum_queue"] {
+            all.insert(format!("{name}{{{protocol},queue_type=\"{queue_type}\"}}"), count);
+        }
+    }
+    all
+}
+
+/// Publishes what no queue takes.
+async fn publish_nowhere(channel: &Channel, count: usize, mandatory: bool) {
+    for _ in 0..count {
+        let options = BasicPublishOptions { mandatory, ..BasicPublishOptions::default() };
+        let to = "no such queue".into();
+        let sent = channel.basic_publish("".into(), to, options, b"body", persistent());
+        sent.await.expect("publish").await.expect("a confirm, if the channel confirms");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "not all counters are counted yet"]
 async fn metrics_count_what_happens() {
     let cluster = Cluster::start(3, Options::default()).await;
-    let names = [
-        "rabbitmq_global_messages_received_total",
-        "rabbitmq_global_messages_confirmed_total",
-        "rabbitmq_queue_messages_ready",
-        "rabbitmq_connections",
-    ];
-    let mut before = Vec::new();
-    for name in names {
-        before.push(total(&cluster, name).await);
+    let before = counts(&cluster).await;
+    let (_connection, publisher) = open_confirming(&cluster.amqp_uri(2)).await;
+    let (taking, taker) = open(&cluster.amqp_uri(3)).await;
+    for kind in ["quorum", "classic"] {
+        use_queue(&publisher, &taker, kind).await;
     }
-    let (_connection, channel) = open_confirming(&cluster.amqp_uri(2)).await;
-    declare_quorum(&channel, "counted").await;
-    for _ in 0..30 {
-        publish_confirmed(&channel, "counted", b"body").await;
+    publish_nowhere(&publisher, 2, true).await;
+    publish_nowhere(&publisher, 3, false).await;
+    publish_nowhere(&taker, 4, false).await;
+    for exclusive_name in ["", "mine"] {
+        let declared = taker.queue_declare(exclusive_name.into(), exclusive(), <_>::default());
+        declared.await.expect("declare-ok");
     }
-    let (_taking, taker) = open(&cluster.amqp_uri(3)).await;
-    for _ in 0..10 {
-        assert!(get(&taker, "counted").await.is_some());
+    let shut = taking.create_channel().await.expect("open-ok");
+    shut.close(200, "done".into()).await.expect("close-ok");
+    taking.close(200, "done".into()).await.expect("close-ok");
+    eventually("what happened is counted", LIFECYCLE_BOUND, || async {
+        let now = counts(&cluster).await;
+        let more = |key: &String| now.get(key).zip(before.get(key)).map(|(now, was)| now - was);
+        let wrong: Vec<_> = expected()
+            .into_iter()
+            .map(|(key, expected)| (more(&key), expected, key))
+            .filter(|(more, expected, _)| *more != Some(*expected))
+            .collect();
+        hold(wrong.is_empty(), || format!("counted, expected: {wrong:#?}"))
+    })
+    .await;
+    all_move(&cluster).await;
+}
+
+/// Counters that what tests do here does not move, and why.
+const UNMOVED: [(&str, &str); 2] = [
+    ("quorate_messages_refused_total", "no queue refuses yet (reject-publish)"),
+    ("quorate_snapshots_installed_total", "catch_up.rs makes one"),
+];
+
+/// Fails if something is exported as counted, but never is. What is only counted when a body is
+/// not in memory any more is made to happen by a restart.
+async fn all_move(cluster: &Cluster) {
+    let (_connection, channel) = open_confirming(&cluster.amqp_uri(1)).await;
+    declare_quorum(&channel, "cold").await;
+    publish_confirmed(&channel, "cold", b"body").await;
+    let mut all = counts(cluster).await;
+    cluster.node(3).kill9();
+    cluster.node(3).restart().await;
+    let (_connection, cold) = open(&cluster.amqp_uri(3)).await;
+    assert!(get(&cold, "cold").await.is_some());
+    for (key, count) in counts(cluster).await {
+        let most = all.entry(key).or_default();
+        *most = most.max(count);
     }
-    let expected = [30.0, 30.0, 20.0, 2.0];
-    for ((name, before), more) in names.into_iter().zip(before).zip(expected) {
-        eventually(name, LIFECYCLE_BOUND, || async {
-            let now = total(&cluster, name).await;
-            hold(now == before + more, || format!("{before}, then {now}, not {more} more"))
-        })
-        .await;
-    }
+    let unmoved = |key: &str| UNMOVED.iter().any(|(name, _)| key.starts_with(name));
+    let still: Vec<_> = all.iter().filter(|(key, count)| **count == 0.0 && !unmoved(key)).collect();
+    assert!(still.is_empty(), "exported, but never counted: {still:#?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

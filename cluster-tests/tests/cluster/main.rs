@@ -3,18 +3,22 @@
 
 mod across_nodes;
 mod alarms;
+mod audit;
 mod backlog;
 mod bad_input;
 mod catch_up;
 mod ctl;
+mod exclusive;
 mod failover;
 mod http;
+mod large_bodies;
 mod many_queues;
 mod minority;
 mod prefetch;
 mod reconnect;
 mod refusals;
 mod requeue;
+mod silence;
 mod slow_clients;
 mod start;
 mod stop;

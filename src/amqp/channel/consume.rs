@@ -13,7 +13,7 @@ use bytes::Bytes;
 use quorate_broker::{Consume, Delivered, Settlement};
 use quorate_types::{
     ConsumerId, Counts, FieldTable, FieldValue, Message, Properties, PropertiesError, ReplyCode,
-    ReturnCause, ShortString,
+    ShortString,
 };
 use std::collections::BTreeMap;
 
@@ -171,8 +171,7 @@ impl Channel {
                 self.consumers.early.push(delivered);
             } else if !delivered.no_ack {
                 // Not shown to anyone: back it goes.
-                let settlement = Settlement::Requeue(ReturnCause::ChannelEnd);
-                out.effects.settles.add(delivered.holder, delivered.number, settlement);
+                out.effects.settles.add(delivered.holder, delivered.number, Settlement::Release);
             }
             return;
         };

@@ -43,6 +43,8 @@ pub(crate) struct Channel {
     pub(crate) due: Due,
     /// Publishes handed over whose outcome is not known yet.
     pub(crate) publishing: usize,
+    /// It has published at least once, for lists.
+    pub(crate) has_published: bool,
     /// In confirm mode.
     pub(crate) confirms: Option<Confirms>,
     pub(crate) consumers: Consumers,
@@ -74,6 +76,7 @@ impl Channel {
             queued: VecDeque::new(),
             due: Due::Method,
             publishing: 0,
+            has_published: false,
             confirms: None,
             consumers: Consumers::default(),
             unacked: Unacked::default(),
@@ -104,6 +107,7 @@ impl Channel {
             unconfirmed: self.confirms.as_ref().map_or(0, Confirms::outstanding),
             unacknowledged: self.unacked.outstanding(),
             prefetch: self.prefetch,
+            has_published: self.has_published,
         }
     }
 

@@ -79,6 +79,8 @@ pub(crate) enum Answer {
 /// What the driver does after publishes and settles, in order.
 #[derive(Clone, Debug)]
 pub(crate) enum Action {
+    /// Lists show the channel from the moment that its open-ok can be read.
+    OpenChannel(ChannelId),
     Start(ChannelId, Operation),
     LimitChannel(ChannelId, Option<u16>),
     CloseChannel(ChannelId),

@@ -184,6 +184,7 @@ impl Channel {
             })
         });
         self.publishing += 1;
+        self.has_published = true;
         out.effects.pending.push(Pending { channel, confirm, returned });
         out.effects.publishes.push(Publish {
             channel,

@@ -178,6 +178,7 @@ fn key(holder: HolderRef, settlement: Settlement) -> Key {
         Settlement::Requeue(ReturnCause::Nack) => 3,
         Settlement::Requeue(ReturnCause::Recover) => 4,
         Settlement::Requeue(ReturnCause::ChannelEnd) => 5,
+        Settlement::Release => 6,
     };
     (holder, kind)
 }

@@ -101,6 +101,7 @@ fn hot_method() -> impl Strategy<Value = Method> {
 }
 
 /// Methods that between them have every type of field, and bits in every place.
+#[expect(clippy::too_many_lines, reason = "one strategy for each method")]
 fn cold_method() -> impl Strategy<Value = Cold> {
     let bits = || any::<[bool; 5]>();
     prop_oneof![

@@ -21,6 +21,7 @@ use quorate_types::{FieldTable, FieldValue, ShortString};
 
 fn settings() -> FrontSettings {
     FrontSettings {
+        delivery_ahead_bytes: 4 << 20,
         message_bytes_max: 16 << 20,
         frame_max: 131_072,
         channel_max: 2047,

@@ -40,7 +40,7 @@ pub(crate) struct Machine {
     confirmed: Vec<u16>,
     ending: Option<Ending>,
     /// What lists have been told of each channel.
-    pub(super) reported: BTreeMap<u16, ChannelReport>,
+    pub(super) reported: BTreeMap<ChannelId, ChannelReport>,
 }
 
 impl Machine {
@@ -193,6 +193,7 @@ impl Machine {
         let id = ChannelId { number: frame.channel, opened: self.opened };
         self.opened += 1;
         self.channels.insert(frame.channel, Box::new(Channel::new(id)));
+        self.effects.actions.push(Action::OpenChannel(id));
         Cold::from(channel::OpenOk::default()).put(outbox.buffer(), frame.channel);
         Ok(())
     }

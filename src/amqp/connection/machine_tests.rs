@@ -69,7 +69,7 @@ fn frames_behind_an_unanswered_method_are_bounded() {
     let (mut machine, mut outbox) = machine();
     machine.frame(cold(1, channel::Open::default()), &mut outbox);
     machine.frame(cold(1, exchange::Declare::default()), &mut outbox);
-    assert!(matches!(machine.take_actions()[..], [Action::Start(..)]));
+    assert!(matches!(machine.take_actions()[..], [Action::OpenChannel(_), Action::Start(..)]));
     let mut taken = 0;
     while machine.takes_frames() {
         machine.frame(publish(1), &mut outbox);

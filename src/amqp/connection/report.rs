@@ -1,25 +1,20 @@
 //! What lists show of a connection's channels.
 
 use crate::connection::machine::Machine;
-use quorate_broker::ChannelReport;
+use quorate_broker::{ChannelId, ChannelReport};
 use std::collections::BTreeMap;
 
 impl Machine {
-    /// What has changed since the last time, by channel number; `None` for one that has ended.
-    pub(crate) fn reports(&mut self) -> Vec<(u16, Option<ChannelReport>)> {
-        let now: BTreeMap<u16, ChannelReport> = self
+    /// What has changed since the last time, of the channels that are open.
+    pub(crate) fn reports(&mut self) -> Vec<(ChannelId, ChannelReport)> {
+        let now: BTreeMap<ChannelId, ChannelReport> = self
             .channels
-            .iter()
-            .filter(|(_, channel)| !channel.is_closing())
-            .map(|(number, channel)| (*number, channel.report()))
+            .values()
+            .filter(|channel| !channel.is_closing())
+            .map(|channel| (channel.id, channel.report()))
             .collect();
-        let ended = self.reported.keys().filter(|number| !now.contains_key(number));
-        let changed =
-            now.iter().filter(|(number, report)| self.reported.get(number) != Some(report));
-        let reports = ended
-            .map(|number| (*number, None))
-            .chain(changed.map(|(number, report)| (*number, Some(*report))))
-            .collect();
+        let changed = now.iter().filter(|(id, report)| self.reported.get(id) != Some(report));
+        let reports = changed.map(|(id, report)| (*id, *report)).collect();
         self.reported = now;
         reports
     }

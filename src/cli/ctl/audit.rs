@@ -37,6 +37,12 @@ impl Audit {
         self.groups.iter().map(|(group, nodes)| (*group, finding(nodes))).collect()
     }
 
+    /// The replicas of every group have been seen to stand at one index, so that nothing newer is
+    /// left to compare.
+    pub(crate) fn is_settled(&self) -> bool {
+        !self.groups.is_empty() && self.groups.values().all(is_newest)
+    }
+
     /// Every group has an index of which all its replicas gave a digest.
     pub(crate) fn is_complete(&self) -> bool {
         !self.groups.is_empty()
@@ -45,6 +51,12 @@ impl Audit {
                 Finding::NoCommonIndex { .. } => false,
             })
     }
+}
+
+fn is_newest(nodes: &BTreeMap<u32, BTreeMap<u64, u64>>) -> bool {
+    let mut last = nodes.values().map(|digests| digests.keys().next_back());
+    let first = last.next().flatten();
+    first.is_some() && last.all(|last| last == first)
 }
 
 fn finding(nodes: &BTreeMap<u32, BTreeMap<u64, u64>>) -> Finding {
@@ -164,6 +176,17 @@ mod tests {
         assert!(!audit.is_complete());
         audit.add(&digests(&[(1, 1, 12, 120), (1, 2, 9, 90)]));
         assert!(audit.is_complete());
+    }
+
+    #[test]
+    fn replicas_that_go_on_are_compared_though_they_never_stand_at_one_index() {
+        let (mut audit, finding) =
+            finding_of(&[(1, 1, 16, 160), (1, 1, 21, 210), (1, 2, 16, 160), (1, 2, 20, 200)]);
+        assert_eq!(finding, Some(Finding::Same { index: 16, digest: 160, nodes: vec![1, 2] }));
+        assert!(audit.is_complete());
+        assert!(!audit.is_settled());
+        audit.add(&digests(&[(1, 1, 21, 210), (1, 2, 21, 210)]));
+        assert!(audit.is_settled());
     }
 
     #[test]

@@ -6,6 +6,8 @@ use super::{SettingError, Settings};
 const MESSAGE_BYTES_MOST: u64 = 128 << 20;
 /// Least frame size of the protocol (AMQP 0-9-1, section 4.2.3).
 const FRAME_BYTES_LEAST: u32 = 4096;
+/// Least time of Q-62: leaders say twice a second that they are heard, and a quarter of it may pass without.
+const UNREACHABLE_MS_MIN: u64 = 4_000;
 /// Most nodes that a cluster may have for now: all are voters of every group (DESIGN §2).
 const MEMBERS_MOST: usize = 5;
 
@@ -65,6 +67,9 @@ fn timing(settings: &Settings) -> Result<(), SettingError> {
         ("unreachable_node_timeout_ms", settings.unreachable_node_timeout_ms),
         ("checkpoint_ms", settings.checkpoint_ms),
     ];
+    if settings.unreachable_node_timeout_ms < UNREACHABLE_MS_MIN {
+        return refuse("unreachable_node_timeout_ms", "must be at least 4000 ms");
+    }
     match times.iter().find(|(_, time_ms)| *time_ms == 0) {
         Some((name, _)) => refuse(name, "must be at least 1 ms"),
         None => Ok(()),

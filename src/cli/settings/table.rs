@@ -91,8 +91,8 @@ settings! {
     watchdog_ms: u64 = "1000";
     /// Deliveries held by a node that cannot be reached return after this many milliseconds.
     unreachable_node_timeout_ms: u64 = "20000";
-    /// Raft log kept a group for followers that lag; one that lags more gets a snapshot.
-    log_tail_bytes: ByteCount = "2MiB";
+    /// Raft log kept for followers that lag, of all groups together; one that lags more gets a snapshot.
+    log_tail_bytes: ByteCount = "32MiB";
     /// Recent messages kept in memory, of all queues, so that what is consumed at once is never read from disk.
     run_cache_bytes: ByteCount = "64MiB";
     /// Memory of RocksDB's write buffers.
@@ -104,9 +104,9 @@ settings! {
     /// Changed state that brings the next checkpoint forward.
     checkpoint_bytes: ByteCount = "4MiB";
     /// Publishes of a connection that are not yet answered; when reached, its socket is not read.
-    connection_in_flight_bytes: ByteCount = "8MiB";
-    /// Commands of this node to a group that are not yet answered; when reached, sockets that have more are not read.
-    group_in_flight_bytes: ByteCount = "32MiB";
+    connection_in_flight_bytes: ByteCount = "16MiB";
+    /// Publishes of a node to one group that are not yet answered; when reached, sockets that have some of them are not read.
+    group_in_flight_bytes: ByteCount = "64MiB";
     /// Bodies read for a connection beyond what is written to it.
     delivery_ahead_bytes: ByteCount = "4MiB";
     /// Bodies of exclusive queues kept in memory; beyond, they go to disk.

@@ -40,18 +40,27 @@ impl Page {
         self.line(format_args!("{name}{labels} {value}"));
     }
 
-    /// Durations, in seconds as Prometheus has them.
-    pub(super) fn histogram(&mut self, name: &str, help: &str, view: &HistogramView) {
+    /// Durations in microseconds, shown in seconds as Prometheus has them.
+    pub(super) fn times(&mut self, name: &str, help: &str, view: &HistogramView) {
+        self.histogram(name, help, view, seconds);
+    }
+
+    /// Sizes.
+    pub(super) fn sizes(&mut self, name: &str, help: &str, view: &HistogramView) {
+        self.histogram(name, help, view, |size| size.to_string());
+    }
+
+    fn histogram(&mut self, name: &str, help: &str, view: &HistogramView, unit: fn(u64) -> String) {
         self.head(name, "histogram", help);
         let mut below = 0;
-        for (bound_us, count) in view.bounds_us.iter().zip(&view.counts) {
+        for (bound, count) in view.bounds.iter().zip(&view.counts) {
             below += count;
-            let bound = seconds(*bound_us);
+            let bound = unit(*bound);
             self.line(format_args!("{name}_bucket{{le=\"{bound}\"}} {below}"));
         }
         let all: u64 = view.counts.iter().sum();
         self.line(format_args!("{name}_bucket{{le=\"+Inf\"}} {all}"));
-        self.line(format_args!("{name}_sum {}", seconds(view.sum_us)));
+        self.line(format_args!("{name}_sum {}", unit(view.sum)));
         self.line(format_args!("{name}_count {all}"));
     }
 
@@ -90,12 +99,10 @@ mod tests {
         let mut page = Page::default();
         page.head("a_info", "untyped", "An a");
         page.sample("a_info", &[("path", "C:\\x\n\"y\"")], 1);
-        let view = HistogramView {
-            bounds_us: vec![500, 1_000_000],
-            counts: vec![2, 1, 4],
-            sum_us: 12_500_000,
-        };
-        page.histogram("t_seconds", "Times", &view);
+        let view =
+            HistogramView { bounds: vec![500, 1_000_000], counts: vec![2, 1, 4], sum: 12_500_000 };
+        page.times("t_seconds", "Times", &view);
+        page.sizes("s", "Sizes", &view);
         expect![[r#"
             # HELP a_info An a
             # TYPE a_info untyped
@@ -107,6 +114,13 @@ mod tests {
             t_seconds_bucket{le="+Inf"} 7
             t_seconds_sum 12.5
             t_seconds_count 7
+            # HELP s Sizes
+            # TYPE s histogram
+            s_bucket{le="500"} 2
+            s_bucket{le="1000000"} 3
+            s_bucket{le="+Inf"} 7
+            s_sum 12500000
+            s_count 7
         "#]]
         .assert_eq(&page.into_text());
     }

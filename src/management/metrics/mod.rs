@@ -25,7 +25,7 @@ pub(crate) fn text(
     deliveries(&mut page, view);
     groups(&mut page, view);
     flow(&mut page, view);
-    times(&mut page, view);
+    histograms(&mut page, view);
     page.into_text()
 }
 
@@ -278,9 +278,8 @@ fn groups(page: &mut Page, view: &MetricsView) {
 
 fn flow(page: &mut Page, view: &MetricsView) {
     let counters = [
-        ("quorate_synced_bytes_total", "Octets written and synced", view.synced_bytes),
-        ("quorate_batches_total", "Batches of commands proposed", view.batches),
-        ("quorate_batch_commands_total", "Commands in those batches", view.batch_commands),
+        ("quorate_synced_bytes_total", "Octets written and synced", view.sync_bytes.sum),
+        ("quorate_entries_total", "Log entries proposed by this node as leader", view.entries),
         ("quorate_bodies_read_total", "Bodies read from disk, not the cache", view.bodies_read),
         ("quorate_snapshots_installed_total", "Snapshots installed", view.snapshots_installed),
     ];
@@ -289,15 +288,22 @@ fn flow(page: &mut Page, view: &MetricsView) {
     }
 }
 
-fn times(page: &mut Page, view: &MetricsView) {
-    let histograms = [
+fn histograms(page: &mut Page, view: &MetricsView) {
+    let sizes = [
+        ("quorate_batch_commands", "Commands in a batch of this node", &view.batch_commands),
+        ("quorate_sync_bytes", "Octets in one sync of the log writer", &view.sync_bytes),
+    ];
+    for (name, help, histogram) in sizes {
+        page.sizes(name, help, histogram);
+    }
+    let times = [
         ("quorate_sync_seconds", "Syncs of the log writer", &view.sync),
         ("quorate_checkpoint_seconds", "Writing of checkpoints", &view.checkpoint),
         ("quorate_batch_seconds", "From a command's arrival to its batch", &view.batch),
         ("quorate_round_seconds", "From a batch to its commit, on the leader", &view.round),
         ("quorate_election_seconds", "From a leader's loss to the next one", &view.election),
     ];
-    for (name, help, histogram) in histograms {
-        page.histogram(name, help, histogram);
+    for (name, help, histogram) in times {
+        page.times(name, help, histogram);
     }
 }

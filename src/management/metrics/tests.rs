@@ -38,7 +38,7 @@ fn view() -> MetricsView {
             get_auto_ack: 2,
             ..DeliveryCounters::default()
         },
-        sync: HistogramView { bounds_us: vec![100, 1_000], counts: vec![3, 2, 1], sum_us: 4_200 },
+        sync: HistogramView { bounds: vec![100, 1_000], counts: vec![3, 2, 1], sum: 4_200 },
         ..MetricsView::default()
     }
 }

@@ -38,8 +38,8 @@ async fn what_is_proposed_is_applied_equally_everywhere() {
             let index = node.group(group).linearizable(DEADLINE).await.unwrap();
             assert!(node.group(group).applied() >= Some(index));
         }
-        let round = &leader.group(group).metrics().round;
-        println!("mean round: {} us", round.sum_us.get() / round.count.get().max(1));
+        let round = leader.group(group).metrics().round.histogram();
+        println!("mean round: {} us", round.sum / round.count.max(1));
     }
     cluster.equal(GroupId::CATALOG).await;
     cluster.stop().await;

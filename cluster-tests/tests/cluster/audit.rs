@@ -1,0 +1,40 @@
+//! `quorate ctl audit` finds replicas equal while they go on applying, not only when all stand still.
+
+#![expect(clippy::expect_used, reason = "tests")]
+
+use quorate_cluster_tests::harness::amqp::{declare_quorum, open};
+use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Options};
+use quorate_cluster_tests::history::{History, Publisher, PublisherOptions};
+use std::sync::Arc;
+
+/// Queues published to at once, so that many groups are busy.
+const QUEUES: usize = 12;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_audit_under_load_compares_every_group() {
+    let cluster = Cluster::start(3, Options::default()).await;
+    let (_connection, channel) = open(&cluster.amqp_uri(1)).await;
+    let history = Arc::new(History::default());
+    let mut publishers = Vec::new();
+    for number in 0..QUEUES {
+        let queue = format!("audited {number}");
+        declare_quorum(&channel, &queue).await;
+        let uri = cluster.amqp_uri(number as u64 % 3 + 1);
+        let options =
+            PublisherOptions { window: 200, per_second: 0, ..PublisherOptions::new(uri, &queue) };
+        publishers.push(Publisher::start(Arc::clone(&history), options));
+    }
+    for _ in 0..5 {
+        let before = history.confirms();
+        let audit = cluster.ctl(2, &["-q", "audit"]).await.succeeded().expect("all are the same");
+        let lines = audit.lines();
+        assert!(!lines.is_empty());
+        for line in lines {
+            assert!(line.contains("\tsame\t") && line.contains("\t3 of 3 replicas"), "{audit:?}");
+        }
+        assert!(history.confirms() > before, "nothing was published meanwhile");
+    }
+    for publisher in publishers {
+        publisher.finish(LIFECYCLE_BOUND).await;
+    }
+}

@@ -1,0 +1,50 @@
+//! Bodies of every size, over many frames and all nodes (PUB-01, Q-05).
+
+#![expect(clippy::expect_used, reason = "tests")]
+
+use lapin::options::BasicGetOptions;
+use quorate_cluster_tests::harness::amqp::{
+    code, declare_quorum, open, open_confirming, persistent, publish_confirmed,
+};
+use quorate_cluster_tests::harness::{Cluster, Options, figure};
+use std::time::Instant;
+
+const MIB: usize = 1 << 20;
+
+fn body(bytes: usize) -> Vec<u8> {
+    // Of a period that no frame or chunk has, so that pieces out of place show.
+    (0..bytes).map(|at| (at % 251) as u8).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bodies_from_none_to_128_mib_go_through_all_nodes() {
+    let args = ["--max-message-size".to_owned(), "128MiB".to_owned()];
+    let cluster = Cluster::start(3, Options { args: args.into(), ..Options::default() }).await;
+    let (_one, declarer) = open_confirming(&cluster.amqp_uri(1)).await;
+    declare_quorum(&declarer, "large").await;
+    let (_two, publisher) = open_confirming(&cluster.amqp_uri(2)).await;
+    let (_three, consumer) = open(&cluster.amqp_uri(3)).await;
+    // A frame of 131,072 octets has 131,064 of content.
+    for bytes in [0, 1, 131_063, 131_064, 131_065, MIB, 16 * MIB, 128 * MIB] {
+        let sent = body(bytes);
+        let begun = Instant::now();
+        publish_confirmed(&publisher, "large", &sent).await;
+        let published = begun.elapsed();
+        let got = consumer.basic_get("large".into(), BasicGetOptions { no_ack: true }).await;
+        let got = got.expect("get").expect("a message");
+        assert!(got.delivery.data == sent, "a body of {bytes} octets has changed");
+        if bytes >= 16 * MIB {
+            figure("a large body: MiB, confirmed, got", (bytes >> 20, published, begun.elapsed()));
+        }
+    }
+    // One more than allowed: the channel is closed, and nothing else happens.
+    let larger = body(128 * MIB + 1);
+    let sent =
+        publisher.basic_publish("".into(), "large".into(), <_>::default(), &larger, persistent());
+    let refused = match sent.await {
+        Ok(confirm) => confirm.await.expect_err("too large"),
+        Err(error) => error,
+    };
+    assert_eq!(code(&refused), Some(406), "{refused}");
+    publish_confirmed(&declarer, "large", b"served").await;
+}

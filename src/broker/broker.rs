@@ -1,0 +1,159 @@
+//! The broker as the floors above use it: made, begun, connected to.
+
+use crate::{
+    alarm::Alarms,
+    catalog_client::CatalogClient,
+    client::{ConnectionInfo, FrontSettings},
+    connection::{Connection, ConnectionState},
+    executor::Executor,
+    failure::Failures,
+    hearing::Hearing,
+    lease::Lease,
+    local::LocalQueues,
+    node::Node,
+    proposer::Proposer,
+    registry::Registry,
+    sequencer::Sequencer,
+    settings::BrokerSettings,
+    sink::Early,
+};
+use parking_lot::{Mutex, RwLock};
+use quorate_catalog::{Catalog, ClusterShape, ConnectionId, refusal};
+use quorate_raft::Groups;
+use quorate_rpc::Links;
+use quorate_storage::Database;
+use quorate_types::{Exception, Home, ReplyCode, SessionId, ShortString, StartNumber};
+use std::sync::{Arc, OnceLock, Weak};
+
+/// The broker of one node, shared by everything that serves clients.
+#[derive(Clone, Debug)]
+pub struct Broker(pub(crate) Arc<Node>);
+
+impl Broker {
+    /// A broker that serves nobody yet: [`Broker::begin`] follows when its groups and links run.
+    /// Must be called within a tokio runtime.
+    #[must_use]
+    pub fn new(settings: BrokerSettings, catalog: Arc<RwLock<Catalog>>) -> Self {
+        let groups: Vec<_> = settings.shape.groups().collect();
+        let homes = groups.iter().map(|group| Home::Group(*group));
+        let homes = homes.chain(settings.members.iter().map(|node| Home::Node(*node)));
+        let homes: Vec<_> = homes.collect();
+        let nobody = SessionId { node: settings.me, start: StartNumber(0) };
+        let (version, shape) = (catalog.read().version(), catalog.read().shape());
+        Self(Arc::new_cyclic(|this| Node {
+            this: Weak::clone(this),
+            me: settings.me,
+            boot: settings.boot,
+            runtime: tokio::runtime::Handle::current(),
+            catalog,
+            catalog_client: CatalogClient::default(),
+            catalog_version: tokio::sync::watch::Sender::new(version),
+            lease: Lease::new(),
+            local: LocalQueues::new(settings.spill.clone()),
+            hearing: Hearing::new(
+                groups.iter().copied().map(Home::Group),
+                settings.consumer_disconnected_timeout_ms,
+            ),
+            proposers: homes.iter().map(|home| (*home, Proposer::new(*home, nobody))).collect(),
+            sequencers: groups.iter().map(|group| (*group, Sequencer::default())).collect(),
+            executor: Executor::new(homes.iter().copied()),
+            connections: Registry::default(),
+            consumers: Registry::default(),
+            session: RwLock::new(None),
+            groups: OnceLock::new(),
+            links: OnceLock::new(),
+            pacer: tokio::sync::Notify::new(),
+            failures: Failures::default(),
+            alarms: Alarms::default(),
+            counters: Arc::default(),
+            local_entries: RwLock::default(),
+            early: Early::default(),
+            reannouncing: Mutex::default(),
+            formed: tokio::sync::watch::Sender::new(shape),
+            storage_stats: OnceLock::new(),
+            started: tokio::sync::watch::Sender::new(false),
+            settings,
+        }))
+    }
+
+    /// Takes the running groups and links, announces this run, and keeps house from now on.
+    pub fn begin(&self, groups: Arc<Groups>, links: Links, database: &Arc<Database>) {
+        let node = &self.0;
+        // Weak: metrics do not keep the database open.
+        let weak = Arc::downgrade(database);
+        let stats = move || weak.upgrade().map(|database| database.stats()).unwrap_or_default();
+        // Set once, here; a second begin is refused below.
+        let _ = node.storage_stats.set(Box::new(stats));
+        let pacer = Arc::downgrade(node);
+        database.writer().subscribe_cycles(Box::new(move |_| {
+            if let Some(node) = pacer.upgrade() {
+                node.pace_all();
+            }
+        }));
+        if node.links.set(links).is_err() || node.groups.set(groups).is_err() {
+            tracing::error!("a broker was begun twice");
+            return;
+        }
+        node.lead_early();
+        let tasks = Arc::clone(node);
+        node.spawn(async move { tasks.announce_start().await });
+        node.spawn(Arc::clone(node).keep_lease());
+        node.spawn(Arc::clone(node).look_after());
+        node.spawn(Arc::clone(node).watch_alarms());
+        node.spawn(Arc::clone(node).pace());
+    }
+
+    /// Settings for front ends.
+    #[must_use]
+    pub fn front_settings(&self) -> FrontSettings {
+        self.0.settings.front.clone()
+    }
+
+    /// Checks a password; `loopback` tells whether the client's address is one (ACL-24).
+    #[must_use]
+    pub fn authenticate(&self, user: &str, password: &[u8], loopback: bool) -> bool {
+        // Users beyond guest come with access control.
+        user == "guest" && password == b"guest" && loopback
+    }
+
+    /// Opens a connection (`connection.open`), after its user has been authenticated.
+    ///
+    /// # Errors
+    /// 530 as CONN-20 lists; 541 while this run has no session.
+    pub fn connect(&self, info: ConnectionInfo) -> Result<Connection, Exception> {
+        let node = &self.0;
+        if !node.catalog.read().has_vhost(&info.vhost) {
+            return Err(refusal::no_vhost(&info.vhost));
+        }
+        let Some(session) = node.session() else {
+            let text = "this node has not joined its cluster yet";
+            return Err(Exception::new(ReplyCode::InternalError, text));
+        };
+        let id = ConnectionId { session, number: node.connections.number() };
+        let in_flight_max = node.settings.connection_in_flight_bytes;
+        let counters = Arc::clone(&node.counters);
+        let state = Arc::new(ConnectionState::new(id, info, in_flight_max, counters));
+        node.connections.insert(id.number, Arc::clone(&state));
+        node.counters.connections_opened.add(1);
+        Ok(Connection { node: Arc::clone(node), state })
+    }
+
+    /// Alarms in force, for a connection that begins to publish (ALM-02): the reason.
+    #[must_use]
+    pub fn alarm(&self) -> Option<String> {
+        self.0.alarms.reason()
+    }
+
+    /// The name that consumers and queues are given: `prefix` and 22 characters of URL-safe
+    /// base64 of 16 random octets (QUE-06, CON-01).
+    #[must_use]
+    pub fn generated_name(&self, prefix: &str) -> ShortString {
+        self.0.generated_name(prefix)
+    }
+
+    /// The cluster's shape, once it has one.
+    #[must_use]
+    pub fn formed(&self) -> tokio::sync::watch::Receiver<Option<ClusterShape>> {
+        self.0.formed.subscribe()
+    }
+}

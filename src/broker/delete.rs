@@ -1,0 +1,147 @@
+//! Queues that end: by delete, with their connection, or on their own; and purging (DEL, EXQ-01,
+//! EXQ-05, NAM 4).
+
+use crate::{ask::CallError, connection::Connection, node::Node, queues::unexpected};
+use quorate_catalog::{CatalogCommand, QueueEntry, check_owner, refusal};
+use quorate_queue::{Command, Reply};
+use quorate_types::{Exception, QueueId, ReplyCode, ResourceName, ShortString};
+use std::{collections::BTreeSet, sync::Arc};
+use tokio::sync::oneshot;
+
+impl Connection {
+    /// `queue.purge`: ready messages removed.
+    ///
+    /// # Errors
+    /// 404, 405, 541.
+    pub async fn queue_purge(&self, queue: ShortString) -> Result<u64, Exception> {
+        let entry = self.find_queue(&queue)?;
+        self.node.purge_queue(&entry).await
+    }
+
+    /// `queue.delete`: ready messages that went with it (DEL-01 to 03).
+    ///
+    /// # Errors
+    /// 405, 406, 541.
+    pub async fn queue_delete(
+        &self,
+        queue: ShortString,
+        if_unused: bool,
+        if_empty: bool,
+    ) -> Result<u64, Exception> {
+        let name = self.resource(&queue);
+        // A queue that is not there is deleted already (DEL-01).
+        let Ok(entry) = self.node.find_queue(&name) else { return Ok(0) };
+        check_owner(&entry, self.state.id, None)?;
+        let (sender, receiver) = oneshot::channel();
+        let node = Arc::clone(&self.node);
+        let id = entry.id;
+        self.node.spawn(async move {
+            drop(sender.send(node.delete_queue(&entry, if_unused, if_empty).await));
+        });
+        let deleted = receiver.await.unwrap_or_else(|_| Err(delete_timeout(&name)))?;
+        self.state.held.lock().queues.remove(&id);
+        Ok(deleted)
+    }
+}
+
+impl Node {
+    /// Ends a queue that has no name, or shall have none any more.
+    pub(crate) fn end_unnamed(&self, id: QueueId) {
+        let end = Command::EndQueue { queue: id, if_unused: false, if_empty: false };
+        self.submit(id.home, end);
+    }
+
+    /// Takes an ended queue's entry away, by id, here and in the catalog (NAM 4).
+    pub(crate) async fn forget_queue(self: &Arc<Self>, id: QueueId) -> Result<(), CallError> {
+        let was_local = self.forget_local(id);
+        if self.catalog.read().queue_by_id(id).is_some() {
+            let (index, _) =
+                self.propose_to_catalog(CatalogCommand::RemoveQueue { queue: id }).await?;
+            self.barrier(index).await;
+        } else {
+            // The catalog counts those that it knows.
+            self.counters.queues_deleted.add(u64::from(was_local));
+        }
+        Ok(())
+    }
+
+    /// Ends a queue and takes its entry away.
+    pub(crate) async fn delete_queue(
+        self: &Arc<Self>,
+        entry: &QueueEntry,
+        if_unused: bool,
+        if_empty: bool,
+    ) -> Result<u64, Exception> {
+        let end = Command::EndQueue { queue: entry.id, if_unused, if_empty };
+        let ready = match self.ask(entry.id.home, end).await {
+            Ok(Reply::Ended { ready }) => ready,
+            Ok(Reply::Gone) => 0,
+            Ok(Reply::InUse) => return Err(refusal::queue_in_use(&entry.name)),
+            Ok(Reply::NotEmpty) => return Err(refusal::queue_not_empty(&entry.name)),
+            Ok(other) => return Err(unexpected(&entry.name, &other)),
+            Err(_) => return Err(delete_timeout(&entry.name)),
+        };
+        self.forget_queue(entry.id).await.map_err(|_| delete_timeout(&entry.name))?;
+        Ok(ready)
+    }
+
+    /// Removes a queue's ready messages (DEL-07).
+    pub(crate) async fn purge_queue(&self, entry: &QueueEntry) -> Result<u64, Exception> {
+        match self.ask(entry.id.home, Command::Purge { queue: entry.id }).await {
+            Ok(Reply::Purged { messages }) => Ok(messages),
+            Ok(Reply::Gone) => Err(refusal::no_queue(&entry.name)),
+            Ok(other) => Err(unexpected(&entry.name, &other)),
+            Err(_) => {
+                let text = format!("failed to purge queue {} due to a timeout", entry.name);
+                Err(Exception::new(ReplyCode::InternalError, text))
+            }
+        }
+    }
+
+    /// Ends exclusive queues with their connection (EXQ-01, CONN-27).
+    pub(crate) async fn end_exclusive(self: &Arc<Self>, queues: BTreeSet<QueueId>) {
+        let mut entries = Vec::new();
+        for id in queues {
+            let was_local = self.drop_local(id);
+            if self.catalog.read().queue_by_id(id).is_some() {
+                entries.push(CatalogCommand::RemoveQueue { queue: id });
+            } else {
+                self.counters.queues_deleted.add(u64::from(was_local));
+            }
+        }
+        if !entries.is_empty() && self.propose_all_to_catalog(entries).await.is_err() {
+            tracing::warn!(
+                "exclusive queues of a connection that ended are left to the reconciler"
+            );
+        }
+    }
+
+    /// Ends a connection-bound queue of this node; false if that had been done.
+    pub(crate) fn drop_local(&self, id: QueueId) -> bool {
+        let was_local = self.forget_local(id);
+        self.end_unnamed(id);
+        was_local
+    }
+
+    fn forget_local(&self, id: QueueId) -> bool {
+        let mut entries = self.local_entries.write();
+        let before = entries.len();
+        entries.retain(|_, entry| entry.id != id);
+        entries.len() < before
+    }
+
+    /// A queue has ended, not by its own delete alone: its entry goes (NAM 4).
+    pub(crate) fn queue_ended(&self, id: QueueId) {
+        let Some(node) = self.arc() else { return };
+        self.spawn(async move {
+            if node.forget_queue(id).await.is_err() {
+                tracing::warn!(queue = %id, "the entry of an ended queue is left to the reconciler");
+            }
+        });
+    }
+}
+
+fn delete_timeout(name: &ResourceName) -> Exception {
+    let text = format!("failed to delete queue {name} due to a timeout");
+    Exception::new(ReplyCode::InternalError, text)
+}

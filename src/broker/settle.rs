@@ -1,0 +1,90 @@
+//! What consumers and gets hold: settling it, giving room for more, ending it with its channel (ACK,
+//! QOS-06, CHN-05, DLV 6).
+
+use crate::{
+    batch::Ticket,
+    client::{HolderRef, Settle, Settlement},
+    connection::{ConnectionState, HeldByChannel},
+    consumer::FrontConsumer,
+    node::Node,
+};
+use quorate_queue::{Command, Detach};
+use quorate_types::{DeliveryNumber, Holder, Home, QueueType, ReturnCause};
+use std::{collections::BTreeMap, sync::Arc};
+
+impl Node {
+    /// Settles what a client settles, and notes what its channels hold less.
+    pub(crate) fn settle(&self, connection: &ConnectionState, settles: Vec<Settle>) {
+        let mut opened = Vec::new();
+        for settle in settles {
+            let Settle { holder: HolderRef { home, holder }, numbers, settlement } = settle;
+            let count = numbers.iter().map(|(first, last)| last.0 + 1 - first.0).sum::<u64>();
+            let queue_type = settled_at(connection, HolderRef { home, holder }, count, &mut opened);
+            if let (Settlement::Ack, Some(queue_type)) = (settlement, queue_type) {
+                self.counters.deliveries(queue_type).acknowledged.add(count);
+            }
+            let command = match settlement {
+                Settlement::Ack => Command::Settle { holder, numbers },
+                Settlement::Requeue(cause) => Command::Return { holder, numbers, cause },
+                Settlement::Discard => Command::Discard { holder, numbers },
+                Settlement::Release => Command::Release { holder, numbers },
+            };
+            self.submit(home, command);
+        }
+        self.credit(&opened);
+    }
+
+    /// Tells consumers' homes what may be assigned to them now. Those of one home in one batch, so
+    /// that what all of a channel's consumers get is known before any of it is shown.
+    pub(crate) fn credit(&self, consumers: &[Arc<FrontConsumer>]) {
+        let mut by_home: BTreeMap<Home, Vec<Command>> = BTreeMap::new();
+        for consumer in consumers {
+            by_home.entry(consumer.home()).or_default().extend(consumer.credit());
+        }
+        for (home, commands) in by_home {
+            self.fill(home, |batches| {
+                commands.into_iter().for_each(|command| batches.push(command, Ticket::None));
+            });
+        }
+    }
+
+    /// Ends what a channel held.
+    pub(crate) fn end_channel(&self, channel: HeldByChannel) {
+        for (id, consumer) in channel.consumers {
+            self.consumers.remove(id.number);
+            let (shown, _) = consumer.end();
+            let detach = Command::Detach { consumer: id, shown, how: Detach::ChannelEnd };
+            self.submit(consumer.home(), detach);
+        }
+        for HolderRef { home, holder } in channel.gets.into_keys() {
+            let numbers = vec![(DeliveryNumber(1), DeliveryNumber(1))];
+            let cause = ReturnCause::ChannelEnd;
+            self.submit(home, Command::Return { holder, numbers, cause });
+        }
+    }
+}
+
+/// Notes that a holder holds `count` less, and tells the type of its queue. If its channel has a
+/// limit, the channel's consumers are added to `opened`, since they may have room now.
+fn settled_at(
+    connection: &ConnectionState,
+    settled: HolderRef,
+    count: u64,
+    opened: &mut Vec<Arc<FrontConsumer>>,
+) -> Option<QueueType> {
+    let mut held = connection.held.lock();
+    let Holder::Consumer(id) = settled.holder else {
+        return held.channels.values_mut().find_map(|channel| channel.gets.remove(&settled));
+    };
+    let channel = held.channels.values_mut().find(|channel| channel.consumers.contains_key(&id))?;
+    channel.unsettled = channel.unsettled.saturating_sub(count);
+    if channel.limit.is_some() {
+        opened.extend(channel.consumers.values().cloned());
+    }
+    let consumer = channel.consumers.get(&id)?;
+    let queue_type = consumer.queue_type;
+    if consumer.settled(count) {
+        channel.consumers.remove(&id);
+    }
+    Some(queue_type)
+}

@@ -1,0 +1,146 @@
+//! Bodies of connection-bound queues: in memory up to a budget of the node's, beyond it in files that
+//! have no name, are never synced, and are gone with the process (DESIGN §6).
+
+use bytes::Bytes;
+use std::{collections::BTreeMap, fs::File, io, os::unix::fs::FileExt, path::PathBuf};
+
+/// Octets after which a new file is begun. A file's place is free again when its last body has gone.
+const FILE_BYTES: u64 = 64 << 20;
+/// Up to here a body is copied to be kept: it may be a small part of what a whole batch shares.
+const COPIED_BYTES_MAX: usize = 64 << 10;
+
+/// Where a body is.
+#[derive(Debug)]
+pub(crate) enum Kept {
+    Memory(Bytes),
+    File { file: u64, offset: u64, len: usize },
+}
+
+/// The bodies' place. One that is forgotten must be given back, so that its place is free again.
+#[derive(Debug)]
+pub(crate) struct Bodies {
+    folder: PathBuf,
+    memory_bytes_max: usize,
+    memory_bytes: usize,
+    files: BTreeMap<u64, SpillFile>,
+    last: u64,
+    /// The last write failed, which has been said.
+    failing: bool,
+}
+
+#[derive(Debug)]
+struct SpillFile {
+    file: File,
+    written: u64,
+    bodies: u64,
+}
+
+impl Bodies {
+    /// Keeps `memory_bytes_max` octets in memory; the rest in files of `folder`'s file system.
+    pub(crate) fn new(folder: PathBuf, memory_bytes_max: usize) -> Self {
+        let files = BTreeMap::new();
+        Self { folder, memory_bytes_max, memory_bytes: 0, files, last: 0, failing: false }
+    }
+
+    /// Keeps a body. One that cannot be written to disk stays in memory: nothing is lost, and the
+    /// memory alarm is there for it.
+    pub(crate) fn keep(&mut self, body: &Bytes) -> Kept {
+        if self.memory_bytes + body.len() > self.memory_bytes_max {
+            match self.write(body) {
+                Ok(kept) => {
+                    self.failing = false;
+                    return kept;
+                }
+                Err(error) if !self.failing => {
+                    self.failing = true;
+                    tracing::error!(%error, folder = %self.folder.display(), "bodies of exclusive queues cannot be written to disk");
+                }
+                Err(_) => {}
+            }
+        }
+        self.memory_bytes += body.len();
+        let copied = body.len() <= COPIED_BYTES_MAX;
+        Kept::Memory(if copied { Bytes::copy_from_slice(body) } else { body.clone() })
+    }
+
+    /// A body; `None` if the disk does not give it back.
+    pub(crate) fn read(&self, kept: &Kept) -> Option<Bytes> {
+        let (file, offset, len) = match kept {
+            Kept::Memory(body) => return Some(body.clone()),
+            Kept::File { file, offset, len } => (file, *offset, *len),
+        };
+        let mut body = vec![0; len];
+        match self.files.get(file)?.file.read_exact_at(&mut body, offset) {
+            Ok(()) => Some(body.into()),
+            Err(error) => {
+                tracing::error!(%error, "the body of an exclusive queue's message cannot be read back");
+                None
+            }
+        }
+    }
+
+    /// The body is not needed any more.
+    pub(crate) fn forget(&mut self, kept: Kept) {
+        match kept {
+            Kept::Memory(body) => self.memory_bytes -= body.len(),
+            Kept::File { file, .. } => {
+                let Some(entry) = self.files.get_mut(&file) else { return };
+                entry.bodies -= 1;
+                if entry.bodies == 0 {
+                    self.files.remove(&file);
+                }
+            }
+        }
+    }
+
+    fn write(&mut self, body: &Bytes) -> io::Result<Kept> {
+        if self.files.get(&self.last).is_none_or(|file| file.written >= FILE_BYTES) {
+            let file = tempfile::tempfile_in(&self.folder)?;
+            self.last += 1;
+            self.files.insert(self.last, SpillFile { file, written: 0, bodies: 0 });
+        }
+        let Some(entry) = self.files.get_mut(&self.last) else {
+            return Err(io::Error::other("the file that was just begun is not there"));
+        };
+        let offset = entry.written;
+        entry.file.write_all_at(body, offset)?;
+        entry.written += body.len() as u64;
+        entry.bodies += 1;
+        Ok(Kept::File { file: self.last, offset, len: body.len() })
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    fn body(number: u8) -> Bytes {
+        Bytes::from(vec![number; 1000])
+    }
+
+    #[test]
+    fn what_is_beyond_the_budget_goes_to_disk_and_comes_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut bodies = Bodies::new(folder.path().into(), 2500);
+        let kept: Vec<_> = (0..6).map(|number| bodies.keep(&body(number))).collect();
+        let in_memory = kept.iter().filter(|kept| matches!(kept, Kept::Memory(_))).count();
+        assert_eq!((in_memory, bodies.memory_bytes), (2, 2000));
+        for (number, kept) in (0..).zip(&kept) {
+            assert_eq!(bodies.read(kept), Some(body(number)));
+        }
+        kept.into_iter().for_each(|kept| bodies.forget(kept));
+        assert_eq!((bodies.memory_bytes, bodies.files.len()), (0, 0));
+        assert!(matches!(bodies.keep(&body(9)), Kept::Memory(_)), "there is room again");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "files have no names");
+    }
+
+    #[test]
+    fn what_cannot_be_written_stays_in_memory() {
+        let mut bodies = Bodies::new("/nowhere/at/all".into(), 500);
+        let kept = bodies.keep(&body(7));
+        assert_eq!(bodies.read(&kept), Some(body(7)));
+        bodies.forget(kept);
+        assert_eq!(bodies.memory_bytes, 0);
+    }
+}
