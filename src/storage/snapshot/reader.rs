@@ -7,13 +7,17 @@ use crate::{
     batch::{corrupt, state_family},
     checkpoint,
     codec::{cursor::put_len, key},
-    engine::{Engine, disk, file, scanned},
+    engine::{Engine, Family, disk, file, scanned},
 };
 use bytes::{BufMut, Bytes, BytesMut};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use quorate_types::{GroupId, LogIndex};
 use rocksdb::{DB, ReadOptions, SnapshotWithThreadMode};
 use std::sync::Arc;
+
+/// Octets after which the iterator is made anew: it keeps the memtables of its beginning in memory, and
+/// a receiver may be slow. The snapshot itself keeps none.
+const ITERATOR_BYTES_MAX: usize = 4 << 20;
 
 /// Pieces read ahead.
 const AHEAD: usize = 2;
@@ -74,6 +78,16 @@ impl SnapshotReader {
     }
 }
 
+/// What a part of a section came to.
+enum Stretch {
+    /// The section goes on from this key.
+    GoesOn(Vec<u8>),
+    /// It was the section's last.
+    Ended,
+    /// Nobody listens any more.
+    Unheard,
+}
+
 struct Stream<'a> {
     engine: &'a Engine,
     snapshot: &'a SnapshotWithThreadMode<'a, DB>,
@@ -117,22 +131,46 @@ impl Stream<'_> {
             Section::State => key::state_key(self.group, &[]).to_vec(),
             Section::Heads | Section::Bodies | Section::End => key::group_start(self.group),
         };
+        let mut next = start;
+        loop {
+            match self.stretch(section, family, &next, applied, out)? {
+                Stretch::GoesOn(from) => next = from,
+                Stretch::Ended => return Ok(true),
+                Stretch::Unheard => return Ok(false),
+            }
+        }
+    }
+
+    /// Streams records of a section from `start` on, some octets of them, with one iterator.
+    fn stretch(
+        &self,
+        section: Section,
+        family: Family,
+        start: &[u8],
+        applied: LogIndex,
+        out: &mut Outgoing<'_>,
+    ) -> Result<Stretch, StorageError> {
         let mut options = ReadOptions::default();
         options.set_iterate_upper_bound(key::group_end(self.group));
         options.fill_cache(false);
         options.set_readahead_size(1 << 20);
         let mut records = self.snapshot.raw_iterator_cf_opt(self.engine.family(family)?, options);
-        records.seek(&start);
+        records.seek(start);
+        let mut bytes = 0;
         while let Some((key, value)) = records.item() {
+            if bytes >= ITERATOR_BYTES_MAX {
+                return Ok(Stretch::GoesOn(key.to_vec()));
+            }
+            bytes += key.len() + value.len();
             if (section == Section::State || self.is_covered(key, applied)?)
                 && !out.record(section, key.get(2..).unwrap_or_default(), value)
             {
-                return Ok(false);
+                return Ok(Stretch::Unheard);
             }
             records.next();
         }
         scanned(&records)?;
-        Ok(true)
+        Ok(Stretch::Ended)
     }
 
     /// Only runs up to the checkpoint's index belong to it; those above come with the log.
