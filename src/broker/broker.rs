@@ -94,6 +94,7 @@ impl Broker {
             tracing::error!("a broker was begun twice");
             return;
         }
+        node.expect_incarnations();
         node.lead_early();
         let tasks = Arc::clone(node);
         node.spawn(async move { tasks.announce_start().await });

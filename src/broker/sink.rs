@@ -6,7 +6,7 @@ use quorate_catalog::{CatalogEntry, CatalogEvent, CatalogOutput};
 use quorate_queue::{Entry, Output};
 use quorate_raft::{CatalogSink, GroupSink, QueueSink};
 use quorate_storage::EntryId;
-use quorate_types::{CatalogIndex, GroupId, Home, NodeId, Term};
+use quorate_types::{CatalogIndex, GroupId, Home, NodeId, StartNumber, Term};
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 /// After this long a leader that lost a proposal asks for what was in it.
@@ -126,8 +126,20 @@ impl Node {
         {
             self.fenced(session);
         }
+        self.expect_incarnations();
         for group in self.led_groups() {
             self.look_after_nodes(group);
+        }
+    }
+
+    /// Other nodes are believed with the data directories only that the catalog knows them by: one
+    /// that has lost its data must neither vote nor acknowledge (DESIGN §8).
+    pub(crate) fn expect_incarnations(&self) {
+        let Some(links) = self.links.get() else { return };
+        for (node, entry) in self.catalog.read().nodes() {
+            if node != self.me && entry.start > StartNumber(0) {
+                links.expect_incarnation(node, Some(entry.incarnation));
+            }
         }
     }
 

@@ -51,6 +51,14 @@ pub enum StartError {
     /// This node is not one of the members.
     #[error("node {0} is not one of the cluster's nodes")]
     NotMember(NodeId),
+    /// The data directory belongs to a cluster of other nodes.
+    #[error("the cluster was formed of nodes {formed:?}, not of {asked:?}")]
+    Members {
+        /// Nodes that the group has.
+        formed: BTreeSet<u64>,
+        /// Nodes that the settings name.
+        asked: BTreeSet<u64>,
+    },
     /// A group's part of the database cannot be read.
     #[error("group {group}: {source}")]
     Storage {
@@ -421,10 +429,15 @@ impl Starter {
 /// Forms a group that has no log yet: all nodes write the same first entry.
 async fn form(settings: &Settings, group: &Group) -> Result<(), StartError> {
     let failed = |reason: String| StartError::Raft { group: group.id(), reason };
+    let members: BTreeSet<u64> = settings.members.iter().copied().map(raft_id).collect();
     if group.raft().is_initialized().await.map_err(|error| failed(error.to_string()))? {
+        let membership = group.raft().metrics().borrow_watched().membership_config.clone();
+        let formed: BTreeSet<u64> = membership.voter_ids().collect();
+        if !formed.is_empty() && formed != members {
+            return Err(StartError::Members { formed, asked: members });
+        }
         return Ok(());
     }
-    let members: BTreeSet<u64> = settings.members.iter().copied().map(raft_id).collect();
     match group.raft().initialize(members).await {
         // Not allowed: the leader was faster to send the log.
         Ok(()) | Err(RaftError::APIError(InitializeError::NotAllowed(_))) => Ok(()),

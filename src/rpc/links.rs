@@ -259,8 +259,14 @@ impl Links {
     /// Names the only data directory that a node is believed with: with another one it is refused
     /// (DESIGN §8). Without this, the first one met since the process started is it. `None`
     /// forgets, for a node that an operator has let back in without its data.
+    /// A process that is linked with another one is let go.
     pub fn expect_incarnation(&self, node: NodeId, incarnation: Option<Incarnation>) {
         self.0.peers.expect(node, incarnation);
+        if let Some(connection) = self.connection(node)
+            && incarnation.is_some_and(|expected| expected != connection.peer.incarnation)
+        {
+            connection.close();
+        }
     }
 
     /// Resolves when it is certain that this process is in the wrong place: the others reject it

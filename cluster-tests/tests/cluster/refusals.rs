@@ -186,6 +186,31 @@ async fn a_node_of_another_cluster() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_has_lost_its_data() {
+    let cluster = Cluster::start(3, Options::default()).await;
+    still_serves(&cluster).await;
+    cluster.node(3).sigterm().await;
+    // What the others know of it they know from the catalog, not from having met it.
+    for node in [1, 2] {
+        cluster.node(node).sigterm().await;
+        cluster.node(node).restart().await;
+    }
+    fs::remove_dir_all(cluster.node(3).data_dir()).expect("the data directory");
+    refused(cluster.node(3).launch(), &["another data directory"]).await;
+    still_serves(&cluster).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broker_of_one_node_does_not_become_three() {
+    let cluster = Cluster::prepare(3, Options::default()).await;
+    let alone = Cluster::start(1, Options::default()).await;
+    alone.node(1).sigterm().await;
+    let mut launch = cluster.node(1).launch();
+    launch.set("--data-dir", &alone.node(1).data_dir().display().to_string());
+    refused(launch, &["formed of nodes"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_bad_value_names_its_setting() {
     let cluster = Cluster::prepare(3, Options::default()).await;
     for (flag, value) in [

@@ -95,6 +95,11 @@ async fn a_node_that_hands_over_lets_nobody_in_and_its_clients_go_last() {
     let cluster = Cluster::start(3, Options::default()).await;
     let node = cluster.node(1);
     let mut client = Wire::open_channel(&node.amqp_address()).await;
+    eventually("it leads something", LIFECYCLE_BOUND, || async {
+        let leads = node.metrics().await.sum("quorate_group_leader");
+        hold(leads.is_some_and(|leads| leads > 0.0), || format!("{leads:?}"))
+    })
+    .await;
     // They are linked, but take nothing: the hand-over lasts.
     cluster.node(2).pause();
     cluster.node(3).pause();

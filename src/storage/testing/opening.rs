@@ -4,7 +4,7 @@ use super::{GROUP, append, entry, open, options, written};
 use crate::{Database, OpenError};
 use bytes::Bytes;
 use quorate_types::{ClusterId, GroupId, Incarnation, NodeId};
-use std::{fs, process::Command};
+use std::fs;
 
 fn refusal(dir: &std::path::Path, node: u16) -> OpenError {
     let mut options = options();
@@ -87,20 +87,12 @@ fn a_directory_in_use_is_refused() {
     let database = open(dir.path(), options());
     assert!(matches!(refusal(dir.path(), 1), OpenError::InUse { .. }));
     drop(database);
-    // And by another process.
-    let lock = dir.path().join("LOCK");
-    let mut holder = Command::new("flock")
-        .arg(&lock)
-        .args(["sh", "-c", "echo held; read line"])
-        .stdin(std::process::Stdio::piped())
-        .stdout(std::process::Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut line = [0; 5];
-    std::io::Read::read_exact(holder.stdout.as_mut().unwrap(), &mut line).unwrap();
+    // And by whoever else holds the lock, which belongs to an open file, not to a process. (A child
+    // process would inherit the other tests' locks until it runs its program.)
+    let holder = std::fs::File::open(dir.path().join("LOCK")).unwrap();
+    holder.lock().unwrap();
     assert!(matches!(refusal(dir.path(), 1), OpenError::InUse { .. }));
-    drop(holder.stdin.take());
-    holder.wait().unwrap();
+    drop(holder);
     drop(open(dir.path(), options()));
 }
 
