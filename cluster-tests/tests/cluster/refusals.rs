@@ -173,7 +173,7 @@ async fn two_nodes_with_one_id() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_of_another_cluster() {
     let cluster = Cluster::start(3, Options::default()).await;
-    let other = Cluster::start(1, Options::default()).await;
+    let other = Cluster::start(3, Options::default()).await;
     other.node(1).sigterm().await;
     cluster.node(1).sigterm().await;
     // Same id, same secret, same addresses: only its data says that it belongs elsewhere.
