@@ -224,9 +224,10 @@ impl Node {
         if !proposer.announced(&crate::ask::Carrier(self), leader, term) {
             return;
         }
-        self.reattach_all(home, leader, term);
-        // It has just committed its term's first entry.
+        // It has just committed its term's first entry. Before the consumers re-attach: one that dropped
+        // what came for it after that would not be taken up again.
         self.hearing.heard(home, || {});
+        self.reattach_all(home, leader, term);
         if home == Home::Node(self.me) {
             self.local.run(self);
         }
