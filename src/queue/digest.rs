@@ -30,6 +30,7 @@ pub(crate) enum Step {
     Suspect = 21,
     Back = 22,
     LeftOver = 23,
+    Die = 24,
 }
 
 /// The digest as it stands.

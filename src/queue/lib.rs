@@ -20,6 +20,7 @@ mod sweep;
 
 mod checkout;
 mod consumer;
+mod death;
 mod held;
 mod turns;
 
@@ -39,6 +40,7 @@ pub use command::{
     QueueReport, Reply, ReturnCause, Run,
 };
 pub use config::{DeadLetter, QueueConfig};
+pub use death::DeathReason;
 pub use machine::Machine;
 pub use output::{Answer, Change, Delivery, Effect, Output, RecordKey};
 pub use record::{

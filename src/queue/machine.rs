@@ -4,11 +4,13 @@
 use crate::{
     apply::{Apply, Holders, MESSAGES_MAX},
     command::{Command, Entry, Reply},
+    death::DeathReason,
     digest::{Digest, Step},
     level::Part,
     output::{Effect, Output, RecordKey},
     queue::Queue,
     record::{GroupRecord, NodeRecord, SessionRecord},
+    settle::Fate,
     store::{MessageStore, StoreError},
 };
 use quorate_types::{Holder, Home, LogIndex, NodeId, QueueId, Sequence, SessionId, StartNumber};
@@ -180,9 +182,11 @@ impl Machine {
             Command::Detach { consumer, shown, how } => {
                 self.detach(*consumer, *shown, *how, apply);
             }
-            // Without dead letters a discarded message is done with like a settled one.
-            Command::Settle { holder, numbers } | Command::Discard { holder, numbers } => {
-                self.settle(*holder, numbers, apply);
+            Command::Settle { holder, numbers } => {
+                self.settle(*holder, numbers, Fate::Done, apply);
+            }
+            Command::Discard { holder, numbers } => {
+                self.settle(*holder, numbers, Fate::Dies(DeathReason::Rejected), apply);
             }
             Command::Return { holder, numbers, cause } => {
                 self.give_back(*holder, numbers, *cause, apply);

@@ -5,6 +5,7 @@ use crate::{
     apply::Apply,
     command::ReturnCause,
     consumer::ALL,
+    death::DeathReason,
     digest::{self, Digest, Step},
     level::LevelState,
     machine::Machine,
@@ -18,7 +19,9 @@ use std::collections::BTreeMap;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     /// It is done with.
-    Dead,
+    Done,
+    /// It dies of that.
+    Dies(DeathReason),
     /// It goes back to its place.
     Back(Marking),
 }
@@ -35,14 +38,15 @@ pub(crate) enum Marking {
 }
 
 impl Machine {
-    /// `Settle` and, as long as there are no dead letters, `Discard`.
+    /// `Settle` and `Discard`.
     pub(crate) fn settle(
         &mut self,
         holder: Holder,
         numbers: &[(DeliveryNumber, DeliveryNumber)],
+        fate: Fate,
         apply: &mut Apply<'_>,
     ) {
-        self.end_deliveries(holder, numbers, |_| Fate::Dead, apply);
+        self.end_deliveries(holder, numbers, |_| fate, apply);
     }
 
     /// `Return`. In count mode `failures` nack and recover are free.
@@ -138,8 +142,10 @@ impl Queue {
         let levels = &mut self.levels;
         let digest = &mut apply.digest;
         let mut burial = Burial::default();
+        let mut dying = Vec::new();
         let taken = consumer.held.take(first, last, limit, |held| match fate {
-            Fate::Dead => burial.add(levels, held.message),
+            Fate::Done => burial.add(levels, held.message),
+            Fate::Dies(reason) => dying.push((held, reason)),
             Fate::Back(marking) => put_back(levels, held, marking, digest),
         });
         burial.end(levels);
@@ -149,6 +155,9 @@ impl Queue {
             self.held -= taken as u64;
             apply.spend(taken);
             self.change_consumer(id);
+        }
+        for (held, reason) in dying {
+            self.die(held, reason, apply);
         }
         taken
     }
@@ -167,7 +176,8 @@ impl Queue {
             self.gets.remove(&session);
         }
         match fate {
-            Fate::Dead => {
+            Fate::Dies(reason) => self.die(held, reason, apply),
+            Fate::Done => {
                 let mut burial = Burial::default();
                 burial.add(&mut self.levels, held.message);
                 burial.end(&mut self.levels);
