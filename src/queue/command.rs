@@ -207,6 +207,12 @@ pub enum Command {
         /// Node.
         node: NodeId,
     },
+    /// A moment that the queue waited for has come: a message, a delivery or the queue itself may
+    /// have expired (Q-21, Q-22, CTO-05).
+    ExpireHead {
+        /// Queue.
+        queue: QueueId,
+    },
     /// Takes up work that an earlier apply left because it would not have been bounded.
     Continue,
     /// A new *life* of the cluster (DESIGN §7): queues that do not outlive a stop of the whole
@@ -230,8 +236,10 @@ pub struct ConsumerTerms {
     pub priority: i64,
     /// The client's consumer tag, for lists.
     pub tag: quorate_types::ShortString,
-    /// The client does not acknowledge, for lists; the front end settles for it.
+    /// The client does not acknowledge: the front end settles for it, and no delivery times out.
     pub no_ack: bool,
+    /// `x-consumer-timeout`, ms, in place of the queue's (CTO-04).
+    pub timeout_ms: Option<u64>,
 }
 
 /// How a consumer ends.

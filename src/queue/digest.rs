@@ -31,6 +31,8 @@ pub(crate) enum Step {
     Back = 22,
     LeftOver = 23,
     Die = 24,
+    Activate = 30,
+    TimeOut = 31,
 }
 
 /// The digest as it stands.

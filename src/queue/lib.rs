@@ -18,10 +18,12 @@ mod enqueue;
 mod level;
 mod sweep;
 
+mod active;
 mod checkout;
 mod consumer;
 mod death;
 mod held;
+mod timeout;
 mod turns;
 
 mod get;
@@ -30,6 +32,11 @@ mod settle;
 
 mod left_over;
 mod node;
+
+mod expire;
+mod lease;
+mod limit;
+mod wake;
 
 mod digest;
 mod load;

@@ -51,6 +51,13 @@ impl Machine {
         if !self.group.left_over.is_empty() {
             effects.push(Effect::ContinueSoon);
         }
+        for queue in self.queues.values() {
+            if let Some(time) = queue.wake_at {
+                effects.push(Effect::WakeAt { queue: queue.id, time });
+            }
+            let waiting = queue.consumers.iter().filter(|(_, it)| it.timed_out && !it.cancelled);
+            effects.extend(waiting.map(|(id, _)| Effect::ConsumerTimedOut { consumer: *id }));
+        }
     }
 
     /// What the consumer holds above number `after`, for a re-attach (DLV 2). `None`: no such
