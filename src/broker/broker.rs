@@ -13,9 +13,10 @@ use crate::{
     node::Node,
     proposer::Proposer,
     registry::Registry,
-    sequencer::Sequencer,
+    sequencer::{ProcessStart, Sequencer},
     settings::BrokerSettings,
     sink::Early,
+    timer::Timer,
 };
 use parking_lot::{Mutex, RwLock};
 use quorate_catalog::{Catalog, ClusterShape, ConnectionId, refusal};
@@ -63,6 +64,8 @@ impl Broker {
             groups: OnceLock::new(),
             links: OnceLock::new(),
             pacer: tokio::sync::Notify::new(),
+            timer: Timer::default(),
+            process: ProcessStart::now(),
             failures: Failures::default(),
             alarms: Alarms::default(),
             counters: Arc::default(),
@@ -102,6 +105,7 @@ impl Broker {
         node.spawn(Arc::clone(node).look_after());
         node.spawn(Arc::clone(node).watch_alarms());
         node.spawn(Arc::clone(node).pace());
+        node.spawn(Arc::clone(node).watch_timer());
     }
 
     /// Settings for front ends.

@@ -240,6 +240,8 @@ pub struct ConsumerTerms {
     pub no_ack: bool,
     /// `x-consumer-timeout`, ms, in place of the queue's (CTO-04).
     pub timeout_ms: Option<u64>,
+    /// What holds if neither says anything, ms (CTO-01).
+    pub timeout_default_ms: Option<u64>,
 }
 
 /// How a consumer ends.

@@ -21,7 +21,9 @@ fn end(held: &Held, timeout_ms: u64) -> Timestamp {
 impl Consumer {
     /// The time that it has to settle a delivery (CTO-04).
     fn timeout_ms(&self, of_queue: Option<u64>) -> Option<u64> {
-        if self.terms.no_ack { None } else { self.terms.timeout_ms.or(of_queue) }
+        let terms = &self.terms;
+        let timeout = terms.timeout_ms.or(of_queue).or(terms.timeout_default_ms);
+        timeout.filter(|_| !terms.no_ack)
     }
 
     /// When its oldest delivery times out.

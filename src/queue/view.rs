@@ -8,6 +8,7 @@ use crate::{
 };
 use quorate_types::{
     ConsumerId, DeliveryNumber, NodeId, QueueId, ResourceName, SessionId, StartNumber, Timestamp,
+    WallTime,
 };
 
 /// A queue as lists and metrics show it.
@@ -88,6 +89,12 @@ impl Machine {
         self.group.time
     }
 
+    /// What the leader's wall clock said when it cut the last entry applied.
+    #[must_use]
+    pub fn wall(&self) -> WallTime {
+        self.group.wall
+    }
+
     /// The life of the cluster that the group last heard of. A leader that knows a later one
     /// proposes `NewLife` before anything else.
     #[must_use]
@@ -126,6 +133,20 @@ impl Machine {
             unacknowledged_bytes: queue.held_bytes(),
             consumers: queue.attached,
         })
+    }
+
+    /// The queue's `x-max-priority`.
+    #[must_use]
+    pub fn priority_max(&self, queue: QueueId) -> Option<u8> {
+        self.queues.get(&queue)?.config.priority_max
+    }
+
+    /// Whether a delivery of the consumer has timed out, and its front end has not ended it yet.
+    #[must_use]
+    pub fn has_timed_out(&self, consumer: ConsumerId) -> bool {
+        let queue = self.holders.consumers.get(&consumer).and_then(|id| self.queues.get(id));
+        let state = queue.and_then(|queue| queue.consumers.get(&consumer));
+        state.is_some_and(|state| state.timed_out && !state.cancelled)
     }
 
     /// Ids of all queues, ascending.

@@ -36,6 +36,7 @@ const NODE_BACK: u8 = 18;
 const NODE_TIMED_OUT: u8 = 19;
 const CONTINUE: u8 = 20;
 const NEW_LIFE: u8 = 21;
+const EXPIRE_HEAD: u8 = 22;
 
 /// Appends a command of a batch of session `own`, whose holders are written without it.
 pub(crate) fn put_command(command: &Command, own: SessionId, out: &mut BytesMut) {
@@ -87,6 +88,7 @@ pub(crate) fn put_command(command: &Command, own: SessionId, out: &mut BytesMut)
             out.put_u8(NEW_LIFE);
             put_int(out, *life);
         }
+        Command::ExpireHead { queue } => put_on_queue(EXPIRE_HEAD, *queue, &[], out),
     }
 }
 
@@ -145,6 +147,7 @@ fn command(tag: u8, cursor: &mut Cursor<'_>, own: SessionId) -> Result<Command, 
         NODE_TIMED_OUT => Command::NodeTimedOut { node: node(cursor)? },
         CONTINUE => Command::Continue,
         NEW_LIFE => Command::NewLife { life: cursor.int()? },
+        EXPIRE_HEAD => Command::ExpireHead { queue: cursor.queue()? },
         _ => return Err(DecodeError::Invalid("command")),
     })
 }
@@ -308,6 +311,8 @@ pub(crate) fn put_terms(terms: &ConsumerTerms, out: &mut BytesMut) {
     put_signed(out, terms.priority);
     put_short(out, &terms.tag);
     put_bool(out, terms.no_ack);
+    put_option(out, terms.timeout_ms);
+    put_option(out, terms.timeout_default_ms);
 }
 
 pub(crate) fn terms(cursor: &mut Cursor<'_>) -> Result<ConsumerTerms, DecodeError> {
@@ -318,5 +323,7 @@ pub(crate) fn terms(cursor: &mut Cursor<'_>) -> Result<ConsumerTerms, DecodeErro
         priority: cursor.signed()?,
         tag: cursor.short()?,
         no_ack: cursor.bool()?,
+        timeout_ms: cursor.option()?,
+        timeout_default_ms: cursor.option()?,
     })
 }

@@ -30,6 +30,7 @@ fn terms(prefetch: Option<u32>) -> ConsumerTerms {
         tag: ShortString::EMPTY,
         no_ack: false,
         timeout_ms: None,
+        timeout_default_ms: None,
     }
 }
 

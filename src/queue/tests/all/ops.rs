@@ -432,6 +432,7 @@ impl Known {
                     tag,
                     no_ack: false,
                     timeout_ms: timeout,
+                    timeout_default_ms: timeout.map(|ms| ms * 2),
                 };
                 self.by(session, Command::Attach { queue, consumer, terms })
             }

@@ -230,6 +230,7 @@ fn terms(prefetch: u32) -> ConsumerTerms {
         tag: ShortString::EMPTY,
         no_ack: false,
         timeout_ms: None,
+        timeout_default_ms: None,
     }
 }
 

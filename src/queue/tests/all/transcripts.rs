@@ -357,6 +357,7 @@ fn terms(line: &Line<'_>) -> ConsumerTerms {
         priority: line.settings.get("priority").map_or(0, |it| it.parse().unwrap()),
         tag: ShortString::EMPTY,
         no_ack: line.flag("no-ack"),
+        timeout_default_ms: None,
         timeout_ms: line.number("timeout"),
     }
 }
