@@ -214,8 +214,9 @@ async fn cto_05_who_cannot_be_told_has_its_channel_closed() {
     consuming.method(1, 60, 10, &[0, 0, 0, 0, 0, 1, 0]).await;
     consuming.expect(1, 60, 11).await;
     consuming.method(1, 60, 20, &wire::basic_consume("closing", false)).await;
-    let close = consuming.expect(1, 20, 40).await;
-    let text = String::from_utf8_lossy(&close).into_owned();
+    let close = consuming.channel_close(1).await.expect("a close");
+    let text = close.text;
+    assert_eq!(close.code, 406, "{text}");
     assert!(text.contains("delivery acknowledgement on channel 1 timed out"), "{text}");
     assert!(text.contains("Timeout value used: -1 ms"), "{text}");
     // A get's message too; lapin's channel closes for that.
