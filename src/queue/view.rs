@@ -59,6 +59,7 @@ impl Machine {
             let waiting = queue.consumers.iter().filter(|(_, it)| it.timed_out && !it.cancelled);
             effects.extend(waiting.map(|(id, _)| Effect::ConsumerTimedOut { consumer: *id }));
         }
+        self.owed_letters(effects);
     }
 
     /// What the consumer holds above number `after`, for a re-attach (DLV 2). `None`: no such

@@ -23,6 +23,10 @@ impl Queue {
     /// Ends the entry: says when the queue has something to do next. A later moment than the one
     /// said before is not said, since the timer looks again when that comes.
     pub(crate) fn set_wake(&mut self, apply: &mut Apply<'_>) -> Result<(), StoreError> {
+        if self.ended {
+            self.wake_at = None;
+            return Ok(());
+        }
         self.note_use(apply.now);
         self.note_timeouts();
         let expiry = self.next_expiry(apply)?;

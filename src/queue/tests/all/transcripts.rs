@@ -275,6 +275,10 @@ impl Script {
                     let get = self.gets.iter().find(|(_, it)| **it == (*session, *sequence));
                     lines.push(format!("{} has timed out", get.unwrap().0));
                 }
+                Effect::LettersWaiting
+                | Effect::TransfersReady { .. }
+                | Effect::TargetIdle { .. }
+                | Effect::Room { .. } => panic!("no queue here has a dead-letter exchange"),
             }
             last = None;
         }
