@@ -114,3 +114,65 @@ pub fn code(error: &lapin::Error) -> Option<u16> {
     // The enumeration is not exhaustive, hence no match over it.
     if let ErrorKind::ProtocolError(error) = error.kind() { Some(error.get_id()) } else { None }
 }
+
+/// An integer argument.
+#[must_use]
+pub fn int(value: i64) -> AMQPValue {
+    AMQPValue::LongLongInt(value)
+}
+
+/// A text argument.
+#[must_use]
+pub fn text(value: &str) -> AMQPValue {
+    AMQPValue::LongString(value.into())
+}
+
+/// Arguments by name.
+#[must_use]
+pub fn arguments(arguments: &[(&str, AMQPValue)]) -> FieldTable {
+    let mut table = FieldTable::default();
+    for (name, value) in arguments {
+        table.insert((*name).into(), value.clone());
+    }
+    table
+}
+
+/// Declares a durable queue with these arguments.
+///
+/// # Panics
+/// When that does not work.
+pub async fn declare_with(channel: &Channel, queue: &str, with: &[(&str, AMQPValue)]) {
+    let declared = channel.queue_declare(queue.into(), durable(), arguments(with));
+    let declared = in_time(&format!("declare '{queue}'"), REQUEST_BOUND, declared).await;
+    declared.unwrap_or_else(|error| panic!("declare '{queue}': {error}"));
+}
+
+/// Publishes through the default exchange; true if the confirm is an ack.
+///
+/// # Panics
+/// When no confirm comes.
+pub async fn publish_with(
+    channel: &Channel,
+    queue: &str,
+    body: &[u8],
+    properties: BasicProperties,
+) -> bool {
+    let publish = async {
+        let options = lapin::options::BasicPublishOptions::default();
+        let sent = channel.basic_publish("".into(), queue.into(), options, body, properties);
+        sent.await?.await
+    };
+    let confirmed = in_time(&format!("a confirm from '{queue}'"), REQUEST_BOUND, publish).await;
+    confirmed.unwrap_or_else(|error| panic!("publish to '{queue}': {error}")).is_ack()
+}
+
+/// Ready messages of a queue, by a passive declare.
+///
+/// # Errors
+/// The reply code, if there is no such queue.
+pub async fn ready(connection: &Connection, queue: &str) -> Result<u32, Option<u16>> {
+    // A channel of its own, since a refusal closes it.
+    let channel = connection.create_channel().await.map_err(|error| code(&error))?;
+    let declared = channel.queue_declare(queue.into(), passive(), FieldTable::default()).await;
+    declared.map(|queue| queue.message_count()).map_err(|error| code(&error))
+}

@@ -14,9 +14,10 @@ use crate::{
     node::Node,
     proposer::Proposer,
     registry::Registry,
-    sequencer::Sequencer,
+    sequencer::{ProcessStart, Sequencer},
     settings::BrokerSettings,
     sink::Early,
+    timer::Timer,
 };
 use parking_lot::{Mutex, RwLock};
 use quorate_catalog::{Catalog, ClusterShape, ConnectionId, refusal};
@@ -65,6 +66,8 @@ impl Broker {
             groups: OnceLock::new(),
             links: OnceLock::new(),
             pacer: tokio::sync::Notify::new(),
+            timer: Timer::default(),
+            process: ProcessStart::now(),
             failures: Failures::default(),
             alarms: Alarms::default(),
             counters: Arc::default(),
@@ -105,6 +108,7 @@ impl Broker {
         node.spawn(Arc::clone(node).watch_alarms());
         node.spawn(Arc::clone(node).pace());
         node.spawn(Arc::clone(node).look_after_letters());
+        node.spawn(Arc::clone(node).watch_timer());
     }
 
     /// Settings for front ends.

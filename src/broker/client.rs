@@ -265,6 +265,15 @@ pub enum Event {
         /// Tag.
         tag: ShortString,
     },
+    /// A delivery of the consumer was not settled in time, so it gets no more (CTO-05).
+    ConsumerTimedOut {
+        /// Channel.
+        channel: ChannelId,
+        /// Consumer.
+        consumer: ConsumerId,
+        /// For a client that is not to be told by a `basic.cancel`: the channel is closed with this.
+        exception: Exception,
+    },
     /// An alarm is on: publishing is blocked for this reason (ALM-04).
     Blocked {
         /// `low on memory`, `low on disk`, or both joined with ` & `.

@@ -37,6 +37,7 @@ impl Connection {
     pub async fn consume(&self, consume: Consume) -> Result<ConsumerId, Exception> {
         let entry = self.find_queue(&consume.queue)?;
         let priority = consumer_priority(&entry, &consume.arguments)?;
+        let timeout_ms = consumer_timeout(&entry, &consume.arguments)?;
         let timed_out = || consume_failed(&entry.name, "the operation timed out");
         let Some(session) = self.node.session() else { return Err(timed_out()) };
         let id = ConsumerId { session, number: self.node.consumers.number() };
@@ -49,6 +50,8 @@ impl Connection {
             priority,
             tag: consume.tag.detached(),
             no_ack: consume.no_ack,
+            timeout_ms,
+            timeout_default_ms: Some(self.node.settings.consumer_timeout_ms),
         };
         if !self.hold_consumer(&consumer) {
             return Err(timed_out());
@@ -155,6 +158,7 @@ impl Connection {
         no_ack: bool,
     ) -> Result<Option<GetOk>, Exception> {
         let entry = self.find_queue(&queue)?;
+        self.check_get(&entry)?;
         let Some(session) = self.node.session() else { return Err(get_failed(&entry.name)) };
         let home = entry.id.home;
         let (sender, receiver) = oneshot::channel();
@@ -184,6 +188,20 @@ impl Connection {
         }
         self.node.counters.deliveries(entry.queue_type).got(ok.redelivered, no_ack);
         Ok(Some(ok))
+    }
+
+    /// SAC-07.
+    fn check_get(&self, entry: &QueueEntry) -> Result<(), Exception> {
+        let single = || self.node.catalog.read().config_of(entry).single_active_consumer;
+        if entry.queue_type == QueueType::Classic || !single() {
+            return Ok(());
+        }
+        let text = format!(
+            "cannot obtain access to locked queue {}. basic.get operations are not supported by \
+             <<\"quorum\">> queues with single active consumer",
+            entry.name
+        );
+        Err(Exception::new(ReplyCode::ResourceLocked, text))
     }
 
     fn hold_get(&self, channel: ChannelId, holder: HolderRef, queue_type: QueueType) -> bool {
@@ -325,6 +343,19 @@ fn consumer_priority(entry: &QueueEntry, arguments: &FieldTable) -> Result<i64, 
             ))
         }
     }
+}
+
+/// CTO-04, ARG-09.
+fn consumer_timeout(entry: &QueueEntry, arguments: &FieldTable) -> Result<Option<u64>, Exception> {
+    const NAME: &str = "x-consumer-timeout";
+    let Some(value) = arguments.get(NAME) else { return Ok(None) };
+    let reason = match value.as_integer() {
+        Some(ms) if ms >= 0 => return Ok(Some(ms.unsigned_abs())),
+        Some(ms) => format!("{{value_negative,{ms}}}"),
+        None => format!("\"expected integer, got {}\"", value.type_name()),
+    };
+    let text = format!("invalid arg '{NAME}' for queue {}: {reason}", entry.name);
+    Err(Exception::new(ReplyCode::PreconditionFailed, text))
 }
 
 /// CON-15.

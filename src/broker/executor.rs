@@ -41,6 +41,8 @@ pub(crate) struct Attachment {
 struct ToNode {
     ranges: Vec<pb::DeliveryRange>,
     cancelled: Vec<pb::ConsumerId>,
+    timed_out: Vec<pb::ConsumerId>,
+    timed_out_gets: Vec<pb::ConsumerId>,
 }
 
 impl Executor {
@@ -109,6 +111,9 @@ impl Executor {
                 match machine.held_after(consumer, last) {
                     Some(held) => {
                         leadership.attached.insert(consumer, number);
+                        if machine.has_timed_out(consumer) {
+                            what.timed_out.push(wire::from_consumer_id(consumer));
+                        }
                         for one in &held {
                             wire::add_delivery(&mut what.ranges, one, number);
                         }
@@ -145,8 +150,17 @@ fn perform_one(
             node.letters.wake();
         }
         Effect::Room { queue, to, messages } => node.tell_room(*queue, *to, *messages),
-        // No command of this version makes a queue wait for a moment.
-        Effect::WakeAt { .. } => {}
+        Effect::WakeAt { queue, time } => node.wake_at(*queue, *time),
+        Effect::ConsumerTimedOut { consumer } => {
+            let to = to_nodes.entry(consumer.session.node).or_default();
+            to.timed_out.push(wire::from_consumer_id(*consumer));
+        }
+        Effect::GetTimedOut { session, sequence } => {
+            let to = to_nodes.entry(session.node).or_default();
+            // A get is named as a consumer is: by its session and a number.
+            let get = ConsumerId { session: *session, number: sequence.0 };
+            to.timed_out_gets.push(wire::from_consumer_id(get));
+        }
         Effect::ContinueSoon => match home {
             Home::Group(group) => {
                 let later = Arc::clone(node);
@@ -159,12 +173,14 @@ fn perform_one(
 }
 
 fn send(node: &Arc<Node>, home: Home, term: Term, to: NodeId, what: ToNode) {
-    if what.ranges.is_empty() && what.cancelled.is_empty() {
+    let ToNode { ranges, cancelled, timed_out, timed_out_gets } = what;
+    let ended = cancelled.len() + timed_out.len() + timed_out_gets.len();
+    if ranges.is_empty() && ended == 0 {
         return;
     }
-    let message = pb::Deliveries { term: term.0, ranges: what.ranges, cancelled: what.cancelled };
+    let message = pb::Deliveries { term: term.0, ranges, cancelled, timed_out, timed_out_gets };
     if to == node.me {
-        node.deliver(message);
+        node.deliver(home, message);
     } else if let Some(links) = node.links.get() {
         // What is lost with a connection is asked for again by re-attaching (DLV 2).
         let payload = wire::encode(&message);
@@ -193,7 +209,7 @@ fn send_answer(node: &Arc<Node>, home: Home, answer: &Answer) {
 
 impl Node {
     /// Hands deliveries to this node's consumers.
-    pub(crate) fn deliver(&self, message: pb::Deliveries) {
+    pub(crate) fn deliver(self: &Arc<Self>, home: Home, message: pb::Deliveries) {
         let term = Term(message.term);
         for range in message.ranges {
             let Some(consumer) = wire::to_consumer_id(range.consumer) else { continue };
@@ -208,6 +224,14 @@ impl Node {
                 self.consumers.remove(id.number);
                 consumer.cancelled();
             }
+        }
+        if !message.timed_out.is_empty() || !message.timed_out_gets.is_empty() {
+            let to_id = |id| wire::to_consumer_id(Some(id));
+            let consumers = message.timed_out.into_iter().filter_map(to_id).collect();
+            let gets = message.timed_out_gets.into_iter().filter_map(to_id).collect();
+            let node = Arc::clone(self);
+            // Not from within apply: it proposes.
+            self.spawn(async move { node.timed_out(home, consumers, gets) });
         }
     }
 

@@ -26,7 +26,7 @@ impl Node {
             },
             wire::DELIVERIES => {
                 if let Some(message) = wire::decode::<pb::Deliveries>(payload, from) {
-                    self.deliver(message);
+                    self.deliver(wire::home(group, from), message);
                 }
             }
             wire::ANNOUNCE => {

@@ -24,6 +24,7 @@ mod local;
 mod pace;
 mod sequencer;
 mod spill;
+mod timer;
 
 mod consume;
 mod consumer;

@@ -19,7 +19,7 @@ use std::{
     collections::{BTreeMap, VecDeque},
     path::PathBuf,
     sync::atomic::{AtomicBool, Ordering},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 /// This node's connection-bound queues.
@@ -148,6 +148,11 @@ impl LocalQueues {
         let state = self.state.lock();
         let Some(state) = state.as_ref() else { return vec![None; wanted.len()] };
         wanted.iter().map(|wanted| state.store.message(*wanted)).collect()
+    }
+
+    /// When the clock of these queues shows that time.
+    pub(crate) fn moment(&self, time: Timestamp) -> Option<Instant> {
+        self.began.checked_add(Duration::from_millis(time.0))
     }
 
     /// Reads the machine.

@@ -2,10 +2,24 @@
 //! connections and consumers.
 
 use crate::{
-    alarm::Alarms, catalog_client::CatalogClient, client::Event, connection::ConnectionState,
-    consumer::FrontConsumer, counters::Counters, dead_letter::DeadLetters, executor::Executor,
-    failure::Failures, hearing::Hearing, lease::Lease, local::LocalQueues, proposer::Proposer,
-    registry::Registry, sequencer::Sequencer, settings::BrokerSettings, sink::Early,
+    alarm::Alarms,
+    catalog_client::CatalogClient,
+    client::Event,
+    connection::ConnectionState,
+    consumer::FrontConsumer,
+    counters::Counters,
+    dead_letter::DeadLetters,
+    executor::Executor,
+    failure::Failures,
+    hearing::Hearing,
+    lease::Lease,
+    local::LocalQueues,
+    proposer::Proposer,
+    registry::Registry,
+    sequencer::{ProcessStart, Sequencer},
+    settings::BrokerSettings,
+    sink::Early,
+    timer::Timer,
 };
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use bytes::Bytes;
@@ -51,6 +65,8 @@ pub(crate) struct Node {
     pub(crate) groups: OnceLock<Arc<Groups>>,
     pub(crate) links: OnceLock<Links>,
     pub(crate) pacer: tokio::sync::Notify,
+    pub(crate) timer: Timer,
+    pub(crate) process: ProcessStart,
     pub(crate) failures: Failures,
     pub(crate) alarms: Alarms,
     pub(crate) counters: Arc<Counters>,

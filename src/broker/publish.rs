@@ -14,8 +14,8 @@ use quorate_catalog::{Catalog, RouteRequest};
 use quorate_queue::MessageHead;
 use quorate_storage::codec::message;
 use quorate_types::{
-    Exception, FieldTable, FieldValue, Home, Level, Message, Properties, QueueId, ResourceName,
-    ShortString,
+    Exception, FieldTable, FieldValue, Home, Level, Levels, Message, Properties, QueueId,
+    QueueType, ResourceName, ShortString,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -184,12 +184,25 @@ impl Node {
             let shared = shared.clone();
             let ticket =
                 PublishTicket { connection, channel, confirm, mandatory, count: 1, bytes, shared };
-            let level = Level(0);
+            let level = self.level(catalog, queue, properties.priority);
             let message = octets.clone();
             let outgoing = Outgoing { queue, level, head, message, ticket };
             outgoings.entry(queue.home).or_default().push(outgoing);
         }
         Ok(true)
+    }
+
+    /// The level of a message in its target. Of a connection-bound queue that is not in the
+    /// catalog only its own node knows that it has several.
+    fn level(&self, catalog: &Catalog, queue: QueueId, priority: Option<u8>) -> Level {
+        if let Some(entry) = catalog.queue_by_id(queue) {
+            return entry.levels().of(priority);
+        }
+        if priority.is_none() || queue.home != Home::Node(self.me) {
+            return Level(0);
+        }
+        let max = self.local.read(|machine| machine.priority_max(queue)).flatten();
+        Levels::new(QueueType::Classic, max).of(priority)
     }
 
     /// All targets of a publish were gone: reads the catalog and routes it again; only then is it
@@ -224,7 +237,8 @@ impl Node {
             by_broker: false,
         };
         // An exchange that is gone by now leaves the message as unroutable as no binding does.
-        let _ = self.catalog.read().route(&request, &mut targets);
+        let catalog = self.catalog.read();
+        let _ = catalog.route(&request, &mut targets);
         if targets.is_empty() {
             let mut tally = Tally::default();
             tally.unroutable(confirm.is_some(), mandatory);
@@ -251,10 +265,11 @@ impl Node {
                 bytes,
                 shared: shared.clone(),
             };
-            let outgoing =
-                Outgoing { queue, level: Level(0), head, message: octets.clone(), ticket };
+            let level = self.level(&catalog, queue, properties.priority);
+            let outgoing = Outgoing { queue, level, head, message: octets.clone(), ticket };
             outgoings.entry(queue.home).or_default().push(outgoing);
         }
+        drop(catalog);
         self.send_all(outgoings);
     }
 }

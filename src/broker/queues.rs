@@ -293,6 +293,16 @@ impl Node {
         }
     }
 
+    /// Renews the lease of a new queue, if it has one; false if the queue has ended meanwhile
+    /// (NAM 3).
+    async fn renew(&self, queue: QueueId, leased: bool) -> bool {
+        if !leased {
+            return true;
+        }
+        let look = Command::Look { queue, renew: true };
+        !matches!(self.ask(queue.home, look).await, Ok(Reply::Gone))
+    }
+
     /// Waits until all routing nodes have the catalog up to `index`, or until those that have not
     /// are counted out (NAM 3, 5).
     pub(crate) async fn barrier(&self, index: CatalogIndex) {
@@ -306,6 +316,7 @@ impl Node {
         let NewQueue { name, declare, queue_type, config, locator } = new;
         let group = self.catalog.read().place(locator, &self.led_groups());
         let home = Home::Group(group);
+        let leased = config.expires_ms.is_some();
         let create = Command::CreateQueue { name: name.clone(), config };
         let Some(creator) = self.session() else { return Err(CallError::SessionEnded) };
         let reply = self.ask_until_answered(home, create).await?;
@@ -327,8 +338,8 @@ impl Node {
             match self.propose_to_catalog(CatalogCommand::AddQueue(entry.clone())).await {
                 Ok((index, CatalogReply::Done)) => {
                     self.counters.queues_created.add(1);
-                    self.barrier(index).await;
-                    return Ok(Made::Ok);
+                    let ((), lives) = tokio::join!(self.barrier(index), self.renew(id, leased));
+                    return Ok(if lives { Made::Ok } else { Made::NameTaken });
                 }
                 Ok((_, CatalogReply::NameTaken { .. })) => {
                     self.end_unnamed(id);

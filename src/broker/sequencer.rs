@@ -13,7 +13,7 @@ use quorate_storage::{
 use quorate_types::{Stamp, Timestamp, WallTime};
 use std::{
     sync::atomic::{AtomicBool, Ordering},
-    time::{Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 /// Entries proposed and not yet applied, at most.
@@ -53,6 +53,21 @@ pub(crate) struct Sequencer {
     state: Mutex<State>,
     /// Whether anything waits, to be looked at without the lock.
     waiting: AtomicBool,
+    /// When the last entry was applied here.
+    applied_at: Mutex<Option<Instant>>,
+}
+
+/// When this process began.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ProcessStart {
+    at: Instant,
+    wall: WallTime,
+}
+
+impl ProcessStart {
+    pub(crate) fn now() -> Self {
+        Self { at: Instant::now(), wall: wall_time() }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -94,6 +109,31 @@ impl Sequencer {
         *state =
             State { clock: Some(Clock { base: time, since: Instant::now() }), ..State::default() };
         self.waiting.store(false, Ordering::Relaxed);
+    }
+
+    /// When this leadership's clock shows that time; `None` without leadership.
+    pub(crate) fn moment(&self, time: Timestamp) -> Option<Instant> {
+        let state = self.state.lock();
+        let clock = state.clock.as_ref()?;
+        clock.since.checked_add(Duration::from_millis(time.ms_since(clock.base)))
+    }
+
+    /// An entry has been applied here, by whichever leader it was cut.
+    pub(crate) fn note_applied(&self) {
+        *self.applied_at.lock() = Some(Instant::now());
+    }
+
+    /// What has passed since the entry that was applied last. `wall` is what its leader's wall
+    /// clock said; it counts only for the time that this process did not live (DESIGN §4, *Time*).
+    pub(crate) fn since_applied(&self, wall: WallTime, process: ProcessStart) -> Duration {
+        let down = Duration::from_millis(process.wall.0.saturating_sub(wall.0));
+        if wall == WallTime(0) {
+            Duration::ZERO
+        } else if down > Duration::ZERO {
+            down + process.at.elapsed()
+        } else {
+            self.applied_at.lock().map_or(Duration::ZERO, |at| at.elapsed())
+        }
     }
 
     /// It leads no more; what waits is sent again to the next leader by its proposers.

@@ -27,6 +27,8 @@ pub struct BrokerSettings {
     pub operation_timeout_ms: u64,
     /// How long a consumer on a node that cannot be reached keeps its messages, ms.
     pub consumer_disconnected_timeout_ms: u64,
+    /// How long a consumer may hold a delivery unless its queue or it says otherwise, ms (CTO-01).
+    pub consumer_timeout_ms: u64,
     /// Octets of publishes that one connection may have in flight. Above, its socket is not read.
     pub connection_in_flight_bytes: u64,
     /// Octets of publishes of all connections in flight to one home. Above, sockets that have any in

@@ -3,13 +3,16 @@
 
 use crate::{
     batch::Ticket,
-    client::{HolderRef, Settle, Settlement},
+    client::{ChannelId, Event, HolderRef, Settle, Settlement},
     connection::{ConnectionState, HeldByChannel},
     consumer::FrontConsumer,
     node::Node,
 };
 use quorate_queue::{Command, Detach};
-use quorate_types::{DeliveryNumber, Holder, Home, QueueType, ReturnCause};
+use quorate_types::{
+    ConsumerId, DeliveryNumber, Exception, Holder, Home, QueueType, ReplyCode, ReturnCause,
+    Sequence,
+};
 use std::{collections::BTreeMap, sync::Arc};
 
 impl Node {
@@ -62,6 +65,53 @@ impl Node {
             self.submit(home, Command::Return { holder, numbers, cause });
         }
     }
+}
+
+impl Node {
+    /// Deliveries of these consumers and gets of this node's were held too long: the consumers end,
+    /// the gets' channels close (CTO-05). What the consumers were shown besides stays to be settled.
+    pub(crate) fn timed_out(&self, home: Home, consumers: Vec<ConsumerId>, gets: Vec<ConsumerId>) {
+        for id in consumers {
+            let Some(consumer) = self.consumer(id) else { continue };
+            self.consumers.remove(id.number);
+            let (shown, first) = consumer.end();
+            let channel = consumer.channel;
+            if consumer.settled(0)
+                && let Some(held) = consumer.connection.held.lock().channels.get_mut(&channel)
+            {
+                held.consumers.remove(&id);
+            }
+            if first {
+                self.submit(home, Command::Detach { consumer: id, shown, how: Detach::Cancel });
+                let exception = acknowledgement_timeout(channel);
+                let event = Event::ConsumerTimedOut { channel, consumer: id, exception };
+                consumer.connection.mailbox.put(event);
+            }
+        }
+        for ConsumerId { session, number } in gets {
+            let get = HolderRef { home, holder: Holder::Get(session, Sequence(number)) };
+            for connection in self.connections.all() {
+                let holder =
+                    connection.held.lock().channels.iter().find_map(|(channel, held)| {
+                        held.gets.contains_key(&get).then_some(*channel)
+                    });
+                if let Some(channel) = holder {
+                    let exception = acknowledgement_timeout(channel);
+                    connection.mailbox.put(Event::ChannelException { channel, exception });
+                }
+            }
+        }
+    }
+}
+
+/// CTO-02, CTO-05.
+fn acknowledgement_timeout(channel: ChannelId) -> Exception {
+    let text = format!(
+        "delivery acknowledgement on channel {} timed out. Timeout value used: -1 ms. This timeout \
+         value can be configured, see consumers doc guide to learn more",
+        channel.number
+    );
+    Exception::new(ReplyCode::PreconditionFailed, text)
 }
 
 /// Notes that a holder holds `count` less, and tells the type of its queue. If its channel has a

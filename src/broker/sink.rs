@@ -73,11 +73,11 @@ impl GroupSink for Broker {
 
 impl QueueSink for Broker {
     fn applied(&self, group: GroupId, _: EntryId, leading: bool, _: &Entry, output: &Output) {
+        let node = &self.0;
+        let Some(sequencer) = node.sequencers.get(&group) else { return };
+        sequencer.note_applied();
         if leading {
-            let node = &self.0;
-            if let Some(sequencer) = node.sequencers.get(&group) {
-                sequencer.applied(|entry| node.propose(group, entry));
-            }
+            sequencer.applied(|entry| node.propose(group, entry));
             node.executor.perform(node, Home::Group(group), output);
         }
     }
@@ -164,10 +164,13 @@ impl Node {
         let mut owed = Output::default();
         let begun = self.with_machine(home, |machine| {
             machine.obligations(&mut owed.effects);
-            machine.time()
+            (machine.time(), machine.wall())
         });
-        let (Some(time), Some(sequencer)) = (begun, self.sequencers.get(&group)) else { return };
-        sequencer.lead(time);
+        let (Some((time, wall)), Some(sequencer)) = (begun, self.sequencers.get(&group)) else {
+            return;
+        };
+        let passed = sequencer.since_applied(wall, self.process);
+        sequencer.lead(time.plus_ms(u64::try_from(passed.as_millis()).unwrap_or(u64::MAX)));
         self.executor.lead(home, term);
         self.executor.perform(self, home, &owed);
         self.announce(home, term, None);

@@ -10,8 +10,8 @@ use crate::{
 };
 use quorate_queue::{DeadLetter, QueueConfig};
 use quorate_types::{
-    CatalogIndex, Exception, GroupId, Home, Overflow, QueueArguments, QueueId, QueueType,
-    ResourceName,
+    CatalogIndex, Exception, FieldValue, GroupId, Home, Levels, Overflow, QueueArguments, QueueId,
+    QueueType, ResourceName,
 };
 
 /// What `x-delivery-limit` is on a quorum queue without it (Q-10, DLM-01).
@@ -119,6 +119,16 @@ impl Catalog {
         self.changed(CatalogKey::Queue(id), out);
         out.events.push(CatalogEvent::QueueRemoved { id, name: entry.name });
         CatalogReply::Done
+    }
+}
+
+impl QueueEntry {
+    /// The queue's priority levels; no policy changes them (PRI-05, POL-06).
+    #[must_use]
+    pub fn levels(&self) -> Levels {
+        let max = self.arguments.get("x-max-priority").and_then(FieldValue::as_integer);
+        let max = max.and_then(|max| u8::try_from(max).ok()).filter(|max| *max > 0);
+        Levels::new(self.queue_type, max)
     }
 }
 

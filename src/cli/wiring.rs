@@ -189,6 +189,7 @@ fn broker_settings(
         },
         default_queue_type: settings.default_queue_type,
         operation_timeout_ms: settings.operation_timeout_ms,
+        consumer_timeout_ms: settings.consumer_timeout_ms,
         consumer_disconnected_timeout_ms: settings.unreachable_node_timeout_ms,
         connection_in_flight_bytes: settings.connection_in_flight_bytes.0,
         home_in_flight_bytes: settings.group_in_flight_bytes.0,

@@ -4,6 +4,7 @@
 use crate::{
     apply::Apply,
     consumer::Consumer,
+    death::DeathReason,
     digest::{self, Step},
     output::{Delivery, Effect},
     queue::{Queue, take_first},
@@ -13,12 +14,20 @@ use crate::{
 use quorate_types::{ConsumerId, DeliveryNumber, Holder, QueueId};
 
 impl Queue {
+    /// What is left of settling down is for `Continue`.
+    pub(crate) fn leave_settling(&mut self, apply: &mut Apply<'_>) {
+        if !self.settling_left {
+            self.settling_left = true;
+            apply.leave(LeftOver::CheckOut { queue: self.id });
+        }
+    }
+
     /// Assigns until nothing is ready, nobody has credit, or this apply has handled enough.
     pub(crate) fn check_out(&mut self, apply: &mut Apply<'_>) -> Result<(), StoreError> {
         while let Some(id) = self.turns.first() {
             if apply.budget == 0 {
                 if self.ready() > 0 {
-                    self.leave_check_out(apply);
+                    self.leave_settling(apply);
                 }
                 break;
             }
@@ -32,6 +41,7 @@ impl Queue {
     /// Serves the consumer whose turn it is: one message, or all it may have if it has no equal.
     /// Returns how many messages and turns that used; 0 means that nothing is ready.
     fn serve(&mut self, id: ConsumerId, apply: &mut Apply<'_>) -> Result<u64, StoreError> {
+        let lifetime = self.lifetime();
         let alone = self.turns.first_is_alone();
         let Some(consumer) = self.consumers.get_mut(&id) else {
             debug_assert!(false, "consumer {id:?} has a turn and does not exist");
@@ -41,39 +51,39 @@ impl Queue {
         let room = consumer.room();
         let most = if alone { room.min(u64::from(apply.budget)) } else { room.min(1) };
         let holder = digest::of_holder(Holder::Consumer(id));
-        let mut served = 0;
-        while served < most {
+        let (mut served, mut expired) = (0, Vec::new());
+        while served + (expired.len() as u64) < most {
             let Some(held) = take_first(&mut self.levels, self.id, true, apply)? else { break };
-            consumer.assign(self.id, id, holder, held, apply);
-            served += 1;
+            if lifetime.is_over(&held, apply.now) {
+                expired.push(held);
+            } else {
+                consumer.assign(self.id, id, holder, held, apply);
+                served += 1;
+            }
         }
-        apply.spend(usize::try_from(served).unwrap_or(usize::MAX));
+        let handled = served + expired.len() as u64;
+        apply.spend(usize::try_from(handled).unwrap_or(usize::MAX));
         self.held += served;
         if served > 0 && !consumer.changed {
             self.change_consumer(id);
         }
+        for held in expired {
+            self.die(held, DeathReason::Expired, apply);
+        }
         if served == room {
             self.lose_first_turn(id);
-            return Ok(served.max(1));
+            return Ok(handled.max(1));
         }
         if served > 0 && !alone {
             self.turns.rotate();
         }
-        Ok(served)
+        Ok(handled)
     }
 
     fn lose_first_turn(&mut self, id: ConsumerId) {
         self.turns.pop();
         if let Some(consumer) = self.consumers.get_mut(&id) {
             consumer.in_turns = false;
-        }
-    }
-
-    /// The rest is for `Continue`.
-    fn leave_check_out(&mut self, apply: &mut Apply<'_>) {
-        if !self.check_out_left {
-            self.check_out_left = true;
-            apply.leave(LeftOver::CheckOut { queue: self.id });
         }
     }
 }
@@ -85,9 +95,10 @@ impl Consumer {
         queue: QueueId,
         consumer: ConsumerId,
         holder: u64,
-        held: Held,
+        mut held: Held,
         apply: &mut Apply<'_>,
     ) {
+        held.held_since = apply.now;
         let number = self.next;
         self.next = DeliveryNumber(number.0 + 1);
         self.held.push(number, held);

@@ -216,6 +216,12 @@ pub enum Command {
         /// Node.
         node: NodeId,
     },
+    /// A moment that the queue waited for has come: a message, a delivery or the queue itself may
+    /// have expired (Q-21, Q-22, CTO-05).
+    ExpireHead {
+        /// Queue.
+        queue: QueueId,
+    },
     /// Takes up work that an earlier apply left because it would not have been bounded.
     Continue,
     /// One routing of letters of a queue (LET 1).
@@ -311,8 +317,12 @@ pub struct ConsumerTerms {
     pub priority: i64,
     /// The client's consumer tag, for lists.
     pub tag: quorate_types::ShortString,
-    /// The client does not acknowledge, for lists; the front end settles for it.
+    /// The client does not acknowledge: the front end settles for it, and no delivery times out.
     pub no_ack: bool,
+    /// `x-consumer-timeout`, ms, in place of the queue's (CTO-04).
+    pub timeout_ms: Option<u64>,
+    /// What holds if neither says anything, ms (CTO-01).
+    pub timeout_default_ms: Option<u64>,
 }
 
 /// How a consumer ends.

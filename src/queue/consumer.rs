@@ -23,6 +23,8 @@ pub(crate) struct Consumer {
     pub(crate) next: DeliveryNumber,
     pub(crate) up_to: DeliveryNumber,
     pub(crate) cancelled: bool,
+    pub(crate) timed_out: bool,
+    pub(crate) arrival: u64,
     pub(crate) lost: bool,
     pub(crate) paused: bool,
     pub(crate) held: HeldSet,
@@ -41,6 +43,8 @@ impl Consumer {
             next: record.next,
             up_to: record.up_to,
             cancelled: record.cancelled,
+            timed_out: record.timed_out,
+            arrival: record.arrival,
             lost: record.lost,
             paused: record.paused,
             held: HeldSet::from_map(record.held),
@@ -56,6 +60,8 @@ impl Consumer {
             next: self.next,
             up_to: self.up_to,
             cancelled: self.cancelled,
+            timed_out: self.timed_out,
+            arrival: self.arrival,
             lost: self.lost,
             paused: self.paused,
             held: self.held.to_map(),
@@ -63,10 +69,11 @@ impl Consumer {
     }
 
     /// How many messages it may be assigned now: the client's prefetch (QOS-03) and the front
-    /// end's credit (DLV 6) must both allow them; none if it is cancelled, paused or suspected.
+    /// end's credit (DLV 6) must both allow them; none if it is cancelled, timed out, paused or
+    /// suspected.
     #[inline]
     pub(crate) fn room(&self) -> u64 {
-        if self.cancelled || self.paused || self.suspected {
+        if self.cancelled || self.timed_out || self.paused || self.suspected {
             return 0;
         }
         let prefetch = self.terms.prefetch.map_or(u64::MAX, u64::from);
@@ -95,7 +102,8 @@ impl Machine {
         if apply.holders.consumers.contains_key(&consumer) {
             return Reply::Taken;
         }
-        if queue.attached > 0 && (terms.exclusive || queue.has_exclusive_consumer()) {
+        let alone = queue.attached == 0 && !queue.config.single_active_consumer;
+        if (terms.exclusive && !alone) || queue.has_exclusive_consumer() {
             return Reply::ExclusiveInUse;
         }
         queue.touch(apply);
@@ -159,11 +167,14 @@ impl Queue {
         apply: &mut Apply<'_>,
     ) {
         let up_to = terms.up_to;
+        self.arrivals += 1;
         let record = ConsumerRecord {
             terms,
             next: DeliveryNumber(1),
             up_to,
             cancelled: false,
+            timed_out: false,
+            arrival: self.arrivals,
             lost: false,
             paused: false,
             held: std::collections::BTreeMap::new(),
@@ -216,6 +227,9 @@ impl Queue {
     /// Puts the consumer among the turns if it may be served and is not there yet.
     #[inline]
     pub(crate) fn regain_turn(&mut self, id: ConsumerId) {
+        if self.waits_inactive(id) {
+            return;
+        }
         if let Some(consumer) = self.consumers.get_mut(&id)
             && !consumer.in_turns
             && consumer.room() > 0

@@ -31,6 +31,8 @@ pub(crate) enum Step {
     Back = 22,
     LeftOver = 23,
     Die = 24,
+    Activate = 30,
+    TimeOut = 31,
     Route = 40,
     Answer = 41,
     Retry = 42,

@@ -1,33 +1,92 @@
-//! `Enqueue`: a part of one of the entry's runs joins its queue (DESIGN §3).
+//! `Enqueue`: a part of one of the entry's runs joins its queue (DESIGN §3), but for what a length
+//! limit refuses (LEN-07).
 
 use crate::{
     apply::Apply,
-    command::Reply,
+    command::{MessageHead, Reply},
     digest::{self, Step},
+    expire::Expiry,
     level::{LevelState, Part, Place},
     machine::Machine,
+    queue::Queue,
+    store::StoreError,
 };
+use quorate_types::Level;
 
 impl Machine {
-    /// `Enqueue`: `Taken`, or `Gone`, and the part is then cut out of its run (STO 4).
-    pub(crate) fn enqueue(&mut self, part: Part, apply: &mut Apply<'_>) -> Reply {
-        let Some(run) = apply.entry.runs.get(part.run as usize) else { return Reply::Gone };
+    /// `Enqueue`: `Taken`; `Refused`, and what was refused is cut out of its run; or `Gone`, and
+    /// the whole part is (STO 4).
+    pub(crate) fn enqueue(
+        &mut self,
+        part: Part,
+        apply: &mut Apply<'_>,
+    ) -> Result<Reply, StoreError> {
+        let Some(run) = apply.entry.runs.get(part.run as usize) else { return Ok(Reply::Gone) };
         let Some(queue) = self.queues.get_mut(&run.queue) else {
             apply.cut(part);
-            return Reply::Gone;
+            return Ok(Reply::Gone);
         };
         // Borrowed from the entry, not from `apply`.
         let end = part.first as usize + part.count as usize;
-        let Some(messages) = run.messages.get(part.first as usize..end) else { return Reply::Gone };
+        let Some(messages) = run.messages.get(part.first as usize..end) else {
+            return Ok(Reply::Gone);
+        };
         queue.touch(apply);
-        let place = Place { queue: run.queue, level: run.level, served: queue.attached > 0 };
+        if queue.config.refuses_publishes() {
+            // What has expired takes no room.
+            queue.expire(Expiry::Over, apply)?;
+            let refused = queue.refused(messages);
+            if !refused.is_empty() {
+                queue.append_between(run.level, part, messages, &refused, apply);
+                return Ok(Reply::Refused(refused));
+            }
+        }
+        queue.append(run.level, part, messages, apply);
+        Ok(Reply::Taken)
+    }
+}
+
+impl Queue {
+    fn append(
+        &mut self,
+        level: Level,
+        part: Part,
+        messages: &[MessageHead],
+        apply: &mut Apply<'_>,
+    ) {
+        let place = Place { queue: self.id, level, served: self.attached > 0 };
         let new = || Box::new(LevelState::starting_at(apply.index));
-        let level = queue.levels.entry(run.level).or_insert_with(new);
-        let bytes = level.append(place, part, messages, apply);
+        let state = self.levels.entry(level).or_insert_with(new);
+        let bytes = state.append(place, part, messages, apply);
+        self.arrived += u64::from(part.count);
         let range = u64::from(part.first) << 32 | u64::from(part.count);
-        let place = digest::of_queue(run.queue) ^ u64::from(run.level.0);
+        let place = digest::of_queue(self.id) ^ u64::from(level.0);
         apply.digest.step(Step::Enqueue, place, range);
         apply.digest.step(Step::Enqueue, apply.index.0, bytes);
-        Reply::Taken
+    }
+
+    /// Appends what lies between the refused ranges, and cuts those.
+    fn append_between(
+        &mut self,
+        level: Level,
+        part: Part,
+        messages: &[MessageHead],
+        refused: &[(u32, u32)],
+        apply: &mut Apply<'_>,
+    ) {
+        let mut next = 0;
+        for (first, last) in refused.iter().copied().chain([(part.count, part.count)]) {
+            let kept = messages.get(next as usize..first as usize).unwrap_or_default();
+            if !kept.is_empty() {
+                let kept_part =
+                    Part { run: part.run, first: part.first + next, count: first - next };
+                self.append(level, kept_part, kept, apply);
+            }
+            if first < part.count {
+                let count = last - first + 1;
+                apply.cut(Part { run: part.run, first: part.first + first, count });
+            }
+            next = last + 1;
+        }
     }
 }

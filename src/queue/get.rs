@@ -3,8 +3,11 @@
 use crate::{
     apply::Apply,
     command::{Got, Reply},
+    death::DeathReason,
     digest::{self, Step},
     machine::{Caller, Machine},
+    queue::Queue,
+    record::Held,
     store::StoreError,
 };
 use quorate_types::{Holder, QueueId};
@@ -23,7 +26,9 @@ impl Machine {
         let Some(queue) = self.queues.get_mut(&id) else { return Ok(Reply::Gone) };
         queue.touch(apply);
         queue.used_at = apply.now;
-        let Some(held) = queue.take_first(apply)? else { return Ok(Reply::Empty) };
+        let Some(mut held) = queue.take_first_living(apply)? else { return Ok(Reply::Empty) };
+        held.held_since = apply.now;
+        queue.note_get_timeout(&held);
         queue.gets.entry(session).or_default().insert(number, held);
         queue.held += 1;
         queue.change_gets(session);
@@ -36,5 +41,24 @@ impl Machine {
             counts: held.counts,
             ready: queue.ready(),
         }))
+    }
+}
+
+impl Queue {
+    /// Takes the first message that has not expired (TTL-03). If more have than one apply may
+    /// handle, the queue counts as empty meanwhile.
+    fn take_first_living(&mut self, apply: &mut Apply<'_>) -> Result<Option<Held>, StoreError> {
+        let lifetime = self.lifetime();
+        while let Some(held) = self.take_first(apply)? {
+            if !lifetime.is_over(&held, apply.now) {
+                return Ok(Some(held));
+            }
+            self.die(held, DeathReason::Expired, apply);
+            apply.spend(1);
+            if apply.budget == 0 {
+                break;
+            }
+        }
+        Ok(None)
     }
 }

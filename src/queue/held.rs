@@ -85,6 +85,11 @@ impl HeldSet {
         self.slots.range(start..).filter_map(|slot| Some((slot.number, slot.held?)))
     }
 
+    /// The oldest delivery.
+    pub(crate) fn oldest(&self) -> Option<Held> {
+        self.slots.front().and_then(|slot| slot.held)
+    }
+
     pub(crate) fn to_map(&self) -> BTreeMap<DeliveryNumber, Held> {
         self.above(DeliveryNumber(0)).collect()
     }
@@ -131,6 +136,7 @@ mod tests {
             counts: crate::Counts::default(),
             head: crate::MessageHead::default(),
             enqueued_at: Timestamp(0),
+            held_since: Timestamp(0),
         }
     }
 

@@ -19,7 +19,7 @@ impl Machine {
             // So that much work on nothing ends too.
             apply.spend(1);
             match work {
-                LeftOver::CheckOut { queue } => self.take_up_check_out(queue, apply)?,
+                LeftOver::CheckOut { queue } => self.take_up_settling(queue, apply)?,
                 LeftOver::ReturnSession { queue, session, gets_through, counted } => {
                     let marking = if counted { Marking::Counted } else { Marking::Uncounted };
                     if !self.return_session(queue, session, gets_through, marking, apply) {
@@ -31,11 +31,11 @@ impl Machine {
         Ok(())
     }
 
-    fn take_up_check_out(&mut self, id: QueueId, apply: &mut Apply<'_>) -> Result<(), StoreError> {
+    fn take_up_settling(&mut self, id: QueueId, apply: &mut Apply<'_>) -> Result<(), StoreError> {
         let Some(queue) = self.queues.get_mut(&id) else { return Ok(()) };
-        queue.check_out_left = false;
+        queue.settling_left = false;
         queue.touch(apply);
-        queue.check_out(apply)
+        queue.settle_down(apply)
     }
 
     /// Returns what the session's lost consumers and its gets hold of the queue. False if something

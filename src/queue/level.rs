@@ -30,10 +30,14 @@ pub(crate) struct LevelState {
     pub(crate) record: LevelRecord,
     pub(crate) returned: BTreeMap<(LogIndex, u32), Held>,
     pub(crate) returned_bytes: u64,
+    /// Returned messages with an `expiration` of their own.
+    pub(crate) returned_expiring: u64,
     pub(crate) returned_changed: bool,
     pub(crate) living: Living,
     /// Heads of the first fresh messages, whole runs, without gaps.
     window: VecDeque<Held>,
+    /// The first fresh message, while the window is empty; also a cache.
+    first: Option<Held>,
     /// Parts of this entry's run that did not go into the window.
     late: Vec<Part>,
     /// Position after the last message that this entry enqueued here; 0 if it enqueued none.
@@ -78,6 +82,11 @@ impl LevelState {
         self.record.fresh_bytes + self.returned_bytes
     }
 
+    /// Whether a ready message has an `expiration` of its own.
+    pub(crate) fn has_expiring(&self) -> bool {
+        self.record.fresh_expiring + self.returned_expiring > 0
+    }
+
     pub(crate) fn returned_record(&self) -> Option<ReturnedRecord> {
         (!self.returned.is_empty()).then(|| ReturnedRecord { messages: self.returned.clone() })
     }
@@ -92,6 +101,7 @@ impl LevelState {
     ) -> u64 {
         debug_assert!(part.first >= self.entry_end, "enqueues of a run out of order");
         let bytes = messages.iter().map(|head| u64::from(head.body_bytes)).sum();
+        let expiring = messages.iter().filter(|head| head.expiration_ms.is_some()).count();
         if self.fits(place.served, apply.index) {
             self.put(place.level, apply.index, apply.stamped, part.first, messages);
             self.appended = true;
@@ -101,6 +111,7 @@ impl LevelState {
         self.entry_end = part.first + part.count;
         self.record.fresh += u64::from(part.count);
         self.record.fresh_bytes += bytes;
+        self.record.fresh_expiring += expiring as u64;
         bytes
     }
 
@@ -127,6 +138,27 @@ impl LevelState {
         }));
     }
 
+    /// The first ready message, which stays.
+    pub(crate) fn first(
+        &mut self,
+        place: Place,
+        apply: &Apply<'_>,
+    ) -> Result<Option<Held>, StoreError> {
+        if let Some((_, held)) = self.returned.first_key_value() {
+            return Ok(Some(*held));
+        }
+        if self.record.fresh == 0 {
+            return Ok(None);
+        }
+        if self.window.is_empty() {
+            if self.first.is_some() {
+                return Ok(self.first);
+            }
+            self.refill(place, apply)?;
+        }
+        Ok(self.window.front().copied())
+    }
+
     /// Takes the first ready message. Returned ones were all taken from the head before, so they
     /// come before every fresh one.
     pub(crate) fn take(
@@ -136,6 +168,7 @@ impl LevelState {
     ) -> Result<Option<Held>, StoreError> {
         if let Some((_, held)) = self.returned.pop_first() {
             self.returned_bytes -= u64::from(held.head.body_bytes);
+            self.returned_expiring -= u64::from(held.head.expiration_ms.is_some());
             self.returned_changed = true;
             return Ok(Some(held));
         }
@@ -148,6 +181,7 @@ impl LevelState {
         let Some(held) = self.window.pop_front() else { return Ok(None) };
         self.record.fresh -= 1;
         self.record.fresh_bytes -= u64::from(held.head.body_bytes);
+        self.record.fresh_expiring -= u64::from(held.head.expiration_ms.is_some());
         self.living.add(held.message.index);
         self.advance_past(held.message, apply.index);
         Ok(Some(held))
@@ -167,8 +201,10 @@ impl LevelState {
     }
 
     /// Puts a message back to its place.
-    pub(crate) fn give_back(&mut self, held: Held) {
+    pub(crate) fn give_back(&mut self, mut held: Held) {
+        held.held_since = Timestamp(0);
         self.returned_bytes += u64::from(held.head.body_bytes);
+        self.returned_expiring += u64::from(held.head.expiration_ms.is_some());
         self.returned_changed = true;
         let replaced = self.returned.insert((held.message.index, held.message.position), held);
         debug_assert!(replaced.is_none(), "a message was returned twice");
@@ -182,6 +218,7 @@ impl LevelState {
             self.returned_changed = true;
         }
         self.returned_bytes = 0;
+        self.returned_expiring = 0;
         if self.record.fresh > 0 {
             self.living.jump(self.record.head_index);
             let removed_below = self.record.removed_below;
@@ -189,6 +226,7 @@ impl LevelState {
             self.record.removed_below = removed_below;
             self.record.head_position = self.entry_end;
             self.window.clear();
+            self.first = None;
             self.late.clear();
         }
         purged
@@ -212,6 +250,7 @@ impl LevelState {
     /// Fills the empty window: with stored runs, and once there are no more with what this entry
     /// brought.
     fn refill(&mut self, place: Place, apply: &Apply<'_>) -> Result<(), StoreError> {
+        self.first = None;
         let enough = if place.served { WINDOW_SERVED / 2 } else { WINDOW_IDLE };
         let through = LogIndex(apply.index.0.saturating_sub(1));
         let mut from = self.record.head_index;
@@ -279,6 +318,7 @@ impl LevelState {
             let index = |at: usize| self.window.get(at).map(|held| held.message.index);
             let starts_run = |at: &usize| index(at - 1) != index(*at);
             let cut = (WINDOW_IDLE..self.window.len()).find(starts_run).unwrap_or(0);
+            self.first = self.window.front().copied().filter(|_| cut == 0);
             self.window.truncate(cut);
             self.window.shrink_to_fit();
         }
@@ -295,5 +335,6 @@ impl LevelState {
 
 /// A message that was never held.
 fn fresh(message: MessageId, head: MessageHead, enqueued_at: Timestamp) -> Held {
-    Held { message, counts: crate::command::Counts::default(), head, enqueued_at }
+    let (counts, held_since) = (crate::command::Counts::default(), Timestamp(0));
+    Held { message, counts, head, enqueued_at, held_since }
 }

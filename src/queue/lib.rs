@@ -18,10 +18,12 @@ mod enqueue;
 mod level;
 mod sweep;
 
+mod active;
 mod checkout;
 mod consumer;
 mod death;
 mod held;
+mod timeout;
 mod turns;
 
 mod get;
@@ -31,10 +33,14 @@ mod settle;
 mod left_over;
 mod node;
 
+mod expire;
+mod lease;
 mod letter;
 mod letter_view;
+mod limit;
 mod outbox;
 mod transfer;
+mod wake;
 
 mod digest;
 mod load;

@@ -31,6 +31,10 @@ impl Machine {
             creator: caller.session(),
             life: apply.group.life,
             used_at: apply.now,
+            wake_at: None,
+            timeout_at: None,
+            active: None,
+            arrivals: 0,
             had_consumer: false,
             levels: BTreeMap::new(),
             turns: VecDeque::new(),
@@ -76,6 +80,7 @@ impl Machine {
         queue.touch(apply);
         apply.digest.step(Step::Configure, digest::of_queue(id), config.resolved_at.0);
         queue.config = config.clone();
+        queue.arm_timeout();
         Reply::Taken
     }
 
@@ -126,6 +131,11 @@ impl Machine {
         let ended: Vec<QueueId> = ends.map(|queue| queue.id).collect();
         for id in ended {
             self.end(id, apply);
+        }
+        // Leases start anew when the whole cluster was down.
+        for queue in self.queues.values_mut().filter(|queue| queue.config.expires_ms.is_some()) {
+            queue.touch(apply);
+            queue.used_at = apply.now;
         }
     }
 

@@ -29,11 +29,14 @@ impl Machine {
             parts.sort(&mut machine, key, record)?;
         }
         parts.join(&mut machine)?;
+        for queue in machine.queues.values_mut() {
+            queue.in_use = queue.has_lease_in_use();
+        }
         for work in &machine.group.left_over {
             if let LeftOver::CheckOut { queue } = work
                 && let Some(queue) = machine.queues.get_mut(queue)
             {
-                queue.check_out_left = true;
+                queue.settling_left = true;
             }
         }
         Ok(machine)
@@ -231,6 +234,8 @@ impl Queue {
         };
         let bytes = record.messages.values().map(|held| u64::from(held.head.body_bytes));
         state.returned_bytes = bytes.sum();
+        let expiring = record.messages.values().filter(|it| it.head.expiration_ms.is_some());
+        state.returned_expiring = expiring.count() as u64;
         state.returned = record.messages;
         Ok(())
     }

@@ -115,8 +115,7 @@ impl Machine {
         for batch in &entry.batches {
             self.batch(batch, &mut apply)?;
         }
-        self.finish(apply);
-        Ok(())
+        self.finish(apply)
     }
 
     fn begin<'a>(
@@ -188,7 +187,7 @@ impl Machine {
             Command::Look { queue, renew } => return Ok(self.look(*queue, *renew, apply)),
             Command::Enqueue { run, first, count } => {
                 let part = Part { run: *run, first: *first, count: *count };
-                return Ok(self.enqueue(part, apply));
+                return self.enqueue(part, apply);
             }
             Command::Attach { queue, consumer, terms } => {
                 return Ok(self.attach(*queue, *consumer, terms, caller, apply));
@@ -216,9 +215,10 @@ impl Machine {
             Command::NodeSuspected { node } => self.set_suspected(*node, true, apply),
             Command::NodeBack { node } => self.set_suspected(*node, false, apply),
             Command::NodeTimedOut { node } => self.node_timed_out(*node, apply)?,
+            Command::ExpireHead { queue } => self.expire_head(*queue, apply),
             Command::Transfer { run, first, round } => {
                 let part = Part { run: *run, first: *first, count: 1 };
-                return Ok(self.transfer(part, *round, caller, apply));
+                return self.transfer(part, *round, caller, apply);
             }
             Command::Routed { queue, at, via, letters } => {
                 self.routed(*queue, *at, via, letters, apply);
@@ -237,12 +237,12 @@ impl Machine {
     pub(crate) fn settle_down(&mut self, apply: &mut Apply<'_>) -> Result<(), StoreError> {
         let mut queues = std::mem::take(&mut apply.unsettled);
         for id in queues.drain(..) {
-            if self.end_if_abandoned(id, apply) {
+            if self.end_if_abandoned(id, apply) || self.end_if_unused(id, apply) {
                 continue;
             }
             if let Some(queue) = self.queues.get_mut(&id) {
                 queue.begin_settling();
-                queue.check_out(apply)?;
+                queue.settle_down(apply)?;
                 queue.tell_of_room(apply);
             }
         }
@@ -252,11 +252,12 @@ impl Machine {
     }
 
     /// Ends the entry: names the records that changed and keeps the group's own.
-    fn finish(&mut self, mut apply: Apply<'_>) {
+    fn finish(&mut self, mut apply: Apply<'_>) -> Result<(), StoreError> {
         let mut touched = std::mem::take(&mut apply.touched);
         for id in touched.drain(..) {
             let queue = self.queues.get_mut(&id).or_else(|| self.estates.get_mut(&id));
             if let Some(queue) = queue {
+                queue.set_wake(&mut apply)?;
                 queue.end_entry(&mut apply);
             }
         }
@@ -280,6 +281,7 @@ impl Machine {
         if self.applied.is_multiple_of(TRIM_EVERY) {
             self.trim();
         }
+        Ok(())
     }
 
     /// One queue after the other gives back memory.

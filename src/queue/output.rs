@@ -167,6 +167,18 @@ pub enum Effect {
     },
     /// Propose `Continue`: work is left over.
     ContinueSoon,
+    /// A delivery of the consumer has timed out: its front end ends it (CTO-05). Owed until it has.
+    ConsumerTimedOut {
+        /// Consumer.
+        consumer: ConsumerId,
+    },
+    /// The message that a get held has timed out: its front end closes the channel (CTO-05).
+    GetTimedOut {
+        /// Session of the get.
+        session: SessionId,
+        /// Its number.
+        sequence: Sequence,
+    },
     /// Letters are to be routed: propose `Routed` (LET 1).
     LettersWaiting,
     /// Transfers have got numbers: send them, until they are answered (LET 1).

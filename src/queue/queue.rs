@@ -5,6 +5,7 @@ use crate::{
     apply::Apply,
     config::QueueConfig,
     consumer::Consumer,
+    expire::Expiry,
     letter::Letters,
     level::{LevelState, Place},
     output::RecordKey,
@@ -28,6 +29,10 @@ pub(crate) struct Queue {
     pub(crate) creator: Option<SessionId>,
     pub(crate) life: u64,
     pub(crate) used_at: Timestamp,
+    pub(crate) wake_at: Option<Timestamp>,
+    pub(crate) timeout_at: Option<Timestamp>,
+    pub(crate) active: Option<ConsumerId>,
+    pub(crate) arrivals: u64,
     pub(crate) had_consumer: bool,
     /// Boxed, as consumers are: most queues have one level and few consumers, and a tree's node has
     /// room for eleven.
@@ -43,15 +48,19 @@ pub(crate) struct Queue {
     pub(crate) attached: u32,
     /// Messages held. Derived.
     pub(crate) held: u64,
-    /// A `CheckOut` of this queue is left over. Derived.
-    pub(crate) check_out_left: bool,
+    /// A `CheckOut` of this queue is left over: it has not settled down. Derived.
+    pub(crate) settling_left: bool,
+    /// It has a lease, and someone used it after the last command. Derived.
+    pub(crate) in_use: bool,
+    /// Messages that the present command made ready.
+    pub(crate) arrived: u64,
     /// The last consumer left in the present command (EXQ-05).
     pub(crate) abandoned: bool,
     /// The last consumer left in the present entry.
     pub(crate) deserted: bool,
     touched: bool,
     unsettled: bool,
-    changed_consumers: Vec<ConsumerId>,
+    pub(crate) changed_consumers: Vec<ConsumerId>,
     changed_gets: Vec<SessionId>,
 }
 
@@ -76,6 +85,10 @@ impl Queue {
             creator: record.creator,
             life: record.life,
             used_at: record.used_at,
+            wake_at: record.wake_at,
+            timeout_at: record.timeout_at,
+            active: record.active,
+            arrivals: record.arrivals,
             had_consumer: record.had_consumer,
             levels: levels.map(stored).collect(),
             consumers: BTreeMap::new(),
@@ -86,7 +99,9 @@ impl Queue {
             ended: record.ended,
             attached: 0,
             held: 0,
-            check_out_left: false,
+            settling_left: false,
+            in_use: false,
+            arrived: 0,
             abandoned: false,
             deserted: false,
             touched: false,
@@ -103,6 +118,10 @@ impl Queue {
             creator: self.creator,
             life: self.life,
             used_at: self.used_at,
+            wake_at: self.wake_at,
+            timeout_at: self.timeout_at,
+            active: self.active,
+            arrivals: self.arrivals,
             had_consumer: self.had_consumer,
             levels: self.levels.iter().map(|(level, state)| (*level, state.record)).collect(),
             turns: self.turns.to_record(),
@@ -143,6 +162,20 @@ impl Queue {
     /// The present command's settling down begins with this queue.
     pub(crate) fn begin_settling(&mut self) {
         self.unsettled = false;
+    }
+
+    /// Lets the queue settle down after a command, in this order (DLX-41 to DLX-43).
+    pub(crate) fn settle_down(&mut self, apply: &mut Apply<'_>) -> Result<(), StoreError> {
+        self.time_out(apply);
+        self.expire(Expiry::Over, apply)?;
+        self.choose_active(apply);
+        self.check_out(apply)?;
+        self.expire(Expiry::OverOrZero, apply)?;
+        if self.drop_head(apply)? {
+            self.expire(Expiry::OverOrZero, apply)?;
+        }
+        self.arrived = 0;
+        Ok(())
     }
 
     pub(crate) fn change_consumer(&mut self, id: ConsumerId) {
@@ -215,6 +248,18 @@ impl Queue {
         for consumer in self.consumers.values_mut() {
             consumer.held.trim();
         }
+    }
+}
+
+/// Takes the first ready message of one level.
+pub(crate) fn take_first_of(
+    levels: &mut BTreeMap<Level, Box<LevelState>>,
+    place: Place,
+    apply: &Apply<'_>,
+) -> Result<Option<Held>, StoreError> {
+    match levels.get_mut(&place.level) {
+        Some(state) => state.take(place, apply),
+        None => Ok(None),
     }
 }
 

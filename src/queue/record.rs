@@ -86,7 +86,8 @@ pub enum LeftOver {
         /// Whether it counts towards delivery limits (NDF-01).
         counted: bool,
     },
-    /// Hand out ready messages of this queue to consumers with credit.
+    /// Go on letting this queue settle down: expired messages die, ready ones go to consumers with
+    /// credit, what exceeds a limit is dropped.
     CheckOut {
         /// Queue.
         queue: QueueId,
@@ -127,6 +128,14 @@ pub struct QueueRecord {
     pub life: u64,
     /// Last use, for the lease.
     pub used_at: Timestamp,
+    /// When it next has something to do that no command brings; its leader's timer waits for it.
+    pub wake_at: Option<Timestamp>,
+    /// No delivery times out before (CTO-05).
+    pub timeout_at: Option<Timestamp>,
+    /// Of a queue with a single active consumer: that one (SAC-01).
+    pub active: Option<ConsumerId>,
+    /// Consumers that ever came.
+    pub arrivals: u64,
     /// It has had a consumer (EXQ-05).
     pub had_consumer: bool,
     /// Levels that hold or held messages.
@@ -153,6 +162,8 @@ pub struct LevelRecord {
     pub fresh: u64,
     /// Octets of their bodies.
     pub fresh_bytes: u64,
+    /// Those of them with an `expiration` of their own.
+    pub fresh_expiring: u64,
     /// Every run below this index is settled and handed out as removed.
     pub removed_below: LogIndex,
 }
@@ -168,6 +179,8 @@ pub struct Held {
     pub head: MessageHead,
     /// When it was enqueued.
     pub enqueued_at: Timestamp,
+    /// Since when its holder has it; 0 of one that is ready (CTO-05).
+    pub held_since: Timestamp,
 }
 
 /// A consumer and what it holds.
@@ -181,6 +194,10 @@ pub struct ConsumerRecord {
     pub up_to: DeliveryNumber,
     /// It has been cancelled and only settles what it holds (ACK-10).
     pub cancelled: bool,
+    /// One of its deliveries timed out: it gets no more, and its front end is to end it (CTO-05).
+    pub timed_out: bool,
+    /// Its place among the queue's consumers, in order of arrival (SAC-05).
+    pub arrival: u64,
     /// Its node is dead or timed out: cancelled, and what it holds is being returned.
     pub lost: bool,
     /// It gave messages back and waits for its `Credit` (DLV 6).

@@ -139,20 +139,28 @@ impl Queue {
         apply: &mut Apply<'_>,
     ) -> usize {
         let Some(consumer) = self.consumers.get_mut(&id) else { return 0 };
-        let levels = &mut self.levels;
+        let (levels, limit_of_returns) = (&mut self.levels, self.config.delivery_limit);
         let digest = &mut apply.digest;
         let mut burial = Burial::default();
         let mut dying = Vec::new();
         let taken = consumer.held.take(first, last, limit, |held| match fate {
             Fate::Done => burial.add(levels, held.message),
             Fate::Dies(reason) => dying.push((held, reason)),
-            Fate::Back(marking) => put_back(levels, held, marking, digest),
+            Fate::Back(marking) => {
+                let held = mark(held, marking);
+                if is_given_up(&held, marking, limit_of_returns) {
+                    dying.push((held, DeathReason::DeliveryLimit));
+                } else {
+                    put_back(levels, held, digest);
+                }
+            }
         });
         burial.end(levels);
         if taken > 0 {
             digest.step(Step::Settle, digest::of_holder(Holder::Consumer(id)), first.0);
             digest.step(Step::Settle, last.0, taken as u64);
             self.held -= taken as u64;
+            self.arrived += taken as u64;
             apply.spend(taken);
             self.change_consumer(id);
         }
@@ -183,7 +191,13 @@ impl Queue {
                 burial.end(&mut self.levels);
             }
             Fate::Back(marking) => {
-                put_back(&mut self.levels, held, marking, &mut apply.digest);
+                let held = mark(held, marking);
+                if is_given_up(&held, marking, self.config.delivery_limit) {
+                    self.die(held, DeathReason::DeliveryLimit, apply);
+                } else {
+                    put_back(&mut self.levels, held, &mut apply.digest);
+                    self.arrived += 1;
+                }
             }
         }
         let holder = digest::of_holder(Holder::Get(session, sequence));
@@ -206,12 +220,8 @@ impl Queue {
     }
 }
 
-fn put_back(
-    levels: &mut BTreeMap<Level, Box<LevelState>>,
-    mut held: Held,
-    marking: Marking,
-    digest: &mut Digest,
-) {
+/// Notes in a message that goes back how it was held.
+fn mark(mut held: Held, marking: Marking) -> Held {
     let counts = &mut held.counts;
     match marking {
         Marking::Unseen => {}
@@ -221,6 +231,17 @@ fn put_back(
             counts.returned = counts.returned.saturating_add(1);
         }
     }
+    held
+}
+
+/// A message whose counted returns exceed the limit is given up at the return (DLM-04). A lowered
+/// limit is looked at with the next one that counts (DLM-06).
+fn is_given_up(held: &Held, marking: Marking, limit: Option<u32>) -> bool {
+    marking == Marking::Counted && limit.is_some_and(|limit| held.counts.returned > limit)
+}
+
+fn put_back(levels: &mut BTreeMap<Level, Box<LevelState>>, held: Held, digest: &mut Digest) {
+    let counts = held.counts;
     let words = u64::from(counts.acquired) << 32 | u64::from(counts.returned);
     digest.step(Step::Return, digest::of_message(held.message), words);
     if let Some(level) = levels.get_mut(&held.message.level) {

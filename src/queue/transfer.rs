@@ -109,12 +109,12 @@ impl Machine {
         round: u32,
         caller: Caller,
         apply: &mut Apply<'_>,
-    ) -> Reply {
+    ) -> Result<Reply, StoreError> {
         let run = apply.entry.runs.get(part.run as usize);
-        let (Some(run), Caller::Letters(from)) = (run, caller) else { return Reply::Gone };
+        let (Some(run), Caller::Letters(from)) = (run, caller) else { return Ok(Reply::Gone) };
         let Some(queue) = self.queues.get_mut(&run.queue) else {
             apply.cut(part);
-            return Reply::Gone;
+            return Ok(Reply::Gone);
         };
         let head = run.messages.get(part.first as usize).copied().unwrap_or_default();
         let refused = queue.refusals.get(&from).map(|refusal| refusal.round);
@@ -124,7 +124,7 @@ impl Machine {
             apply.digest.step(Step::Refuse, digest::of_letter_home(from), u64::from(round));
             queue.touch(apply);
             apply.cut(part);
-            return Reply::Full;
+            return Ok(Reply::Full);
         }
         if refused.is_some() {
             // A higher round: what was owed has been had (LET 3).

@@ -12,6 +12,10 @@ pub(crate) struct Turns {
 }
 
 impl Turns {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.order.is_empty()
+    }
+
     pub(crate) fn first(&self) -> Option<ConsumerId> {
         self.order.front().map(|(_, consumer)| *consumer)
     }

@@ -8,6 +8,7 @@ use crate::{
 };
 use quorate_types::{
     ConsumerId, DeliveryNumber, NodeId, QueueId, ResourceName, SessionId, StartNumber, Timestamp,
+    WallTime,
 };
 
 /// A queue as lists and metrics show it.
@@ -53,6 +54,13 @@ impl Machine {
         if !self.group.left_over.is_empty() {
             effects.push(Effect::ContinueSoon);
         }
+        for queue in self.queues.values() {
+            if let Some(time) = queue.wake_at {
+                effects.push(Effect::WakeAt { queue: queue.id, time });
+            }
+            let waiting = queue.consumers.iter().filter(|(_, it)| it.timed_out && !it.cancelled);
+            effects.extend(waiting.map(|(id, _)| Effect::ConsumerTimedOut { consumer: *id }));
+        }
         self.owed_letters(effects);
     }
 
@@ -82,6 +90,12 @@ impl Machine {
     #[must_use]
     pub fn time(&self) -> Timestamp {
         self.group.time
+    }
+
+    /// What the leader's wall clock said when it cut the last entry applied.
+    #[must_use]
+    pub fn wall(&self) -> WallTime {
+        self.group.wall
     }
 
     /// The life of the cluster that the group last heard of. A leader that knows a later one
@@ -123,6 +137,20 @@ impl Machine {
             consumers: queue.attached,
             letters: queue.letters.len(),
         })
+    }
+
+    /// The queue's `x-max-priority`.
+    #[must_use]
+    pub fn priority_max(&self, queue: QueueId) -> Option<u8> {
+        self.queues.get(&queue)?.config.priority_max
+    }
+
+    /// Whether a delivery of the consumer has timed out, and its front end has not ended it yet.
+    #[must_use]
+    pub fn has_timed_out(&self, consumer: ConsumerId) -> bool {
+        let queue = self.holders.consumers.get(&consumer).and_then(|id| self.queues.get(id));
+        let state = queue.and_then(|queue| queue.consumers.get(&consumer));
+        state.is_some_and(|state| state.timed_out && !state.cancelled)
     }
 
     /// Ids of all queues, ascending.

@@ -8,6 +8,7 @@ mod field_table;
 mod id;
 mod message;
 mod name;
+mod priority;
 mod properties;
 mod time;
 
@@ -22,5 +23,6 @@ pub use id::{
 };
 pub use message::{Message, MessageError};
 pub use name::{NameError, ResourceName, ShortString, VhostName};
+pub use priority::Levels;
 pub use properties::{Properties, PropertiesError, Property};
 pub use time::{Stamp, Timestamp, WallTime};

@@ -361,6 +361,13 @@ impl Machine {
                     channel.cancelled_by_broker(consumer, out);
                 }
             }
+            Event::ConsumerTimedOut { channel, consumer, exception } => {
+                if self.env.consumer_cancel_notify {
+                    let tag = quorate_types::ShortString::EMPTY;
+                    return self.event(Event::ConsumerCancelled { channel, consumer, tag }, outbox);
+                }
+                return self.event(Event::ChannelException { channel, exception }, outbox);
+            }
             Event::Blocked { reason } => self.alarm = Some(reason),
             Event::Unblocked => self.unblock(outbox),
             Event::Close(exception) => {

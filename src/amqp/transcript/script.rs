@@ -294,6 +294,11 @@ pub(super) fn told(line: &str) -> Told {
         }
         "returned" => Event::Returned { channel, message: Box::new(message(&words)) },
         "cancelled" => Event::ConsumerCancelled { channel, consumer: who, tag: words.short("tag") },
+        "timed-out" => Event::ConsumerTimedOut {
+            channel,
+            consumer: who,
+            exception: exception("406 delivery acknowledgement timed out"),
+        },
         "blocked" => Event::Blocked { reason: words.plain(1).to_owned() },
         "unblocked" => Event::Unblocked,
         "close" => Event::Close(exception(line.strip_prefix("close ").unwrap())),

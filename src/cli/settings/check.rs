@@ -65,6 +65,7 @@ fn timing(settings: &Settings) -> Result<(), SettingError> {
         ("operation_timeout_ms", settings.operation_timeout_ms),
         ("watchdog_ms", settings.watchdog_ms),
         ("unreachable_node_timeout_ms", settings.unreachable_node_timeout_ms),
+        ("consumer_timeout_ms", settings.consumer_timeout_ms),
         ("checkpoint_ms", settings.checkpoint_ms),
     ];
     if settings.unreachable_node_timeout_ms < UNREACHABLE_MS_MIN {

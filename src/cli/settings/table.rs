@@ -91,6 +91,8 @@ settings! {
     watchdog_ms: u64 = "1000";
     /// Deliveries held by a node that cannot be reached return after this many milliseconds.
     unreachable_node_timeout_ms: u64 = "20000";
+    /// A delivery that a consumer has not settled after this many milliseconds goes back to its queue.
+    consumer_timeout_ms: u64 = "1800000";
     /// Raft log kept for followers that lag, of all groups together; one that lags more gets a snapshot.
     log_tail_bytes: ByteCount = "32MiB";
     /// Recent messages kept in memory, of all queues, so that what is consumed at once is never read from disk.

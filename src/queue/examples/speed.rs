@@ -98,6 +98,8 @@ fn fill(consumers: u64, per_entry: u32, per_run_commands: u32, queues: u32, entr
         priority: 0,
         tag: ShortString::EMPTY,
         no_ack: false,
+        timeout_ms: None,
+        timeout_default_ms: Some(1_800_000),
     };
     for (n, queue) in (0u64..).zip(&ids) {
         for c in 0..consumers {

@@ -41,6 +41,7 @@ const ROUTED: u8 = 30;
 const TRANSFER: u8 = 31;
 const DEAD_LETTERED: u8 = 32;
 const RETRY: u8 = 33;
+const EXPIRE_HEAD: u8 = 22;
 
 /// Appends a command of a batch of session `own`, whose holders are written without it.
 pub(crate) fn put_command(command: &Command, own: SessionId, out: &mut BytesMut) {
@@ -108,6 +109,7 @@ pub(crate) fn put_command(command: &Command, own: SessionId, out: &mut BytesMut)
             out.put_u8(NEW_LIFE);
             put_int(out, *life);
         }
+        Command::ExpireHead { queue } => put_on_queue(EXPIRE_HEAD, *queue, &[], out),
     }
 }
 
@@ -172,6 +174,7 @@ fn command(tag: u8, cursor: &mut Cursor<'_>, own: SessionId) -> Result<Command, 
         RETRY => Command::Retry { target: cursor.queue()?, count: cursor.u32()? },
         CONTINUE => Command::Continue,
         NEW_LIFE => Command::NewLife { life: cursor.int()? },
+        EXPIRE_HEAD => Command::ExpireHead { queue: cursor.queue()? },
         _ => return Err(DecodeError::Invalid("command")),
     })
 }
@@ -335,6 +338,8 @@ pub(crate) fn put_terms(terms: &ConsumerTerms, out: &mut BytesMut) {
     put_signed(out, terms.priority);
     put_short(out, &terms.tag);
     put_bool(out, terms.no_ack);
+    put_option(out, terms.timeout_ms);
+    put_option(out, terms.timeout_default_ms);
 }
 
 pub(crate) fn terms(cursor: &mut Cursor<'_>) -> Result<ConsumerTerms, DecodeError> {
@@ -345,5 +350,7 @@ pub(crate) fn terms(cursor: &mut Cursor<'_>) -> Result<ConsumerTerms, DecodeErro
         priority: cursor.signed()?,
         tag: cursor.short()?,
         no_ack: cursor.bool()?,
+        timeout_ms: cursor.option()?,
+        timeout_default_ms: cursor.option()?,
     })
 }

@@ -26,6 +26,7 @@ impl Stretch<'_> {
             && u64::from(held.message.position) == u64::from(self.first.message.position) + count
             && held.counts == self.first.counts
             && held.enqueued_at == self.first.enqueued_at
+            && held.held_since == self.first.held_since
     }
 
     fn put(&self, out: &mut BytesMut) {
@@ -36,6 +37,7 @@ impl Stretch<'_> {
         put_int(out, u64::from(self.first.counts.acquired));
         put_int(out, u64::from(self.first.counts.returned));
         put_int(out, self.first.enqueued_at.0);
+        put_int(out, self.first.held_since.0);
         put_len(out, self.heads.len());
         for head in &self.heads {
             put_head(*head, out);
@@ -81,10 +83,10 @@ fn stretch(cursor: &mut Cursor<'_>, all: &mut Vec<(u64, Held)>) -> Result<(), De
         position: cursor.u32()?,
     };
     let counts = Counts { acquired: cursor.u32()?, returned: cursor.u32()? };
-    let enqueued_at = Timestamp(cursor.int()?);
+    let (enqueued_at, held_since) = (Timestamp(cursor.int()?), Timestamp(cursor.int()?));
     let count = cursor.len()?;
     for place in 0..count {
-        all.push((number, Held { message, counts, head: head(cursor)?, enqueued_at }));
+        all.push((number, Held { message, counts, head: head(cursor)?, enqueued_at, held_since }));
         if place + 1 < count {
             number = number.checked_add(1).ok_or(invalid)?;
             message.position = message.position.checked_add(1).ok_or(invalid)?;

@@ -4,7 +4,9 @@ use super::{
     DecodeError,
     command::{name, put_name, put_terms, terms},
     config::{config, put_config},
-    cursor::{Cursor, put_bool, put_consumer, put_int, put_len, put_queue, put_session},
+    cursor::{
+        Cursor, put_bool, put_consumer, put_int, put_len, put_option, put_queue, put_session,
+    },
     held::{held_by_number, put_held_by_number},
     key::{QUEUE_KEY_BYTES, put_queue_key, queue_key},
     letter::{
@@ -278,6 +280,13 @@ fn put_queue_record(queue: &QueueRecord, out: &mut BytesMut) {
     }
     put_int(out, queue.life);
     put_int(out, queue.used_at.0);
+    put_option(out, queue.wake_at.map(|at| at.0));
+    put_option(out, queue.timeout_at.map(|at| at.0));
+    put_bool(out, queue.active.is_some());
+    if let Some(active) = queue.active {
+        put_consumer(out, active);
+    }
+    put_int(out, queue.arrivals);
     put_bool(out, queue.had_consumer);
     put_len(out, queue.levels.len());
     for (level, record) in &queue.levels {
@@ -286,6 +295,7 @@ fn put_queue_record(queue: &QueueRecord, out: &mut BytesMut) {
         put_int(out, u64::from(record.head_position));
         put_int(out, record.fresh);
         put_int(out, record.fresh_bytes);
+        put_int(out, record.fresh_expiring);
         put_int(out, record.removed_below.0);
     }
     put_len(out, queue.turns.len());
@@ -308,6 +318,10 @@ fn queue_record(cursor: &mut Cursor<'_>) -> Result<QueueRecord, DecodeError> {
         creator: if cursor.bool()? { Some(cursor.session()?) } else { None },
         life: cursor.int()?,
         used_at: Timestamp(cursor.int()?),
+        wake_at: cursor.option()?.map(Timestamp),
+        timeout_at: cursor.option()?.map(Timestamp),
+        active: if cursor.bool()? { Some(cursor.consumer()?) } else { None },
+        arrivals: cursor.int()?,
         had_consumer: cursor.bool()?,
         levels: cursor
             .list(|cursor| Ok((Level(cursor.u8()?), level(cursor)?)))?
@@ -329,6 +343,7 @@ fn level(cursor: &mut Cursor<'_>) -> Result<LevelRecord, DecodeError> {
         head_position: cursor.u32()?,
         fresh: cursor.int()?,
         fresh_bytes: cursor.int()?,
+        fresh_expiring: cursor.int()?,
         removed_below: LogIndex(cursor.int()?),
     })
 }
@@ -339,6 +354,8 @@ fn put_consumer_record(consumer: &ConsumerRecord, out: &mut BytesMut) {
     put_int(out, consumer.next.0);
     put_int(out, consumer.up_to.0);
     put_bool(out, consumer.cancelled);
+    put_bool(out, consumer.timed_out);
+    put_int(out, consumer.arrival);
     put_bool(out, consumer.lost);
     put_bool(out, consumer.paused);
     put_held_by_number(consumer.held.iter().map(|(number, held)| (number.0, held)), out);
@@ -350,6 +367,8 @@ fn consumer_record(cursor: &mut Cursor<'_>) -> Result<ConsumerRecord, DecodeErro
         next: DeliveryNumber(cursor.int()?),
         up_to: DeliveryNumber(cursor.int()?),
         cancelled: cursor.bool()?,
+        timed_out: cursor.bool()?,
+        arrival: cursor.int()?,
         lost: cursor.bool()?,
         paused: cursor.bool()?,
         held: held_by_number(cursor)?

@@ -108,14 +108,23 @@ pub(super) fn config() -> impl Strategy<Value = QueueConfig> {
 
 pub(super) fn terms() -> impl Strategy<Value = ConsumerTerms> {
     let flags = (any::<bool>(), any::<bool>());
-    (option::of(number32()), number(), flags, any::<i64>(), short()).prop_map(
-        |(prefetch, up_to, (exclusive, no_ack), priority, tag)| ConsumerTerms {
+    let prefetch = (option::of(number32()), option::of(number()), option::of(number()));
+    (prefetch, number(), flags, any::<i64>(), short()).prop_map(
+        |(
+            (prefetch, timeout_ms, timeout_default_ms),
+            up_to,
+            (exclusive, no_ack),
+            priority,
+            tag,
+        )| ConsumerTerms {
             prefetch,
             up_to: DeliveryNumber(up_to),
             exclusive,
             priority,
             tag,
             no_ack,
+            timeout_ms,
+            timeout_default_ms,
         },
     )
 }
@@ -182,6 +191,7 @@ pub(super) fn group_command() -> impl Strategy<Value = Command> {
         node().prop_map(|node| Command::NodeTimedOut { node }),
         Just(Command::Continue),
         number().prop_map(|life| Command::NewLife { life }),
+        queue_id().prop_map(|queue| Command::ExpireHead { queue }),
     ]
 }
 
@@ -241,16 +251,17 @@ fn owned(command: Command, session: SessionId) -> Command {
 
 /// Stretches of consecutive numbers and positions, as deliveries are, with breaks.
 pub(super) fn held() -> impl Strategy<Value = Vec<(u64, Held)>> {
-    let stretch = (1..4u64, 0..3u8, 0..5u64, 0..9u32, 0..2u32, vec(head(), 1..5));
+    let stretch = (1..4u64, 0..3u8, (0..5u64, 0..2u64), 0..9u32, 0..2u32, vec(head(), 1..5));
     vec(stretch, 0..5).prop_map(|stretches| {
         let mut number = 0;
         let mut all = Vec::new();
-        for (gap, level, index, first, acquired, heads) in stretches {
+        for (gap, level, (index, since), first, acquired, heads) in stretches {
             number += gap;
             for (position, head) in (first..).zip(heads) {
                 let message = MessageId { level: Level(level), index: LogIndex(index), position };
                 let counts = Counts { acquired, returned: 0 };
-                all.push((number, Held { message, counts, head, enqueued_at: Timestamp(index) }));
+                let (enqueued_at, held_since) = (Timestamp(index), Timestamp(since));
+                all.push((number, Held { message, counts, head, enqueued_at, held_since }));
                 number += 1;
             }
         }
@@ -292,39 +303,49 @@ pub(super) fn reply() -> impl Strategy<Value = Reply> {
 }
 
 pub(super) fn queue_record() -> impl Strategy<Value = Record> {
-    let level = (any::<u8>(), number(), number32(), number(), number(), number()).prop_map(
-        |(level, head, head_position, fresh, fresh_bytes, removed)| {
+    let fresh = (number(), number(), number());
+    let level = (any::<u8>(), number(), number32(), fresh, number()).prop_map(
+        |(level, head, head_position, (fresh, fresh_bytes, fresh_expiring), removed)| {
             let record = LevelRecord {
                 head_index: LogIndex(head),
                 head_position,
                 fresh,
                 fresh_bytes,
+                fresh_expiring,
                 removed_below: LogIndex(removed),
             };
             (Level(level), record)
         },
     );
+    let rest = (option::of(session()), number(), number(), any::<bool>(), vec(consumer(), 0..4));
+    let moment = || option::of(number().prop_map(Timestamp));
     let refusals = prop::collection::btree_map(letter_home(), number32(), 0..3);
     let letters = (number(), refusals, any::<bool>());
-    let turns = vec(consumer(), 0..4);
-    let rest = (option::of(session()), number(), number(), any::<bool>(), turns, letters);
-    (name(), config(), rest, vec(level, 0..4)).prop_map(|(name, config, rest, levels)| {
-        let (creator, life, used_at, had_consumer, turns, letters) = rest;
-        let (last_letter, refusals, ended) = letters;
-        Record::Queue(Box::new(QueueRecord {
-            name,
-            config,
-            creator,
-            life,
-            used_at: Timestamp(used_at),
-            had_consumer,
-            levels: levels.into_iter().collect(),
-            turns: turns.into(),
-            last_letter: LetterNumber(last_letter),
-            refusals,
-            ended,
-        }))
-    })
+    let rules = (moment(), moment(), option::of(consumer()), number(), letters);
+    (name(), config(), rest, vec(level, 0..4), rules).prop_map(
+        |(name, config, rest, levels, rules)| {
+            let (creator, life, used_at, had_consumer, turns) = rest;
+            let (wake_at, timeout_at, active, arrivals, letters) = rules;
+            let (last_letter, refusals, ended) = letters;
+            Record::Queue(Box::new(QueueRecord {
+                name,
+                config,
+                creator,
+                life,
+                used_at: Timestamp(used_at),
+                wake_at,
+                timeout_at,
+                active,
+                arrivals,
+                had_consumer,
+                levels: levels.into_iter().collect(),
+                turns: turns.into(),
+                last_letter: LetterNumber(last_letter),
+                refusals,
+                ended,
+            }))
+        },
+    )
 }
 
 pub(super) fn group_record() -> impl Strategy<Value = Record> {
@@ -355,13 +376,24 @@ pub(super) fn group_record() -> impl Strategy<Value = Record> {
 }
 
 pub(super) fn holding_record() -> impl Strategy<Value = Record> {
-    let flags = (any::<bool>(), any::<bool>(), any::<bool>());
+    let flags = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>(), number());
     let consumer = (terms(), number(), number(), flags, held());
     prop_oneof![
-        consumer.prop_map(|(terms, next, up_to, (cancelled, lost, paused), held)| {
+        consumer.prop_map(|(terms, next, up_to, flags, held)| {
+            let (cancelled, timed_out, lost, paused, arrival) = flags;
             let held = held.into_iter().map(|(n, held)| (DeliveryNumber(n), held)).collect();
             let (next, up_to) = (DeliveryNumber(next), DeliveryNumber(up_to));
-            Record::Consumer(ConsumerRecord { terms, next, up_to, cancelled, lost, paused, held })
+            Record::Consumer(ConsumerRecord {
+                terms,
+                next,
+                up_to,
+                cancelled,
+                timed_out,
+                arrival,
+                lost,
+                paused,
+                held,
+            })
         }),
         held().prop_map(|held| Record::Gets(GetsRecord {
             held: held.into_iter().map(|(n, held)| (Sequence(n), held)).collect()

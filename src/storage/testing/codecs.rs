@@ -271,6 +271,7 @@ fn deliveries_held_in_a_row_cost_two_octets_each() {
                 counts: Counts::default(),
                 head: MessageHead { body_bytes: 1024, expiration_ms: None },
                 enqueued_at: Timestamp(5),
+                held_since: Timestamp(6),
             };
             (Sequence(u64::from(position)), held)
         })

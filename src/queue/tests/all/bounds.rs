@@ -29,6 +29,8 @@ fn terms(prefetch: Option<u32>) -> ConsumerTerms {
         priority: 0,
         tag: ShortString::EMPTY,
         no_ack: false,
+        timeout_ms: None,
+        timeout_default_ms: None,
     }
 }
 

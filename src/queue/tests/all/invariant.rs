@@ -64,7 +64,7 @@ fn run(counts: std::ops::Range<u32>, cases: u32) -> Seen {
         let mut world = World::new();
         let mut known = Known::default();
         for ops in strategy.new_tree(&mut runner).unwrap().current() {
-            let entry = known.entry(world.index.next(), &ops);
+            let entry = known.entry(&world.machine, world.index.next(), &ops);
             world.apply(&entry);
             seen.entry(&world, &entry);
         }
@@ -77,11 +77,11 @@ fn run(counts: std::ops::Range<u32>, cases: u32) -> Seen {
 
 const COMMANDS: &str = "CreateQueue EndQueue Configure Look Enqueue Attach Detach Settle Return \
     Discard Release Credit Get Purge SessionEnded NodeDown NodeSuspected NodeBack NodeTimedOut \
-    Continue NewLife";
+    Continue NewLife ExpireHead";
 
 const OUTCOMES: &str = "Answered Want Fenced Created Gone Alive Ended InUse NotEmpty \
-    ExclusiveInUse Got Empty Purged Removed Cut QueueRemoved Deliver redelivered uncounted \
-    CancelConsumer QueueEnded store-read";
+    ExclusiveInUse Got Empty Purged Refused Removed Cut QueueRemoved Deliver redelivered uncounted \
+    CancelConsumer QueueEnded WakeAt ConsumerTimedOut GetTimedOut store-read";
 
 #[test]
 fn random_commands_reach_every_outcome() {
@@ -120,7 +120,8 @@ fn variants(command: &Command) -> usize {
         | Command::NodeBack { .. }
         | Command::NodeTimedOut { .. }
         | Command::Continue
-        | Command::NewLife { .. } => 21,
+        | Command::NewLife { .. }
+        | Command::ExpireHead { .. } => 22,
         // Their random tests are those of `letters`.
         Command::Routed { .. }
         | Command::Transfer { .. }

@@ -6,8 +6,8 @@ use quorate_queue::{
     QueueConfig, QueueReport, Reply, ReturnCause,
 };
 use quorate_types::{
-    ConsumerId, DeliveryNumber, GroupId, Holder, Home, LogIndex, MessageId, NodeId, QueueId,
-    ResourceName, Sequence, SessionId, StartNumber,
+    ConsumerId, DeliveryNumber, GroupId, Holder, Home, LogIndex, MessageId, NodeId, Overflow,
+    QueueId, QueueType, ResourceName, Sequence, SessionId, StartNumber,
 };
 use std::{
     cmp::Reverse,
@@ -19,6 +19,9 @@ pub struct Message {
     pub id: MessageId,
     pub counts: Counts,
     pub octets: u32,
+    pub expiration: Option<u64>,
+    pub enqueued_at: u64,
+    pub held_since: u64,
 }
 
 #[derive(Debug)]
@@ -27,6 +30,8 @@ pub struct Consumer {
     pub next: u64,
     pub up_to: u64,
     pub cancelled: bool,
+    pub timed_out: bool,
+    pub arrival: usize,
     pub paused: bool,
     pub held: BTreeMap<u64, Message>,
 }
@@ -37,6 +42,10 @@ pub struct Queue {
     pub config: QueueConfig,
     pub life: u64,
     pub had_consumer: bool,
+    pub used_at: u64,
+    pub was_used: bool,
+    pub arrivals: usize,
+    pub active: Option<ConsumerId>,
     pub ready: Vec<Message>,
     pub consumers: BTreeMap<ConsumerId, Consumer>,
     pub gets: BTreeMap<(SessionId, Sequence), Message>,
@@ -57,6 +66,7 @@ pub struct Model {
     pub fences: BTreeMap<NodeId, u64>,
     pub suspected: BTreeSet<NodeId>,
     pub life: u64,
+    now: u64,
     index: LogIndex,
     position: u32,
     pub effects: Vec<Effect>,
@@ -96,13 +106,15 @@ impl Queue {
         taken
     }
 
+    /// Those that come back too often are given up (DLM-04).
     fn give_back(&mut self, messages: Vec<Message>, acquired: u32, returned: u32) {
+        let limit = self.config.delivery_limit.filter(|_| returned > 0).unwrap_or(u32::MAX);
         let marked = messages.into_iter().map(|mut message| {
             message.counts.acquired += acquired;
             message.counts.returned += returned;
             message
         });
-        self.add(marked);
+        self.add(marked.filter(|message| message.counts.returned <= limit));
     }
 }
 
@@ -110,6 +122,7 @@ impl Model {
     /// Applies an entry. Returns its answers; its effects are in `effects`.
     pub fn apply(&mut self, index: LogIndex, entry: &Entry) -> Vec<Answer> {
         (self.index, self.position) = (index, 0);
+        self.now = self.now.max(entry.stamp.time.0);
         self.effects.clear();
         let mut answers = Vec::new();
         for batch in &entry.batches {
@@ -207,6 +220,10 @@ impl Model {
                     config: config.clone(),
                     life: self.life,
                     had_consumer: false,
+                    used_at: self.now,
+                    was_used: false,
+                    arrivals: 0,
+                    active: None,
                     ready: Vec::new(),
                     consumers: BTreeMap::new(),
                     gets: BTreeMap::new(),
@@ -233,8 +250,9 @@ impl Model {
                     queue.config = config.clone();
                 }
             }
-            Command::Look { queue, .. } => {
-                let queue = self.queues.get(queue)?;
+            Command::Look { queue, renew } => {
+                let queue = self.queues.get_mut(queue)?;
+                queue.used_at = if *renew { self.now } else { queue.used_at };
                 return Some(Reply::Alive(QueueReport {
                     ready: queue.ready.len() as u64,
                     consumers: queue.attached(),
@@ -248,21 +266,34 @@ impl Model {
                     id: MessageId { level, index, position },
                     counts: Counts::default(),
                     octets: run.messages[position as usize].body_bytes,
+                    expiration: run.messages[position as usize].expiration_ms,
+                    enqueued_at: entry.stamp.time.0,
+                    held_since: 0,
                 };
-                self.queues.get_mut(&run.queue)?.add((*first..first + count).map(message));
+                let messages = (*first..first + count).map(message).collect();
+                let (now, suspected) = (self.now, &self.suspected);
+                let queue = self.queues.get_mut(&run.queue)?;
+                let refused = queue.enqueue(messages, now, suspected);
+                if !refused.is_empty() {
+                    return Some(Reply::Refused(refused));
+                }
             }
             Command::Attach { queue, consumer, terms } => {
                 let queue = self.queues.get_mut(queue)?;
                 let mut exclusive = queue.consumers.values().filter(|it| !it.cancelled);
                 let exclusive = exclusive.any(|it| it.terms.exclusive);
-                if queue.attached() > 0 && (terms.exclusive || exclusive) {
+                let alone = queue.attached() == 0 && !queue.config.single_active_consumer;
+                if (terms.exclusive && !alone) || exclusive {
                     return Some(Reply::ExclusiveInUse);
                 }
+                (queue.used_at, queue.arrivals) = (self.now, queue.arrivals + 1);
                 let new = Consumer {
                     terms: terms.clone(),
                     next: 1,
                     up_to: terms.up_to.0,
                     cancelled: false,
+                    timed_out: false,
+                    arrival: queue.arrivals,
                     paused: false,
                     held: BTreeMap::new(),
                 };
@@ -281,7 +312,10 @@ impl Model {
                     let seen = queue.take(holder, &[(low, *shown)]);
                     queue.give_back(seen, 1, 1);
                 }
-                queue.consumers.get_mut(consumer).unwrap().cancelled = true;
+                let state = queue.consumers.get_mut(consumer).unwrap();
+                if !std::mem::replace(&mut state.cancelled, true) {
+                    self.used_until_now(*consumer);
+                }
             }
             Command::Settle { holder, numbers } | Command::Discard { holder, numbers } => {
                 if let Some(queue) = self.queue_of(*holder) {
@@ -313,11 +347,14 @@ impl Model {
             }
             Command::Get { queue: id } => {
                 let (session, number) = caller?;
+                let now = self.now;
                 let queue = self.queues.get_mut(id)?;
+                queue.used_at = now;
+                queue.expire_first(now);
                 if queue.ready.is_empty() {
                     return Some(Reply::Empty);
                 }
-                let message = queue.ready.remove(0);
+                let message = Message { held_since: now, ..queue.ready.remove(0) };
                 queue.gets.insert((session, number), message);
                 return Some(Reply::Got(Got {
                     queue: *id,
@@ -344,7 +381,7 @@ impl Model {
                     self.lose(|session| session.node == *node, 0);
                 }
             }
-            Command::Continue => {}
+            Command::ExpireHead { .. } | Command::Continue => {}
             Command::NewLife { life } => {
                 self.life = self.life.max(*life);
                 let life = self.life;
@@ -354,6 +391,10 @@ impl Model {
                 };
                 for id in self.queues.keys().filter(ends).copied().collect::<Vec<_>>() {
                     self.end(id);
+                }
+                for queue in self.queues.values_mut() {
+                    queue.used_at =
+                        if queue.config.expires_ms.is_some() { self.now } else { queue.used_at };
                 }
             }
         }
@@ -381,13 +422,26 @@ impl Model {
     /// What these sessions hold returns, and their consumers go.
     fn lose(&mut self, lost: impl Fn(SessionId) -> bool, counted: u32) {
         for queue in self.queues.values_mut() {
+            let attached = queue.attached();
             let holders: Vec<_> = queue.consumers.keys().filter(|it| lost(it.session)).collect();
             for id in holders.into_iter().copied().collect::<Vec<_>>() {
                 let consumer = queue.consumers.remove(&id).unwrap();
                 queue.give_back(consumer.held.into_values().collect(), 1, counted);
             }
+            if attached > 0 && queue.attached() == 0 {
+                queue.used_at = self.now;
+            }
             let gets: Vec<_> = queue.gets.extract_if(.., |it, _| lost(it.0)).collect();
             queue.give_back(gets.into_iter().map(|it| it.1).collect(), 1, counted);
+        }
+    }
+
+    /// If the consumer was the last one, its queue was used until now.
+    fn used_until_now(&mut self, consumer: ConsumerId) {
+        let now = self.now;
+        let queue = self.queue_of(Holder::Consumer(consumer)).unwrap();
+        if queue.attached() == 0 {
+            queue.used_at = now;
         }
     }
 
@@ -408,24 +462,210 @@ impl Model {
         for id in ends.map(|(id, _)| *id).collect::<Vec<_>>() {
             self.end(id);
         }
-        for (id, queue) in &mut self.queues {
+        let now = self.now;
+        for queue in self.queues.values_mut() {
             queue.consumers.retain(|_, it| !it.cancelled || !it.held.is_empty());
-            queue.hand_out(*id, &self.suspected, &mut self.effects);
+            queue.note_use(now, &self.suspected);
         }
+        let ends = self.queues.iter().filter(|(_, queue)| queue.lease_is_over(now));
+        for id in ends.map(|(id, _)| *id).collect::<Vec<_>>() {
+            self.end(id);
+        }
+        for (id, queue) in &mut self.queues {
+            queue.time_out(now, &mut self.effects);
+            queue.expire(now, false);
+            queue.choose_active(&self.suspected);
+            queue.hand_out(*id, now, &self.suspected, &mut self.effects);
+            queue.expire(now, true);
+            queue.drop_head();
+            queue.expire(now, true);
+            queue.consumers.retain(|_, it| !it.cancelled || !it.held.is_empty());
+            queue.note_use(now, &self.suspected);
+        }
+    }
+}
+
+impl Message {
+    fn ttl(&self, config: &QueueConfig) -> u64 {
+        config.message_ttl_ms.into_iter().chain(self.expiration).min().unwrap_or(u64::MAX)
+    }
+
+    fn has_expired(&self, config: &QueueConfig, now: u64) -> bool {
+        now - self.enqueued_at > self.ttl(config)
+    }
+}
+
+/// The rules, each as short as it can be said.
+impl Queue {
+    fn exceeds(&self) -> bool {
+        let octets = self.ready.iter().map(|message| u64::from(message.octets)).sum::<u64>();
+        self.config.length_max.is_some_and(|max| self.ready.len() as u64 > max)
+            || self.config.length_bytes_max.is_some_and(|max| octets > max)
+    }
+
+    /// One message after the other: refused is what would exceed and nobody takes at once.
+    fn enqueue(
+        &mut self,
+        messages: Vec<Message>,
+        now: u64,
+        suspected: &BTreeSet<NodeId>,
+    ) -> Vec<(u32, u32)> {
+        let drops = self.config.overflow == Overflow::DropHead;
+        if !drops && (self.config.length_max, self.config.length_bytes_max) != (None, None) {
+            self.expire(now, false);
+        }
+        let room = |id: &ConsumerId| self.room(*id, suspected);
+        let mut credit = self.consumers.keys().map(room).fold(0, u64::saturating_add);
+        let mut refused: Vec<(u32, u32)> = Vec::new();
+        let mut served = Vec::new();
+        for (place, message) in (0..).zip(messages) {
+            if drops {
+                self.ready.push(message);
+                continue;
+            }
+            if credit > 0 {
+                credit -= 1;
+                served.push(message);
+                continue;
+            }
+            self.ready.push(message);
+            if self.exceeds() {
+                self.ready.pop();
+                match refused.last_mut() {
+                    Some((_, last)) if *last + 1 == place => *last = place,
+                    _ => refused.push((place, place)),
+                }
+            }
+        }
+        self.add(served);
+        refused
+    }
+
+    fn drop_head(&mut self) {
+        while self.config.overflow == Overflow::DropHead && self.exceeds() {
+            self.ready.remove(0);
+        }
+    }
+
+    /// Those first in their level that are over; after all were served also those of TTL 0.
+    fn expire(&mut self, now: u64, zero: bool) {
+        let mut alive = BTreeSet::new();
+        let config = &self.config;
+        self.ready.retain(|it| {
+            let over = it.has_expired(config, now) || (zero && it.ttl(config) == 0);
+            let dies = over && !alive.contains(&it.id.level);
+            if !dies {
+                alive.insert(it.id.level);
+            }
+            !dies
+        });
+    }
+
+    fn expire_first(&mut self, now: u64) {
+        while self.ready.first().is_some_and(|it| it.has_expired(&self.config, now)) {
+            self.ready.remove(0);
+        }
+    }
+
+    fn time_out(&mut self, now: u64, out: &mut Vec<Effect>) {
+        let of_queue = self.config.consumer_timeout_ms;
+        let mut back = Vec::new();
+        for (id, consumer) in &mut self.consumers {
+            let ms = consumer.terms.timeout_ms.or(of_queue).unwrap_or(u64::MAX);
+            let over = consumer.held.extract_if(.., |_, it| now - it.held_since > ms);
+            let over: Vec<_> = over.map(|it| it.1).collect();
+            if !over.is_empty() && !consumer.timed_out && !consumer.cancelled {
+                consumer.timed_out = true;
+                out.push(Effect::ConsumerTimedOut { consumer: *id });
+            }
+            back.extend(over);
+        }
+        let ms = of_queue.unwrap_or(u64::MAX);
+        for ((session, sequence), it) in self.gets.extract_if(.., |_, it| now - it.held_since > ms)
+        {
+            out.push(Effect::GetTimedOut { session, sequence });
+            back.push(it);
+        }
+        self.give_back(back, 1, 0);
+    }
+
+    fn is_used(&self, suspected: &BTreeSet<NodeId>) -> bool {
+        let quorum = self.config.queue_type == QueueType::Quorum;
+        let up = self.consumers.iter().filter(|(id, _)| !suspected.contains(&id.session.node));
+        self.config.expires_ms.is_some()
+            && (up.map(|it| it.1).any(|it| quorum || !it.cancelled)
+                || (quorum && !self.gets.is_empty()))
+    }
+
+    fn note_use(&mut self, now: u64, suspected: &BTreeSet<NodeId>) {
+        let used = self.is_used(suspected);
+        self.used_at = if used || self.was_used { now } else { self.used_at };
+        self.was_used = used;
+    }
+
+    fn lease_is_over(&self, now: u64) -> bool {
+        !self.was_used && self.config.expires_ms.is_some_and(|ms| now >= self.used_at + ms)
+    }
+
+    fn choose_active(&mut self, suspected: &BTreeSet<NodeId>) {
+        let serves = |it: &Consumer| !it.cancelled && !it.timed_out;
+        let quorum = self.config.queue_type == QueueType::Quorum;
+        let priority = |it: &Consumer| if quorum { it.terms.priority } else { 0 };
+        let present = self.active.filter(|id| self.consumers.get(id).is_some_and(serves));
+        let up = self.consumers.iter().filter(|(id, it)| {
+            serves(it) && !suspected.contains(&id.session.node) && self.active != Some(**id)
+        });
+        let best = up.min_by_key(|(_, it)| (Reverse(priority(it)), it.arrival)).map(|it| *it.0);
+        self.active = match (present, best) {
+            (Some(present), Some(best)) => {
+                let (one, other) = (&self.consumers[&present], &self.consumers[&best]);
+                let makes_way = priority(other) > priority(one) && one.held.is_empty();
+                Some(if makes_way { best } else { present })
+            }
+            (None, best) => best,
+            (present, None) => present,
+        };
+    }
+
+    /// Of several consumers one is active, and gets no more while one of higher priority waits.
+    fn is_active(&self, id: ConsumerId, suspected: &BTreeSet<NodeId>) -> bool {
+        let better = |other: &ConsumerId, it: &Consumer| {
+            self.config.queue_type == QueueType::Quorum
+                && it.terms.priority > self.consumers[&id].terms.priority
+                && !it.cancelled
+                && !it.timed_out
+                && !suspected.contains(&other.session.node)
+        };
+        !self.config.single_active_consumer
+            || (self.active == Some(id) && !self.consumers.iter().any(|(id, it)| better(id, it)))
     }
 }
 
 impl Queue {
     fn has_room(&self, id: ConsumerId, suspected: &BTreeSet<NodeId>) -> bool {
-        self.consumers.get(&id).is_some_and(|it| {
-            let prefetch = it.terms.prefetch.is_none_or(|n| (it.held.len() as u32) < n);
-            let idle = it.cancelled || it.paused || suspected.contains(&id.session.node);
-            prefetch && !idle && it.next <= it.up_to
-        })
+        self.room(id, suspected) > 0
+    }
+
+    /// How many messages it may be given.
+    fn room(&self, id: ConsumerId, suspected: &BTreeSet<NodeId>) -> u64 {
+        let Some(it) = self.consumers.get(&id) else { return 0 };
+        let idle = it.cancelled || it.timed_out || it.paused;
+        if idle || suspected.contains(&id.session.node) || !self.is_active(id, suspected) {
+            return 0;
+        }
+        let prefetch = it.terms.prefetch.map_or(u64::MAX, u64::from);
+        let credit = it.up_to.saturating_add(1).saturating_sub(it.next);
+        prefetch.saturating_sub(it.held.len() as u64).min(credit)
     }
 
     /// One message after the other to the consumer whose turn it is.
-    fn hand_out(&mut self, queue: QueueId, suspected: &BTreeSet<NodeId>, out: &mut Vec<Effect>) {
+    fn hand_out(
+        &mut self,
+        queue: QueueId,
+        now: u64,
+        suspected: &BTreeSet<NodeId>,
+        out: &mut Vec<Effect>,
+    ) {
         let mut turns = std::mem::take(&mut self.turns);
         turns.retain(|id| self.has_room(*id, suspected));
         for id in self.consumers.keys() {
@@ -433,12 +673,16 @@ impl Queue {
                 turns.push(*id);
             }
         }
-        while !self.ready.is_empty() && !turns.is_empty() {
+        loop {
+            self.expire_first(now);
+            if self.ready.is_empty() || turns.is_empty() {
+                break;
+            }
             let priority = |id: &ConsumerId| self.consumers[id].terms.priority;
             let best = turns.iter().map(priority).max().unwrap();
             let at = turns.iter().position(|id| priority(id) == best).unwrap();
             let consumer = turns.remove(at);
-            let message = self.ready.remove(0);
+            let message = Message { held_since: now, ..self.ready.remove(0) };
             let state = self.consumers.get_mut(&consumer).unwrap();
             let number = DeliveryNumber(state.next);
             state.held.insert(state.next, message);

@@ -15,7 +15,7 @@ fn compare(ops: &[Vec<Op>]) {
     let mut known = Known::default();
     for ops in ops {
         let index = world.index.next();
-        let entry = known.entry(index, ops);
+        let entry = known.entry(&world.machine, index, ops);
         world.apply(&entry);
         let answers = model.apply(index, &entry);
         assert_eq!(world.out.answers, answers, "answers to {entry:?}");
@@ -25,9 +25,13 @@ fn compare(ops: &[Vec<Op>]) {
     }
 }
 
+/// Effects that tell the leader when to go on.
+fn hint(effect: &Effect) -> bool {
+    matches!(effect, Effect::ContinueSoon | Effect::WakeAt { .. })
+}
+
 fn by_queue(effects: &[Effect]) -> Vec<Effect> {
-    let mut effects: Vec<Effect> =
-        effects.iter().filter(|effect| **effect != Effect::ContinueSoon).cloned().collect();
+    let mut effects: Vec<Effect> = effects.iter().filter(|effect| !hint(effect)).cloned().collect();
     effects.sort_by_key(|effect| match effect {
         Effect::Deliver(delivery) => (0, Some(delivery.queue)),
         Effect::QueueEnded { queue, .. } => (1, Some(*queue)),

@@ -3,11 +3,11 @@
 use crate::world::{EntryBuilder, Step, heads, name, session};
 use proptest::prelude::*;
 use quorate_queue::{
-    Command, ConsumerTerms, Detach, Entry, Numbers, Origin, QueueConfig, ReturnCause,
+    Command, ConsumerTerms, Detach, Entry, Machine, Numbers, Origin, QueueConfig, ReturnCause,
 };
 use quorate_types::{
     CatalogIndex, ConsumerId, DeliveryNumber, GroupId, Holder, Home, Level, LogIndex, NodeId,
-    QueueId, QueueType, Sequence, SessionId, ShortString, StartNumber,
+    Overflow, QueueId, QueueType, Sequence, SessionId, ShortString, StartNumber,
 };
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ pub enum Op {
     Create {
         durable: bool,
         auto_delete: bool,
-        failures: bool,
+        rules: Rules,
     },
     End {
         queue: usize,
@@ -26,7 +26,7 @@ pub enum Op {
     Configure {
         queue: usize,
         at: u64,
-        failures: bool,
+        rules: Rules,
     },
     Look {
         queue: usize,
@@ -37,6 +37,7 @@ pub enum Op {
         node: u16,
         level: u8,
         count: u32,
+        expiration: Option<u64>,
     },
     Attach {
         queue: usize,
@@ -45,6 +46,7 @@ pub enum Op {
         up_to: u64,
         exclusive: bool,
         priority: i64,
+        timeout: Option<u64>,
     },
     Detach {
         consumer: usize,
@@ -103,6 +105,68 @@ pub enum Op {
     },
     Continue,
     NewLife,
+    Wait(u64),
+}
+
+/// The settings that a queue's rules follow; most queues have few of them.
+#[derive(Clone, Debug)]
+pub struct Rules {
+    pub quorum: bool,
+    pub ttl: Option<u64>,
+    pub expires: Option<u64>,
+    pub length_max: Option<u64>,
+    pub length_bytes_max: Option<u64>,
+    pub overflow: Overflow,
+    pub delivery_limit: Option<u32>,
+    pub failures: bool,
+    pub single_active: bool,
+    pub timeout: Option<u64>,
+}
+
+fn rarely<T: std::fmt::Debug + Clone>(
+    value: impl Strategy<Value = T>,
+) -> impl Strategy<Value = Option<T>> {
+    prop::option::weighted(0.2, value)
+}
+
+fn rules() -> impl Strategy<Value = Rules> {
+    let overflow = prop_oneof![2 => Just(Overflow::DropHead), 1 => Just(Overflow::RejectPublish)];
+    let limits = (rarely(0u64..40), rarely(0u64..4_000), overflow, rarely(0u32..3), any::<bool>());
+    let times = (rarely(0u64..60), prop::option::weighted(0.1, 60u64..400), rarely(5u64..80));
+    (limits, times, any::<bool>(), 0u8..5).prop_map(|(limits, times, quorum, single)| {
+        let (length_max, length_bytes_max, overflow, delivery_limit, failures) = limits;
+        let (ttl, expires, timeout) = times;
+        Rules {
+            quorum,
+            ttl,
+            expires,
+            length_max,
+            length_bytes_max,
+            overflow,
+            delivery_limit,
+            failures,
+            single_active: single == 0,
+            timeout,
+        }
+    })
+}
+
+impl Rules {
+    fn config(self) -> QueueConfig {
+        let queue_type = if self.quorum { QueueType::Quorum } else { QueueType::Classic };
+        QueueConfig {
+            message_ttl_ms: self.ttl,
+            expires_ms: self.expires,
+            length_max: self.length_max,
+            length_bytes_max: self.length_bytes_max,
+            overflow: self.overflow,
+            delivery_limit: self.delivery_limit,
+            delivery_count_failures: self.failures,
+            single_active_consumer: self.single_active,
+            consumer_timeout_ms: self.timeout,
+            ..QueueConfig::plain(queue_type)
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -149,23 +213,30 @@ pub fn op(counts: impl Strategy<Value = u32> + 'static) -> impl Strategy<Value =
     let node = 1u16..3;
     let prefetch = prop_oneof![1 => Just(None), 3 => (1u32..12).prop_map(Some)];
     let detach = prop_oneof![Just(Detach::Cancel), Just(Detach::ChannelEnd)];
-    let attach = (q.clone(), node.clone(), prefetch, up_to(), 0u8..8, -1i64..2).prop_map(
-        |(queue, node, prefetch, up_to, exclusive, priority)| Op::Attach {
+    let terms = (prefetch, up_to(), 0u8..8, -1i64..2, rarely(1u64..50));
+    let attach = (q.clone(), node.clone(), terms).prop_map(
+        |(queue, node, (prefetch, up_to, exclusive, priority, timeout))| Op::Attach {
             queue,
             node,
             prefetch,
             up_to,
             exclusive: exclusive == 0,
             priority,
+            timeout,
         },
     );
-    let create = (0u8..3, 0u8..4, any::<bool>()).prop_map(|(transient, auto_delete, failures)| {
-        Op::Create { durable: transient > 0, auto_delete: auto_delete == 0, failures }
+    let create = (0u8..3, 0u8..4, rules()).prop_map(|(transient, auto_delete, rules)| Op::Create {
+        durable: transient > 0,
+        auto_delete: auto_delete == 0,
+        rules,
     });
-    let enqueue =
-        (q.clone(), node.clone(), 0u8..5, counts).prop_map(|(queue, node, level, count)| {
-            Op::Enqueue { queue, node, level: level.saturating_sub(2), count }
-        });
+    let expiration = rarely(0u64..60);
+    let enqueue = (q.clone(), node.clone(), 0u8..5, counts, expiration).prop_map(
+        |(queue, node, level, count, expiration)| {
+            let level = level.saturating_sub(2);
+            Op::Enqueue { queue, node, level, count, expiration }
+        },
+    );
     let end = (q.clone(), 0u8..3).prop_map(|(queue, mode)| Op::End {
         queue,
         if_unused: mode == 1,
@@ -173,9 +244,9 @@ pub fn op(counts: impl Strategy<Value = u32> + 'static) -> impl Strategy<Value =
     });
     prop_oneof![
         4 => create,
-        2 => end,
-        2 => (q.clone(), 0u64..5, any::<bool>())
-            .prop_map(|(queue, at, failures)| Op::Configure { queue, at, failures }),
+        4 => end,
+        2 => (q.clone(), 0u64..5, rules())
+            .prop_map(|(queue, at, rules)| Op::Configure { queue, at, rules }),
         6 => (q.clone(), any::<bool>()).prop_map(|(queue, renew)| Op::Look { queue, renew }),
         50 => enqueue,
         24 => attach,
@@ -198,6 +269,7 @@ pub fn op(counts: impl Strategy<Value = u32> + 'static) -> impl Strategy<Value =
         3 => (q, node).prop_map(|(queue, node)| Op::Gap { queue, node }),
         6 => Just(Op::Continue),
         1 => Just(Op::NewLife),
+        10 => (1u64..80).prop_map(Op::Wait),
     ]
 }
 
@@ -213,6 +285,8 @@ pub fn entries(
 #[derive(Debug)]
 pub struct Known {
     pub queues: Vec<QueueId>,
+    /// What of a queue's settings no policy changes (POL-06).
+    fixed: BTreeMap<QueueId, (QueueType, bool)>,
     pub consumers: Vec<ConsumerId>,
     pub gets: Vec<(SessionId, Sequence)>,
     pub start: BTreeMap<u16, u64>,
@@ -226,6 +300,7 @@ impl Default for Known {
     fn default() -> Self {
         Self {
             queues: Vec::new(),
+            fixed: BTreeMap::new(),
             consumers: Vec::new(),
             gets: Vec::new(),
             start: BTreeMap::from([(1, 1), (2, 1)]),
@@ -238,17 +313,25 @@ impl Default for Known {
 }
 
 impl Known {
-    /// One entry from these; those that name nothing are left out.
-    pub fn entry(&mut self, index: LogIndex, ops: &[Op]) -> Entry {
+    /// One entry from these; those that name nothing are left out. It begins with the queues whose
+    /// moment has come.
+    pub fn entry(&mut self, machine: &Machine, index: LogIndex, ops: &[Op]) -> Entry {
         let mut builder = EntryBuilder::default();
         let mut position = 0;
+        self.time += 3;
+        let waits = ops.iter().map(|op| if let Op::Wait(ms) = op { *ms } else { 0 });
+        self.time += waits.sum::<u64>();
+        let is_due = |queue: &QueueId| machine.wake_at(*queue).is_some_and(|at| at.0 <= self.time);
+        for queue in machine.queues().filter(is_due) {
+            builder.batch(Origin::Leader, &[Step::Other(Command::ExpireHead { queue })]);
+            position += 1;
+        }
         for op in ops {
             if let Some((origin, step)) = self.resolve(op, index, position) {
                 builder.batch(origin, &[step]);
                 position += 1;
             }
         }
-        self.time += 3;
         builder.build(self.time)
     }
 
@@ -276,10 +359,21 @@ impl Known {
         Origin::Session { session, first, mark: Sequence(first.0.saturating_sub(2)) }
     }
 
-    pub fn messages(&mut self, queue: QueueId, level: u8, count: u32) -> Step {
+    pub fn messages(
+        &mut self,
+        queue: QueueId,
+        level: u8,
+        count: u32,
+        expiration: Option<u64>,
+    ) -> Step {
         let sizes: Vec<u32> = (self.octets + 1..=self.octets + count).collect();
         self.octets += count;
-        Step::Enqueue { queue, level: Level(level), messages: heads(&sizes) }
+        let mut messages = heads(&sizes);
+        // The last ones have none, so that some stand behind others that die before them.
+        for head in messages.iter_mut().take(count as usize / 2 + 1) {
+            head.expiration_ms = expiration.map(|ms| ms + u64::from(head.body_bytes % 3) * 9);
+        }
+        Step::Enqueue { queue, level: Level(level), messages }
     }
 
     fn leader(command: Command) -> Option<(Origin, Step)> {
@@ -289,15 +383,12 @@ impl Known {
     #[expect(clippy::too_many_lines, reason = "one arm an operation")]
     fn resolve(&mut self, op: &Op, index: LogIndex, position: u32) -> Option<(Origin, Step)> {
         match op.clone() {
-            Op::Create { durable, auto_delete, failures } => {
+            Op::Create { durable, auto_delete, rules } => {
                 let home = Home::Group(GroupId(1));
-                self.queues.push(QueueId { home, index: index.0, position });
-                let config = QueueConfig {
-                    durable,
-                    auto_delete,
-                    delivery_count_failures: failures,
-                    ..QueueConfig::plain(QueueType::Classic)
-                };
+                let config = QueueConfig { durable, auto_delete, ..rules.config() };
+                let id = QueueId { home, index: index.0, position };
+                self.queues.push(id);
+                self.fixed.insert(id, (config.queue_type, config.single_active_consumer));
                 let name = name(&format!("q{}", self.queues.len()));
                 self.by(self.session(1), Command::CreateQueue { name, config })
             }
@@ -305,12 +396,14 @@ impl Known {
                 let queue = self.queue(queue)?;
                 self.by(self.session(1), Command::EndQueue { queue, if_unused, if_empty })
             }
-            Op::Configure { queue, at, failures } => {
+            Op::Configure { queue, at, rules } => {
                 let queue = self.queue(queue)?;
+                let (queue_type, single_active_consumer) = self.fixed[&queue];
                 let config = QueueConfig {
                     resolved_at: CatalogIndex(at),
-                    delivery_count_failures: failures,
-                    ..QueueConfig::plain(QueueType::Classic)
+                    queue_type,
+                    single_active_consumer,
+                    ..rules.config()
                 };
                 Self::leader(Command::Configure { queue, config })
             }
@@ -318,12 +411,12 @@ impl Known {
                 let queue = self.queue(queue)?;
                 self.by(self.session(2), Command::Look { queue, renew })
             }
-            Op::Enqueue { queue, node, level, count } => {
+            Op::Enqueue { queue, node, level, count, expiration } => {
                 let queue = self.queue(queue)?;
-                let step = self.messages(queue, level, count);
+                let step = self.messages(queue, level, count, expiration);
                 Some((self.origin(self.session(node)), step))
             }
-            Op::Attach { queue, node, prefetch, up_to, exclusive, priority } => {
+            Op::Attach { queue, node, prefetch, up_to, exclusive, priority, timeout } => {
                 let queue = self.queue(queue)?;
                 let session = self.session(node);
                 let number = self.consumers.len() as u64 + 1;
@@ -331,8 +424,16 @@ impl Known {
                 self.consumers.push(consumer);
                 let up_to = DeliveryNumber(up_to);
                 let tag = ShortString::EMPTY;
-                let terms =
-                    ConsumerTerms { prefetch, up_to, exclusive, priority, tag, no_ack: false };
+                let terms = ConsumerTerms {
+                    prefetch,
+                    up_to,
+                    exclusive,
+                    priority,
+                    tag,
+                    no_ack: false,
+                    timeout_ms: timeout,
+                    timeout_default_ms: timeout.map(|ms| ms * 2),
+                };
                 self.by(session, Command::Attach { queue, consumer, terms })
             }
             Op::Detach { consumer, shown, how } => {
@@ -385,22 +486,23 @@ impl Known {
             Op::Stale { queue, node } => {
                 let start = self.start[&node];
                 let session = session(node, start.checked_sub(1).filter(|it| *it > 0)?);
-                let step = self.messages(self.queue(queue)?, 0, 2);
+                let step = self.messages(self.queue(queue)?, 0, 2, None);
                 Some((self.origin(session), step))
             }
             Op::Repeat { queue, node } => {
                 let session = self.session(node);
                 let next = *self.next.get(&session)?;
-                let step = self.messages(self.queue(queue)?, 0, 2);
+                let step = self.messages(self.queue(queue)?, 0, 2, None);
                 let (first, mark) = (Sequence(next - 1), Sequence(next - 1));
                 Some((Origin::Session { session, first, mark }, step))
             }
             Op::Gap { queue, node } => {
                 let session = self.session(node);
                 let first = Sequence(*self.next.get(&session).unwrap_or(&1) + 1);
-                let step = self.messages(self.queue(queue)?, 0, 2);
+                let step = self.messages(self.queue(queue)?, 0, 2, None);
                 Some((Origin::Session { session, first, mark: first }, step))
             }
+            Op::Wait(_) => None,
             Op::Continue => Self::leader(Command::Continue),
             Op::NewLife => {
                 self.life += 1;

@@ -88,7 +88,7 @@ fn replay(ops: &[Vec<Op>], restarts: &[bool]) {
     let mut checkpoint = Checkpoint::default();
     let mut replicas: Vec<Replica> = Vec::new();
     for (ops, restart) in ops.iter().zip(restarts.iter().cycle()) {
-        let entry = known.entry(world.index.next(), ops);
+        let entry = known.entry(&world.machine, world.index.next(), ops);
         world.apply(&entry);
         checkpoint.note(&world.out.changes);
         for replica in &mut replicas {

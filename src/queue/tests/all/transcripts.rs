@@ -9,10 +9,13 @@ use quorate_queue::{
     ReturnCause,
 };
 use quorate_types::{
-    CatalogIndex, ConsumerId, DeliveryNumber, Holder, Level, NodeId, QueueId, QueueType, Sequence,
-    SessionId, ShortString,
+    CatalogIndex, ConsumerId, DeliveryNumber, Holder, Level, NodeId, Overflow, QueueId, QueueType,
+    Sequence, SessionId, ShortString,
 };
 use std::{collections::BTreeMap, fmt::Write, path::Path};
+
+/// A message's tag is in the remainder of its octets by this.
+const TAGS: u32 = 1_000;
 
 struct Script {
     world: World,
@@ -78,7 +81,7 @@ impl Script {
             "show" => outcomes.push(self.show(self.queues[line.words[0]])),
             "at" => self.world.time = line.words[0].parse().unwrap(),
             "restart" => *self.starts.entry(line.words[0].parse().unwrap()).or_insert(1) += 1,
-            "down" | "suspect" | "back" | "timeout" | "ended" | "continue" | "life" => {
+            "down" | "suspect" | "back" | "timeout" | "ended" | "continue" | "life" | "wake" => {
                 let command = self.leader_command(&line);
                 self.world.leader(command);
             }
@@ -107,6 +110,7 @@ impl Script {
             "timeout" => Command::NodeTimedOut { node: node() },
             "ended" => Command::SessionEnded { session: self.session(node().0) },
             "life" => Command::NewLife { life: number() },
+            "wake" => Command::ExpireHead { queue: self.queues[line.words[0]] },
             _ => Command::Continue,
         }
     }
@@ -155,7 +159,13 @@ impl Script {
         let sizes: Vec<u32> = (self.messages.len() as u32..).take(tags.len()).collect();
         self.messages.extend(tags.iter().map(|tag| (*tag).to_owned()));
         let level = Level(line.number("level").unwrap_or(0) as u8);
-        Step::Enqueue { queue: self.queues[line.words[0]], level, messages: heads(&sizes) }
+        let mut messages = heads(&sizes);
+        for head in &mut messages {
+            head.expiration_ms = line.number("expiration");
+            // So that limits on octets can be shown in small numbers.
+            head.body_bytes += line.number("octets").unwrap_or(0) as u32 * TAGS;
+        }
+        Step::Enqueue { queue: self.queues[line.words[0]], level, messages }
     }
 
     fn delivery_command(&self, line: &Line<'_>) -> (SessionId, Step) {
@@ -195,7 +205,7 @@ impl Script {
     }
 
     fn tag(&self, octets: u32, counts: Counts) -> String {
-        let tag = &self.messages[octets as usize];
+        let tag = &self.messages[(octets % TAGS) as usize];
         if counts == Counts::default() {
             tag.clone()
         } else {
@@ -226,6 +236,7 @@ impl Script {
                 format!("got {}, {} ready", self.tag(head.body_bytes, got.counts), got.ready)
             }
             Reply::Empty => "empty".to_owned(),
+            Reply::Refused(places) => format!("refused {places:?}"),
             Reply::Purged { messages } => format!("purged {messages}"),
             other => panic!("unexpected reply: {other:?}"),
         }
@@ -253,7 +264,17 @@ impl Script {
                 }
                 Effect::QueueEnded { name, .. } => lines.push(format!("{} has ended", name.name)),
                 Effect::ContinueSoon => lines.push("continue soon".to_owned()),
-                Effect::WakeAt { .. } => panic!("nothing expires yet"),
+                Effect::WakeAt { queue, time } => {
+                    let name = self.queues.iter().find(|(_, id)| *id == queue).map(|it| it.0);
+                    lines.push(format!("wake {} at {}", name.unwrap_or(&"it".to_owned()), time.0));
+                }
+                Effect::ConsumerTimedOut { consumer } => {
+                    lines.push(format!("{} has timed out", self.consumer(*consumer)));
+                }
+                Effect::GetTimedOut { session, sequence } => {
+                    let get = self.gets.iter().find(|(_, it)| **it == (*session, *sequence));
+                    lines.push(format!("{} has timed out", get.unwrap().0));
+                }
                 Effect::LettersWaiting
                 | Effect::TransfersReady { .. }
                 | Effect::TargetIdle { .. }
@@ -310,12 +331,25 @@ impl Script {
 }
 
 fn config(line: &Line<'_>) -> QueueConfig {
+    let queue_type = if line.flag("quorum") { QueueType::Quorum } else { QueueType::Classic };
     QueueConfig {
         durable: !line.flag("transient"),
         auto_delete: line.flag("auto-delete"),
         delivery_count_failures: line.flag("count-failures"),
         resolved_at: CatalogIndex(line.number("resolved-at").unwrap_or(0)),
-        ..QueueConfig::plain(QueueType::Classic)
+        message_ttl_ms: line.number("ttl"),
+        expires_ms: line.number("expires"),
+        length_max: line.number("max-length"),
+        length_bytes_max: line.number("max-octets").map(|octets| octets * u64::from(TAGS)),
+        overflow: match line.settings.get("overflow").copied() {
+            Some("reject-publish") => Overflow::RejectPublish,
+            Some("reject-publish-dlx") => Overflow::RejectPublishDlx,
+            _ => Overflow::DropHead,
+        },
+        delivery_limit: line.number("delivery-limit").map(|limit| limit as u32),
+        single_active_consumer: line.flag("single-active"),
+        consumer_timeout_ms: line.number("timeout"),
+        ..QueueConfig::plain(queue_type)
     }
 }
 
@@ -326,7 +360,9 @@ fn terms(line: &Line<'_>) -> ConsumerTerms {
         exclusive: line.flag("exclusive"),
         priority: line.settings.get("priority").map_or(0, |it| it.parse().unwrap()),
         tag: ShortString::EMPTY,
-        no_ack: false,
+        no_ack: line.flag("no-ack"),
+        timeout_default_ms: None,
+        timeout_ms: line.number("timeout"),
     }
 }
 

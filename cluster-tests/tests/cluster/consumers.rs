@@ -1,0 +1,235 @@
+//! Who is served: single active consumers (SAC), consumer priorities (PRC), exclusive consumers
+//! (CON-04, Q-12), and consumers that do not settle in time (CTO, Q-35).
+
+#![expect(clippy::expect_used, reason = "tests")]
+
+use futures::StreamExt;
+use lapin::message::Delivery;
+use lapin::options::{
+    BasicAckOptions, BasicConsumeOptions, BasicGetOptions, BasicNackOptions, BasicQosOptions,
+};
+use lapin::types::AMQPValue;
+use lapin::{Channel, Connection, Consumer};
+use quorate_cluster_tests::harness::amqp::{
+    REQUEST_BOUND, arguments, code, declare_with, get, int, open, open_confirming,
+    publish_confirmed, text,
+};
+use quorate_cluster_tests::harness::wait::{eventually, hold, in_time};
+use quorate_cluster_tests::harness::wire::{self, Wire};
+use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Options};
+use std::time::Duration;
+
+/// A consumer on a channel and a connection of its own.
+struct Client {
+    connection: Connection,
+    channel: Channel,
+    consumer: Consumer,
+}
+
+async fn attach(
+    cluster: &Cluster,
+    node: u64,
+    queue: &str,
+    prefetch: u16,
+    with: &[(&str, AMQPValue)],
+) -> Client {
+    let (connection, channel) = open(&cluster.amqp_uri(node)).await;
+    channel.basic_qos(prefetch, BasicQosOptions::default()).await.expect("qos-ok");
+    let options = BasicConsumeOptions::default();
+    let consumer = channel.basic_consume(queue.into(), "".into(), options, arguments(with)).await;
+    Client { connection, channel, consumer: consumer.expect("consume-ok") }
+}
+
+impl Client {
+    async fn next(&mut self) -> Delivery {
+        let delivery = in_time("a delivery", REQUEST_BOUND, self.consumer.next()).await;
+        delivery.expect("the consumer goes on").expect("a delivery")
+    }
+
+    async fn bodies(&mut self, count: usize) -> String {
+        let mut bodies = String::new();
+        for _ in 0..count {
+            bodies += &String::from_utf8_lossy(&self.next().await.data);
+        }
+        bodies
+    }
+
+    /// Nothing comes within a while.
+    async fn gets_nothing(&mut self) {
+        let waited = tokio::time::timeout(Duration::from_millis(300), self.consumer.next()).await;
+        assert!(waited.is_err(), "{waited:?}");
+    }
+}
+
+async fn publish(channel: &Channel, queue: &str, bodies: &str) {
+    for body in bodies.chars() {
+        publish_confirmed(channel, queue, body.to_string().as_bytes()).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sac_01_one_is_active_the_next_follows_with_what_it_returned() {
+    let cluster = Cluster::start(3, Options::default()).await;
+    let (_connection, channel) = open_confirming(&cluster.amqp_uri(1)).await;
+    for queue_type in ["classic", "quorum"] {
+        let queue = format!("sac-{queue_type}");
+        let single = ("x-single-active-consumer", AMQPValue::Boolean(true));
+        declare_with(&channel, &queue, &[("x-queue-type", text(queue_type)), single]).await;
+        let mut first = attach(&cluster, 1, &queue, 2, &[]).await;
+        let mut second = attach(&cluster, 2, &queue, 5, &[]).await;
+        let mut third = attach(&cluster, 3, &queue, 5, &[]).await;
+        publish(&channel, &queue, "abc").await;
+        assert_eq!(first.bodies(2).await, "ab");
+        second.gets_nothing().await;
+        // SAC-03: returned first, then the next gets them, marked.
+        first.connection.close(200, "done".into()).await.expect("close-ok");
+        let again = second.next().await;
+        assert_eq!((again.data.as_slice(), again.redelivered), (b"a".as_slice(), true));
+        assert_eq!(second.bodies(2).await, "bc");
+        // SAC-04: on a cancel the next at once; what is held stays.
+        let tag = second.consumer.tag();
+        second.channel.basic_cancel(tag, <_>::default()).await.expect("cancel-ok");
+        publish(&channel, &queue, "d").await;
+        assert_eq!(third.bodies(1).await, "d");
+        second.channel.basic_ack(again.delivery_tag, <_>::default()).await.expect("sent");
+        third.gets_nothing().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sac_05_higher_priority_takes_over_on_quorum_queues_only() {
+    let cluster = Cluster::start(3, Options::default()).await;
+    let (_connection, channel) = open_confirming(&cluster.amqp_uri(1)).await;
+    for (queue_type, takes_over) in [("quorum", true), ("classic", false)] {
+        let queue = format!("prio-{queue_type}");
+        let single = ("x-single-active-consumer", AMQPValue::Boolean(true));
+        declare_with(&channel, &queue, &[("x-queue-type", text(queue_type)), single]).await;
+        let mut low = attach(&cluster, 1, &queue, 5, &[]).await;
+        publish(&channel, &queue, "a").await;
+        let held = low.next().await;
+        let mut high = attach(&cluster, 2, &queue, 5, &[("x-priority", int(5))]).await;
+        publish(&channel, &queue, "b").await;
+        if takes_over {
+            low.gets_nothing().await;
+            high.gets_nothing().await;
+            held.ack(BasicAckOptions::default()).await.expect("sent");
+            assert_eq!(high.bodies(1).await, "b");
+        } else {
+            assert_eq!(low.bodies(1).await, "b", "SAC-06");
+        }
+    }
+    // SAC-07.
+    let options = BasicGetOptions::default();
+    let refused = channel.basic_get("prio-quorum".into(), options).await.expect_err("a get");
+    assert_eq!(code(&refused), Some(405), "{refused}");
+    assert!(refused.to_string().contains("single active consumer"), "{refused}");
+    let (_connection, channel) = open(&cluster.amqp_uri(1)).await;
+    assert_eq!(get(&channel, "prio-classic").await, None, "a get of a classic one works");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn prc_01_the_highest_that_can_take_more_is_served() {
+    let cluster = Cluster::start(3, Options::default()).await;
+    let (_connection, channel) = open_confirming(&cluster.amqp_uri(1)).await;
+    declare_with(&channel, "prc", &[("x-queue-type", text("quorum"))]).await;
+    let mut low = attach(&cluster, 1, "prc", 10, &[("x-priority", int(-1))]).await;
+    let mut high = attach(&cluster, 2, "prc", 2, &[("x-priority", int(3))]).await;
+    let mut middle = attach(&cluster, 3, "prc", 1, &[]).await;
+    publish(&channel, "prc", "abcde").await;
+    assert_eq!(high.bodies(2).await, "ab");
+    assert_eq!(middle.bodies(1).await, "c");
+    assert_eq!(low.bodies(2).await, "de");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn con_04_an_exclusive_consumer_is_alone_on_every_type() {
+    let cluster = Cluster::start(3, Options::default()).await;
+    let (connection, channel) = open_confirming(&cluster.amqp_uri(1)).await;
+    let refused = async |queue: &str, exclusive: bool| {
+        let other = connection.create_channel().await.expect("open-ok");
+        let options = BasicConsumeOptions { exclusive, ..BasicConsumeOptions::default() };
+        let consume = other.basic_consume(queue.into(), "".into(), options, <_>::default());
+        code(&consume.await.expect_err("a second consumer")) == Some(403)
+    };
+    for queue_type in ["classic", "quorum"] {
+        let queue = format!("exclusive-{queue_type}");
+        declare_with(&channel, &queue, &[("x-queue-type", text(queue_type))]).await;
+        let first = attach(&cluster, 2, &queue, 1, &[]).await;
+        assert!(refused(&queue, true).await);
+        first.connection.close(200, "done".into()).await.expect("close-ok");
+        eventually("no consumer", LIFECYCLE_BOUND, || async {
+            let [consumers] = cluster.counts(1, &queue, ["consumers"]).await?;
+            hold(consumers == 0, || format!("{consumers} consumers"))
+        })
+        .await;
+        let options = BasicConsumeOptions { exclusive: true, ..BasicConsumeOptions::default() };
+        let alone =
+            channel.basic_consume(queue.as_str().into(), "".into(), options, <_>::default());
+        let _alone = alone.await.expect("consume-ok");
+        assert!(refused(&queue, false).await);
+        // Also on a queue with a single active consumer.
+        let single = format!("single-{queue_type}");
+        let with = ("x-single-active-consumer", AMQPValue::Boolean(true));
+        declare_with(&channel, &single, &[("x-queue-type", text(queue_type)), with]).await;
+        assert!(refused(&single, true).await);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cto_05_a_delivery_not_settled_in_time_goes_to_another() {
+    let cluster = Cluster::start(3, Options::default()).await;
+    let (_connection, channel) = open_confirming(&cluster.amqp_uri(1)).await;
+    for queue_type in ["classic", "quorum"] {
+        let queue = format!("timeout-{queue_type}");
+        let with = [("x-queue-type", text(queue_type)), ("x-consumer-timeout", int(1_000))];
+        declare_with(&channel, &queue, &with).await;
+        let mut slow = attach(&cluster, 2, &queue, 1, &[]).await;
+        // CTO-04: the consumer's own time wins.
+        let patient = [("x-consumer-timeout", int(600_000)), ("x-priority", int(-1))];
+        publish(&channel, &queue, "a").await;
+        let held = slow.next().await;
+        let mut other = attach(&cluster, 3, &queue, 1, &patient).await;
+        let again = other.next().await;
+        assert_eq!((again.data.as_slice(), again.redelivered), (b"a".as_slice(), true));
+        // lapin says that it can be told: it gets basic.cancel, and its channel stays open.
+        let end = in_time("the consumer's end", REQUEST_BOUND, slow.consumer.next()).await;
+        assert!(end.is_none(), "{end:?}");
+        // CTO-06: a late settle is accepted and has no effect.
+        held.ack(BasicAckOptions::default()).await.expect("sent");
+        declare_with(&slow.channel, &queue, &with).await;
+        again.nack(BasicNackOptions { requeue: true, ..<_>::default() }).await.expect("sent");
+        assert_eq!(other.bodies(1).await, "a");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cto_05_who_cannot_be_told_has_its_channel_closed() {
+    let cluster = Cluster::start(3, Options::default()).await;
+    let (_connection, channel) = open_confirming(&cluster.amqp_uri(1)).await;
+    let with = [("x-queue-type", text("quorum")), ("x-consumer-timeout", int(500))];
+    declare_with(&channel, "closing", &with).await;
+    publish(&channel, "closing", "ab").await;
+    // The harness's own client has no capabilities.
+    let mut consuming = Wire::open_channel(&cluster.node(3).amqp_address()).await;
+    consuming.method(1, 60, 10, &[0, 0, 0, 0, 0, 1, 0]).await;
+    consuming.expect(1, 60, 11).await;
+    consuming.method(1, 60, 20, &wire::basic_consume("closing", false)).await;
+    let close = consuming.channel_close(1).await.expect("a close");
+    let text = close.text;
+    assert_eq!(close.code, 406, "{text}");
+    assert!(text.contains("delivery acknowledgement on channel 1 timed out"), "{text}");
+    assert!(text.contains("Timeout value used: -1 ms"), "{text}");
+    // A get's message too; lapin's channel closes for that.
+    let (_connection, getting) = open(&cluster.amqp_uri(2)).await;
+    let got = getting.basic_get("closing".into(), BasicGetOptions::default()).await;
+    got.expect("get").expect("a message");
+    eventually("the channel's end", LIFECYCLE_BOUND, || async {
+        hold(!getting.status().connected(), || "it is open".to_owned())
+    })
+    .await;
+    // SAC or not, limits or not: both are there, marked.
+    let (_connection, channel) = open(&cluster.amqp_uri(1)).await;
+    for body in ["a", "b"] {
+        assert_eq!(get(&channel, "closing").await, Some(body.as_bytes().to_vec()));
+    }
+}

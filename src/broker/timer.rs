@@ -1,0 +1,183 @@
+//! The leader's timer: proposes `ExpireHead` for a queue when the moment that it waits for has come
+//! . A moment here is a hint, the queue's state is the duty: when one comes the machine
+//! is asked whether it still stands, so nothing has to be taken back.
+
+use crate::node::Node;
+use parking_lot::Mutex;
+use quorate_queue::Command;
+use quorate_types::{Home, QueueId, Timestamp};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use tokio::sync::Notify;
+
+/// A queue that was proposed for is looked at again after this long, should the proposal be lost.
+const AGAIN: Duration = Duration::from_millis(250);
+/// Queues looked at in one go, so that many that expire together make several entries.
+const AT_ONCE: usize = 500;
+/// Between two goes.
+const BREATH: Duration = Duration::from_millis(5);
+/// How long the timer sleeps with nothing to wait for.
+const IDLE: Duration = Duration::from_secs(3_600);
+
+/// Moments that queues wait for, at most one for each.
+#[derive(Debug, Default)]
+pub(crate) struct Timer {
+    waiting: Mutex<Waiting>,
+    earlier: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    by_queue: HashMap<QueueId, Instant>,
+    by_moment: BTreeSet<(Instant, QueueId)>,
+}
+
+impl Timer {
+    /// The queue is looked at at that moment, or before.
+    pub(crate) fn wake(&self, queue: QueueId, at: Instant) {
+        if self.waiting.lock().add(queue, at) {
+            self.earlier.notify_one();
+        }
+    }
+
+    /// Returns when a moment has come that may not have been waited for before.
+    async fn wait(&self) {
+        let first = self.waiting.lock().first();
+        let sleep = first.unwrap_or_else(|| Instant::now() + IDLE);
+        tokio::select! {
+            () = tokio::time::sleep_until(sleep.into()) => {}
+            () = self.earlier.notified() => {}
+        }
+    }
+}
+
+impl Waiting {
+    /// Keeps the earlier moment of a queue. True if it is the first of all.
+    fn add(&mut self, queue: QueueId, at: Instant) -> bool {
+        if let Some(present) = self.by_queue.get(&queue).copied() {
+            if present <= at {
+                return false;
+            }
+            self.by_moment.remove(&(present, queue));
+        }
+        self.by_queue.insert(queue, at);
+        self.by_moment.insert((at, queue));
+        self.first() == Some(at)
+    }
+
+    fn first(&self) -> Option<Instant> {
+        self.by_moment.first().map(|(at, _)| *at)
+    }
+
+    /// Takes out queues whose moment has come, at most `limit`, by home.
+    fn take_due(&mut self, now: Instant, limit: usize) -> BTreeMap<Home, Vec<QueueId>> {
+        let mut due: BTreeMap<Home, Vec<QueueId>> = BTreeMap::new();
+        for _ in 0..limit {
+            if self.first().is_none_or(|at| at > now) {
+                break;
+            }
+            let Some((_, queue)) = self.by_moment.pop_first() else { break };
+            self.by_queue.remove(&queue);
+            due.entry(queue.home).or_default().push(queue);
+        }
+        due
+    }
+}
+
+impl Node {
+    /// Runs the timer, as long as the node.
+    pub(crate) async fn watch_timer(self: Arc<Self>) {
+        loop {
+            self.timer.wait().await;
+            loop {
+                let due = self.timer.waiting.lock().take_due(Instant::now(), AT_ONCE);
+                if due.is_empty() {
+                    break;
+                }
+                for (home, queues) in due {
+                    self.look_at(home, &queues);
+                }
+                tokio::time::sleep(BREATH).await;
+            }
+        }
+    }
+
+    /// Notes that the queue waits for that moment of its home's clock.
+    pub(crate) fn wake_at(&self, queue: QueueId, time: Timestamp) {
+        if let Some(at) = self.moment(queue.home, time) {
+            self.timer.wake(queue, at);
+        }
+    }
+
+    /// Proposes for those whose moment has come by their home's state. Not if this node no longer
+    /// leads it: the next leader finds in the state what it owes.
+    fn look_at(self: &Arc<Self>, home: Home, queues: &[QueueId]) {
+        if self.executor.leading(home).is_none() {
+            return;
+        }
+        let now = Instant::now();
+        let mut due = Vec::new();
+        let wanted: Vec<(QueueId, Timestamp)> = self
+            .with_machine(home, |machine| {
+                let wanted = |queue: &QueueId| Some((*queue, machine.wake_at(*queue)?));
+                queues.iter().filter_map(wanted).collect()
+            })
+            .unwrap_or_default();
+        for (queue, time) in wanted {
+            match self.moment(home, time) {
+                Some(at) if at <= now => {
+                    due.push(queue);
+                    self.timer.wake(queue, now + AGAIN);
+                }
+                Some(at) => self.timer.wake(queue, at),
+                None => {}
+            }
+        }
+        for queue in due {
+            match home {
+                Home::Group(group) => {
+                    self.propose_as_leader(group, Command::ExpireHead { queue });
+                }
+                Home::Node(_) => self.local.command(Command::ExpireHead { queue }),
+            }
+        }
+        if let Home::Node(_) = home {
+            self.local.run(self);
+        }
+    }
+
+    /// When the clock of a home that this node leads shows that time.
+    fn moment(&self, home: Home, time: Timestamp) -> Option<Instant> {
+        match home {
+            Home::Group(group) => self.sequencers.get(&group)?.moment(time),
+            Home::Node(_) => self.local.moment(time),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Waiting;
+    use quorate_types::{GroupId, Home, QueueId};
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn the_earliest_moment_of_each_queue_is_kept() {
+        let queue = |index| QueueId { home: Home::Group(GroupId(1)), index, position: 0 };
+        let now = Instant::now();
+        let after = |ms| now + Duration::from_millis(ms);
+        let mut waiting = Waiting::default();
+        assert!(waiting.add(queue(1), after(50)));
+        assert!(!waiting.add(queue(2), after(70)));
+        assert!(!waiting.add(queue(1), after(60)), "later than what it waits for");
+        assert!(waiting.add(queue(2), after(20)));
+        assert!(waiting.take_due(after(19), 9).is_empty());
+        assert_eq!(waiting.take_due(after(60), 1).into_values().flatten().count(), 1);
+        let due: Vec<_> = waiting.take_due(after(60), 9).into_values().flatten().collect();
+        assert_eq!(due, [queue(1)]);
+        assert_eq!(waiting.first(), None);
+    }
+}

@@ -1,0 +1,147 @@
+//! Message TTL (TTL, Q-20, Q-21): a message dies when it is the first of its level and has been in
+//! the queue longer than the lower of the queue's TTL of this moment and its own `expiration`.
+//! Nothing is stored at enqueue, so a changed policy acts on what is already there.
+
+use crate::{
+    apply::Apply,
+    death::DeathReason,
+    level::Place,
+    queue::{Queue, take_first_of},
+    record::Held,
+    store::StoreError,
+};
+use quorate_types::Timestamp;
+
+/// How long messages of a queue live, as of this moment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lifetime {
+    pub(crate) queue_ttl_ms: Option<u64>,
+}
+
+/// Which first messages of the levels are looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Expiry {
+    /// Those whose time is over.
+    Over,
+    /// Those that live no longer than the command that enqueued them, too: nobody could take them
+    /// (TTL-07).
+    OverOrZero,
+}
+
+impl Lifetime {
+    /// The effective TTL of a message, ms.
+    fn of(self, held: &Held) -> Option<u64> {
+        match (self.queue_ttl_ms, held.head.expiration_ms) {
+            (Some(queue), Some(own)) => Some(queue.min(own)),
+            (queue, own) => queue.or(own),
+        }
+    }
+
+    /// Whether it has been in the queue longer than that.
+    #[inline]
+    pub(crate) fn is_over(self, held: &Held, now: Timestamp) -> bool {
+        self.of(held).is_some_and(|ms| now.ms_since(held.enqueued_at) > ms)
+    }
+
+    /// The first moment at which it has.
+    pub(crate) fn end(self, held: &Held) -> Option<Timestamp> {
+        self.of(held).map(|ms| held.enqueued_at.plus_ms(ms).plus_ms(1))
+    }
+}
+
+impl Queue {
+    pub(crate) fn lifetime(&self) -> Lifetime {
+        Lifetime { queue_ttl_ms: self.config.message_ttl_ms }
+    }
+
+    /// Lets what has expired at the heads die, as much as this apply may handle; the rest is for
+    /// `Continue`.
+    pub(crate) fn expire(
+        &mut self,
+        which: Expiry,
+        apply: &mut Apply<'_>,
+    ) -> Result<(), StoreError> {
+        while let Some(place) = self.first_expired(which, apply)? {
+            if apply.budget == 0 {
+                self.leave_settling(apply);
+                break;
+            }
+            let Some(held) = take_first_of(&mut self.levels, place, apply)? else { break };
+            self.die(held, DeathReason::Expired, apply);
+            apply.spend(1);
+        }
+        Ok(())
+    }
+
+    /// The highest level whose first message has expired.
+    fn first_expired(
+        &mut self,
+        which: Expiry,
+        apply: &Apply<'_>,
+    ) -> Result<Option<Place>, StoreError> {
+        let lifetime = self.lifetime();
+        let (queue, served) = (self.id, self.attached > 0);
+        for (level, state) in self.levels.iter_mut().rev() {
+            if lifetime.queue_ttl_ms.is_none() && !state.has_expiring() {
+                continue;
+            }
+            let place = Place { queue, level: *level, served };
+            let Some(held) = state.first(place, apply)? else { continue };
+            let zero = which == Expiry::OverOrZero && lifetime.of(&held) == Some(0);
+            if zero || lifetime.is_over(&held, apply.now) {
+                return Ok(Some(place));
+            }
+        }
+        Ok(None)
+    }
+
+    /// When the first of the levels' first messages expires.
+    pub(crate) fn next_expiry(
+        &mut self,
+        apply: &Apply<'_>,
+    ) -> Result<Option<Timestamp>, StoreError> {
+        let lifetime = self.lifetime();
+        let (queue, served) = (self.id, self.attached > 0);
+        let mut next = None;
+        for (level, state) in &mut self.levels {
+            if lifetime.queue_ttl_ms.is_none() && !state.has_expiring() {
+                continue;
+            }
+            let first = state.first(Place { queue, level: *level, served }, apply)?;
+            let end = first.and_then(|held| lifetime.end(&held));
+            next = [next, end].into_iter().flatten().min();
+        }
+        Ok(next)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Lifetime;
+    use crate::{Counts, Held, MessageHead};
+    use proptest::prelude::*;
+    use quorate_types::{Level, LogIndex, MessageId, Timestamp};
+
+    fn ms() -> impl Strategy<Value = Option<u64>> {
+        prop::option::of(prop_oneof![0u64..50, Just(315_360_000_000)])
+    }
+
+    proptest! {
+        /// longer than the lower of the two, at any moment; the end is the first such moment.
+        #[test]
+        fn q_20_the_lower_of_both_counts(queue in ms(), own in ms(), at in 0u64..1_000, after in 0u64..120) {
+            let held = Held {
+                message: MessageId { level: Level(0), index: LogIndex(1), position: 0 },
+                counts: Counts::default(),
+                head: MessageHead { body_bytes: 1, expiration_ms: own },
+                enqueued_at: Timestamp(at),
+                held_since: Timestamp(0),
+            };
+            let lifetime = Lifetime { queue_ttl_ms: queue };
+            let over = queue.is_some_and(|ms| after > ms) || own.is_some_and(|ms| after > ms);
+            prop_assert_eq!(lifetime.is_over(&held, Timestamp(at + after)), over);
+            let ended = lifetime.end(&held).is_some_and(|end| end <= Timestamp(at + after));
+            prop_assert_eq!(ended, over);
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Delivery-acknowledgement timeout (CTO, Q-35): a delivery that is held too long goes back to its
+//! place, marked and not counted, and its consumer gets no more; its front end ends it, or closes
+//! the channel.
+
+use crate::{
+    apply::Apply,
+    consumer::Consumer,
+    digest::{self, Step},
+    output::Effect,
+    queue::Queue,
+    record::Held,
+    settle::{Fate, Marking},
+};
+use quorate_types::{ConsumerId, DeliveryNumber, Holder, Sequence, SessionId, Timestamp};
+
+/// The first moment at which it has been held for longer than that.
+fn end(held: &Held, timeout_ms: u64) -> Timestamp {
+    held.held_since.plus_ms(timeout_ms).plus_ms(1)
+}
+
+impl Consumer {
+    /// The time that it has to settle a delivery (CTO-04).
+    fn timeout_ms(&self, of_queue: Option<u64>) -> Option<u64> {
+        let terms = &self.terms;
+        let timeout = terms.timeout_ms.or(of_queue).or(terms.timeout_default_ms);
+        timeout.filter(|_| !terms.no_ack)
+    }
+
+    /// When its oldest delivery times out.
+    fn next_timeout(&self, of_queue: Option<u64>) -> Option<Timestamp> {
+        Some(end(&self.held.oldest()?, self.timeout_ms(of_queue)?))
+    }
+}
+
+impl Queue {
+    /// Takes back what has been held for too long.
+    pub(crate) fn time_out(&mut self, apply: &mut Apply<'_>) {
+        if self.timeout_at.is_none_or(|at| at > apply.now) {
+            return;
+        }
+        let of_queue = self.config.consumer_timeout_ms;
+        let due = |next: Option<Timestamp>| next.is_some_and(|end| end <= apply.now);
+        let consumers = self.consumers.iter().filter(|(_, it)| due(it.next_timeout(of_queue)));
+        let consumers: Vec<ConsumerId> = consumers.map(|(id, _)| *id).collect();
+        let gets = self.gets.iter().flat_map(|(session, gets)| {
+            let due = gets.iter().filter(|(_, held)| due(of_queue.map(|ms| end(held, ms))));
+            due.map(|(sequence, _)| (*session, *sequence))
+        });
+        let gets: Vec<(SessionId, Sequence)> = gets.collect();
+        for id in consumers {
+            self.time_out_consumer(id, apply);
+        }
+        for (session, sequence) in gets {
+            if apply.budget > 0 {
+                self.end_get(session, sequence, Fate::Back(Marking::Uncounted), apply);
+                apply.effect(Effect::GetTimedOut { session, sequence });
+            }
+        }
+        self.arm_timeout();
+        if self.timeout_at.is_some_and(|at| at <= apply.now) {
+            self.leave_settling(apply);
+        }
+    }
+
+    /// Its deliveries that are over go back, as many as this apply may handle; it gets no more.
+    fn time_out_consumer(&mut self, id: ConsumerId, apply: &mut Apply<'_>) {
+        let Some(consumer) = self.consumers.get_mut(&id) else { return };
+        let Some(ms) = consumer.timeout_ms(self.config.consumer_timeout_ms) else { return };
+        let over = |held: &Held| end(held, ms) <= apply.now;
+        let deliveries = consumer.held.above(DeliveryNumber(0));
+        let Some((last, _)) = deliveries.take_while(|(_, held)| over(held)).last() else { return };
+        if !consumer.timed_out && !consumer.cancelled {
+            consumer.timed_out = true;
+            apply.digest.step(Step::TimeOut, digest::of_holder(Holder::Consumer(id)), last.0);
+            apply.effect(Effect::ConsumerTimedOut { consumer: id });
+        }
+        let (range, limit) = ((DeliveryNumber(0), last), apply.budget as usize);
+        self.end_range(id, range, limit, Fate::Back(Marking::Uncounted), apply);
+        self.lose_turn(id);
+        self.change_consumer(id);
+        self.forget_if_done(id, apply);
+    }
+
+    /// Looks at all that is held for the moment at which something times out.
+    pub(crate) fn arm_timeout(&mut self) {
+        let of_queue = self.config.consumer_timeout_ms;
+        let consumers = self.consumers.values().filter_map(|it| it.next_timeout(of_queue));
+        let gets = self.gets.values().flat_map(|gets| gets.values());
+        let gets = gets.filter_map(|held| Some(end(held, of_queue?)));
+        self.timeout_at = consumers.chain(gets).min();
+    }
+
+    /// Looks at what the present entry gave to consumers. That something may have been settled
+    /// since is seen when the moment comes.
+    pub(crate) fn note_timeouts(&mut self) {
+        let of_queue = self.config.consumer_timeout_ms;
+        let changed = self.changed_consumers.iter().filter_map(|id| self.consumers.get(id));
+        let next = changed.filter_map(|consumer| consumer.next_timeout(of_queue)).min();
+        self.timeout_at = [self.timeout_at, next].into_iter().flatten().min();
+    }
+
+    /// A get has taken a message.
+    pub(crate) fn note_get_timeout(&mut self, held: &Held) {
+        let next = self.config.consumer_timeout_ms.map(|ms| end(held, ms));
+        self.timeout_at = [self.timeout_at, next].into_iter().flatten().min();
+    }
+}
