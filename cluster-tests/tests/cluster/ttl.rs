@@ -197,7 +197,7 @@ async fn q_22_an_unused_queue_ends_and_use_renews_its_lease() {
 #[tokio::test(flavor = "multi_thread")]
 async fn q_21_many_that_expire_together_hold_nobody_up() {
     const MANY: u32 = 60_000;
-    let cluster = Cluster::start(3, Options::with(Options::default(), "queue_groups", "1")).await;
+    let cluster = Cluster::start(3, Options::default().with("--queue-groups", "1")).await;
     let (connection, channel) = open_confirming(&cluster.amqp_uri(1)).await;
     let quorum: (&str, AMQPValue) = ("x-queue-type", text("quorum"));
     declare_with(&channel, "many", &[quorum.clone(), (TTL, int(8_000))]).await;
