@@ -67,5 +67,5 @@ pub use client::{
 };
 pub use connection::{ChannelReport, Connection};
 pub use local::SpillSettings;
-pub use operator::Closing;
+pub use operator::{Closing, hash_password};
 pub use settings::BrokerSettings;
