@@ -154,11 +154,11 @@ impl Connection {
 
     /// QUE-11. Queues of this node that have no entry are counted too.
     fn check_limit(&self, queue: &ResourceName) -> Result<(), Exception> {
-        let catalog = self.node.catalog.read();
-        if catalog.vhost_limits(&queue.vhost).queues_max.is_none() {
+        if self.node.catalog.read().vhost_limits(&queue.vhost).queues_max.is_none() {
             return Ok(());
         }
         let local = self.node.local_entries.read();
+        let catalog = self.node.catalog.read();
         let of_vhost = local.values().filter(|entry| entry.name.vhost == queue.vhost);
         let uncounted = of_vhost.filter(|entry| catalog.queue_by_id(entry.id).is_none()).count();
         catalog.check_queue_limit(queue, uncounted)

@@ -67,26 +67,30 @@ fn user_limits(limits: Option<wire::UserLimits>) -> UserLimits {
     UserLimits { connections_max: limits.max_connections, channels_max: limits.max_channels }
 }
 
+fn metadata(vhost: wire::Vhost) -> Result<VhostMetadata, Status> {
+    Ok(VhostMetadata {
+        description: vhost.description,
+        tags: tags(&vhost.tags)?,
+        default_queue_type: queue_type(&vhost.default_queue_type)?,
+    })
+}
+
+fn update(update: wire::UpdateVhost) -> Result<VhostUpdate, Status> {
+    Ok(VhostUpdate {
+        description: update.description,
+        tags: update.tags.map(|given| tags(&given.tags)).transpose()?,
+        default_queue_type: queue_type(&update.default_queue_type.unwrap_or_default())?,
+    })
+}
+
 /// What is asked for, in the catalog's words.
 fn command(change: Change) -> Result<AccessCommand, Status> {
     use AccessCommand as C;
     Ok(match change {
-        Change::AddVhost(one) => C::AddVhost {
-            vhost: vhost(&one.name)?,
-            metadata: VhostMetadata {
-                description: one.description,
-                tags: tags(&one.tags)?,
-                default_queue_type: queue_type(&one.default_queue_type)?,
-            },
-        },
-        Change::UpdateVhost(one) => C::UpdateVhost {
-            vhost: vhost(&one.vhost)?,
-            update: VhostUpdate {
-                description: one.description,
-                tags: one.tags.map(|given| tags(&given.tags)).transpose()?,
-                default_queue_type: queue_type(&one.default_queue_type.unwrap_or_default())?,
-            },
-        },
+        Change::AddVhost(one) => C::AddVhost { vhost: vhost(&one.name)?, metadata: metadata(one)? },
+        Change::UpdateVhost(one) => {
+            C::UpdateVhost { vhost: vhost(&one.vhost)?, update: update(one)? }
+        }
         Change::DeleteVhost(one) => C::DeleteVhost { vhost: vhost(&one)? },
         Change::SetVhostLimits(one) => {
             C::SetVhostLimits { vhost: vhost(&one.vhost)?, limits: vhost_limits(one.limits) }

@@ -132,7 +132,8 @@ async fn que_11_vlm_01_queues_and_connections_of_a_virtual_host_are_limited() {
     .await;
     one.close(200, "".into()).await.expect("closed");
     eventually("there is room again", LIFECYCLE_BOUND, || async {
-        let opened = Connection::connect(&uri(&cluster, 3, "v"), ConnectionProperties::default());
+        let uri = uri(&cluster, 3, "v");
+        let opened = Connection::connect(&uri, ConnectionProperties::default());
         opened.await.map(drop).map_err(|error| error.to_string())
     })
     .await;

@@ -48,12 +48,7 @@ pub(super) fn request(
             let tags = invocation.arguments.iter().skip(1).cloned().collect();
             Change::SetUserTags(wire::SetUserTags { user: text(0), tags })
         }
-        V::SetUserLimits => {
-            let [max_connections, max_channels] =
-                limits(word(invocation, 1), ["max-connections", "max-channels"], "user-limits")?;
-            let limits = Some(wire::UserLimits { max_connections, max_channels });
-            Change::SetUserLimits(wire::SetUserLimits { user: text(0), limits })
-        }
+        V::SetUserLimits => Change::SetUserLimits(set_user_limits(invocation)?),
         V::ClearUserLimits => Change::ClearUserLimits(clear_user_limits(invocation)?),
         V::SetPermissions => Change::SetPermissions(wire::Permission {
             vhost: vhost(),
@@ -77,13 +72,7 @@ pub(super) fn request(
             user: text(0),
             exchange: invocation.arguments.get(1).cloned(),
         }),
-        V::AddVhost => Change::AddVhost(wire::Vhost {
-            name: text(0),
-            description: invocation.options.value("description").unwrap_or_default().to_owned(),
-            tags: tags(invocation).unwrap_or_default(),
-            default_queue_type: queue_type(invocation)?.unwrap_or_default(),
-            limits: None,
-        }),
+        V::AddVhost => Change::AddVhost(add_vhost(invocation)?),
         V::DeleteVhost => Change::DeleteVhost(text(0)),
         V::UpdateVhostMetadata => Change::UpdateVhost(wire::UpdateVhost {
             vhost: text(0),
@@ -91,12 +80,7 @@ pub(super) fn request(
             tags: tags(invocation).map(|tags| wire::Tags { tags }),
             default_queue_type: queue_type(invocation)?,
         }),
-        V::SetVhostLimits => {
-            let [max_connections, max_queues] =
-                limits(word(invocation, 0), ["max-connections", "max-queues"], "limits")?;
-            let limits = Some(wire::VhostLimits { max_connections, max_queues });
-            Change::SetVhostLimits(wire::SetVhostLimits { vhost: vhost(), limits })
-        }
+        V::SetVhostLimits => Change::SetVhostLimits(set_vhost_limits(invocation)?),
         V::ClearVhostLimits => {
             Change::SetVhostLimits(wire::SetVhostLimits { vhost: vhost(), limits: None })
         }
@@ -124,6 +108,30 @@ fn add_user(invocation: &Invocation) -> Result<wire::AddUser, Failure> {
         Given::Plain(given.into_bytes().into())
     };
     Ok(wire::AddUser { user, password: Some(wire::Password { given: Some(given) }) })
+}
+
+fn add_vhost(invocation: &Invocation) -> Result<wire::Vhost, Failure> {
+    Ok(wire::Vhost {
+        name: word(invocation, 0).to_owned(),
+        description: invocation.options.value("description").unwrap_or_default().to_owned(),
+        tags: tags(invocation).unwrap_or_default(),
+        default_queue_type: queue_type(invocation)?.unwrap_or_default(),
+        limits: None,
+    })
+}
+
+fn set_vhost_limits(invocation: &Invocation) -> Result<wire::SetVhostLimits, Failure> {
+    let names = ["max-connections", "max-queues"];
+    let [max_connections, max_queues] = limits(word(invocation, 0), names, "limits")?;
+    let limits = Some(wire::VhostLimits { max_connections, max_queues });
+    Ok(wire::SetVhostLimits { vhost: invocation.options.vhost().to_owned(), limits })
+}
+
+fn set_user_limits(invocation: &Invocation) -> Result<wire::SetUserLimits, Failure> {
+    let names = ["max-connections", "max-channels"];
+    let [max_connections, max_channels] = limits(word(invocation, 1), names, "user-limits")?;
+    let limits = Some(wire::UserLimits { max_connections, max_channels });
+    Ok(wire::SetUserLimits { user: word(invocation, 0).to_owned(), limits })
 }
 
 fn clear_user_limits(invocation: &Invocation) -> Result<wire::ClearUserLimits, Failure> {

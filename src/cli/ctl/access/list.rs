@@ -72,19 +72,28 @@ pub(super) async fn list(
             }
         }
     };
-    if sheet.rows.is_empty() && table == Table::UserPermissions {
-        let known = ask(connected, What::Users).await?.users;
-        if !known.iter().any(|user| user.name == first) {
-            return Err(no_user(&first));
-        }
-    }
-    if sheet.rows.is_empty() && table == Table::Permissions {
-        let known = ask(connected, What::Vhosts).await?.vhosts;
-        if !known.iter().any(|one| one.name == vhost) {
-            return Err(no_vhost(&vhost));
-        }
+    if sheet.rows.is_empty() {
+        check_subject(table, connected, &vhost, &first).await?;
     }
     console.say(&render(&sheet, options.formatter(), options.headers()));
+    Ok(())
+}
+
+/// A list without rows may be one of nobody.
+async fn check_subject(
+    table: Table,
+    connected: &mut Connected,
+    vhost: &str,
+    user: &str,
+) -> Result<(), Failure> {
+    if table == Table::UserPermissions {
+        let known = ask(connected, What::Users).await?.users;
+        return known.iter().find(|one| one.name == user).map(drop).ok_or_else(|| no_user(user));
+    }
+    if table == Table::Permissions {
+        let known = ask(connected, What::Vhosts).await?.vhosts;
+        return known.iter().find(|one| one.name == vhost).map(drop).ok_or_else(|| no_vhost(vhost));
+    }
     Ok(())
 }
 
