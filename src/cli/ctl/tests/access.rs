@@ -361,5 +361,6 @@ fn virtual_hosts_and_connections_ctl_04_07_11() {
         Closing all connections to node ADDRESS1 (across all vhosts), reason: why...
         Closed 1 connections
         = 0
-    "#]].assert_eq(&transcripts(&cluster, &lines));
+    "#]]
+    .assert_eq(&transcripts(&cluster, &lines));
 }
