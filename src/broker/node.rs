@@ -13,6 +13,7 @@ use crate::{
     failure::Failures,
     hearing::Hearing,
     lease::Lease,
+    limits::Counts,
     local::LocalQueues,
     proposer::Proposer,
     registry::Registry,
@@ -72,6 +73,8 @@ pub(crate) struct Node {
     pub(crate) counters: Arc<Counters>,
     /// Entries of connection-bound queues of this node, also of those that are not in the catalog.
     pub(crate) local_entries: RwLock<BTreeMap<ResourceName, QueueEntry>>,
+    /// What other nodes count against limits.
+    pub(crate) counts: Counts,
     pub(crate) early: Early,
     /// Groups that this node is about to announce itself to again.
     pub(crate) reannouncing: Mutex<BTreeSet<GroupId>>,

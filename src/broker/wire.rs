@@ -35,6 +35,8 @@ pub(crate) const ALARM: u32 = 110;
 pub(crate) const HEARD: u32 = 111;
 /// A target of the receiver's letters has room (LET 3).
 pub(crate) const ROOM: u32 = 112;
+/// What the sender counts against limits (VLM-04).
+pub(crate) const COUNTS: u32 = 114;
 
 /// The group number that a frame about this home carries: 0, the catalog's, stands for the
 /// connection-bound queues of whichever of the two nodes is their home.

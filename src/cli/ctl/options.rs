@@ -29,11 +29,19 @@ pub(crate) struct Options {
     pub(crate) help: bool,
     /// Long names of the switches given, without dashes.
     pub(crate) switches: Vec<&'static str>,
+    /// Options that have a value, long names without dashes.
+    pub(crate) values: Vec<(&'static str, String)>,
 }
 
 impl Options {
     pub(crate) fn has(&self, switch: &str) -> bool {
         self.switches.contains(&switch)
+    }
+
+    /// The value of an option that a verb has of its own; the last one counts.
+    pub(crate) fn value(&self, name: &str) -> Option<&str> {
+        let given = self.values.iter().rev().find(|(option, _)| *option == name);
+        given.map(|(_, value)| value.as_str())
     }
 
     pub(crate) fn formatter(&self) -> Formatter {
@@ -79,6 +87,8 @@ enum Option_ {
     /// Long node names: there is nothing to it here.
     Ignored,
     Switch(&'static str),
+    /// One of some verbs that has a value.
+    Valued(&'static str),
 }
 
 fn option(name: &str) -> Option<Option_> {
@@ -98,6 +108,13 @@ fn option(name: &str) -> Option<Option_> {
         "--local" => Option_::Switch("local"),
         "-e" | "--if-empty" => Option_::Switch("if-empty"),
         "-u" | "--if-unused" => Option_::Switch("if-unused"),
+        "--pre-hashed-password" => Option_::Switch("pre-hashed-password"),
+        "--global" => Option_::Switch("global"),
+        "--description" => Option_::Valued("description"),
+        "--tags" => Option_::Valued("tags"),
+        "--default-queue-type" => Option_::Valued("default-queue-type"),
+        "--user" => Option_::Valued("user"),
+        "--limit" => Option_::Valued("limit"),
         _ => return None,
     })
 }
@@ -126,7 +143,8 @@ impl Reading {
             | Option_::Vhost
             | Option_::Timeout
             | Option_::Formatter
-            | Option_::SecretFile => {
+            | Option_::SecretFile
+            | Option_::Valued(_) => {
                 let Some(value) = given.or_else(|| rest.next()) else {
                     return self.invalid.push((name.to_owned(), String::new()));
                 };
@@ -144,6 +162,7 @@ fn valued(options: &mut Options, option: &Option_, value: &str) -> bool {
         Option_::Node => options.node = Some(value.to_owned()),
         Option_::Vhost => options.vhost = Some(value.to_owned()),
         Option_::SecretFile => options.secret_file = Some(value.into()),
+        Option_::Valued(name) => options.values.push((name, value.to_owned())),
         Option_::Timeout => {
             options.timeout =
                 value.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
@@ -198,6 +217,8 @@ pub(crate) fn parse(line: &[String], program: &str) -> Result<Invocation, Failur
     };
     let stray = reading.options.switches.iter().filter(|name| !manual.switches.contains(name));
     reading.invalid.extend(stray.map(|name| (format!("--{name}"), "true".to_owned())));
+    let stray = reading.options.values.iter().filter(|(name, _)| !manual.switches.contains(name));
+    reading.invalid.extend(stray.map(|(name, value)| (format!("--{name}"), value.clone())));
     let arguments: Vec<String> = words.collect();
     let refuse = |why: &str| Err(refusal(why, line, manual, program));
     if !reading.invalid.is_empty() {

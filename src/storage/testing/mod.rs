@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
+mod access;
 mod arbitrary;
 mod arbitrary_letters;
 mod caches;
