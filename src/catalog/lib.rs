@@ -1,5 +1,5 @@
-//! The catalog as a pure state machine: nodes, virtual hosts, exchanges, bindings, queue entries;
-//! and routing from it. Every node holds a full copy and routes publishes from it (DESIGN §2).
+//! The catalog as a pure state machine: nodes, virtual hosts, exchanges, bindings, queue entries,
+//! policies; and routing from it. Every node holds a full copy and routes publishes from it (DESIGN §2).
 
 mod command;
 mod output;
@@ -11,6 +11,13 @@ mod binding;
 mod exchange;
 mod node;
 mod queue_entry;
+
+mod parameter;
+mod pattern;
+mod policy;
+mod policy_definition;
+mod policy_parse;
+mod term;
 
 mod equivalence;
 mod placement;
@@ -33,7 +40,12 @@ pub use equivalence::{Redeclared, check_owner, equivalent};
 pub use machine::Catalog;
 pub use node::FORMER_BOOTS_MAX;
 pub use output::{CatalogEvent, CatalogOutput};
-pub use queue_entry::{check_queue_properties, effective, resolve_queue_type};
+pub use parameter::{PARAMETER_BYTES_MAX, ParameterError, ParameterName, ParameterRecord};
+pub use pattern::{PATTERN_BYTES_MAX, Pattern, PatternError};
+pub use policy::{ApplyTo, InForce, PolicyKind, PolicyName, PolicyRecord};
+pub use policy_definition::{Merge, PolicyDefinition, PolicyKey, PolicyValue, smaller_limit};
+pub use policy_parse::{PolicyError, PolicyText};
+pub use queue_entry::{check_queue_properties, effective, leader_locator, resolve_queue_type};
 pub use record::{
     BindingId, CatalogKey, CatalogRecord, CatalogRecordError, CatalogState, NodeEntry, UserRecord,
     VhostRecord,

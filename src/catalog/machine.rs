@@ -7,6 +7,8 @@ use crate::{
     exchange::{Exchange, of_every_vhost},
     named::{ByName, Named},
     output::CatalogOutput,
+    parameter::ParameterName,
+    policy::Policies,
     record::{BindingId, CatalogKey, CatalogState, NodeEntry, UserRecord, VhostRecord},
 };
 use quorate_types::{BootNumber, CatalogIndex, GroupId, NodeId, QueueId, ShortString, VhostName};
@@ -46,6 +48,9 @@ pub struct Catalog {
     pub(crate) queue_bindings: BTreeSet<(QueueId, BindingId)>,
     /// Queues of each group, for placement; no entry stands for none.
     pub(crate) queue_counts: BTreeMap<GroupId, u64>,
+    pub(crate) policies: Policies,
+    /// Runtime parameters, as JSON.
+    pub(crate) parameters: BTreeMap<ParameterName, String>,
 }
 
 /// A virtual host.
@@ -95,6 +100,8 @@ impl Catalog {
             binding_identities: BTreeSet::new(),
             queue_bindings: BTreeSet::new(),
             queue_counts: BTreeMap::new(),
+            policies: Policies::default(),
+            parameters: BTreeMap::new(),
         }
     }
 
@@ -139,6 +146,10 @@ impl Catalog {
             CatalogCommand::Unbind(binding) => self.unbind(binding, out),
             CatalogCommand::AddQueue(entry) => self.add_queue(entry, out),
             CatalogCommand::RemoveQueue { queue } => self.remove_queue(*queue, out),
+            CatalogCommand::SetPolicy(policy) => self.set_policy(policy, out),
+            CatalogCommand::ClearPolicy(name) => self.clear_policy(name, out),
+            CatalogCommand::SetParameter(parameter) => self.set_parameter(parameter, out),
+            CatalogCommand::ClearParameter(name) => self.clear_parameter(name, out),
         }
     }
 
@@ -232,6 +243,10 @@ impl Catalog {
             CatalogKey::Exchange(name) => note(&mut digest, 5, name, self.exchange(name)),
             CatalogKey::Binding(id) => note(&mut digest, 6, id, self.bindings.get(id)),
             CatalogKey::Queue(id) => note(&mut digest, 7, id, self.queues.get(id)),
+            CatalogKey::Policy(name) => note(&mut digest, 8, name, self.policies.get(name)),
+            CatalogKey::Parameter(name) => {
+                note(&mut digest, 9, name, self.parameter(name).as_ref());
+            }
         }
         self.digest = digest;
         out.changes.push(key);

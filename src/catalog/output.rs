@@ -64,4 +64,6 @@ pub enum CatalogEvent {
         /// The name that is free again.
         name: ResourceName,
     },
+    /// Policies have changed: the settings of queues may be other ones (DESIGN §7).
+    PoliciesChanged,
 }

@@ -4,6 +4,8 @@
 use crate::{
     command::{Binding, ClusterShape, ExchangeRecord, QueueEntry},
     machine::Catalog,
+    parameter::{ParameterName, ParameterRecord},
+    policy::{PolicyName, PolicyRecord},
 };
 use quorate_types::{
     BootNumber, CatalogIndex, Incarnation, NodeId, QueueId, ResourceName, ShortString, StartNumber,
@@ -38,6 +40,10 @@ pub enum CatalogKey {
     Binding(BindingId),
     /// A queue's entry.
     Queue(QueueId),
+    /// A policy or operator policy.
+    Policy(PolicyName),
+    /// A runtime parameter.
+    Parameter(ParameterName),
 }
 
 /// One record. Its key is a [`CatalogKey`] of the same variant.
@@ -57,6 +63,10 @@ pub enum CatalogRecord {
     Binding(Binding),
     /// A queue's entry.
     Queue(QueueEntry),
+    /// A policy or operator policy.
+    Policy(PolicyRecord),
+    /// A runtime parameter.
+    Parameter(ParameterRecord),
 }
 
 /// The catalog's own record.
@@ -138,6 +148,8 @@ impl Catalog {
             CatalogKey::Exchange(name) => self.exchange(name).cloned().map(CatalogRecord::Exchange),
             CatalogKey::Binding(id) => self.bindings.get(id).cloned().map(CatalogRecord::Binding),
             CatalogKey::Queue(id) => self.queues.get(id).cloned().map(CatalogRecord::Queue),
+            CatalogKey::Policy(name) => self.policies.get(name).cloned().map(CatalogRecord::Policy),
+            CatalogKey::Parameter(name) => self.parameter(name).map(CatalogRecord::Parameter),
         }
     }
 
@@ -151,7 +163,10 @@ impl Catalog {
             self.exchanges().map(|exchange| CatalogKey::Exchange(exchange.name.clone()));
         let bindings = self.bindings.keys().copied().map(CatalogKey::Binding);
         let queues = self.queues.keys().copied().map(CatalogKey::Queue);
-        vhosts.chain(users).chain(nodes).chain(exchanges).chain(bindings).chain(queues).collect()
+        let policies = self.policies.names().into_iter().map(CatalogKey::Policy);
+        let parameters = self.parameters.keys().cloned().map(CatalogKey::Parameter);
+        let routing = exchanges.chain(bindings).chain(queues);
+        vhosts.chain(users).chain(nodes).chain(routing).chain(policies).chain(parameters).collect()
     }
 
     /// A catalog from the records of a checkpoint, in any order; from none at all, a new one.
@@ -206,9 +221,24 @@ impl Catalog {
             (CatalogKey::Binding(id), CatalogRecord::Binding(record)) => {
                 self.insert_binding(id, &record)?;
             }
+            (CatalogKey::Policy(name), CatalogRecord::Policy(record))
+                if name == record.full_name() =>
+            {
+                self.load_policy(record)?;
+            }
+            (CatalogKey::Parameter(name), CatalogRecord::Parameter(record))
+                if name == record.name =>
+            {
+                self.parameters.insert(name, record.value);
+            }
             (key, _) => return broken(format!("record of {key:?} is another one's")),
         }
         Ok(())
+    }
+
+    fn load_policy(&mut self, record: PolicyRecord) -> Result<(), CatalogRecordError> {
+        let name = record.name.clone();
+        self.insert_policy(record).or_else(|error| broken(format!("policy '{name}': {error}")))
     }
 
     fn load_queue(&mut self, record: QueueEntry) -> Result<(), CatalogRecordError> {
@@ -227,7 +257,10 @@ impl Catalog {
 fn phase(key: &CatalogKey) -> u8 {
     match key {
         CatalogKey::State | CatalogKey::Vhost(_) | CatalogKey::User(_) | CatalogKey::Node(_) => 0,
-        CatalogKey::Exchange(_) | CatalogKey::Queue(_) => 1,
+        CatalogKey::Exchange(_)
+        | CatalogKey::Queue(_)
+        | CatalogKey::Policy(_)
+        | CatalogKey::Parameter(_) => 1,
         CatalogKey::Binding(_) => 2,
     }
 }

@@ -16,6 +16,24 @@ pub fn no_vhost(vhost: &VhostName) -> Exception {
     Exception::new(ReplyCode::NotAllowed, format!("vhost {vhost} not found"))
 }
 
+/// A virtual host that a command names is not there.
+#[must_use]
+pub fn no_such_vhost(vhost: &VhostName) -> Exception {
+    Exception::new(ReplyCode::NotFound, format!("Virtual host '{vhost}' does not exist"))
+}
+
+/// POL-25: nothing to be cleared.
+#[must_use]
+pub fn no_parameter() -> Exception {
+    precondition("Parameter does not exist".to_owned())
+}
+
+/// A policy's pattern that this version cannot compile.
+#[must_use]
+pub fn unknown_pattern(policy: &ShortString) -> Exception {
+    precondition(format!("the pattern of policy '{policy}' cannot be used"))
+}
+
 /// EXC-02, EXC-07, BND-01: what cannot be done to the default exchange.
 #[must_use]
 pub fn default_exchange() -> Exception {

@@ -6,8 +6,8 @@ mod common;
 
 use common::*;
 use quorate_catalog::{
-    CatalogCommand as C, CatalogEvent, CatalogKey, CatalogReply, ClusterShape, QueueEntry,
-    Redeclared, check_owner, check_queue_properties, effective, equivalent, refusal,
+    CatalogCommand as C, CatalogEvent, CatalogKey, CatalogReply, ClusterShape, PolicyDefinition,
+    QueueEntry, Redeclared, check_owner, check_queue_properties, effective, equivalent, refusal,
     resolve_queue_type,
 };
 use quorate_types::{
@@ -355,7 +355,7 @@ fn exq_02_exq_03_an_exclusive_queue_is_its_owners_and_declared_as_such() {
 
 fn settings(queue_type: QueueType, fields: &[(&str, FieldValue)]) -> quorate_queue::QueueConfig {
     let arguments = QueueArguments::parse(&table(fields), queue_type).unwrap();
-    effective(&arguments, queue_type, true, false, CatalogIndex(7))
+    effective(&arguments, &PolicyDefinition::default(), queue_type, true, false, CatalogIndex(7))
 }
 
 #[test]
