@@ -4,6 +4,7 @@ use crate::{
     alarm::Alarms,
     catalog_client::CatalogClient,
     client::{ConnectionInfo, FrontSettings},
+    configure::Configuring,
     connection::{Connection, ConnectionState},
     executor::Executor,
     failure::Failures,
@@ -64,6 +65,7 @@ impl Broker {
             links: OnceLock::new(),
             pacer: tokio::sync::Notify::new(),
             failures: Failures::default(),
+            configuring: Configuring::new(homes.iter().copied()),
             alarms: Alarms::default(),
             counters: Arc::default(),
             local_entries: RwLock::default(),
@@ -102,6 +104,7 @@ impl Broker {
         node.spawn(Arc::clone(node).look_after());
         node.spawn(Arc::clone(node).watch_alarms());
         node.spawn(Arc::clone(node).pace());
+        node.spawn(Arc::clone(node).keep_configured());
     }
 
     /// Settings for front ends.

@@ -32,6 +32,9 @@ mod delete;
 mod exchanges;
 mod queues;
 
+mod configure;
+mod policies;
+
 mod catalog_client;
 mod lease;
 mod links;

@@ -2,10 +2,10 @@
 //! connections and consumers.
 
 use crate::{
-    alarm::Alarms, catalog_client::CatalogClient, client::Event, connection::ConnectionState,
-    consumer::FrontConsumer, counters::Counters, executor::Executor, failure::Failures,
-    hearing::Hearing, lease::Lease, local::LocalQueues, proposer::Proposer, registry::Registry,
-    sequencer::Sequencer, settings::BrokerSettings, sink::Early,
+    alarm::Alarms, catalog_client::CatalogClient, client::Event, configure::Configuring,
+    connection::ConnectionState, consumer::FrontConsumer, counters::Counters, executor::Executor,
+    failure::Failures, hearing::Hearing, lease::Lease, local::LocalQueues, proposer::Proposer,
+    registry::Registry, sequencer::Sequencer, settings::BrokerSettings, sink::Early,
 };
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use bytes::Bytes;
@@ -51,6 +51,7 @@ pub(crate) struct Node {
     pub(crate) links: OnceLock<Links>,
     pub(crate) pacer: tokio::sync::Notify,
     pub(crate) failures: Failures,
+    pub(crate) configuring: Configuring,
     pub(crate) alarms: Alarms,
     pub(crate) counters: Arc<Counters>,
     /// Entries of connection-bound queues of this node, also of those that are not in the catalog.

@@ -8,8 +8,8 @@ use crate::{
 };
 use quorate_catalog::{
     CatalogCommand, CatalogReply, ConnectionId, QueueEntry, Redeclared, check_owner,
-    check_queue_properties, effective, equivalent, refusal, resolve_queue_type, server_given_name,
-    server_named_queue,
+    check_queue_properties, effective, equivalent, leader_locator, refusal, resolve_queue_type,
+    server_given_name, server_named_queue,
 };
 use quorate_queue::{Command, QueueConfig, QueueReport, Reply};
 use quorate_types::{
@@ -166,11 +166,14 @@ impl Connection {
         } else {
             given
         };
-        let resolved_at = self.node.catalog.read().version();
+        let catalog = self.node.catalog.read();
+        let policy = catalog.queue_policies(&name, queue_type).definition();
         // A durable exclusive queue is kept as not durable (QUE-05).
-        let durable = durable && !exclusive;
-        let config = effective(&arguments, queue_type, durable, auto_delete, resolved_at);
-        Ok(NewQueue { name, declare, queue_type, config, locator: arguments.leader_locator })
+        let (durable, resolved_at) = (durable && !exclusive, catalog.version());
+        let config = effective(&arguments, &policy, queue_type, durable, auto_delete, resolved_at);
+        let locator = leader_locator(&arguments, &policy);
+        drop(catalog);
+        Ok(NewQueue { name, declare, queue_type, config, locator })
     }
 
     /// NAM 8: on this node, in memory; only a name that the client chose is in the catalog.
@@ -178,7 +181,7 @@ impl Connection {
         let node = &self.node;
         let NewQueue { name, declare, queue_type, config, .. } = new;
         let home = Home::Node(node.me);
-        let create = Command::CreateQueue { name: name.clone(), config };
+        let create = Command::CreateQueue { name: name.clone(), config: config.clone() };
         let Ok(Reply::Created(id)) = node.ask(home, create).await else {
             return Err(declare_timeout(&name));
         };
@@ -203,6 +206,8 @@ impl Connection {
             return Err(declare_timeout(&name));
         }
         node.local_entries.write().insert(name.clone(), entry.clone());
+        // A server-given name is known only now.
+        node.configure_new(&entry, &config).await;
         if server_named {
             node.counters.queues_created.add(1);
             return Ok(Some(DeclareOk { queue: name.name, messages: 0, consumers: 0 }));
@@ -306,7 +311,7 @@ impl Node {
         let NewQueue { name, declare, queue_type, config, locator } = new;
         let group = self.catalog.read().place(locator, &self.led_groups());
         let home = Home::Group(group);
-        let create = Command::CreateQueue { name: name.clone(), config };
+        let create = Command::CreateQueue { name: name.clone(), config: config.clone() };
         let Some(creator) = self.session() else { return Err(CallError::SessionEnded) };
         let reply = self.ask_until_answered(home, create).await?;
         let Reply::Created(id) = reply else {
@@ -327,7 +332,7 @@ impl Node {
             match self.propose_to_catalog(CatalogCommand::AddQueue(entry.clone())).await {
                 Ok((index, CatalogReply::Done)) => {
                     self.counters.queues_created.add(1);
-                    self.barrier(index).await;
+                    tokio::join!(self.barrier(index), self.configure_new(&entry, &config));
                     return Ok(Made::Ok);
                 }
                 Ok((_, CatalogReply::NameTaken { .. })) => {

@@ -33,7 +33,7 @@
 //! }
 //! ```
 
-use quorate_catalog::{ConnectionId, ExchangeType};
+use quorate_catalog::{ConnectionId, ExchangeType, InForce, PolicyDefinition};
 use quorate_types::{
     ClusterId, FieldTable, GroupId, LogIndex, NodeId, QueueId, QueueType, ResourceName,
     ShortString, StartNumber, Term, VhostName,
@@ -63,8 +63,31 @@ pub struct QueueView {
     pub members: Vec<NodeId>,
     /// Those of `members` that can be reached.
     pub online: Vec<NodeId>,
+    /// Policies in force.
+    pub policies: PolicyView,
     /// Given only by the node that leads the queue's group or is its home.
     pub counts: Option<QueueCounts>,
+}
+
+/// The policies in force for a queue or exchange (POL-11).
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PolicyView {
+    /// Name of the policy.
+    pub policy: Option<ShortString>,
+    /// Name of the operator policy.
+    pub operator_policy: Option<ShortString>,
+    /// What they come to together.
+    pub definition: PolicyDefinition,
+}
+
+impl From<InForce<'_>> for PolicyView {
+    fn from(in_force: InForce<'_>) -> Self {
+        Self {
+            policy: in_force.policy.map(|policy| policy.name.clone()),
+            operator_policy: in_force.operator.map(|policy| policy.name.clone()),
+            definition: in_force.definition().into_owned(),
+        }
+    }
 }
 
 /// What a queue holds.
@@ -101,6 +124,8 @@ pub struct ExchangeView {
     pub internal: bool,
     /// As declared.
     pub arguments: FieldTable,
+    /// Policies in force.
+    pub policies: PolicyView,
 }
 
 /// One binding.

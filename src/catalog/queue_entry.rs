@@ -15,6 +15,8 @@ use quorate_types::{
     QueueType, ResourceName, ShortString,
 };
 
+use std::ops::Bound;
+
 /// What `x-delivery-limit` is on a quorum queue without it (Q-10, DLM-01).
 const QUORUM_DELIVERY_LIMIT: u32 = 20;
 
@@ -37,12 +39,18 @@ impl Catalog {
         self.queues.values()
     }
 
-    /// The queues of a group, in the order of their ids.
-    pub fn queues_of_group(&self, group: GroupId) -> impl Iterator<Item = &QueueEntry> {
+    /// The queues of a group, in the order of their ids, from the one after `after` on.
+    pub fn queues_of_group(
+        &self,
+        group: GroupId,
+        after: Option<QueueId>,
+    ) -> impl Iterator<Item = &QueueEntry> {
         let home = Home::Group(group);
-        let first = QueueId { home, index: 0, position: 0 };
+        // No queue has index 0.
+        let after = after.unwrap_or(QueueId { home, index: 0, position: 0 });
         let last = QueueId { home, index: u64::MAX, position: u32::MAX };
-        self.queues.range(first..=last).map(|(_, entry)| entry)
+        let range = (Bound::Excluded(after), Bound::Included(last));
+        self.queues.range(range).map(|(_, entry)| entry)
     }
 
     /// Queues that have an entry.

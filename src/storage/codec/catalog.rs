@@ -6,6 +6,10 @@ use super::{
         binding, exchange, put_binding, put_exchange, put_queue_entry, put_shape, queue_entry,
         shape,
     },
+    catalog_policy::{
+        parameter, parameter_name, policy, policy_name, put_parameter, put_parameter_name,
+        put_policy, put_policy_name,
+    },
     command::{name, put_name},
     cursor::{Cursor, put_bool, put_int, put_len, put_octets, put_queue},
 };
@@ -27,6 +31,11 @@ const BIND: u8 = 7;
 const UNBIND: u8 = 8;
 const ADD_QUEUE: u8 = 9;
 const REMOVE_QUEUE: u8 = 10;
+// 11 to 30 are others'.
+const SET_POLICY: u8 = 31;
+const CLEAR_POLICY: u8 = 32;
+const SET_PARAMETER: u8 = 33;
+const CLEAR_PARAMETER: u8 = 34;
 
 /// Encodes an entry.
 #[must_use]
@@ -124,6 +133,22 @@ fn put_command(command: &CatalogCommand, out: &mut BytesMut) {
             out.put_u8(REMOVE_QUEUE);
             put_queue(out, *queue);
         }
+        CatalogCommand::SetPolicy(policy) => {
+            out.put_u8(SET_POLICY);
+            put_policy(policy, out);
+        }
+        CatalogCommand::ClearPolicy(name) => {
+            out.put_u8(CLEAR_POLICY);
+            put_policy_name(name, out);
+        }
+        CatalogCommand::SetParameter(parameter) => {
+            out.put_u8(SET_PARAMETER);
+            put_parameter(parameter, out);
+        }
+        CatalogCommand::ClearParameter(name) => {
+            out.put_u8(CLEAR_PARAMETER);
+            put_parameter_name(name, out);
+        }
     }
 }
 
@@ -152,6 +177,10 @@ fn command(cursor: &mut Cursor<'_>) -> Result<CatalogCommand, DecodeError> {
         UNBIND => CatalogCommand::Unbind(binding(cursor)?),
         ADD_QUEUE => CatalogCommand::AddQueue(queue_entry(cursor)?),
         REMOVE_QUEUE => CatalogCommand::RemoveQueue { queue: cursor.queue()? },
+        SET_POLICY => CatalogCommand::SetPolicy(policy(cursor)?),
+        CLEAR_POLICY => CatalogCommand::ClearPolicy(policy_name(cursor)?),
+        SET_PARAMETER => CatalogCommand::SetParameter(parameter(cursor)?),
+        CLEAR_PARAMETER => CatalogCommand::ClearParameter(parameter_name(cursor)?),
         _ => return Err(DecodeError::Invalid("command")),
     })
 }

@@ -6,6 +6,10 @@ use super::{
         binding, exchange, put_binding, put_exchange, put_queue_entry, put_shape, queue_entry,
         shape,
     },
+    catalog_policy::{
+        parameter, parameter_name, policy, policy_name, put_parameter, put_parameter_name,
+        put_policy, put_policy_name,
+    },
     command::{name, put_name},
     cursor::{Cursor, put_bool, put_int, put_len, put_octets, put_short},
     key::{put_queue_key, queue_key},
@@ -25,6 +29,9 @@ const NODE: u8 = 4;
 const EXCHANGE: u8 = 5;
 const BINDING: u8 = 6;
 const QUEUE: u8 = 7;
+// 8 to 20 are others'.
+const POLICY: u8 = 21;
+const PARAMETER: u8 = 22;
 
 /// Encodes a record's key.
 #[must_use]
@@ -56,6 +63,14 @@ pub fn encode_key(key: &CatalogKey) -> Bytes {
             out.put_u8(QUEUE);
             put_queue_key(*queue, &mut out);
         }
+        CatalogKey::Policy(name) => {
+            out.put_u8(POLICY);
+            put_policy_name(name, &mut out);
+        }
+        CatalogKey::Parameter(name) => {
+            out.put_u8(PARAMETER);
+            put_parameter_name(name, &mut out);
+        }
     }
     out.freeze()
 }
@@ -74,6 +89,8 @@ pub fn decode_key(octets: &[u8]) -> Result<CatalogKey, DecodeError> {
         EXCHANGE => CatalogKey::Exchange(name(&mut cursor)?),
         BINDING => CatalogKey::Binding(BindingId(u64::from_be_bytes(cursor.array()?))),
         QUEUE => CatalogKey::Queue(queue_key(&mut cursor)?),
+        POLICY => CatalogKey::Policy(policy_name(&mut cursor)?),
+        PARAMETER => CatalogKey::Parameter(parameter_name(&mut cursor)?),
         _ => return Err(DecodeError::Invalid("kind of record")),
     };
     cursor.end()?;
@@ -105,6 +122,14 @@ pub fn encode_record(record: &CatalogRecord) -> Bytes {
             out.put_u8(QUEUE);
             put_queue_entry(entry, &mut out);
         }
+        CatalogRecord::Policy(policy) => {
+            out.put_u8(POLICY);
+            put_policy(policy, &mut out);
+        }
+        CatalogRecord::Parameter(parameter) => {
+            out.put_u8(PARAMETER);
+            put_parameter(parameter, &mut out);
+        }
     }
     out.freeze()
 }
@@ -124,6 +149,8 @@ pub fn decode_record(octets: &[u8]) -> Result<CatalogRecord, DecodeError> {
         EXCHANGE => CatalogRecord::Exchange(exchange(&mut cursor)?),
         BINDING => CatalogRecord::Binding(binding(&mut cursor)?),
         QUEUE => CatalogRecord::Queue(queue_entry(&mut cursor)?),
+        POLICY => CatalogRecord::Policy(policy(&mut cursor)?),
+        PARAMETER => CatalogRecord::Parameter(parameter(&mut cursor)?),
         _ => return Err(DecodeError::Invalid("kind of record")),
     };
     cursor.end()?;

@@ -4,6 +4,7 @@ pub mod answer;
 pub mod batch;
 pub mod catalog;
 mod catalog_parts;
+mod catalog_policy;
 mod catalog_record;
 pub mod catalog_reply;
 mod chain;
