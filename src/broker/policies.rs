@@ -69,10 +69,22 @@ impl Broker {
         self.0.change_catalog(CatalogCommand::ClearParameter(name)).await.map(drop)
     }
 
-    /// All runtime parameters, global ones first.
-    #[must_use]
-    pub fn parameters(&self) -> Vec<ParameterRecord> {
-        self.0.catalog.read().parameters().collect()
+    /// The runtime parameters of a virtual host; without one, the global ones.
+    ///
+    /// # Errors
+    /// 404 without the virtual host.
+    pub fn parameters(&self, of: Option<&str>) -> Result<Vec<ParameterRecord>, Exception> {
+        let catalog = self.0.catalog.read();
+        let is_there = |of: &str| catalog.vhosts().any(|vhost| vhost.name.as_str() == of);
+        if let Some(of) = of.filter(|of| !is_there(of)) {
+            // Too long a name is nobody's.
+            return Err(refusal::no_such_vhost(&VhostName::try_from(of).unwrap_or_default()));
+        }
+        let is_of = |parameter: &ParameterRecord| match &parameter.name {
+            ParameterName::Global(_) => of.is_none(),
+            ParameterName::Vhost { vhost, .. } => of == Some(vhost.as_str()),
+        };
+        Ok(catalog.parameters().filter(is_of).collect())
     }
 }
 

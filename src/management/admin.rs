@@ -45,7 +45,7 @@ fn batches<T, B>(
     Response::new(tokio_stream::iter(messages))
 }
 
-fn check(caller: Option<wire::Caller>) -> Result<(), Status> {
+pub(crate) fn check(caller: Option<wire::Caller>) -> Result<(), Status> {
     let version = caller.map_or(0, |caller| caller.version);
     if version == wire::VERSION {
         return Ok(());
@@ -56,7 +56,7 @@ fn check(caller: Option<wire::Caller>) -> Result<(), Status> {
     )))
 }
 
-fn vhost(name: &str) -> Result<VhostName, Status> {
+pub(crate) fn vhost(name: &str) -> Result<VhostName, Status> {
     ShortString::try_from(name)
         .map_err(|error| Status::invalid_argument(format!("virtual host: {error}")))
 }

@@ -3,7 +3,9 @@
 use super::exit::{Exit, Failure};
 use super::options::Options;
 use crate::cli::secret;
-use quorate_management::wire::{self, Cluster, admin_client::AdminClient};
+use quorate_management::wire::{
+    self, Cluster, admin_client::AdminClient, policies_client::PoliciesClient,
+};
 use quorate_rpc::SecretGuard;
 use std::net::ToSocketAddrs;
 use std::time::Duration;
@@ -17,6 +19,7 @@ const DEFAULT_HOST: &str = "127.0.0.1";
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(crate) type Client = AdminClient<InterceptedService<Channel, SecretGuard>>;
+pub(crate) type PolicyClient = PoliciesClient<InterceptedService<Channel, SecretGuard>>;
 
 /// A node as `-n` names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,6 +75,7 @@ pub(crate) fn guard(options: &Options) -> Result<SecretGuard, Failure> {
 /// A connection to a node that has answered: its client, and the cluster as it sees it.
 pub(crate) struct Connected {
     pub(crate) client: Client,
+    pub(crate) policies: PolicyClient,
     pub(crate) cluster: Cluster,
 }
 
@@ -108,10 +112,11 @@ async fn connect_to(
         |error: tonic::transport::Error| unreachable(target, Exit::Unavailable, &innermost(&error));
     let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(refuse)?;
     let channel = endpoint.connect_timeout(CONNECT_TIMEOUT).connect().await.map_err(refuse)?;
+    let policies = PoliciesClient::with_interceptor(channel.clone(), guard.clone());
     let mut client = AdminClient::with_interceptor(channel, guard.clone());
     let request = wire::ClusterRequest { caller: wire::caller() };
     match client.get_cluster(request).await {
-        Ok(cluster) => Ok(Connected { client, cluster: cluster.into_inner() }),
+        Ok(cluster) => Ok(Connected { client, policies, cluster: cluster.into_inner() }),
         Err(status) => Err(unreachable(target, Exit::Unavailable, status.message())),
     }
 }

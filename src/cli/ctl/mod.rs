@@ -9,6 +9,7 @@ mod format;
 mod lists;
 mod names;
 mod options;
+mod policies;
 mod queues;
 mod report;
 mod rows;
@@ -103,7 +104,8 @@ async fn obey(line: &[String], program: &str, console: &mut Console<'_>) -> Resu
         | Verb::Audit
         | Verb::List(_)
         | Verb::DeleteQueue
-        | Verb::PurgeQueue => {}
+        | Verb::PurgeQueue
+        | Verb::Policies(_) => {}
     }
     // A wrong column is refused before anything is asked.
     let columns = if let Verb::List(listing) = manual.verb {
@@ -182,6 +184,13 @@ async fn ask(
             }
             let mut connected = connect::connect(target, guard).await?;
             queues::change(invocation, &mut connected, console).await
+        }
+        Verb::Policies(verb) => {
+            if invocation.options.banners() {
+                console.say(&policies::banner(verb, invocation));
+            }
+            let mut connected = connect::connect(target, guard).await?;
+            policies::obey(verb, invocation, &mut connected.policies, console).await
         }
         Verb::ClusterStatus | Verb::Status => {
             let connected = connect::connect(target, guard).await?;

@@ -27,6 +27,8 @@ pub(crate) struct Options {
     pub(crate) quiet: bool,
     pub(crate) silent: bool,
     pub(crate) help: bool,
+    pub(crate) priority: Option<i64>,
+    pub(crate) apply_to: Option<String>,
     /// Long names of the switches given, without dashes.
     pub(crate) switches: Vec<&'static str>,
 }
@@ -79,6 +81,8 @@ enum Option_ {
     /// Long node names: there is nothing to it here.
     Ignored,
     Switch(&'static str),
+    Priority,
+    ApplyTo,
 }
 
 fn option(name: &str) -> Option<Option_> {
@@ -92,6 +96,8 @@ fn option(name: &str) -> Option<Option_> {
         "-s" | "--silent" => Option_::Silent,
         "-?" | "--help" => Option_::Help,
         "-l" | "--longnames" => Option_::Ignored,
+        "--priority" => Option_::Priority,
+        "--apply-to" => Option_::ApplyTo,
         "--no-table-headers" => Option_::Switch("no-table-headers"),
         "--online" => Option_::Switch("online"),
         "--offline" => Option_::Switch("offline"),
@@ -126,6 +132,8 @@ impl Reading {
             | Option_::Vhost
             | Option_::Timeout
             | Option_::Formatter
+            | Option_::Priority
+            | Option_::ApplyTo
             | Option_::SecretFile => {
                 let Some(value) = given.or_else(|| rest.next()) else {
                     return self.invalid.push((name.to_owned(), String::new()));
@@ -148,6 +156,15 @@ fn valued(options: &mut Options, option: &Option_, value: &str) -> bool {
             options.timeout =
                 value.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
             return options.timeout.is_some();
+        }
+        Option_::Priority => {
+            options.switches.push("priority");
+            options.priority = value.parse().ok();
+            return options.priority.is_some();
+        }
+        Option_::ApplyTo => {
+            options.switches.push("apply-to");
+            options.apply_to = Some(value.to_owned());
         }
         Option_::Formatter => {
             options.formatter = Some(match value {
