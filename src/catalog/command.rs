@@ -1,6 +1,8 @@
 //! The vocabulary of the catalog group's log.
 
 use crate::{
+    access_command::AccessCommand,
+    denial::Denial,
     parameter::{ParameterName, ParameterRecord},
     policy::{PolicyName, PolicyRecord},
 };
@@ -78,6 +80,8 @@ pub enum CatalogCommand {
     SetParameter(ParameterRecord),
     /// Clears a runtime parameter.
     ClearParameter(ParameterName),
+    /// What an operator changes about who may do what.
+    Access(AccessCommand),
 }
 
 /// What became of a command.
@@ -96,6 +100,8 @@ pub enum CatalogReply {
     },
     /// The creator's start is fenced.
     Fenced,
+    /// An operator's command was not obeyed.
+    Denied(Denial),
 }
 
 /// An exchange.

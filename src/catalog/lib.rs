@@ -7,18 +7,28 @@ mod record;
 
 mod machine;
 
+mod access;
+mod access_command;
+mod limits;
+mod password;
+mod pattern;
+mod permission;
+mod user;
+mod vhost;
+
 mod binding;
 mod exchange;
 mod node;
 mod queue_entry;
 
 mod parameter;
-mod pattern;
 mod policy;
 mod policy_definition;
 mod policy_parse;
+mod policy_pattern;
 mod term;
 
+mod denial;
 mod equivalence;
 mod placement;
 pub mod refusal;
@@ -32,23 +42,32 @@ mod topic;
 mod digest;
 mod named;
 
+pub use access::{Access, Resource, Who, access_refused};
+pub use access_command::AccessCommand;
 pub use command::{
     Binding, CatalogCommand, CatalogEntry, CatalogReply, ClusterShape, ConnectionId, Destination,
     ExchangeRecord, ExchangeType, QueueEntry,
 };
+pub use denial::Denial;
 pub use equivalence::{Redeclared, check_owner, equivalent};
+pub use limits::{Limit, UserLimit, UserLimits, VhostLimits, reached};
 pub use machine::Catalog;
 pub use node::FORMER_BOOTS_MAX;
 pub use output::{CatalogEvent, CatalogOutput};
 pub use parameter::{PARAMETER_BYTES_MAX, ParameterError, ParameterName, ParameterRecord};
-pub use pattern::{PATTERN_BYTES_MAX, Pattern, PatternError};
+pub use password::{HashAlgorithm, PasswordHash};
+pub use pattern::Pattern;
+pub use permission::Rights;
 pub use policy::{ApplyTo, InForce, PolicyKind, PolicyName, PolicyRecord};
 pub use policy_definition::{Merge, PolicyDefinition, PolicyKey, PolicyValue, smaller_limit};
 pub use policy_parse::{PolicyError, PolicyText};
+pub use policy_pattern::POLICY_PATTERN_BYTES_MAX;
 pub use queue_entry::{check_queue_properties, effective, leader_locator, resolve_queue_type};
 pub use record::{
-    BindingId, CatalogKey, CatalogRecord, CatalogRecordError, CatalogState, NodeEntry, UserRecord,
-    VhostRecord,
+    BindingId, CatalogKey, CatalogRecord, CatalogRecordError, CatalogState, NodeEntry,
+    PermissionRecord, TopicPermissionRecord, UserRecord, VhostRecord,
 };
 pub use route::{RouteError, RouteRequest};
 pub use server_name::{server_given_name, server_named_queue};
+pub use user::USER_TAGS_MAX;
+pub use vhost::{VhostMetadata, VhostUpdate};

@@ -108,6 +108,16 @@ impl Catalog {
         CatalogReply::Done
     }
 
+    /// The parameters of a virtual host go with it.
+    pub(crate) fn remove_parameters_of(&mut self, of: &VhostName, out: &mut CatalogOutput) {
+        let is_of = |name: &&ParameterName| match name {
+            ParameterName::Global(_) => false,
+            ParameterName::Vhost { vhost, .. } => vhost == of,
+        };
+        let names: Vec<_> = self.parameters.keys().filter(is_of).cloned().collect();
+        names.iter().for_each(|name| drop(self.clear_parameter(name, out)));
+    }
+
     pub(crate) fn clear_parameter(
         &mut self,
         name: &ParameterName,

@@ -1,122 +1,173 @@
-//! Regular expressions that users write, bounded in size and in the time that they take: matched
-//! in time linear in the name, so that no pattern can stall a replica.
+//! Regular expressions of permissions: searched for in names (ACL-02), in time that is linear in
+//! the name, and bounded in size.
 
-use regex::{Regex, RegexBuilder};
+use crate::denial::Denial;
+use regex::bytes::{Regex, RegexBuilder};
 use regex_syntax::ast::{self, ErrorKind};
 
-/// Octets of a pattern (POL-22).
-pub const PATTERN_BYTES_MAX: usize = 1_024;
-/// Octets that a compiled pattern may take.
+/// Octets of a pattern, at most.
+const PATTERN_BYTES_MAX: usize = 4_096;
+/// Octets that a compiled pattern takes, at most.
 const COMPILED_BYTES_MAX: usize = 1 << 20;
-/// Groups within groups.
-const NEST_MAX: u32 = 64;
+/// Groups within groups, at most.
+const NESTED_MAX: u32 = 64;
 
-/// A pattern, compiled. Two are equal if they were written equally.
+/// A compiled pattern. Two are equal if they were written alike.
 #[derive(Clone, Debug)]
 pub struct Pattern {
-    matches: Regex,
-    /// What a name must not begin with: `^(?!this)…`, the one look-ahead that the documents use.
-    not: Option<Regex>,
+    text: String,
+    matcher: Matcher,
+}
+
+#[derive(Clone, Debug)]
+enum Matcher {
+    /// `.*`, which most rows have: spares the search.
+    Everything,
+    /// The empty pattern stands for `^$` (ACL-02).
+    EmptyName,
+    Search(Regex),
 }
 
 impl PartialEq for Pattern {
     fn eq(&self, other: &Self) -> bool {
-        let not = |pattern: &Self| pattern.not.as_ref().map(|regex| regex.as_str().to_owned());
-        self.matches.as_str() == other.matches.as_str() && not(self) == not(other)
+        self.text == other.text
     }
-}
-
-/// Why a text is no pattern.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PatternError {
-    /// Longer than [`PATTERN_BYTES_MAX`].
-    #[error("pattern must not exceed {PATTERN_BYTES_MAX} bytes")]
-    TooLong,
-    /// No regular expression: RabbitMQ's reason where there is one, and the octet that it is about.
-    #[error("{{\"{reason}\",{offset}}}")]
-    Invalid {
-        /// Reason.
-        reason: String,
-        /// Octet.
-        offset: usize,
-    },
 }
 
 impl Pattern {
-    /// Compiles a text.
+    /// `.*`.
+    pub(crate) fn everything() -> Self {
+        Self { text: ".*".to_owned(), matcher: Matcher::Everything }
+    }
+
+    /// Compiles a pattern.
     ///
     /// # Errors
-    /// What is no regular expression, or one too large; look-around other than a leading
-    /// `^(?!…)` and back-references are none, since they take more than linear time.
-    pub fn parse(text: &str) -> Result<Self, PatternError> {
-        if text.len() > PATTERN_BYTES_MAX {
-            return Err(PatternError::TooLong);
-        }
-        let Some((not, rest)) = without_look_ahead(text) else {
-            return Ok(Self { matches: compiled(text, text)?, not: None });
+    /// [`Denial::InvalidPattern`] for what is no regular expression, or too large a one.
+    pub fn new(text: &str) -> Result<Self, Denial> {
+        Self::written(text, text)
+    }
+
+    /// Compiles `source`, which `text` is written for.
+    pub(crate) fn written(text: &str, source: &str) -> Result<Self, Denial> {
+        let matcher = match source {
+            ".*" | "^.*" => Matcher::Everything,
+            "" => Matcher::EmptyName,
+            _ => Matcher::Search(compile(source)?),
         };
-        let not = compiled(&format!("^(?:{not})"), text)?;
-        Ok(Self { matches: compiled(&format!("^(?:{rest})"), text)?, not: Some(not) })
+        Ok(Self { text: text.to_owned(), matcher })
     }
 
-    /// True if the pattern is found anywhere in the name (POL-01).
+    /// As it was written.
     #[must_use]
-    pub fn is_match(&self, name: &str) -> bool {
-        self.matches.is_match(name) && !self.not.as_ref().is_some_and(|not| not.is_match(name))
+    pub fn text(&self) -> &str {
+        &self.text
     }
-}
 
-/// `X` and `Y` of `^(?!X)Y`.
-fn without_look_ahead(text: &str) -> Option<(&str, &str)> {
-    let rest = text.strip_prefix("^(?!")?;
-    let (mut depth, mut escaped, mut in_class) = (0, false, false);
-    for (at, letter) in rest.char_indices() {
-        match letter {
-            _ if escaped => escaped = false,
-            '\\' => escaped = true,
-            '[' => in_class = true,
-            ']' => in_class = false,
-            '(' if !in_class => depth += 1,
-            ')' if !in_class && depth == 0 => {
-                let (inner, rest) = rest.split_at(at);
-                return rest.strip_prefix(')').map(|rest| (inner, rest));
-            }
-            ')' if !in_class => depth -= 1,
-            _ => {}
+    /// True if it is found in the name.
+    #[must_use]
+    pub fn matches(&self, name: &[u8]) -> bool {
+        match &self.matcher {
+            Matcher::Everything => true,
+            Matcher::EmptyName => name.is_empty(),
+            Matcher::Search(regex) => regex.is_match(name),
         }
     }
-    None
 }
 
-/// Compiles `pattern`; an error speaks of `written`.
-fn compiled(pattern: &str, written: &str) -> Result<Regex, PatternError> {
-    if let Err(error) = ast::parse::Parser::new().parse(pattern) {
-        return Err(invalid(&error, written));
-    }
-    RegexBuilder::new(pattern)
-        .size_limit(COMPILED_BYTES_MAX)
-        .dfa_size_limit(COMPILED_BYTES_MAX)
-        .nest_limit(NEST_MAX)
-        .build()
-        .map_err(|error| {
-            let reason = match error {
-                regex::Error::CompiledTooBig(_) => "regular expression is too large".to_owned(),
-                other => other.to_string().replace('\n', " "),
-            };
-            PatternError::Invalid { reason, offset: 0 }
+fn compile(source: &str) -> Result<Regex, Denial> {
+    let refuse = |reason: &str, at: usize| {
+        Err(Denial::InvalidPattern {
+            pattern: source.to_owned(),
+            reason: reason.to_owned(),
+            at: u32::try_from(at).unwrap_or(u32::MAX),
         })
+    };
+    if source.len() > PATTERN_BYTES_MAX {
+        return refuse("regular expression is too long", PATTERN_BYTES_MAX);
+    }
+    let translated = with_literal_braces(source);
+    let parsed = ast::parse::ParserBuilder::new().nest_limit(NESTED_MAX).build().parse(&translated);
+    if let Err(error) = parsed {
+        let (reason, at) = explained(&error, source.len());
+        return refuse(&reason, at.min(source.len()));
+    }
+    // Classes are those of ASCII, as in RabbitMQ; unless the pattern itself goes beyond.
+    let built = |unicode| {
+        let mut builder = RegexBuilder::new(&translated);
+        builder.unicode(unicode).nest_limit(NESTED_MAX);
+        builder.size_limit(COMPILED_BYTES_MAX).dfa_size_limit(COMPILED_BYTES_MAX).build()
+    };
+    match built(false).or_else(|_| built(true)) {
+        Ok(regex) => Ok(regex),
+        Err(regex::Error::CompiledTooBig(_)) => refuse("regular expression is too large", 0),
+        Err(_) => refuse("unsupported regular expression", 0),
+    }
 }
 
-/// As RabbitMQ's regular expressions (PCRE) tell it, where they do.
-fn invalid(error: &ast::Error, written: &str) -> PatternError {
-    let (reason, offset) = match error.kind() {
-        ErrorKind::GroupUnclosed => ("missing )".to_owned(), written.len()),
-        ErrorKind::ClassUnclosed => {
-            ("missing terminating ] for character class".to_owned(), written.len())
-        }
-        ErrorKind::GroupUnopened => ("unmatched parentheses".to_owned(), error.span().start.offset),
-        ErrorKind::RepetitionMissing => ("nothing to repeat".to_owned(), error.span().start.offset),
-        other => (other.to_string(), error.span().start.offset),
+/// PCRE's words for what it has words for, and where.
+fn explained(error: &ast::Error, end: usize) -> (String, usize) {
+    let at = error.span().start.offset;
+    let (words, at) = match error.kind() {
+        ErrorKind::GroupUnclosed => ("missing )", end),
+        ErrorKind::GroupUnopened => ("unmatched parentheses", at),
+        ErrorKind::RepetitionMissing => ("nothing to repeat", at),
+        ErrorKind::ClassUnclosed => ("missing terminating ] for character class", end),
+        ErrorKind::EscapeUnexpectedEof => ("\\ at end of pattern", end),
+        ErrorKind::ClassRangeInvalid => ("range out of order in character class", at),
+        ErrorKind::UnsupportedBackreference => ("back references are not supported", at),
+        ErrorKind::UnsupportedLookAround => ("look-around is not supported", at),
+        other => return (other.to_string(), at),
     };
-    PatternError::Invalid { reason, offset }
+    (words.to_owned(), at)
+}
+
+/// A brace that counts nothing stands for itself, as in PCRE.
+fn with_literal_braces(source: &str) -> String {
+    let mut out = String::with_capacity(source.len());
+    let mut rest = source;
+    while let Some(place) = rest.find(['\\', '{']) {
+        let (before, special) = rest.split_at(place);
+        out.push_str(before);
+        let taken = if special.starts_with('\\') {
+            escape_len(special)
+        } else {
+            if !is_repetition(special) {
+                out.push('\\');
+            }
+            1
+        };
+        let (taken, after) = special.split_at(taken);
+        out.push_str(taken);
+        rest = after;
+    }
+    out.push_str(rest);
+    out
+}
+
+/// Octets of an escape at the front: `\d`, or `\x{41}` with its braces.
+fn escape_len(text: &str) -> usize {
+    let mut letters = text.char_indices().skip(1);
+    let Some((_, letter)) = letters.next() else { return text.len() };
+    let after = letters.next();
+    let has_braces = matches!(letter, 'x' | 'u' | 'U' | 'p' | 'P' | 'b');
+    match after {
+        Some((_, '{')) if has_braces => text.find('}').map_or(text.len(), |end| end + 1),
+        Some((end, _)) => end,
+        None => text.len(),
+    }
+}
+
+/// `{2}`, `{2,}`, `{2,3}`.
+fn is_repetition(text: &str) -> bool {
+    let inside = text.strip_prefix('{').and_then(|text| text.split_once('}'));
+    let Some((inside, _)) = inside else { return false };
+    let (least, most) = inside.split_once(',').unwrap_or((inside, ""));
+    let is_digits = |text: &str| text.bytes().all(|octet| octet.is_ascii_digit());
+    !least.is_empty() && is_digits(least) && is_digits(most)
+}
+
+/// A text as a pattern that finds just it.
+pub(crate) fn quoted(text: &str) -> String {
+    regex::escape(text)
 }

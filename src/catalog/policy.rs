@@ -5,8 +5,8 @@ use crate::{
     command::CatalogReply,
     machine::Catalog,
     output::{CatalogEvent, CatalogOutput},
-    pattern::Pattern,
     policy_definition::{PolicyDefinition, PolicyKey},
+    policy_pattern::{PolicyPattern, PolicyPatternError},
     record::CatalogKey,
     refusal,
 };
@@ -127,7 +127,7 @@ impl PolicyRecord {
 #[derive(Clone, Debug, PartialEq)]
 struct Policy {
     record: PolicyRecord,
-    pattern: Pattern,
+    pattern: PolicyPattern,
 }
 
 /// The policies of all virtual hosts, each host's in the order that they are looked at: highest
@@ -197,7 +197,7 @@ impl Policies {
         takes: impl Fn(&PolicyRecord) -> bool,
     ) -> Option<&PolicyRecord> {
         let matching =
-            |policy: &&Policy| takes(&policy.record) && policy.pattern.is_match(of.name.as_str());
+            |policy: &&Policy| takes(&policy.record) && policy.pattern.matches(of.name.as_bytes());
         self.of(kind, &of.vhost).iter().find(matching).map(|policy| &policy.record)
     }
 }
@@ -311,17 +311,21 @@ impl Catalog {
         CatalogReply::Done
     }
 
+    /// The policies of a virtual host go with it.
+    pub(crate) fn remove_policies_of(&mut self, vhost: &VhostName, out: &mut CatalogOutput) {
+        for name in self.policies.names().into_iter().filter(|name| name.vhost == *vhost) {
+            self.clear_policy(&name, out);
+        }
+    }
+
     fn policies_changed(&mut self, name: PolicyName, out: &mut CatalogOutput) {
         self.changed(CatalogKey::Policy(name), out);
         out.events.push(CatalogEvent::PoliciesChanged);
     }
 
     /// Puts a policy in place; false if its pattern does not compile.
-    pub(crate) fn insert_policy(
-        &mut self,
-        record: PolicyRecord,
-    ) -> Result<(), crate::pattern::PatternError> {
-        let pattern = Pattern::parse(&record.pattern)?;
+    pub(crate) fn insert_policy(&mut self, record: PolicyRecord) -> Result<(), PolicyPatternError> {
+        let pattern = PolicyPattern::parse(&record.pattern)?;
         self.policies.insert(Policy { record, pattern });
         Ok(())
     }

@@ -2,9 +2,9 @@
 //! OPP-01), before it becomes a command.
 
 use crate::{
-    pattern::{Pattern, PatternError},
     policy::{ApplyTo, PolicyKind, PolicyRecord},
     policy_definition::{PolicyDefinition, PolicyKey, PolicyValue},
+    policy_pattern::PolicyPattern,
     term::{binary, settings, term},
 };
 use quorate_types::{MS_MAX, ShortString, VhostName};
@@ -56,12 +56,7 @@ impl PolicyText<'_> {
     /// # Errors
     /// Everything that is wrong with it.
     pub fn with(&self, definition: &Value) -> Result<PolicyRecord, PolicyError> {
-        let pattern = Pattern::parse(self.pattern).map_err(|error| match error {
-            PatternError::TooLong => error.to_string(),
-            PatternError::Invalid { .. } => {
-                format!("pattern should be regular expression but is invalid: {error}")
-            }
-        });
+        let pattern = PolicyPattern::parse(self.pattern).map_err(|error| error.to_string());
         let apply_to = ApplyTo::parse(self.apply_to).ok_or_else(|| {
             format!(
                 "apply-to '{}' unrecognised; should be one of: 'queues', 'classic_queues',  \
