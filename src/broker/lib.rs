@@ -28,6 +28,10 @@ mod consume;
 mod consumer;
 mod settle;
 
+mod access;
+mod limits;
+mod operator;
+
 mod delete;
 mod exchanges;
 mod queues;
@@ -56,6 +60,7 @@ mod pb {
     include!(concat!(env!("OUT_DIR"), "/quorate.broker.v1.rs"));
 }
 
+pub use access::ChangeError;
 pub use alarm::AlarmSettings;
 pub use broker::Broker;
 pub use client::{
@@ -65,4 +70,5 @@ pub use client::{
 };
 pub use connection::{ChannelReport, Connection};
 pub use local::SpillSettings;
+pub use operator::Closing;
 pub use settings::BrokerSettings;

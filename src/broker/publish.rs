@@ -2,6 +2,7 @@
 //! proposer (PUB, RTE, CNF, NAM 5, 6).
 
 use crate::{
+    access::PublishAccess,
     batch::Outgoing,
     client::{ChannelId, Event, Pressure, Publish, PublishOutcome},
     confirm::{FanOut, PublishTicket},
@@ -96,6 +97,8 @@ impl Node {
         let mut tally = Tally::default();
         {
             let catalog = self.catalog.read();
+            let mut access = connection.publish_access.lock();
+            access.refresh(&catalog, connection.info.who());
             for publish in publishes {
                 let (confirm, mandatory) = (publish.confirm.is_some(), publish.mandatory);
                 let outcome = match refused.get(&publish.channel) {
@@ -104,6 +107,7 @@ impl Node {
                         let channel = publish.channel;
                         let routed = self.route_one(
                             &catalog,
+                            &mut access,
                             connection,
                             publish,
                             &mut targets,
@@ -139,6 +143,7 @@ impl Node {
     fn route_one(
         &self,
         catalog: &Catalog,
+        access: &mut PublishAccess,
         connection: &Arc<ConnectionState>,
         publish: Publish,
         targets: &mut Vec<QueueId>,
@@ -147,10 +152,21 @@ impl Node {
     ) -> Result<bool, Exception> {
         let Publish { channel, confirm, exchange, routing_key, properties, body, mandatory } =
             publish;
-        check_user(&properties, connection)?;
-        let (further_keys, raw) = sender_selected(&properties)?;
+        let (vhost, who) = (&connection.info.vhost, connection.info.who());
+        access.check(who, &exchange)?;
+        let checked = sender_selected(&properties).and_then(|(further_keys, raw)| {
+            let keys = std::iter::once(&routing_key).chain(&further_keys);
+            access.check_topics(catalog, who, &exchange, keys)?;
+            check_user(&properties, connection)?;
+            Ok((further_keys, raw))
+        });
+        let (further_keys, raw) = checked.or_else(|refused| {
+            // What is wrong with the exchange is told before (PUB-01).
+            let name = ResourceName { vhost: vhost.clone(), name: exchange.clone() };
+            catalog.check_publishable(&name)?;
+            Err(refused)
+        })?;
         targets.clear();
-        let vhost = &connection.info.vhost;
         let request = RouteRequest {
             vhost,
             exchange: &exchange,

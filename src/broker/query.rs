@@ -207,7 +207,7 @@ impl Broker {
 }
 
 impl Node {
-    fn is_reachable(&self, node: NodeId) -> bool {
+    pub(crate) fn is_reachable(&self, node: NodeId) -> bool {
         node == self.me || self.links.get().is_some_and(|links| links.connected(node).is_some())
     }
 
@@ -249,6 +249,7 @@ impl Node {
             consumers: u64::from(queue.consumers),
             ready_bytes: queue.ready_bytes,
             unacknowledged_bytes: queue.unacknowledged_bytes,
+            configured_at: queue.config.resolved_at,
             memory_bytes: QUEUE_BYTES + HELD_BYTES * queue.unacknowledged,
         })
     }

@@ -35,8 +35,8 @@
 
 use quorate_catalog::{ConnectionId, ExchangeType, InForce, PolicyDefinition};
 use quorate_types::{
-    ClusterId, FieldTable, GroupId, LogIndex, NodeId, QueueId, QueueType, ResourceName,
-    ShortString, StartNumber, Term, VhostName,
+    CatalogIndex, ClusterId, FieldTable, GroupId, LogIndex, NodeId, QueueId, QueueType,
+    ResourceName, ShortString, StartNumber, Term, VhostName,
 };
 use std::net::SocketAddr;
 
@@ -107,6 +107,8 @@ pub struct QueueCounts {
     pub unacknowledged_bytes: u64,
     /// Memory that the queue's state takes on this node, octets, estimated.
     pub memory_bytes: u64,
+    /// Catalog index that its settings were resolved at.
+    pub configured_at: CatalogIndex,
 }
 
 /// One exchange.

@@ -33,8 +33,10 @@ pub(crate) const ALL_APPLIED: u32 = 109;
 pub(crate) const ALARM: u32 = 110;
 /// The sender leads groups and has just heard a majority of each (DLV 5).
 pub(crate) const HEARD: u32 = 111;
+/// What the sender counts against limits (VLM-04).
+pub(crate) const COUNTS: u32 = 112;
 /// A node asks whether the queues led by another have the settings of a catalog index.
-pub(crate) const SETTINGS: u32 = 121;
+pub(crate) const SETTINGS: u32 = 113;
 
 /// The group number that a frame about this home carries: 0, the catalog's, stands for the
 /// connection-bound queues of whichever of the two nodes is their home.

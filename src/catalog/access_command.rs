@@ -3,6 +3,7 @@
 
 use crate::{
     command::CatalogReply,
+    denial::Denial,
     limits::{UserLimit, UserLimits, VhostLimits},
     machine::Catalog,
     output::CatalogOutput,
@@ -99,6 +100,35 @@ pub enum AccessCommand {
 }
 
 impl Catalog {
+    /// What a deletion names that is not there: for who proposes it, since applying takes that for
+    /// a repeat.
+    #[must_use]
+    pub fn missing_of(&self, command: &AccessCommand) -> Option<Denial> {
+        use AccessCommand as C;
+        match command {
+            C::DeleteVhost { vhost } if !self.has_vhost(vhost) => {
+                Some(Denial::NoSuchVhost(vhost.clone()))
+            }
+            C::DeleteUser { user } if self.user(user).is_none() => {
+                Some(Denial::NoSuchUser(user.clone()))
+            }
+            C::DeleteVhost { .. }
+            | C::DeleteUser { .. }
+            | C::AddVhost { .. }
+            | C::UpdateVhost { .. }
+            | C::SetVhostLimits { .. }
+            | C::AddUser(_)
+            | C::ChangePassword { .. }
+            | C::SetUserTags { .. }
+            | C::SetUserLimits { .. }
+            | C::ClearUserLimits { .. }
+            | C::SetPermissions(_)
+            | C::ClearPermissions { .. }
+            | C::SetTopicPermissions(_)
+            | C::ClearTopicPermissions { .. } => None,
+        }
+    }
+
     pub(crate) fn access_command(
         &mut self,
         command: &AccessCommand,

@@ -50,6 +50,7 @@ pub use command::{
 };
 pub use denial::Denial;
 pub use equivalence::{Redeclared, check_owner, equivalent};
+pub use exchange::check_deletable;
 pub use limits::{Limit, UserLimit, UserLimits, VhostLimits, reached};
 pub use machine::Catalog;
 pub use node::FORMER_BOOTS_MAX;

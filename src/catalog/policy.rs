@@ -258,6 +258,12 @@ impl Catalog {
         if let Some(octets) = given.and_then(FieldValue::as_long_string) {
             return ShortString::from_bytes(octets.clone()).ok();
         }
+        self.policy_alternate(exchange)
+    }
+
+    /// The alternate exchange that the policy in force names.
+    #[must_use]
+    pub fn policy_alternate(&self, exchange: &ResourceName) -> Option<ShortString> {
         let policy = self.exchange_policies(exchange).policy?;
         policy.definition.text(PolicyKey::AlternateExchange).cloned()
     }

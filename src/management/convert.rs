@@ -54,6 +54,7 @@ fn counts(counts: QueueCounts) -> wire::QueueCounts {
         ready_bytes: counts.ready_bytes,
         unacknowledged_bytes: counts.unacknowledged_bytes,
         memory_bytes: counts.memory_bytes,
+        configured_at: counts.configured_at.0,
     }
 }
 

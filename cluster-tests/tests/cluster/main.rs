@@ -14,6 +14,7 @@ mod http;
 mod large_bodies;
 mod many_queues;
 mod minority;
+mod policies;
 mod prefetch;
 mod reconnect;
 mod refusals;

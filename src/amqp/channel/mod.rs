@@ -37,6 +37,8 @@ pub(crate) struct Env {
 pub(crate) enum Operation {
     ExchangeDeclare(ExchangeDeclare),
     ExchangeExists(ShortString),
+    /// Whether clients may publish to it (PUB-01).
+    Publishable(ShortString),
     ExchangeDelete {
         exchange: ShortString,
         if_unused: bool,
@@ -79,7 +81,8 @@ pub(crate) enum Answer {
 /// What the driver does after publishes and settles, in order.
 #[derive(Clone, Debug)]
 pub(crate) enum Action {
-    /// Lists show the channel from the moment that its open-ok can be read.
+    /// Answered like an operation: a user has a limit (CHN-03). Lists show the channel from the
+    /// moment that its open-ok can be read.
     OpenChannel(ChannelId),
     Start(ChannelId, Operation),
     LimitChannel(ChannelId, Option<u16>),

@@ -210,7 +210,7 @@ impl Channel {
             return Err(Fault::of(exception, id));
         }
         self.waiting = Some(Waiting::Answer { id, nowait: false, then: Then::Refuse(exception) });
-        out.act(Action::Start(self.id, Operation::ExchangeExists(exchange)));
+        out.act(Action::Start(self.id, Operation::Publishable(exchange)));
         Ok(())
     }
 

@@ -79,6 +79,7 @@ fn count(column: &str, counts: &wire::QueueCounts) -> Value {
         "message_bytes_ready" => number(counts.ready_bytes),
         "message_bytes_unacknowledged" => number(counts.unacknowledged_bytes),
         "memory" => number(counts.memory_bytes),
+        "configured_at" => number(counts.configured_at),
         // Columns of RabbitMQ's that have no meaning here.
         _ => Value::Empty,
     }

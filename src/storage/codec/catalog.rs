@@ -2,6 +2,7 @@
 
 use super::{
     DecodeError,
+    catalog_access::{access_command, put_access_command},
     catalog_parts::{
         binding, exchange, put_binding, put_exchange, put_queue_entry, put_shape, queue_entry,
         shape,
@@ -31,11 +32,11 @@ const BIND: u8 = 7;
 const UNBIND: u8 = 8;
 const ADD_QUEUE: u8 = 9;
 const REMOVE_QUEUE: u8 = 10;
-// 11 to 30 are others'.
-const SET_POLICY: u8 = 31;
-const CLEAR_POLICY: u8 = 32;
-const SET_PARAMETER: u8 = 33;
-const CLEAR_PARAMETER: u8 = 34;
+const ACCESS: u8 = 11;
+const SET_POLICY: u8 = 12;
+const CLEAR_POLICY: u8 = 13;
+const SET_PARAMETER: u8 = 14;
+const CLEAR_PARAMETER: u8 = 15;
 
 /// Encodes an entry.
 #[must_use]
@@ -133,6 +134,10 @@ fn put_command(command: &CatalogCommand, out: &mut BytesMut) {
             out.put_u8(REMOVE_QUEUE);
             put_queue(out, *queue);
         }
+        CatalogCommand::Access(command) => {
+            out.put_u8(ACCESS);
+            put_access_command(command, out);
+        }
         CatalogCommand::SetPolicy(policy) => {
             out.put_u8(SET_POLICY);
             put_policy(policy, out);
@@ -177,6 +182,7 @@ fn command(cursor: &mut Cursor<'_>) -> Result<CatalogCommand, DecodeError> {
         UNBIND => CatalogCommand::Unbind(binding(cursor)?),
         ADD_QUEUE => CatalogCommand::AddQueue(queue_entry(cursor)?),
         REMOVE_QUEUE => CatalogCommand::RemoveQueue { queue: cursor.queue()? },
+        ACCESS => CatalogCommand::Access(access_command(cursor)?),
         SET_POLICY => CatalogCommand::SetPolicy(policy(cursor)?),
         CLEAR_POLICY => CatalogCommand::ClearPolicy(policy_name(cursor)?),
         SET_PARAMETER => CatalogCommand::SetParameter(parameter(cursor)?),

@@ -3,6 +3,7 @@
 pub mod answer;
 pub mod batch;
 pub mod catalog;
+mod catalog_access;
 mod catalog_parts;
 mod catalog_policy;
 mod catalog_record;
