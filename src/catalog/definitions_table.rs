@@ -6,7 +6,8 @@ use serde_json::{Map, Value};
 
 /// A table as definitions show it.
 pub(crate) fn to_json(table: &FieldTable) -> Value {
-    let field = |(name, value): &(ShortString, FieldValue)| (name.to_string(), value_to_json(value));
+    let field =
+        |(name, value): &(ShortString, FieldValue)| (name.to_string(), value_to_json(value));
     Value::Object(table.0.iter().map(field).collect())
 }
 

@@ -21,6 +21,10 @@ mod exchange;
 mod node;
 mod queue_entry;
 
+mod definitions_export;
+mod definitions_fields;
+mod definitions_import;
+mod definitions_table;
 mod parameter;
 mod policy;
 mod policy_definition;
@@ -48,6 +52,7 @@ pub use command::{
     Binding, CatalogCommand, CatalogEntry, CatalogReply, ClusterShape, ConnectionId, Destination,
     ExchangeRecord, ExchangeType, QueueEntry,
 };
+pub use definitions_import::{Definitions, DefinitionsError, Step};
 pub use denial::Denial;
 pub use equivalence::{Redeclared, check_owner, equivalent};
 pub use exchange::check_deletable;
