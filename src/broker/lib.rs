@@ -37,6 +37,7 @@ mod exchanges;
 mod queues;
 
 mod configure;
+mod definitions;
 mod policies;
 
 mod catalog_client;
@@ -69,6 +70,7 @@ pub use client::{
     Settlement,
 };
 pub use connection::{ChannelReport, Connection};
+pub use definitions::ImportError;
 pub use local::SpillSettings;
 pub use operator::Closing;
 pub use settings::BrokerSettings;

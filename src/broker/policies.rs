@@ -109,7 +109,7 @@ impl Node {
     }
 
     /// Waits until a change of policies is in force: every node routes by it, every queue has it.
-    async fn await_policies(self: &Arc<Self>, index: CatalogIndex) {
+    pub(crate) async fn await_policies(self: &Arc<Self>, index: CatalogIndex) {
         let ((), in_force) = tokio::join!(self.barrier(index), self.in_force(index));
         if !in_force {
             tracing::warn!(%index, "not all queues have told in time that they have new settings");

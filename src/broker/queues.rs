@@ -28,16 +28,16 @@ const TRIES: usize = 16;
 
 /// A queue to be made.
 #[derive(Clone, Debug)]
-struct NewQueue {
-    name: ResourceName,
-    declare: QueueDeclare,
-    queue_type: QueueType,
-    config: QueueConfig,
-    locator: LeaderLocator,
+pub(crate) struct NewQueue {
+    pub(crate) name: ResourceName,
+    pub(crate) declare: QueueDeclare,
+    pub(crate) queue_type: QueueType,
+    pub(crate) config: QueueConfig,
+    pub(crate) locator: LeaderLocator,
 }
 
 /// What became of making a queue.
-enum Made {
+pub(crate) enum Made {
     Ok,
     /// Another was first: look at that one.
     NameTaken,
@@ -351,7 +351,7 @@ impl Node {
     }
 
     /// Creates a queue in its group, then makes its name visible (NAM 2).
-    async fn make_queue(self: Arc<Self>, new: NewQueue) -> Result<Made, CallError> {
+    pub(crate) async fn make_queue(self: Arc<Self>, new: NewQueue) -> Result<Made, CallError> {
         let NewQueue { name, declare, queue_type, config, locator } = new;
         let group = self.catalog.read().place(locator, &self.led_groups());
         let home = Home::Group(group);

@@ -95,19 +95,30 @@ impl Definitions {
         Ok(reading.definitions)
     }
 
+    /// The bindings, to queues that are there by now.
+    #[must_use]
+    pub fn binding_steps(&self, catalog: &Catalog) -> Vec<Step> {
+        let now = |binding: &Binding| {
+            let mut binding = binding.clone();
+            if let Destination::Queue { name, id } = &mut binding.destination {
+                let vhost = binding.source.vhost.clone();
+                let queue = ResourceName { vhost, name: name.clone() };
+                *id = catalog.queue_by_name(&queue).map_or(*id, |entry| entry.id);
+            }
+            binding_step(&binding)
+        };
+        self.bindings.iter().map(now).collect()
+    }
+
     /// Applies everything to a copy of the catalog.
     fn try_out(&self, catalog: &Catalog) -> Result<(), DefinitionsError> {
         let queue = |entry: &QueueEntry| Step {
             object: format!("queue {}", entry.name),
             command: CatalogCommand::AddQueue(entry.clone()),
         };
-        let binding = |binding: &Binding| Step {
-            object: format!("binding from {}", binding.source),
-            command: CatalogCommand::Bind(binding.clone()),
-        };
         let steps = self.steps.iter().cloned();
         let steps = steps.chain(self.queues.iter().map(queue));
-        let steps: Vec<Step> = steps.chain(self.bindings.iter().map(binding)).collect();
+        let steps: Vec<Step> = steps.chain(self.bindings.iter().map(binding_step)).collect();
         let commands = steps.iter().map(|step| step.command.clone()).collect();
         let entry = CatalogEntry { stamp: Stamp::default(), commands };
         let mut out = CatalogOutput::default();
@@ -360,6 +371,16 @@ impl Reading<'_> {
         let id = known.ok_or_else(|| fields.wrong(refusal::no_queue(&full).explanation))?;
         Ok(Destination::Queue { name, id })
     }
+}
+
+fn binding_step(binding: &Binding) -> Step {
+    let (kind, to) = match &binding.destination {
+        Destination::Queue { name, .. } => ("queue", name),
+        Destination::Exchange(name) => ("exchange", name),
+    };
+    let ResourceName { vhost, name } = &binding.source;
+    let object = format!("binding from '{name}' to {kind} '{to}' in vhost '{vhost}'");
+    Step { object, command: CatalogCommand::Bind(binding.clone()) }
 }
 
 fn queue_type(fields: &Fields<'_>, name: &str) -> Result<QueueType, DefinitionsError> {

@@ -170,7 +170,7 @@ pub(crate) async fn run(
     let guard = SecretGuard::new(secret);
     let peers = Peers::new(settings.node_id, &guard);
     let admin = AdminService::new(node.broker.clone(), Arc::clone(&facts), peers);
-    let policies = PolicyService::new(node.broker.clone());
+    let policies = PolicyService::new(node.broker.clone(), Arc::clone(&facts));
     let policies = PoliciesServer::with_interceptor(policies, guard.clone());
     let admin = AdminServer::with_interceptor(admin, guard);
     let routes = node.routes.clone().add_service(admin).add_service(policies);

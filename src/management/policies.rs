@@ -1,21 +1,30 @@
-//! The service of policies and runtime parameters: what operators write is parsed and validated
+//! The service of policies, runtime parameters and definitions: what operators write is parsed and validated
 //! here, at the edge (POL-20 to POL-25), and proposed typed.
 
 use crate::admin::{check, vhost};
 use crate::convert::refusal;
+use crate::facts::NodeFacts;
 use crate::wire::{self, policies_server::Policies};
-use quorate_broker::Broker;
+use bytes::Bytes;
+use quorate_broker::{Broker, ImportError};
 use quorate_catalog::{
     ParameterName, ParameterRecord, PolicyKind, PolicyName, PolicyRecord, PolicyText,
 };
 use quorate_types::ShortString;
-use tonic::{Request, Response, Status};
+use std::sync::Arc;
+use tonic::{Request, Response, Status, Streaming};
 
 /// Answers for the whole cluster: every node can change the catalog.
 #[derive(Clone, Debug)]
 pub struct PolicyService {
     broker: Broker,
+    facts: Arc<NodeFacts>,
 }
+
+/// Octets of definitions in one message, far below the 4 MiB that gRPC takes.
+const CHUNK_BYTES: usize = 1 << 20;
+/// Octets of definitions that are taken: some hundred thousand objects.
+const DEFINITIONS_BYTES_MAX: usize = 64 << 20;
 
 type Listed<T> = tokio_stream::Iter<std::vec::IntoIter<Result<T, Status>>>;
 
@@ -90,8 +99,8 @@ fn parameter_message(parameter: ParameterRecord) -> wire::Parameter {
 impl PolicyService {
     /// The service of one node. Guard it with the cluster secret where it is mounted.
     #[must_use]
-    pub fn new(broker: Broker) -> Self {
-        Self { broker }
+    pub fn new(broker: Broker, facts: Arc<NodeFacts>) -> Self {
+        Self { broker, facts }
     }
 }
 
@@ -99,6 +108,7 @@ impl PolicyService {
 impl Policies for PolicyService {
     type ListPoliciesStream = Listed<wire::Policy>;
     type ListParametersStream = Listed<wire::Parameter>;
+    type ExportDefinitionsStream = Listed<wire::DefinitionsChunk>;
 
     async fn set_policy(
         &self,
@@ -170,5 +180,40 @@ impl Policies for PolicyService {
         let parameters = self.broker.parameters(request.vhost.as_deref());
         let parameters = parameters.map_err(|exception| refusal(&exception))?;
         Ok(listed(parameters.into_iter().map(parameter_message)))
+    }
+
+    async fn export_definitions(
+        &self,
+        request: Request<wire::DefinitionsRequest>,
+    ) -> Result<Response<Self::ExportDefinitionsStream>, Status> {
+        check(request.into_inner().caller)?;
+        let json = Bytes::from(self.broker.export_definitions(&self.facts.product_version));
+        let chunk = |place: usize| wire::DefinitionsChunk {
+            caller: None,
+            json: json.slice(place..json.len().min(place + CHUNK_BYTES)),
+        };
+        Ok(listed((0..json.len()).step_by(CHUNK_BYTES).map(chunk)))
+    }
+
+    async fn import_definitions(
+        &self,
+        request: Request<Streaming<wire::DefinitionsChunk>>,
+    ) -> Result<Response<wire::Done>, Status> {
+        let mut chunks = request.into_inner();
+        let mut octets = Vec::new();
+        while let Some(chunk) = chunks.message().await? {
+            check(chunk.caller)?;
+            if octets.len() + chunk.json.len() > DEFINITIONS_BYTES_MAX {
+                let text = format!("definitions of more than {DEFINITIONS_BYTES_MAX} octets");
+                return Err(Status::invalid_argument(text));
+            }
+            octets.extend_from_slice(&chunk.json);
+        }
+        let text = String::from_utf8(octets).map_err(|_| invalid(&"definitions are not UTF-8"))?;
+        match self.broker.import_definitions(text).await {
+            Ok(()) => Ok(Response::new(wire::Done {})),
+            Err(ImportError::Invalid(error)) => Err(invalid(&error)),
+            Err(ImportError::Unavailable(text)) => Err(Status::unavailable(text)),
+        }
     }
 }

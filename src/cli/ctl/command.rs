@@ -15,6 +15,8 @@ pub(crate) enum Verb {
     DeleteQueue,
     PurgeQueue,
     Policies(PolicyVerb),
+    ExportDefinitions,
+    ImportDefinitions,
 }
 
 /// Verbs of policies and runtime parameters.
@@ -215,6 +217,24 @@ pub(crate) const MANUALS: &[Manual] = &[
         "Purges a queue (removes all messages in it)",
         (1, 1),
         &[],
+    ),
+    plain(
+        Verb::ExportDefinitions,
+        "export_definitions",
+        "Definitions",
+        "<file_path | \"-\"> [--format json]",
+        "Exports definitions in JSON",
+        (1, 1),
+        &["format"],
+    ),
+    plain(
+        Verb::ImportDefinitions,
+        "import_definitions",
+        "Definitions",
+        "[<file_path | \"-\">] [--format json]",
+        "Imports definitions in JSON",
+        (0, 1),
+        &["format"],
     ),
     policies(
         PolicyVerb::ClearPolicy(false),

@@ -4,6 +4,7 @@ mod audit;
 mod columns;
 mod command;
 mod connect;
+mod definitions;
 mod exit;
 mod format;
 mod lists;
@@ -105,7 +106,9 @@ async fn obey(line: &[String], program: &str, console: &mut Console<'_>) -> Resu
         | Verb::List(_)
         | Verb::DeleteQueue
         | Verb::PurgeQueue
-        | Verb::Policies(_) => {}
+        | Verb::Policies(_)
+        | Verb::ExportDefinitions
+        | Verb::ImportDefinitions => {}
     }
     // A wrong column is refused before anything is asked.
     let columns = if let Verb::List(listing) = manual.verb {
@@ -191,6 +194,20 @@ async fn ask(
             }
             let mut connected = connect::connect(target, guard).await?;
             policies::obey(verb, invocation, &mut connected.policies, console).await
+        }
+        Verb::ExportDefinitions => {
+            if invocation.options.banners() {
+                console.say(&definitions::export_banner(invocation));
+            }
+            let mut connected = connect::connect(target, guard).await?;
+            definitions::export(invocation, &mut connected.policies, console).await
+        }
+        Verb::ImportDefinitions => {
+            if invocation.options.banners() {
+                console.say(&definitions::import_banner(invocation));
+            }
+            let mut connected = connect::connect(target, guard).await?;
+            definitions::import(invocation, &mut connected.policies, console).await
         }
         Verb::ClusterStatus | Verb::Status => {
             let connected = connect::connect(target, guard).await?;

@@ -83,6 +83,7 @@ enum Option_ {
     Switch(&'static str),
     Priority,
     ApplyTo,
+    Format,
 }
 
 fn option(name: &str) -> Option<Option_> {
@@ -97,6 +98,7 @@ fn option(name: &str) -> Option<Option_> {
         "-?" | "--help" => Option_::Help,
         "-l" | "--longnames" => Option_::Ignored,
         "--priority" => Option_::Priority,
+        "--format" => Option_::Format,
         "--apply-to" => Option_::ApplyTo,
         "--no-table-headers" => Option_::Switch("no-table-headers"),
         "--online" => Option_::Switch("online"),
@@ -134,6 +136,7 @@ impl Reading {
             | Option_::Formatter
             | Option_::Priority
             | Option_::ApplyTo
+            | Option_::Format
             | Option_::SecretFile => {
                 let Some(value) = given.or_else(|| rest.next()) else {
                     return self.invalid.push((name.to_owned(), String::new()));
@@ -165,6 +168,10 @@ fn valued(options: &mut Options, option: &Option_, value: &str) -> bool {
         Option_::ApplyTo => {
             options.switches.push("apply-to");
             options.apply_to = Some(value.to_owned());
+        }
+        Option_::Format => {
+            options.switches.push("format");
+            return value.eq_ignore_ascii_case("json");
         }
         Option_::Formatter => {
             options.formatter = Some(match value {
