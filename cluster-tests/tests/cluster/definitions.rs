@@ -3,7 +3,7 @@
 
 #![expect(clippy::expect_used, clippy::indexing_slicing, reason = "tests")]
 
-use quorate_cluster_tests::harness::amqp::{connect, get, open, publish_confirmed};
+use quorate_cluster_tests::harness::amqp::{connect, get, open_confirming, publish_confirmed};
 use quorate_cluster_tests::harness::ctl::text;
 use quorate_cluster_tests::harness::{Cluster, Options};
 use quorate_cluster_tests::invariant::assert_replicas_equal;
@@ -62,7 +62,7 @@ async fn ctl_definitions_of_the_peer_import_and_go_round() {
     assert!(new["arguments"].as_array().expect("arguments").contains(&limit), "{new}");
     // Bindings route, also by the alternate exchange.
     let (_guest, channel) =
-        open(&format!("{}/orders", cluster.amqp_uri(1).trim_end_matches("/%2f"))).await;
+        open_confirming(&format!("{}/orders", cluster.amqp_uri(1).trim_end_matches("/%2f"))).await;
     publish_confirmed(&channel, "parked", b"by name").await;
     assert_eq!(get(&channel, "parked").await.as_deref(), Some(&b"by name"[..]));
     // ACL-23: the imported hash is the password's.
