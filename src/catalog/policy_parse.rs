@@ -64,9 +64,9 @@ impl PolicyText<'_> {
                 self.apply_to
             )
         });
-        let definition = match definition {
-            Value::Object(fields) => parse_definition(self.kind, fields),
-            other => Err(format!("definition must be a dictionary: {}", term(other))),
+        let definition = match definition.as_object() {
+            Some(fields) => parse_definition(self.kind, fields),
+            None => Err(format!("definition must be a dictionary: {}", term(definition))),
         };
         match (pattern, apply_to, definition) {
             (Ok(_), Ok(apply_to), Ok(definition)) => Ok(PolicyRecord {
@@ -123,9 +123,8 @@ enum Shape {
 }
 
 fn parse_value(key: PolicyKey, value: &Value) -> Result<PolicyValue, String> {
-    let (shape, noun) = shape(key);
     let text = || value.as_str().and_then(|text| ShortString::try_from(text).ok());
-    let parsed = match shape {
+    let parsed = match shape(key) {
         Shape::Integer(least, most) => {
             let number = value.as_i64().filter(|number| (least..=most).contains(number));
             number.map(PolicyValue::Integer)
@@ -136,7 +135,7 @@ fn parse_value(key: PolicyKey, value: &Value) -> Result<PolicyValue, String> {
         }
         Shape::Age => text().filter(|text| is_age(text.as_str())).map(PolicyValue::Text),
     };
-    parsed.ok_or_else(|| format!("{} is not a valid {noun}", term(value)))
+    parsed.ok_or_else(|| format!("{} is not a valid {}", term(value), noun(key)))
 }
 
 fn is_age(text: &str) -> bool {
@@ -146,52 +145,74 @@ fn is_age(text: &str) -> bool {
     })
 }
 
-/// The shape of a key's value, and what its error calls it (POL-21).
-fn shape(key: PolicyKey) -> (Shape, &'static str) {
+/// The shape of a key's value.
+fn shape(key: PolicyKey) -> Shape {
     const COUNT: Shape = Shape::Integer(0, i64::MAX);
     const TIME: Shape = Shape::Integer(0, MS_MAX);
     match key {
-        PolicyKey::AlternateExchange => (Shape::Text, "alternate exchange name"),
-        PolicyKey::ConsumerDisconnectedTimeout => (TIME, "consumer disconnected timeout"),
-        PolicyKey::ConsumerTimeout => (TIME, "consumer timeout"),
-        PolicyKey::DeadLetterExchange => (Shape::Text, "dead letter exchange name"),
-        PolicyKey::DeadLetterRoutingKey => (Shape::Text, "dead letter routing key"),
-        PolicyKey::DeadLetterStrategy => {
-            (Shape::Word(&["at-most-once", "at-least-once"]), "dead letter strategy")
-        }
-        PolicyKey::DelayedRetryMax => (TIME, "delayed retry maximum"),
-        PolicyKey::DelayedRetryMin => (TIME, "delayed retry minimum"),
-        PolicyKey::DelayedRetryType => {
-            (Shape::Word(&["disabled", "all", "failed", "returned"]), "delayed retry type")
-        }
-        PolicyKey::DeliveryCountMode => {
-            (Shape::Word(&["returns", "failures"]), "delivery count mode")
-        }
-        PolicyKey::DeliveryLimit => (Shape::Integer(i64::MIN, i64::MAX), "delivery limit"),
-        PolicyKey::Expires => (Shape::Integer(1, MS_MAX), "queue expiry"),
-        PolicyKey::InitialClusterSize => (COUNT, "cluster size"),
-        PolicyKey::MaxAge => (Shape::Age, "max age"),
-        PolicyKey::MaxInMemoryBytes => (COUNT, "maximum memory in bytes"),
-        PolicyKey::MaxInMemoryLength => (COUNT, "maximum memory in messages"),
-        PolicyKey::MaxLength => (COUNT, "maximum length"),
-        PolicyKey::MaxLengthBytes => (COUNT, "maximum length in bytes"),
-        PolicyKey::MemberPlacementTag => (Shape::Text, "member placement tag"),
-        PolicyKey::MessageTtl => (TIME, "message TTL"),
-        PolicyKey::Overflow => {
-            (Shape::Word(&["drop-head", "reject-publish", "reject-publish-dlx"]), "overflow value")
-        }
-        PolicyKey::QueueLeaderLocator => (
-            Shape::Word(&["client-local", "balanced", "random", "least-leaders"]),
-            "queue leader locator value",
-        ),
-        PolicyKey::QueueMode => (Shape::Word(&["default", "lazy"]), "queue-mode value"),
+        PolicyKey::AlternateExchange
+        | PolicyKey::DeadLetterExchange
+        | PolicyKey::DeadLetterRoutingKey
+        | PolicyKey::MemberPlacementTag => Shape::Text,
+        PolicyKey::ConsumerDisconnectedTimeout
+        | PolicyKey::ConsumerTimeout
+        | PolicyKey::DelayedRetryMax
+        | PolicyKey::DelayedRetryMin
+        | PolicyKey::MessageTtl => TIME,
+        PolicyKey::Expires => Shape::Integer(1, MS_MAX),
+        PolicyKey::InitialClusterSize
+        | PolicyKey::MaxInMemoryBytes
+        | PolicyKey::MaxInMemoryLength
+        | PolicyKey::MaxLength
+        | PolicyKey::MaxLengthBytes
+        | PolicyKey::StreamMaxSegmentSizeBytes => COUNT,
+        PolicyKey::TargetGroupSize => Shape::Integer(1, i64::MAX),
+        PolicyKey::DeliveryLimit => Shape::Integer(i64::MIN, i64::MAX),
         // Version 1 is no more, but policies that name it import.
-        PolicyKey::QueueVersion => (Shape::Integer(1, 2), "queue version"),
-        PolicyKey::StreamFilterSizeBytes => {
-            (Shape::Integer(16, 255), "filter size. Valid range is 16-255")
+        PolicyKey::QueueVersion => Shape::Integer(1, 2),
+        PolicyKey::StreamFilterSizeBytes => Shape::Integer(16, 255),
+        PolicyKey::MaxAge => Shape::Age,
+        PolicyKey::DeadLetterStrategy => Shape::Word(&["at-most-once", "at-least-once"]),
+        PolicyKey::DelayedRetryType => Shape::Word(&["disabled", "all", "failed", "returned"]),
+        PolicyKey::DeliveryCountMode => Shape::Word(&["returns", "failures"]),
+        PolicyKey::Overflow => Shape::Word(&["drop-head", "reject-publish", "reject-publish-dlx"]),
+        PolicyKey::QueueLeaderLocator => {
+            Shape::Word(&["client-local", "balanced", "random", "least-leaders"])
         }
-        PolicyKey::StreamMaxSegmentSizeBytes => (COUNT, "segment size"),
-        PolicyKey::TargetGroupSize => (Shape::Integer(1, i64::MAX), "target group size"),
+        PolicyKey::QueueMode => Shape::Word(&["default", "lazy"]),
+    }
+}
+
+/// What a key's error calls its value (POL-21).
+fn noun(key: PolicyKey) -> &'static str {
+    match key {
+        PolicyKey::AlternateExchange => "alternate exchange name",
+        PolicyKey::ConsumerDisconnectedTimeout => "consumer disconnected timeout",
+        PolicyKey::ConsumerTimeout => "consumer timeout",
+        PolicyKey::DeadLetterExchange => "dead letter exchange name",
+        PolicyKey::DeadLetterRoutingKey => "dead letter routing key",
+        PolicyKey::DeadLetterStrategy => "dead letter strategy",
+        PolicyKey::DelayedRetryMax => "delayed retry maximum",
+        PolicyKey::DelayedRetryMin => "delayed retry minimum",
+        PolicyKey::DelayedRetryType => "delayed retry type",
+        PolicyKey::DeliveryCountMode => "delivery count mode",
+        PolicyKey::DeliveryLimit => "delivery limit",
+        PolicyKey::Expires => "queue expiry",
+        PolicyKey::InitialClusterSize => "cluster size",
+        PolicyKey::MaxAge => "max age",
+        PolicyKey::MaxInMemoryBytes => "maximum memory in bytes",
+        PolicyKey::MaxInMemoryLength => "maximum memory in messages",
+        PolicyKey::MaxLength => "maximum length",
+        PolicyKey::MaxLengthBytes => "maximum length in bytes",
+        PolicyKey::MemberPlacementTag => "member placement tag",
+        PolicyKey::MessageTtl => "message TTL",
+        PolicyKey::Overflow => "overflow value",
+        PolicyKey::QueueLeaderLocator => "queue leader locator value",
+        PolicyKey::QueueMode => "queue-mode value",
+        PolicyKey::QueueVersion => "queue version",
+        PolicyKey::StreamFilterSizeBytes => "filter size. Valid range is 16-255",
+        PolicyKey::StreamMaxSegmentSizeBytes => "segment size",
+        PolicyKey::TargetGroupSize => "target group size",
     }
 }
 

@@ -76,12 +76,10 @@ fn without_look_ahead(text: &str) -> Option<(&str, &str)> {
 }
 
 fn invalid(denial: Denial, source: &str, text: &str) -> PolicyPatternError {
-    match denial {
-        // A place within a part of the text says little.
-        Denial::InvalidPattern { reason, at, .. } => {
-            let at = if source == text { at as usize } else { text.len() };
-            PolicyPatternError::Invalid { reason, at }
-        }
-        other => PolicyPatternError::Invalid { reason: other.to_string(), at: 0 },
-    }
+    let Denial::InvalidPattern { reason, at, .. } = denial else {
+        return PolicyPatternError::Invalid { reason: denial.to_string(), at: 0 };
+    };
+    // A place within a part of the text says little.
+    let at = if source == text { at as usize } else { text.len() };
+    PolicyPatternError::Invalid { reason, at }
 }

@@ -327,6 +327,17 @@ impl Catalog {
             ) if vhost == record.vhost && user == record.user && exchange == record.exchange => {
                 self.load_topic_permission(&record)?;
             }
+            (key, record) => self.load_policy_record(key, record)?,
+        }
+        Ok(())
+    }
+
+    fn load_policy_record(
+        &mut self,
+        key: CatalogKey,
+        record: CatalogRecord,
+    ) -> Result<(), CatalogRecordError> {
+        match (key, record) {
             (CatalogKey::Policy(name), CatalogRecord::Policy(record))
                 if name == record.full_name() =>
             {

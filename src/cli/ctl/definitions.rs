@@ -90,9 +90,10 @@ pub(super) async fn import(
 }
 
 fn file_failure(path: &str, error: &std::io::Error) -> Failure {
-    let text = match error.kind() {
-        std::io::ErrorKind::NotFound => format!("Error:\nFile {path} does not exist\n"),
-        _ => format!("Error:\n{path}: {error}\n"),
+    let text = if error.kind() == std::io::ErrorKind::NotFound {
+        format!("Error:\nFile {path} does not exist\n")
+    } else {
+        format!("Error:\n{path}: {error}\n")
     };
     Failure::new(Exit::Data, text)
 }

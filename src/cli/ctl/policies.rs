@@ -98,11 +98,10 @@ pub(super) async fn obey(
 /// What a node has refused: a text of RabbitMQ's, and the exit code that it has there.
 fn refusal(status: &Status) -> Failure {
     let told = |exit| Failure::new(exit, format!("Error:\n{}\n", status.message()));
-    match status.code() {
-        Code::InvalidArgument | Code::FailedPrecondition => told(Exit::Unavailable),
-        Code::NotFound => told(Exit::Data),
-        _ => call_failure(status),
+    if matches!(status.code(), Code::InvalidArgument | Code::FailedPrecondition) {
+        return told(Exit::Unavailable);
     }
+    if status.code() == Code::NotFound { told(Exit::Data) } else { call_failure(status) }
 }
 
 async fn collect<T>(

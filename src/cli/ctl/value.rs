@@ -182,7 +182,9 @@ fn erlang_json(value: &serde_json::Value) -> String {
             let fields: Vec<String> = fields.iter().map(field).collect();
             format!("#{{{}}}", fields.join(","))
         }
-        plain => plain.to_string(),
+        serde_json::Value::Null | serde_json::Value::Bool(_) | serde_json::Value::Number(_) => {
+            value.to_string()
+        }
     }
 }
 

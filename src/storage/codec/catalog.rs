@@ -86,6 +86,12 @@ pub fn decode_command(octets: &[u8]) -> Result<CatalogCommand, DecodeError> {
     Ok(command)
 }
 
+/// A tag and one value.
+fn tagged<T>(tag: u8, value: &T, put: impl Fn(&T, &mut BytesMut), out: &mut BytesMut) {
+    out.put_u8(tag);
+    put(value, out);
+}
+
 fn put_command(command: &CatalogCommand, out: &mut BytesMut) {
     match command {
         CatalogCommand::Form(shape) => {
@@ -138,21 +144,13 @@ fn put_command(command: &CatalogCommand, out: &mut BytesMut) {
             out.put_u8(ACCESS);
             put_access_command(command, out);
         }
-        CatalogCommand::SetPolicy(policy) => {
-            out.put_u8(SET_POLICY);
-            put_policy(policy, out);
-        }
-        CatalogCommand::ClearPolicy(name) => {
-            out.put_u8(CLEAR_POLICY);
-            put_policy_name(name, out);
-        }
+        CatalogCommand::SetPolicy(policy) => tagged(SET_POLICY, policy, put_policy, out),
+        CatalogCommand::ClearPolicy(name) => tagged(CLEAR_POLICY, name, put_policy_name, out),
         CatalogCommand::SetParameter(parameter) => {
-            out.put_u8(SET_PARAMETER);
-            put_parameter(parameter, out);
+            tagged(SET_PARAMETER, parameter, put_parameter, out)
         }
         CatalogCommand::ClearParameter(name) => {
-            out.put_u8(CLEAR_PARAMETER);
-            put_parameter_name(name, out);
+            tagged(CLEAR_PARAMETER, name, put_parameter_name, out)
         }
     }
 }
