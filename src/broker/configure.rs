@@ -71,7 +71,8 @@ impl Node {
     }
 
     /// Brings all queues of a home to the settings that this node's catalog copy has by now: true
-    /// once they have been applied, false if this node does not lead the home (any more).
+    /// once they have been applied, false if this node does not lead the home (any more), or if
+    /// that takes too long.
     async fn configure(&self, home: Home) -> bool {
         let Some(turn) = self.configuring.turns.get(&home) else { return false };
         let _turn = turn.lock().await;
@@ -90,7 +91,10 @@ impl Node {
         if !proposed.is_empty() {
             tracing::info!(?home, queues = proposed.len(), "settings change");
         }
-        while self.executor.leading(home) == Some(term) {
+        // Proposals are lost with a majority, and not missed by a leader that stays one: whoever
+        // still wants to know compares again.
+        let until = Instant::now() + IN_FORCE_MOST;
+        while self.executor.leading(home) == Some(term) && Instant::now() < until {
             while let Some(&(queue, index)) = proposed.last()
                 && self.has_settings_of(queue, index)
             {

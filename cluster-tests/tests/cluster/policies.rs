@@ -95,6 +95,9 @@ async fn pol_04_opp_03_ctl_03_settings_reach_queues_of_every_kind_at_once() {
         let declared = channel.queue_declare(queue.into(), options, FieldTable::default());
         in_time("a declare", REQUEST_BOUND, declared).await.expect("declare-ok");
     }
+    let declared = channel.queue_declare("".into(), exclusive(), FieldTable::default());
+    let given = in_time("a declare", REQUEST_BOUND, declared).await.expect("declare-ok");
+    let given = given.name().as_str().to_owned();
     let set = ["set_policy", "--priority", "3", "p", ".", r#"{"max-length":9,"expires":600000}"#];
     ok(&cluster, 1, &set).await;
     let said = ok(
@@ -110,16 +113,19 @@ async fn pol_04_opp_03_ctl_03_settings_reach_queues_of_every_kind_at_once() {
     let columns = ["policy", "operator_policy", "effective_policy_definition"];
     let both = json!({"max-length": 5, "expires": 600_000});
     let alone = json!({"max-length": 9, "expires": 600_000});
-    for (queue, operator, definition) in
-        [("quorum", "", &alone), ("classic", "o", &both), ("mine", "o", &both)]
-    {
+    for (queue, operator, definition) in [
+        ("quorum", "", &alone),
+        ("classic", "o", &both),
+        ("mine", "o", &both),
+        (&given, "o", &both),
+    ] {
         let shown = shown(&cluster, 2, queue, &columns).await;
         assert_eq!(shown, [json!("p"), json!(operator), definition.clone()], "{queue}");
     }
     // What the queues have is as new as the last change that concerned them.
     let at = |shown: Vec<Value>| shown[0].as_u64().expect("an index");
     let quorum = at(shown(&cluster, 1, "quorum", &["configured_at"]).await);
-    for queue in ["classic", "mine"] {
+    for queue in ["classic", "mine", &given] {
         let later = at(shown(&cluster, 1, queue, &["configured_at"]).await);
         assert!(later > quorum, "{queue}: {later}, quorum: {quorum}");
     }

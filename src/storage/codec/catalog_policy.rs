@@ -101,3 +101,55 @@ pub(crate) fn put_parameter(parameter: &ParameterRecord, out: &mut BytesMut) {
 pub(crate) fn parameter(cursor: &mut Cursor<'_>) -> Result<ParameterRecord, DecodeError> {
     Ok(ParameterRecord { name: parameter_name(cursor)?, value: cursor.string()? })
 }
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use crate::codec::catalog::{
+        decode_command, decode_key, decode_record, encode_command, encode_key, encode_record,
+    };
+    use quorate_catalog::{
+        CatalogCommand, CatalogKey, CatalogRecord, ParameterName, ParameterRecord, PolicyKind,
+        PolicyText,
+    };
+    use quorate_types::ShortString;
+
+    #[test]
+    fn policies_and_parameters_are_read_as_they_were_written() {
+        let short = ShortString::from_static;
+        let (vhost, name) = (short("/"), short("p"));
+        let text = PolicyText {
+            kind: PolicyKind::Operator,
+            vhost: &vhost,
+            name: &name,
+            pattern: "^é",
+            apply_to: "quorum_queues",
+            priority: -3,
+        };
+        let policy = text.parse(r#"{"delivery-limit":-1,"overflow":"drop-head"}"#).unwrap();
+        let of_vhost =
+            ParameterName::Vhost { vhost: vhost.clone(), component: short("c"), name: short("n") };
+        let names = [ParameterName::Global(short("g")), of_vhost];
+        let parameters = names.map(|name| ParameterRecord { name, value: "[1]".to_owned() });
+        let mut commands = vec![
+            CatalogCommand::SetPolicy(policy.clone()),
+            CatalogCommand::ClearPolicy(policy.full_name()),
+        ];
+        let mut records =
+            vec![(CatalogKey::Policy(policy.full_name()), CatalogRecord::Policy(policy))];
+        for parameter in parameters {
+            commands.push(CatalogCommand::SetParameter(parameter.clone()));
+            commands.push(CatalogCommand::ClearParameter(parameter.name.clone()));
+            let key = CatalogKey::Parameter(parameter.name.clone());
+            records.push((key, CatalogRecord::Parameter(parameter)));
+        }
+        for command in commands {
+            assert_eq!(decode_command(&encode_command(&command)).unwrap(), command);
+        }
+        for (key, record) in records {
+            assert_eq!(decode_key(&encode_key(&key)).unwrap(), key);
+            assert_eq!(decode_record(&encode_record(&record)).unwrap(), record);
+        }
+    }
+}
