@@ -166,7 +166,9 @@ fn settle_down(machine: &mut Machine, turn: u32, outbox: &mut Outbox) {
         events.reverse();
         let _ = machine.events(&mut events, outbox);
         for action in actions {
-            if let Action::Start(channel, operation) = action {
+            if let Action::OpenChannel(channel) = action {
+                machine.answer(channel, Ok(Answer::Done), outbox);
+            } else if let Action::Start(channel, operation) = action {
                 let asked = format!("{operation:?}");
                 machine.deliver(&mut vec![delivery(channel, 1)], outbox);
                 machine.answer(channel, answer(&asked, turn), outbox);

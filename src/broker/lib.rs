@@ -72,5 +72,5 @@ pub use client::{
 pub use connection::{ChannelReport, Connection};
 pub use definitions::ImportError;
 pub use local::SpillSettings;
-pub use operator::Closing;
+pub use operator::{Closing, hash_password};
 pub use settings::BrokerSettings;

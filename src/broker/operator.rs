@@ -26,13 +26,13 @@ pub enum Closing {
     All,
 }
 
-impl Broker {
-    /// A password as it is kept, with a salt of chance (ACL-23).
-    #[must_use]
-    pub fn hash_password(&self, password: &[u8]) -> PasswordHash {
-        PasswordHash::of(HashAlgorithm::default(), rand::random(), password)
-    }
+/// A password as it is kept, with a salt of chance (ACL-23).
+#[must_use]
+pub fn hash_password(password: &[u8]) -> PasswordHash {
+    PasswordHash::of(HashAlgorithm::default(), rand::random(), password)
+}
 
+impl Broker {
     /// Changes who may do what, and waits until all routing nodes know.
     ///
     /// # Errors

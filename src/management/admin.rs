@@ -28,10 +28,10 @@ pub struct AdminService<S> {
     peers: Peers,
 }
 
-type Batches<T> = tokio_stream::Iter<std::vec::IntoIter<Result<T, Status>>>;
+pub(crate) type Batches<T> = tokio_stream::Iter<std::vec::IntoIter<Result<T, Status>>>;
 
 /// A list in messages of `BATCH` entries; the last one names the silent nodes.
-fn batches<T, B>(
+pub(crate) fn batches<T, B>(
     mut items: Vec<T>,
     silent: Vec<u32>,
     batch: impl Fn(Vec<T>, Vec<u32>) -> B,

@@ -1,8 +1,9 @@
-//! Compiles `proto/admin.proto` with a protoc written in Rust.
+//! Compiles `proto/admin.proto` and `proto/access.proto` with a protoc written in Rust.
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    println!("cargo:rerun-if-changed=../../proto/admin.proto");
-    let descriptors = protox::compile(["../../proto/admin.proto"], ["../../proto"])?;
+    let files = ["../../proto/admin.proto", "../../proto/access.proto"];
+    files.iter().for_each(|file| println!("cargo:rerun-if-changed={file}"));
+    let descriptors = protox::compile(files, ["../../proto"])?;
     tonic_prost_build::configure().bytes(".").compile_fds(descriptors)?;
     Ok(())
 }

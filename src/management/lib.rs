@@ -1,6 +1,7 @@
 //! What operators see of a node: health and metrics over HTTP, and the admin service that
 //! `quorate ctl` talks to, which asks the other nodes where an answer needs them.
 
+mod access;
 mod admin;
 mod convert;
 mod facts;
@@ -13,7 +14,7 @@ mod source;
 #[cfg(test)]
 mod tests;
 
-/// The messages, client and server of `proto/admin.proto`.
+/// The messages, client and server of `proto/admin.proto` and `proto/access.proto`.
 pub mod wire {
     #![expect(
         missing_docs,
@@ -33,6 +34,7 @@ pub mod wire {
     }
 }
 
+pub use access::AccessService;
 pub use admin::AdminService;
 pub use facts::{ListenerFacts, Naming, NodeFacts};
 pub use http::{router, serve};

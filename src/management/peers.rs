@@ -1,9 +1,9 @@
 //! Asking the other nodes of the cluster for their part of a list.
 
-use crate::wire::{self, admin_client::AdminClient};
+use crate::wire::{self, access_client::AccessClient, admin_client::AdminClient};
 use futures::future::join_all;
 use parking_lot::Mutex;
-use quorate_broker::view::ClusterView;
+use quorate_broker::view::{ClusterView, MemberView};
 use quorate_rpc::SecretGuard;
 use quorate_types::NodeId;
 use std::collections::BTreeMap;
@@ -21,6 +21,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The admin service of another node.
 pub(crate) type Peer = AdminClient<InterceptedService<Channel, SecretGuard>>;
+
+/// The access service of another node.
+pub(crate) type AccessPeer = AccessClient<InterceptedService<Channel, SecretGuard>>;
 
 /// Connections to the other nodes' admin services, opened when first needed.
 #[derive(Clone, Debug)]
@@ -82,8 +85,21 @@ impl Peers {
     }
 
     fn peer(&self, node: NodeId, address: &str) -> Option<Peer> {
+        Some(AdminClient::with_interceptor(self.channel(node, address)?, self.guard.clone()))
+    }
+
+    /// The access service of another member that can be reached.
+    pub(crate) fn access(&self, member: &MemberView) -> Option<AccessPeer> {
+        if member.id == self.this || !member.running {
+            return None;
+        }
+        let channel = self.channel(member.id, &member.rpc_address)?;
+        Some(AccessClient::with_interceptor(channel, self.guard.clone()))
+    }
+
+    fn channel(&self, node: NodeId, address: &str) -> Option<Channel> {
         let mut channels = self.channels.lock();
-        let channel = match channels.get(&node) {
+        Some(match channels.get(&node) {
             Some((known, channel)) if known == address => channel.clone(),
             Some(_) | None => {
                 let endpoint = Endpoint::from_shared(format!("http://{address}")).ok()?;
@@ -91,8 +107,7 @@ impl Peers {
                 channels.insert(node, (address.to_owned(), channel.clone()));
                 channel
             }
-        };
-        Some(AdminClient::with_interceptor(channel, self.guard.clone()))
+        })
     }
 }
 

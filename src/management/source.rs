@@ -1,12 +1,15 @@
 //! Where the views come from: the broker, behind a trait so that what shows them can be tested
 //! without one.
 
-use quorate_broker::Broker;
 use quorate_broker::view::{
     BindingView, ChannelView, ClusterView, ConnectionView, ConsumerView, ExchangeView, GroupAudit,
     MetricsView, NodeView, QueueView, Readiness,
 };
-use quorate_types::{Exception, ResourceName, VhostName};
+use quorate_broker::{Broker, ChangeError, Closing};
+use quorate_catalog::{
+    AccessCommand, PermissionRecord, TopicPermissionRecord, UserRecord, VhostRecord,
+};
+use quorate_types::{Exception, ResourceName, ShortString, VhostName};
 use std::future::Future;
 
 /// One node's views of itself, as `quorate_broker::view` describes them.
@@ -51,6 +54,26 @@ pub trait Source: Clone + Send + Sync + 'static {
         &self,
         queue: &ResourceName,
     ) -> impl Future<Output = Result<u64, Exception>> + Send;
+    /// Changes who may do what.
+    ///
+    /// # Errors
+    /// Why it was not obeyed.
+    fn change_access(
+        &self,
+        command: AccessCommand,
+    ) -> impl Future<Output = Result<(), ChangeError>> + Send;
+    /// Virtual hosts.
+    fn vhosts(&self) -> Vec<VhostRecord>;
+    /// Users.
+    fn users(&self) -> Vec<UserRecord>;
+    /// All permissions.
+    fn permissions(&self) -> Vec<PermissionRecord>;
+    /// All topic permissions.
+    fn topic_permissions(&self) -> Vec<TopicPermissionRecord>;
+    /// True if that is the user's password.
+    fn is_password(&self, user: &ShortString, password: &[u8]) -> bool;
+    /// Closes connections of this node's clients; how many.
+    fn close_connections(&self, which: &Closing, most: usize, reason: &str) -> usize;
 }
 
 impl Source for Broker {
@@ -109,5 +132,33 @@ impl Source for Broker {
 
     async fn purge_queue(&self, queue: &ResourceName) -> Result<u64, Exception> {
         Broker::purge_queue(self, queue).await
+    }
+
+    async fn change_access(&self, command: AccessCommand) -> Result<(), ChangeError> {
+        Broker::change_access(self, command).await
+    }
+
+    fn vhosts(&self) -> Vec<VhostRecord> {
+        Broker::vhosts(self)
+    }
+
+    fn users(&self) -> Vec<UserRecord> {
+        Broker::users(self)
+    }
+
+    fn permissions(&self) -> Vec<PermissionRecord> {
+        Broker::permissions(self)
+    }
+
+    fn topic_permissions(&self) -> Vec<TopicPermissionRecord> {
+        Broker::topic_permissions(self)
+    }
+
+    fn is_password(&self, user: &ShortString, password: &[u8]) -> bool {
+        Broker::authenticate(self, user, password, true)
+    }
+
+    fn close_connections(&self, which: &Closing, most: usize, reason: &str) -> usize {
+        Broker::close_connections(self, which, most, reason)
     }
 }

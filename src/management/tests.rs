@@ -7,7 +7,11 @@ use quorate_broker::view::{
     BindingView, ChannelView, ClusterView, ConnectionView, ConsumerView, ExchangeView, GroupAudit,
     MetricsView, NodeView, QueueView, Readiness,
 };
-use quorate_types::{Exception, GroupId, NodeId, ResourceName, VhostName};
+use quorate_broker::{ChangeError, Closing};
+use quorate_catalog::{
+    AccessCommand, PermissionRecord, TopicPermissionRecord, UserRecord, VhostRecord,
+};
+use quorate_types::{Exception, GroupId, NodeId, ResourceName, ShortString, VhostName};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -70,6 +74,35 @@ impl Source for Quiet {
 
     async fn purge_queue(&self, _: &ResourceName) -> Result<u64, Exception> {
         Ok(0)
+    }
+
+    async fn change_access(&self, command: AccessCommand) -> Result<(), ChangeError> {
+        drop(command);
+        Ok(())
+    }
+
+    fn vhosts(&self) -> Vec<VhostRecord> {
+        Vec::new()
+    }
+
+    fn users(&self) -> Vec<UserRecord> {
+        Vec::new()
+    }
+
+    fn permissions(&self) -> Vec<PermissionRecord> {
+        Vec::new()
+    }
+
+    fn topic_permissions(&self) -> Vec<TopicPermissionRecord> {
+        Vec::new()
+    }
+
+    fn is_password(&self, _: &ShortString, _: &[u8]) -> bool {
+        false
+    }
+
+    fn close_connections(&self, _: &Closing, _: usize, _: &str) -> usize {
+        0
     }
 }
 

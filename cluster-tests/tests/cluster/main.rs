@@ -1,6 +1,7 @@
 //! Tests against real clusters, one file a subject: one program, so that it is linked once and tests of
 //! different subjects share the machine.
 
+mod access;
 mod across_nodes;
 mod alarms;
 mod audit;
@@ -24,3 +25,4 @@ mod silence;
 mod slow_clients;
 mod start;
 mod stop;
+mod vhosts;

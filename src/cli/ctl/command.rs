@@ -1,5 +1,6 @@
 //! The verbs of `quorate ctl`: what each takes, as its usage tells.
 
+use super::access::{self, AccessVerb};
 use super::columns::{self, Listing};
 
 /// A verb.
@@ -17,6 +18,7 @@ pub(crate) enum Verb {
     Policies(PolicyVerb),
     ExportDefinitions,
     ImportDefinitions,
+    Access(AccessVerb),
 }
 
 /// Verbs of policies and runtime parameters.
@@ -43,11 +45,12 @@ pub(crate) struct Manual {
     pub(crate) summary: &'static str,
     /// Least and most positional arguments.
     pub(crate) positional: (usize, usize),
-    /// Switches beyond the general ones, long names without dashes.
+    /// Options beyond the general ones, long names without dashes.
     pub(crate) switches: &'static [&'static str],
 }
 
-const NO_LIMIT: usize = 256;
+/// As many arguments as one likes.
+pub(crate) const NO_LIMIT: usize = 256;
 const LIST: &str = "[--no-table-headers] [<column> ...] [--timeout <timeout>]";
 const LIST_OF_VHOST: &str =
     "[--vhost <vhost>] [--no-table-headers] [<column> ...] [--timeout <timeout>]";
@@ -70,7 +73,8 @@ const fn list(
     }
 }
 
-const fn plain(
+/// The manual of a verb that is no list.
+pub(crate) const fn plain(
     verb: Verb,
     name: &'static str,
     section: &'static str,
@@ -110,8 +114,8 @@ const fn policies(
     plain(Verb::Policies(verb), name, section, arguments, summary, positional, switches)
 }
 
-/// All verbs, in the order of the help.
-pub(crate) const MANUALS: &[Manual] = &[
+/// The verbs on queues and the cluster.
+const MANUALS: &[Manual] = &[
     plain(
         Verb::Help,
         "help",
@@ -316,9 +320,14 @@ pub(crate) const MANUALS: &[Manual] = &[
     ),
 ];
 
+/// All verbs, in the order of the help.
+pub(crate) fn manuals() -> impl Iterator<Item = &'static Manual> {
+    MANUALS.iter().chain(access::MANUALS)
+}
+
 /// The manual of a verb.
 pub(crate) fn find(name: &str) -> Option<&'static Manual> {
-    MANUALS.iter().find(|manual| manual.name == name)
+    manuals().find(|manual| manual.name == name)
 }
 
 /// The usage line of a verb.
@@ -361,12 +370,11 @@ pub(crate) fn overview(program: &str) -> String {
         "\nUsage\n\n{program} [--node <node>] [--timeout <timeout>] [--longnames] [--quiet] <command> [<command options>]\n\nAvailable commands:\n"
     );
     let mut section = "";
-    let mut sections: Vec<&str> = MANUALS.iter().map(|manual| manual.section).collect();
+    let mut sections: Vec<&str> = manuals().map(|manual| manual.section).collect();
     sections.sort_unstable();
     sections.dedup();
-    for manual in sections
-        .iter()
-        .flat_map(|name| MANUALS.iter().filter(move |manual| manual.section == *name))
+    for manual in
+        sections.iter().flat_map(|name| manuals().filter(move |manual| manual.section == *name))
     {
         if manual.section != section {
             section = manual.section;
@@ -382,8 +390,7 @@ pub(crate) fn overview(program: &str) -> String {
 
 /// What is told about a name that is no verb, with the nearest one.
 pub(crate) fn unknown(name: &str) -> String {
-    let near = MANUALS
-        .iter()
+    let near = manuals()
         .map(|manual| (distance(name, manual.name), manual.name))
         .filter(|(distance, _)| *distance <= 3)
         .min();
@@ -430,7 +437,7 @@ mod tests {
     #[test]
     fn the_overview_names_every_verb_once() {
         let overview = overview("rabbitmqctl");
-        for manual in MANUALS {
+        for manual in manuals() {
             assert_eq!(overview.matches(&format!("   {} ", manual.name)).count(), 1);
         }
     }

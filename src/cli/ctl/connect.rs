@@ -4,7 +4,8 @@ use super::exit::{Exit, Failure};
 use super::options::Options;
 use crate::cli::secret;
 use quorate_management::wire::{
-    self, Cluster, admin_client::AdminClient, policies_client::PoliciesClient,
+    self, Cluster, access_client::AccessClient, admin_client::AdminClient,
+    policies_client::PoliciesClient,
 };
 use quorate_rpc::SecretGuard;
 use std::net::ToSocketAddrs;
@@ -17,6 +18,9 @@ use tonic::{Code, Status};
 const DEFAULT_PORT: u16 = 7672;
 const DEFAULT_HOST: &str = "127.0.0.1";
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The client of virtual hosts, users and permissions.
+pub(crate) type AccessPeer = AccessClient<InterceptedService<Channel, SecretGuard>>;
 
 pub(crate) type Client = AdminClient<InterceptedService<Channel, SecretGuard>>;
 pub(crate) type PolicyClient = PoliciesClient<InterceptedService<Channel, SecretGuard>>;
@@ -76,6 +80,7 @@ pub(crate) fn guard(options: &Options) -> Result<SecretGuard, Failure> {
 pub(crate) struct Connected {
     pub(crate) client: Client,
     pub(crate) policies: PolicyClient,
+    pub(crate) access: AccessPeer,
     pub(crate) cluster: Cluster,
 }
 
@@ -113,10 +118,11 @@ async fn connect_to(
     let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(refuse)?;
     let channel = endpoint.connect_timeout(CONNECT_TIMEOUT).connect().await.map_err(refuse)?;
     let policies = PoliciesClient::with_interceptor(channel.clone(), guard.clone());
+    let access = AccessClient::with_interceptor(channel.clone(), guard.clone());
     let mut client = AdminClient::with_interceptor(channel, guard.clone());
     let request = wire::ClusterRequest { caller: wire::caller() };
     match client.get_cluster(request).await {
-        Ok(cluster) => Ok(Connected { client, policies, cluster: cluster.into_inner() }),
+        Ok(cluster) => Ok(Connected { client, policies, access, cluster: cluster.into_inner() }),
         Err(status) => Err(unreachable(target, Exit::Unavailable, status.message())),
     }
 }

@@ -9,6 +9,8 @@ pub(crate) enum Exit {
     Usage = 64,
     /// What was named is not there, or is nothing that can be named.
     Data = 65,
+    /// There is no such user.
+    NoUser = 67,
     /// The host is not known.
     NoHost = 68,
     /// The node cannot be reached, or refused.

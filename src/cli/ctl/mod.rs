@@ -1,5 +1,6 @@
 //! `quorate ctl`: rabbitmqctl's verbs, flags, output and exit codes (CTL) over the admin service.
 
+mod access;
 mod audit;
 mod columns;
 mod command;
@@ -108,7 +109,8 @@ async fn obey(line: &[String], program: &str, console: &mut Console<'_>) -> Resu
         | Verb::PurgeQueue
         | Verb::Policies(_)
         | Verb::ExportDefinitions
-        | Verb::ImportDefinitions => {}
+        | Verb::ImportDefinitions
+        | Verb::Access(_) => {}
     }
     // A wrong column is refused before anything is asked.
     let columns = if let Verb::List(listing) = manual.verb {
@@ -217,6 +219,7 @@ async fn ask(
             let mut connected = connect::connect(target, guard).await?;
             audit_groups(invocation, &mut connected, console).await
         }
+        Verb::Access(verb) => access::run(verb, invocation, target, guard, console).await,
         Verb::Help | Verb::Version | Verb::AwaitStartup => Ok(()),
     }
 }

@@ -25,6 +25,19 @@ impl Names {
         self.channel(id, 0)
     }
 
+    /// The connection that [`Names::connection`] names so; also with its angle brackets left out.
+    pub(crate) fn connection_of(&self, pid: &str) -> Option<wire::ConnectionId> {
+        let pid = pid.strip_prefix('<').unwrap_or(pid);
+        let pid = pid.strip_suffix('>').unwrap_or(pid);
+        // From the end: a node's name may have points.
+        let mut parts = pid.rsplitn(4, '.');
+        let (channel, number) = (parts.next()?, parts.next()?);
+        let (start, name) = (parts.next()?, parts.next()?);
+        channel.parse::<u32>().ok()?;
+        let node = self.0.iter().find(|(_, known)| *known == name).map(|(node, _)| *node)?;
+        Some(wire::ConnectionId { node, start: start.parse().ok()?, number: number.parse().ok()? })
+    }
+
     /// `<node.start.connection.channel>`.
     pub(crate) fn channel(&self, id: Option<wire::ConnectionId>, channel: u32) -> String {
         let id = id.unwrap_or_default();

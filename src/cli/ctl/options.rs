@@ -31,11 +31,19 @@ pub(crate) struct Options {
     pub(crate) apply_to: Option<String>,
     /// Long names of the switches given, without dashes.
     pub(crate) switches: Vec<&'static str>,
+    /// Options that have a value, long names without dashes.
+    pub(crate) values: Vec<(&'static str, String)>,
 }
 
 impl Options {
     pub(crate) fn has(&self, switch: &str) -> bool {
         self.switches.contains(&switch)
+    }
+
+    /// The value of an option that a verb has of its own; the last one counts.
+    pub(crate) fn value(&self, name: &str) -> Option<&str> {
+        let given = self.values.iter().rev().find(|(option, _)| *option == name);
+        given.map(|(_, value)| value.as_str())
     }
 
     pub(crate) fn formatter(&self) -> Formatter {
@@ -84,6 +92,8 @@ enum Option_ {
     Priority,
     ApplyTo,
     Format,
+    /// One of some verbs that has a value.
+    Valued(&'static str),
 }
 
 fn option(name: &str) -> Option<Option_> {
@@ -106,6 +116,13 @@ fn option(name: &str) -> Option<Option_> {
         "--local" => Option_::Switch("local"),
         "-e" | "--if-empty" => Option_::Switch("if-empty"),
         "-u" | "--if-unused" => Option_::Switch("if-unused"),
+        "--pre-hashed-password" => Option_::Switch("pre-hashed-password"),
+        "--global" => Option_::Switch("global"),
+        "--description" => Option_::Valued("description"),
+        "--tags" => Option_::Valued("tags"),
+        "--default-queue-type" => Option_::Valued("default-queue-type"),
+        "--user" => Option_::Valued("user"),
+        "--limit" => Option_::Valued("limit"),
         _ => return None,
     })
 }
@@ -137,7 +154,8 @@ impl Reading {
             | Option_::Priority
             | Option_::ApplyTo
             | Option_::Format
-            | Option_::SecretFile => {
+            | Option_::SecretFile
+            | Option_::Valued(_) => {
                 let Some(value) = given.or_else(|| rest.next()) else {
                     return self.invalid.push((name.to_owned(), String::new()));
                 };
@@ -155,6 +173,7 @@ fn valued(options: &mut Options, option: &Option_, value: &str) -> bool {
         Option_::Node => options.node = Some(value.to_owned()),
         Option_::Vhost => options.vhost = Some(value.to_owned()),
         Option_::SecretFile => options.secret_file = Some(value.into()),
+        Option_::Valued(name) => options.values.push((name, value.to_owned())),
         Option_::Timeout => {
             options.timeout =
                 value.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
@@ -222,6 +241,8 @@ pub(crate) fn parse(line: &[String], program: &str) -> Result<Invocation, Failur
     };
     let stray = reading.options.switches.iter().filter(|name| !manual.switches.contains(name));
     reading.invalid.extend(stray.map(|name| (format!("--{name}"), "true".to_owned())));
+    let stray = reading.options.values.iter().filter(|(name, _)| !manual.switches.contains(name));
+    reading.invalid.extend(stray.map(|(name, value)| (format!("--{name}"), value.clone())));
     let arguments: Vec<String> = words.collect();
     let refuse = |why: &str| Err(refusal(why, line, manual, program));
     if !reading.invalid.is_empty() {

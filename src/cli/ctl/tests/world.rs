@@ -2,14 +2,20 @@
 
 use crate::cli::secret;
 use quorate_broker::view::*;
-use quorate_catalog::{ConnectionId, ExchangeType};
-use quorate_management::wire::admin_server::AdminServer;
-use quorate_management::{AdminService, ListenerFacts, Naming, NodeFacts, Peers, Source};
+use quorate_broker::{ChangeError, Closing};
+use quorate_catalog::{
+    AccessCommand, Catalog, CatalogCommand, CatalogEntry, CatalogOutput, CatalogReply,
+    ConnectionId, ExchangeType, PermissionRecord, TopicPermissionRecord, UserRecord, VhostRecord,
+};
+use quorate_management::wire::{access_server::AccessServer, admin_server::AdminServer};
+use quorate_management::{
+    AccessService, AdminService, ListenerFacts, Naming, NodeFacts, Peers, Source,
+};
 use quorate_rpc::SecretGuard;
 use quorate_types::*;
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Instant;
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
@@ -21,6 +27,7 @@ pub(super) struct World {
     members: Vec<String>,
     spoiled: Arc<AtomicBool>,
     unready: Arc<AtomicBool>,
+    catalog: Arc<Mutex<Catalog>>,
 }
 
 /// Nodes that run until this is dropped.
@@ -50,15 +57,19 @@ pub(super) fn start(nodes: u16) -> Cluster {
     let addresses: Vec<String> =
         listeners.iter().map(|listener| listener.local_addr().unwrap().to_string()).collect();
     let mut worlds = Vec::new();
+    let catalog = Arc::default();
     for (id, listener) in (1..).zip(listeners) {
         let world = World {
             id,
             members: addresses.clone(),
             spoiled: Arc::default(),
             unready: Arc::default(),
+            catalog: Arc::clone(&catalog),
         };
         worlds.push(world.clone());
         let peers = Peers::new(NodeId(id), &guard);
+        let access = AccessService::new(world.clone(), peers.clone());
+        let access = AccessServer::with_interceptor(access, guard.clone());
         let service = AdminService::new(world, Arc::new(facts(id)), peers);
         let service = AdminServer::with_interceptor(service, guard.clone());
         let (serving, served) = mpsc::channel();
@@ -67,6 +78,7 @@ pub(super) fn start(nodes: u16) -> Cluster {
             let incoming = TcpListenerStream::new(listener);
             tonic::transport::Server::builder()
                 .add_service(service)
+                .add_service(access)
                 .serve_with_incoming(incoming)
                 .await
                 .unwrap();
@@ -311,5 +323,50 @@ impl Source for World {
 
     async fn purge_queue(&self, queue: &ResourceName) -> Result<u64, Exception> {
         self.delete_queue(queue, false, false).await
+    }
+
+    async fn change_access(&self, command: AccessCommand) -> Result<(), ChangeError> {
+        let mut catalog = self.catalog.lock().unwrap();
+        if let Some(denial) = catalog.missing_of(&command) {
+            return Err(denial.into());
+        }
+        let commands = vec![CatalogCommand::Access(command)];
+        let entry = CatalogEntry { stamp: Stamp::default(), commands };
+        let mut output = CatalogOutput::default();
+        let next = CatalogIndex(catalog.version().0 + 1);
+        catalog.apply(next, &entry, &mut output);
+        if let Some(CatalogReply::Denied(denial)) = output.replies.pop() {
+            return Err(denial.into());
+        }
+        Ok(())
+    }
+
+    fn vhosts(&self) -> Vec<VhostRecord> {
+        self.catalog.lock().unwrap().vhosts().cloned().collect()
+    }
+
+    fn users(&self) -> Vec<UserRecord> {
+        self.catalog.lock().unwrap().users().cloned().collect()
+    }
+
+    fn permissions(&self) -> Vec<PermissionRecord> {
+        self.catalog.lock().unwrap().permissions().collect()
+    }
+
+    fn topic_permissions(&self) -> Vec<TopicPermissionRecord> {
+        self.catalog.lock().unwrap().topic_permissions().collect()
+    }
+
+    fn is_password(&self, user: &ShortString, password: &[u8]) -> bool {
+        self.catalog.lock().unwrap().is_password(user, password)
+    }
+
+    fn close_connections(&self, which: &Closing, most: usize, reason: &str) -> usize {
+        assert_eq!(reason, "why");
+        match which {
+            Closing::One(id) => usize::from(*id == self.connection_id()),
+            Closing::OfVhost(vhost) => usize::from(vhost.as_str() == "/").min(most),
+            Closing::All => 1,
+        }
     }
 }

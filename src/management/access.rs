@@ -1,0 +1,340 @@
+//! The access service: what `quorate ctl` sees and changes of virtual hosts, users, permissions and
+//! limits (CTL-04 to CTL-07, CTL-11).
+
+use crate::admin::{Batches, batches, check};
+use crate::peers::Peers;
+use crate::source::Source;
+use crate::wire::{self, access_request::What, access_server::Access, change_request::Change};
+use quorate_broker::{ChangeError, Closing, hash_password};
+use quorate_catalog::{
+    AccessCommand, ConnectionId, Denial, HashAlgorithm, PasswordHash, PermissionRecord,
+    TopicPermissionRecord, UserLimit, UserLimits, UserRecord, VhostLimits, VhostMetadata,
+    VhostRecord, VhostUpdate,
+};
+use quorate_types::{NodeId, QueueType, SessionId, ShortString, StartNumber};
+use tonic::{Request, Response, Status};
+
+/// Answers for one node; a change is the cluster's.
+#[derive(Clone, Debug)]
+pub struct AccessService<S> {
+    source: S,
+    peers: Peers,
+}
+
+fn name(what: &str, name: &str) -> Result<ShortString, Status> {
+    ShortString::try_from(name)
+        .map_err(|error| Status::invalid_argument(format!("{what}: {error}")))
+}
+
+fn user(text: &str) -> Result<ShortString, Status> {
+    name("user", text)
+}
+
+fn vhost(text: &str) -> Result<ShortString, Status> {
+    name("virtual host", text)
+}
+
+fn tags(tags: &[String]) -> Result<Vec<ShortString>, Status> {
+    tags.iter().map(|tag| name("tag", tag)).collect()
+}
+
+fn queue_type(name: &str) -> Result<Option<QueueType>, Status> {
+    match name {
+        "" => Ok(None),
+        "classic" => Ok(Some(QueueType::Classic)),
+        "quorum" => Ok(Some(QueueType::Quorum)),
+        other => Err(Status::invalid_argument(format!("{other} is not a valid queue type"))),
+    }
+}
+
+fn password(password: Option<wire::Password>) -> PasswordHash {
+    match password.and_then(|password| password.given) {
+        Some(wire::password::Given::Plain(plain)) => hash_password(&plain),
+        Some(wire::password::Given::Hash(hash)) => {
+            PasswordHash { algorithm: HashAlgorithm::default(), octets: hash.to_vec() }
+        }
+        None => PasswordHash::default(),
+    }
+}
+
+fn vhost_limits(limits: Option<wire::VhostLimits>) -> VhostLimits {
+    let limits = limits.unwrap_or_default();
+    VhostLimits { connections_max: limits.max_connections, queues_max: limits.max_queues }
+}
+
+fn user_limits(limits: Option<wire::UserLimits>) -> UserLimits {
+    let limits = limits.unwrap_or_default();
+    UserLimits { connections_max: limits.max_connections, channels_max: limits.max_channels }
+}
+
+/// What is asked for, in the catalog's words.
+fn command(change: Change) -> Result<AccessCommand, Status> {
+    use AccessCommand as C;
+    Ok(match change {
+        Change::AddVhost(one) => C::AddVhost {
+            vhost: vhost(&one.name)?,
+            metadata: VhostMetadata {
+                description: one.description,
+                tags: tags(&one.tags)?,
+                default_queue_type: queue_type(&one.default_queue_type)?,
+            },
+        },
+        Change::UpdateVhost(one) => C::UpdateVhost {
+            vhost: vhost(&one.vhost)?,
+            update: VhostUpdate {
+                description: one.description,
+                tags: one.tags.map(|given| tags(&given.tags)).transpose()?,
+                default_queue_type: queue_type(&one.default_queue_type.unwrap_or_default())?,
+            },
+        },
+        Change::DeleteVhost(one) => C::DeleteVhost { vhost: vhost(&one)? },
+        Change::SetVhostLimits(one) => {
+            C::SetVhostLimits { vhost: vhost(&one.vhost)?, limits: vhost_limits(one.limits) }
+        }
+        Change::AddUser(one) => C::AddUser(UserRecord {
+            name: user(&one.user)?,
+            password: password(one.password),
+            tags: Vec::new(),
+            limits: UserLimits::default(),
+        }),
+        Change::ChangePassword(one) => {
+            C::ChangePassword { user: user(&one.user)?, password: password(one.password) }
+        }
+        Change::SetUserTags(one) => {
+            C::SetUserTags { user: user(&one.user)?, tags: tags(&one.tags)? }
+        }
+        Change::DeleteUser(one) => C::DeleteUser { user: user(&one)? },
+        Change::SetUserLimits(one) => {
+            C::SetUserLimits { user: user(&one.user)?, limits: user_limits(one.limits) }
+        }
+        Change::ClearUserLimits(one) => {
+            C::ClearUserLimits { user: user(&one.user)?, which: cleared(&one)? }
+        }
+        Change::SetPermissions(one) => C::SetPermissions(PermissionRecord {
+            vhost: vhost(&one.vhost)?,
+            user: user(&one.user)?,
+            configure: one.configure,
+            write: one.write,
+            read: one.read,
+        }),
+        Change::ClearPermissions(one) => {
+            C::ClearPermissions { vhost: vhost(&one.vhost)?, user: user(&one.user)? }
+        }
+        Change::SetTopicPermissions(one) => C::SetTopicPermissions(TopicPermissionRecord {
+            vhost: vhost(&one.vhost)?,
+            user: user(&one.user)?,
+            exchange: name("exchange", &one.exchange)?,
+            write: one.write,
+            read: one.read,
+        }),
+        Change::ClearTopicPermissions(one) => C::ClearTopicPermissions {
+            vhost: vhost(&one.vhost)?,
+            user: user(&one.user)?,
+            exchange: one.exchange.map(|exchange| name("exchange", &exchange)).transpose()?,
+        },
+    })
+}
+
+fn cleared(which: &wire::ClearUserLimits) -> Result<UserLimit, Status> {
+    match (which.connections, which.channels) {
+        (true, true) => Ok(UserLimit::All),
+        (true, false) => Ok(UserLimit::Connections),
+        (false, true) => Ok(UserLimit::Channels),
+        (false, false) => Err(Status::invalid_argument("no limit is named")),
+    }
+}
+
+fn denial(denial: &Denial) -> wire::Denial {
+    use wire::denial::Kind;
+    let text = denial.to_string();
+    let named = |kind: Kind, subject: &str| wire::Denial {
+        kind: kind.into(),
+        text: text.clone(),
+        subject: subject.to_owned(),
+        ..wire::Denial::default()
+    };
+    match denial {
+        Denial::NoSuchUser(name) => named(Kind::NoSuchUser, name.as_str()),
+        Denial::UserExists(name) => named(Kind::UserExists, name.as_str()),
+        Denial::NoSuchVhost(name) => named(Kind::NoSuchVhost, name.as_str()),
+        Denial::InvalidPattern { pattern, reason, at } => {
+            wire::Denial { reason: reason.clone(), at: *at, ..named(Kind::InvalidPattern, pattern) }
+        }
+        Denial::TooManyTags { .. } => named(Kind::Other, ""),
+    }
+}
+
+fn words(words: &[ShortString]) -> Vec<String> {
+    words.iter().map(ToString::to_string).collect()
+}
+
+fn shown_vhost(vhost: &VhostRecord) -> wire::Vhost {
+    wire::Vhost {
+        name: vhost.name.to_string(),
+        description: vhost.metadata.description.clone(),
+        tags: words(&vhost.metadata.tags),
+        default_queue_type: vhost
+            .metadata
+            .default_queue_type
+            .map(|queue_type| queue_type.name().to_owned())
+            .unwrap_or_default(),
+        limits: Some(wire::VhostLimits {
+            max_connections: vhost.limits.connections_max,
+            max_queues: vhost.limits.queues_max,
+        }),
+    }
+}
+
+fn shown_user(user: &UserRecord) -> wire::User {
+    wire::User {
+        name: user.name.to_string(),
+        tags: words(&user.tags),
+        limits: Some(wire::UserLimits {
+            max_connections: user.limits.connections_max,
+            max_channels: user.limits.channels_max,
+        }),
+    }
+}
+
+fn shown_permission(record: PermissionRecord) -> wire::Permission {
+    wire::Permission {
+        vhost: record.vhost.to_string(),
+        user: record.user.to_string(),
+        configure: record.configure,
+        write: record.write,
+        read: record.read,
+    }
+}
+
+fn shown_topic(record: TopicPermissionRecord) -> wire::TopicPermission {
+    wire::TopicPermission {
+        vhost: record.vhost.to_string(),
+        user: record.user.to_string(),
+        exchange: record.exchange.to_string(),
+        write: record.write,
+        read: record.read,
+    }
+}
+
+fn closing(which: Option<&wire::close_request::Which>) -> Result<Closing, Status> {
+    use wire::close_request::Which;
+    match which {
+        Some(Which::Connection(id)) => {
+            let node = u16::try_from(id.node)
+                .map_err(|_| Status::invalid_argument("there is no such node"))?;
+            let session = SessionId { node: NodeId(node), start: StartNumber(id.start) };
+            Ok(Closing::One(ConnectionId { session, number: id.number }))
+        }
+        Some(Which::Vhost(name)) => Ok(Closing::OfVhost(vhost(name)?)),
+        Some(Which::All(_)) => Ok(Closing::All),
+        None => Err(Status::invalid_argument("no connection is named")),
+    }
+}
+
+impl<S: Source> AccessService<S> {
+    /// The service of one node. Guard it with the cluster secret where it is mounted.
+    #[must_use]
+    pub fn new(source: S, peers: Peers) -> Self {
+        Self { source, peers }
+    }
+}
+
+#[tonic::async_trait]
+impl<S: Source> Access for AccessService<S> {
+    type ListStream = Batches<wire::AccessList>;
+
+    async fn change(
+        &self,
+        request: Request<wire::ChangeRequest>,
+    ) -> Result<Response<wire::ChangeReply>, Status> {
+        let request = request.into_inner();
+        check(request.caller)?;
+        let change =
+            request.change.ok_or_else(|| Status::invalid_argument("no change is named"))?;
+        match self.source.change_access(command(change)?).await {
+            Ok(()) => Ok(Response::new(wire::ChangeReply { denial: None })),
+            Err(ChangeError::Denied(why)) => {
+                Ok(Response::new(wire::ChangeReply { denial: Some(denial(&why)) }))
+            }
+            Err(ChangeError::TimedOut) => {
+                Err(Status::deadline_exceeded("the catalog has no majority that answers"))
+            }
+        }
+    }
+
+    async fn list(
+        &self,
+        request: Request<wire::AccessRequest>,
+    ) -> Result<Response<Self::ListStream>, Status> {
+        let request = request.into_inner();
+        check(request.caller)?;
+        let none = wire::AccessList::default;
+        Ok(match request.what() {
+            What::Vhosts => {
+                let vhosts = self.source.vhosts().iter().map(shown_vhost).collect();
+                batches(vhosts, Vec::new(), |vhosts, _| wire::AccessList { vhosts, ..none() })
+            }
+            What::Users => {
+                let users = self.source.users().iter().map(shown_user).collect();
+                batches(users, Vec::new(), |users, _| wire::AccessList { users, ..none() })
+            }
+            What::Permissions => {
+                let rows = self.source.permissions().into_iter().map(shown_permission).collect();
+                batches(rows, Vec::new(), |permissions, _| wire::AccessList {
+                    permissions,
+                    ..none()
+                })
+            }
+            What::TopicPermissions => {
+                let rows = self.source.topic_permissions().into_iter().map(shown_topic).collect();
+                batches(rows, Vec::new(), |topic_permissions, _| wire::AccessList {
+                    topic_permissions,
+                    ..none()
+                })
+            }
+        })
+    }
+
+    async fn authenticate(
+        &self,
+        request: Request<wire::AuthenticateRequest>,
+    ) -> Result<Response<wire::AuthenticateReply>, Status> {
+        let request = request.into_inner();
+        check(request.caller)?;
+        let user = ShortString::try_from(request.user.as_str());
+        let accepted = user.is_ok_and(|user| self.source.is_password(&user, &request.password));
+        Ok(Response::new(wire::AuthenticateReply { accepted }))
+    }
+
+    async fn close_connections(
+        &self,
+        request: Request<wire::CloseRequest>,
+    ) -> Result<Response<wire::CloseReply>, Status> {
+        let request = request.into_inner();
+        check(request.caller)?;
+        let which = closing(request.which.as_ref())?;
+        let most = if request.limit == 0 { u32::MAX } else { request.limit };
+        let own = self.source.close_connections(&which, most as usize, &request.reason);
+        let mut closed = u32::try_from(own).unwrap_or(u32::MAX);
+        if request.scope == i32::from(wire::Scope::Local) {
+            return Ok(Response::new(wire::CloseReply { closed }));
+        }
+        // One after the other, so that a limit is kept.
+        for member in &self.source.cluster().members {
+            if closed >= most {
+                break;
+            }
+            let Some(mut peer) = self.peers.access(member) else { continue };
+            let request = wire::CloseRequest {
+                caller: wire::caller(),
+                scope: wire::Scope::Local.into(),
+                limit: if request.limit == 0 { 0 } else { most - closed },
+                ..request.clone()
+            };
+            if let Ok(reply) = peer.close_connections(request).await {
+                closed = closed.saturating_add(reply.into_inner().closed);
+            }
+        }
+        Ok(Response::new(wire::CloseReply { closed }))
+    }
+}
