@@ -4,6 +4,7 @@ use crate::{
     alarm::Alarms,
     catalog_client::CatalogClient,
     client::{ConnectionInfo, FrontSettings},
+    configure::Configuring,
     connection::{Connection, ConnectionState},
     dead_letter::DeadLetters,
     executor::Executor,
@@ -69,6 +70,7 @@ impl Broker {
             timer: Timer::default(),
             process: ProcessStart::now(),
             failures: Failures::default(),
+            configuring: Configuring::new(homes.iter().copied()),
             alarms: Alarms::default(),
             counters: Arc::default(),
             local_entries: RwLock::default(),
@@ -110,6 +112,7 @@ impl Broker {
         node.spawn(Arc::clone(node).pace());
         node.spawn(Arc::clone(node).look_after_letters());
         node.spawn(Arc::clone(node).watch_timer());
+        node.spawn(Arc::clone(node).keep_configured());
     }
 
     /// Settings for front ends.

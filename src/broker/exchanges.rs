@@ -67,7 +67,7 @@ impl Connection {
             return Ok(());
         }
         // Only for a new one (EXC-03, ACL-08).
-        if let Some(alternate) = Catalog::alternate_of(&record.arguments) {
+        if let Some(alternate) = Catalog::declared_alternate(&record.arguments) {
             self.check(Access::Read, Resource::Exchange(&exchange))?;
             self.check(Access::Write, Resource::Exchange(&alternate))?;
         }

@@ -275,7 +275,7 @@ impl Node {
                 }));
                 ended.extend(
                     catalog
-                        .queues_of_group(group)
+                        .queues_of_group(group, None)
                         .filter(|entry| machine.queue(entry.id).is_none())
                         .map(|entry| entry.id),
                 );
@@ -294,5 +294,6 @@ impl Node {
         for queue in ended {
             self.queue_ended(queue);
         }
+        self.begin_configuring(home);
     }
 }

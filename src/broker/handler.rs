@@ -125,6 +125,9 @@ impl Node {
                     responder.answer(wire::encode(&answer));
                 }
             }),
+            wire::SETTINGS => self.spawn(async move {
+                node.settings_request(from.node, payload, responder).await;
+            }),
             unknown => {
                 tracing::warn!(from = %from.node, %group, service = unknown, "unknown request");
                 responder.refuse(Bytes::from_static(b"unknown service"));

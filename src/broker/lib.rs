@@ -38,6 +38,10 @@ mod delete;
 mod exchanges;
 mod queues;
 
+mod configure;
+mod definitions;
+mod policies;
+
 mod catalog_client;
 mod lease;
 mod links;
@@ -68,6 +72,7 @@ pub use client::{
     Settlement,
 };
 pub use connection::{ChannelReport, Connection};
+pub use definitions::ImportError;
 pub use local::SpillSettings;
 pub use operator::{Closing, hash_password};
 pub use settings::BrokerSettings;

@@ -5,6 +5,7 @@ use crate::{
     alarm::Alarms,
     catalog_client::CatalogClient,
     client::Event,
+    configure::Configuring,
     connection::ConnectionState,
     consumer::FrontConsumer,
     counters::Counters,
@@ -69,6 +70,7 @@ pub(crate) struct Node {
     pub(crate) timer: Timer,
     pub(crate) process: ProcessStart,
     pub(crate) failures: Failures,
+    pub(crate) configuring: Configuring,
     pub(crate) alarms: Alarms,
     pub(crate) counters: Arc<Counters>,
     /// Entries of connection-bound queues of this node, also of those that are not in the catalog.

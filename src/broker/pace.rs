@@ -43,7 +43,14 @@ impl Node {
     /// Proposes a command of the leader's own, if this node leads the group.
     pub(crate) fn propose_as_leader(&self, group: GroupId, command: Command) {
         if let Some(sequencer) = self.sequencers.get(&group) {
-            sequencer.command(command, |entry| self.propose(group, entry));
+            sequencer.commands(vec![command], |entry| self.propose(group, entry));
+        }
+    }
+
+    /// Proposes commands of the leader's own, in as few entries as they fit in.
+    pub(crate) fn propose_all_as_leader(&self, group: GroupId, commands: Vec<Command>) {
+        if let Some(sequencer) = self.sequencers.get(&group) {
+            sequencer.commands(commands, |entry| self.propose(group, entry));
         }
     }
 

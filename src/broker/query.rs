@@ -6,7 +6,7 @@ use crate::{
     node::Node,
     view::{
         Alarm, BindingView, ChannelView, ClusterView, ConnectionView, ConsumerView, ExchangeView,
-        GroupAudit, MemberView, NodeView, QueueCounts, QueueView, Readiness,
+        GroupAudit, MemberView, NodeView, PolicyView, QueueCounts, QueueView, Readiness,
     },
 };
 use quorate_catalog::{Destination, ExchangeType, QueueEntry, refusal};
@@ -61,6 +61,7 @@ impl Broker {
             auto_delete: false,
             internal: false,
             arguments: FieldTable::default(),
+            policies: PolicyView::default(),
         };
         let declared = of_vhost.map(|record| ExchangeView {
             name: record.name.clone(),
@@ -69,6 +70,7 @@ impl Broker {
             auto_delete: record.auto_delete,
             internal: record.internal,
             arguments: record.arguments.clone(),
+            policies: catalog.exchange_policies(&record.name).into(),
         });
         std::iter::once(default).chain(declared).collect()
     }
@@ -219,7 +221,9 @@ impl Node {
             }
         };
         let online = members.iter().copied().filter(|node| self.is_reachable(*node)).collect();
+        let policies = self.catalog.read().queue_policies(&entry.name, entry.queue_type).into();
         QueueView {
+            policies,
             id: entry.id,
             name: entry.name,
             queue_type: entry.queue_type,
@@ -245,6 +249,7 @@ impl Node {
             consumers: u64::from(queue.consumers),
             ready_bytes: queue.ready_bytes,
             unacknowledged_bytes: queue.unacknowledged_bytes,
+            configured_at: queue.config.resolved_at,
             memory_bytes: QUEUE_BYTES + HELD_BYTES * queue.unacknowledged,
         })
     }

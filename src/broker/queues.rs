@@ -8,8 +8,8 @@ use crate::{
 };
 use quorate_catalog::{
     Access, CatalogCommand, CatalogReply, ConnectionId, QueueEntry, Redeclared, Resource,
-    check_owner, check_queue_properties, effective, equivalent, refusal, resolve_queue_type,
-    server_given_name, server_named_queue,
+    check_owner, check_queue_properties, effective, equivalent, leader_locator, refusal,
+    resolve_queue_type, server_given_name, server_named_queue,
 };
 use quorate_queue::{Command, QueueConfig, QueueReport, Reply};
 use quorate_types::{
@@ -28,16 +28,16 @@ const TRIES: usize = 16;
 
 /// A queue to be made.
 #[derive(Clone, Debug)]
-struct NewQueue {
-    name: ResourceName,
-    declare: QueueDeclare,
-    queue_type: QueueType,
-    config: QueueConfig,
-    locator: LeaderLocator,
+pub(crate) struct NewQueue {
+    pub(crate) name: ResourceName,
+    pub(crate) declare: QueueDeclare,
+    pub(crate) queue_type: QueueType,
+    pub(crate) config: QueueConfig,
+    pub(crate) locator: LeaderLocator,
 }
 
 /// What became of making a queue.
-enum Made {
+pub(crate) enum Made {
     Ok,
     /// Another was first: look at that one.
     NameTaken,
@@ -208,11 +208,14 @@ impl Connection {
         } else {
             given
         };
-        let resolved_at = self.node.catalog.read().version();
+        let catalog = self.node.catalog.read();
+        let policy = catalog.queue_policies(&name, queue_type).definition();
         // A durable exclusive queue is kept as not durable (QUE-05).
-        let durable = durable && !exclusive;
-        let config = effective(&arguments, queue_type, durable, auto_delete, resolved_at);
-        Ok(NewQueue { name, declare, queue_type, config, locator: arguments.leader_locator })
+        let (durable, resolved_at) = (durable && !exclusive, catalog.version());
+        let config = effective(&arguments, &policy, queue_type, durable, auto_delete, resolved_at);
+        let locator = leader_locator(&arguments, &policy);
+        drop(catalog);
+        Ok(NewQueue { name, declare, queue_type, config, locator })
     }
 
     /// NAM 8: on this node, in memory; only a name that the client chose is in the catalog.
@@ -220,7 +223,7 @@ impl Connection {
         let node = &self.node;
         let NewQueue { name, declare, queue_type, config, .. } = new;
         let home = Home::Node(node.me);
-        let create = Command::CreateQueue { name: name.clone(), config };
+        let create = Command::CreateQueue { name: name.clone(), config: config.clone() };
         let Ok(Reply::Created(id)) = node.ask(home, create).await else {
             return Err(declare_timeout(&name));
         };
@@ -245,6 +248,8 @@ impl Connection {
             return Err(declare_timeout(&name));
         }
         node.local_entries.write().insert(name.clone(), entry.clone());
+        // A server-given name is known only now.
+        node.configure_new(&entry, &config).await;
         if server_named {
             node.counters.queues_created.add(1);
             return Ok(Some(DeclareOk { queue: name.name, messages: 0, consumers: 0 }));
@@ -356,12 +361,12 @@ impl Node {
     }
 
     /// Creates a queue in its group, then makes its name visible (NAM 2).
-    async fn make_queue(self: Arc<Self>, new: NewQueue) -> Result<Made, CallError> {
+    pub(crate) async fn make_queue(self: Arc<Self>, new: NewQueue) -> Result<Made, CallError> {
         let NewQueue { name, declare, queue_type, config, locator } = new;
         let group = self.catalog.read().place(locator, &self.led_groups());
         let home = Home::Group(group);
         let leased = config.expires_ms.is_some();
-        let create = Command::CreateQueue { name: name.clone(), config };
+        let create = Command::CreateQueue { name: name.clone(), config: config.clone() };
         let Some(creator) = self.session() else { return Err(CallError::SessionEnded) };
         let reply = self.ask_until_answered(home, create).await?;
         let Reply::Created(id) = reply else {
@@ -382,7 +387,9 @@ impl Node {
             match self.propose_to_catalog(CatalogCommand::AddQueue(entry.clone())).await {
                 Ok((index, CatalogReply::Done)) => {
                     self.counters.queues_created.add(1);
-                    let ((), lives) = tokio::join!(self.barrier(index), self.renew(id, leased));
+                    let configured = self.configure_new(&entry, &config);
+                    let ((), lives, _) =
+                        tokio::join!(self.barrier(index), self.renew(id, leased), configured);
                     return Ok(if lives { Made::Ok } else { Made::NameTaken });
                 }
                 Ok((_, CatalogReply::NameTaken { .. })) => {

@@ -20,6 +20,8 @@ use std::{
 const IN_FLIGHT_MAX: usize = 8;
 /// An entry is cut without waiting for the disk when this many octets wait.
 const ENTRY_BYTES: usize = 1 << 20;
+/// Commands of the leader's own in one entry, so that applying it stays short.
+const LEADER_COMMANDS_MAX: usize = 1_000;
 /// Octets that may wait here; a batch above is dropped, and sent again when its proposer asks.
 const WAITING_BYTES_MAX: usize = 256 << 20;
 
@@ -159,11 +161,11 @@ impl Sequencer {
         self.cut(&mut state, Occasion::Arrival, propose);
     }
 
-    /// Takes a command of the leader itself.
-    pub(crate) fn command(&self, command: Command, propose: impl Propose) {
+    /// Takes commands of the leader itself.
+    pub(crate) fn commands(&self, commands: Vec<Command>, propose: impl Propose) {
         let mut state = self.state.lock();
         if state.clock.is_some() {
-            state.commands.push(command);
+            state.commands.extend(commands);
             self.cut(&mut state, Occasion::Arrival, propose);
         }
     }
@@ -215,7 +217,8 @@ impl State {
         }
         let stamp = self.clock.as_ref()?.stamp();
         let (mut entry, bodies) = batch::merge(self.take_batches(), stamp);
-        let commands = std::mem::take(&mut self.commands);
+        let count = self.commands.len().min(LEADER_COMMANDS_MAX);
+        let commands: Vec<Command> = self.commands.drain(..count).collect();
         if !commands.is_empty() {
             entry.batches.push(Batch { origin: Origin::Leader, commands });
         }

@@ -67,6 +67,7 @@ impl GroupSink for Broker {
     fn installed(&self, group: GroupId, applied: EntryId) {
         if group == GroupId::CATALOG {
             self.0.catalog_grown(CatalogIndex(applied.index.0));
+            self.0.configuring.changed();
             self.0.close_orphans();
         }
     }
@@ -112,6 +113,7 @@ impl CatalogSink for Broker {
                 CatalogEvent::QueueRemoved { .. } => {
                     node.counters.queues_deleted.add(u64::from(leading));
                 }
+                CatalogEvent::PoliciesChanged => node.configuring.changed(),
             }
         }
         if nodes_changed {

@@ -33,10 +33,10 @@
 //! }
 //! ```
 
-use quorate_catalog::{ConnectionId, ExchangeType};
+use quorate_catalog::{ConnectionId, ExchangeType, InForce, PolicyDefinition};
 use quorate_types::{
-    ClusterId, FieldTable, GroupId, LogIndex, NodeId, QueueId, QueueType, ResourceName,
-    ShortString, StartNumber, Term, VhostName,
+    CatalogIndex, ClusterId, FieldTable, GroupId, LogIndex, NodeId, QueueId, QueueType,
+    ResourceName, ShortString, StartNumber, Term, VhostName,
 };
 use std::net::SocketAddr;
 
@@ -63,8 +63,31 @@ pub struct QueueView {
     pub members: Vec<NodeId>,
     /// Those of `members` that can be reached.
     pub online: Vec<NodeId>,
+    /// Policies in force.
+    pub policies: PolicyView,
     /// Given only by the node that leads the queue's group or is its home.
     pub counts: Option<QueueCounts>,
+}
+
+/// The policies in force for a queue or exchange (POL-11).
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PolicyView {
+    /// Name of the policy.
+    pub policy: Option<ShortString>,
+    /// Name of the operator policy.
+    pub operator_policy: Option<ShortString>,
+    /// What they come to together.
+    pub definition: PolicyDefinition,
+}
+
+impl From<InForce<'_>> for PolicyView {
+    fn from(in_force: InForce<'_>) -> Self {
+        Self {
+            policy: in_force.policy.map(|policy| policy.name.clone()),
+            operator_policy: in_force.operator.map(|policy| policy.name.clone()),
+            definition: in_force.definition().into_owned(),
+        }
+    }
 }
 
 /// What a queue holds.
@@ -84,6 +107,8 @@ pub struct QueueCounts {
     pub unacknowledged_bytes: u64,
     /// Memory that the queue's state takes on this node, octets, estimated.
     pub memory_bytes: u64,
+    /// Catalog index that its settings were resolved at.
+    pub configured_at: CatalogIndex,
 }
 
 /// One exchange.
@@ -101,6 +126,8 @@ pub struct ExchangeView {
     pub internal: bool,
     /// As declared.
     pub arguments: FieldTable,
+    /// Policies in force.
+    pub policies: PolicyView,
 }
 
 /// One binding.

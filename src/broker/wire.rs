@@ -37,6 +37,8 @@ pub(crate) const HEARD: u32 = 111;
 pub(crate) const ROOM: u32 = 112;
 /// What the sender counts against limits (VLM-04).
 pub(crate) const COUNTS: u32 = 114;
+/// A node asks whether the queues led by another have the settings of a catalog index.
+pub(crate) const SETTINGS: u32 = 113;
 
 /// The group number that a frame about this home carries: 0, the catalog's, stands for the
 /// connection-bound queues of whichever of the two nodes is their home.

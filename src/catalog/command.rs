@@ -1,6 +1,11 @@
 //! The vocabulary of the catalog group's log.
 
-use crate::{access_command::AccessCommand, denial::Denial};
+use crate::{
+    access_command::AccessCommand,
+    denial::Denial,
+    parameter::{ParameterName, ParameterRecord},
+    policy::{PolicyName, PolicyRecord},
+};
 use quorate_types::{
     BootNumber, ClusterId, Exception, FieldTable, GroupId, Incarnation, NodeId, QueueId, QueueType,
     ResourceName, SessionId, ShortString, Stamp, StartNumber,
@@ -67,6 +72,14 @@ pub enum CatalogCommand {
         /// Queue.
         queue: QueueId,
     },
+    /// Sets a policy, or replaces the one of that name.
+    SetPolicy(PolicyRecord),
+    /// Clears a policy.
+    ClearPolicy(PolicyName),
+    /// Sets a runtime parameter, or replaces the one of that name.
+    SetParameter(ParameterRecord),
+    /// Clears a runtime parameter.
+    ClearParameter(ParameterName),
     /// What an operator changes about who may do what.
     Access(AccessCommand),
 }

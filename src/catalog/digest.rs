@@ -6,8 +6,10 @@ use crate::{
         Binding, ClusterShape, ConnectionId, Destination, ExchangeRecord, ExchangeType, QueueEntry,
     },
     limits::Limit,
+    parameter::{ParameterName, ParameterRecord},
     password::HashAlgorithm,
     permission::{RowKey, TopicRowKey},
+    policy::{PolicyKind, PolicyName, PolicyRecord},
     record::{NodeEntry, PermissionRecord, TopicPermissionRecord, UserRecord, VhostRecord},
 };
 use quorate_types::{FieldTable, Home, QueueId, QueueType, ResourceName, SessionId, ShortString};
@@ -224,6 +226,47 @@ impl Feed for PermissionRecord {
 impl Feed for TopicPermissionRecord {
     fn feed(&self, digest: &mut Digest) {
         [&self.write, &self.read].into_iter().for_each(|pattern| digest.octets(pattern.as_bytes()));
+    }
+}
+
+impl Feed for PolicyName {
+    fn feed(&self, digest: &mut Digest) {
+        digest.word(match self.kind {
+            PolicyKind::User => 0,
+            PolicyKind::Operator => 1,
+        });
+        self.vhost.feed(digest);
+        self.name.feed(digest);
+    }
+}
+
+impl Feed for PolicyRecord {
+    fn feed(&self, digest: &mut Digest) {
+        digest.octets(self.pattern.as_bytes());
+        digest.octets(self.apply_to.name().as_bytes());
+        digest.word(self.priority.cast_unsigned());
+        digest.octets(self.definition.to_json().to_string().as_bytes());
+    }
+}
+
+impl Feed for ParameterName {
+    fn feed(&self, digest: &mut Digest) {
+        match self {
+            Self::Global(name) => {
+                digest.word(0);
+                name.feed(digest);
+            }
+            Self::Vhost { vhost, component, name } => {
+                digest.word(1);
+                [vhost, component, name].into_iter().for_each(|part| part.feed(digest));
+            }
+        }
+    }
+}
+
+impl Feed for ParameterRecord {
+    fn feed(&self, digest: &mut Digest) {
+        digest.octets(self.value.as_bytes());
     }
 }
 

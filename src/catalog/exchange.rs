@@ -234,7 +234,7 @@ impl Catalog {
 
     /// The alternate exchange that a declare names.
     #[must_use]
-    pub fn alternate_of(arguments: &FieldTable) -> Option<ShortString> {
+    pub fn declared_alternate(arguments: &FieldTable) -> Option<ShortString> {
         let octets = arguments.get(ALTERNATE)?.as_long_string()?;
         ShortString::from_bytes(octets.clone()).ok()
     }

@@ -1,5 +1,5 @@
-//! The catalog as a pure state machine: nodes, virtual hosts, exchanges, bindings, queue entries;
-//! and routing from it. Every node holds a full copy and routes publishes from it (DESIGN §2).
+//! The catalog as a pure state machine: nodes, virtual hosts, exchanges, bindings, queue entries,
+//! policies; and routing from it. Every node holds a full copy and routes publishes from it (DESIGN §2).
 
 mod command;
 mod output;
@@ -21,6 +21,17 @@ mod exchange;
 mod node;
 mod queue_entry;
 
+mod definitions_export;
+mod definitions_fields;
+mod definitions_import;
+mod definitions_table;
+mod parameter;
+mod policy;
+mod policy_definition;
+mod policy_parse;
+mod policy_pattern;
+mod term;
+
 mod denial;
 mod equivalence;
 mod placement;
@@ -41,6 +52,7 @@ pub use command::{
     Binding, CatalogCommand, CatalogEntry, CatalogReply, ClusterShape, ConnectionId, Destination,
     ExchangeRecord, ExchangeType, QueueEntry,
 };
+pub use definitions_import::{Definitions, DefinitionsError, Step};
 pub use denial::Denial;
 pub use equivalence::{Redeclared, check_owner, equivalent};
 pub use exchange::check_deletable;
@@ -48,10 +60,15 @@ pub use limits::{Limit, UserLimit, UserLimits, VhostLimits, reached};
 pub use machine::Catalog;
 pub use node::FORMER_BOOTS_MAX;
 pub use output::{CatalogEvent, CatalogOutput};
+pub use parameter::{PARAMETER_BYTES_MAX, ParameterError, ParameterName, ParameterRecord};
 pub use password::{HashAlgorithm, PasswordHash};
 pub use pattern::Pattern;
 pub use permission::Rights;
-pub use queue_entry::{check_queue_properties, effective, resolve_queue_type};
+pub use policy::{ApplyTo, InForce, PolicyKind, PolicyName, PolicyRecord};
+pub use policy_definition::{Merge, PolicyDefinition, PolicyKey, PolicyValue, smaller_limit};
+pub use policy_parse::{PolicyError, PolicyText};
+pub use policy_pattern::POLICY_PATTERN_BYTES_MAX;
+pub use queue_entry::{check_queue_properties, effective, leader_locator, resolve_queue_type};
 pub use record::{
     BindingId, CatalogKey, CatalogRecord, CatalogRecordError, CatalogState, NodeEntry,
     PermissionRecord, TopicPermissionRecord, UserRecord, VhostRecord,

@@ -7,7 +7,9 @@ use crate::{
     exchange::{Exchange, of_every_vhost},
     named::{ByName, Named},
     output::CatalogOutput,
+    parameter::ParameterName,
     permission::{Rights, RowKey, TopicRights, TopicRowKey},
+    policy::Policies,
     record::{BindingId, CatalogKey, CatalogState, NodeEntry, UserRecord, VhostRecord},
     user::{GUEST, guest},
     vhost::{DEFAULT_VHOST, VhostMetadata},
@@ -46,6 +48,9 @@ pub struct Catalog {
     pub(crate) queue_bindings: BTreeSet<(QueueId, BindingId)>,
     /// Queues of each group, for placement; no entry stands for none.
     pub(crate) queue_counts: BTreeMap<GroupId, u64>,
+    pub(crate) policies: Policies,
+    /// Runtime parameters, as JSON.
+    pub(crate) parameters: BTreeMap<ParameterName, String>,
 }
 
 /// When what decides about access has changed last, or was loaded. No part of the state: all are
@@ -112,6 +117,8 @@ impl Catalog {
             binding_identities: BTreeSet::new(),
             queue_bindings: BTreeSet::new(),
             queue_counts: BTreeMap::new(),
+            policies: Policies::default(),
+            parameters: BTreeMap::new(),
         }
     }
 
@@ -157,6 +164,10 @@ impl Catalog {
             CatalogCommand::AddQueue(entry) => self.add_queue(entry, out),
             CatalogCommand::RemoveQueue { queue } => self.remove_queue(*queue, out),
             CatalogCommand::Access(command) => self.access_command(command, out),
+            CatalogCommand::SetPolicy(policy) => self.set_policy(policy, out),
+            CatalogCommand::ClearPolicy(name) => self.clear_policy(name, out),
+            CatalogCommand::SetParameter(parameter) => self.set_parameter(parameter, out),
+            CatalogCommand::ClearParameter(name) => self.clear_parameter(name, out),
         }
     }
 
@@ -221,6 +232,10 @@ impl Catalog {
             CatalogKey::Exchange(name) => note(&mut digest, 5, name, self.exchange(name)),
             CatalogKey::Binding(id) => note(&mut digest, 6, id, self.bindings.get(id)),
             CatalogKey::Queue(id) => note(&mut digest, 7, id, self.queues.get(id)),
+            CatalogKey::Policy(name) => note(&mut digest, 10, name, self.policies.get(name)),
+            CatalogKey::Parameter(name) => {
+                note(&mut digest, 11, name, self.parameter(name).as_ref());
+            }
             CatalogKey::Permission { vhost, user } => {
                 let row = (vhost.clone(), user.clone());
                 note(&mut digest, 8, &row, self.permission_record(&row).as_ref());

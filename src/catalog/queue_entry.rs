@@ -5,14 +5,17 @@ use crate::{
     command::{CatalogReply, QueueEntry},
     machine::Catalog,
     output::{CatalogEvent, CatalogOutput},
+    policy_definition::{PolicyDefinition, PolicyKey, smaller_limit},
     record::CatalogKey,
     refusal,
 };
 use quorate_queue::{DeadLetter, QueueConfig};
 use quorate_types::{
-    CatalogIndex, Exception, FieldValue, GroupId, Home, Levels, Overflow, QueueArguments, QueueId,
-    QueueType, ResourceName,
+    CatalogIndex, Exception, FieldValue, GroupId, Home, LeaderLocator, Levels, Overflow,
+    QueueArguments, QueueId, QueueType, ResourceName, ShortString,
 };
+
+use std::ops::Bound;
 
 /// What `x-delivery-limit` is on a quorum queue without it (Q-10, DLM-01).
 const QUORUM_DELIVERY_LIMIT: u32 = 20;
@@ -36,12 +39,18 @@ impl Catalog {
         self.queues.values()
     }
 
-    /// The queues of a group, in the order of their ids.
-    pub fn queues_of_group(&self, group: GroupId) -> impl Iterator<Item = &QueueEntry> {
+    /// The queues of a group, in the order of their ids, from the one after `after` on.
+    pub fn queues_of_group(
+        &self,
+        group: GroupId,
+        after: Option<QueueId>,
+    ) -> impl Iterator<Item = &QueueEntry> {
         let home = Home::Group(group);
-        let first = QueueId { home, index: 0, position: 0 };
+        // No queue has index 0.
+        let after = after.unwrap_or(QueueId { home, index: 0, position: 0 });
         let last = QueueId { home, index: u64::MAX, position: u32::MAX };
-        self.queues.range(first..=last).map(|(_, entry)| entry)
+        let range = (Bound::Excluded(after), Bound::Included(last));
+        self.queues.range(range).map(|(_, entry)| entry)
     }
 
     /// Queues that have an entry.
@@ -56,7 +65,9 @@ impl Catalog {
         // They were accepted at declare, so they parse.
         let arguments = QueueArguments::parse(&entry.arguments, entry.queue_type);
         let arguments = arguments.unwrap_or_default();
-        effective(&arguments, entry.queue_type, entry.durable, entry.auto_delete, self.version())
+        let policy = self.queue_policies(&entry.name, entry.queue_type).definition();
+        let (durable, auto_delete) = (entry.durable, entry.auto_delete);
+        effective(&arguments, &policy, entry.queue_type, durable, auto_delete, self.version())
     }
 
     /// Of two entries for one name the first wins (NAM 2). Harmless when repeated.
@@ -175,42 +186,98 @@ pub fn check_queue_properties(
     wrong.map_or(Ok(()), |property| Err(refusal::invalid_property(name, property)))
 }
 
-/// A queue's effective settings. The one place where they are resolved; policies join here.
+/// A queue's effective settings, from its arguments and what its policies come to
+/// ([`InForce::definition`]): the one place where they are resolved (POL-07, Q-12).
 #[must_use]
 pub fn effective(
     arguments: &QueueArguments,
+    policy: &PolicyDefinition,
     queue_type: QueueType,
     durable: bool,
     auto_delete: bool,
     resolved_at: CatalogIndex,
 ) -> QueueConfig {
-    let dead_letter = arguments.dead_letter_exchange.as_ref().map(|exchange| DeadLetter {
-        exchange: exchange.detached(),
-        routing_key: arguments.dead_letter_routing_key.as_ref().map(|key| key.detached()),
-        at_least_once: arguments.dead_letter_at_least_once.unwrap_or(false),
-    });
+    let smaller = |argument: Option<u64>, key| smaller(argument, policy.count(key));
     QueueConfig {
         resolved_at,
         queue_type,
         durable,
         auto_delete,
         priority_max: arguments.priority_max,
-        message_ttl_ms: arguments.message_ttl_ms,
-        expires_ms: arguments.expires_ms,
-        length_max: arguments.length_max,
-        length_bytes_max: arguments.length_bytes_max,
-        overflow: arguments.overflow.unwrap_or(Overflow::DropHead),
-        delivery_limit: delivery_limit(arguments.delivery_limit, queue_type),
-        delivery_count_failures: arguments.delivery_count_failures.unwrap_or(false),
-        dead_letter,
+        message_ttl_ms: smaller(arguments.message_ttl_ms, PolicyKey::MessageTtl),
+        expires_ms: smaller(arguments.expires_ms, PolicyKey::Expires),
+        length_max: smaller(arguments.length_max, PolicyKey::MaxLength),
+        length_bytes_max: smaller(arguments.length_bytes_max, PolicyKey::MaxLengthBytes),
+        overflow: overflow(arguments, policy, queue_type),
+        delivery_limit: delivery_limit(arguments, policy, queue_type),
+        delivery_count_failures: arguments
+            .delivery_count_failures
+            .unwrap_or_else(|| policy.is(PolicyKey::DeliveryCountMode, "failures")),
+        dead_letter: dead_letter(arguments, policy),
         single_active_consumer: arguments.single_active_consumer,
-        consumer_timeout_ms: arguments.consumer_timeout_ms,
+        consumer_timeout_ms: smaller(arguments.consumer_timeout_ms, PolicyKey::ConsumerTimeout),
     }
 }
 
+/// In which group a new queue is created: as its argument says, else its policy (ARG-13).
+#[must_use]
+pub fn leader_locator(arguments: &QueueArguments, policy: &PolicyDefinition) -> LeaderLocator {
+    let of_policy = || {
+        let name = policy.text(PolicyKey::QueueLeaderLocator)?;
+        LeaderLocator::parse(name.as_bytes())
+    };
+    arguments.leader_locator.or_else(of_policy).unwrap_or_default()
+}
+
+/// Of two limits the smaller one; one alone counts (POL-07).
+fn smaller(argument: Option<u64>, policy: Option<u64>) -> Option<u64> {
+    match (argument, policy) {
+        (Some(argument), Some(policy)) => Some(argument.min(policy)),
+        (Some(one), None) | (None, Some(one)) => Some(one),
+        (None, None) => None,
+    }
+}
+
+/// POL-07: a quorum queue's policy beats its argument, a classic one's does not.
+fn overflow(
+    arguments: &QueueArguments,
+    policy: &PolicyDefinition,
+    queue_type: QueueType,
+) -> Overflow {
+    let of_policy = policy.text(PolicyKey::Overflow);
+    let of_policy = of_policy.and_then(|name| Overflow::parse(name.as_bytes()));
+    let chosen = match queue_type {
+        QueueType::Quorum => of_policy.or(arguments.overflow),
+        QueueType::Classic => arguments.overflow.or(of_policy),
+    };
+    chosen.unwrap_or(Overflow::DropHead)
+}
+
+/// Where dead letters go: each part by argument, else by policy (POL-07).
+fn dead_letter(arguments: &QueueArguments, policy: &PolicyDefinition) -> Option<DeadLetter> {
+    let either = |argument: &Option<ShortString>, key| {
+        argument.as_ref().or_else(|| policy.text(key)).map(ShortString::detached)
+    };
+    Some(DeadLetter {
+        exchange: either(&arguments.dead_letter_exchange, PolicyKey::DeadLetterExchange)?,
+        routing_key: either(&arguments.dead_letter_routing_key, PolicyKey::DeadLetterRoutingKey),
+        at_least_once: arguments
+            .dead_letter_at_least_once
+            .unwrap_or_else(|| policy.is(PolicyKey::DeadLetterStrategy, "at-least-once")),
+    })
+}
+
 /// Q-10, DLM-01: negative is no limit; absent is 20 on a quorum queue, none on a classic one.
-fn delivery_limit(argument: Option<i64>, queue_type: QueueType) -> Option<u32> {
-    match (argument, queue_type) {
+fn delivery_limit(
+    arguments: &QueueArguments,
+    policy: &PolicyDefinition,
+    queue_type: QueueType,
+) -> Option<u32> {
+    let limit = match (arguments.delivery_limit, policy.integer(PolicyKey::DeliveryLimit)) {
+        (Some(argument), Some(policy)) => Some(smaller_limit(argument, policy)),
+        (one, None) | (None, one) => one,
+    };
+    match (limit, queue_type) {
         (Some(limit), _) if limit < 0 => None,
         (Some(limit), _) => Some(u32::try_from(limit).unwrap_or(u32::MAX)),
         (None, QueueType::Quorum) => Some(QUORUM_DELIVERY_LIMIT),

@@ -5,8 +5,10 @@ use crate::{
     command::{Binding, ClusterShape, ExchangeRecord, QueueEntry},
     limits::{UserLimits, VhostLimits},
     machine::Catalog,
+    parameter::{ParameterName, ParameterRecord},
     password::PasswordHash,
     permission::{Rights, TopicRights},
+    policy::{PolicyName, PolicyRecord},
     vhost::VhostMetadata,
 };
 use quorate_types::{
@@ -58,6 +60,10 @@ pub enum CatalogKey {
         /// Exchange.
         exchange: ShortString,
     },
+    /// A policy or operator policy.
+    Policy(PolicyName),
+    /// A runtime parameter.
+    Parameter(ParameterName),
 }
 
 impl CatalogKey {
@@ -68,9 +74,13 @@ impl CatalogKey {
             | Self::User(_)
             | Self::Permission { .. }
             | Self::TopicPermission { .. } => true,
-            Self::State | Self::Node(_) | Self::Exchange(_) | Self::Binding(_) | Self::Queue(_) => {
-                false
-            }
+            Self::State
+            | Self::Node(_)
+            | Self::Exchange(_)
+            | Self::Binding(_)
+            | Self::Queue(_)
+            | Self::Policy(_)
+            | Self::Parameter(_) => false,
         }
     }
 }
@@ -96,6 +106,10 @@ pub enum CatalogRecord {
     Permission(PermissionRecord),
     /// A user's permissions on the topics of an exchange.
     TopicPermission(TopicPermissionRecord),
+    /// A policy or operator policy.
+    Policy(PolicyRecord),
+    /// A runtime parameter.
+    Parameter(ParameterRecord),
 }
 
 /// The catalog's own record.
@@ -220,6 +234,8 @@ impl Catalog {
             CatalogKey::TopicPermission { vhost, user, exchange } => self
                 .topic_permission_record(&(vhost.clone(), user.clone(), exchange.clone()))
                 .map(CatalogRecord::TopicPermission),
+            CatalogKey::Policy(name) => self.policies.get(name).cloned().map(CatalogRecord::Policy),
+            CatalogKey::Parameter(name) => self.parameter(name).map(CatalogRecord::Parameter),
         }
     }
 
@@ -242,7 +258,10 @@ impl Catalog {
             exchange,
         });
         let named = vhosts.chain(users).chain(nodes).chain(exchanges);
-        named.chain(bindings).chain(queues).chain(permissions).chain(topics).collect()
+        let policies = self.policies.names().into_iter().map(CatalogKey::Policy);
+        let parameters = self.parameters.keys().cloned().map(CatalogKey::Parameter);
+        let named = named.chain(bindings).chain(queues).chain(permissions).chain(topics);
+        named.chain(policies).chain(parameters).collect()
     }
 
     /// A catalog from the records of a checkpoint, in any order; from none at all, a new one.
@@ -308,6 +327,27 @@ impl Catalog {
             ) if vhost == record.vhost && user == record.user && exchange == record.exchange => {
                 self.load_topic_permission(&record)?;
             }
+            (key, record) => self.load_policy_record(key, record)?,
+        }
+        Ok(())
+    }
+
+    fn load_policy_record(
+        &mut self,
+        key: CatalogKey,
+        record: CatalogRecord,
+    ) -> Result<(), CatalogRecordError> {
+        match (key, record) {
+            (CatalogKey::Policy(name), CatalogRecord::Policy(record))
+                if name == record.full_name() =>
+            {
+                self.load_policy(record)?;
+            }
+            (CatalogKey::Parameter(name), CatalogRecord::Parameter(record))
+                if name == record.name =>
+            {
+                self.parameters.insert(name, record.value);
+            }
             (key, _) => return broken(format!("record of {key:?} is another one's")),
         }
         Ok(())
@@ -346,6 +386,11 @@ impl Catalog {
         }
     }
 
+    fn load_policy(&mut self, record: PolicyRecord) -> Result<(), CatalogRecordError> {
+        let name = record.name.clone();
+        self.insert_policy(record).or_else(|error| broken(format!("policy '{name}': {error}")))
+    }
+
     fn load_queue(&mut self, record: QueueEntry) -> Result<(), CatalogRecordError> {
         let name = record.name.clone();
         if !self.has_vhost(&name.vhost) {
@@ -365,7 +410,9 @@ fn phase(key: &CatalogKey) -> u8 {
         CatalogKey::Exchange(_)
         | CatalogKey::Queue(_)
         | CatalogKey::Permission { .. }
-        | CatalogKey::TopicPermission { .. } => 1,
+        | CatalogKey::TopicPermission { .. }
+        | CatalogKey::Policy(_)
+        | CatalogKey::Parameter(_) => 1,
         CatalogKey::Binding(_) => 2,
     }
 }

@@ -1,6 +1,7 @@
 //! What clients are told when the catalog says no: RabbitMQ's codes and texts, word for word, in
 //! one place (EXC, BND, QUE, EXQ, ARG of spec/amqp-semantics.md).
 
+use crate::denial::Denial;
 use quorate_types::{
     ArgumentError, Exception, FieldValue, QueueType, ReplyCode, ResourceName, ShortString,
     VhostName,
@@ -14,6 +15,24 @@ fn precondition(text: String) -> Exception {
 #[must_use]
 pub fn no_vhost(vhost: &VhostName) -> Exception {
     Exception::new(ReplyCode::NotAllowed, format!("vhost {vhost} not found"))
+}
+
+/// A virtual host that a command names is not there.
+#[must_use]
+pub fn no_such_vhost(vhost: &VhostName) -> Exception {
+    Exception::new(ReplyCode::NotFound, Denial::NoSuchVhost(vhost.clone()).to_string())
+}
+
+/// POL-25: nothing to be cleared.
+#[must_use]
+pub fn no_parameter() -> Exception {
+    precondition("Parameter does not exist".to_owned())
+}
+
+/// A policy's pattern that this version cannot compile.
+#[must_use]
+pub fn unknown_pattern(policy: &ShortString) -> Exception {
+    precondition(format!("the pattern of policy '{policy}' cannot be used"))
 }
 
 /// CONN-20: the virtual host has as many connections as it may have.

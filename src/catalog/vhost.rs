@@ -151,6 +151,8 @@ impl Catalog {
         queues.iter().for_each(|queue| drop(self.remove_queue(*queue, out)));
         self.remove_exchanges(exchanges, out);
         self.remove_permissions(|of, _| *of == name, out);
+        self.remove_policies_of(&name, out);
+        self.remove_parameters_of(&name, out);
         self.vhosts.remove(&name);
         self.changed(CatalogKey::Vhost(name.clone()), out);
         out.events.push(CatalogEvent::VhostDeleted { vhost: name, queues });

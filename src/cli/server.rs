@@ -11,8 +11,12 @@
 use super::secret::{self, SecretError};
 use super::settings::{HostPort, Identity, Loaded, RABBITMQ_VERSION, Settings};
 use super::wiring::{self, WiringError};
-use quorate_management::wire::{access_server::AccessServer, admin_server::AdminServer};
-use quorate_management::{AccessService, AdminService, ListenerFacts, Naming, NodeFacts, Peers};
+use quorate_management::wire::{
+    access_server::AccessServer, admin_server::AdminServer, policies_server::PoliciesServer,
+};
+use quorate_management::{
+    AccessService, AdminService, ListenerFacts, Naming, NodeFacts, Peers, PolicyService,
+};
 use quorate_rpc::{ClusterSecret, ListenError, Listener, SecretGuard};
 use std::io;
 use std::net::SocketAddr;
@@ -171,9 +175,11 @@ pub(crate) async fn run(
     let peers = Peers::new(settings.node_id, &guard);
     let admin = AdminService::new(node.broker.clone(), Arc::clone(&facts), peers.clone());
     let access = AccessService::new(node.broker.clone(), peers);
-    let routes =
-        node.routes.clone().add_service(AdminServer::with_interceptor(admin, guard.clone()));
-    let routes = routes.add_service(AccessServer::with_interceptor(access, guard));
+    let policies = PolicyService::new(node.broker.clone(), Arc::clone(&facts));
+    let routes = node.routes.clone();
+    let routes = routes.add_service(AdminServer::with_interceptor(admin, guard.clone()));
+    let routes = routes.add_service(AccessServer::with_interceptor(access, guard.clone()));
+    let routes = routes.add_service(PoliciesServer::with_interceptor(policies, guard));
     let rpc = tokio::spawn(serve_rpc(rpc, routes, stopping.clone()));
     let router = quorate_management::router(node.broker.clone(), Arc::clone(&facts));
     let http = tokio::spawn(quorate_management::serve(http, router, stopped(stopping)));

@@ -56,7 +56,7 @@ pub(crate) fn check(caller: Option<wire::Caller>) -> Result<(), Status> {
     )))
 }
 
-fn vhost(name: &str) -> Result<VhostName, Status> {
+pub(crate) fn vhost(name: &str) -> Result<VhostName, Status> {
     ShortString::try_from(name)
         .map_err(|error| Status::invalid_argument(format!("virtual host: {error}")))
 }

@@ -8,13 +8,17 @@ use quorate_broker::view::{
     GroupAudit, GroupView, NodeView, QueueCounts, QueueView, Readiness, Role,
 };
 use quorate_catalog::{ConnectionId, ExchangeType};
-use quorate_types::{Exception, FieldTable, Home, NodeId, QueueId, ReplyCode};
+use quorate_types::{Exception, FieldTable, Home, NodeId, QueueId, ReplyCode, ShortString};
 use tonic::Status;
 
 fn table(table: &FieldTable) -> Bytes {
     let mut octets = BytesMut::new();
     table.encode(&mut octets);
     octets.freeze()
+}
+
+fn name(name: Option<&ShortString>) -> String {
+    name.map(ToString::to_string).unwrap_or_default()
 }
 
 fn node(node: Option<NodeId>) -> u32 {
@@ -50,6 +54,7 @@ fn counts(counts: QueueCounts) -> wire::QueueCounts {
         ready_bytes: counts.ready_bytes,
         unacknowledged_bytes: counts.unacknowledged_bytes,
         memory_bytes: counts.memory_bytes,
+        configured_at: counts.configured_at.0,
     }
 }
 
@@ -67,6 +72,9 @@ pub(crate) fn queue(view: &QueueView) -> wire::Queue {
         members: nodes(&view.members),
         online: nodes(&view.online),
         counts: view.counts.map(counts),
+        policy: name(view.policies.policy.as_ref()),
+        operator_policy: name(view.policies.operator_policy.as_ref()),
+        effective_policy_definition: view.policies.definition.to_json().to_string(),
     }
 }
 
@@ -85,6 +93,7 @@ pub(crate) fn exchange(view: &ExchangeView) -> wire::Exchange {
         auto_delete: view.auto_delete,
         internal: view.internal,
         arguments: table(&view.arguments),
+        policy: name(view.policies.policy.as_ref()),
     }
 }
 

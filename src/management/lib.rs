@@ -9,6 +9,7 @@ mod http;
 mod merge;
 mod metrics;
 mod peers;
+mod policies;
 mod source;
 #[cfg(test)]
 mod tests;
@@ -38,4 +39,5 @@ pub use admin::AdminService;
 pub use facts::{ListenerFacts, Naming, NodeFacts};
 pub use http::{router, serve};
 pub use peers::Peers;
+pub use policies::PolicyService;
 pub use source::Source;

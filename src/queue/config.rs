@@ -50,6 +50,12 @@ pub struct DeadLetter {
 }
 
 impl QueueConfig {
+    /// True if both say the same, whenever they were resolved.
+    #[must_use]
+    pub fn agrees_with(&self, other: &Self) -> bool {
+        Self { resolved_at: other.resolved_at, ..self.clone() } == *other
+    }
+
     /// A queue of this type without arguments, resolved at catalog index 0.
     #[must_use]
     pub fn plain(queue_type: QueueType) -> Self {

@@ -3,7 +3,7 @@
 use crate::{FieldTable, FieldValue, ShortString};
 
 /// Longest time that a setting may name: ten years, in milliseconds (ARG-07).
-const MS_MAX: i64 = 315_360_000_000;
+pub const MS_MAX: i64 = 315_360_000_000;
 
 /// `x-queue-type`, as far as Quorate has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -36,6 +36,19 @@ pub enum Overflow {
     RejectPublishDlx,
 }
 
+impl Overflow {
+    /// The one of that name.
+    #[must_use]
+    pub fn parse(name: &[u8]) -> Option<Self> {
+        match name {
+            b"drop-head" => Some(Self::DropHead),
+            b"reject-publish" => Some(Self::RejectPublish),
+            b"reject-publish-dlx" => Some(Self::RejectPublishDlx),
+            _ => None,
+        }
+    }
+}
+
 /// `x-queue-leader-locator` (ARG-13).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LeaderLocator {
@@ -44,6 +57,18 @@ pub enum LeaderLocator {
     ClientLocal,
     /// The group with the fewest queues.
     Balanced,
+}
+
+impl LeaderLocator {
+    /// The one of that name; `random` and `least-leaders` are older names of `balanced`.
+    #[must_use]
+    pub fn parse(name: &[u8]) -> Option<Self> {
+        match name {
+            b"client-local" => Some(Self::ClientLocal),
+            b"balanced" | b"random" | b"least-leaders" => Some(Self::Balanced),
+            _ => None,
+        }
+    }
 }
 
 /// A declare argument that cannot be taken: its name, and RabbitMQ's reason.
@@ -103,7 +128,7 @@ pub struct QueueArguments {
     /// `x-single-active-consumer`.
     pub single_active_consumer: bool,
     /// `x-queue-leader-locator`.
-    pub leader_locator: LeaderLocator,
+    pub leader_locator: Option<LeaderLocator>,
     /// `x-consumer-timeout`, ms.
     pub consumer_timeout_ms: Option<u64>,
 }
@@ -202,7 +227,7 @@ impl QueueArguments {
             }
             "x-max-priority" => self.priority_max = priority(name, value)?,
             "x-single-active-consumer" => self.single_active_consumer = boolean(name, value)?,
-            "x-queue-leader-locator" => self.leader_locator = locator(name, value)?,
+            "x-queue-leader-locator" => self.leader_locator = Some(locator(name, value)?),
             "x-consumer-timeout" => self.consumer_timeout_ms = Some(count(name, value)?),
             other => check_other(other, value, queue_type)?,
         }
@@ -346,20 +371,12 @@ fn time(name: &'static str, value: &FieldValue, least: i64) -> Result<u64, Argum
 }
 
 fn overflow(name: &'static str, value: &FieldValue) -> Result<Overflow, ArgumentError> {
-    match long_string(name, value)? {
-        b"drop-head" => Ok(Overflow::DropHead),
-        b"reject-publish" => Ok(Overflow::RejectPublish),
-        b"reject-publish-dlx" => Ok(Overflow::RejectPublishDlx),
-        _ => invalid(name, "invalid_overflow"),
-    }
+    Overflow::parse(long_string(name, value)?).map_or_else(|| invalid(name, "invalid_overflow"), Ok)
 }
 
 fn locator(name: &'static str, value: &FieldValue) -> Result<LeaderLocator, ArgumentError> {
-    match long_string(name, value)? {
-        b"client-local" => Ok(LeaderLocator::ClientLocal),
-        b"balanced" | b"random" | b"least-leaders" => Ok(LeaderLocator::Balanced),
-        _ => invalid(name, "invalid_queue_locator_arg"),
-    }
+    LeaderLocator::parse(long_string(name, value)?)
+        .map_or_else(|| invalid(name, "invalid_queue_locator_arg"), Ok)
 }
 
 fn priority(name: &'static str, value: &FieldValue) -> Result<Option<u8>, ArgumentError> {

@@ -12,7 +12,7 @@ mod priority;
 mod properties;
 mod time;
 
-pub use arguments::{ArgumentError, LeaderLocator, Overflow, QueueArguments, QueueType};
+pub use arguments::{ArgumentError, LeaderLocator, MS_MAX, Overflow, QueueArguments, QueueType};
 pub use delivery::{Counts, Numbers, ReturnCause};
 pub use exception::{Exception, ReplyCode, Scope};
 pub use field_table::{FieldTable, FieldTableError, FieldValue, TABLE_DEPTH_MAX};

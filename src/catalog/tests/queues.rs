@@ -6,8 +6,8 @@ mod common;
 
 use common::*;
 use quorate_catalog::{
-    CatalogCommand as C, CatalogEvent, CatalogKey, CatalogReply, ClusterShape, QueueEntry,
-    Redeclared, check_owner, check_queue_properties, effective, equivalent, refusal,
+    CatalogCommand as C, CatalogEvent, CatalogKey, CatalogReply, ClusterShape, PolicyDefinition,
+    QueueEntry, Redeclared, check_owner, check_queue_properties, effective, equivalent, refusal,
     resolve_queue_type,
 };
 use quorate_types::{
@@ -355,7 +355,7 @@ fn exq_02_exq_03_an_exclusive_queue_is_its_owners_and_declared_as_such() {
 
 fn settings(queue_type: QueueType, fields: &[(&str, FieldValue)]) -> quorate_queue::QueueConfig {
     let arguments = QueueArguments::parse(&table(fields), queue_type).unwrap();
-    effective(&arguments, queue_type, true, false, CatalogIndex(7))
+    effective(&arguments, &PolicyDefinition::default(), queue_type, true, false, CatalogIndex(7))
 }
 
 #[test]
@@ -451,7 +451,8 @@ fn que_15_a_queue_is_placed_in_the_least_loaded_group() {
     }
     assert_eq!(place(&world, balanced, &[1]), GroupId(4));
     assert_eq!(place(&world, local, &[1, 2, 3]), GroupId(2));
-    let in_group = |world: &World, group| world.catalog.queues_of_group(GroupId(group)).count();
+    let in_group =
+        |world: &World, group| world.catalog.queues_of_group(GroupId(group), None).count();
     assert_eq!([1, 2, 3, 4].map(|group| in_group(&world, group)), [2, 1, 2, 0]);
     let first = QueueId { home: Home::Group(GroupId(1)), index: 1, position: 0 };
     world.done(C::RemoveQueue { queue: first });

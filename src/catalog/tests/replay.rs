@@ -9,9 +9,9 @@ use common::*;
 use proptest::prelude::*;
 use quorate_catalog::{
     AccessCommand as A, Binding, Catalog, CatalogCommand as C, CatalogKey, CatalogOutput,
-    CatalogRecord, ClusterShape, Destination, ExchangeType, PasswordHash, PermissionRecord,
-    QueueEntry, TopicPermissionRecord, UserLimit, UserLimits, UserRecord, VhostLimits,
-    VhostMetadata, VhostUpdate,
+    CatalogRecord, ClusterShape, Destination, ExchangeType, ParameterName, ParameterRecord,
+    PasswordHash, PermissionRecord, PolicyKind, PolicyRecord, QueueEntry, TopicPermissionRecord,
+    UserLimit, UserLimits, UserRecord, VhostLimits, VhostMetadata, VhostUpdate,
 };
 use quorate_types::{
     BootNumber, CatalogIndex, FieldValue, NodeId, QueueId, QueueType, ResourceName, ShortString,
@@ -67,6 +67,26 @@ fn any_queue() -> impl Strategy<Value = QueueEntry> {
             ..queue(text, id)
         },
     )
+}
+
+fn any_policy() -> impl Strategy<Value = PolicyRecord> {
+    let kinds = prop::sample::select(vec![PolicyKind::User, PolicyKind::Operator]);
+    (any_name(), kinds, prop::sample::select(vec!["", "a", "^b"]), 0..3i64, 0..9u64).prop_map(
+        |(text, kind, pattern, priority, length)| {
+            let definition = format!("{{\"max-length\":{length}}}");
+            policy(text, kind, pattern, "all", priority, &definition)
+        },
+    )
+}
+
+fn any_parameter() -> impl Strategy<Value = ParameterRecord> {
+    (any_name(), any::<bool>(), 0..3u8).prop_map(|(text, global, value)| {
+        let name = short(text);
+        let (vhost, component) = (short("v"), short("shovel"));
+        let vhosts = ParameterName::Vhost { vhost, component, name: name.clone() };
+        let name = if global { ParameterName::Global(name) } else { vhosts };
+        ParameterRecord { name, value: value.to_string() }
+    })
 }
 
 /// Virtual hosts; only the last one is ever deleted.
@@ -158,6 +178,10 @@ fn any_command() -> impl Strategy<Value = C> {
         1 => (1..3u16, 1..20u64)
             .prop_map(|(node, start)| C::NodeDown { node: NodeId(node), start: StartNumber(start) }),
         1 => (1..3u64).prop_map(|boot| C::NewLife { boot: BootNumber(boot) }),
+        3 => any_policy().prop_map(C::SetPolicy),
+        2 => any_policy().prop_map(|policy| C::ClearPolicy(policy.full_name())),
+        1 => any_parameter().prop_map(C::SetParameter),
+        1 => any_parameter().prop_map(|parameter| C::ClearParameter(parameter.name)),
         5 => any_change_of_users().prop_map(C::Access),
         3 => any_change_of_vhosts().prop_map(C::Access),
         5 => any_change_of_permissions().prop_map(C::Access),
@@ -177,6 +201,11 @@ fn write(disk: &mut BTreeMap<CatalogKey, CatalogRecord>, catalog: &Catalog, out:
             None => drop(disk.remove(key)),
         }
     }
+}
+
+fn policies(catalog: &Catalog) -> Vec<PolicyRecord> {
+    let of = |kind| catalog.policies(kind, &short("/"));
+    of(PolicyKind::User).into_iter().chain(of(PolicyKind::Operator)).cloned().collect()
 }
 
 proptest! {
@@ -259,6 +288,11 @@ proptest! {
         for text in ["a", "b", "c"] {
             world.done(C::DeleteExchange { exchange: name(text), if_unused: false });
         }
+        for policy in policies(&world.catalog) {
+            world.done(C::ClearPolicy(policy.full_name()));
+        }
+        let parameters: Vec<_> = world.catalog.parameters().collect();
+        parameters.into_iter().for_each(|one| world.done(C::ClearParameter(one.name)));
         prop_assert_eq!(world.catalog.bindings().count(), 0);
         let mut records: Vec<_> = world.catalog.keys();
         records.retain(|key| !matches!(key, CatalogKey::Node(_)));

@@ -17,6 +17,7 @@ pub(crate) enum Listing {
 const QUEUES: &[&str] = &[
     "arguments",
     "auto_delete",
+    "configured_at",
     "consumer_capacity",
     "consumer_utilisation",
     "consumers",

@@ -15,7 +15,23 @@ pub(crate) enum Verb {
     List(Listing),
     DeleteQueue,
     PurgeQueue,
+    Policies(PolicyVerb),
+    ExportDefinitions,
+    ImportDefinitions,
     Access(AccessVerb),
+}
+
+/// Verbs of policies and runtime parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PolicyVerb {
+    /// Of operator policies, if true.
+    SetPolicy(bool),
+    ClearPolicy(bool),
+    ListPolicies(bool),
+    /// Of global parameters, if true.
+    SetParameter(bool),
+    ClearParameter(bool),
+    ListParameters(bool),
 }
 
 /// What the help says of a verb.
@@ -68,6 +84,34 @@ pub(crate) const fn plain(
     switches: &'static [&'static str],
 ) -> Manual {
     Manual { verb, name, section, arguments, summary, positional, switches }
+}
+
+const POLICY: &str = "[--vhost <vhost>] [--priority <priority>] [--apply-to <apply-to>] <name> <pattern> <definition>";
+
+const fn policies(
+    verb: PolicyVerb,
+    name: &'static str,
+    arguments: &'static str,
+    summary: &'static str,
+    positional: usize,
+) -> Manual {
+    let section = match verb {
+        PolicyVerb::SetPolicy(_) | PolicyVerb::ClearPolicy(_) | PolicyVerb::ListPolicies(_) => {
+            "Policies"
+        }
+        PolicyVerb::SetParameter(_)
+        | PolicyVerb::ClearParameter(_)
+        | PolicyVerb::ListParameters(_) => "Runtime Parameters",
+    };
+    let switches: &[&str] = match verb {
+        PolicyVerb::SetPolicy(_) => &["priority", "apply-to"],
+        PolicyVerb::ListPolicies(_) | PolicyVerb::ListParameters(_) => &["no-table-headers"],
+        PolicyVerb::ClearPolicy(_)
+        | PolicyVerb::SetParameter(_)
+        | PolicyVerb::ClearParameter(_) => &[],
+    };
+    let positional = (positional, positional);
+    plain(Verb::Policies(verb), name, section, arguments, summary, positional, switches)
 }
 
 /// The verbs on queues and the cluster.
@@ -177,6 +221,102 @@ const MANUALS: &[Manual] = &[
         "Purges a queue (removes all messages in it)",
         (1, 1),
         &[],
+    ),
+    plain(
+        Verb::ExportDefinitions,
+        "export_definitions",
+        "Definitions",
+        "<file_path | \"-\"> [--format json]",
+        "Exports definitions in JSON",
+        (1, 1),
+        &["format"],
+    ),
+    plain(
+        Verb::ImportDefinitions,
+        "import_definitions",
+        "Definitions",
+        "[<file_path | \"-\">] [--format json]",
+        "Imports definitions in JSON",
+        (0, 1),
+        &["format"],
+    ),
+    policies(
+        PolicyVerb::ClearPolicy(false),
+        "clear_policy",
+        "[--vhost <vhost>] <name>",
+        "Clears (removes) a policy",
+        1,
+    ),
+    policies(
+        PolicyVerb::ListPolicies(false),
+        "list_policies",
+        "[--vhost <vhost>] [--no-table-headers]",
+        "Lists all policies in a virtual host",
+        0,
+    ),
+    policies(PolicyVerb::SetPolicy(false), "set_policy", POLICY, "Sets or updates a policy", 3),
+    policies(
+        PolicyVerb::ClearPolicy(true),
+        "clear_operator_policy",
+        "[--vhost <vhost>] <name>",
+        "Clears an operator policy",
+        1,
+    ),
+    policies(
+        PolicyVerb::ListPolicies(true),
+        "list_operator_policies",
+        "[--vhost <vhost>] [--no-table-headers]",
+        "Lists operator policy overrides for a virtual host",
+        0,
+    ),
+    policies(
+        PolicyVerb::SetPolicy(true),
+        "set_operator_policy",
+        POLICY,
+        "Sets an operator policy that overrides a subset of arguments in user policies",
+        3,
+    ),
+    policies(
+        PolicyVerb::ClearParameter(false),
+        "clear_parameter",
+        "[--vhost <vhost>] <component_name> <name>",
+        "Clears a runtime parameter",
+        2,
+    ),
+    policies(
+        PolicyVerb::ListParameters(false),
+        "list_parameters",
+        "[--vhost <vhost>] [--no-table-headers]",
+        "Lists runtime parameters for a virtual host",
+        0,
+    ),
+    policies(
+        PolicyVerb::SetParameter(false),
+        "set_parameter",
+        "[--vhost <vhost>] <component_name> <name> <value>",
+        "Sets a runtime parameter",
+        3,
+    ),
+    policies(
+        PolicyVerb::ClearParameter(true),
+        "clear_global_parameter",
+        "<name>",
+        "Clears a global runtime parameter",
+        1,
+    ),
+    policies(
+        PolicyVerb::ListParameters(true),
+        "list_global_parameters",
+        "[--no-table-headers]",
+        "Lists global runtime parameters",
+        0,
+    ),
+    policies(
+        PolicyVerb::SetParameter(true),
+        "set_global_parameter",
+        "<name> <value>",
+        "Sets a global runtime parameter",
+        2,
     ),
 ];
 

@@ -5,6 +5,7 @@ use super::options::Options;
 use crate::cli::secret;
 use quorate_management::wire::{
     self, Cluster, access_client::AccessClient, admin_client::AdminClient,
+    policies_client::PoliciesClient,
 };
 use quorate_rpc::SecretGuard;
 use std::net::ToSocketAddrs;
@@ -22,6 +23,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) type AccessPeer = AccessClient<InterceptedService<Channel, SecretGuard>>;
 
 pub(crate) type Client = AdminClient<InterceptedService<Channel, SecretGuard>>;
+pub(crate) type PolicyClient = PoliciesClient<InterceptedService<Channel, SecretGuard>>;
 
 /// A node as `-n` names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,6 +79,7 @@ pub(crate) fn guard(options: &Options) -> Result<SecretGuard, Failure> {
 /// A connection to a node that has answered: its client, and the cluster as it sees it.
 pub(crate) struct Connected {
     pub(crate) client: Client,
+    pub(crate) policies: PolicyClient,
     pub(crate) access: AccessPeer,
     pub(crate) cluster: Cluster,
 }
@@ -114,11 +117,12 @@ async fn connect_to(
         |error: tonic::transport::Error| unreachable(target, Exit::Unavailable, &innermost(&error));
     let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(refuse)?;
     let channel = endpoint.connect_timeout(CONNECT_TIMEOUT).connect().await.map_err(refuse)?;
+    let policies = PoliciesClient::with_interceptor(channel.clone(), guard.clone());
     let access = AccessClient::with_interceptor(channel.clone(), guard.clone());
     let mut client = AdminClient::with_interceptor(channel, guard.clone());
     let request = wire::ClusterRequest { caller: wire::caller() };
     match client.get_cluster(request).await {
-        Ok(cluster) => Ok(Connected { client, access, cluster: cluster.into_inner() }),
+        Ok(cluster) => Ok(Connected { client, policies, access, cluster: cluster.into_inner() }),
         Err(status) => Err(unreachable(target, Exit::Unavailable, status.message())),
     }
 }

@@ -5,11 +5,13 @@ mod audit;
 mod columns;
 mod command;
 mod connect;
+mod definitions;
 mod exit;
 mod format;
 mod lists;
 mod names;
 mod options;
+mod policies;
 mod queues;
 mod report;
 mod rows;
@@ -105,6 +107,9 @@ async fn obey(line: &[String], program: &str, console: &mut Console<'_>) -> Resu
         | Verb::List(_)
         | Verb::DeleteQueue
         | Verb::PurgeQueue
+        | Verb::Policies(_)
+        | Verb::ExportDefinitions
+        | Verb::ImportDefinitions
         | Verb::Access(_) => {}
     }
     // A wrong column is refused before anything is asked.
@@ -184,6 +189,27 @@ async fn ask(
             }
             let mut connected = connect::connect(target, guard).await?;
             queues::change(invocation, &mut connected, console).await
+        }
+        Verb::Policies(verb) => {
+            if invocation.options.banners() {
+                console.say(&policies::banner(verb, invocation));
+            }
+            let mut connected = connect::connect(target, guard).await?;
+            policies::obey(verb, invocation, &mut connected.policies, console).await
+        }
+        Verb::ExportDefinitions => {
+            if invocation.options.banners() {
+                console.say(&definitions::export_banner(invocation));
+            }
+            let mut connected = connect::connect(target, guard).await?;
+            definitions::export(invocation, &mut connected.policies, console).await
+        }
+        Verb::ImportDefinitions => {
+            if invocation.options.banners() {
+                console.say(&definitions::import_banner(invocation));
+            }
+            let mut connected = connect::connect(target, guard).await?;
+            definitions::import(invocation, &mut connected.policies, console).await
         }
         Verb::ClusterStatus | Verb::Status => {
             let connected = connect::connect(target, guard).await?;

@@ -27,6 +27,8 @@ pub(crate) struct Options {
     pub(crate) quiet: bool,
     pub(crate) silent: bool,
     pub(crate) help: bool,
+    pub(crate) priority: Option<i64>,
+    pub(crate) apply_to: Option<String>,
     /// Long names of the switches given, without dashes.
     pub(crate) switches: Vec<&'static str>,
     /// Options that have a value, long names without dashes.
@@ -87,6 +89,9 @@ enum Option_ {
     /// Long node names: there is nothing to it here.
     Ignored,
     Switch(&'static str),
+    Priority,
+    ApplyTo,
+    Format,
     /// One of some verbs that has a value.
     Valued(&'static str),
 }
@@ -102,6 +107,9 @@ fn option(name: &str) -> Option<Option_> {
         "-s" | "--silent" => Option_::Silent,
         "-?" | "--help" => Option_::Help,
         "-l" | "--longnames" => Option_::Ignored,
+        "--priority" => Option_::Priority,
+        "--format" => Option_::Format,
+        "--apply-to" => Option_::ApplyTo,
         "--no-table-headers" => Option_::Switch("no-table-headers"),
         "--online" => Option_::Switch("online"),
         "--offline" => Option_::Switch("offline"),
@@ -143,6 +151,9 @@ impl Reading {
             | Option_::Vhost
             | Option_::Timeout
             | Option_::Formatter
+            | Option_::Priority
+            | Option_::ApplyTo
+            | Option_::Format
             | Option_::SecretFile
             | Option_::Valued(_) => {
                 let Some(value) = given.or_else(|| rest.next()) else {
@@ -167,6 +178,19 @@ fn valued(options: &mut Options, option: &Option_, value: &str) -> bool {
             options.timeout =
                 value.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
             return options.timeout.is_some();
+        }
+        Option_::Priority => {
+            options.switches.push("priority");
+            options.priority = value.parse().ok();
+            return options.priority.is_some();
+        }
+        Option_::ApplyTo => {
+            options.switches.push("apply-to");
+            options.apply_to = Some(value.to_owned());
+        }
+        Option_::Format => {
+            options.switches.push("format");
+            return value.eq_ignore_ascii_case("json");
         }
         Option_::Formatter => {
             options.formatter = Some(match value {

@@ -28,6 +28,17 @@ fn queue_state(queue: &wire::Queue) -> &'static str {
     }
 }
 
+/// A policy's name, if one is in force.
+fn policy(name: &str) -> Value {
+    if name.is_empty() { Value::Empty } else { Value::text(name) }
+}
+
+/// A definition; that of no policy is empty (POL-11).
+fn definition(json: &str) -> Value {
+    let empty = || serde_json::Value::Object(serde_json::Map::new());
+    Value::Json(serde_json::from_str(json).unwrap_or_else(|_| empty()))
+}
+
 pub(crate) fn queue(
     column: &str,
     queue: &wire::Queue,
@@ -50,7 +61,9 @@ pub(crate) fn queue(
         "online" => Value::Words(names.nodes(&queue.online)),
         "group" => number(queue.id.map_or(0, |id| id.group)),
         "state" => Value::word(queue_state(queue)),
-        "effective_policy_definition" => Value::Table(FieldTable::default()),
+        "policy" => policy(&queue.policy),
+        "operator_policy" => policy(&queue.operator_policy),
+        "effective_policy_definition" => definition(&queue.effective_policy_definition),
         counted => queue.counts.as_ref().map_or(Value::Empty, |counts| count(counted, counts)),
     })
 }
@@ -66,6 +79,7 @@ fn count(column: &str, counts: &wire::QueueCounts) -> Value {
         "message_bytes_ready" => number(counts.ready_bytes),
         "message_bytes_unacknowledged" => number(counts.unacknowledged_bytes),
         "memory" => number(counts.memory_bytes),
+        "configured_at" => number(counts.configured_at),
         // Columns of RabbitMQ's that have no meaning here.
         _ => Value::Empty,
     }
@@ -79,6 +93,7 @@ pub(crate) fn exchange(column: &str, exchange: &wire::Exchange) -> Result<Value,
         "auto_delete" => Value::Bool(exchange.auto_delete),
         "internal" => Value::Bool(exchange.internal),
         "arguments" => table(&exchange.arguments)?,
+        "policy" => policy(&exchange.policy),
         _ => Value::Empty,
     })
 }

@@ -13,9 +13,13 @@ pub(crate) enum Value {
     /// A word that the broker chooses: a node, a state.
     Word(String),
     Number(u64),
+    /// A number that may be negative.
+    Integer(i64),
     Bool(bool),
     Words(Vec<String>),
     Table(FieldTable),
+    /// A JSON object.
+    Json(serde_json::Value),
 }
 
 impl Value {
@@ -33,9 +37,11 @@ impl Value {
             Self::Empty => String::new(),
             Self::Text(text) | Self::Word(text) => without_breaks(text),
             Self::Number(number) => number.to_string(),
+            Self::Integer(number) => number.to_string(),
             Self::Bool(yes) => yes.to_string(),
             Self::Words(words) => format!("[{}]", words.join(", ")),
             Self::Table(table) => plain_table(table),
+            Self::Json(value) => value.to_string(),
         }
     }
 
@@ -44,9 +50,11 @@ impl Value {
             Self::Empty => json!(""),
             Self::Text(text) | Self::Word(text) => json!(text),
             Self::Number(number) => json!(number),
+            Self::Integer(number) => json!(number),
             Self::Bool(yes) => json!(yes),
             Self::Words(words) => json!(words),
             Self::Table(table) => json_table(table),
+            Self::Json(value) => value.clone(),
         }
     }
 
@@ -57,12 +65,14 @@ impl Value {
             Self::Text(text) => format!("<<{}>>", quoted(text)),
             Self::Word(word) => atom(word),
             Self::Number(number) => number.to_string(),
+            Self::Integer(number) => number.to_string(),
             Self::Bool(yes) => yes.to_string(),
             Self::Words(words) => {
                 let atoms: Vec<String> = words.iter().map(|word| atom(word)).collect();
                 format!("[{}]", atoms.join(","))
             }
             Self::Table(table) => erlang_table(table),
+            Self::Json(value) => erlang_json(value),
         }
     }
 }
@@ -155,6 +165,26 @@ fn erlang_field(value: &FieldValue) -> String {
         Field::Table(table) => erlang_table(table),
         Field::Text(text) => format!("<<{}>>", quoted(&text)),
         Field::Plain(value) => value.to_string(),
+    }
+}
+
+fn erlang_json(value: &serde_json::Value) -> String {
+    match value {
+        serde_json::Value::String(text) => format!("<<{}>>", quoted(text)),
+        serde_json::Value::Array(values) => {
+            let values: Vec<String> = values.iter().map(erlang_json).collect();
+            format!("[{}]", values.join(","))
+        }
+        serde_json::Value::Object(fields) => {
+            let field = |(name, value): (&String, &serde_json::Value)| {
+                format!("<<{}>> => {}", quoted(name), erlang_json(value))
+            };
+            let fields: Vec<String> = fields.iter().map(field).collect();
+            format!("#{{{}}}", fields.join(","))
+        }
+        serde_json::Value::Null | serde_json::Value::Bool(_) | serde_json::Value::Number(_) => {
+            value.to_string()
+        }
     }
 }
 

@@ -7,6 +7,10 @@ use super::{
         binding, exchange, put_binding, put_exchange, put_queue_entry, put_shape, queue_entry,
         shape,
     },
+    catalog_policy::{
+        parameter, parameter_name, policy, policy_name, put_parameter, put_parameter_name,
+        put_policy, put_policy_name,
+    },
     command::{name, put_name},
     cursor::{Cursor, put_bool, put_int, put_len, put_octets, put_queue},
 };
@@ -29,6 +33,10 @@ const UNBIND: u8 = 8;
 const ADD_QUEUE: u8 = 9;
 const REMOVE_QUEUE: u8 = 10;
 const ACCESS: u8 = 11;
+const SET_POLICY: u8 = 12;
+const CLEAR_POLICY: u8 = 13;
+const SET_PARAMETER: u8 = 14;
+const CLEAR_PARAMETER: u8 = 15;
 
 /// Encodes an entry.
 #[must_use]
@@ -76,6 +84,12 @@ pub fn decode_command(octets: &[u8]) -> Result<CatalogCommand, DecodeError> {
     let command = command(&mut cursor)?;
     cursor.end()?;
     Ok(command)
+}
+
+/// A tag and one value.
+fn tagged<T>(tag: u8, value: &T, put: impl Fn(&T, &mut BytesMut), out: &mut BytesMut) {
+    out.put_u8(tag);
+    put(value, out);
 }
 
 fn put_command(command: &CatalogCommand, out: &mut BytesMut) {
@@ -130,6 +144,14 @@ fn put_command(command: &CatalogCommand, out: &mut BytesMut) {
             out.put_u8(ACCESS);
             put_access_command(command, out);
         }
+        CatalogCommand::SetPolicy(policy) => tagged(SET_POLICY, policy, put_policy, out),
+        CatalogCommand::ClearPolicy(name) => tagged(CLEAR_POLICY, name, put_policy_name, out),
+        CatalogCommand::SetParameter(parameter) => {
+            tagged(SET_PARAMETER, parameter, put_parameter, out)
+        }
+        CatalogCommand::ClearParameter(name) => {
+            tagged(CLEAR_PARAMETER, name, put_parameter_name, out)
+        }
     }
 }
 
@@ -159,6 +181,10 @@ fn command(cursor: &mut Cursor<'_>) -> Result<CatalogCommand, DecodeError> {
         ADD_QUEUE => CatalogCommand::AddQueue(queue_entry(cursor)?),
         REMOVE_QUEUE => CatalogCommand::RemoveQueue { queue: cursor.queue()? },
         ACCESS => CatalogCommand::Access(access_command(cursor)?),
+        SET_POLICY => CatalogCommand::SetPolicy(policy(cursor)?),
+        CLEAR_POLICY => CatalogCommand::ClearPolicy(policy_name(cursor)?),
+        SET_PARAMETER => CatalogCommand::SetParameter(parameter(cursor)?),
+        CLEAR_PARAMETER => CatalogCommand::ClearParameter(parameter_name(cursor)?),
         _ => return Err(DecodeError::Invalid("command")),
     })
 }

@@ -10,6 +10,10 @@ use super::{
         binding, exchange, put_binding, put_exchange, put_queue_entry, put_shape, queue_entry,
         shape,
     },
+    catalog_policy::{
+        parameter, parameter_name, policy, policy_name, put_parameter, put_parameter_name,
+        put_policy, put_policy_name,
+    },
     command::{name, put_name},
     cursor::{Cursor, put_bool, put_int, put_len, put_octets, put_short},
     key::{put_queue_key, queue_key},
@@ -29,6 +33,8 @@ const BINDING: u8 = 6;
 const QUEUE: u8 = 7;
 const PERMISSION: u8 = 8;
 const TOPIC_PERMISSION: u8 = 9;
+const POLICY: u8 = 10;
+const PARAMETER: u8 = 11;
 
 /// Encodes a record's key.
 #[must_use]
@@ -71,6 +77,14 @@ pub fn encode_key(key: &CatalogKey) -> Bytes {
             put_short(&mut out, user);
             put_short(&mut out, exchange);
         }
+        CatalogKey::Policy(name) => {
+            out.put_u8(POLICY);
+            put_policy_name(name, &mut out);
+        }
+        CatalogKey::Parameter(name) => {
+            out.put_u8(PARAMETER);
+            put_parameter_name(name, &mut out);
+        }
     }
     out.freeze()
 }
@@ -95,6 +109,8 @@ pub fn decode_key(octets: &[u8]) -> Result<CatalogKey, DecodeError> {
             user: cursor.short()?,
             exchange: cursor.short()?,
         },
+        POLICY => CatalogKey::Policy(policy_name(&mut cursor)?),
+        PARAMETER => CatalogKey::Parameter(parameter_name(&mut cursor)?),
         _ => return Err(DecodeError::Invalid("kind of record")),
     };
     cursor.end()?;
@@ -137,6 +153,14 @@ pub fn encode_record(record: &CatalogRecord) -> Bytes {
             out.put_u8(TOPIC_PERMISSION);
             put_topic_permission(record, &mut out);
         }
+        CatalogRecord::Policy(policy) => {
+            out.put_u8(POLICY);
+            put_policy(policy, &mut out);
+        }
+        CatalogRecord::Parameter(parameter) => {
+            out.put_u8(PARAMETER);
+            put_parameter(parameter, &mut out);
+        }
     }
     out.freeze()
 }
@@ -158,6 +182,8 @@ pub fn decode_record(octets: &[u8]) -> Result<CatalogRecord, DecodeError> {
         QUEUE => CatalogRecord::Queue(queue_entry(&mut cursor)?),
         PERMISSION => CatalogRecord::Permission(permission(&mut cursor)?),
         TOPIC_PERMISSION => CatalogRecord::TopicPermission(topic_permission(&mut cursor)?),
+        POLICY => CatalogRecord::Policy(policy(&mut cursor)?),
+        PARAMETER => CatalogRecord::Parameter(parameter(&mut cursor)?),
         _ => return Err(DecodeError::Invalid("kind of record")),
     };
     cursor.end()?;

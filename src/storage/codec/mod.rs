@@ -5,6 +5,7 @@ pub mod batch;
 pub mod catalog;
 mod catalog_access;
 mod catalog_parts;
+mod catalog_policy;
 mod catalog_record;
 pub mod catalog_reply;
 mod chain;

@@ -262,7 +262,7 @@ fn arg_13_single_active_consumer_group_size_and_locator() {
         ("least-leaders", LeaderLocator::Balanced),
     ] {
         let arguments = taken(QueueType::Classic, "x-queue-leader-locator", text(name));
-        assert_eq!(arguments.leader_locator, locator);
+        assert_eq!(arguments.leader_locator, Some(locator));
     }
     assert_eq!(told("x-queue-leader-locator", text("here")), "invalid_queue_locator_arg");
 }

@@ -6,7 +6,7 @@
 use quorate_catalog::{
     AccessCommand, Binding, Catalog, CatalogCommand, CatalogEntry, CatalogEvent, CatalogKey,
     CatalogOutput, CatalogReply, ConnectionId, Denial, Destination, ExchangeRecord, ExchangeType,
-    QueueEntry, RouteError, RouteRequest,
+    PolicyKind, PolicyRecord, PolicyText, QueueEntry, RouteError, RouteRequest,
 };
 use quorate_types::{
     BootNumber, CatalogIndex, FieldTable, FieldValue, GroupId, Home, Incarnation, NodeId, QueueId,
@@ -87,6 +87,20 @@ pub fn to_exchange(source: &str, key: &str, exchange: &str) -> Binding {
         key: short(key),
         arguments: FieldTable::default(),
     }
+}
+
+/// A policy of virtual host `/`, its definition written in JSON.
+pub fn policy(
+    text: &str,
+    kind: PolicyKind,
+    pattern: &str,
+    apply_to: &str,
+    priority: i64,
+    definition: &str,
+) -> PolicyRecord {
+    let (vhost, name) = (short("/"), short(text));
+    let text = PolicyText { kind, vhost: &vhost, name: &name, pattern, apply_to, priority };
+    text.parse(definition).unwrap()
 }
 
 /// A catalog and its log's end.

@@ -149,6 +149,7 @@ impl World {
             leader: Some(NodeId(leader)),
             members: members.clone(),
             online: members,
+            policies: PolicyView::default(),
             counts: (leader == self.id).then_some(counts),
         }
     }
@@ -173,6 +174,7 @@ impl Source for World {
             auto_delete: false,
             internal: false,
             arguments: FieldTable::default(),
+            policies: PolicyView::default(),
         };
         vec![exchange("x", ExchangeType::Topic), exchange("", ExchangeType::Direct)]
     }

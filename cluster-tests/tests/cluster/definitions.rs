@@ -1,0 +1,163 @@
+//! Definitions in RabbitMQ's format: what the peer exports imports, what Quorate exports imports again, and
+//! what is wrong changes nothing (CTL, POL-01, OPP-01, ACL-23, VLM-01).
+
+#![expect(clippy::expect_used, reason = "tests")]
+
+use quorate_cluster_tests::harness::amqp::{connect, get, open_confirming, publish_confirmed};
+use quorate_cluster_tests::harness::ctl::text;
+use quorate_cluster_tests::harness::{Cluster, Options};
+use quorate_cluster_tests::invariant::assert_replicas_equal;
+use serde_json::{Value, json};
+use std::path::PathBuf;
+
+/// In the shape of `rabbitmqctl export_definitions` of RabbitMQ 4.0.5; `alice`'s password is `guest`.
+const PEER: &str = include_str!("definitions_of_the_peer.json");
+
+fn file(cluster: &Cluster, name: &str) -> PathBuf {
+    cluster.folder().join(name)
+}
+
+async fn export(cluster: &Cluster, node: u64) -> Value {
+    let output = cluster.ctl(node, &["export_definitions", "-"]).await;
+    assert_eq!((output.code, output.stderr.as_str()), (0, ""), "{output:?}");
+    serde_json::from_str(&output.stdout).expect("JSON")
+}
+
+async fn import(cluster: &Cluster, node: u64, definitions: &str) -> (i32, String, String) {
+    let path = file(cluster, "definitions.json");
+    std::fs::write(&path, definitions).expect("written");
+    let path = path.to_str().expect("a path");
+    let output = cluster.ctl(node, &["import_definitions", path]).await;
+    (output.code, output.stdout, output.stderr)
+}
+
+/// A list of the definitions, its objects in an order that does not depend on who made them.
+fn sorted(definitions: &Value, list: &str) -> Vec<String> {
+    let objects = definitions[list].as_array().expect("a list");
+    let mut texts: Vec<String> = objects.iter().map(ToString::to_string).collect();
+    texts.sort();
+    texts
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ctl_definitions_of_the_peer_import_and_go_round() {
+    let cluster = Cluster::start(3, Options::default()).await;
+    let (code, out, err) = import(&cluster, 2, PEER).await;
+    let path = file(&cluster, "definitions.json");
+    let banner = format!("Importing definitions in JSON from a file at \"{}\" ...", path.display());
+    assert_eq!((code, err.as_str()), (0, ""));
+    assert_eq!(out, format!("{banner}\nSuccessfully imported definitions\n"));
+    // Queues have their types, arguments and policies.
+    let columns =
+        ["name", "type", "arguments", "policy", "operator_policy", "effective_policy_definition"];
+    let args = [&["list_queues", "-p", "orders"], columns.as_slice()].concat();
+    let rows = cluster.rows(3, &args).await.expect("rows");
+    let new = rows.iter().find(|row| text(row, "name") == "new").expect("the queue");
+    assert_eq!(text(new, "type"), "quorum");
+    let effective =
+        json!({"dead-letter-exchange": "dead", "max-length": 1000, "message-ttl": 60_000});
+    assert_eq!(new["effective_policy_definition"], effective);
+    assert_eq!((text(new, "policy"), text(new, "operator_policy")), ("dlx".into(), "cap".into()));
+    let limit = json!(["x-delivery-limit", "long", 5]);
+    assert!(new["arguments"].as_array().expect("arguments").contains(&limit), "{new}");
+    // Bindings route, also by the alternate exchange.
+    let (_guest, channel) =
+        open_confirming(&format!("{}/orders", cluster.amqp_uri(1).trim_end_matches("/%2f"))).await;
+    publish_confirmed(&channel, "parked", b"by name").await;
+    assert_eq!(get(&channel, "parked").await.as_deref(), Some(&b"by name"[..]));
+    // ACL-23: the imported hash is the password's.
+    let alice = cluster.amqp_uri(3).replace("guest:guest", "alice:guest");
+    drop(connect(&format!("{}/orders", alice.trim_end_matches("/%2f"))).await);
+    // What is exported is what was imported, and imports into another cluster as it is.
+    let exported = export(&cluster, 1).await;
+    let given: Value = serde_json::from_str(PEER).expect("JSON");
+    for list in [
+        "permissions",
+        "topic_permissions",
+        "policies",
+        "exchanges",
+        "bindings",
+        "global_parameters",
+    ] {
+        assert_eq!(sorted(&exported, list), sorted(&given, list), "{list}");
+    }
+    let other = Cluster::start(1, Options::default()).await;
+    assert_eq!(import(&other, 1, &exported.to_string()).await.0, 0);
+    let again = export(&other, 1).await;
+    for list in [
+        "users",
+        "vhosts",
+        "permissions",
+        "topic_permissions",
+        "parameters",
+        "global_parameters",
+        "policies",
+        "queues",
+        "exchanges",
+        "bindings",
+    ] {
+        assert_eq!(sorted(&again, list), sorted(&exported, list), "{list}");
+    }
+    // Once more changes nothing.
+    assert_eq!(import(&cluster, 3, &exported.to_string()).await.0, 0);
+    assert_eq!(export(&cluster, 2).await, exported);
+    assert_replicas_equal(&cluster).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ctl_definitions_that_are_wrong_change_nothing_and_name_the_object() {
+    let cluster = Cluster::start(1, Options::default()).await;
+    let before = export(&cluster, 1).await;
+    let broken = |path: &str, value: Value| {
+        let mut definitions: Value = serde_json::from_str(PEER).expect("JSON");
+        *definitions.pointer_mut(path).expect("there") = value;
+        definitions.to_string()
+    };
+    let wrong = [
+        (
+            broken("/bindings/2/destination", json!("none")),
+            "binding from 'events' to exchange 'none' in vhost 'orders': no exchange",
+        ),
+        (
+            broken("/queues/1/arguments/x-max-priority", json!(-1)),
+            "queue 'parked' in vhost 'orders': invalid arg 'x-max-priority'",
+        ),
+        (broken("/queues/2/vhost", json!("none")), "queue 'plain' in vhost 'none': "),
+        (
+            broken("/exchanges/1/type", json!("odd")),
+            "exchange 'dead' in vhost 'orders': unknown exchange type 'odd'",
+        ),
+        (
+            broken("/policies/0/definition", json!({"foo": 1})),
+            "policy 'dlx' in vhost 'orders': Validation failed",
+        ),
+        (
+            broken("/policies/0/pattern", json!("(")),
+            "policy 'dlx' in vhost 'orders': Validation failed",
+        ),
+        (
+            broken("/permissions/2/user", json!("bob")),
+            "permissions of user 'bob' in vhost 'orders': User bob does not exist",
+        ),
+        (
+            broken("/users/1/password_hash", json!("***")),
+            "user 'alice': password_hash is not base64",
+        ),
+        (broken("/users", json!(7)), "definitions are not valid: users: no list"),
+        ("junk".to_owned(), "definitions are not valid: "),
+    ];
+    for (definitions, told) in &wrong {
+        let (code, _, err) = import(&cluster, 1, definitions).await;
+        assert_eq!(code, 65, "{told}: {err}");
+        assert!(
+            err.starts_with(&format!("Error:\nFailed to import definitions: {told}")),
+            "{told}: {err}"
+        );
+        assert_eq!(export(&cluster, 1).await, before, "{told}");
+    }
+    let missing = cluster.ctl(1, &["import_definitions", "/no/such/file"]).await;
+    assert_eq!(
+        (missing.code, missing.stderr.as_str()),
+        (65, "Error:\nFile /no/such/file does not exist\n")
+    );
+}

@@ -1,0 +1,134 @@
+//! Definitions: the catalog written out, and read in again (CTL, `export_definitions`,
+//! `import_definitions`). Everything is tried out before anything is proposed; after that only what
+//! others change meanwhile, or the loss of the majority, can stop an import half-way.
+
+use crate::{
+    Broker,
+    ask::CallError,
+    client::QueueDeclare,
+    node::Node,
+    queues::{Made, NewQueue},
+};
+use quorate_catalog::{Definitions, DefinitionsError, QueueEntry, Step, effective, leader_locator};
+use quorate_types::{CatalogIndex, QueueArguments};
+use std::sync::Arc;
+
+/// Commands in one catalog entry.
+const STEPS_AT_ONCE: usize = 500;
+/// Queues made at once.
+const QUEUES_AT_ONCE: usize = 64;
+
+/// Why definitions were not imported, or not wholly.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ImportError {
+    /// What they say; it names the object.
+    #[error(transparent)]
+    Invalid(#[from] DefinitionsError),
+    /// The cluster could not take them now.
+    #[error("{0}")]
+    Unavailable(String),
+}
+
+fn unavailable(what: &str) -> ImportError {
+    ImportError::Unavailable(format!("{what}: the operation timed out"))
+}
+
+impl Broker {
+    /// Everything that definitions carry, as JSON; `version` is the one that this node passes for.
+    #[must_use]
+    pub fn export_definitions(&self, version: &str) -> String {
+        let catalog = self.0.catalog.read().clone();
+        catalog.definitions(version).to_string()
+    }
+
+    /// Imports definitions written in JSON.
+    ///
+    /// # Errors
+    /// The object that cannot be taken, and then nothing has been changed; or that the cluster did
+    /// not take all of it in time: importing again goes on.
+    pub async fn import_definitions(&self, text: String) -> Result<(), ImportError> {
+        let node = &self.0;
+        let session = node.session().filter(|_| node.lease.is_held());
+        let (true, Some(session)) = (node.read_catalog().await, session) else {
+            return Err(unavailable("definitions"));
+        };
+        let catalog = node.catalog.read().clone();
+        let default_type = node.settings.default_queue_type;
+        // A large file takes a while: that is not for the threads that serve clients.
+        let read = move || Definitions::read(&text, &catalog, session, default_type);
+        let read = node.runtime.spawn_blocking(read).await;
+        let definitions = read.map_err(|_| unavailable("definitions"))??;
+        let mut index = node.propose_steps(&definitions.steps).await?;
+        for queues in definitions.queues.chunks(QUEUES_AT_ONCE) {
+            node.make_queues(queues).await?;
+        }
+        let bindings = definitions.binding_steps(&node.catalog.read());
+        index = index.max(node.propose_steps(&bindings).await?);
+        node.await_policies(index).await;
+        Ok(())
+    }
+}
+
+impl Node {
+    /// Proposes commands in their order; the index of the last entry.
+    async fn propose_steps(self: &Arc<Self>, steps: &[Step]) -> Result<CatalogIndex, ImportError> {
+        let mut last = CatalogIndex(0);
+        for steps in steps.chunks(STEPS_AT_ONCE) {
+            let commands = steps.iter().map(|step| step.command.clone()).collect();
+            let (index, replies) = self.propose_all_to_catalog(commands).await.map_err(|_| {
+                unavailable(steps.first().map_or("definitions", |step| step.object.as_str()))
+            })?;
+            for (step, reply) in steps.iter().zip(&replies) {
+                step.check(reply)?;
+            }
+            last = index;
+        }
+        Ok(last)
+    }
+
+    /// Makes queues at the same time.
+    async fn make_queues(self: &Arc<Self>, queues: &[QueueEntry]) -> Result<(), ImportError> {
+        let made = queues.iter().map(|entry| {
+            let made = Arc::clone(self).make_queue(self.new_queue(entry));
+            (&entry.name, self.runtime.spawn(made))
+        });
+        for (name, made) in made.collect::<Vec<_>>() {
+            let object = format!("queue {name}");
+            match made.await {
+                // One that someone else has made meanwhile stays as it is.
+                Ok(Ok(Made::Ok | Made::NameTaken)) => {}
+                Ok(Ok(Made::Refused(exception))) => {
+                    let reason = exception.explanation;
+                    return Err(DefinitionsError::Object { object, reason }.into());
+                }
+                Ok(Err(CallError::TimedOut | CallError::SessionEnded)) | Err(_) => {
+                    return Err(unavailable(&object));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The queue that an entry of definitions asks for.
+    fn new_queue(&self, entry: &QueueEntry) -> NewQueue {
+        let QueueEntry { name, queue_type, durable, auto_delete, arguments, .. } = entry.clone();
+        // They were parsed when they were read.
+        let parsed = QueueArguments::parse(&arguments, queue_type).unwrap_or_default();
+        let catalog = self.catalog.read();
+        let policy = catalog.queue_policies(&name, queue_type).definition();
+        let resolved_at = catalog.version();
+        NewQueue {
+            config: effective(&parsed, &policy, queue_type, durable, auto_delete, resolved_at),
+            locator: leader_locator(&parsed, &policy),
+            queue_type,
+            declare: QueueDeclare {
+                queue: name.name.clone(),
+                durable,
+                exclusive: false,
+                auto_delete,
+                arguments,
+            },
+            name,
+        }
+    }
+}

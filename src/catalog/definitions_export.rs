@@ -1,0 +1,229 @@
+//! The catalog as RabbitMQ's definitions: what `export_definitions` writes.
+
+use crate::{
+    command::{Binding, Destination, ExchangeRecord, QueueEntry},
+    definitions_table::to_json,
+    limits::{UserLimits, VhostLimits},
+    machine::Catalog,
+    parameter::{ParameterName, ParameterRecord},
+    policy::{PolicyKind, PolicyRecord},
+    record::{PermissionRecord, TopicPermissionRecord, UserRecord, VhostRecord},
+};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use quorate_types::{QueueType, ResourceName, ShortString};
+use serde_json::{Map, Value, json};
+
+impl Catalog {
+    /// Everything that definitions carry, in RabbitMQ's format; `version` is the one that this
+    /// broker passes for. Queues that do not outlive their connection, and exchanges that every
+    /// virtual host has, are left out.
+    #[must_use]
+    pub fn definitions(&self, version: &str) -> Value {
+        let mut parameters: Vec<Value> = self.vhosts().filter_map(limits_parameter).collect();
+        parameters.extend(self.policies_of_all(PolicyKind::Operator).map(operator_policy));
+        let (mut global, mut of_vhosts) = (Vec::new(), Vec::new());
+        for parameter in self.parameters() {
+            let value = parameter_json(&parameter);
+            match parameter.name {
+                ParameterName::Global(_) => global.push(value),
+                ParameterName::Vhost { .. } => of_vhosts.push(value),
+            }
+        }
+        parameters.append(&mut of_vhosts);
+        let is_kept = |queue: &&QueueEntry| queue.durable && queue.owner.is_none();
+        json!({
+            "rabbit_version": version,
+            "rabbitmq_version": version,
+            "product_name": "RabbitMQ",
+            "product_version": version,
+            "rabbitmq_definition_format": "cluster",
+            "users": self.users().map(user).collect::<Vec<_>>(),
+            "vhosts": self.vhosts().map(vhost).collect::<Vec<_>>(),
+            "permissions": self.permissions().map(|row| permission(&row)).collect::<Vec<_>>(),
+            "topic_permissions":
+                self.topic_permissions().map(|row| topic_permission(&row)).collect::<Vec<_>>(),
+            "parameters": parameters,
+            "global_parameters": global,
+            "policies": self.policies_of_all(PolicyKind::User).map(policy).collect::<Vec<_>>(),
+            "queues": self.queues().filter(is_kept).map(queue).collect::<Vec<_>>(),
+            "exchanges": self.exchanges().filter(is_declared).map(exchange).collect::<Vec<_>>(),
+            "bindings":
+                self.bindings().filter(|one| self.is_exported(one)).map(binding).collect::<Vec<_>>(),
+        })
+    }
+
+    fn policies_of_all(&self, kind: PolicyKind) -> impl Iterator<Item = &PolicyRecord> {
+        self.vhosts().flat_map(move |vhost| self.policies(kind, &vhost.name))
+    }
+
+    /// A binding goes with its ends.
+    fn is_exported(&self, binding: &Binding) -> bool {
+        let is_kept = |name: &ShortString| {
+            let name = ResourceName { vhost: binding.source.vhost.clone(), name: name.clone() };
+            self.exchange(&name).is_some_and(|exchange| exchange.durable)
+        };
+        let to_kept = match &binding.destination {
+            Destination::Queue { id, .. } => {
+                self.queue_by_id(*id).is_some_and(|queue| queue.durable && queue.owner.is_none())
+            }
+            Destination::Exchange(name) => is_kept(name),
+        };
+        to_kept && is_kept(&binding.source.name)
+    }
+}
+
+fn is_declared(exchange: &&ExchangeRecord) -> bool {
+    exchange.durable && !exchange.name.name.as_bytes().starts_with(b"amq.")
+}
+
+fn texts(words: &[ShortString]) -> Vec<&str> {
+    words.iter().map(ShortString::as_str).collect()
+}
+
+fn limits_json(limits: [(&str, Option<i64>); 2]) -> Value {
+    let set = limits.into_iter().filter_map(|(name, limit)| Some((name.to_owned(), limit?.into())));
+    Value::Object(set.collect())
+}
+
+fn user(user: &UserRecord) -> Value {
+    let UserLimits { connections_max, channels_max } = user.limits;
+    json!({
+        "name": user.name.as_str(),
+        "password_hash": STANDARD.encode(&user.password.octets),
+        "hashing_algorithm": user.password.algorithm.name(),
+        "tags": texts(&user.tags),
+        "limits":
+            limits_json([("max-connections", connections_max), ("max-channels", channels_max)]),
+    })
+}
+
+fn vhost(vhost: &VhostRecord) -> Value {
+    let metadata = &vhost.metadata;
+    let mut fields = Map::new();
+    fields.insert("description".to_owned(), metadata.description.as_str().into());
+    fields.insert("tags".to_owned(), texts(&metadata.tags).into());
+    if let Some(queue_type) = metadata.default_queue_type {
+        fields.insert("default_queue_type".to_owned(), queue_type.name().into());
+    }
+    let mut shown = fields.clone();
+    shown.insert("name".to_owned(), vhost.name.as_str().into());
+    shown.insert("metadata".to_owned(), Value::Object(fields));
+    Value::Object(shown)
+}
+
+/// RabbitMQ keeps a virtual host's limits as a parameter.
+fn limits_parameter(vhost: &VhostRecord) -> Option<Value> {
+    let VhostLimits { connections_max, queues_max } = vhost.limits;
+    let limits = limits_json([("max-connections", connections_max), ("max-queues", queues_max)]);
+    let is_set = connections_max.is_some() || queues_max.is_some();
+    is_set.then(|| {
+        json!({
+            "vhost": vhost.name.as_str(),
+            "component": "vhost-limits",
+            "name": "limits",
+            "value": limits,
+        })
+    })
+}
+
+fn permission(row: &PermissionRecord) -> Value {
+    json!({
+        "user": row.user.as_str(),
+        "vhost": row.vhost.as_str(),
+        "configure": row.configure,
+        "write": row.write,
+        "read": row.read,
+    })
+}
+
+fn topic_permission(row: &TopicPermissionRecord) -> Value {
+    json!({
+        "user": row.user.as_str(),
+        "vhost": row.vhost.as_str(),
+        "exchange": row.exchange.as_str(),
+        "write": row.write,
+        "read": row.read,
+    })
+}
+
+fn policy(policy: &PolicyRecord) -> Value {
+    json!({
+        "vhost": policy.vhost.as_str(),
+        "name": policy.name.as_str(),
+        "pattern": policy.pattern,
+        "apply-to": policy.apply_to.name(),
+        "definition": policy.definition.to_json(),
+        "priority": policy.priority,
+    })
+}
+
+/// RabbitMQ exports operator policies among the parameters.
+fn operator_policy(policy: &PolicyRecord) -> Value {
+    json!({
+        "vhost": policy.vhost.as_str(),
+        "component": "operator_policy",
+        "name": policy.name.as_str(),
+        "value": {
+            "pattern": policy.pattern,
+            "apply-to": policy.apply_to.name(),
+            "definition": policy.definition.to_json(),
+            "priority": policy.priority,
+        },
+    })
+}
+
+fn parameter_json(parameter: &ParameterRecord) -> Value {
+    // It was JSON when it was set.
+    let value: Value = serde_json::from_str(&parameter.value).unwrap_or_default();
+    match &parameter.name {
+        ParameterName::Global(name) => json!({ "name": name.as_str(), "value": value }),
+        ParameterName::Vhost { vhost, component, name } => json!({
+            "vhost": vhost.as_str(),
+            "component": component.as_str(),
+            "name": name.as_str(),
+            "value": value,
+        }),
+    }
+}
+
+fn queue(queue: &QueueEntry) -> Value {
+    let queue_type = match queue.queue_type {
+        QueueType::Classic => "classic",
+        QueueType::Quorum => "quorum",
+    };
+    json!({
+        "name": queue.name.name.as_str(),
+        "vhost": queue.name.vhost.as_str(),
+        "type": queue_type,
+        "durable": queue.durable,
+        "auto_delete": queue.auto_delete,
+        "arguments": to_json(&queue.arguments),
+    })
+}
+
+fn exchange(exchange: &ExchangeRecord) -> Value {
+    json!({
+        "name": exchange.name.name.as_str(),
+        "vhost": exchange.name.vhost.as_str(),
+        "type": exchange.kind.name(),
+        "durable": exchange.durable,
+        "auto_delete": exchange.auto_delete,
+        "internal": exchange.internal,
+        "arguments": to_json(&exchange.arguments),
+    })
+}
+
+fn binding(binding: &Binding) -> Value {
+    let (destination, kind) = match &binding.destination {
+        Destination::Queue { name, .. } => (name, "queue"),
+        Destination::Exchange(name) => (name, "exchange"),
+    };
+    json!({
+        "source": binding.source.name.as_str(),
+        "vhost": binding.source.vhost.as_str(),
+        "destination": destination.as_str(),
+        "destination_type": kind,
+        "routing_key": binding.key.as_str(),
+        "arguments": to_json(&binding.arguments),
+    })
+}

@@ -1,0 +1,143 @@
+//! The objects of a definitions file, field by field; every error names the object.
+
+use crate::{definitions_import::DefinitionsError, definitions_table};
+use quorate_types::{FieldTable, ShortString};
+use serde_json::{Map, Value};
+
+/// One object.
+pub(crate) struct Fields<'a> {
+    /// What it is, such as `queue`.
+    kind: &'static str,
+    /// The object that errors name, if it is within another one.
+    within: Option<String>,
+    fields: &'a Map<String, Value>,
+}
+
+impl<'a> Fields<'a> {
+    /// The whole document.
+    pub(crate) fn document(document: &'a Value) -> Result<Self, DefinitionsError> {
+        let fields = document.as_object();
+        let fields = fields.ok_or_else(|| DefinitionsError::Json("no JSON object".to_owned()))?;
+        Ok(Self { kind: "definitions", within: None, fields })
+    }
+
+    /// Reads every object of a list that the document may have.
+    pub(crate) fn each(
+        &self,
+        list: &str,
+        kind: &'static str,
+        mut read: impl FnMut(&Fields<'a>) -> Result<(), DefinitionsError>,
+    ) -> Result<(), DefinitionsError> {
+        let Some(objects) = self.fields.get(list) else { return Ok(()) };
+        let not = |what: &str| DefinitionsError::Json(format!("{list}: {what}"));
+        for object in objects.as_array().ok_or_else(|| not("no list"))? {
+            let fields = object.as_object().ok_or_else(|| not("an element is no object"))?;
+            read(&Fields { kind, within: None, fields })?;
+        }
+        Ok(())
+    }
+
+    /// The object as errors name it: `queue 'q' in vhost '/'`.
+    pub(crate) fn object(&self) -> String {
+        if let Some(within) = &self.within {
+            return within.clone();
+        }
+        let text = |name: &str| self.fields.get(name).and_then(Value::as_str);
+        let mut object = self.kind.to_owned();
+        let named = text("name").map(|name| format!(" '{name}'"));
+        let user = text("user").map(|user| format!(" of user '{user}'"));
+        let ends = text("source").zip(text("destination"));
+        let ends = ends.map(|(source, to)| format!(" from '{source}' to '{to}'"));
+        let vhost = text("vhost").map(|vhost| format!(" in vhost '{vhost}'"));
+        object.extend([named, user, ends, vhost].into_iter().flatten());
+        object
+    }
+
+    /// What is wrong with it.
+    pub(crate) fn wrong(&self, reason: impl ToString) -> DefinitionsError {
+        DefinitionsError::Object { object: self.object(), reason: reason.to_string() }
+    }
+
+    fn must(&self, name: &str, what: &str) -> DefinitionsError {
+        self.wrong(format!("'{name}' must be {what}"))
+    }
+
+    /// A field that must be there.
+    pub(crate) fn value(&self, name: &str) -> Result<&'a Value, DefinitionsError> {
+        self.fields.get(name).ok_or_else(|| self.wrong(format!("'{name}' is missing")))
+    }
+
+    /// A field that need not be there; `null` is as none.
+    fn optional(&self, name: &str) -> Option<&'a Value> {
+        self.fields.get(name).filter(|value| !value.is_null())
+    }
+
+    pub(crate) fn text(&self, name: &str) -> Result<&'a str, DefinitionsError> {
+        self.value(name)?.as_str().ok_or_else(|| self.must(name, "a text"))
+    }
+
+    pub(crate) fn optional_text(&self, name: &str) -> Result<Option<&'a str>, DefinitionsError> {
+        let value = self.optional(name);
+        value.map(|value| value.as_str().ok_or_else(|| self.must(name, "a text"))).transpose()
+    }
+
+    pub(crate) fn short(&self, name: &str) -> Result<ShortString, DefinitionsError> {
+        let text = self.text(name)?;
+        ShortString::try_from(text).map_err(|error| self.wrong(format!("'{name}': {error}")))
+    }
+
+    /// A truth value; false if it is not there.
+    pub(crate) fn truth(&self, name: &str) -> Result<bool, DefinitionsError> {
+        let value = self.optional(name);
+        value.map_or(Ok(false), |value| {
+            value.as_bool().ok_or_else(|| self.must(name, "true or false"))
+        })
+    }
+
+    pub(crate) fn optional_integer(&self, name: &str) -> Result<Option<i64>, DefinitionsError> {
+        let value = self.optional(name);
+        value.map(|value| value.as_i64().ok_or_else(|| self.must(name, "an integer"))).transpose()
+    }
+
+    /// Words: a list, or a text with commas between them, as older versions wrote.
+    pub(crate) fn words(&self, name: &str) -> Result<Vec<ShortString>, DefinitionsError> {
+        let Some(value) = self.optional(name) else { return Ok(Vec::new()) };
+        let texts: Option<Vec<&str>> = match value {
+            Value::String(text) => {
+                Some(text.split(',').map(str::trim).filter(|word| !word.is_empty()).collect())
+            }
+            Value::Array(values) => values.iter().map(Value::as_str).collect(),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => None,
+        };
+        let texts = texts.ok_or_else(|| self.must(name, "a list of texts"))?;
+        let word = |text: &&str| ShortString::try_from(*text);
+        let words: Result<_, _> = texts.iter().map(word).collect();
+        words.map_err(|error| self.wrong(format!("'{name}': {error}")))
+    }
+
+    /// An object within this one; RabbitMQ writes an empty one as an empty list.
+    pub(crate) fn optional_object(&self, name: &str) -> Result<Option<Self>, DefinitionsError> {
+        match self.optional(name) {
+            None => Ok(None),
+            Some(Value::Array(values)) if values.is_empty() => Ok(None),
+            Some(Value::Object(fields)) => {
+                Ok(Some(Self { kind: self.kind, within: Some(self.object()), fields }))
+            }
+            Some(_) => Err(self.must(name, "an object")),
+        }
+    }
+
+    pub(crate) fn required_object(&self, name: &str) -> Result<Self, DefinitionsError> {
+        let object = self.optional_object(name)?;
+        object.ok_or_else(|| self.must(name, "an object"))
+    }
+
+    /// Arguments; none if they are not there.
+    pub(crate) fn table(&self, name: &str) -> Result<FieldTable, DefinitionsError> {
+        match self.optional_object(name)? {
+            None => Ok(FieldTable::default()),
+            Some(object) => definitions_table::from_json(object.fields)
+                .map_err(|error| self.wrong(format!("'{name}': {error}"))),
+        }
+    }
+}

@@ -1,0 +1,411 @@
+//! RabbitMQ's definitions as commands: what `import_definitions` reads. A file is read whole, and
+//! tried out on a copy of the catalog, before anything of it is proposed.
+
+use crate::{
+    access_command::AccessCommand,
+    command::{
+        Binding, CatalogCommand, CatalogEntry, CatalogReply, Destination, ExchangeRecord,
+        ExchangeType, QueueEntry,
+    },
+    definitions_fields::Fields,
+    limits::{UserLimits, VhostLimits},
+    machine::Catalog,
+    output::CatalogOutput,
+    parameter::{ParameterName, ParameterRecord},
+    password::{HashAlgorithm, PasswordHash},
+    policy::{PolicyKind, PolicyRecord},
+    policy_parse::PolicyText,
+    queue_entry::{check_queue_properties, resolve_queue_type},
+    record::{PermissionRecord, TopicPermissionRecord, UserRecord},
+    refusal,
+    vhost::{VhostMetadata, VhostUpdate},
+};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use quorate_types::{
+    CatalogIndex, GroupId, Home, QueueArguments, QueueId, QueueType, ResourceName, SessionId,
+    ShortString, Stamp, VhostName,
+};
+use serde_json::Value;
+
+/// Why definitions are not imported; it names the object.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DefinitionsError {
+    /// Not JSON, or no object.
+    #[error("definitions are not valid: {0}")]
+    Json(String),
+    /// An object that cannot be taken.
+    #[error("{object}: {reason}")]
+    Object {
+        /// Which, such as `queue 'q' in vhost '/'`.
+        object: String,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// A command, and the object that it is about.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Step {
+    /// As errors name it.
+    pub object: String,
+    /// Command.
+    pub command: CatalogCommand,
+}
+
+/// Definitions that can be imported into the catalog that they were read for.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Definitions {
+    /// All but queues and bindings, what others need first.
+    pub steps: Vec<Step>,
+    /// Queues that are not there yet. Their ids are made up.
+    pub queues: Vec<QueueEntry>,
+    /// Bindings; those to new queues have the made-up ids.
+    pub bindings: Vec<Binding>,
+}
+
+impl Definitions {
+    /// Reads definitions in RabbitMQ's JSON format, and tries them out. What is in the catalog
+    /// already stays as it is where it is an exchange, a queue or a binding, and is changed where
+    /// it is something else. `creator` and `default_type` are those of the node that will make the
+    /// queues.
+    ///
+    /// # Errors
+    /// The first object that cannot be taken.
+    pub fn read(
+        text: &str,
+        catalog: &Catalog,
+        creator: SessionId,
+        default_type: QueueType,
+    ) -> Result<Self, DefinitionsError> {
+        let document: Value = serde_json::from_str(text)
+            .map_err(|error| DefinitionsError::Json(error.to_string()))?;
+        let document = Fields::document(&document)?;
+        let mut reading = Reading { catalog, definitions: Self::default(), creator, default_type };
+        document.each("users", "user", |fields| reading.user(fields))?;
+        document.each("vhosts", "vhost", |fields| reading.vhost(fields))?;
+        document.each("permissions", "permissions", |fields| reading.permission(fields))?;
+        document.each("topic_permissions", "topic permissions", |fields| reading.topic(fields))?;
+        document.each("parameters", "parameter", |fields| reading.parameter(fields))?;
+        document.each("global_parameters", "global parameter", |fields| reading.global(fields))?;
+        document.each("policies", "policy", |fields| reading.policy(fields))?;
+        document.each("exchanges", "exchange", |fields| reading.exchange(fields))?;
+        document.each("queues", "queue", |fields| reading.queue(fields))?;
+        document.each("bindings", "binding", |fields| reading.binding(fields))?;
+        reading.definitions.try_out(catalog)?;
+        Ok(reading.definitions)
+    }
+
+    /// The bindings, to queues that are there by now.
+    #[must_use]
+    pub fn binding_steps(&self, catalog: &Catalog) -> Vec<Step> {
+        let now = |binding: &Binding| {
+            let mut binding = binding.clone();
+            if let Destination::Queue { name, id } = &mut binding.destination {
+                let vhost = binding.source.vhost.clone();
+                let queue = ResourceName { vhost, name: name.clone() };
+                *id = catalog.queue_by_name(&queue).map_or(*id, |entry| entry.id);
+            }
+            binding_step(&binding)
+        };
+        self.bindings.iter().map(now).collect()
+    }
+
+    /// Applies everything to a copy of the catalog.
+    fn try_out(&self, catalog: &Catalog) -> Result<(), DefinitionsError> {
+        let queue = |entry: &QueueEntry| Step {
+            object: format!("queue {}", entry.name),
+            command: CatalogCommand::AddQueue(entry.clone()),
+        };
+        let steps = self.steps.iter().cloned();
+        let steps = steps.chain(self.queues.iter().map(queue));
+        let steps: Vec<Step> = steps.chain(self.bindings.iter().map(binding_step)).collect();
+        let commands = steps.iter().map(|step| step.command.clone()).collect();
+        let entry = CatalogEntry { stamp: Stamp::default(), commands };
+        let mut out = CatalogOutput::default();
+        let index = CatalogIndex(catalog.version().0 + 1);
+        catalog.clone().apply(index, &entry, &mut out);
+        steps.iter().zip(&out.replies).try_for_each(|(step, reply)| step.check(reply))
+    }
+}
+
+impl Step {
+    /// What the catalog has said of it.
+    ///
+    /// # Errors
+    /// Why it was not taken.
+    pub fn check(&self, reply: &CatalogReply) -> Result<(), DefinitionsError> {
+        let reason = match reply {
+            CatalogReply::Done | CatalogReply::Started(_) => return Ok(()),
+            CatalogReply::Refused(exception) => exception.explanation.clone(),
+            CatalogReply::Denied(denial) => denial.to_string(),
+            CatalogReply::NameTaken { .. } => "the name is taken".to_owned(),
+            CatalogReply::Fenced => "this node was taken for dead by the cluster".to_owned(),
+        };
+        Err(DefinitionsError::Object { object: self.object.clone(), reason })
+    }
+}
+
+struct Reading<'a> {
+    catalog: &'a Catalog,
+    definitions: Definitions,
+    creator: SessionId,
+    default_type: QueueType,
+}
+
+type Read = Result<(), DefinitionsError>;
+
+impl Reading<'_> {
+    fn step(&mut self, fields: &Fields<'_>, command: CatalogCommand) {
+        self.definitions.steps.push(Step { object: fields.object(), command });
+    }
+
+    fn access(&mut self, fields: &Fields<'_>, command: AccessCommand) {
+        self.step(fields, CatalogCommand::Access(command));
+    }
+
+    fn user(&mut self, fields: &Fields<'_>) -> Read {
+        let name = fields.short("name")?;
+        let algorithm = match fields.optional_text("hashing_algorithm")? {
+            None => HashAlgorithm::default(),
+            Some(name) => HashAlgorithm::parse(name)
+                .ok_or_else(|| fields.wrong(format!("unknown hashing_algorithm '{name}'")))?,
+        };
+        let hash = fields.text("password_hash")?;
+        let octets = STANDARD
+            .decode(hash)
+            .map_err(|error| fields.wrong(format!("password_hash is not base64: {error}")))?;
+        let password = PasswordHash { algorithm, octets };
+        let tags = fields.words("tags")?;
+        let limit = |limits: &Fields<'_>, name| limits.optional_integer(name);
+        let limits = match fields.optional_object("limits")? {
+            None => UserLimits::default(),
+            Some(limits) => UserLimits {
+                connections_max: limit(&limits, "max-connections")?,
+                channels_max: limit(&limits, "max-channels")?,
+            },
+        };
+        if self.catalog.user(&name).is_none() {
+            self.access(
+                fields,
+                AccessCommand::AddUser(UserRecord { name, password, tags, limits }),
+            );
+            return Ok(());
+        }
+        let user = || name.clone();
+        self.access(fields, AccessCommand::ChangePassword { user: user(), password });
+        self.access(fields, AccessCommand::SetUserTags { user: user(), tags });
+        self.access(fields, AccessCommand::SetUserLimits { user: user(), limits });
+        Ok(())
+    }
+
+    fn vhost(&mut self, fields: &Fields<'_>) -> Read {
+        let vhost = fields.short("name")?;
+        // 4.0 writes these both beside the name and below `metadata`; older ones only below.
+        let below = fields.optional_object("metadata")?;
+        let of = below.as_ref().unwrap_or(fields);
+        let description = of.optional_text("description")?.unwrap_or_default().to_owned();
+        let tags = of.words("tags")?;
+        let default_queue_type = match of.optional_text("default_queue_type")? {
+            None | Some("undefined") => None,
+            Some(name) => Some(queue_type(fields, name)?),
+        };
+        if self.catalog.has_vhost(&vhost) {
+            let (description, tags) = (Some(description), Some(tags));
+            let update = VhostUpdate { description, tags, default_queue_type };
+            self.access(fields, AccessCommand::UpdateVhost { vhost, update });
+        } else {
+            let metadata = VhostMetadata { description, tags, default_queue_type };
+            self.access(fields, AccessCommand::AddVhost { vhost, metadata });
+        }
+        Ok(())
+    }
+
+    fn permission(&mut self, fields: &Fields<'_>) -> Read {
+        let record = PermissionRecord {
+            vhost: fields.short("vhost")?,
+            user: fields.short("user")?,
+            configure: fields.text("configure")?.to_owned(),
+            write: fields.text("write")?.to_owned(),
+            read: fields.text("read")?.to_owned(),
+        };
+        self.access(fields, AccessCommand::SetPermissions(record));
+        Ok(())
+    }
+
+    fn topic(&mut self, fields: &Fields<'_>) -> Read {
+        let record = TopicPermissionRecord {
+            vhost: fields.short("vhost")?,
+            user: fields.short("user")?,
+            exchange: fields.short("exchange")?,
+            write: fields.text("write")?.to_owned(),
+            read: fields.text("read")?.to_owned(),
+        };
+        self.access(fields, AccessCommand::SetTopicPermissions(record));
+        Ok(())
+    }
+
+    fn parameter(&mut self, fields: &Fields<'_>) -> Read {
+        let (vhost, component) = (fields.short("vhost")?, fields.short("component")?);
+        let name = fields.short("name")?;
+        match component.as_bytes() {
+            // RabbitMQ keeps these as parameters.
+            b"vhost-limits" => {
+                let limits = fields.required_object("value")?;
+                let limits = VhostLimits {
+                    connections_max: limits.optional_integer("max-connections")?,
+                    queues_max: limits.optional_integer("max-queues")?,
+                };
+                self.access(fields, AccessCommand::SetVhostLimits { vhost, limits });
+                Ok(())
+            }
+            b"operator_policy" => {
+                let value = fields.required_object("value")?;
+                let policy = policy(PolicyKind::Operator, &vhost, &name, &value)?;
+                self.step(fields, CatalogCommand::SetPolicy(policy));
+                Ok(())
+            }
+            _ => {
+                let name = ParameterName::Vhost { vhost, component, name };
+                self.set_parameter(fields, name)
+            }
+        }
+    }
+
+    fn global(&mut self, fields: &Fields<'_>) -> Read {
+        let name = ParameterName::Global(fields.short("name")?);
+        self.set_parameter(fields, name)
+    }
+
+    fn set_parameter(&mut self, fields: &Fields<'_>, name: ParameterName) -> Read {
+        let value = fields.value("value")?.to_string();
+        let record = ParameterRecord::parse(name, &value).map_err(|error| fields.wrong(error))?;
+        self.step(fields, CatalogCommand::SetParameter(record));
+        Ok(())
+    }
+
+    fn policy(&mut self, fields: &Fields<'_>) -> Read {
+        let (vhost, name) = (fields.short("vhost")?, fields.short("name")?);
+        let policy = policy(PolicyKind::User, &vhost, &name, fields)?;
+        self.step(fields, CatalogCommand::SetPolicy(policy));
+        Ok(())
+    }
+
+    fn exchange(&mut self, fields: &Fields<'_>) -> Read {
+        let name = ResourceName { vhost: fields.short("vhost")?, name: fields.short("name")? };
+        if self.catalog.exchange(&name).is_some() {
+            return Ok(());
+        }
+        let kind = ExchangeType::parse(fields.text("type")?);
+        let record = ExchangeRecord {
+            name,
+            kind: kind.map_err(|refused| fields.wrong(refused.explanation))?,
+            durable: fields.truth("durable")?,
+            auto_delete: fields.truth("auto_delete")?,
+            internal: fields.truth("internal")?,
+            arguments: fields.table("arguments")?,
+        };
+        self.step(fields, CatalogCommand::DeclareExchange(record));
+        Ok(())
+    }
+
+    fn queue(&mut self, fields: &Fields<'_>) -> Read {
+        let name = ResourceName { vhost: fields.short("vhost")?, name: fields.short("name")? };
+        if self.catalog.queue_by_name(&name).is_some() {
+            return Ok(());
+        }
+        let (durable, auto_delete) = (fields.truth("durable")?, fields.truth("auto_delete")?);
+        let arguments = fields.table("arguments")?;
+        let default = match fields.optional_text("type")? {
+            Some(name) => queue_type(fields, name)?,
+            None => self
+                .catalog
+                .vhost(&name.vhost)
+                .and_then(|vhost| vhost.metadata.default_queue_type)
+                .unwrap_or(self.default_type),
+        };
+        let parsed = QueueArguments::parse(&arguments, default).map_err(|error| {
+            fields.wrong(refusal::invalid_argument(&error, &name, default).explanation)
+        })?;
+        let given = parsed.queue_type;
+        let queue_type = resolve_queue_type(given, default, durable, false, auto_delete);
+        check_queue_properties(&name, queue_type, durable, false, auto_delete)
+            .map_err(|refused| fields.wrong(refused.explanation))?;
+        // No group has this number, so no queue has this id.
+        let position = u32::try_from(self.definitions.queues.len()).unwrap_or(u32::MAX);
+        let id = QueueId { home: Home::Group(GroupId(u16::MAX)), index: u64::MAX, position };
+        let creator = self.creator;
+        let owner = None;
+        let entry =
+            QueueEntry { name, id, creator, queue_type, durable, auto_delete, owner, arguments };
+        self.definitions.queues.push(entry);
+        Ok(())
+    }
+
+    fn binding(&mut self, fields: &Fields<'_>) -> Read {
+        let vhost = fields.short("vhost")?;
+        let source = ResourceName { vhost: vhost.clone(), name: fields.short("source")? };
+        if source.name.is_empty() {
+            // Every queue is bound to the default exchange.
+            return Ok(());
+        }
+        let destination = fields.short("destination")?;
+        let destination = match fields.text("destination_type")? {
+            "exchange" => Destination::Exchange(destination),
+            "queue" => self.queue_destination(fields, &vhost, destination)?,
+            other => return Err(fields.wrong(format!("unknown destination_type '{other}'"))),
+        };
+        let (key, arguments) = (fields.short("routing_key")?, fields.table("arguments")?);
+        self.definitions.bindings.push(Binding { source, destination, key, arguments });
+        Ok(())
+    }
+
+    fn queue_destination(
+        &self,
+        fields: &Fields<'_>,
+        vhost: &VhostName,
+        name: ShortString,
+    ) -> Result<Destination, DefinitionsError> {
+        let full = ResourceName { vhost: vhost.clone(), name: name.clone() };
+        let new = self.definitions.queues.iter().find(|entry| entry.name == full);
+        let known = new.or_else(|| self.catalog.queue_by_name(&full)).map(|entry| entry.id);
+        let id = known.ok_or_else(|| fields.wrong(refusal::no_queue(&full).explanation))?;
+        Ok(Destination::Queue { name, id })
+    }
+}
+
+fn binding_step(binding: &Binding) -> Step {
+    let (kind, to) = match &binding.destination {
+        Destination::Queue { name, .. } => ("queue", name),
+        Destination::Exchange(name) => ("exchange", name),
+    };
+    let ResourceName { vhost, name } = &binding.source;
+    let object = format!("binding from '{name}' to {kind} '{to}' in vhost '{vhost}'");
+    Step { object, command: CatalogCommand::Bind(binding.clone()) }
+}
+
+fn queue_type(fields: &Fields<'_>, name: &str) -> Result<QueueType, DefinitionsError> {
+    match name {
+        // Some versions write the module's name.
+        "classic" | "rabbit_classic_queue" => Ok(QueueType::Classic),
+        "quorum" | "rabbit_quorum_queue" => Ok(QueueType::Quorum),
+        other => Err(fields.wrong(format!("unsupported queue type '{other}'"))),
+    }
+}
+
+fn policy(
+    kind: PolicyKind,
+    vhost: &VhostName,
+    name: &ShortString,
+    fields: &Fields<'_>,
+) -> Result<PolicyRecord, DefinitionsError> {
+    let text = PolicyText {
+        kind,
+        vhost,
+        name,
+        pattern: fields.text("pattern")?,
+        apply_to: fields.optional_text("apply-to")?.unwrap_or("all"),
+        priority: fields.optional_integer("priority")?.unwrap_or(0),
+    };
+    let definition = fields.value("definition")?;
+    text.with(definition).map_err(|error| fields.wrong(error))
+}

@@ -1,0 +1,131 @@
+//! Runtime parameters: JSON values by name, of the whole cluster or of a component in a virtual
+//! host (VLM-03). Policies have commands of their own.
+
+use crate::{
+    command::CatalogReply, machine::Catalog, output::CatalogOutput, record::CatalogKey, refusal,
+};
+use quorate_types::{ShortString, VhostName};
+
+/// Octets of a parameter's value: every node keeps it in memory.
+pub const PARAMETER_BYTES_MAX: usize = 1 << 16;
+
+/// A parameter's name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ParameterName {
+    /// Of the whole cluster.
+    Global(ShortString),
+    /// Of a virtual host.
+    Vhost {
+        /// Virtual host.
+        vhost: VhostName,
+        /// What it is for.
+        component: ShortString,
+        /// Name.
+        name: ShortString,
+    },
+}
+
+/// A runtime parameter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParameterRecord {
+    /// Name.
+    pub name: ParameterName,
+    /// Value, as JSON.
+    pub value: String,
+}
+
+/// Why a parameter cannot be taken, as `rabbitmqctl` tells it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ParameterError {
+    /// Policies have commands of their own.
+    #[error("policies may not be set using this method")]
+    Policy,
+    /// The value is longer than [`PARAMETER_BYTES_MAX`].
+    #[error("parameter value must not exceed {PARAMETER_BYTES_MAX} bytes")]
+    TooLong,
+    /// The value is not JSON.
+    #[error("JSON decoding error. Reason: {{error,{{failed_to_decode_json,{0}}}}}")]
+    Json(String),
+}
+
+impl ParameterRecord {
+    /// A parameter with a value written in JSON.
+    ///
+    /// # Errors
+    /// What [`ParameterError`] names.
+    pub fn parse(name: ParameterName, value: &str) -> Result<Self, ParameterError> {
+        if let ParameterName::Vhost { component, .. } = &name
+            && matches!(component.as_bytes(), b"policy" | b"operator_policy")
+        {
+            return Err(ParameterError::Policy);
+        }
+        if value.len() > PARAMETER_BYTES_MAX {
+            return Err(ParameterError::TooLong);
+        }
+        match serde_json::from_str::<serde_json::Value>(value) {
+            Ok(value) => Ok(Self { name, value: value.to_string() }),
+            Err(_) => Err(ParameterError::Json(crate::term::binary(value))),
+        }
+    }
+}
+
+impl Catalog {
+    /// All parameters, global ones first, in the order of their names.
+    pub fn parameters(&self) -> impl Iterator<Item = ParameterRecord> + '_ {
+        let record = |(name, value): (&ParameterName, &String)| ParameterRecord {
+            name: name.clone(),
+            value: value.clone(),
+        };
+        self.parameters.iter().map(record)
+    }
+
+    /// The parameter of that name.
+    #[must_use]
+    pub fn parameter(&self, name: &ParameterName) -> Option<ParameterRecord> {
+        let value = self.parameters.get(name)?.clone();
+        Some(ParameterRecord { name: name.clone(), value })
+    }
+
+    pub(crate) fn set_parameter(
+        &mut self,
+        record: &ParameterRecord,
+        out: &mut CatalogOutput,
+    ) -> CatalogReply {
+        let name = match &record.name {
+            ParameterName::Global(name) => ParameterName::Global(name.detached()),
+            ParameterName::Vhost { vhost, component, name } => {
+                let Some(vhost) = self.vhosts.kept_name(vhost).cloned() else {
+                    return CatalogReply::Refused(refusal::no_such_vhost(vhost));
+                };
+                let (component, name) = (component.detached(), name.detached());
+                ParameterName::Vhost { vhost, component, name }
+            }
+        };
+        if self.parameters.get(&name) != Some(&record.value) {
+            self.parameters.insert(name.clone(), record.value.clone());
+            self.changed(CatalogKey::Parameter(name), out);
+        }
+        CatalogReply::Done
+    }
+
+    /// The parameters of a virtual host go with it.
+    pub(crate) fn remove_parameters_of(&mut self, of: &VhostName, out: &mut CatalogOutput) {
+        let is_of = |name: &&ParameterName| match name {
+            ParameterName::Global(_) => false,
+            ParameterName::Vhost { vhost, .. } => vhost == of,
+        };
+        let names: Vec<_> = self.parameters.keys().filter(is_of).cloned().collect();
+        names.iter().for_each(|name| drop(self.clear_parameter(name, out)));
+    }
+
+    pub(crate) fn clear_parameter(
+        &mut self,
+        name: &ParameterName,
+        out: &mut CatalogOutput,
+    ) -> CatalogReply {
+        if self.parameters.remove(name).is_some() {
+            self.changed(CatalogKey::Parameter(name.clone()), out);
+        }
+        CatalogReply::Done
+    }
+}

@@ -1,0 +1,235 @@
+//! A policy as users write it: validated at the edge, with RabbitMQ's texts (POL-20 to POL-24,
+//! OPP-01), before it becomes a command.
+
+use crate::{
+    policy::{ApplyTo, PolicyKind, PolicyRecord},
+    policy_definition::{PolicyDefinition, PolicyKey, PolicyValue},
+    policy_pattern::PolicyPattern,
+    term::{binary, settings, term},
+};
+use quorate_types::{MS_MAX, ShortString, VhostName};
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+
+/// Why a policy cannot be taken, as `rabbitmqctl` tells it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PolicyError {
+    /// POL-23.
+    #[error("Could not parse JSON document: {{error,{{failed_to_decode_json,{0}}}}}")]
+    Json(String),
+    /// POL-20 to POL-22, POL-24: a line for each part that is wrong.
+    #[error("Validation failed\n\n{}", .0.join("\n"))]
+    Invalid(Vec<String>),
+}
+
+/// A policy as it is given.
+#[derive(Clone, Copy, Debug)]
+pub struct PolicyText<'a> {
+    /// Policy or operator policy.
+    pub kind: PolicyKind,
+    /// Virtual host.
+    pub vhost: &'a VhostName,
+    /// Name.
+    pub name: &'a ShortString,
+    /// Regular expression.
+    pub pattern: &'a str,
+    /// `apply-to`.
+    pub apply_to: &'a str,
+    /// Priority.
+    pub priority: i64,
+}
+
+impl PolicyText<'_> {
+    /// The policy with a definition written in JSON.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it.
+    pub fn parse(&self, definition: &str) -> Result<PolicyRecord, PolicyError> {
+        match serde_json::from_str(definition) {
+            Ok(value) => self.with(&value),
+            Err(_) => Err(PolicyError::Json(binary(definition))),
+        }
+    }
+
+    /// The policy with a definition.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it.
+    pub fn with(&self, definition: &Value) -> Result<PolicyRecord, PolicyError> {
+        let pattern = PolicyPattern::parse(self.pattern).map_err(|error| error.to_string());
+        let apply_to = ApplyTo::parse(self.apply_to).ok_or_else(|| {
+            format!(
+                "apply-to '{}' unrecognised; should be one of: 'queues', 'classic_queues',  \
+                 'quorum_queues', 'streams', 'exchanges', or 'all'",
+                self.apply_to
+            )
+        });
+        let definition = match definition.as_object() {
+            Some(fields) => parse_definition(self.kind, fields),
+            None => Err(format!("definition must be a dictionary: {}", term(definition))),
+        };
+        match (pattern, apply_to, definition) {
+            (Ok(_), Ok(apply_to), Ok(definition)) => Ok(PolicyRecord {
+                kind: self.kind,
+                vhost: self.vhost.clone(),
+                name: self.name.clone(),
+                pattern: self.pattern.to_owned(),
+                apply_to,
+                priority: self.priority,
+                definition,
+            }),
+            (pattern, apply_to, definition) => {
+                let wrong = [pattern.err(), apply_to.err(), definition.err()];
+                Err(PolicyError::Invalid(wrong.into_iter().flatten().collect()))
+            }
+        }
+    }
+}
+
+/// Values first, then keys that nobody knows, as RabbitMQ looks at them.
+fn parse_definition(
+    kind: PolicyKind,
+    fields: &Map<String, Value>,
+) -> Result<PolicyDefinition, String> {
+    if fields.is_empty() {
+        return Err("no policy provided".to_owned());
+    }
+    let known = |name: &String| PolicyKey::parse(name).filter(|key| kind.allows(*key));
+    let mut definition = BTreeMap::new();
+    for (name, value) in fields {
+        if let Some(key) = known(name) {
+            definition.insert(key, parse_value(key, value)?);
+        }
+    }
+    let mut unknown = fields.iter().filter(|(name, _)| known(name).is_none()).peekable();
+    if unknown.peek().is_some() {
+        return Err(format!("{} are not recognised policy settings", settings(unknown)));
+    }
+    let definition = PolicyDefinition(definition);
+    check_delayed_retry(&definition)?;
+    Ok(definition)
+}
+
+/// What the value of a key may be.
+enum Shape {
+    /// An integer in this range.
+    Integer(i64, i64),
+    /// A text that is a name or a key.
+    Text,
+    /// One of these words.
+    Word(&'static [&'static str]),
+    /// A number and a unit, such as `7D`.
+    Age,
+}
+
+fn parse_value(key: PolicyKey, value: &Value) -> Result<PolicyValue, String> {
+    let text = || value.as_str().and_then(|text| ShortString::try_from(text).ok());
+    let parsed = match shape(key) {
+        Shape::Integer(least, most) => {
+            let number = value.as_i64().filter(|number| (least..=most).contains(number));
+            number.map(PolicyValue::Integer)
+        }
+        Shape::Text => text().map(PolicyValue::Text),
+        Shape::Word(words) => {
+            text().filter(|text| words.contains(&text.as_str())).map(PolicyValue::Text)
+        }
+        Shape::Age => text().filter(|text| is_age(text.as_str())).map(PolicyValue::Text),
+    };
+    parsed.ok_or_else(|| format!("{} is not a valid {}", term(value), noun(key)))
+}
+
+fn is_age(text: &str) -> bool {
+    let unit = text.strip_suffix(['Y', 'M', 'D', 'h', 'm', 's']);
+    unit.is_some_and(|number| {
+        !number.is_empty() && number.bytes().all(|octet| octet.is_ascii_digit())
+    })
+}
+
+/// The shape of a key's value.
+fn shape(key: PolicyKey) -> Shape {
+    const COUNT: Shape = Shape::Integer(0, i64::MAX);
+    const TIME: Shape = Shape::Integer(0, MS_MAX);
+    match key {
+        PolicyKey::AlternateExchange
+        | PolicyKey::DeadLetterExchange
+        | PolicyKey::DeadLetterRoutingKey
+        | PolicyKey::MemberPlacementTag => Shape::Text,
+        PolicyKey::ConsumerDisconnectedTimeout
+        | PolicyKey::ConsumerTimeout
+        | PolicyKey::DelayedRetryMax
+        | PolicyKey::DelayedRetryMin
+        | PolicyKey::MessageTtl => TIME,
+        PolicyKey::Expires => Shape::Integer(1, MS_MAX),
+        PolicyKey::InitialClusterSize
+        | PolicyKey::MaxInMemoryBytes
+        | PolicyKey::MaxInMemoryLength
+        | PolicyKey::MaxLength
+        | PolicyKey::MaxLengthBytes
+        | PolicyKey::StreamMaxSegmentSizeBytes => COUNT,
+        PolicyKey::TargetGroupSize => Shape::Integer(1, i64::MAX),
+        PolicyKey::DeliveryLimit => Shape::Integer(i64::MIN, i64::MAX),
+        // Version 1 is no more, but policies that name it import.
+        PolicyKey::QueueVersion => Shape::Integer(1, 2),
+        PolicyKey::StreamFilterSizeBytes => Shape::Integer(16, 255),
+        PolicyKey::MaxAge => Shape::Age,
+        PolicyKey::DeadLetterStrategy => Shape::Word(&["at-most-once", "at-least-once"]),
+        PolicyKey::DelayedRetryType => Shape::Word(&["disabled", "all", "failed", "returned"]),
+        PolicyKey::DeliveryCountMode => Shape::Word(&["returns", "failures"]),
+        PolicyKey::Overflow => Shape::Word(&["drop-head", "reject-publish", "reject-publish-dlx"]),
+        PolicyKey::QueueLeaderLocator => {
+            Shape::Word(&["client-local", "balanced", "random", "least-leaders"])
+        }
+        PolicyKey::QueueMode => Shape::Word(&["default", "lazy"]),
+    }
+}
+
+/// What a key's error calls its value (POL-21).
+fn noun(key: PolicyKey) -> &'static str {
+    match key {
+        PolicyKey::AlternateExchange => "alternate exchange name",
+        PolicyKey::ConsumerDisconnectedTimeout => "consumer disconnected timeout",
+        PolicyKey::ConsumerTimeout => "consumer timeout",
+        PolicyKey::DeadLetterExchange => "dead letter exchange name",
+        PolicyKey::DeadLetterRoutingKey => "dead letter routing key",
+        PolicyKey::DeadLetterStrategy => "dead letter strategy",
+        PolicyKey::DelayedRetryMax => "delayed retry maximum",
+        PolicyKey::DelayedRetryMin => "delayed retry minimum",
+        PolicyKey::DelayedRetryType => "delayed retry type",
+        PolicyKey::DeliveryCountMode => "delivery count mode",
+        PolicyKey::DeliveryLimit => "delivery limit",
+        PolicyKey::Expires => "queue expiry",
+        PolicyKey::InitialClusterSize => "cluster size",
+        PolicyKey::MaxAge => "max age",
+        PolicyKey::MaxInMemoryBytes => "maximum memory in bytes",
+        PolicyKey::MaxInMemoryLength => "maximum memory in messages",
+        PolicyKey::MaxLength => "maximum length",
+        PolicyKey::MaxLengthBytes => "maximum length in bytes",
+        PolicyKey::MemberPlacementTag => "member placement tag",
+        PolicyKey::MessageTtl => "message TTL",
+        PolicyKey::Overflow => "overflow value",
+        PolicyKey::QueueLeaderLocator => "queue leader locator value",
+        PolicyKey::QueueMode => "queue-mode value",
+        PolicyKey::QueueVersion => "queue version",
+        PolicyKey::StreamFilterSizeBytes => "filter size. Valid range is 16-255",
+        PolicyKey::StreamMaxSegmentSizeBytes => "segment size",
+        PolicyKey::TargetGroupSize => "target group size",
+    }
+}
+
+/// POL-24.
+fn check_delayed_retry(definition: &PolicyDefinition) -> Result<(), String> {
+    let (least, most) = (
+        definition.integer(PolicyKey::DelayedRetryMin),
+        definition.integer(PolicyKey::DelayedRetryMax),
+    );
+    let kind = definition.text(PolicyKey::DelayedRetryType).map(ShortString::as_str);
+    match (kind, least, most) {
+        (Some(kind), None, _) if kind != "disabled" => {
+            Err(format!("delayed-retry-min is required for delayed-retry-type {}", binary(kind)))
+        }
+        (_, Some(least), Some(most)) if most < least => {
+            Err(format!("delayed-retry-max {most} must not be less than delayed-retry-min {least}"))
+        }
+        _ => Ok(()),
+    }
+}

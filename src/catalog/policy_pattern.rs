@@ -1,0 +1,85 @@
+//! The pattern of a policy: looked for anywhere in a name (POL-01), bounded like those of
+//! permissions.
+
+use crate::{denial::Denial, pattern::Pattern};
+
+/// Octets of a policy's pattern (POL-22).
+pub const POLICY_PATTERN_BYTES_MAX: usize = 1_024;
+
+/// A policy's pattern, compiled.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct PolicyPattern {
+    found: Pattern,
+    /// What a name must not begin with: `^(?!this)…`, the one look-ahead that the documents use.
+    not: Option<Pattern>,
+}
+
+/// Why a text is no pattern, in RabbitMQ's words.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum PolicyPatternError {
+    #[error("pattern must not exceed {POLICY_PATTERN_BYTES_MAX} bytes")]
+    TooLong,
+    #[error("pattern should be regular expression but is invalid: {{\"{reason}\",{at}}}")]
+    Invalid { reason: String, at: usize },
+}
+
+impl PolicyPattern {
+    /// Compiles a text.
+    ///
+    /// # Errors
+    /// What is no regular expression, or one too large. Look-around other than a leading `^(?!…)`
+    /// and back-references are none, since they take more than linear time.
+    pub(crate) fn parse(text: &str) -> Result<Self, PolicyPatternError> {
+        if text.len() > POLICY_PATTERN_BYTES_MAX {
+            return Err(PolicyPatternError::TooLong);
+        }
+        let compiled = |source: &str| {
+            Pattern::written(text, source).map_err(|denial| invalid(denial, source, text))
+        };
+        match without_look_ahead(text) {
+            Some((not, rest)) => Ok(Self {
+                not: Some(compiled(&format!("^(?:{not})"))?),
+                found: compiled(&format!("^(?:{rest})"))?,
+            }),
+            // An empty pattern is found everywhere; that of a permission is not (ACL-02).
+            None if text.is_empty() => Ok(Self { found: compiled(".*")?, not: None }),
+            None => Ok(Self { found: compiled(text)?, not: None }),
+        }
+    }
+
+    /// True if it is found in the name.
+    pub(crate) fn matches(&self, name: &[u8]) -> bool {
+        self.found.matches(name) && !self.not.as_ref().is_some_and(|not| not.matches(name))
+    }
+}
+
+/// `X` and `Y` of `^(?!X)Y`.
+fn without_look_ahead(text: &str) -> Option<(&str, &str)> {
+    let rest = text.strip_prefix("^(?!")?;
+    let (mut depth, mut escaped, mut in_class) = (0, false, false);
+    for (at, letter) in rest.char_indices() {
+        match letter {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            '[' => in_class = true,
+            ']' => in_class = false,
+            '(' if !in_class => depth += 1,
+            ')' if !in_class && depth == 0 => {
+                let (inner, rest) = rest.split_at(at);
+                return rest.strip_prefix(')').map(|rest| (inner, rest));
+            }
+            ')' if !in_class => depth -= 1,
+            _ => {}
+        }
+    }
+    None
+}
+
+fn invalid(denial: Denial, source: &str, text: &str) -> PolicyPatternError {
+    let Denial::InvalidPattern { reason, at, .. } = denial else {
+        return PolicyPatternError::Invalid { reason: denial.to_string(), at: 0 };
+    };
+    // A place within a part of the text says little.
+    let at = if source == text { at as usize } else { text.len() };
+    PolicyPatternError::Invalid { reason, at }
+}

@@ -1,0 +1,44 @@
+//! JSON as RabbitMQ's texts print it: as an Erlang term (`<<"text">>`, `#{<<"k">> => 1}`).
+
+use serde_json::Value;
+
+/// A value as `~tp` prints it.
+pub(crate) fn term(value: &Value) -> String {
+    match value {
+        Value::Null => "null".to_owned(),
+        Value::Bool(value) => value.to_string(),
+        Value::Number(number) => number.to_string(),
+        Value::String(text) => binary(text),
+        Value::Array(values) => format!("[{}]", joined(values.iter().map(term))),
+        Value::Object(fields) => {
+            let fields =
+                fields.iter().map(|(key, value)| format!("{} => {}", binary(key), term(value)));
+            format!("#{{{}}}", joined(fields))
+        }
+    }
+}
+
+/// Settings with their values: `[{<<"foo">>,3}]`.
+pub(crate) fn settings<'a>(settings: impl Iterator<Item = (&'a String, &'a Value)>) -> String {
+    format!(
+        "[{}]",
+        joined(settings.map(|(key, value)| format!("{{{},{}}}", binary(key), term(value))))
+    )
+}
+
+/// `<<"text">>`; one with control characters by its octets.
+pub(crate) fn binary(text: &str) -> String {
+    if text.is_empty() {
+        return "<<>>".to_owned();
+    }
+    if text.chars().any(char::is_control) {
+        return format!("<<{}>>", joined(text.bytes().map(|octet| octet.to_string())));
+    }
+    let quoted = text.replace('\\', "\\\\").replace('"', "\\\"");
+    let encoding = if text.is_ascii() { "" } else { "/utf8" };
+    format!("<<\"{quoted}\"{encoding}>>")
+}
+
+fn joined(parts: impl Iterator<Item = String>) -> String {
+    parts.collect::<Vec<_>>().join(",")
+}

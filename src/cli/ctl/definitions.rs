@@ -1,0 +1,99 @@
+//! `export_definitions` and `import_definitions`.
+
+use super::Console;
+use super::connect::{PolicyClient, call_failure};
+use super::exit::{Exit, Failure};
+use super::options::Invocation;
+use bytes::Bytes;
+use quorate_management::wire;
+use std::io::Read;
+use tonic::Code;
+
+/// Octets of definitions in one message, far below the 4 MiB that gRPC takes.
+const CHUNK_BYTES: usize = 1 << 20;
+/// The name that stands for standard input and output.
+const STANDARD: &str = "-";
+
+fn path(invocation: &Invocation) -> &str {
+    invocation.arguments.first().map_or(STANDARD, String::as_str)
+}
+
+/// rabbitmqctl's banner; none where the definitions themselves are written to standard output.
+pub(super) fn export_banner(invocation: &Invocation) -> String {
+    match path(invocation) {
+        STANDARD => String::new(),
+        path => format!("Exporting definitions in JSON to a file at \"{path}\" ...\n"),
+    }
+}
+
+/// Likewise.
+pub(super) fn import_banner(invocation: &Invocation) -> String {
+    match path(invocation) {
+        STANDARD => "Importing definitions in JSON from standard input ...\n".to_owned(),
+        path => format!("Importing definitions in JSON from a file at \"{path}\" ...\n"),
+    }
+}
+
+/// Writes what the node has to a file or to standard output.
+pub(super) async fn export(
+    invocation: &Invocation,
+    client: &mut PolicyClient,
+    console: &mut Console<'_>,
+) -> Result<(), Failure> {
+    let request = wire::DefinitionsRequest { caller: wire::caller() };
+    let answer =
+        client.export_definitions(request).await.map_err(|status| call_failure(&status))?;
+    let mut chunks = answer.into_inner();
+    let mut octets = Vec::new();
+    while let Some(chunk) = chunks.message().await.map_err(|status| call_failure(&status))? {
+        octets.extend_from_slice(&chunk.json);
+    }
+    let path = path(invocation);
+    if path == STANDARD {
+        console.say(&format!("{}\n", String::from_utf8_lossy(&octets)));
+        return Ok(());
+    }
+    std::fs::write(path, &octets).map_err(|error| file_failure(path, &error))
+}
+
+/// Reads a file or standard input, and has the node take it.
+pub(super) async fn import(
+    invocation: &Invocation,
+    client: &mut PolicyClient,
+    console: &mut Console<'_>,
+) -> Result<(), Failure> {
+    let path = path(invocation);
+    let octets = match path {
+        STANDARD => {
+            let mut octets = Vec::new();
+            std::io::stdin().lock().read_to_end(&mut octets).map(|_| octets)
+        }
+        path => std::fs::read(path),
+    };
+    let octets = Bytes::from(octets.map_err(|error| file_failure(path, &error))?);
+    let chunk = |place: usize| {
+        let end = octets.len().min(place + CHUNK_BYTES);
+        wire::DefinitionsChunk { caller: wire::caller(), json: octets.slice(place..end) }
+    };
+    let chunks: Vec<_> = (0..octets.len()).step_by(CHUNK_BYTES).map(chunk).collect();
+    match client.import_definitions(tokio_stream::iter(chunks)).await {
+        Ok(_) => {
+            console.say("Successfully imported definitions\n");
+            Ok(())
+        }
+        Err(status) if status.code() == Code::InvalidArgument => {
+            let text = format!("Error:\nFailed to import definitions: {}\n", status.message());
+            Err(Failure::new(Exit::Data, text))
+        }
+        Err(status) => Err(call_failure(&status)),
+    }
+}
+
+fn file_failure(path: &str, error: &std::io::Error) -> Failure {
+    let text = if error.kind() == std::io::ErrorKind::NotFound {
+        format!("Error:\nFile {path} does not exist\n")
+    } else {
+        format!("Error:\n{path}: {error}\n")
+    };
+    Failure::new(Exit::Data, text)
+}

@@ -1,0 +1,191 @@
+//! Policies, operator policies and runtime parameters (CTL-01 to CTL-03, CTL-08).
+
+use super::Console;
+use super::command::PolicyVerb;
+use super::connect::{PolicyClient, call_failure};
+use super::exit::{Exit, Failure};
+use super::format::{Sheet, render};
+use super::options::Invocation;
+use super::value::Value;
+use quorate_management::wire;
+use tonic::{Code, Status, Streaming};
+
+/// The positional argument at a place; the command line has as many as the verb takes.
+fn argument(invocation: &Invocation, place: usize) -> &str {
+    invocation.arguments.get(place).map_or("", String::as_str)
+}
+
+/// rabbitmqctl's banner.
+pub(super) fn banner(verb: PolicyVerb, invocation: &Invocation) -> String {
+    let [first, second, third] = [0, 1, 2].map(|place| argument(invocation, place));
+    let options = &invocation.options;
+    let vhost = options.vhost();
+    match verb {
+        PolicyVerb::SetPolicy(operator) => {
+            let kind = if operator { "operator policy override" } else { "policy" };
+            let priority = options.priority.unwrap_or(0);
+            format!(
+                "Setting {kind} \"{first}\" for pattern \"{second}\" to \"{third}\" with priority \
+                 \"{priority}\" for vhost \"{vhost}\" ...\n"
+            )
+        }
+        PolicyVerb::ClearPolicy(operator) => {
+            let kind = if operator { "operator policy" } else { "policy" };
+            format!("Clearing {kind} \"{first}\" on vhost \"{vhost}\" ...\n")
+        }
+        PolicyVerb::ListPolicies(operator) => {
+            let kind = if operator { "operator policy overrides" } else { "policies" };
+            format!("Listing {kind} for vhost \"{vhost}\" ...\n")
+        }
+        PolicyVerb::SetParameter(false) => format!(
+            "Setting runtime parameter \"{second}\" for component \"{first}\" to \"{third}\" in \
+             vhost \"{vhost}\" ...\n"
+        ),
+        PolicyVerb::SetParameter(true) => {
+            format!("Setting global runtime parameter \"{first}\" to \"{second}\" ...\n")
+        }
+        PolicyVerb::ClearParameter(false) => format!(
+            "Clearing runtime parameter \"{second}\" for component \"{first}\" on vhost \
+             \"{vhost}\" ...\n"
+        ),
+        PolicyVerb::ClearParameter(true) => {
+            format!("Clearing global runtime parameter \"{first}\" ...\n")
+        }
+        PolicyVerb::ListParameters(false) => {
+            format!("Listing runtime parameters for vhost \"{vhost}\" ...\n")
+        }
+        PolicyVerb::ListParameters(true) => "Listing global runtime parameters ...\n".to_owned(),
+    }
+}
+
+/// Does what the verb says.
+pub(super) async fn obey(
+    verb: PolicyVerb,
+    invocation: &Invocation,
+    client: &mut PolicyClient,
+    console: &mut Console<'_>,
+) -> Result<(), Failure> {
+    let options = &invocation.options;
+    let done = match verb {
+        PolicyVerb::SetPolicy(operator) => {
+            client.set_policy(set_policy(operator, invocation)).await.map(drop)
+        }
+        PolicyVerb::ClearPolicy(operator) => {
+            client.clear_policy(policy_request(operator, invocation)).await.map(drop)
+        }
+        PolicyVerb::SetParameter(global) => {
+            client.set_parameter(set_parameter(global, invocation)).await.map(drop)
+        }
+        PolicyVerb::ClearParameter(global) => {
+            client.clear_parameter(parameter_request(global, invocation)).await.map(drop)
+        }
+        PolicyVerb::ListPolicies(operator) => {
+            let listed = client.list_policies(policy_request(operator, invocation)).await;
+            let sheet = policies(collect(listed).await?);
+            console.say(&render(&sheet, options.formatter(), options.headers()));
+            Ok(())
+        }
+        PolicyVerb::ListParameters(global) => {
+            let listed = client.list_parameters(parameter_request(global, invocation)).await;
+            let sheet = parameters(global, collect(listed).await?);
+            console.say(&render(&sheet, options.formatter(), options.headers()));
+            Ok(())
+        }
+    };
+    done.map_err(|status| refusal(&status))
+}
+
+/// What a node has refused: a text of RabbitMQ's, and the exit code that it has there.
+fn refusal(status: &Status) -> Failure {
+    let told = |exit| Failure::new(exit, format!("Error:\n{}\n", status.message()));
+    if matches!(status.code(), Code::InvalidArgument | Code::FailedPrecondition) {
+        return told(Exit::Unavailable);
+    }
+    if status.code() == Code::NotFound { told(Exit::Data) } else { call_failure(status) }
+}
+
+async fn collect<T>(
+    answer: Result<tonic::Response<Streaming<T>>, Status>,
+) -> Result<Vec<T>, Failure> {
+    let mut stream = answer.map_err(|status| refusal(&status))?.into_inner();
+    let mut items = Vec::new();
+    while let Some(item) = stream.message().await.map_err(|status| call_failure(&status))? {
+        items.push(item);
+    }
+    Ok(items)
+}
+
+fn set_policy(operator: bool, invocation: &Invocation) -> wire::SetPolicyRequest {
+    let options = &invocation.options;
+    let policy = wire::Policy {
+        operator,
+        vhost: options.vhost().to_owned(),
+        name: argument(invocation, 0).to_owned(),
+        pattern: argument(invocation, 1).to_owned(),
+        definition: argument(invocation, 2).to_owned(),
+        apply_to: options.apply_to.clone().unwrap_or_else(|| "all".to_owned()),
+        priority: options.priority.unwrap_or(0),
+    };
+    wire::SetPolicyRequest { caller: wire::caller(), policy: Some(policy) }
+}
+
+fn policy_request(operator: bool, invocation: &Invocation) -> wire::PolicyRequest {
+    wire::PolicyRequest {
+        caller: wire::caller(),
+        operator,
+        vhost: invocation.options.vhost().to_owned(),
+        name: argument(invocation, 0).to_owned(),
+    }
+}
+
+fn set_parameter(global: bool, invocation: &Invocation) -> wire::SetParameterRequest {
+    let wire::ParameterRequest { vhost, component, name, .. } =
+        parameter_request(global, invocation);
+    let value = argument(invocation, if global { 1 } else { 2 }).to_owned();
+    let parameter = Some(wire::Parameter { vhost, component, name, value });
+    wire::SetParameterRequest { caller: wire::caller(), parameter }
+}
+
+fn parameter_request(global: bool, invocation: &Invocation) -> wire::ParameterRequest {
+    let [first, second] = [0, 1].map(|place| argument(invocation, place).to_owned());
+    let caller = wire::caller();
+    if global {
+        return wire::ParameterRequest {
+            caller,
+            vhost: None,
+            component: String::new(),
+            name: first,
+        };
+    }
+    let vhost = Some(invocation.options.vhost().to_owned());
+    wire::ParameterRequest { caller, vhost, component: first, name: second }
+}
+
+fn sheet(columns: &[&str], rows: impl Iterator<Item = Vec<Value>>) -> Sheet {
+    Sheet { columns: columns.iter().map(|name| (*name).to_owned()).collect(), rows: rows.collect() }
+}
+
+fn policies(policies: Vec<wire::Policy>) -> Sheet {
+    let rows = policies.into_iter().map(|policy| {
+        vec![
+            Value::text(policy.vhost),
+            Value::text(policy.name),
+            Value::text(policy.pattern),
+            Value::text(policy.apply_to),
+            Value::text(policy.definition),
+            Value::Integer(policy.priority),
+        ]
+    });
+    sheet(&["vhost", "name", "pattern", "apply-to", "definition", "priority"], rows)
+}
+
+fn parameters(global: bool, parameters: Vec<wire::Parameter>) -> Sheet {
+    let rows = parameters.into_iter().map(|parameter| {
+        let named = [Value::text(parameter.name), Value::text(parameter.value)];
+        let component = (!global).then(|| Value::text(parameter.component));
+        component.into_iter().chain(named).collect()
+    });
+    let columns: &[&str] =
+        if global { &["name", "value"] } else { &["component", "name", "value"] };
+    sheet(columns, rows)
+}

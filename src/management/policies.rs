@@ -1,0 +1,219 @@
+//! The service of policies, runtime parameters and definitions: what operators write is parsed and validated
+//! here, at the edge (POL-20 to POL-25), and proposed typed.
+
+use crate::admin::{check, vhost};
+use crate::convert::refusal;
+use crate::facts::NodeFacts;
+use crate::wire::{self, policies_server::Policies};
+use bytes::Bytes;
+use quorate_broker::{Broker, ImportError};
+use quorate_catalog::{
+    ParameterName, ParameterRecord, PolicyKind, PolicyName, PolicyRecord, PolicyText,
+};
+use quorate_types::ShortString;
+use std::sync::Arc;
+use tonic::{Request, Response, Status, Streaming};
+
+/// Answers for the whole cluster: every node can change the catalog.
+#[derive(Clone, Debug)]
+pub struct PolicyService {
+    broker: Broker,
+    facts: Arc<NodeFacts>,
+}
+
+/// Octets of definitions in one message, far below the 4 MiB that gRPC takes.
+const CHUNK_BYTES: usize = 1 << 20;
+/// Octets of definitions that are taken: some hundred thousand objects.
+const DEFINITIONS_BYTES_MAX: usize = 64 << 20;
+
+type Listed<T> = tokio_stream::Iter<std::vec::IntoIter<Result<T, Status>>>;
+
+fn listed<T>(items: impl Iterator<Item = T>) -> Response<Listed<T>> {
+    Response::new(tokio_stream::iter(items.map(Ok).collect::<Vec<_>>()))
+}
+
+fn short(what: &str, text: &str) -> Result<ShortString, Status> {
+    ShortString::try_from(text)
+        .map_err(|error| Status::invalid_argument(format!("{what} '{text}': {error}")))
+}
+
+fn kind(operator: bool) -> PolicyKind {
+    if operator { PolicyKind::Operator } else { PolicyKind::User }
+}
+
+fn invalid(error: &impl ToString) -> Status {
+    Status::invalid_argument(error.to_string())
+}
+
+fn policy(policy: &wire::Policy) -> Result<PolicyRecord, Status> {
+    let text = PolicyText {
+        kind: kind(policy.operator),
+        vhost: &vhost(&policy.vhost)?,
+        name: &short("policy", &policy.name)?,
+        pattern: &policy.pattern,
+        apply_to: &policy.apply_to,
+        priority: policy.priority,
+    };
+    text.parse(&policy.definition).map_err(|error| invalid(&error))
+}
+
+fn policy_message(policy: &PolicyRecord) -> wire::Policy {
+    wire::Policy {
+        operator: policy.kind == PolicyKind::Operator,
+        vhost: policy.vhost.to_string(),
+        name: policy.name.to_string(),
+        pattern: policy.pattern.clone(),
+        apply_to: policy.apply_to.name().to_owned(),
+        definition: policy.definition.to_json().to_string(),
+        priority: policy.priority,
+    }
+}
+
+fn parameter_name(of: Option<&str>, component: &str, name: &str) -> Result<ParameterName, Status> {
+    let name = short("parameter", name)?;
+    Ok(match of {
+        None => ParameterName::Global(name),
+        Some(of) => ParameterName::Vhost {
+            vhost: vhost(of)?,
+            component: short("component", component)?,
+            name,
+        },
+    })
+}
+
+fn parameter_message(parameter: ParameterRecord) -> wire::Parameter {
+    let value = parameter.value;
+    match parameter.name {
+        ParameterName::Global(name) => {
+            wire::Parameter { name: name.to_string(), value, ..wire::Parameter::default() }
+        }
+        ParameterName::Vhost { vhost, component, name } => wire::Parameter {
+            vhost: Some(vhost.to_string()),
+            component: component.to_string(),
+            name: name.to_string(),
+            value,
+        },
+    }
+}
+
+impl PolicyService {
+    /// The service of one node. Guard it with the cluster secret where it is mounted.
+    #[must_use]
+    pub fn new(broker: Broker, facts: Arc<NodeFacts>) -> Self {
+        Self { broker, facts }
+    }
+}
+
+#[tonic::async_trait]
+impl Policies for PolicyService {
+    type ListPoliciesStream = Listed<wire::Policy>;
+    type ListParametersStream = Listed<wire::Parameter>;
+    type ExportDefinitionsStream = Listed<wire::DefinitionsChunk>;
+
+    async fn set_policy(
+        &self,
+        request: Request<wire::SetPolicyRequest>,
+    ) -> Result<Response<wire::Done>, Status> {
+        let request = request.into_inner();
+        check(request.caller)?;
+        let policy = policy(&request.policy.unwrap_or_default())?;
+        let set = self.broker.set_policy(policy).await;
+        set.map(|()| Response::new(wire::Done {})).map_err(|exception| refusal(&exception))
+    }
+
+    async fn clear_policy(
+        &self,
+        request: Request<wire::PolicyRequest>,
+    ) -> Result<Response<wire::Done>, Status> {
+        let request = request.into_inner();
+        check(request.caller)?;
+        let name = PolicyName {
+            kind: kind(request.operator),
+            vhost: vhost(&request.vhost)?,
+            name: short("policy", &request.name)?,
+        };
+        let cleared = self.broker.clear_policy(name).await;
+        cleared.map(|()| Response::new(wire::Done {})).map_err(|exception| refusal(&exception))
+    }
+
+    async fn list_policies(
+        &self,
+        request: Request<wire::PolicyRequest>,
+    ) -> Result<Response<Self::ListPoliciesStream>, Status> {
+        let request = request.into_inner();
+        check(request.caller)?;
+        let policies = self.broker.policies(kind(request.operator), &vhost(&request.vhost)?);
+        let policies = policies.map_err(|exception| refusal(&exception))?;
+        Ok(listed(policies.iter().map(policy_message)))
+    }
+
+    async fn set_parameter(
+        &self,
+        request: Request<wire::SetParameterRequest>,
+    ) -> Result<Response<wire::Done>, Status> {
+        let request = request.into_inner();
+        check(request.caller)?;
+        let given = request.parameter.unwrap_or_default();
+        let name = parameter_name(given.vhost.as_deref(), &given.component, &given.name)?;
+        let record = ParameterRecord::parse(name, &given.value).map_err(|error| invalid(&error))?;
+        let set = self.broker.set_parameter(record).await;
+        set.map(|()| Response::new(wire::Done {})).map_err(|exception| refusal(&exception))
+    }
+
+    async fn clear_parameter(
+        &self,
+        request: Request<wire::ParameterRequest>,
+    ) -> Result<Response<wire::Done>, Status> {
+        let request = request.into_inner();
+        check(request.caller)?;
+        let name = parameter_name(request.vhost.as_deref(), &request.component, &request.name)?;
+        let cleared = self.broker.clear_parameter(name).await;
+        cleared.map(|()| Response::new(wire::Done {})).map_err(|exception| refusal(&exception))
+    }
+
+    async fn list_parameters(
+        &self,
+        request: Request<wire::ParameterRequest>,
+    ) -> Result<Response<Self::ListParametersStream>, Status> {
+        let request = request.into_inner();
+        check(request.caller)?;
+        let parameters = self.broker.parameters(request.vhost.as_deref());
+        let parameters = parameters.map_err(|exception| refusal(&exception))?;
+        Ok(listed(parameters.into_iter().map(parameter_message)))
+    }
+
+    async fn export_definitions(
+        &self,
+        request: Request<wire::DefinitionsRequest>,
+    ) -> Result<Response<Self::ExportDefinitionsStream>, Status> {
+        check(request.into_inner().caller)?;
+        let json = Bytes::from(self.broker.export_definitions(&self.facts.product_version));
+        let chunk = |place: usize| wire::DefinitionsChunk {
+            caller: None,
+            json: json.slice(place..json.len().min(place + CHUNK_BYTES)),
+        };
+        Ok(listed((0..json.len()).step_by(CHUNK_BYTES).map(chunk)))
+    }
+
+    async fn import_definitions(
+        &self,
+        request: Request<Streaming<wire::DefinitionsChunk>>,
+    ) -> Result<Response<wire::Done>, Status> {
+        let mut chunks = request.into_inner();
+        let mut octets = Vec::new();
+        while let Some(chunk) = chunks.message().await? {
+            check(chunk.caller)?;
+            if octets.len() + chunk.json.len() > DEFINITIONS_BYTES_MAX {
+                let text = format!("definitions of more than {DEFINITIONS_BYTES_MAX} octets");
+                return Err(Status::invalid_argument(text));
+            }
+            octets.extend_from_slice(&chunk.json);
+        }
+        let text = String::from_utf8(octets).map_err(|_| invalid(&"definitions are not UTF-8"))?;
+        match self.broker.import_definitions(text).await {
+            Ok(()) => Ok(Response::new(wire::Done {})),
+            Err(ImportError::Invalid(error)) => Err(invalid(&error)),
+            Err(ImportError::Unavailable(text)) => Err(Status::unavailable(text)),
+        }
+    }
+}
