@@ -18,7 +18,7 @@
 mod script;
 
 use crate::{
-    channel::Action,
+    channel::{Action, Operation},
     codec::{
         content::ContentHeader,
         frame::{self, Frame, Kind},
@@ -113,17 +113,7 @@ impl Play {
             }
             let mut outcomes = Vec::new();
             for publish in publishes {
-                let confirm = publish.confirm.map(|number| format!(" #{number}"));
-                let text = format!(
-                    "= publish {}{} {:?} -> {:?} {:?} {}",
-                    script::channel(publish.channel),
-                    confirm.unwrap_or_default(),
-                    publish.exchange,
-                    publish.routing_key,
-                    publish.body,
-                    if publish.mandatory { "mandatory" } else { "" },
-                );
-                self.say(text.trim_end());
+                self.say(&script::publish("publish", &publish));
                 outcomes.push(self.outcomes.pop_front().unwrap_or(PublishOutcome::Routed));
             }
             for settle in settles {
@@ -133,6 +123,16 @@ impl Play {
                 let text = match action {
                     // Its open-ok says it.
                     Action::OpenChannel(_) => continue,
+                    Action::Start(_, Operation::Route(publish)) => {
+                        script::publish("route", &publish)
+                    }
+                    Action::Start(channel, Operation::Commit { publishes, settles }) => {
+                        for settle in &settles {
+                            self.say(&format!("{} with the commit", script::settle(settle)));
+                        }
+                        let count = publishes.len();
+                        format!("= commit {} {count} publishes", script::channel(channel))
+                    }
                     Action::Start(channel, operation) => {
                         format!("= ask {} {operation:?}", script::channel(channel))
                     }
@@ -183,6 +183,9 @@ fn render(frame: &Frame) -> String {
             let mut text = format!("header size={}", header.body_bytes);
             if let Some(headers) = headers {
                 write!(text, " headers={:?}", headers.0).unwrap();
+            }
+            if let Some(reply_to) = properties.reply_to {
+                write!(text, " reply-to={reply_to}").unwrap();
             }
             if let Some(expiration) = properties.expiration {
                 write!(text, " expiration={expiration}").unwrap();

@@ -126,7 +126,10 @@ impl Connection {
     /// # Errors
     /// 541 when the queue's group does not answer in time.
     pub async fn cancel(&self, consumer: ConsumerId) -> Result<(), Exception> {
-        let Some(consumer) = self.node.consumers.remove(consumer.number) else { return Ok(()) };
+        let Some(consumer) = self.node.consumers.remove(consumer.number) else {
+            self.cancel_replies(consumer);
+            return Ok(());
+        };
         let (shown, first) = consumer.end();
         if consumer.settled(0) {
             self.let_go(&consumer);

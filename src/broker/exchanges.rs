@@ -3,6 +3,7 @@
 use crate::{
     client::{BindRequest, ExchangeDeclare},
     connection::Connection,
+    reply_to,
 };
 use quorate_catalog::{
     Binding, CatalogCommand, CatalogReply, Destination, ExchangeRecord, ExchangeType, QueueEntry,
@@ -125,6 +126,7 @@ impl Connection {
     /// # Errors
     /// 403, 404, 405, 541.
     pub async fn queue_bind(&self, bind: BindRequest) -> Result<(), Exception> {
+        reply_to::check_not_bound(&bind.destination)?;
         if bind.source.is_empty() {
             return Err(refusal::default_exchange());
         }
@@ -153,6 +155,7 @@ impl Connection {
     /// # Errors
     /// 403, 405, 541.
     pub async fn queue_unbind(&self, bind: BindRequest) -> Result<(), Exception> {
+        reply_to::check_not_bound(&bind.destination)?;
         if bind.source.is_empty() {
             return Err(refusal::default_exchange());
         }

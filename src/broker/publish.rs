@@ -3,27 +3,45 @@
 
 use crate::{
     batch::Outgoing,
-    client::{ChannelId, Event, Pressure, Publish, PublishOutcome},
-    confirm::{FanOut, PublishTicket},
+    client::{ChannelId, Event, Pressure, Publish, PublishOutcome, RoutedPublish},
+    confirm::{FanOut, PublishTicket, Told},
     connection::{Connection, ConnectionState},
     counters::Counters,
     node::Node,
+    reply_to::{self, ReplyAddress},
 };
 use bytes::{Bytes, BytesMut};
 use quorate_catalog::{Catalog, RouteRequest};
 use quorate_queue::MessageHead;
 use quorate_storage::codec::message;
 use quorate_types::{
-    Exception, FieldTable, FieldValue, Home, Level, Message, Properties, QueueId, ResourceName,
-    ShortString,
+    Exception, FieldTable, FieldValue, Home, Level, Message, Properties, ResourceName, ShortString,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
 
-/// Copies of messages on their way, by home.
-type Outgoings = BTreeMap<Home, Vec<Outgoing>>;
+/// Copies of messages on their way.
+#[derive(Debug, Default)]
+pub(crate) struct Outgoings {
+    /// To queues, by home.
+    to_queues: BTreeMap<Home, Vec<Outgoing>>,
+    /// To channels that wait for replies (DRT-04).
+    replies: Vec<(ReplyAddress, Bytes)>,
+}
+
+/// Where the copies of a publish come from, and who is told of them.
+#[derive(Debug)]
+pub(crate) struct Source<'a> {
+    pub(crate) connection: &'a Arc<ConnectionState>,
+    pub(crate) channel: ChannelId,
+    pub(crate) told: Told,
+    pub(crate) mandatory: bool,
+}
+
+/// Tag of users that may name others in `user-id` (ACL-20).
+const IMPERSONATOR: &str = "impersonator";
 
 impl Connection {
     /// Routes and proposes publishes, all that one read of the socket brought, in order.
@@ -74,7 +92,7 @@ impl Node {
                     if let Some(message) = message {
                         connection.mailbox.put(Event::Returned { channel, message });
                     }
-                    confirm_one(&connection, channel, confirm);
+                    Told::of(confirm).tell(&connection, channel, 1, true);
                 }
                 PublishOutcome::Refused(exception) => {
                     connection.mailbox.put(Event::ChannelException { channel, exception });
@@ -90,8 +108,8 @@ impl Node {
         outcomes: &mut Vec<PublishOutcome>,
     ) {
         let mut refused: BTreeMap<ChannelId, Exception> = BTreeMap::new();
-        let mut outgoings = Outgoings::new();
-        let mut targets = Vec::new();
+        let mut outgoings = Outgoings::default();
+        let mut routed = RoutedPublish::default();
         let mut buffer = BytesMut::new();
         let mut tally = Tally::default();
         {
@@ -102,15 +120,13 @@ impl Node {
                     Some(exception) => Err(exception.clone()),
                     None => {
                         let channel = publish.channel;
-                        let routed = self.route_one(
-                            &catalog,
-                            connection,
-                            publish,
-                            &mut targets,
-                            &mut buffer,
-                            &mut outgoings,
-                        );
-                        routed.inspect_err(|exception| {
+                        let told = Told::of(publish.confirm);
+                        let source = Source { connection, channel, told, mandatory };
+                        let result = route(&catalog, connection, publish, &mut routed, &mut buffer);
+                        if let Ok(true) = result {
+                            outgoings.add(&source, &routed);
+                        }
+                        result.inspect_err(|exception| {
                             refused.insert(channel, exception.clone());
                         })
                     }
@@ -127,96 +143,56 @@ impl Node {
         self.send_all(outgoings);
     }
 
-    fn send_all(&self, outgoings: Outgoings) {
-        for (home, outgoings) in outgoings {
+    /// Routes a publish of a transaction, and sends nothing (TX-03); `None`: it is unroutable.
+    pub(crate) fn route_only(
+        &self,
+        connection: &ConnectionState,
+        publish: Publish,
+    ) -> Result<Option<RoutedPublish>, Exception> {
+        let mandatory = publish.mandatory;
+        let mut routed = RoutedPublish { mandatory, ..RoutedPublish::default() };
+        let catalog = self.catalog.read();
+        let result = route(&catalog, connection, publish, &mut routed, &mut BytesMut::new());
+        drop(catalog);
+        let mut tally = Tally::default();
+        tally.count(result.as_ref().ok().copied(), false, mandatory);
+        tally.add_to(&self.counters);
+        result.map(|found| found.then_some(routed))
+    }
+
+    pub(crate) fn send_all(&self, outgoings: Outgoings) {
+        for (home, outgoings) in outgoings.to_queues {
             self.fill(home, |batches| {
                 outgoings.into_iter().for_each(|outgoing| batches.push_message(outgoing));
             });
         }
-    }
-
-    /// Routes one publish; false if it is unroutable.
-    fn route_one(
-        &self,
-        catalog: &Catalog,
-        connection: &Arc<ConnectionState>,
-        publish: Publish,
-        targets: &mut Vec<QueueId>,
-        buffer: &mut BytesMut,
-        outgoings: &mut Outgoings,
-    ) -> Result<bool, Exception> {
-        let Publish { channel, confirm, exchange, routing_key, properties, body, mandatory } =
-            publish;
-        check_user(&properties, connection)?;
-        let (further_keys, raw) = sender_selected(&properties)?;
-        targets.clear();
-        let vhost = &connection.info.vhost;
-        let request = RouteRequest {
-            vhost,
-            exchange: &exchange,
-            routing_key: &routing_key,
-            further_keys: &further_keys,
-            headers: properties.headers.as_ref(),
-            by_broker: false,
-        };
-        catalog.route(&request, targets).map_err(|error| {
-            error.exception(&ResourceName { vhost: vhost.clone(), name: exchange.clone() })
-        })?;
-        if targets.is_empty() {
-            return Ok(false);
+        for (address, message) in outgoings.replies {
+            self.send_reply(&address, message);
         }
-        let head = head_of(&properties, &body);
-        let message = Message {
-            exchange,
-            routing_key,
-            further_keys,
-            properties: raw,
-            annotations: FieldTable::default(),
-            body,
-        };
-        message::encode_into(&message, buffer);
-        let octets = buffer.split().freeze();
-        let shared = shared_by(targets.len());
-        for &queue in targets.iter() {
-            let bytes = octets.len();
-            connection.launched(bytes);
-            let connection = Arc::clone(connection);
-            let shared = shared.clone();
-            let ticket =
-                PublishTicket { connection, channel, confirm, mandatory, count: 1, bytes, shared };
-            let level = Level(0);
-            let message = octets.clone();
-            let outgoing = Outgoing { queue, level, head, message, ticket };
-            outgoings.entry(queue.home).or_default().push(outgoing);
-        }
-        Ok(true)
     }
 
     /// All targets of a publish were gone: reads the catalog and routes it again; only then is it
     /// unroutable (NAM 6).
     pub(crate) fn route_again(&self, ticket: &PublishTicket, place: u32, octets: Bytes) {
         let Some(node) = self.arc() else { return };
-        let again = Again {
-            connection: Arc::clone(&ticket.connection),
-            channel: ticket.channel,
-            confirm: ticket.confirm.map(|first| first + u64::from(place)),
-            mandatory: ticket.mandatory,
-        };
+        let connection = Arc::clone(&ticket.connection);
+        let (channel, mandatory) = (ticket.channel, ticket.mandatory);
+        let told = ticket.told.after(place);
         self.spawn(async move {
             while !node.read_catalog().await || !node.lease.is_held() {
                 node.lease.until_held().await;
             }
-            node.route_once_more(again, octets);
+            let source = Source { connection: &connection, channel, told, mandatory };
+            node.route_once_more(&source, octets);
         });
     }
 
-    fn route_once_more(&self, again: Again, octets: Bytes) {
+    fn route_once_more(&self, source: &Source<'_>, octets: Bytes) {
         let Ok(message) = message::decode(&octets) else { return };
         let Ok(properties) = Properties::parse(message.properties.clone()) else { return };
-        let Again { connection, channel, confirm, mandatory } = again;
-        let mut targets = Vec::new();
+        let mut routed = RoutedPublish::default();
         let request = RouteRequest {
-            vhost: &connection.info.vhost,
+            vhost: &source.connection.info.vhost,
             exchange: &message.exchange,
             routing_key: &message.routing_key,
             further_keys: &message.further_keys,
@@ -224,39 +200,100 @@ impl Node {
             by_broker: false,
         };
         // An exchange that is gone by now leaves the message as unroutable as no binding does.
-        let _ = self.catalog.read().route(&request, &mut targets);
-        if targets.is_empty() {
+        let _ = self.catalog.read().route(&request, &mut routed.targets);
+        if routed.targets.is_empty() {
             let mut tally = Tally::default();
-            tally.unroutable(confirm.is_some(), mandatory);
+            tally.unroutable(matches!(source.told, Told::Confirm(_)), source.mandatory);
             tally.add_to(&self.counters);
-            if mandatory {
-                let message = Box::new(message);
-                connection.mailbox.put(Event::Returned { channel, message });
+            if source.mandatory {
+                let (channel, message) = (source.channel, Box::new(message));
+                source.connection.mailbox.put(Event::Returned { channel, message });
             }
-            confirm_one(&connection, channel, confirm);
+            source.told.tell(source.connection, source.channel, 1, true);
             return;
         }
-        let head = head_of(&properties, &message.body);
+        routed.head = head_of(&properties, &message.body);
+        routed.message = octets;
+        let mut outgoings = Outgoings::default();
+        outgoings.add(source, &routed);
+        self.send_all(outgoings);
+    }
+}
+
+impl Outgoings {
+    /// Adds the copies of a routed publish.
+    pub(crate) fn add(&mut self, source: &Source<'_>, routed: &RoutedPublish) {
+        let RoutedPublish { targets, replies, head, message, mandatory: _ } = routed;
+        self.replies.extend(replies.iter().map(|address| (address.clone(), message.clone())));
+        if targets.is_empty() {
+            // Nobody is asked whether a reply was taken (DRT-04).
+            if matches!(source.told, Told::Confirm(_)) {
+                source.connection.counters.answered_publishes(1, true);
+            }
+            source.told.tell(source.connection, source.channel, 1, true);
+            return;
+        }
         let shared = shared_by(targets.len());
-        let mut outgoings = Outgoings::new();
-        for queue in targets {
-            let bytes = octets.len();
-            connection.launched(bytes);
+        for &queue in targets {
+            let bytes = message.len();
+            source.connection.launched(bytes);
             let ticket = PublishTicket {
-                connection: Arc::clone(&connection),
-                channel,
-                confirm,
-                mandatory,
+                connection: Arc::clone(source.connection),
+                channel: source.channel,
+                told: source.told.clone(),
+                mandatory: source.mandatory,
                 count: 1,
                 bytes,
                 shared: shared.clone(),
             };
-            let outgoing =
-                Outgoing { queue, level: Level(0), head, message: octets.clone(), ticket };
-            outgoings.entry(queue.home).or_default().push(outgoing);
+            let (level, head, message) = (Level(0), *head, message.clone());
+            let outgoing = Outgoing { queue, level, head, message, ticket };
+            self.to_queues.entry(queue.home).or_default().push(outgoing);
         }
-        self.send_all(outgoings);
     }
+}
+
+/// Routes one publish into `routed`; false if it is unroutable.
+fn route(
+    catalog: &Catalog,
+    connection: &ConnectionState,
+    publish: Publish,
+    routed: &mut RoutedPublish,
+    buffer: &mut BytesMut,
+) -> Result<bool, Exception> {
+    let Publish { exchange, routing_key, properties, body, .. } = publish;
+    let (further_keys, raw) = sender_selected(&properties)?;
+    routed.targets.clear();
+    let vhost = &connection.info.vhost;
+    let request = RouteRequest {
+        vhost,
+        exchange: &exchange,
+        routing_key: &routing_key,
+        further_keys: &further_keys,
+        headers: properties.headers.as_ref(),
+        by_broker: false,
+    };
+    catalog.route(&request, &mut routed.targets).map_err(|error| {
+        error.exception(&ResourceName { vhost: vhost.clone(), name: exchange.clone() })
+    })?;
+    // A missing exchange comes first (PUB-01).
+    check_user(catalog, &properties, connection)?;
+    reply_to::addresses(&request, &mut routed.replies);
+    if routed.targets.is_empty() && routed.replies.is_empty() {
+        return Ok(false);
+    }
+    routed.head = head_of(&properties, &body);
+    let message = Message {
+        exchange,
+        routing_key,
+        further_keys,
+        properties: raw,
+        annotations: FieldTable::default(),
+        body,
+    };
+    message::encode_into(&message, buffer);
+    routed.message = buffer.split().freeze();
+    Ok(true)
 }
 
 /// Publishes of one read of a socket, counted before they are added to the node's counters.
@@ -309,25 +346,10 @@ impl Tally {
     }
 }
 
-/// A publish that is routed again.
-struct Again {
-    connection: Arc<ConnectionState>,
-    channel: ChannelId,
-    confirm: Option<u64>,
-    mandatory: bool,
-}
-
 /// What several targets share; nothing for one.
 fn shared_by(targets: usize) -> Option<Arc<FanOut>> {
     // Queues are counted in 32 bits everywhere.
     (targets > 1).then(|| Arc::new(FanOut::new(u32::try_from(targets).unwrap_or(u32::MAX))))
-}
-
-fn confirm_one(connection: &ConnectionState, channel: ChannelId, confirm: Option<u64>) {
-    if let Some(number) = confirm {
-        let (first, last) = (number, number);
-        connection.mailbox.put(Event::Confirmed { channel, first, last, taken: true });
-    }
 }
 
 /// What a mandatory publish is returned as, should it turn out unroutable.
@@ -351,10 +373,18 @@ fn head_of(properties: &Properties, body: &Bytes) -> MessageHead {
     MessageHead { body_bytes: u32::try_from(body.len()).unwrap_or(u32::MAX), expiration_ms }
 }
 
-/// PRP-06: who names a user must be it.
-fn check_user(properties: &Properties, connection: &ConnectionState) -> Result<(), Exception> {
+/// PRP-06: who names a user must be it, or be allowed to speak for others.
+fn check_user(
+    catalog: &Catalog,
+    properties: &Properties,
+    connection: &ConnectionState,
+) -> Result<(), Exception> {
     let (Some(named), user) = (&properties.user_id, &connection.info.user) else { return Ok(()) };
-    if named == user {
+    let impersonates = || {
+        let tags = catalog.user(user).map(|user| user.tags.as_slice()).unwrap_or_default();
+        tags.iter().any(|tag| tag.as_str() == IMPERSONATOR)
+    };
+    if named == user || impersonates() {
         return Ok(());
     }
     let text = format!("user_id property set to '{named}' but authenticated user was '{user}'");

@@ -34,6 +34,11 @@ pub(crate) const ALARM: u32 = 110;
 /// The sender leads groups and has just heard a majority of each (DLV 5).
 pub(crate) const HEARD: u32 = 111;
 
+/// A reply to a channel of the receiver.
+pub(crate) const REPLY: u32 = 120;
+/// Whether a channel of the receiver waits for replies.
+pub(crate) const REQUESTER: u32 = 121;
+
 /// The group number that a frame about this home carries: 0, the catalog's, stands for the
 /// connection-bound queues of whichever of the two nodes is their home.
 pub(crate) fn group(home: Home) -> GroupId {

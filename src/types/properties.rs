@@ -146,8 +146,24 @@ impl Properties {
     /// # Errors
     /// As [`Properties::parse`].
     pub fn with_expiration(&self, text: Option<&ShortString>) -> Result<Bytes, PropertiesError> {
+        self.with_text(Property::Expiration, text)
+    }
+
+    /// The raw octets with another `reply-to`.
+    ///
+    /// # Errors
+    /// As [`Properties::parse`].
+    pub fn with_reply_to(&self, name: &ShortString) -> Result<Bytes, PropertiesError> {
+        self.with_text(Property::ReplyTo, Some(name))
+    }
+
+    fn with_text(
+        &self,
+        which: Property,
+        text: Option<&ShortString>,
+    ) -> Result<Bytes, PropertiesError> {
         self.replaced(
-            Property::Expiration,
+            which,
             text.map(|text| {
                 |out: &mut BytesMut| {
                     out.put_u8(u8::try_from(text.len()).unwrap_or(u8::MAX));

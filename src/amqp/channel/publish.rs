@@ -151,7 +151,11 @@ impl Channel {
                 format!("message size {body_bytes} is larger than {configured} size {bytes_max}");
             return refuse(ReplyCode::PreconditionFailed, text);
         }
-        match Properties::parse(properties).map_err(ShapeError::Malformed).and_then(shape::check) {
+        let reply_name = self.consumers.reply_name();
+        let checked = Properties::parse(properties)
+            .map_err(ShapeError::Malformed)
+            .and_then(|properties| shape::check(properties, reply_name));
+        match checked {
             Ok(properties) => {
                 self.publish(publish, properties, body, out);
                 Ok(())
@@ -183,18 +187,16 @@ impl Channel {
                 body: body.clone(),
             })
         });
-        self.publishing += 1;
         self.has_published = true;
+        let publish =
+            Publish { channel, confirm, exchange, routing_key, properties, body, mandatory };
+        if self.transaction.is_some() {
+            self.publish_later(publish, returned, out);
+            return;
+        }
+        self.publishing += 1;
         out.effects.pending.push(Pending { channel, confirm, returned });
-        out.effects.publishes.push(Publish {
-            channel,
-            confirm,
-            exchange,
-            routing_key,
-            properties,
-            body,
-            mandatory,
-        });
+        out.effects.publishes.push(publish);
     }
 
     /// Refuses a publish, unless its exchange is missing, which would come first (PUB-01).

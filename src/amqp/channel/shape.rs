@@ -6,6 +6,9 @@ use quorate_types::{
     Exception, FieldTable, FieldValue, Properties, PropertiesError, ReplyCode, ShortString,
 };
 
+/// Pseudo-queue of direct reply-to (DRT).
+pub(crate) const DIRECT_REPLY_TO: &str = "amq.rabbitmq.reply-to";
+
 /// Longest time that an expiration may name: ten years, ms.
 const EXPIRATION_MS_MAX: &str = "315360000000";
 
@@ -22,9 +25,24 @@ impl From<PropertiesError> for ShapeError {
     }
 }
 
-/// Checks a publish's properties in the order of PUB-01, and brings its expiration into canonical
+/// Checks a publish's properties in the order of PUB-01: puts `reply_name`, where replies to the
+/// channel go, in the place of the pseudo-queue (DRT-02), and brings the expiration into canonical
 /// form (PRP-04).
-pub(crate) fn check(properties: Properties) -> Result<Properties, ShapeError> {
+pub(crate) fn check(
+    properties: Properties,
+    reply_name: Option<&ShortString>,
+) -> Result<Properties, ShapeError> {
+    let properties = match (&properties.reply_to, reply_name) {
+        (Some(sent), Some(name)) if sent.as_str() == DIRECT_REPLY_TO => {
+            Properties::parse(properties.with_reply_to(name)?)?
+        }
+        (Some(sent), None) if sent.as_str() == DIRECT_REPLY_TO => {
+            let text = "fast reply consumer does not exist";
+            let exception = Exception::new(ReplyCode::PreconditionFailed, text);
+            return Err(ShapeError::Refused(exception));
+        }
+        (Some(_) | None, _) => properties,
+    };
     let properties = match &properties.expiration {
         None => properties,
         Some(sent) => {
@@ -169,7 +187,7 @@ mod tests {
         let mut raw = BytesMut::new();
         raw.put_u16(1 << 12 | 1 << 8 | 1 << 7);
         raw.put_slice(b"\x02\x03007\x02id");
-        let checked = check(Properties::parse(raw.freeze()).unwrap()).unwrap();
+        let checked = check(Properties::parse(raw.freeze()).unwrap(), None).unwrap();
         assert_eq!(checked.raw.get(2..), Some(&b"\x02\x017\x02id"[..]));
         assert_eq!(checked.expiration, Some(short("7")));
     }
@@ -178,9 +196,9 @@ mod tests {
     #[test]
     fn prp_09_cc_and_bcc_are_arrays() {
         for name in ["CC", "BCC"] {
-            assert!(check(with_header(name, FieldValue::Array(vec![]))).is_ok());
+            assert!(check(with_header(name, FieldValue::Array(vec![])), None).is_ok());
             let ShapeError::Refused(exception) =
-                check(with_header(name, FieldValue::text("x"))).unwrap_err()
+                check(with_header(name, FieldValue::text("x")), None).unwrap_err()
             else {
                 panic!("not refused");
             };

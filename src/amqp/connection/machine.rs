@@ -80,7 +80,7 @@ impl Machine {
     /// How the connection ends, once it does, all publishes, settles and actions having been done.
     /// What a client asked for before its own close is finished first.
     pub(crate) fn ending(&self) -> Option<&Ending> {
-        let waiting = || self.channels.values().any(|channel| channel.waiting.is_some());
+        let waiting = || self.channels.values().any(|channel| channel.finishes_first());
         self.ending.as_ref().filter(|ending| **ending != Ending::Client || !waiting())
     }
 
