@@ -210,8 +210,8 @@ impl<'c, S: AsyncRead + AsyncWrite + Unpin> Session<'c, S> {
             // Before open-ok is written: lists lag behind no answer.
             Action::OpenChannel(channel) => self.connection.open_channel(channel),
             // Answered at once.
-            Action::Start(channel, Operation::ExchangeExists(exchange)) => {
-                let answer = self.connection.exchange_exists(&exchange).map(|()| Answer::Done);
+            Action::Start(channel, Operation::ExchangeTakes(exchange)) => {
+                let answer = self.connection.exchange_takes(&exchange).map(|()| Answer::Done);
                 self.machine.answer(channel, answer, &mut self.socket.outbox);
             }
             Action::Start(channel, operation) => {

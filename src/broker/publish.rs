@@ -66,6 +66,26 @@ impl Connection {
         drop(held);
         self.pressure()
     }
+
+    /// Whether the exchange takes publishes: what is looked at before anything that may be wrong with
+    /// the message itself (PUB-01).
+    ///
+    /// # Errors
+    /// 404, 403.
+    pub fn exchange_takes(&self, exchange: &ShortString) -> Result<(), Exception> {
+        let vhost = &self.state.info.vhost;
+        let request = RouteRequest {
+            vhost,
+            exchange,
+            routing_key: &ShortString::EMPTY,
+            further_keys: &[],
+            headers: None,
+            by_broker: false,
+        };
+        let name = || ResourceName { vhost: vhost.clone(), name: exchange.clone() };
+        let routed = self.node.catalog.read().route(&request, &mut Vec::new());
+        routed.map_err(|error| error.exception(&name()))
+    }
 }
 
 impl Node {

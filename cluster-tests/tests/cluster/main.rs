@@ -7,6 +7,7 @@ mod audit;
 mod backlog;
 mod bad_input;
 mod catch_up;
+mod channels;
 mod ctl;
 mod exclusive;
 mod failover;

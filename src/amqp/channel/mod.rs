@@ -39,6 +39,8 @@ pub(crate) struct Env {
 pub(crate) enum Operation {
     ExchangeDeclare(ExchangeDeclare),
     ExchangeExists(ShortString),
+    /// Whether the exchange takes a publish at all (PUB-01).
+    ExchangeTakes(ShortString),
     ExchangeDelete {
         exchange: ShortString,
         if_unused: bool,
@@ -179,6 +181,6 @@ pub(crate) enum Then {
     Got { no_ack: bool },
     /// Nothing: the publish waits for the commit. As it would be returned, if it is mandatory.
     Routed { returned: Option<Box<Returned>> },
-    /// A publish with this wrong; a missing exchange would come first (PUB-01).
+    /// A publish with this wrong; what is wrong with its exchange would come first (PUB-01).
     Refuse(Exception),
 }

@@ -3,9 +3,9 @@
 
 use crate::{
     channel::{
-        Action, Operation, Out, Pending, Returned, Then,
+        Operation, Out, Pending, Returned, Then,
         confirm::{Confirm, Confirms},
-        machine::{Channel, Waiting},
+        machine::Channel,
         shape::{self, ShapeError},
     },
     codec::{
@@ -160,7 +160,10 @@ impl Channel {
                 self.publish(publish, properties, body, out);
                 Ok(())
             }
-            Err(ShapeError::Refused(exception)) => self.refuse(publish.exchange, exception, out),
+            Err(ShapeError::Refused(exception)) => {
+                self.refuse(publish.exchange, exception, out);
+                Ok(())
+            }
             // Bare text, no method named (FRM-11).
             Err(ShapeError::Malformed(error)) => {
                 tracing::debug!(%error, "malformed properties");
@@ -199,21 +202,10 @@ impl Channel {
         out.effects.publishes.push(publish);
     }
 
-    /// Refuses a publish, unless its exchange is missing, which would come first (PUB-01).
-    fn refuse(
-        &mut self,
-        exchange: ShortString,
-        exception: Exception,
-        out: &mut Out<'_>,
-    ) -> Result<(), Fault> {
-        let id = hot::Publish::ID;
-        if exchange.is_empty() {
-            // The default exchange is always there, and may not be asked for (EXC-06).
-            return Err(Fault::of(exception, id));
-        }
-        self.waiting = Some(Waiting::Answer { id, nowait: false, then: Then::Refuse(exception) });
-        out.act(Action::Start(self.id, Operation::ExchangeExists(exchange)));
-        Ok(())
+    /// Refuses a publish, unless its exchange does not take it, which would come first (PUB-01).
+    fn refuse(&mut self, exchange: ShortString, exception: Exception, out: &mut Out<'_>) {
+        let operation = Operation::ExchangeTakes(exchange);
+        self.ask(hot::Publish::ID, false, Then::Refuse(exception), operation, out);
     }
 
     /// Returns an unroutable publish (PUB-04).
