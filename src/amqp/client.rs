@@ -125,10 +125,10 @@ async fn enter<S: AsyncRead + AsyncWrite + Unpin>(
             None => {}
             Some(Question::Credentials(credentials)) => {
                 let loopback = addresses.peer.ip().to_canonical().is_loopback();
-                let user = credentials.user.as_str();
+                let user = &credentials.user;
                 let right = broker.authenticate(user, &credentials.password, loopback);
                 if !right {
-                    tracing::info!(peer = %addresses.peer, user, "login refused");
+                    tracing::info!(peer = %addresses.peer, %user, "login refused");
                 }
                 if let Err(ending) = handshake.authenticated(right, socket.outbox.buffer()) {
                     return Ok(Entry::Ending(ending));

@@ -198,20 +198,24 @@ impl<'c, S: AsyncRead + AsyncWrite + Unpin> Session<'c, S> {
             if !settles.is_empty() {
                 self.connection.settle(settles);
             }
+            // Before actions: an answer sets frames free that bring further publishes.
+            self.machine.published(outcomes, &mut self.socket.outbox);
             for action in actions {
                 self.act(action);
             }
-            self.machine.published(outcomes, &mut self.socket.outbox);
         }
     }
 
     fn act(&mut self, action: Action) {
         match action {
             // Before open-ok is written: lists lag behind no answer.
-            Action::OpenChannel(channel) => self.connection.open_channel(channel),
+            Action::OpenChannel(channel) => {
+                let answer = self.connection.open_channel(channel).map(|()| Answer::Done);
+                self.machine.answer(channel, answer, &mut self.socket.outbox);
+            }
             // Answered at once.
-            Action::Start(channel, Operation::ExchangeTakes(exchange)) => {
-                let answer = self.connection.exchange_takes(&exchange).map(|()| Answer::Done);
+            Action::Start(channel, Operation::Publishable(exchange)) => {
+                let answer = self.connection.check_publish(&exchange).map(|()| Answer::Done);
                 self.machine.answer(channel, answer, &mut self.socket.outbox);
             }
             Action::Start(channel, operation) => {

@@ -18,7 +18,7 @@
 mod script;
 
 use crate::{
-    channel::{Action, Operation},
+    channel::{Action, Answer, Operation},
     codec::{
         content::ContentHeader,
         frame::{self, Frame, Kind},
@@ -119,10 +119,14 @@ impl Play {
             for settle in settles {
                 self.say(&script::settle(&settle));
             }
+            self.machine.published(outcomes, &mut self.outbox);
             for action in actions {
                 let text = match action {
                     // Its open-ok says it.
-                    Action::OpenChannel(_) => continue,
+                    Action::OpenChannel(channel) => {
+                        self.machine.answer(channel, Ok(Answer::Done), &mut self.outbox);
+                        continue;
+                    }
                     Action::Start(_, Operation::Route(publish)) => {
                         script::publish("route", &publish)
                     }
@@ -145,7 +149,6 @@ impl Play {
                 };
                 self.say(&text);
             }
-            self.machine.published(outcomes, &mut self.outbox);
         }
         self.sent();
         if let Some(ending) = self.machine.ending()

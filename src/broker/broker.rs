@@ -18,7 +18,7 @@ use crate::{
     sink::Early,
 };
 use parking_lot::{Mutex, RwLock};
-use quorate_catalog::{Catalog, ClusterShape, ConnectionId, refusal};
+use quorate_catalog::{Catalog, ClusterShape, ConnectionId};
 use quorate_raft::Groups;
 use quorate_rpc::Links;
 use quorate_storage::Database;
@@ -67,6 +67,7 @@ impl Broker {
             alarms: Alarms::default(),
             counters: Arc::default(),
             local_entries: RwLock::default(),
+            counts: Default::default(),
             early: Early::default(),
             reannouncing: Mutex::default(),
             formed: tokio::sync::watch::Sender::new(shape),
@@ -110,22 +111,15 @@ impl Broker {
         self.0.settings.front.clone()
     }
 
-    /// Checks a password; `loopback` tells whether the client's address is one (ACL-24).
-    #[must_use]
-    pub fn authenticate(&self, user: &str, password: &[u8], loopback: bool) -> bool {
-        // Users beyond guest come with access control.
-        user == "guest" && password == b"guest" && loopback
-    }
-
     /// Opens a connection (`connection.open`), after its user has been authenticated.
     ///
     /// # Errors
     /// 530 as CONN-20 lists; 541 while this run has no session.
     pub fn connect(&self, info: ConnectionInfo) -> Result<Connection, Exception> {
         let node = &self.0;
-        if !node.catalog.read().has_vhost(&info.vhost) {
-            return Err(refusal::no_vhost(&info.vhost));
-        }
+        // Held until the connection is known, so that a deletion comes before or finds it.
+        let catalog = node.catalog.read();
+        node.check_connection(&catalog, &info)?;
         let Some(session) = node.session() else {
             let text = "this node has not joined its cluster yet";
             return Err(Exception::new(ReplyCode::InternalError, text));
@@ -135,8 +129,11 @@ impl Broker {
         let counters = Arc::clone(&node.counters);
         let state = Arc::new(ConnectionState::new(id, info, in_flight_max, counters));
         node.connections.insert(id.number, Arc::clone(&state));
+        drop(catalog);
         node.counters.connections_opened.add(1);
-        Ok(Connection { node: Arc::clone(node), state })
+        let connection = Connection { node: Arc::clone(node), state };
+        connection.recount();
+        Ok(connection)
     }
 
     /// Alarms in force, for a connection that begins to publish (ALM-02): the reason.

@@ -1,6 +1,7 @@
 //! One client connection's handle on the broker, and what the broker keeps of it.
 
 use crate::{
+    access::PublishAccess,
     client::{ChannelId, ConnectionInfo, Delivered, Event, HolderRef, Pressure, Publish, Settle},
     consumer::FrontConsumer,
     counters::Counters,
@@ -11,7 +12,7 @@ use crate::{
 };
 use parking_lot::Mutex;
 use quorate_catalog::ConnectionId;
-use quorate_types::{ConsumerId, QueueId, QueueType, WallTime};
+use quorate_types::{ConsumerId, Exception, QueueId, QueueType, WallTime};
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     sync::{
@@ -49,6 +50,8 @@ pub(crate) struct ConnectionState {
     pub(crate) held_publishes: Mutex<Vec<Publish>>,
     pub(crate) reported: Reported,
     pub(crate) connected_at: WallTime,
+    /// What publishing remembers of the user's rights.
+    pub(crate) publish_access: Mutex<PublishAccess>,
     /// The node's.
     pub(crate) counters: Arc<Counters>,
 }
@@ -131,6 +134,7 @@ impl ConnectionState {
             held_publishes: Mutex::default(),
             reported: Reported::default(),
             connected_at: wall_time(),
+            publish_access: Mutex::default(),
             counters,
         }
     }
@@ -179,10 +183,16 @@ impl Connection {
     }
 
     /// A channel is open: lists show it from now on, until [`Connection::close_channel`].
-    pub fn open_channel(&self, id: ChannelId) {
+    ///
+    /// # Errors
+    /// 530: the user has as many channels as it may have (CHN-03).
+    pub fn open_channel(&self, id: ChannelId) -> Result<(), Exception> {
+        self.check_channels()?;
         let report = ChannelReport::default();
         self.state.reported.channels.lock().insert(id.number, Reporting { id, report });
         self.state.counters.channels_opened.add(1);
+        self.recount();
+        Ok(())
     }
 
     /// Tells what lists show of a channel. Of one that has ended, nothing any more.
@@ -290,6 +300,8 @@ impl Connection {
         if channels.get(&id.number).is_some_and(|open| open.id == id) {
             channels.remove(&id.number);
             self.state.counters.channels_closed.add(1);
+            drop(channels);
+            self.recount();
         }
     }
 
@@ -313,6 +325,7 @@ impl Connection {
         let open = std::mem::take(&mut *self.state.reported.channels.lock());
         self.state.counters.channels_closed.add(open.len() as u64);
         self.state.counters.connections_closed.add(1);
+        self.recount();
         for (_, channel) in held.channels {
             self.node.end_channel(channel);
         }

@@ -9,7 +9,7 @@ use crate::{
     pb, wire,
 };
 use bytes::Bytes;
-use quorate_catalog::{QueueEntry, refusal};
+use quorate_catalog::{Access, QueueEntry, Resource, refusal};
 use quorate_queue::{Command, ConsumerTerms, Detach, Got, Reply};
 use quorate_rpc::Lane;
 use quorate_storage::{MessageRef, codec::message};
@@ -35,6 +35,7 @@ impl Connection {
     /// # Errors
     /// What the client is told: 404, 405, 403 (exclusive use), 406 (arguments), 541.
     pub async fn consume(&self, consume: Consume) -> Result<ConsumerId, Exception> {
+        self.check(Access::Read, Resource::Queue(&consume.queue))?;
         let entry = self.find_queue(&consume.queue)?;
         let priority = consumer_priority(&entry, &consume.arguments)?;
         let timed_out = || consume_failed(&entry.name, "the operation timed out");
@@ -157,6 +158,7 @@ impl Connection {
         queue: ShortString,
         no_ack: bool,
     ) -> Result<Option<GetOk>, Exception> {
+        self.check(Access::Read, Resource::Queue(&queue))?;
         let entry = self.find_queue(&queue)?;
         let Some(session) = self.node.session() else { return Err(get_failed(&entry.name)) };
         let home = entry.id.home;

@@ -2,7 +2,7 @@
 //! EXQ-05, NAM 4).
 
 use crate::{ask::CallError, connection::Connection, node::Node, queues::unexpected};
-use quorate_catalog::{CatalogCommand, QueueEntry, check_owner, refusal};
+use quorate_catalog::{Access, CatalogCommand, QueueEntry, Resource, check_owner, refusal};
 use quorate_queue::{Command, Reply};
 use quorate_types::{Exception, QueueId, ReplyCode, ResourceName, ShortString};
 use std::{collections::BTreeSet, sync::Arc};
@@ -14,6 +14,7 @@ impl Connection {
     /// # Errors
     /// 404, 405, 541.
     pub async fn queue_purge(&self, queue: ShortString) -> Result<u64, Exception> {
+        self.check(Access::Read, Resource::Queue(&queue))?;
         let entry = self.find_queue(&queue)?;
         self.node.purge_queue(&entry).await
     }
@@ -28,6 +29,7 @@ impl Connection {
         if_unused: bool,
         if_empty: bool,
     ) -> Result<u64, Exception> {
+        self.check(Access::Configure, Resource::Queue(&queue))?;
         let name = self.resource(&queue);
         // A queue that is not there is deleted already (DEL-01).
         let Ok(entry) = self.node.find_queue(&name) else { return Ok(0) };

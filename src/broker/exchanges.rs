@@ -6,8 +6,8 @@ use crate::{
     reply_to,
 };
 use quorate_catalog::{
-    Binding, CatalogCommand, CatalogReply, Destination, ExchangeRecord, ExchangeType, QueueEntry,
-    check_owner, refusal,
+    Access, Binding, Catalog, CatalogCommand, CatalogReply, Destination, ExchangeRecord,
+    ExchangeType, QueueEntry, Resource, check_deletable, check_owner, refusal,
 };
 use quorate_types::{Exception, ReplyCode, ResourceName, ShortString};
 
@@ -30,7 +30,10 @@ impl Connection {
             Ok((_, CatalogReply::Refused(exception))) => Err(exception),
             Ok((
                 _,
-                CatalogReply::Fenced | CatalogReply::Started(_) | CatalogReply::NameTaken { .. },
+                CatalogReply::Denied(_)
+                | CatalogReply::Fenced
+                | CatalogReply::Started(_)
+                | CatalogReply::NameTaken { .. },
             )) => Err(Exception::new(
                 ReplyCode::InternalError,
                 "the catalog gave an answer that does not fit",
@@ -45,6 +48,11 @@ impl Connection {
     /// What EXC-02 to EXC-04 and EXC-13 name.
     pub async fn exchange_declare(&self, declare: ExchangeDeclare) -> Result<(), Exception> {
         let kind = ExchangeType::parse(declare.kind.as_str())?;
+        if declare.exchange.is_empty() {
+            return Err(refusal::default_exchange());
+        }
+        let exchange = declare.exchange.clone();
+        self.check(Access::Configure, Resource::Exchange(&exchange))?;
         let record = ExchangeRecord {
             name: self.named(&declare.exchange),
             kind,
@@ -59,6 +67,11 @@ impl Connection {
             self.node.barrier(index).await;
             return Ok(());
         }
+        // Only for a new one (EXC-03, ACL-08).
+        if let Some(alternate) = Catalog::alternate_of(&record.arguments) {
+            self.check(Access::Read, Resource::Exchange(&exchange))?;
+            self.check(Access::Write, Resource::Exchange(&alternate))?;
+        }
         let timeout = refusal::exchange_declare_timeout(&record.name);
         self.change_catalog(CatalogCommand::DeclareExchange(record), timeout).await
     }
@@ -68,6 +81,10 @@ impl Connection {
     /// # Errors
     /// 404, 403.
     pub fn exchange_exists(&self, exchange: &ShortString) -> Result<(), Exception> {
+        if exchange.is_empty() {
+            return Err(refusal::default_exchange());
+        }
+        self.check_passive(Resource::Exchange(exchange))?;
         self.node.catalog.read().declared_exchange(&self.named(exchange)).map(drop)
     }
 
@@ -81,8 +98,25 @@ impl Connection {
         if_unused: bool,
     ) -> Result<(), Exception> {
         let exchange = self.named(&exchange);
+        check_deletable(&exchange)?;
+        self.check(Access::Configure, Resource::Exchange(&exchange.name))?;
         let timeout = refusal::exchange_delete_timeout(&exchange);
         self.change_catalog(CatalogCommand::DeleteExchange { exchange, if_unused }, timeout).await
+    }
+
+    /// BND-07: write on the destination, read on the source; neither is the default one.
+    fn check_exchange_bind(&self, bind: &BindRequest) -> Result<(), Exception> {
+        if bind.destination.is_empty() {
+            return Err(refusal::default_exchange());
+        }
+        self.check(Access::Write, Resource::Exchange(&bind.destination))?;
+        self.check_source(&bind.source, &bind.routing_key)
+    }
+
+    /// BND-01: write on the queue; then the source.
+    fn check_queue_bind(&self, bind: &BindRequest) -> Result<(), Exception> {
+        self.check(Access::Write, Resource::Queue(&bind.destination))?;
+        self.check_source(&bind.source, &bind.routing_key)
     }
 
     fn exchange_binding(&self, bind: BindRequest) -> Binding {
@@ -99,6 +133,7 @@ impl Connection {
     /// # Errors
     /// 403, 404, 541.
     pub async fn exchange_bind(&self, bind: BindRequest) -> Result<(), Exception> {
+        self.check_exchange_bind(&bind)?;
         let binding = self.exchange_binding(bind);
         self.change_catalog(CatalogCommand::Bind(binding), refusal::bind_timeout()).await
     }
@@ -108,6 +143,7 @@ impl Connection {
     /// # Errors
     /// 403, 541.
     pub async fn exchange_unbind(&self, bind: BindRequest) -> Result<(), Exception> {
+        self.check_exchange_bind(&bind)?;
         let binding = self.exchange_binding(bind);
         self.change_catalog(CatalogCommand::Unbind(binding), refusal::unbind_timeout()).await
     }
@@ -127,9 +163,7 @@ impl Connection {
     /// 403, 404, 405, 541.
     pub async fn queue_bind(&self, bind: BindRequest) -> Result<(), Exception> {
         reply_to::check_not_bound(&bind.destination)?;
-        if bind.source.is_empty() {
-            return Err(refusal::default_exchange());
-        }
+        self.check_queue_bind(&bind)?;
         let queue = self.named(&bind.destination);
         let source = self.named(&bind.source);
         let Some(entry) = self.node.known_queue(&queue) else {
@@ -156,9 +190,7 @@ impl Connection {
     /// 403, 405, 541.
     pub async fn queue_unbind(&self, bind: BindRequest) -> Result<(), Exception> {
         reply_to::check_not_bound(&bind.destination)?;
-        if bind.source.is_empty() {
-            return Err(refusal::default_exchange());
-        }
+        self.check_queue_bind(&bind)?;
         let Some(entry) = self.node.known_queue(&self.named(&bind.destination)) else {
             return Ok(());
         };

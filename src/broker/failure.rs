@@ -4,7 +4,7 @@
 use crate::{node::Node, pb, wire};
 use parking_lot::Mutex;
 use quorate_catalog::{CatalogCommand, CatalogReply, NodeEntry};
-use quorate_queue::Command;
+use quorate_queue::{Command, QueueView};
 use quorate_rpc::{Cause, PeerHello};
 use quorate_types::{BootNumber, GroupId, Home, NodeId, QueueId, SessionId, StartNumber, Term};
 use std::{
@@ -182,6 +182,7 @@ impl Node {
             interval.tick().await;
             self.bury().await;
             self.tell_heard();
+            self.tell_counts();
             let mut to_compare = std::mem::take(&mut *self.failures.to_compare.lock());
             if compared.elapsed() > COMPARE {
                 compared = Instant::now();
@@ -263,9 +264,14 @@ impl Node {
             let catalog = self.catalog.read();
             let compared = self.with_machine(home, |machine| {
                 nameless.extend(machine.queues().filter(|&id| {
-                    let creator = machine.queue(id).and_then(|queue| queue.creator);
+                    let queue = machine.queue(id);
+                    let creator = queue.as_ref().and_then(|queue| queue.creator);
+                    let homeless = |queue: QueueView| {
+                        catalog.is_of_former_vhost(&queue.name.vhost, queue.config.resolved_at)
+                    };
                     catalog.queue_by_id(id).is_none()
-                        && creator.is_none_or(|creator| catalog.is_fenced(creator))
+                        && (creator.is_none_or(|creator| catalog.is_fenced(creator))
+                            || queue.is_some_and(homeless))
                 }));
                 ended.extend(
                     catalog

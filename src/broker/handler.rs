@@ -55,6 +55,11 @@ impl Node {
                     self.heard(Home::Group(GroupId(group)), from, Term(one.term));
                 }
             }
+            wire::COUNTS => {
+                if let Some(message) = wire::decode::<pb::Counts>(payload, from) {
+                    self.counts_from(from, message);
+                }
+            }
             unknown => tracing::warn!(%from, service = unknown, "unknown notice"),
         }
     }

@@ -30,6 +30,10 @@ mod consume;
 mod consumer;
 mod settle;
 
+mod access;
+mod limits;
+mod operator;
+
 mod delete;
 mod exchanges;
 mod queues;
@@ -55,6 +59,7 @@ mod pb {
     include!(concat!(env!("OUT_DIR"), "/quorate.broker.v1.rs"));
 }
 
+pub use access::ChangeError;
 pub use alarm::AlarmSettings;
 pub use broker::Broker;
 pub use client::{
@@ -64,4 +69,5 @@ pub use client::{
 };
 pub use connection::{ChannelReport, Connection};
 pub use local::SpillSettings;
+pub use operator::Closing;
 pub use settings::BrokerSettings;

@@ -4,8 +4,8 @@
 use crate::{
     alarm::Alarms, catalog_client::CatalogClient, client::Event, connection::ConnectionState,
     consumer::FrontConsumer, counters::Counters, executor::Executor, failure::Failures,
-    hearing::Hearing, lease::Lease, local::LocalQueues, proposer::Proposer, registry::Registry,
-    sequencer::Sequencer, settings::BrokerSettings, sink::Early,
+    hearing::Hearing, lease::Lease, limits::Counts, local::LocalQueues, proposer::Proposer,
+    registry::Registry, sequencer::Sequencer, settings::BrokerSettings, sink::Early,
 };
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use bytes::Bytes;
@@ -55,6 +55,8 @@ pub(crate) struct Node {
     pub(crate) counters: Arc<Counters>,
     /// Entries of connection-bound queues of this node, also of those that are not in the catalog.
     pub(crate) local_entries: RwLock<BTreeMap<ResourceName, QueueEntry>>,
+    /// What other nodes count against limits.
+    pub(crate) counts: Counts,
     pub(crate) early: Early,
     /// Groups that this node is about to announce itself to again.
     pub(crate) reannouncing: Mutex<BTreeSet<GroupId>>,

@@ -2,6 +2,7 @@
 //! proposer (PUB, RTE, CNF, NAM 5, 6).
 
 use crate::{
+    access::PublishAccess,
     batch::Outgoing,
     client::{ChannelId, Event, Pressure, Publish, PublishOutcome, RoutedPublish},
     confirm::{FanOut, PublishTicket, Told},
@@ -66,26 +67,6 @@ impl Connection {
         drop(held);
         self.pressure()
     }
-
-    /// Whether the exchange takes publishes: what is looked at before anything that may be wrong with
-    /// the message itself (PUB-01).
-    ///
-    /// # Errors
-    /// 404, 403.
-    pub fn exchange_takes(&self, exchange: &ShortString) -> Result<(), Exception> {
-        let vhost = &self.state.info.vhost;
-        let request = RouteRequest {
-            vhost,
-            exchange,
-            routing_key: &ShortString::EMPTY,
-            further_keys: &[],
-            headers: None,
-            by_broker: false,
-        };
-        let name = || ResourceName { vhost: vhost.clone(), name: exchange.clone() };
-        let routed = self.node.catalog.read().route(&request, &mut Vec::new());
-        routed.map_err(|error| error.exception(&name()))
-    }
 }
 
 impl Node {
@@ -134,6 +115,8 @@ impl Node {
         let mut tally = Tally::default();
         {
             let catalog = self.catalog.read();
+            let mut access = connection.publish_access.lock();
+            access.refresh(&catalog, connection.info.who());
             for publish in publishes {
                 let (confirm, mandatory) = (publish.confirm.is_some(), publish.mandatory);
                 let outcome = match refused.get(&publish.channel) {
@@ -142,7 +125,14 @@ impl Node {
                         let channel = publish.channel;
                         let told = Told::of(publish.confirm);
                         let source = Source { connection, channel, told, mandatory };
-                        let result = route(&catalog, connection, publish, &mut routed, &mut buffer);
+                        let result = route(
+                            &catalog,
+                            &mut access,
+                            connection,
+                            publish,
+                            &mut routed,
+                            &mut buffer,
+                        );
                         if let Ok(true) = result {
                             outgoings.add(&source, &routed);
                         }
@@ -171,9 +161,13 @@ impl Node {
     ) -> Result<Option<RoutedPublish>, Exception> {
         let mandatory = publish.mandatory;
         let mut routed = RoutedPublish { mandatory, ..RoutedPublish::default() };
-        let catalog = self.catalog.read();
-        let result = route(&catalog, connection, publish, &mut routed, &mut BytesMut::new());
-        drop(catalog);
+        let result = {
+            let catalog = self.catalog.read();
+            let mut access = connection.publish_access.lock();
+            access.refresh(&catalog, connection.info.who());
+            let buffer = &mut BytesMut::new();
+            route(&catalog, &mut access, connection, publish, &mut routed, buffer)
+        };
         let mut tally = Tally::default();
         tally.count(result.as_ref().ok().copied(), false, mandatory);
         tally.add_to(&self.counters);
@@ -276,15 +270,28 @@ impl Outgoings {
 /// Routes one publish into `routed`; false if it is unroutable.
 fn route(
     catalog: &Catalog,
+    access: &mut PublishAccess,
     connection: &ConnectionState,
     publish: Publish,
     routed: &mut RoutedPublish,
     buffer: &mut BytesMut,
 ) -> Result<bool, Exception> {
     let Publish { exchange, routing_key, properties, body, .. } = publish;
-    let (further_keys, raw) = sender_selected(&properties)?;
+    let (vhost, who) = (&connection.info.vhost, connection.info.who());
+    access.check(who, &exchange)?;
+    let checked = sender_selected(&properties).and_then(|(further_keys, raw)| {
+        let keys = std::iter::once(&routing_key).chain(&further_keys);
+        access.check_topics(catalog, who, &exchange, keys)?;
+        check_user(catalog, &properties, connection)?;
+        Ok((further_keys, raw))
+    });
+    let (further_keys, raw) = checked.or_else(|refused| {
+        // What is wrong with the exchange is told before (PUB-01).
+        let name = ResourceName { vhost: vhost.clone(), name: exchange.clone() };
+        catalog.check_publishable(&name)?;
+        Err(refused)
+    })?;
     routed.targets.clear();
-    let vhost = &connection.info.vhost;
     let request = RouteRequest {
         vhost,
         exchange: &exchange,
@@ -296,8 +303,6 @@ fn route(
     catalog.route(&request, &mut routed.targets).map_err(|error| {
         error.exception(&ResourceName { vhost: vhost.clone(), name: exchange.clone() })
     })?;
-    // A missing exchange comes first (PUB-01).
-    check_user(catalog, &properties, connection)?;
     reply_to::addresses(&request, &mut routed.replies);
     if routed.targets.is_empty() && routed.replies.is_empty() {
         return Ok(false);
@@ -379,7 +384,9 @@ fn late_return(publish: &Publish) -> Option<Box<Message>> {
             exchange: publish.exchange.clone(),
             routing_key: publish.routing_key.clone(),
             further_keys: Vec::new(),
-            properties: publish.properties.raw.clone(),
+            // Without BCC (PUB-04).
+            properties: sender_selected(&publish.properties)
+                .map_or_else(|_| publish.properties.raw.clone(), |(_, raw)| raw),
             annotations: FieldTable::default(),
             body: publish.body.clone(),
         })

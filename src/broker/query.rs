@@ -205,7 +205,7 @@ impl Broker {
 }
 
 impl Node {
-    fn is_reachable(&self, node: NodeId) -> bool {
+    pub(crate) fn is_reachable(&self, node: NodeId) -> bool {
         node == self.me || self.links.get().is_some_and(|links| links.connected(node).is_some())
     }
 

@@ -7,9 +7,9 @@ use crate::{
     node::Node,
 };
 use quorate_catalog::{
-    CatalogCommand, CatalogReply, ConnectionId, QueueEntry, Redeclared, check_owner,
-    check_queue_properties, effective, equivalent, refusal, resolve_queue_type, server_given_name,
-    server_named_queue,
+    Access, CatalogCommand, CatalogReply, ConnectionId, QueueEntry, Redeclared, Resource,
+    check_owner, check_queue_properties, effective, equivalent, refusal, resolve_queue_type,
+    server_given_name, server_named_queue,
 };
 use quorate_queue::{Command, QueueConfig, QueueReport, Reply};
 use quorate_types::{
@@ -21,6 +21,8 @@ use tokio::sync::oneshot;
 
 /// How long a declare waits at most until all routing nodes have its entry (NAM 3).
 const BARRIER: Duration = Duration::from_millis(1_200);
+/// What names that the server gives begin with (QUE-06).
+const SERVER_GIVEN: &str = "amq.gen-";
 /// Tries to declare a name that others declare and delete at the same time.
 const TRIES: usize = 16;
 
@@ -39,6 +41,8 @@ enum Made {
     Ok,
     /// Another was first: look at that one.
     NameTaken,
+    /// The catalog does not take it: what the client is told.
+    Refused(Exception),
 }
 
 impl Connection {
@@ -74,6 +78,12 @@ impl Connection {
         if declare.queue.as_bytes().starts_with(b"amq.") {
             return Err(refusal::reserved_queue_name(&self.resource(&declare.queue)));
         }
+        // A server-given name is checked as one of its shape (ACL-07).
+        let checked = match declare.queue.is_empty() {
+            true => self.node.generated_name(SERVER_GIVEN),
+            false => declare.queue.clone(),
+        };
+        self.check(Access::Configure, Resource::Queue(&checked))?;
         for _ in 0..TRIES {
             let name = self.resource(&declare.queue);
             let known = if declare.queue.is_empty() { None } else { self.node.known_queue(&name) };
@@ -124,8 +134,37 @@ impl Connection {
         Ok(Some(declare_ok(&name, report)))
     }
 
+    /// QUE-02: the virtual host's, else the node's.
     fn default_type(&self) -> QueueType {
-        self.node.settings.default_queue_type
+        let catalog = self.node.catalog.read();
+        let of_vhost = catalog.vhost(&self.info().vhost);
+        let of_vhost = of_vhost.and_then(|vhost| vhost.metadata.default_queue_type);
+        of_vhost.unwrap_or(self.node.settings.default_queue_type)
+    }
+
+    /// DLX-05: a new queue that dead-letters is read, and its DLX written to.
+    fn check_dead_letter(&self, declare: &QueueDeclare) -> Result<(), Exception> {
+        let value = declare.arguments.get("x-dead-letter-exchange");
+        let Some(octets) = value.and_then(|value| value.as_long_string()) else { return Ok(()) };
+        let Ok(exchange) = ShortString::from_bytes(octets.clone()) else { return Ok(()) };
+        let queue = match declare.queue.is_empty() {
+            true => self.node.generated_name(SERVER_GIVEN),
+            false => declare.queue.clone(),
+        };
+        self.check(Access::Read, Resource::Queue(&queue))?;
+        self.check(Access::Write, Resource::Exchange(&exchange))
+    }
+
+    /// QUE-11. Queues of this node that have no entry are counted too.
+    fn check_limit(&self, queue: &ResourceName) -> Result<(), Exception> {
+        let catalog = self.node.catalog.read();
+        if catalog.vhost_limits(&queue.vhost).queues_max.is_none() {
+            return Ok(());
+        }
+        let local = self.node.local_entries.read();
+        let of_vhost = local.values().filter(|entry| entry.name.vhost == queue.vhost);
+        let uncounted = of_vhost.filter(|entry| catalog.queue_by_id(entry.id).is_none()).count();
+        catalog.check_queue_limit(queue, uncounted)
     }
 
     /// Declares a queue that is not there; `None` if someone else was first.
@@ -146,6 +185,7 @@ impl Connection {
                 Ok(Some(empty))
             }
             Ok(Ok(Made::NameTaken)) => Ok(None),
+            Ok(Ok(Made::Refused(exception))) => Err(exception),
             Ok(Err(_)) | Err(_) => Err(declare_timeout(&name)),
         }
     }
@@ -154,6 +194,7 @@ impl Connection {
     fn check_new(&self, declare: QueueDeclare) -> Result<NewQueue, Exception> {
         let given = self.resource(&declare.queue);
         let default = self.default_type();
+        self.check_dead_letter(&declare)?;
         let arguments = QueueArguments::parse(&declare.arguments, default)
             .map_err(|error| refusal::invalid_argument(&error, &given, default))?;
         let (durable, exclusive, auto_delete) =
@@ -163,9 +204,10 @@ impl Connection {
         if declare.queue.is_empty() && queue_type == QueueType::Quorum {
             return Err(refusal::server_named_quorum_queue());
         }
+        self.check_limit(&given)?;
         check_queue_properties(&given, queue_type, durable, exclusive, auto_delete)?;
         let name = if declare.queue.is_empty() {
-            self.resource(&self.node.generated_name("amq.gen-"))
+            self.resource(&self.node.generated_name(SERVER_GIVEN))
         } else {
             given
         };
@@ -225,7 +267,8 @@ impl Connection {
                 node.drop_local(id);
                 Err(exception)
             }
-            Ok((_, CatalogReply::Fenced | CatalogReply::Started(_))) | Err(_) => {
+            Ok((_, CatalogReply::Fenced | CatalogReply::Started(_) | CatalogReply::Denied(_)))
+            | Err(_) => {
                 node.drop_local(id);
                 Err(declare_timeout(&name))
             }
@@ -249,6 +292,7 @@ impl Connection {
         if let Some(ok) = self.declare_reply_queue(&queue).await? {
             return Ok(ok);
         }
+        self.check_passive(Resource::Queue(&queue))?;
         let entry = self.find_queue(&queue)?;
         let report = self.node.look(&entry, false).await?;
         match report {
@@ -339,6 +383,10 @@ impl Node {
                 Ok((_, CatalogReply::NameTaken { .. })) => {
                     self.end_unnamed(id);
                     return Ok(Made::NameTaken);
+                }
+                Ok((_, CatalogReply::Refused(exception))) => {
+                    self.end_unnamed(id);
+                    return Ok(Made::Refused(exception));
                 }
                 Ok((_, other)) => {
                     tracing::warn!(queue = %entry.name, ?other, "a queue's name was not taken");

@@ -23,6 +23,8 @@ pub struct BrokerSettings {
     pub shape: ClusterShape,
     /// Type of a queue whose declare names none (QUE-02).
     pub default_queue_type: QueueType,
+    /// Users that may log in from loopback addresses only (ACL-24).
+    pub loopback_users: Vec<String>,
     /// How long an operation waits for a majority, ms.
     pub operation_timeout_ms: u64,
     /// How long a consumer on a node that cannot be reached keeps its messages, ms.

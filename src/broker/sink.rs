@@ -2,7 +2,7 @@
 
 use crate::{Broker, node::Node};
 use parking_lot::Mutex;
-use quorate_catalog::{CatalogEntry, CatalogEvent, CatalogOutput};
+use quorate_catalog::{CatalogEntry, CatalogEvent, CatalogOutput, refusal};
 use quorate_queue::{Entry, Output};
 use quorate_raft::{CatalogSink, GroupSink, QueueSink};
 use quorate_storage::EntryId;
@@ -67,6 +67,7 @@ impl GroupSink for Broker {
     fn installed(&self, group: GroupId, applied: EntryId) {
         if group == GroupId::CATALOG {
             self.0.catalog_grown(CatalogIndex(applied.index.0));
+            self.0.close_orphans();
         }
     }
 }
@@ -99,6 +100,14 @@ impl CatalogSink for Broker {
                 | CatalogEvent::LifeBegan { .. } => nodes_changed = true,
                 // Counted by who made it.
                 CatalogEvent::QueueAdded { .. } => {}
+                CatalogEvent::VhostDeleted { vhost, queues } => {
+                    let why = refusal::vhost_deleted(vhost);
+                    node.close_where(|info| info.vhost == *vhost, &why);
+                    node.end_queues_of_vhost(queues);
+                }
+                CatalogEvent::UserDeleted { user } => {
+                    node.close_where(|info| info.user == *user, &refusal::user_deleted(user));
+                }
                 // Every node sees it; one counts it.
                 CatalogEvent::QueueRemoved { .. } => {
                     node.counters.queues_deleted.add(u64::from(leading));

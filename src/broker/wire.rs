@@ -33,6 +33,8 @@ pub(crate) const ALL_APPLIED: u32 = 109;
 pub(crate) const ALARM: u32 = 110;
 /// The sender leads groups and has just heard a majority of each (DLV 5).
 pub(crate) const HEARD: u32 = 111;
+/// What the sender counts against limits (VLM-04).
+pub(crate) const COUNTS: u32 = 112;
 
 /// A reply to a channel of the receiver.
 pub(crate) const REPLY: u32 = 120;

@@ -1,5 +1,6 @@
 //! The vocabulary of the catalog group's log.
 
+use crate::{access_command::AccessCommand, denial::Denial};
 use quorate_types::{
     BootNumber, ClusterId, Exception, FieldTable, GroupId, Incarnation, NodeId, QueueId, QueueType,
     ResourceName, SessionId, ShortString, Stamp, StartNumber,
@@ -66,6 +67,8 @@ pub enum CatalogCommand {
         /// Queue.
         queue: QueueId,
     },
+    /// What an operator changes about who may do what.
+    Access(AccessCommand),
 }
 
 /// What became of a command.
@@ -84,6 +87,8 @@ pub enum CatalogReply {
     },
     /// The creator's start is fenced.
     Fenced,
+    /// An operator's command was not obeyed.
+    Denied(Denial),
 }
 
 /// An exchange.

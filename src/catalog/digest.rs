@@ -5,7 +5,10 @@ use crate::{
     command::{
         Binding, ClusterShape, ConnectionId, Destination, ExchangeRecord, ExchangeType, QueueEntry,
     },
-    record::{NodeEntry, UserRecord},
+    limits::Limit,
+    password::HashAlgorithm,
+    permission::{RowKey, TopicRowKey},
+    record::{NodeEntry, PermissionRecord, TopicPermissionRecord, UserRecord, VhostRecord},
 };
 use quorate_types::{FieldTable, Home, QueueId, QueueType, ResourceName, SessionId, ShortString};
 
@@ -153,9 +156,74 @@ impl Feed for Binding {
 impl Feed for UserRecord {
     fn feed(&self, digest: &mut Digest) {
         self.name.feed(digest);
-        digest.octets(&self.password_hash);
-        digest.word(self.tags.len() as u64);
-        self.tags.iter().for_each(|tag| tag.feed(digest));
+        digest.word(match self.password.algorithm {
+            HashAlgorithm::Sha256 => 0,
+            HashAlgorithm::Sha512 => 1,
+            HashAlgorithm::Md5 => 2,
+        });
+        digest.octets(&self.password.octets);
+        self.tags.feed(digest);
+        self.limits.connections_max.feed(digest);
+        self.limits.channels_max.feed(digest);
+    }
+}
+
+impl Feed for Vec<ShortString> {
+    fn feed(&self, digest: &mut Digest) {
+        digest.word(self.len() as u64);
+        self.iter().for_each(|word| word.feed(digest));
+    }
+}
+
+impl Feed for Option<Limit> {
+    fn feed(&self, digest: &mut Digest) {
+        digest.word(u64::from(self.is_some()));
+        self.iter().for_each(|limit| digest.word(limit.cast_unsigned()));
+    }
+}
+
+impl Feed for VhostRecord {
+    fn feed(&self, digest: &mut Digest) {
+        self.name.feed(digest);
+        digest.word(self.created.0);
+        digest.octets(self.metadata.description.as_bytes());
+        self.metadata.tags.feed(digest);
+        digest.word(match self.metadata.default_queue_type {
+            None => 0,
+            Some(QueueType::Classic) => 1,
+            Some(QueueType::Quorum) => 2,
+        });
+        self.limits.connections_max.feed(digest);
+        self.limits.queues_max.feed(digest);
+    }
+}
+
+impl Feed for RowKey {
+    fn feed(&self, digest: &mut Digest) {
+        self.0.feed(digest);
+        self.1.feed(digest);
+    }
+}
+
+impl Feed for TopicRowKey {
+    fn feed(&self, digest: &mut Digest) {
+        self.0.feed(digest);
+        self.1.feed(digest);
+        self.2.feed(digest);
+    }
+}
+
+impl Feed for PermissionRecord {
+    fn feed(&self, digest: &mut Digest) {
+        [&self.configure, &self.write, &self.read]
+            .into_iter()
+            .for_each(|pattern| digest.octets(pattern.as_bytes()));
+    }
+}
+
+impl Feed for TopicPermissionRecord {
+    fn feed(&self, digest: &mut Digest) {
+        [&self.write, &self.read].into_iter().for_each(|pattern| digest.octets(pattern.as_bytes()));
     }
 }
 

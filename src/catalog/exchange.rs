@@ -149,6 +149,21 @@ fn is_reserved(name: &ShortString) -> bool {
     name.as_bytes().starts_with(b"amq.")
 }
 
+/// EXC-07: what cannot be deleted is told even when it is not there, and before permissions
+/// (ACL-06).
+///
+/// # Errors
+/// 403.
+pub fn check_deletable(name: &ResourceName) -> Result<(), Exception> {
+    if name.name.is_empty() {
+        return Err(refusal::default_exchange());
+    }
+    if is_reserved(&name.name) {
+        return Err(refusal::system_exchange(name));
+    }
+    Ok(())
+}
+
 /// EXC-04: the first difference is told.
 fn equivalent(current: &ExchangeRecord, declared: &ExchangeRecord) -> Result<(), Exception> {
     let subject = Subject { kind: "exchange", name: &current.name };
@@ -200,6 +215,28 @@ impl Catalog {
             }
             Some(_) | None => Ok(None),
         }
+    }
+
+    /// Whether clients may publish to the exchange, permissions aside (PUB-01, EXC-10).
+    ///
+    /// # Errors
+    /// 404, 403.
+    pub fn check_publishable(&self, name: &ResourceName) -> Result<(), Exception> {
+        if name.name.is_empty() {
+            return Ok(());
+        }
+        match self.exchange(name) {
+            Some(exchange) if exchange.internal => Err(refusal::internal_exchange(name)),
+            Some(_) => Ok(()),
+            None => Err(refusal::no_exchange(name)),
+        }
+    }
+
+    /// The alternate exchange that a declare names.
+    #[must_use]
+    pub fn alternate_of(arguments: &FieldTable) -> Option<ShortString> {
+        let octets = arguments.get(ALTERNATE)?.as_long_string()?;
+        ShortString::from_bytes(octets.clone()).ok()
     }
 
     /// `exchange.declare` with passive (EXC-06): a read.
@@ -277,12 +314,8 @@ impl Catalog {
         if_unused: bool,
         out: &mut CatalogOutput,
     ) -> CatalogReply {
-        // EXC-07: what cannot be deleted is told even when it is not there.
-        if name.name.is_empty() {
-            return CatalogReply::Refused(refusal::default_exchange());
-        }
-        if is_reserved(&name.name) {
-            return CatalogReply::Refused(refusal::system_exchange(name));
+        if let Err(refused) = check_deletable(name) {
+            return CatalogReply::Refused(refused);
         }
         let Some(exchange) = self.exchange_of(name) else { return CatalogReply::Done };
         if if_unused && !exchange.outgoing.is_empty() {

@@ -7,11 +7,21 @@ mod record;
 
 mod machine;
 
+mod access;
+mod access_command;
+mod limits;
+mod password;
+mod pattern;
+mod permission;
+mod user;
+mod vhost;
+
 mod binding;
 mod exchange;
 mod node;
 mod queue_entry;
 
+mod denial;
 mod equivalence;
 mod placement;
 pub mod refusal;
@@ -25,18 +35,28 @@ mod topic;
 mod digest;
 mod named;
 
+pub use access::{Access, Resource, Who, access_refused};
+pub use access_command::AccessCommand;
 pub use command::{
     Binding, CatalogCommand, CatalogEntry, CatalogReply, ClusterShape, ConnectionId, Destination,
     ExchangeRecord, ExchangeType, QueueEntry,
 };
+pub use denial::Denial;
 pub use equivalence::{Redeclared, check_owner, equivalent};
+pub use exchange::check_deletable;
+pub use limits::{Limit, UserLimit, UserLimits, VhostLimits, reached};
 pub use machine::Catalog;
 pub use node::FORMER_BOOTS_MAX;
 pub use output::{CatalogEvent, CatalogOutput};
+pub use password::{HashAlgorithm, PasswordHash};
+pub use pattern::Pattern;
+pub use permission::Rights;
 pub use queue_entry::{check_queue_properties, effective, resolve_queue_type};
 pub use record::{
-    BindingId, CatalogKey, CatalogRecord, CatalogRecordError, CatalogState, NodeEntry, UserRecord,
-    VhostRecord,
+    BindingId, CatalogKey, CatalogRecord, CatalogRecordError, CatalogState, NodeEntry,
+    PermissionRecord, TopicPermissionRecord, UserRecord, VhostRecord,
 };
 pub use route::{RouteError, RouteRequest};
 pub use server_name::{server_given_name, server_named_queue};
+pub use user::USER_TAGS_MAX;
+pub use vhost::{VhostMetadata, VhostUpdate};

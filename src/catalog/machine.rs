@@ -7,19 +7,16 @@ use crate::{
     exchange::{Exchange, of_every_vhost},
     named::{ByName, Named},
     output::CatalogOutput,
+    permission::{Rights, RowKey, TopicRights, TopicRowKey},
     record::{BindingId, CatalogKey, CatalogState, NodeEntry, UserRecord, VhostRecord},
+    user::{GUEST, guest},
+    vhost::{DEFAULT_VHOST, VhostMetadata},
 };
-use quorate_types::{BootNumber, CatalogIndex, GroupId, NodeId, QueueId, ShortString, VhostName};
-use std::collections::{BTreeMap, BTreeSet};
-
-/// The virtual host that is always there.
-const DEFAULT_VHOST: ShortString = ShortString::from_static("/");
-
-/// `guest`'s password is `guest` (ACL-22), kept as ACL-23 says.
-const GUEST_PASSWORD_HASH: [u8; 36] = [
-    81, 117, 111, 114, 63, 234, 200, 126, 198, 252, 247, 4, 150, 128, 179, 156, 248, 198, 84, 200,
-    147, 132, 105, 217, 132, 218, 127, 56, 30, 40, 135, 191, 114, 102, 225, 7,
-];
+use quorate_types::{BootNumber, CatalogIndex, GroupId, NodeId, QueueId, ShortString};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 /// A full copy of what everyone has to know: nodes, virtual hosts, users, exchanges, bindings, and
 /// which queue a name leads to. Every node holds one and routes from it (DESIGN §2).
@@ -38,6 +35,9 @@ pub struct Catalog {
     pub(crate) nodes: BTreeMap<NodeId, NodeEntry>,
     pub(crate) users: BTreeMap<ShortString, UserRecord>,
     pub(crate) vhosts: Named<Vhost>,
+    pub(crate) rights: BTreeMap<RowKey, Arc<Rights>>,
+    pub(crate) topic_rights: BTreeMap<TopicRowKey, TopicRights>,
+    pub(crate) access_version: AccessVersion,
     pub(crate) queues: BTreeMap<QueueId, QueueEntry>,
     pub(crate) bindings: BTreeMap<BindingId, Binding>,
     /// Bindings by a word that equal ones share.
@@ -46,6 +46,17 @@ pub struct Catalog {
     pub(crate) queue_bindings: BTreeSet<(QueueId, BindingId)>,
     /// Queues of each group, for placement; no entry stands for none.
     pub(crate) queue_counts: BTreeMap<GroupId, u64>,
+}
+
+/// When what decides about access has changed last, or was loaded. No part of the state: all are
+/// equal.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AccessVersion(pub(crate) CatalogIndex);
+
+impl PartialEq for AccessVersion {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
 }
 
 /// A virtual host.
@@ -69,12 +80,15 @@ impl Catalog {
     pub fn new() -> Self {
         let mut catalog = Self::empty();
         catalog.unsaved = true;
-        catalog.insert_vhost(VhostRecord { name: DEFAULT_VHOST });
+        catalog.insert_vhost(VhostRecord {
+            name: DEFAULT_VHOST,
+            created: CatalogIndex(0),
+            metadata: VhostMetadata::of_default(),
+            limits: Default::default(),
+        });
         of_every_vhost(&DEFAULT_VHOST).for_each(|record| catalog.insert_exchange(record));
-        let name = ShortString::from_static("guest");
-        let tags = vec![ShortString::from_static("administrator")];
-        let guest = UserRecord { name, password_hash: GUEST_PASSWORD_HASH.to_vec(), tags };
-        catalog.users.insert(guest.name.clone(), guest);
+        catalog.users.insert(GUEST, guest());
+        catalog.rights.insert((DEFAULT_VHOST, GUEST), Arc::new(Rights::all()));
         catalog
     }
 
@@ -90,6 +104,9 @@ impl Catalog {
             nodes: BTreeMap::new(),
             users: BTreeMap::new(),
             vhosts: Named::default(),
+            rights: BTreeMap::new(),
+            topic_rights: BTreeMap::new(),
+            access_version: AccessVersion(CatalogIndex(0)),
             queues: BTreeMap::new(),
             bindings: BTreeMap::new(),
             binding_identities: BTreeSet::new(),
@@ -139,6 +156,7 @@ impl Catalog {
             CatalogCommand::Unbind(binding) => self.unbind(binding, out),
             CatalogCommand::AddQueue(entry) => self.add_queue(entry, out),
             CatalogCommand::RemoveQueue { queue } => self.remove_queue(*queue, out),
+            CatalogCommand::Access(command) => self.access_command(command, out),
         }
     }
 
@@ -160,34 +178,6 @@ impl Catalog {
         self.digest.0
     }
 
-    /// The user of that name.
-    #[must_use]
-    pub fn user(&self, name: &ShortString) -> Option<&UserRecord> {
-        self.users.get(name)
-    }
-
-    /// All users, in the order of their names.
-    pub fn users(&self) -> impl Iterator<Item = &UserRecord> {
-        self.users.values()
-    }
-
-    /// True if there is that virtual host.
-    #[must_use]
-    pub fn has_vhost(&self, name: &VhostName) -> bool {
-        self.vhosts.get(name).is_some()
-    }
-
-    /// All virtual hosts, in the order of their names.
-    pub fn vhosts(&self) -> impl Iterator<Item = &VhostRecord> {
-        self.vhosts.iter().map(|(_, vhost)| &vhost.record)
-    }
-
-    pub(crate) fn insert_vhost(&mut self, record: VhostRecord) {
-        let name = record.name.clone();
-        let vhost = Vhost { record, exchanges: Named::default(), queues: ByName::default() };
-        self.vhosts.insert(name, vhost);
-    }
-
     pub(crate) fn next_binding_id(&mut self) -> BindingId {
         let id = BindingId(self.next_binding);
         self.next_binding += 1;
@@ -207,6 +197,7 @@ impl Catalog {
 
     pub(crate) fn set_state(&mut self, state: &CatalogState) {
         self.version = state.version;
+        self.access_version = AccessVersion(state.version);
         self.digest = Digest(state.digest);
         self.next_binding = state.next_binding;
         self.life = state.life;
@@ -224,14 +215,23 @@ impl Catalog {
                 digest.word(self.life);
                 self.shape.iter().for_each(|shape| shape.feed(&mut digest));
             }
-            CatalogKey::Vhost(name) => {
-                note(&mut digest, 2, name, self.vhosts.get(name).map(|_| name))
-            }
+            CatalogKey::Vhost(name) => note(&mut digest, 2, name, self.vhost(name)),
             CatalogKey::User(name) => note(&mut digest, 3, name, self.users.get(name)),
             CatalogKey::Node(node) => note(&mut digest, 4, node, self.nodes.get(node)),
             CatalogKey::Exchange(name) => note(&mut digest, 5, name, self.exchange(name)),
             CatalogKey::Binding(id) => note(&mut digest, 6, id, self.bindings.get(id)),
             CatalogKey::Queue(id) => note(&mut digest, 7, id, self.queues.get(id)),
+            CatalogKey::Permission { vhost, user } => {
+                let row = (vhost.clone(), user.clone());
+                note(&mut digest, 8, &row, self.permission_record(&row).as_ref());
+            }
+            CatalogKey::TopicPermission { vhost, user, exchange } => {
+                let row = (vhost.clone(), user.clone(), exchange.clone());
+                note(&mut digest, 9, &row, self.topic_permission_record(&row).as_ref());
+            }
+        }
+        if key.decides_access() {
+            self.access_version = AccessVersion(self.version);
         }
         self.digest = digest;
         out.changes.push(key);

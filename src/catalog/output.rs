@@ -2,7 +2,7 @@
 //! the records that every replica writes, and what the broker on every node may have to react to.
 
 use crate::{command::CatalogReply, command::ClusterShape, record::CatalogKey};
-use quorate_types::{NodeId, QueueId, ResourceName, StartNumber};
+use quorate_types::{NodeId, QueueId, ResourceName, ShortString, StartNumber, VhostName};
 
 /// Everything that applying one entry hands out. Reused from entry to entry.
 #[derive(Debug, Default)]
@@ -63,5 +63,18 @@ pub enum CatalogEvent {
         id: QueueId,
         /// The name that is free again.
         name: ResourceName,
+    },
+    /// A virtual host is gone with everything in it: its connections are closed (CONN-33), and
+    /// these queues end in their groups (NAM 4).
+    VhostDeleted {
+        /// Virtual host.
+        vhost: VhostName,
+        /// Queues that it had.
+        queues: Vec<QueueId>,
+    },
+    /// A user is gone: its connections are closed (CONN-33).
+    UserDeleted {
+        /// User.
+        user: ShortString,
     },
 }

@@ -77,6 +77,9 @@ impl Catalog {
             Some(by) => return CatalogReply::NameTaken { by: *by },
             None => {}
         }
+        if let Err(refused) = Self::check_new_entry(vhost, name) {
+            return CatalogReply::Refused(refused);
+        }
         if let Some(other) = self.queues.get(&entry.id) {
             // Ids are never used again, so one proposer has taken an id for two names.
             return CatalogReply::NameTaken { by: other.id };

@@ -3,13 +3,17 @@
 
 use crate::{
     command::{Binding, ClusterShape, ExchangeRecord, QueueEntry},
+    limits::{UserLimits, VhostLimits},
     machine::Catalog,
+    password::PasswordHash,
+    permission::{Rights, TopicRights},
+    vhost::VhostMetadata,
 };
 use quorate_types::{
     BootNumber, CatalogIndex, Incarnation, NodeId, QueueId, ResourceName, ShortString, StartNumber,
     VhostName,
 };
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 /// A binding's number: given in the order of the log, never used again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -38,6 +42,37 @@ pub enum CatalogKey {
     Binding(BindingId),
     /// A queue's entry.
     Queue(QueueId),
+    /// A user's permissions in a virtual host.
+    Permission {
+        /// Virtual host.
+        vhost: VhostName,
+        /// User.
+        user: ShortString,
+    },
+    /// A user's permissions on the topics of an exchange.
+    TopicPermission {
+        /// Virtual host.
+        vhost: VhostName,
+        /// User.
+        user: ShortString,
+        /// Exchange.
+        exchange: ShortString,
+    },
+}
+
+impl CatalogKey {
+    /// True if what a user may do can follow from the record.
+    pub(crate) fn decides_access(&self) -> bool {
+        match self {
+            Self::Vhost(_)
+            | Self::User(_)
+            | Self::Permission { .. }
+            | Self::TopicPermission { .. } => true,
+            Self::State | Self::Node(_) | Self::Exchange(_) | Self::Binding(_) | Self::Queue(_) => {
+                false
+            }
+        }
+    }
 }
 
 /// One record. Its key is a [`CatalogKey`] of the same variant.
@@ -57,6 +92,10 @@ pub enum CatalogRecord {
     Binding(Binding),
     /// A queue's entry.
     Queue(QueueEntry),
+    /// A user's permissions in a virtual host.
+    Permission(PermissionRecord),
+    /// A user's permissions on the topics of an exchange.
+    TopicPermission(TopicPermissionRecord),
 }
 
 /// The catalog's own record.
@@ -76,23 +115,60 @@ pub struct CatalogState {
     pub shape: Option<ClusterShape>,
 }
 
-/// A virtual host. Limits and defaults of its own are to come.
+/// A virtual host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VhostRecord {
     /// Name.
     pub name: VhostName,
+    /// Index of the entry that added it, so that one of the same name before is another one.
+    pub created: CatalogIndex,
+    /// What is said of it.
+    pub metadata: VhostMetadata,
+    /// Limits (VLM-01).
+    pub limits: VhostLimits,
 }
 
-/// A user. Permissions are to come; every user may do everything.
+/// A user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UserRecord {
     /// Name.
     pub name: ShortString,
-    /// 4 octets of salt, then the 32 octets of SHA-256(salt + password) (ACL-23). Empty: nobody
-    /// can log in.
-    pub password_hash: Vec<u8>,
-    /// Tags, such as `administrator`.
+    /// Hash of the password (ACL-23).
+    pub password: PasswordHash,
+    /// Tags, such as `administrator` (ACL-20).
     pub tags: Vec<ShortString>,
+    /// Limits (VLM-02).
+    pub limits: UserLimits,
+}
+
+/// What a user may do in a virtual host: regular expressions (ACL-02).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PermissionRecord {
+    /// Virtual host.
+    pub vhost: VhostName,
+    /// User.
+    pub user: ShortString,
+    /// Names of what may be declared and deleted.
+    pub configure: String,
+    /// Names of what may be written to.
+    pub write: String,
+    /// Names of what may be read from.
+    pub read: String,
+}
+
+/// Which topics of an exchange a user may use: regular expressions (ACL-14).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TopicPermissionRecord {
+    /// Virtual host.
+    pub vhost: VhostName,
+    /// User.
+    pub user: ShortString,
+    /// Exchange.
+    pub exchange: ShortString,
+    /// Routing keys that may be published with.
+    pub write: String,
+    /// Binding keys that may be bound with.
+    pub read: String,
 }
 
 /// What is known of a node.
@@ -138,6 +214,12 @@ impl Catalog {
             CatalogKey::Exchange(name) => self.exchange(name).cloned().map(CatalogRecord::Exchange),
             CatalogKey::Binding(id) => self.bindings.get(id).cloned().map(CatalogRecord::Binding),
             CatalogKey::Queue(id) => self.queues.get(id).cloned().map(CatalogRecord::Queue),
+            CatalogKey::Permission { vhost, user } => self
+                .permission_record(&(vhost.clone(), user.clone()))
+                .map(CatalogRecord::Permission),
+            CatalogKey::TopicPermission { vhost, user, exchange } => self
+                .topic_permission_record(&(vhost.clone(), user.clone(), exchange.clone()))
+                .map(CatalogRecord::TopicPermission),
         }
     }
 
@@ -151,7 +233,16 @@ impl Catalog {
             self.exchanges().map(|exchange| CatalogKey::Exchange(exchange.name.clone()));
         let bindings = self.bindings.keys().copied().map(CatalogKey::Binding);
         let queues = self.queues.keys().copied().map(CatalogKey::Queue);
-        vhosts.chain(users).chain(nodes).chain(exchanges).chain(bindings).chain(queues).collect()
+        let permissions = self.rights.keys().cloned();
+        let permissions = permissions.map(|(vhost, user)| CatalogKey::Permission { vhost, user });
+        let topics = self.topic_rights.keys().cloned();
+        let topics = topics.map(|(vhost, user, exchange)| CatalogKey::TopicPermission {
+            vhost,
+            user,
+            exchange,
+        });
+        let named = vhosts.chain(users).chain(nodes).chain(exchanges);
+        named.chain(bindings).chain(queues).chain(permissions).chain(topics).collect()
     }
 
     /// A catalog from the records of a checkpoint, in any order; from none at all, a new one.
@@ -206,9 +297,53 @@ impl Catalog {
             (CatalogKey::Binding(id), CatalogRecord::Binding(record)) => {
                 self.insert_binding(id, &record)?;
             }
+            (CatalogKey::Permission { vhost, user }, CatalogRecord::Permission(record))
+                if vhost == record.vhost && user == record.user =>
+            {
+                self.load_permission(&record)?;
+            }
+            (
+                CatalogKey::TopicPermission { vhost, user, exchange },
+                CatalogRecord::TopicPermission(record),
+            ) if vhost == record.vhost && user == record.user && exchange == record.exchange => {
+                self.load_topic_permission(&record)?;
+            }
             (key, _) => return broken(format!("record of {key:?} is another one's")),
         }
         Ok(())
+    }
+
+    fn load_permission(&mut self, record: &PermissionRecord) -> Result<(), CatalogRecordError> {
+        let (vhost, user) = (record.vhost.clone(), record.user.clone());
+        let rights = Rights::compile(record);
+        match rights {
+            Ok(rights) if self.has_vhost(&vhost) && self.users.contains_key(&user) => {
+                self.rights.insert((vhost, user), Arc::new(rights));
+                Ok(())
+            }
+            Ok(_) => {
+                broken(format!("permissions of {user} in {vhost}: one of the two is not there"))
+            }
+            Err(error) => broken(format!("permissions of {user} in {vhost}: {error}")),
+        }
+    }
+
+    fn load_topic_permission(
+        &mut self,
+        record: &TopicPermissionRecord,
+    ) -> Result<(), CatalogRecordError> {
+        let (vhost, user) = (record.vhost.clone(), record.user.clone());
+        let rights = TopicRights::compile(record);
+        match rights {
+            Ok(rights) if self.has_vhost(&vhost) && self.users.contains_key(&user) => {
+                self.topic_rights.insert((vhost, user, record.exchange.clone()), rights);
+                Ok(())
+            }
+            Ok(_) => broken(format!(
+                "topic permissions of {user} in {vhost}: one of the two is not there"
+            )),
+            Err(error) => broken(format!("topic permissions of {user} in {vhost}: {error}")),
+        }
     }
 
     fn load_queue(&mut self, record: QueueEntry) -> Result<(), CatalogRecordError> {
@@ -227,7 +362,10 @@ impl Catalog {
 fn phase(key: &CatalogKey) -> u8 {
     match key {
         CatalogKey::State | CatalogKey::Vhost(_) | CatalogKey::User(_) | CatalogKey::Node(_) => 0,
-        CatalogKey::Exchange(_) | CatalogKey::Queue(_) => 1,
+        CatalogKey::Exchange(_)
+        | CatalogKey::Queue(_)
+        | CatalogKey::Permission { .. }
+        | CatalogKey::TopicPermission { .. } => 1,
         CatalogKey::Binding(_) => 2,
     }
 }

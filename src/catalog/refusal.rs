@@ -16,6 +16,84 @@ pub fn no_vhost(vhost: &VhostName) -> Exception {
     Exception::new(ReplyCode::NotAllowed, format!("vhost {vhost} not found"))
 }
 
+/// CONN-20: the virtual host has as many connections as it may have.
+#[must_use]
+pub fn vhost_connection_limit(vhost: &VhostName, user: &ShortString, limit: u64) -> Exception {
+    let text = format!(
+        "access to vhost '{vhost}' refused for user '{user}': connection limit ({limit}) is reached"
+    );
+    Exception::new(ReplyCode::NotAllowed, text)
+}
+
+/// CONN-20: the user has as many connections as it may have.
+#[must_use]
+pub fn user_connection_limit(user: &ShortString, limit: u64) -> Exception {
+    let text =
+        format!("connection refused for user '{user}': user connection limit ({limit}) is reached");
+    Exception::new(ReplyCode::NotAllowed, text)
+}
+
+/// CONN-20, ACL-01: the user has no permissions in the virtual host.
+#[must_use]
+pub fn no_permissions(vhost: &VhostName, user: &ShortString) -> Exception {
+    let text = format!("access to vhost '{vhost}' refused for user '{user}'");
+    Exception::new(ReplyCode::NotAllowed, text)
+}
+
+/// CHN-03: the user has as many channels as it may have.
+#[must_use]
+pub fn user_channel_limit(user: &ShortString, limit: u64) -> Exception {
+    let text = format!(
+        "number of channels opened for user '{user}' has reached the maximum allowed user limit \
+         of ({limit})"
+    );
+    Exception::new(ReplyCode::NotAllowed, text)
+}
+
+/// CONN-33: the virtual host has been deleted under its connections.
+#[must_use]
+pub fn vhost_deleted(vhost: &VhostName) -> Exception {
+    Exception::new(ReplyCode::ConnectionForced, format!("vhost '{vhost}' is deleted"))
+}
+
+/// CONN-33: the user has been deleted under its connections.
+#[must_use]
+pub fn user_deleted(user: &ShortString) -> Exception {
+    Exception::new(ReplyCode::ConnectionForced, format!("user '{user}' is deleted"))
+}
+
+/// ACL-04: what a user may not do to a queue or exchange.
+pub(crate) fn access(
+    access: &str,
+    kind: &str,
+    name: &ResourceName,
+    user: &ShortString,
+) -> Exception {
+    let text = format!("{access} access to {kind} {name} refused for user '{user}'");
+    Exception::new(ReplyCode::AccessRefused, text)
+}
+
+/// ACL-15: a topic that a user may not use.
+pub(crate) fn topic(
+    access: &str,
+    key: &ShortString,
+    exchange: &ResourceName,
+    user: &ShortString,
+) -> Exception {
+    let text = format!(
+        "{access} access to topic '{key}' in exchange {exchange} refused for user '{user}'"
+    );
+    Exception::new(ReplyCode::AccessRefused, text)
+}
+
+/// QUE-11: the virtual host has as many queues as it may have.
+pub(crate) fn queue_limit(queue: &ResourceName, limit: u64) -> Exception {
+    precondition(format!(
+        "cannot declare queue '{}': queue limit in vhost '{}' ({limit}) is reached",
+        queue.name, queue.vhost
+    ))
+}
+
 /// EXC-02, EXC-07, BND-01: what cannot be done to the default exchange.
 #[must_use]
 pub fn default_exchange() -> Exception {

@@ -188,6 +188,7 @@ fn broker_settings(
             queue_groups: settings.queue_groups,
         },
         default_queue_type: settings.default_queue_type,
+        loopback_users: settings.loopback_users.0.clone(),
         operation_timeout_ms: settings.operation_timeout_ms,
         consumer_disconnected_timeout_ms: settings.unreachable_node_timeout_ms,
         connection_in_flight_bytes: settings.connection_in_flight_bytes.0,

@@ -91,6 +91,13 @@ impl Channel {
         }
     }
 
+    /// A channel whose open-ok waits for the broker (CHN-03).
+    pub(crate) fn opening(id: ChannelId) -> Self {
+        let then = Then::Reply(Box::new(channel::OpenOk::default().into()));
+        let waiting = Waiting::Answer { id: channel::Open::ID, nowait: false, then };
+        Self { waiting: Some(waiting), ..Self::new(id) }
+    }
+
     pub(crate) fn is_closing(&self) -> bool {
         self.closing
     }

@@ -39,8 +39,8 @@ pub(crate) struct Env {
 pub(crate) enum Operation {
     ExchangeDeclare(ExchangeDeclare),
     ExchangeExists(ShortString),
-    /// Whether the exchange takes a publish at all (PUB-01).
-    ExchangeTakes(ShortString),
+    /// Whether clients may publish to it (PUB-01).
+    Publishable(ShortString),
     ExchangeDelete {
         exchange: ShortString,
         if_unused: bool,
@@ -102,7 +102,8 @@ pub(crate) enum Answer {
 /// What the driver does after publishes and settles, in order.
 #[derive(Clone, Debug)]
 pub(crate) enum Action {
-    /// Lists show the channel from the moment that its open-ok can be read.
+    /// Answered like an operation: a user has a limit (CHN-03). Lists show the channel from the
+    /// moment that its open-ok can be read.
     OpenChannel(ChannelId),
     Start(ChannelId, Operation),
     LimitChannel(ChannelId, Option<u16>),

@@ -202,9 +202,10 @@ impl Channel {
         out.effects.publishes.push(publish);
     }
 
-    /// Refuses a publish, unless its exchange does not take it, which would come first (PUB-01).
+    /// Refuses a publish, unless something is wrong with its exchange, which would come first
+    /// (PUB-01).
     fn refuse(&mut self, exchange: ShortString, exception: Exception, out: &mut Out<'_>) {
-        let operation = Operation::ExchangeTakes(exchange);
+        let operation = Operation::Publishable(exchange);
         self.ask(hot::Publish::ID, false, Then::Refuse(exception), operation, out);
     }
 

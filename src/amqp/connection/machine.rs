@@ -136,7 +136,7 @@ impl Machine {
             self.content_comes(outbox);
         }
         let Some(channel) = self.channels.get_mut(&number) else {
-            return self.not_open(&frame, outbox);
+            return self.not_open(&frame);
         };
         let out = &mut Out { env: &self.env, outbox, effects: &mut self.effects };
         if !channel.is_closing() {
@@ -154,7 +154,7 @@ impl Machine {
                 }
                 Some(channel::Open::ID) if channel.is_crossed() => {
                     self.channels.remove(&number);
-                    return self.not_open(&frame, outbox);
+                    return self.not_open(&frame);
                 }
                 Some(channel::CloseOk::ID) => {}
                 Some(MethodId { .. }) | None => return Ok(()),
@@ -172,7 +172,7 @@ impl Machine {
     }
 
     /// A frame on a channel that is not open (CHN-01, FRM-06, FRM-13).
-    fn not_open(&mut self, frame: &Frame, outbox: &mut Outbox) -> Result<(), Fault> {
+    fn not_open(&mut self, frame: &Frame) -> Result<(), Fault> {
         if frame.kind != Kind::Method {
             let text = "expected method frame, got non method frame instead";
             return Err(Fault::new(ReplyCode::UnexpectedFrame, text, MethodId::NONE));
@@ -192,9 +192,8 @@ impl Machine {
         }
         let id = ChannelId { number: frame.channel, opened: self.opened };
         self.opened += 1;
-        self.channels.insert(frame.channel, Box::new(Channel::new(id)));
+        self.channels.insert(frame.channel, Box::new(Channel::opening(id)));
         self.effects.actions.push(Action::OpenChannel(id));
-        Cold::from(channel::OpenOk::default()).put(outbox.buffer(), frame.channel);
         Ok(())
     }
 

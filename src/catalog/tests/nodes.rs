@@ -152,7 +152,10 @@ fn the_version_follows_the_log_and_guest_is_known() {
     world.catalog.advance(CatalogIndex(4));
     assert_eq!(world.catalog.version(), CatalogIndex(5));
     let guest = world.catalog.user(&short("guest")).unwrap();
-    assert_eq!((guest.password_hash.len(), guest.tags.clone()), (36, vec![short("administrator")]));
+    assert_eq!(
+        (guest.password.octets.len(), guest.tags.clone()),
+        (36, vec![short("administrator")])
+    );
     assert!(world.catalog.has_vhost(&short("/")));
     assert_eq!(world.catalog.vhosts().count(), 1);
     assert_eq!(world.catalog.users().count(), 1);

@@ -8,10 +8,15 @@ mod common;
 use common::*;
 use proptest::prelude::*;
 use quorate_catalog::{
-    Binding, Catalog, CatalogCommand as C, CatalogKey, CatalogOutput, CatalogRecord, ClusterShape,
-    Destination, ExchangeType, QueueEntry,
+    AccessCommand as A, Binding, Catalog, CatalogCommand as C, CatalogKey, CatalogOutput,
+    CatalogRecord, ClusterShape, Destination, ExchangeType, PasswordHash, PermissionRecord,
+    QueueEntry, TopicPermissionRecord, UserLimit, UserLimits, UserRecord, VhostLimits,
+    VhostMetadata, VhostUpdate,
 };
-use quorate_types::{BootNumber, CatalogIndex, FieldValue, NodeId, QueueId, StartNumber};
+use quorate_types::{
+    BootNumber, CatalogIndex, FieldValue, NodeId, QueueId, QueueType, ResourceName, ShortString,
+    StartNumber,
+};
 use std::collections::BTreeMap;
 
 const NAMES: [&str; 4] = ["a", "b", "c", "amq.topic"];
@@ -30,9 +35,10 @@ fn any_id() -> impl Strategy<Value = QueueId> {
 fn any_exchange() -> impl Strategy<Value = C> {
     let kinds =
         [ExchangeType::Direct, ExchangeType::Fanout, ExchangeType::Topic, ExchangeType::Headers];
-    (any_name(), prop::sample::select(kinds.to_vec()), any::<bool>()).prop_map(
-        |(text, kind, auto_delete)| {
+    (any_vhost(), any_name(), prop::sample::select(kinds.to_vec()), any::<bool>()).prop_map(
+        |(vhost, text, kind, auto_delete)| {
             let mut record = exchange(text, kind);
+            record.name.vhost = vhost;
             record.auto_delete = auto_delete;
             C::DeclareExchange(record)
         },
@@ -53,13 +59,90 @@ fn any_binding() -> impl Strategy<Value = Binding> {
 }
 
 fn any_queue() -> impl Strategy<Value = QueueEntry> {
-    (any_name(), any_id(), any::<bool>(), 1..3u16, 1..20u64).prop_map(
-        |(text, id, durable, node, start)| QueueEntry {
+    (any_vhost(), any_name(), any_id(), any::<bool>(), 1..3u16, 1..20u64).prop_map(
+        |(vhost, text, id, durable, node, start)| QueueEntry {
+            name: ResourceName { vhost, name: short(text) },
             creator: session(node, start),
             durable,
             ..queue(text, id)
         },
     )
+}
+
+/// Virtual hosts; only the last one is ever deleted.
+fn any_vhost() -> impl Strategy<Value = ShortString> {
+    prop::sample::select(vec!["/", "missing", "v"]).prop_map(short)
+}
+
+fn any_user() -> impl Strategy<Value = ShortString> {
+    prop::sample::select(vec!["ann", "ben"]).prop_map(short)
+}
+
+fn any_pattern() -> impl Strategy<Value = String> {
+    prop::sample::select(vec!["", ".*", "^a", "{username}", "("]).prop_map(str::to_owned)
+}
+
+fn any_limit() -> impl Strategy<Value = Option<i64>> {
+    prop::option::of(-1..3i64)
+}
+
+fn any_change_of_users() -> impl Strategy<Value = A> {
+    let hash = |salt: u8| PasswordHash::of(Default::default(), [salt; 4], b"secret");
+    let tags = || prop::collection::vec(any_user(), 0..3);
+    prop_oneof![
+        4 => (any_user(), 0..2u8, tags()).prop_map(move |(name, salt, tags)| {
+            let limits = UserLimits::default();
+            A::AddUser(UserRecord { name, password: hash(salt), tags, limits })
+        }),
+        1 => (any_user(), 0..2u8)
+            .prop_map(move |(user, salt)| A::ChangePassword { user, password: hash(salt) }),
+        1 => (any_user(), tags()).prop_map(|(user, tags)| A::SetUserTags { user, tags }),
+        1 => any_user().prop_map(|user| A::DeleteUser { user }),
+        1 => (any_user(), any_limit(), any_limit()).prop_map(|(user, connections_max, channels_max)| {
+            A::SetUserLimits { user, limits: UserLimits { connections_max, channels_max } }
+        }),
+        1 => (any_user(), any::<bool>()).prop_map(|(user, all)| {
+            let which = if all { UserLimit::All } else { UserLimit::Channels };
+            A::ClearUserLimits { user, which }
+        }),
+    ]
+}
+
+fn any_change_of_vhosts() -> impl Strategy<Value = A> {
+    prop_oneof![
+        4 => Just(A::AddVhost { vhost: short("v"), metadata: VhostMetadata::default() }),
+        1 => (any_vhost(), prop::option::of(any_pattern())).prop_map(|(vhost, description)| {
+            let default_queue_type = description.as_ref().map(|_| QueueType::Quorum);
+            let tags = description.as_ref().map(|_| vec![short("t")]);
+            A::UpdateVhost { vhost, update: VhostUpdate { description, tags, default_queue_type } }
+        }),
+        1 => Just(A::DeleteVhost { vhost: short("v") }),
+        1 => (any_vhost(), any_limit(), any_limit()).prop_map(|(vhost, connections_max, queues_max)| {
+            A::SetVhostLimits { vhost, limits: VhostLimits { connections_max, queues_max } }
+        }),
+    ]
+}
+
+fn any_change_of_permissions() -> impl Strategy<Value = A> {
+    prop_oneof![
+        4 => (any_vhost(), any_user(), any_pattern(), any_pattern()).prop_map(
+            |(vhost, user, configure, read)| A::SetPermissions(PermissionRecord {
+                vhost, user, write: read.clone(), configure, read,
+            })
+        ),
+        1 => (any_vhost(), any_user())
+            .prop_map(|(vhost, user)| A::ClearPermissions { vhost, user }),
+        4 => (any_vhost(), any_user(), any_name(), any_pattern(), any_pattern()).prop_map(
+            |(vhost, user, exchange, write, read)| A::SetTopicPermissions(TopicPermissionRecord {
+                vhost, user, exchange: short(exchange), write, read,
+            })
+        ),
+        1 => (any_vhost(), any_user(), prop::option::of(any_name())).prop_map(
+            |(vhost, user, exchange)| A::ClearTopicPermissions {
+                vhost, user, exchange: exchange.map(short),
+            }
+        ),
+    ]
 }
 
 fn any_command() -> impl Strategy<Value = C> {
@@ -75,6 +158,9 @@ fn any_command() -> impl Strategy<Value = C> {
         1 => (1..3u16, 1..20u64)
             .prop_map(|(node, start)| C::NodeDown { node: NodeId(node), start: StartNumber(start) }),
         1 => (1..3u64).prop_map(|boot| C::NewLife { boot: BootNumber(boot) }),
+        5 => any_change_of_users().prop_map(C::Access),
+        3 => any_change_of_vhosts().prop_map(C::Access),
+        5 => any_change_of_permissions().prop_map(C::Access),
         1 => (1..9u16).prop_map(|queue_groups| C::Form(ClusterShape { cluster: quorate_types::ClusterId(1), queue_groups })),
     ]
 }
@@ -131,6 +217,9 @@ proptest! {
             right.apply(commands.clone());
         }
         prop_assert_eq!(left.catalog.digest(), right.catalog.digest());
+        for world in [&mut left, &mut right] {
+            world.access(A::SetVhostLimits { vhost: short("/"), limits: VhostLimits::default() });
+        }
         left.apply(vec![C::AddQueue(QueueEntry { creator: session(50, 1), name: name("new"), id: id(999), ..extra })]);
         right.apply(vec![]);
         prop_assert_ne!(left.catalog.digest(), right.catalog.digest());
@@ -163,6 +252,10 @@ proptest! {
         queues.into_iter().for_each(|queue| world.done(C::RemoveQueue { queue }));
         let bindings: Vec<Binding> = world.catalog.bindings().cloned().collect();
         bindings.into_iter().for_each(|binding| world.done(C::Unbind(binding)));
+        world.access(A::DeleteVhost { vhost: short("v") });
+        for user in ["ann", "ben"] {
+            world.access(A::DeleteUser { user: short(user) });
+        }
         for text in ["a", "b", "c"] {
             world.done(C::DeleteExchange { exchange: name(text), if_unused: false });
         }
@@ -186,5 +279,5 @@ fn the_digest_of_a_fixed_log_is_fixed() {
     world.done(C::RemoveQueue { queue: id(1) });
     world.done(C::NewLife { boot: BootNumber(3) });
     assert_eq!(world.catalog.version(), CatalogIndex(6));
-    assert_eq!(world.catalog.digest(), 1_739_477_885_990_428_343);
+    assert_eq!(world.catalog.digest(), 8_731_254_554_923_742_214);
 }

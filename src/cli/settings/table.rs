@@ -1,6 +1,8 @@
 //! Every setting of `quorate server`: name, type, default, meaning.
 
-use super::value::{ByteCount, HostPort, Identity, LogFormat, Members, MemoryLimit, SettingValue};
+use super::value::{
+    ByteCount, HostPort, Identity, LogFormat, Members, MemoryLimit, SettingValue, UserNames,
+};
 use super::{Layers, SettingError};
 use quorate_types::{NodeId, QueueType};
 use std::path::PathBuf;
@@ -67,6 +69,8 @@ settings! {
     queue_groups: u16 = "12";
     /// Product that the node passes for towards clients.
     identify_as: Identity = "rabbitmq";
+    /// Users that may log in from loopback addresses only, separated by commas; `none` for no such user.
+    loopback_users: UserNames = "guest";
     /// Type of queues that are declared without x-queue-type.
     default_queue_type: QueueType = "classic";
     /// Largest message body, at most 128MiB.

@@ -198,6 +198,22 @@ impl SettingValue for Members {
     }
 }
 
+/// Names of users.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UserNames(pub Vec<String>);
+
+impl SettingValue for UserNames {
+    const SHAPE: &'static str = "USER,...";
+
+    fn take(text: &str) -> Result<Self, String> {
+        if text.trim() == "none" {
+            return Ok(Self::default());
+        }
+        let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
+        Ok(Self(names.map(str::to_owned).collect()))
+    }
+}
+
 /// Whom the node passes for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Identity {

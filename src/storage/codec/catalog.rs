@@ -2,6 +2,7 @@
 
 use super::{
     DecodeError,
+    catalog_access::{access_command, put_access_command},
     catalog_parts::{
         binding, exchange, put_binding, put_exchange, put_queue_entry, put_shape, queue_entry,
         shape,
@@ -27,6 +28,7 @@ const BIND: u8 = 7;
 const UNBIND: u8 = 8;
 const ADD_QUEUE: u8 = 9;
 const REMOVE_QUEUE: u8 = 10;
+const ACCESS: u8 = 11;
 
 /// Encodes an entry.
 #[must_use]
@@ -124,6 +126,10 @@ fn put_command(command: &CatalogCommand, out: &mut BytesMut) {
             out.put_u8(REMOVE_QUEUE);
             put_queue(out, *queue);
         }
+        CatalogCommand::Access(command) => {
+            out.put_u8(ACCESS);
+            put_access_command(command, out);
+        }
     }
 }
 
@@ -152,6 +158,7 @@ fn command(cursor: &mut Cursor<'_>) -> Result<CatalogCommand, DecodeError> {
         UNBIND => CatalogCommand::Unbind(binding(cursor)?),
         ADD_QUEUE => CatalogCommand::AddQueue(queue_entry(cursor)?),
         REMOVE_QUEUE => CatalogCommand::RemoveQueue { queue: cursor.queue()? },
+        ACCESS => CatalogCommand::Access(access_command(cursor)?),
         _ => return Err(DecodeError::Invalid("command")),
     })
 }

@@ -2,6 +2,10 @@
 
 use super::{
     DecodeError,
+    catalog_access::{
+        permission, put_permission, put_topic_permission, put_user, put_vhost, topic_permission,
+        user, vhost,
+    },
     catalog_parts::{
         binding, exchange, put_binding, put_exchange, put_queue_entry, put_shape, queue_entry,
         shape,
@@ -11,9 +15,7 @@ use super::{
     key::{put_queue_key, queue_key},
 };
 use bytes::{BufMut, Bytes, BytesMut};
-use quorate_catalog::{
-    BindingId, CatalogKey, CatalogRecord, CatalogState, NodeEntry, UserRecord, VhostRecord,
-};
+use quorate_catalog::{BindingId, CatalogKey, CatalogRecord, CatalogState, NodeEntry};
 use quorate_types::{BootNumber, CatalogIndex, Incarnation, NodeId, StartNumber};
 
 const VERSION: u8 = 1;
@@ -25,6 +27,8 @@ const NODE: u8 = 4;
 const EXCHANGE: u8 = 5;
 const BINDING: u8 = 6;
 const QUEUE: u8 = 7;
+const PERMISSION: u8 = 8;
+const TOPIC_PERMISSION: u8 = 9;
 
 /// Encodes a record's key.
 #[must_use]
@@ -56,6 +60,17 @@ pub fn encode_key(key: &CatalogKey) -> Bytes {
             out.put_u8(QUEUE);
             put_queue_key(*queue, &mut out);
         }
+        CatalogKey::Permission { vhost, user } => {
+            out.put_u8(PERMISSION);
+            put_short(&mut out, vhost);
+            put_short(&mut out, user);
+        }
+        CatalogKey::TopicPermission { vhost, user, exchange } => {
+            out.put_u8(TOPIC_PERMISSION);
+            put_short(&mut out, vhost);
+            put_short(&mut out, user);
+            put_short(&mut out, exchange);
+        }
     }
     out.freeze()
 }
@@ -74,6 +89,12 @@ pub fn decode_key(octets: &[u8]) -> Result<CatalogKey, DecodeError> {
         EXCHANGE => CatalogKey::Exchange(name(&mut cursor)?),
         BINDING => CatalogKey::Binding(BindingId(u64::from_be_bytes(cursor.array()?))),
         QUEUE => CatalogKey::Queue(queue_key(&mut cursor)?),
+        PERMISSION => CatalogKey::Permission { vhost: cursor.short()?, user: cursor.short()? },
+        TOPIC_PERMISSION => CatalogKey::TopicPermission {
+            vhost: cursor.short()?,
+            user: cursor.short()?,
+            exchange: cursor.short()?,
+        },
         _ => return Err(DecodeError::Invalid("kind of record")),
     };
     cursor.end()?;
@@ -89,9 +110,12 @@ pub fn encode_record(record: &CatalogRecord) -> Bytes {
         CatalogRecord::State(state) => put_state(state, &mut out),
         CatalogRecord::Vhost(vhost) => {
             out.put_u8(VHOST);
-            put_short(&mut out, &vhost.name);
+            put_vhost(vhost, &mut out);
         }
-        CatalogRecord::User(user) => put_user(user, &mut out),
+        CatalogRecord::User(user) => {
+            out.put_u8(USER);
+            put_user(user, &mut out);
+        }
         CatalogRecord::Node(node) => put_node(node, &mut out),
         CatalogRecord::Exchange(exchange) => {
             out.put_u8(EXCHANGE);
@@ -104,6 +128,14 @@ pub fn encode_record(record: &CatalogRecord) -> Bytes {
         CatalogRecord::Queue(entry) => {
             out.put_u8(QUEUE);
             put_queue_entry(entry, &mut out);
+        }
+        CatalogRecord::Permission(record) => {
+            out.put_u8(PERMISSION);
+            put_permission(record, &mut out);
+        }
+        CatalogRecord::TopicPermission(record) => {
+            out.put_u8(TOPIC_PERMISSION);
+            put_topic_permission(record, &mut out);
         }
     }
     out.freeze()
@@ -118,12 +150,14 @@ pub fn decode_record(octets: &[u8]) -> Result<CatalogRecord, DecodeError> {
     cursor.version(VERSION)?;
     let record = match cursor.u8()? {
         STATE => CatalogRecord::State(state(&mut cursor)?),
-        VHOST => CatalogRecord::Vhost(VhostRecord { name: cursor.short()? }),
+        VHOST => CatalogRecord::Vhost(vhost(&mut cursor)?),
         USER => CatalogRecord::User(user(&mut cursor)?),
         NODE => CatalogRecord::Node(node(&mut cursor)?),
         EXCHANGE => CatalogRecord::Exchange(exchange(&mut cursor)?),
         BINDING => CatalogRecord::Binding(binding(&mut cursor)?),
         QUEUE => CatalogRecord::Queue(queue_entry(&mut cursor)?),
+        PERMISSION => CatalogRecord::Permission(permission(&mut cursor)?),
+        TOPIC_PERMISSION => CatalogRecord::TopicPermission(topic_permission(&mut cursor)?),
         _ => return Err(DecodeError::Invalid("kind of record")),
     };
     cursor.end()?;
@@ -159,24 +193,6 @@ fn state(cursor: &mut Cursor<'_>) -> Result<CatalogState, DecodeError> {
 
 fn boot(cursor: &mut Cursor<'_>) -> Result<BootNumber, DecodeError> {
     Ok(BootNumber(u64::from_be_bytes(cursor.array()?)))
-}
-
-fn put_user(user: &UserRecord, out: &mut BytesMut) {
-    out.put_u8(USER);
-    put_short(out, &user.name);
-    put_octets(out, &user.password_hash);
-    put_len(out, user.tags.len());
-    for tag in &user.tags {
-        put_short(out, tag);
-    }
-}
-
-fn user(cursor: &mut Cursor<'_>) -> Result<UserRecord, DecodeError> {
-    Ok(UserRecord {
-        name: cursor.short()?,
-        password_hash: cursor.octets()?.to_vec(),
-        tags: cursor.list(Cursor::short)?,
-    })
 }
 
 fn put_node(node: &NodeEntry, out: &mut BytesMut) {

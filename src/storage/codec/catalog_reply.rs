@@ -2,6 +2,7 @@
 
 use super::{
     DecodeError,
+    catalog_access::{denial, put_denial},
     cursor::{Cursor, put_int, put_len, put_octets, put_queue},
 };
 use bytes::{BufMut, Bytes, BytesMut};
@@ -14,6 +15,7 @@ const REFUSED: u8 = 1;
 const STARTED: u8 = 2;
 const NAME_TAKEN: u8 = 3;
 const FENCED: u8 = 4;
+const DENIED: u8 = 5;
 
 /// Encodes the replies to one proposal.
 #[must_use]
@@ -38,6 +40,10 @@ pub fn encode_replies(replies: &[CatalogReply]) -> Bytes {
                 put_queue(&mut out, *by);
             }
             CatalogReply::Fenced => out.put_u8(FENCED),
+            CatalogReply::Denied(denial) => {
+                out.put_u8(DENIED);
+                put_denial(denial, &mut out);
+            }
         }
     }
     out.freeze()
@@ -66,6 +72,7 @@ fn reply(cursor: &mut Cursor<'_>) -> Result<CatalogReply, DecodeError> {
         STARTED => CatalogReply::Started(StartNumber(cursor.int()?)),
         NAME_TAKEN => CatalogReply::NameTaken { by: cursor.queue()? },
         FENCED => CatalogReply::Fenced,
+        DENIED => CatalogReply::Denied(denial(cursor)?),
         _ => return Err(DecodeError::Invalid("catalog reply")),
     })
 }
@@ -75,7 +82,8 @@ mod tests {
     #![expect(clippy::indexing_slicing, reason = "tests")]
 
     use super::*;
-    use quorate_types::{GroupId, Home, QueueId};
+    use quorate_catalog::Denial;
+    use quorate_types::{GroupId, Home, QueueId, ShortString};
 
     #[test]
     fn replies_round_trip() {
@@ -86,6 +94,15 @@ mod tests {
             CatalogReply::Started(StartNumber(12)),
             CatalogReply::NameTaken { by },
             CatalogReply::Fenced,
+            CatalogReply::Denied(Denial::NoSuchUser(ShortString::from_static("u"))),
+            CatalogReply::Denied(Denial::UserExists(ShortString::from_static("u"))),
+            CatalogReply::Denied(Denial::NoSuchVhost(ShortString::from_static("v"))),
+            CatalogReply::Denied(Denial::InvalidPattern {
+                pattern: "(".to_owned(),
+                reason: "missing )".to_owned(),
+                at: 1,
+            }),
+            CatalogReply::Denied(Denial::TooManyTags { most: 64, received: 65 }),
         ];
         let octets = encode_replies(&replies);
         assert_eq!(decode_replies(&octets), Ok(replies));

@@ -3,6 +3,7 @@
 pub mod answer;
 pub mod batch;
 pub mod catalog;
+mod catalog_access;
 mod catalog_parts;
 mod catalog_record;
 pub mod catalog_reply;

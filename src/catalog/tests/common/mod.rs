@@ -4,9 +4,9 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 use quorate_catalog::{
-    Binding, Catalog, CatalogCommand, CatalogEntry, CatalogEvent, CatalogKey, CatalogOutput,
-    CatalogReply, ConnectionId, Destination, ExchangeRecord, ExchangeType, QueueEntry, RouteError,
-    RouteRequest,
+    AccessCommand, Binding, Catalog, CatalogCommand, CatalogEntry, CatalogEvent, CatalogKey,
+    CatalogOutput, CatalogReply, ConnectionId, Denial, Destination, ExchangeRecord, ExchangeType,
+    QueueEntry, RouteError, RouteRequest,
 };
 use quorate_types::{
     BootNumber, CatalogIndex, FieldTable, FieldValue, GroupId, Home, Incarnation, NodeId, QueueId,
@@ -117,6 +117,17 @@ impl World {
     pub fn done(&mut self, command: CatalogCommand) {
         let reply = self.one(command.clone());
         assert_eq!(reply, CatalogReply::Done, "{command:?}");
+    }
+
+    pub fn access(&mut self, command: AccessCommand) {
+        self.done(CatalogCommand::Access(command));
+    }
+
+    /// Why an operator is not obeyed.
+    pub fn denial(&mut self, command: AccessCommand) -> Denial {
+        let reply = self.one(CatalogCommand::Access(command));
+        let CatalogReply::Denied(denial) = reply else { panic!("not denied: {reply:?}") };
+        denial
     }
 
     pub fn declare(&mut self, text: &str, kind: ExchangeType) {

@@ -1,0 +1,197 @@
+//! Who may do what, asked where clients do it. What is allowed the catalog decides (ACL-01 to
+//! ACL-16); what is here is when it is asked, and what publishing remembers of the answers.
+
+use crate::{Broker, client::ConnectionInfo, connection::Connection, node::Node};
+use quorate_catalog::{Access, Catalog, Denial, Resource, Rights, Who, access_refused, refusal};
+use quorate_types::{CatalogIndex, Exception, ResourceName, ShortString};
+use std::sync::Arc;
+
+/// Exchanges that a connection is remembered to may publish to.
+const REMEMBERED_MAX: usize = 12;
+
+/// What a connection's user may publish to, as of one access version of the catalog (ACL-13: a
+/// right that is taken away is gone at once).
+#[derive(Debug, Default)]
+pub(crate) struct PublishAccess {
+    version: Option<CatalogIndex>,
+    rights: Option<Arc<Rights>>,
+    /// There are topic permissions to be looked at.
+    topics: bool,
+    /// Exchanges that were allowed, oldest first.
+    allowed: Vec<ShortString>,
+}
+
+impl PublishAccess {
+    /// Brings it up to date with the catalog.
+    pub(crate) fn refresh(&mut self, catalog: &Catalog, who: Who<'_>) {
+        let version = Some(catalog.access_version());
+        if self.version != version {
+            let (rights, topics) = (catalog.rights(who).cloned(), catalog.has_topic_rights(who));
+            *self = Self { version, rights, topics, allowed: Vec::new() };
+        }
+    }
+
+    /// Write access to an exchange.
+    ///
+    /// # Errors
+    /// 403.
+    pub(crate) fn check(&mut self, who: Who<'_>, exchange: &ShortString) -> Result<(), Exception> {
+        if self.allowed.contains(exchange) {
+            return Ok(());
+        }
+        let resource = Resource::Exchange(exchange);
+        if !self.rights.as_ref().is_some_and(|rights| rights.allow(Access::Write, resource)) {
+            return Err(access_refused(who, Access::Write, resource));
+        }
+        if self.allowed.len() >= REMEMBERED_MAX {
+            self.allowed.remove(0);
+        }
+        self.allowed.push(exchange.detached());
+        Ok(())
+    }
+
+    /// Topic permissions on all keys of a publish (ACL-14).
+    ///
+    /// # Errors
+    /// 403.
+    pub(crate) fn check_topics<'a>(
+        &self,
+        catalog: &Catalog,
+        who: Who<'_>,
+        exchange: &ShortString,
+        mut keys: impl Iterator<Item = &'a ShortString>,
+    ) -> Result<(), Exception> {
+        if !self.topics {
+            return Ok(());
+        }
+        keys.try_for_each(|key| catalog.check_topic(who, Access::Write, exchange, key))
+    }
+}
+
+impl ConnectionInfo {
+    /// Whose rights count on the connection.
+    pub(crate) fn who(&self) -> Who<'_> {
+        Who { vhost: &self.vhost, user: &self.user }
+    }
+}
+
+impl Connection {
+    /// Whether the connection's user may do this to that.
+    ///
+    /// # Errors
+    /// 403 (ACL-04).
+    pub(crate) fn check(&self, access: Access, resource: Resource<'_>) -> Result<(), Exception> {
+        self.node.catalog.read().check_access(self.info().who(), access, resource)
+    }
+
+    /// Whether it may be declared passively.
+    ///
+    /// # Errors
+    /// 403 (ACL-04).
+    pub(crate) fn check_passive(&self, resource: Resource<'_>) -> Result<(), Exception> {
+        self.node.catalog.read().check_passive(self.info().who(), resource)
+    }
+
+    /// Whether messages from an exchange may be bound with this key: the exchange is read, and the
+    /// topic too (BND-01, ACL-14, ACL-16).
+    ///
+    /// # Errors
+    /// 403.
+    pub(crate) fn check_source(
+        &self,
+        source: &ShortString,
+        key: &ShortString,
+    ) -> Result<(), Exception> {
+        if source.is_empty() {
+            return Err(refusal::default_exchange());
+        }
+        self.check(Access::Read, Resource::Exchange(source))?;
+        let catalog = self.node.catalog.read();
+        catalog.check_topic(self.info().who(), Access::Read, source, key)
+    }
+
+    /// What of a publish to the exchange is told before what is wrong with its properties: write
+    /// access, then whether the exchange is there and clients may publish to it (PUB-01).
+    ///
+    /// # Errors
+    /// 403, 404.
+    pub fn check_publish(&self, exchange: &ShortString) -> Result<(), Exception> {
+        self.check(Access::Write, Resource::Exchange(exchange))?;
+        let name = ResourceName { vhost: self.info().vhost.clone(), name: exchange.clone() };
+        self.node.catalog.read().check_publishable(&name)
+    }
+}
+
+impl Broker {
+    /// Checks a password; `loopback` tells whether the client's address is one (ACL-24, CONN-13).
+    #[must_use]
+    pub fn authenticate(&self, user: &ShortString, password: &[u8], loopback: bool) -> bool {
+        let bound_to_loopback = &self.0.settings.loopback_users;
+        if !loopback && bound_to_loopback.iter().any(|name| name == user.as_str()) {
+            return false;
+        }
+        self.0.catalog.read().is_password(user, password)
+    }
+}
+
+impl Node {
+    /// CONN-20: what stands against a new connection, in order. Counted are those that are open.
+    pub(crate) fn check_connection(
+        &self,
+        catalog: &Catalog,
+        info: &ConnectionInfo,
+    ) -> Result<(), Exception> {
+        let ConnectionInfo { vhost, user, .. } = info;
+        if let Some(limit) = self.vhost_connections_reached(catalog, vhost) {
+            return Err(refusal::vhost_connection_limit(vhost, user, limit));
+        }
+        if !catalog.has_vhost(vhost) {
+            return Err(refusal::no_vhost(vhost));
+        }
+        // It may have been deleted since it logged in.
+        if catalog.user(user).is_none() {
+            return Err(refusal::no_permissions(vhost, user));
+        }
+        if let Some(limit) = self.user_connections_reached(catalog, user) {
+            return Err(refusal::user_connection_limit(user, limit));
+        }
+        match catalog.rights(info.who()) {
+            Some(_) => Ok(()),
+            None => Err(refusal::no_permissions(vhost, user)),
+        }
+    }
+
+    /// Closes what a deleted virtual host or user leaves connected (CONN-33).
+    pub(crate) fn close_where(&self, is_meant: impl Fn(&ConnectionInfo) -> bool, why: &Exception) {
+        let connections = self.connections.all();
+        let meant = connections.iter().filter(|one| is_meant(&one.info));
+        meant.for_each(|one| one.mailbox.put(crate::client::Event::Close(why.clone())));
+    }
+
+    /// As after deletions of which this node saw no single event: its copy was replaced.
+    pub(crate) fn close_orphans(&self) {
+        for connection in self.connections.all() {
+            let ConnectionInfo { vhost, user, .. } = &connection.info;
+            let catalog = self.catalog.read();
+            let why = if !catalog.has_vhost(vhost) {
+                refusal::vhost_deleted(vhost)
+            } else if catalog.user(user).is_none() {
+                refusal::user_deleted(user)
+            } else {
+                continue;
+            };
+            connection.mailbox.put(crate::client::Event::Close(why));
+        }
+    }
+}
+
+/// What an operator's command came to.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ChangeError {
+    /// It was not obeyed.
+    #[error(transparent)]
+    Denied(#[from] Denial),
+    /// The catalog has no majority that answered in time.
+    #[error("the operation timed out")]
+    TimedOut,
+}

@@ -1,0 +1,157 @@
+//! What operators change about virtual hosts, users, permissions and limits, dispatched to the files
+//! that own it.
+
+use crate::{
+    command::CatalogReply,
+    denial::Denial,
+    limits::{UserLimit, UserLimits, VhostLimits},
+    machine::Catalog,
+    output::CatalogOutput,
+    password::PasswordHash,
+    record::{PermissionRecord, TopicPermissionRecord, UserRecord},
+    vhost::{VhostMetadata, VhostUpdate},
+};
+use quorate_types::{ShortString, VhostName};
+
+/// A change of who may do what. Each is harmless when repeated.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AccessCommand {
+    /// `add_vhost`.
+    AddVhost {
+        /// Name.
+        vhost: VhostName,
+        /// What is said of it.
+        metadata: VhostMetadata,
+    },
+    /// `update_vhost_metadata`.
+    UpdateVhost {
+        /// Name.
+        vhost: VhostName,
+        /// What changes.
+        update: VhostUpdate,
+    },
+    /// `delete_vhost`, with everything in it.
+    DeleteVhost {
+        /// Name.
+        vhost: VhostName,
+    },
+    /// `set_vhost_limits`, `clear_vhost_limits`.
+    SetVhostLimits {
+        /// Name.
+        vhost: VhostName,
+        /// All that it has from now on.
+        limits: VhostLimits,
+    },
+    /// `add_user`. The salt is drawn by who proposes.
+    AddUser(UserRecord),
+    /// `change_password`.
+    ChangePassword {
+        /// User.
+        user: ShortString,
+        /// Hash of the new one.
+        password: PasswordHash,
+    },
+    /// `set_user_tags`.
+    SetUserTags {
+        /// User.
+        user: ShortString,
+        /// All that it has from now on.
+        tags: Vec<ShortString>,
+    },
+    /// `delete_user`, with its permissions.
+    DeleteUser {
+        /// User.
+        user: ShortString,
+    },
+    /// `set_user_limits`.
+    SetUserLimits {
+        /// User.
+        user: ShortString,
+        /// Those that are set; others stay.
+        limits: UserLimits,
+    },
+    /// `clear_user_limits`.
+    ClearUserLimits {
+        /// User.
+        user: ShortString,
+        /// Which.
+        which: UserLimit,
+    },
+    /// `set_permissions`.
+    SetPermissions(PermissionRecord),
+    /// `clear_permissions`.
+    ClearPermissions {
+        /// Virtual host.
+        vhost: VhostName,
+        /// User.
+        user: ShortString,
+    },
+    /// `set_topic_permissions`.
+    SetTopicPermissions(TopicPermissionRecord),
+    /// `clear_topic_permissions`.
+    ClearTopicPermissions {
+        /// Virtual host.
+        vhost: VhostName,
+        /// User.
+        user: ShortString,
+        /// Of this exchange, or of all.
+        exchange: Option<ShortString>,
+    },
+}
+
+impl Catalog {
+    /// What a deletion names that is not there: for who proposes it, since applying takes that for
+    /// a repeat.
+    #[must_use]
+    pub fn missing_of(&self, command: &AccessCommand) -> Option<Denial> {
+        use AccessCommand as C;
+        match command {
+            C::DeleteVhost { vhost } if !self.has_vhost(vhost) => {
+                Some(Denial::NoSuchVhost(vhost.clone()))
+            }
+            C::DeleteUser { user } if self.user(user).is_none() => {
+                Some(Denial::NoSuchUser(user.clone()))
+            }
+            C::DeleteVhost { .. }
+            | C::DeleteUser { .. }
+            | C::AddVhost { .. }
+            | C::UpdateVhost { .. }
+            | C::SetVhostLimits { .. }
+            | C::AddUser(_)
+            | C::ChangePassword { .. }
+            | C::SetUserTags { .. }
+            | C::SetUserLimits { .. }
+            | C::ClearUserLimits { .. }
+            | C::SetPermissions(_)
+            | C::ClearPermissions { .. }
+            | C::SetTopicPermissions(_)
+            | C::ClearTopicPermissions { .. } => None,
+        }
+    }
+
+    pub(crate) fn access_command(
+        &mut self,
+        command: &AccessCommand,
+        out: &mut CatalogOutput,
+    ) -> CatalogReply {
+        use AccessCommand as C;
+        match command {
+            C::AddVhost { vhost, metadata } => self.add_vhost(vhost, metadata, out),
+            C::UpdateVhost { vhost, update } => self.update_vhost(vhost, update, out),
+            C::DeleteVhost { vhost } => self.delete_vhost(vhost, out),
+            C::SetVhostLimits { vhost, limits } => self.set_vhost_limits(vhost, *limits, out),
+            C::AddUser(user) => self.add_user(user, out),
+            C::ChangePassword { user, password } => self.change_password(user, password, out),
+            C::SetUserTags { user, tags } => self.set_user_tags(user, tags, out),
+            C::DeleteUser { user } => self.delete_user(user, out),
+            C::SetUserLimits { user, limits } => self.set_user_limits(user, *limits, out),
+            C::ClearUserLimits { user, which } => self.clear_user_limits(user, *which, out),
+            C::SetPermissions(record) => self.set_permissions(record, out),
+            C::ClearPermissions { vhost, user } => self.clear_permissions(vhost, user, out),
+            C::SetTopicPermissions(record) => self.set_topic_permissions(record, out),
+            C::ClearTopicPermissions { vhost, user, exchange } => {
+                self.clear_topic_permissions(vhost, user, exchange.as_ref(), out)
+            }
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Limits of virtual hosts and users (VLM-01, VLM-02). Connections and channels are counted by
+//! the broker, queues here.
+
+use crate::{
+    command::CatalogReply,
+    denial::Denial,
+    machine::{Catalog, Vhost},
+    output::CatalogOutput,
+    record::CatalogKey,
+    refusal,
+    server_name::server_named_queue,
+};
+use quorate_types::{Exception, ResourceName, ShortString, VhostName};
+
+/// A limit as it was set; negative: none.
+pub type Limit = i64;
+
+/// Limits of a virtual host; `None`: not set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VhostLimits {
+    /// `max-connections`.
+    pub connections_max: Option<Limit>,
+    /// `max-queues`.
+    pub queues_max: Option<Limit>,
+}
+
+/// Limits of a user; `None`: not set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UserLimits {
+    /// `max-connections`.
+    pub connections_max: Option<Limit>,
+    /// `max-channels`.
+    pub channels_max: Option<Limit>,
+}
+
+/// Which limits of a user are taken away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UserLimit {
+    /// `max-connections`.
+    Connections,
+    /// `max-channels`.
+    Channels,
+    /// Both.
+    All,
+}
+
+/// True if as many as `count` reach a limit: one more would exceed it.
+#[must_use]
+pub fn reached(limit: Option<Limit>, count: u64) -> Option<u64> {
+    let limit = u64::try_from(limit?).ok()?;
+    (count >= limit).then_some(limit)
+}
+
+impl UserLimits {
+    /// These, with those of `other` that are set in their place.
+    #[must_use]
+    pub fn merged(self, other: Self) -> Self {
+        Self {
+            connections_max: other.connections_max.or(self.connections_max),
+            channels_max: other.channels_max.or(self.channels_max),
+        }
+    }
+
+    /// These without some.
+    #[must_use]
+    pub fn without(self, which: UserLimit) -> Self {
+        match which {
+            UserLimit::Connections => Self { connections_max: None, ..self },
+            UserLimit::Channels => Self { channels_max: None, ..self },
+            UserLimit::All => Self::default(),
+        }
+    }
+}
+
+impl Catalog {
+    /// Limits of a virtual host.
+    #[must_use]
+    pub fn vhost_limits(&self, vhost: &VhostName) -> VhostLimits {
+        self.vhost(vhost).map(|record| record.limits).unwrap_or_default()
+    }
+
+    /// Limits of a user.
+    #[must_use]
+    pub fn user_limits(&self, user: &ShortString) -> UserLimits {
+        self.user(user).map(|record| record.limits).unwrap_or_default()
+    }
+
+    /// QUE-11: whether a virtual host that has `uncounted` queues beside those that have entries
+    /// may have one more.
+    ///
+    /// # Errors
+    /// 406.
+    pub fn check_queue_limit(
+        &self,
+        queue: &ResourceName,
+        uncounted: usize,
+    ) -> Result<(), Exception> {
+        let Some(vhost) = self.vhosts.get(&queue.vhost) else { return Ok(()) };
+        check_queues(vhost, queue, uncounted)
+    }
+
+    /// As [`Catalog::check_queue_limit`], for an entry that is added. A queue named by the server
+    /// was counted when it was declared.
+    pub(crate) fn check_new_entry(vhost: &Vhost, queue: &ResourceName) -> Result<(), Exception> {
+        match server_named_queue(&queue.name) {
+            Some(_) => Ok(()),
+            None => check_queues(vhost, queue, 0),
+        }
+    }
+
+    /// `set_vhost_limits`: all of them anew; none set clears them.
+    pub(crate) fn set_vhost_limits(
+        &mut self,
+        name: &VhostName,
+        limits: VhostLimits,
+        out: &mut CatalogOutput,
+    ) -> CatalogReply {
+        let Some(vhost) = self.vhosts.get_mut(name) else {
+            return CatalogReply::Denied(Denial::NoSuchVhost(name.detached()));
+        };
+        if vhost.record.limits != limits {
+            vhost.record.limits = limits;
+            self.changed(CatalogKey::Vhost(name.detached()), out);
+        }
+        CatalogReply::Done
+    }
+
+    /// `set_user_limits`: those given; the others stay.
+    pub(crate) fn set_user_limits(
+        &mut self,
+        user: &ShortString,
+        limits: UserLimits,
+        out: &mut CatalogOutput,
+    ) -> CatalogReply {
+        self.change_user(user, out, |record| record.limits = record.limits.merged(limits))
+    }
+
+    /// `clear_user_limits`.
+    pub(crate) fn clear_user_limits(
+        &mut self,
+        user: &ShortString,
+        which: UserLimit,
+        out: &mut CatalogOutput,
+    ) -> CatalogReply {
+        self.change_user(user, out, |record| record.limits = record.limits.without(which))
+    }
+}
+
+fn check_queues(vhost: &Vhost, queue: &ResourceName, uncounted: usize) -> Result<(), Exception> {
+    let count = (vhost.queues.len() + uncounted) as u64;
+    match reached(vhost.record.limits.queues_max, count) {
+        Some(limit) => Err(refusal::queue_limit(queue, limit)),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,173 @@
+//! Regular expressions of permissions: searched for in names (ACL-02), in time that is linear in
+//! the name, and bounded in size.
+
+use crate::denial::Denial;
+use regex::bytes::{Regex, RegexBuilder};
+use regex_syntax::ast::{self, ErrorKind};
+
+/// Octets of a pattern, at most.
+const PATTERN_BYTES_MAX: usize = 4_096;
+/// Octets that a compiled pattern takes, at most.
+const COMPILED_BYTES_MAX: usize = 1 << 20;
+/// Groups within groups, at most.
+const NESTED_MAX: u32 = 64;
+
+/// A compiled pattern. Two are equal if they were written alike.
+#[derive(Clone, Debug)]
+pub struct Pattern {
+    text: String,
+    matcher: Matcher,
+}
+
+#[derive(Clone, Debug)]
+enum Matcher {
+    /// `.*`, which most rows have: spares the search.
+    Everything,
+    /// The empty pattern stands for `^$` (ACL-02).
+    EmptyName,
+    Search(Regex),
+}
+
+impl PartialEq for Pattern {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+impl Pattern {
+    /// `.*`.
+    pub(crate) fn everything() -> Self {
+        Self { text: ".*".to_owned(), matcher: Matcher::Everything }
+    }
+
+    /// Compiles a pattern.
+    ///
+    /// # Errors
+    /// [`Denial::InvalidPattern`] for what is no regular expression, or too large a one.
+    pub fn new(text: &str) -> Result<Self, Denial> {
+        Self::written(text, text)
+    }
+
+    /// Compiles `source`, which `text` is written for.
+    pub(crate) fn written(text: &str, source: &str) -> Result<Self, Denial> {
+        let matcher = match source {
+            ".*" | "^.*" => Matcher::Everything,
+            "" => Matcher::EmptyName,
+            _ => Matcher::Search(compile(source)?),
+        };
+        Ok(Self { text: text.to_owned(), matcher })
+    }
+
+    /// As it was written.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// True if it is found in the name.
+    #[must_use]
+    pub fn matches(&self, name: &[u8]) -> bool {
+        match &self.matcher {
+            Matcher::Everything => true,
+            Matcher::EmptyName => name.is_empty(),
+            Matcher::Search(regex) => regex.is_match(name),
+        }
+    }
+}
+
+fn compile(source: &str) -> Result<Regex, Denial> {
+    let refuse = |reason: &str, at: usize| {
+        Err(Denial::InvalidPattern {
+            pattern: source.to_owned(),
+            reason: reason.to_owned(),
+            at: u32::try_from(at).unwrap_or(u32::MAX),
+        })
+    };
+    if source.len() > PATTERN_BYTES_MAX {
+        return refuse("regular expression is too long", PATTERN_BYTES_MAX);
+    }
+    let translated = with_literal_braces(source);
+    let parsed = ast::parse::ParserBuilder::new().nest_limit(NESTED_MAX).build().parse(&translated);
+    if let Err(error) = parsed {
+        let (reason, at) = explained(&error, source.len());
+        return refuse(&reason, at.min(source.len()));
+    }
+    // Classes are those of ASCII, as in RabbitMQ; unless the pattern itself goes beyond.
+    let built = |unicode| {
+        let mut builder = RegexBuilder::new(&translated);
+        builder.unicode(unicode).nest_limit(NESTED_MAX);
+        builder.size_limit(COMPILED_BYTES_MAX).dfa_size_limit(COMPILED_BYTES_MAX).build()
+    };
+    match built(false).or_else(|_| built(true)) {
+        Ok(regex) => Ok(regex),
+        Err(regex::Error::CompiledTooBig(_)) => refuse("regular expression is too large", 0),
+        Err(_) => refuse("unsupported regular expression", 0),
+    }
+}
+
+/// PCRE's words for what it has words for, and where.
+fn explained(error: &ast::Error, end: usize) -> (String, usize) {
+    let at = error.span().start.offset;
+    let (words, at) = match error.kind() {
+        ErrorKind::GroupUnclosed => ("missing )", end),
+        ErrorKind::GroupUnopened => ("unmatched parentheses", at),
+        ErrorKind::RepetitionMissing => ("nothing to repeat", at),
+        ErrorKind::ClassUnclosed => ("missing terminating ] for character class", end),
+        ErrorKind::EscapeUnexpectedEof => ("\\ at end of pattern", end),
+        ErrorKind::ClassRangeInvalid => ("range out of order in character class", at),
+        ErrorKind::UnsupportedBackreference => ("back references are not supported", at),
+        ErrorKind::UnsupportedLookAround => ("look-around is not supported", at),
+        other => return (other.to_string(), at),
+    };
+    (words.to_owned(), at)
+}
+
+/// A brace that counts nothing stands for itself, as in PCRE.
+fn with_literal_braces(source: &str) -> String {
+    let mut out = String::with_capacity(source.len());
+    let mut rest = source;
+    while let Some(place) = rest.find(['\\', '{']) {
+        let (before, special) = rest.split_at(place);
+        out.push_str(before);
+        let taken = if special.starts_with('\\') {
+            escape_len(special)
+        } else {
+            if !is_repetition(special) {
+                out.push('\\');
+            }
+            1
+        };
+        let (taken, after) = special.split_at(taken);
+        out.push_str(taken);
+        rest = after;
+    }
+    out.push_str(rest);
+    out
+}
+
+/// Octets of an escape at the front: `\d`, or `\x{41}` with its braces.
+fn escape_len(text: &str) -> usize {
+    let mut letters = text.char_indices().skip(1);
+    let Some((_, letter)) = letters.next() else { return text.len() };
+    let after = letters.next();
+    let has_braces = matches!(letter, 'x' | 'u' | 'U' | 'p' | 'P' | 'b');
+    match after {
+        Some((_, '{')) if has_braces => text.find('}').map_or(text.len(), |end| end + 1),
+        Some((end, _)) => end,
+        None => text.len(),
+    }
+}
+
+/// `{2}`, `{2,}`, `{2,3}`.
+fn is_repetition(text: &str) -> bool {
+    let inside = text.strip_prefix('{').and_then(|text| text.split_once('}'));
+    let Some((inside, _)) = inside else { return false };
+    let (least, most) = inside.split_once(',').unwrap_or((inside, ""));
+    let is_digits = |text: &str| text.bytes().all(|octet| octet.is_ascii_digit());
+    !least.is_empty() && is_digits(least) && is_digits(most)
+}
+
+/// A text as a pattern that finds just it.
+pub(crate) fn quoted(text: &str) -> String {
+    regex::escape(text)
+}

@@ -1,0 +1,159 @@
+//! Virtual hosts: each with its own exchanges, queues, permissions, defaults and limits (EXC-01,
+//! QUE-02, CONN-33).
+
+use crate::{
+    command::CatalogReply,
+    denial::Denial,
+    exchange::of_every_vhost,
+    machine::{Catalog, Vhost},
+    named::{ByName, Named},
+    output::{CatalogEvent, CatalogOutput},
+    record::{CatalogKey, VhostRecord},
+};
+use quorate_types::{CatalogIndex, QueueId, QueueType, ResourceName, ShortString, VhostName};
+
+/// The virtual host that is always there at first.
+pub(crate) const DEFAULT_VHOST: ShortString = ShortString::from_static("/");
+
+/// What an operator says of a virtual host.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct VhostMetadata {
+    /// Free text.
+    pub description: String,
+    /// Free words.
+    pub tags: Vec<ShortString>,
+    /// Type of queues declared without one (QUE-02); `None`: the node's.
+    pub default_queue_type: Option<QueueType>,
+}
+
+/// What `update_vhost_metadata` changes; `None`: stays.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct VhostUpdate {
+    /// Free text.
+    pub description: Option<String>,
+    /// Free words.
+    pub tags: Option<Vec<ShortString>>,
+    /// Type of queues declared without one.
+    pub default_queue_type: Option<QueueType>,
+}
+
+impl VhostMetadata {
+    /// Of a new cluster's virtual host.
+    pub(crate) fn of_default() -> Self {
+        Self { description: "Default virtual host".to_owned(), ..Self::default() }
+    }
+
+    fn update(&mut self, update: &VhostUpdate) {
+        let VhostUpdate { description, tags, default_queue_type } = update.clone();
+        self.description = description.unwrap_or_else(|| std::mem::take(&mut self.description));
+        if let Some(tags) = tags {
+            self.tags = tags.iter().map(ShortString::detached).collect();
+        }
+        self.default_queue_type = default_queue_type.or(self.default_queue_type);
+    }
+}
+
+impl Catalog {
+    /// The virtual host of that name.
+    #[must_use]
+    pub fn vhost(&self, name: &VhostName) -> Option<&VhostRecord> {
+        self.vhosts.get(name).map(|vhost| &vhost.record)
+    }
+
+    /// True if there is that virtual host.
+    #[must_use]
+    pub fn has_vhost(&self, name: &VhostName) -> bool {
+        self.vhosts.get(name).is_some()
+    }
+
+    /// All virtual hosts, in the order of their names.
+    pub fn vhosts(&self) -> impl Iterator<Item = &VhostRecord> {
+        self.vhosts.iter().map(|(_, vhost)| &vhost.record)
+    }
+
+    /// True if a queue whose settings were resolved at `resolved_at`, and that has no entry,
+    /// belonged to a virtual host that is no more, even if there is one of its name again.
+    #[must_use]
+    pub fn is_of_former_vhost(&self, name: &VhostName, resolved_at: CatalogIndex) -> bool {
+        self.vhost(name).is_none_or(|vhost| vhost.created > resolved_at)
+    }
+
+    /// Puts an empty virtual host in place.
+    pub(crate) fn insert_vhost(&mut self, record: VhostRecord) {
+        let name = record.name.clone();
+        let vhost = Vhost { record, exchanges: Named::default(), queues: ByName::default() };
+        self.vhosts.insert(name, vhost);
+    }
+
+    /// `add_vhost`: with the exchanges that every one has. One that is there stays as it is.
+    pub(crate) fn add_vhost(
+        &mut self,
+        name: &VhostName,
+        metadata: &VhostMetadata,
+        out: &mut CatalogOutput,
+    ) -> CatalogReply {
+        if self.has_vhost(name) {
+            return CatalogReply::Done;
+        }
+        let name = name.detached();
+        let tags = metadata.tags.iter().map(ShortString::detached).collect();
+        let metadata = VhostMetadata { tags, ..metadata.clone() };
+        let (created, limits) = (self.version(), Default::default());
+        self.insert_vhost(VhostRecord { name: name.clone(), created, metadata, limits });
+        self.changed(CatalogKey::Vhost(name.clone()), out);
+        for exchange in of_every_vhost(&name) {
+            let key = CatalogKey::Exchange(exchange.name.clone());
+            self.insert_exchange(exchange);
+            self.changed(key, out);
+        }
+        CatalogReply::Done
+    }
+
+    /// `update_vhost_metadata`.
+    pub(crate) fn update_vhost(
+        &mut self,
+        name: &VhostName,
+        update: &VhostUpdate,
+        out: &mut CatalogOutput,
+    ) -> CatalogReply {
+        let Some(vhost) = self.vhosts.get_mut(name) else {
+            return CatalogReply::Denied(Denial::NoSuchVhost(name.detached()));
+        };
+        let mut metadata = vhost.record.metadata.clone();
+        metadata.update(update);
+        if metadata != vhost.record.metadata {
+            vhost.record.metadata = metadata;
+            self.changed(CatalogKey::Vhost(name.detached()), out);
+        }
+        CatalogReply::Done
+    }
+
+    /// `delete_vhost`: with everything in it. Its queues end in their groups, by id (NAM 4); its
+    /// connections are closed (CONN-33). That there is none (any more) is no failure, so that a
+    /// repeat is harmless.
+    pub(crate) fn delete_vhost(
+        &mut self,
+        name: &VhostName,
+        out: &mut CatalogOutput,
+    ) -> CatalogReply {
+        let Some(vhost) = self.vhosts.get(name) else { return CatalogReply::Done };
+        let name = vhost.record.name.clone();
+        let named =
+            |exchange: &ShortString| ResourceName { vhost: name.clone(), name: exchange.clone() };
+        let exchanges: Vec<_> =
+            vhost.exchanges.iter().map(|(exchange, _)| named(exchange)).collect();
+        let queues: Vec<QueueId> = self
+            .queues
+            .values()
+            .filter(|entry| entry.name.vhost == name)
+            .map(|entry| entry.id)
+            .collect();
+        queues.iter().for_each(|queue| drop(self.remove_queue(*queue, out)));
+        self.remove_exchanges(exchanges, out);
+        self.remove_permissions(|of, _| *of == name, out);
+        self.vhosts.remove(&name);
+        self.changed(CatalogKey::Vhost(name.clone()), out);
+        out.events.push(CatalogEvent::VhostDeleted { vhost: name, queues });
+        CatalogReply::Done
+    }
+}
