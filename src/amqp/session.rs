@@ -226,6 +226,10 @@ impl<'c, S: AsyncRead + AsyncWrite + Unpin> Session<'c, S> {
             }
             Action::LimitChannel(channel, limit) => self.connection.limit_channel(channel, limit),
             Action::CloseChannel(channel) => self.connection.close_channel(channel),
+            Action::UpdateSecret => {
+                let updated = self.connection.update_secret();
+                self.machine.secret_updated(updated, &mut self.socket.outbox);
+            }
         }
     }
 

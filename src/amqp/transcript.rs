@@ -83,6 +83,10 @@ impl Play {
                 }
             }
             "?" => self.outcomes.push_back(script::outcome(rest)),
+            "!" if rest.starts_with("secret ") => {
+                let updated = script::secret(rest);
+                self.machine.secret_updated(updated, &mut self.outbox);
+            }
             "!" => {
                 let (channel, answer) = script::answer(rest);
                 self.machine.answer(channel, answer, &mut self.outbox);
@@ -143,6 +147,7 @@ impl Play {
                     Action::LimitChannel(channel, limit) => {
                         format!("= limit {} {limit:?}", script::channel(channel))
                     }
+                    Action::UpdateSecret => "= update secret".to_owned(),
                     Action::CloseChannel(channel) => {
                         format!("= close channel {}", script::channel(channel))
                     }

@@ -2,7 +2,7 @@
 //! proposer (PUB, RTE, CNF, NAM 5, 6).
 
 use crate::{
-    access::PublishAccess,
+    access::{PublishAccess, check_user_id},
     batch::Outgoing,
     client::{ChannelId, Event, Pressure, Publish, PublishOutcome, RoutedPublish},
     confirm::{FanOut, PublishTicket, Told},
@@ -40,9 +40,6 @@ pub(crate) struct Source<'a> {
     pub(crate) told: Told,
     pub(crate) mandatory: bool,
 }
-
-/// Tag of users that may name others in `user-id` (ACL-20).
-const IMPERSONATOR: &str = "impersonator";
 
 impl Connection {
     /// Routes and proposes publishes, all that one read of the socket brought, in order.
@@ -282,7 +279,7 @@ fn route(
     let checked = sender_selected(&properties).and_then(|(further_keys, raw)| {
         let keys = std::iter::once(&routing_key).chain(&further_keys);
         access.check_topics(catalog, who, &exchange, keys)?;
-        check_user(catalog, &properties, connection)?;
+        check_user_id(catalog, who, properties.user_id.as_ref())?;
         Ok((further_keys, raw))
     });
     let (further_keys, raw) = checked.or_else(|refused| {
@@ -398,24 +395,6 @@ fn head_of(properties: &Properties, body: &Bytes) -> MessageHead {
         properties.expiration.as_ref().and_then(|text| text.as_str().parse::<u64>().ok());
     // A body has at most 128 MiB.
     MessageHead { body_bytes: u32::try_from(body.len()).unwrap_or(u32::MAX), expiration_ms }
-}
-
-/// PRP-06: who names a user must be it, or be allowed to speak for others.
-fn check_user(
-    catalog: &Catalog,
-    properties: &Properties,
-    connection: &ConnectionState,
-) -> Result<(), Exception> {
-    let (Some(named), user) = (&properties.user_id, &connection.info.user) else { return Ok(()) };
-    let impersonates = || {
-        let tags = catalog.user(user).map(|user| user.tags.as_slice()).unwrap_or_default();
-        tags.iter().any(|tag| tag.as_str() == IMPERSONATOR)
-    };
-    if named == user || impersonates() {
-        return Ok(());
-    }
-    let text = format!("user_id property set to '{named}' but authenticated user was '{user}'");
-    Err(Exception::new(quorate_types::ReplyCode::PreconditionFailed, text))
 }
 
 /// Further routing keys from headers `CC` and `BCC`, and the properties without `BCC` (RTE-09,

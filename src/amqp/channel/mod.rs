@@ -108,6 +108,8 @@ pub(crate) enum Action {
     Start(ChannelId, Operation),
     LimitChannel(ChannelId, Option<u16>),
     CloseChannel(ChannelId),
+    /// The client's new secret is looked at; the answer goes to `Machine::secret_updated`.
+    UpdateSecret,
 }
 
 /// A publish handed to the broker whose outcome is not known yet.

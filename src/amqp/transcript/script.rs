@@ -201,6 +201,7 @@ fn code(number: &str) -> ReplyCode {
         "404" => ReplyCode::NotFound,
         "405" => ReplyCode::ResourceLocked,
         "406" => ReplyCode::PreconditionFailed,
+        "530" => ReplyCode::NotAllowed,
         "541" => ReplyCode::InternalError,
         other => panic!("no code {other}"),
     }
@@ -226,6 +227,14 @@ const HOME: Home = Home::Group(GroupId(1));
 
 fn consumer(number: u64) -> ConsumerId {
     ConsumerId { session: SESSION, number }
+}
+
+/// `secret done`, `secret error CODE text`.
+pub(super) fn secret(line: &str) -> Result<(), Exception> {
+    match line.strip_prefix("secret error ") {
+        Some(text) => Err(exception(text)),
+        None => Ok(()),
+    }
 }
 
 /// `CHANNEL answer …`.
