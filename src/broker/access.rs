@@ -255,7 +255,8 @@ mod tests {
 
     use super::*;
     use quorate_catalog::{
-        AccessCommand, CatalogCommand, CatalogEntry, CatalogOutput, UserLimits, UserRecord,
+        AccessCommand, CatalogCommand, CatalogEntry, CatalogOutput, PasswordHash, UserLimits,
+        UserRecord,
     };
 
     fn short(text: &str) -> ShortString {

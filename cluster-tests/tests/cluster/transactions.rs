@@ -1,6 +1,6 @@
 //! Transactions over queues of several groups, seen from several nodes (TX).
 
-#![expect(clippy::expect_used, reason = "tests")]
+#![expect(clippy::expect_used, clippy::indexing_slicing, reason = "tests")]
 
 use lapin::options::{
     BasicAckOptions, BasicGetOptions, BasicPublishOptions, BasicRejectOptions, QueueBindOptions,
