@@ -30,7 +30,7 @@ test: build
 build: deps rocksdb
 	cargo build --workspace --bins --tests
 
-# pika, aio-pika, amqplib and amqp091-go against a cluster of three nodes.
+# pika, aio-pika, amqplib, amqp091-go and Celery against a cluster of three nodes.
 interop: build
 	@.ci/deps interop
 	cluster-tests/interop/run.sh install

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Clients that nobody here wrote, against a running broker (guest/guest, virtual host /).
 #   run.sh install                                      all clients into ${QUORATE_CACHE_DIR:-~/.cache/quorate}/interop
-#   run.sh [--peer] [--only CLIENT] HOST:PORT [...]     runs all four, or one of: pika aio_pika amqplib amqp091
+#   run.sh [--peer] [--only CLIENT] HOST:PORT [...]     runs all of them, or one: pika aio_pika amqplib amqp091 celery
 # With three addresses some checks use different nodes. --peer: the broker is RabbitMQ 4.0, see decisions.md.
 set -euo pipefail
 HERE=$(cd "$(dirname "$0")" && pwd)
 CACHE=${QUORATE_CACHE_DIR:-$HOME/.cache/quorate}/interop
-CLIENTS=(pika aio_pika amqplib amqp091)
+CLIENTS=(pika aio_pika amqplib amqp091 celery)
 SECONDS_PER_CLIENT=600
 
 # once NAME FILE COMMAND…: runs the command unless it has run with this very content of FILE.
@@ -34,7 +34,7 @@ npm_client() {
 install() {
   mkdir -p "$CACHE"
   case $1 in
-    pika | aio_pika) once "$1" "$HERE/$1/requirements.txt" python_client "$1" ;;
+    pika | aio_pika | celery) once "$1" "$HERE/$1/requirements.txt" python_client "$1" ;;
     amqplib) once amqplib "$HERE/amqplib/package.json" npm_client ;;
     amqp091) (cd "$HERE/amqp091" && go build -o "$CACHE/amqp091" .) ;; # go's own cache makes this quick
   esac
@@ -44,7 +44,7 @@ run() {
   local client=$1
   shift
   case $client in
-    pika | aio_pika) "$CACHE/$client/bin/python" -B "$HERE/$client/test_$client.py" "$@" ;;
+    pika | aio_pika | celery) "$CACHE/$client/bin/python" -B "$HERE/$client/test_$client.py" "$@" ;;
     amqplib) NODE_PATH=$CACHE/amqplib/node_modules node "$HERE/amqplib/test.js" "$@" ;;
     amqp091) "$CACHE/amqp091" "$@" ;;
   esac

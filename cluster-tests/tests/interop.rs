@@ -44,3 +44,9 @@ async fn amqplib() {
 async fn amqp091() {
     runs_through("amqp091").await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "the client must be installed: make interop"]
+async fn celery() {
+    runs_through("celery").await;
+}

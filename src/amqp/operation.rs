@@ -44,6 +44,20 @@ pub(crate) async fn perform(
             let consumer = connection.consume(*consume).await?;
             Ok(Answer::Consuming { consumer, tag })
         }
+        Operation::ConsumeReplies { mut tag } => {
+            if tag.is_empty() {
+                tag = broker.generated_name(CONSUMER_TAG_PREFIX);
+            }
+            let (consumer, name) = connection.consume_replies(channel, tag.clone())?;
+            Ok(Answer::ConsumingReplies { consumer, tag, name })
+        }
+        Operation::Route(publish) => {
+            let routed = connection.route(*publish).await?;
+            Ok(Answer::Routed(routed.map(Box::new)))
+        }
+        Operation::Commit { publishes, settles } => {
+            connection.commit(channel, publishes, settles).await.map(done)
+        }
         Operation::Cancel(consumer) => connection.cancel(consumer).await.map(done),
         Operation::Get { queue, no_ack } => {
             let got = connection.get(channel, queue, no_ack).await?;

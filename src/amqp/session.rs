@@ -218,10 +218,6 @@ impl<'c, S: AsyncRead + AsyncWrite + Unpin> Session<'c, S> {
                 let answer = self.connection.check_publish(&exchange).map(|()| Answer::Done);
                 self.machine.answer(channel, answer, &mut self.socket.outbox);
             }
-            Action::Start(channel, Operation::ExchangeExists(exchange)) => {
-                let answer = self.connection.exchange_exists(&exchange).map(|()| Answer::Done);
-                self.machine.answer(channel, answer, &mut self.socket.outbox);
-            }
             Action::Start(channel, operation) => {
                 let (connection, broker) = (self.connection, self.broker);
                 self.operations.push(Box::pin(async move {
@@ -230,6 +226,10 @@ impl<'c, S: AsyncRead + AsyncWrite + Unpin> Session<'c, S> {
             }
             Action::LimitChannel(channel, limit) => self.connection.limit_channel(channel, limit),
             Action::CloseChannel(channel) => self.connection.close_channel(channel),
+            Action::UpdateSecret => {
+                let updated = self.connection.update_secret();
+                self.machine.secret_updated(updated, &mut self.socket.outbox);
+            }
         }
     }
 

@@ -18,7 +18,7 @@
 mod script;
 
 use crate::{
-    channel::{Action, Answer},
+    channel::{Action, Answer, Operation},
     codec::{
         content::ContentHeader,
         frame::{self, Frame, Kind},
@@ -83,6 +83,10 @@ impl Play {
                 }
             }
             "?" => self.outcomes.push_back(script::outcome(rest)),
+            "!" if rest.starts_with("secret ") => {
+                let updated = script::secret(rest);
+                self.machine.secret_updated(updated, &mut self.outbox);
+            }
             "!" => {
                 let (channel, answer) = script::answer(rest);
                 self.machine.answer(channel, answer, &mut self.outbox);
@@ -113,17 +117,7 @@ impl Play {
             }
             let mut outcomes = Vec::new();
             for publish in publishes {
-                let confirm = publish.confirm.map(|number| format!(" #{number}"));
-                let text = format!(
-                    "= publish {}{} {:?} -> {:?} {:?} {}",
-                    script::channel(publish.channel),
-                    confirm.unwrap_or_default(),
-                    publish.exchange,
-                    publish.routing_key,
-                    publish.body,
-                    if publish.mandatory { "mandatory" } else { "" },
-                );
-                self.say(text.trim_end());
+                self.say(&script::publish("publish", &publish));
                 outcomes.push(self.outcomes.pop_front().unwrap_or(PublishOutcome::Routed));
             }
             for settle in settles {
@@ -137,12 +131,23 @@ impl Play {
                         self.machine.answer(channel, Ok(Answer::Done), &mut self.outbox);
                         continue;
                     }
+                    Action::Start(_, Operation::Route(publish)) => {
+                        script::publish("route", &publish)
+                    }
+                    Action::Start(channel, Operation::Commit { publishes, settles }) => {
+                        for settle in &settles {
+                            self.say(&format!("{} with the commit", script::settle(settle)));
+                        }
+                        let count = publishes.len();
+                        format!("= commit {} {count} publishes", script::channel(channel))
+                    }
                     Action::Start(channel, operation) => {
                         format!("= ask {} {operation:?}", script::channel(channel))
                     }
                     Action::LimitChannel(channel, limit) => {
                         format!("= limit {} {limit:?}", script::channel(channel))
                     }
+                    Action::UpdateSecret => "= update secret".to_owned(),
                     Action::CloseChannel(channel) => {
                         format!("= close channel {}", script::channel(channel))
                     }
@@ -186,6 +191,9 @@ fn render(frame: &Frame) -> String {
             let mut text = format!("header size={}", header.body_bytes);
             if let Some(headers) = headers {
                 write!(text, " headers={:?}", headers.0).unwrap();
+            }
+            if let Some(reply_to) = properties.reply_to {
+                write!(text, " reply-to={reply_to}").unwrap();
             }
             if let Some(expiration) = properties.expiration {
                 write!(text, " expiration={expiration}").unwrap();

@@ -3,8 +3,11 @@
 
 use crate::{Broker, client::ConnectionInfo, connection::Connection, node::Node};
 use quorate_catalog::{Access, Catalog, Denial, Resource, Rights, Who, access_refused, refusal};
-use quorate_types::{CatalogIndex, Exception, ResourceName, ShortString};
+use quorate_types::{CatalogIndex, Exception, ReplyCode, ResourceName, ShortString};
 use std::sync::Arc;
+
+/// Tag of users that may name others in `user-id` (ACL-20).
+const IMPERSONATOR: &str = "impersonator";
 
 /// Exchanges that a connection is remembered to may publish to.
 const REMEMBERED_MAX: usize = 12;
@@ -68,6 +71,26 @@ impl PublishAccess {
     }
 }
 
+/// Whether a message of this user may name that one as its sender: itself, or anybody where it has
+/// the tag for it (PRP-06).
+///
+/// # Errors
+/// 406.
+pub(crate) fn check_user_id(
+    catalog: &Catalog,
+    who: Who<'_>,
+    named: Option<&ShortString>,
+) -> Result<(), Exception> {
+    let user = who.user;
+    let Some(named) = named.filter(|named| *named != user) else { return Ok(()) };
+    let tags = catalog.user(user).map(|user| user.tags.as_slice()).unwrap_or_default();
+    if tags.iter().any(|tag| tag.as_str() == IMPERSONATOR) {
+        return Ok(());
+    }
+    let text = format!("user_id property set to '{named}' but authenticated user was '{user}'");
+    Err(Exception::new(ReplyCode::PreconditionFailed, text))
+}
+
 impl ConnectionInfo {
     /// Whose rights count on the connection.
     pub(crate) fn who(&self) -> Who<'_> {
@@ -119,6 +142,36 @@ impl Connection {
         self.check(Access::Write, Resource::Exchange(exchange))?;
         let name = ResourceName { vhost: self.info().vhost.clone(), name: exchange.clone() };
         self.node.catalog.read().check_publishable(&name)
+    }
+}
+
+impl Connection {
+    /// `connection.update-secret`. A user of the broker's own has no secret that runs out (CONN-31);
+    /// what is asked anew is whether it may still use the virtual host, and what its consumers may
+    /// read: others are cancelled (CONN-30).
+    ///
+    /// # Errors
+    /// 530.
+    pub fn update_secret(&self) -> Result<(), Exception> {
+        if self.node.catalog.read().rights(self.info().who()).is_none() {
+            let text = "New secret was refused by one of the backends";
+            return Err(Exception::new(ReplyCode::NotAllowed, text));
+        }
+        let consumers: Vec<_> = {
+            let held = self.state.held.lock();
+            let channels = held.channels.values();
+            channels.flat_map(|channel| channel.consumers.values().cloned()).collect()
+        };
+        for consumer in consumers {
+            let readable = self
+                .node
+                .queue_name(consumer.queue)
+                .is_none_or(|queue| self.check(Access::Read, Resource::Queue(&queue.name)).is_ok());
+            if !readable {
+                self.take_from(&consumer);
+            }
+        }
+        Ok(())
     }
 }
 
@@ -194,4 +247,57 @@ pub enum ChangeError {
     /// The catalog has no majority that answered in time (Q-60).
     #[error("the operation timed out")]
     TimedOut,
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+    use quorate_catalog::{
+        AccessCommand, CatalogCommand, CatalogEntry, CatalogOutput, PasswordHash, UserLimits,
+        UserRecord,
+    };
+
+    fn short(text: &str) -> ShortString {
+        ShortString::try_from(text).unwrap()
+    }
+
+    /// PRP-06: only oneself, unless one is an impersonator; an administrator is none. The empty
+    /// name is a name.
+    #[test]
+    fn prp_06_who_names_a_user_is_it_or_an_impersonator() {
+        let mut catalog = Catalog::default();
+        for (at, (name, tag)) in
+            [("plain", "administrator"), ("masked", "impersonator")].into_iter().enumerate()
+        {
+            let user = UserRecord {
+                name: short(name),
+                password: PasswordHash::default(),
+                tags: vec![short(tag)],
+                limits: UserLimits::default(),
+            };
+            let commands = vec![CatalogCommand::Access(AccessCommand::AddUser(user))];
+            let entry = CatalogEntry { commands, ..CatalogEntry::default() };
+            catalog.apply(CatalogIndex(at as u64 + 1), &entry, &mut CatalogOutput::default());
+        }
+        let vhost = short("/");
+        let check = |user: &str, named: Option<&str>| {
+            let user = short(user);
+            let who = Who { vhost: &vhost, user: &user };
+            check_user_id(&catalog, who, named.map(short).as_ref())
+        };
+        assert_eq!(check("plain", None), Ok(()));
+        assert_eq!(check("plain", Some("plain")), Ok(()));
+        assert_eq!(check("masked", Some("anybody")), Ok(()));
+        assert_eq!(check("masked", Some("")), Ok(()));
+        for named in ["masked", ""] {
+            let refused = check("plain", Some(named)).unwrap_err();
+            let text = format!(
+                "PRECONDITION_FAILED - user_id property set to '{named}' but authenticated user \
+                 was 'plain'"
+            );
+            assert_eq!(refused.reply_text(), text);
+        }
+    }
 }

@@ -1,9 +1,11 @@
 //! What a protocol front end asks of the broker and gets from it: requests, outcomes, events.
 
+use crate::reply_to::ReplyAddress;
 use bytes::Bytes;
+use quorate_queue::MessageHead;
 use quorate_types::{
-    ConsumerId, Counts, DeliveryNumber, Exception, FieldTable, Holder, Home, Message, Numbers,
-    Properties, ReturnCause, ShortString, VhostName,
+    ConsumerId, Counts, DeliveryNumber, Exception, FieldTable, Holder, Home, Level, Message,
+    Numbers, Properties, QueueId, ReturnCause, ShortString, VhostName,
 };
 use std::net::SocketAddr;
 
@@ -66,6 +68,29 @@ pub enum PublishOutcome {
     Unroutable,
     /// The channel (or connection) is to be closed with this; it gets no confirm (CNF-09).
     Refused(Exception),
+}
+
+/// A publish of a transaction: routed, and kept until the commit (TX-03). By default, one that goes
+/// nowhere.
+#[derive(Clone, Debug, Default)]
+pub struct RoutedPublish {
+    pub(crate) targets: Vec<QueueId>,
+    /// As many: the message's level in each.
+    pub(crate) levels: Vec<Level>,
+    /// Channels that wait for replies (DRT-04).
+    pub(crate) replies: Vec<ReplyAddress>,
+    pub(crate) head: MessageHead,
+    /// Encoded.
+    pub(crate) message: Bytes,
+    pub(crate) mandatory: bool,
+}
+
+impl RoutedPublish {
+    /// Octets that it holds.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.message.len()
+    }
 }
 
 /// Whether the front end may go on reading its socket.

@@ -2,6 +2,7 @@
 
 use crate::client::{ChannelId, Event};
 use crate::connection::ConnectionState;
+use crate::transaction::Commit;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -28,6 +29,60 @@ pub(crate) enum Verdict {
     RouteAgain(Bytes),
 }
 
+/// Who is told what becomes of publishes.
+#[derive(Clone, Debug)]
+pub(crate) enum Told {
+    /// Nobody.
+    Nobody,
+    /// The channel's client, by `basic.ack` or `basic.nack` from this number on.
+    Confirm(u64),
+    /// The transaction that they are a part of.
+    Commit(Arc<Commit>),
+}
+
+impl Told {
+    /// As a publish says: confirmed or not.
+    pub(crate) fn of(confirm: Option<u64>) -> Self {
+        confirm.map_or(Self::Nobody, Self::Confirm)
+    }
+
+    /// The same, for what comes `count` publishes later.
+    pub(crate) fn after(&self, count: u32) -> Self {
+        match self {
+            Self::Confirm(first) => Self::Confirm(first + u64::from(count)),
+            Self::Nobody | Self::Commit(_) => self.clone(),
+        }
+    }
+
+    /// `next`, `count` publishes later, continues this.
+    fn joins(&self, count: u32, next: &Self) -> bool {
+        match (self, next) {
+            (Self::Nobody, Self::Nobody) => true,
+            (Self::Confirm(first), Self::Confirm(next)) => first + u64::from(count) == *next,
+            (Self::Commit(commit), Self::Commit(next)) => Arc::ptr_eq(commit, next),
+            (Self::Nobody | Self::Confirm(_) | Self::Commit(_), _) => false,
+        }
+    }
+
+    /// Tells that `count` publishes are taken or refused.
+    pub(crate) fn tell(
+        &self,
+        connection: &ConnectionState,
+        channel: ChannelId,
+        count: u32,
+        taken: bool,
+    ) {
+        match self {
+            Self::Nobody => {}
+            Self::Confirm(first) => {
+                let (first, last) = (*first, first + u64::from(count) - 1);
+                connection.mailbox.put(Event::Confirmed { channel, first, last, taken });
+            }
+            Self::Commit(commit) => commit.answered(count, taken),
+        }
+    }
+}
+
 /// Publishes of one channel in one enqueue command, with consecutive confirm numbers.
 #[derive(Debug)]
 pub(crate) struct PublishTicket {
@@ -35,8 +90,8 @@ pub(crate) struct PublishTicket {
     pub(crate) connection: Arc<ConnectionState>,
     /// Channel.
     pub(crate) channel: ChannelId,
-    /// Number of the first, if they are to be confirmed.
-    pub(crate) confirm: Option<u64>,
+    /// Who is told what becomes of them.
+    pub(crate) told: Told,
     /// `mandatory`, for what turns out unroutable.
     pub(crate) mandatory: bool,
     /// Publishes.
@@ -92,12 +147,7 @@ impl FanOut {
 impl PublishTicket {
     /// True if `next` follows directly, so that both can be one ticket.
     pub(crate) fn joins(&self, next: &PublishTicket) -> bool {
-        let consecutive = match (self.confirm, next.confirm) {
-            (Some(first), Some(follows)) => first + u64::from(self.count) == follows,
-            (None, None) => true,
-            (Some(_), None) | (None, Some(_)) => false,
-        };
-        consecutive
+        self.told.joins(self.count, &next.told)
             && self.shared.is_none()
             && next.shared.is_none()
             && self.channel == next.channel
@@ -134,11 +184,9 @@ impl PublishTicket {
     }
 
     fn confirm_range(&self, place: u32, count: u32, taken: bool) {
-        let Some(first) = self.confirm else { return };
-        let first = first + u64::from(place);
-        let last = first + u64::from(count) - 1;
-        let channel = self.channel;
-        self.connection.counters.answered_publishes(u64::from(count), taken);
-        self.connection.mailbox.put(Event::Confirmed { channel, first, last, taken });
+        if matches!(self.told, Told::Confirm(_)) {
+            self.connection.counters.answered_publishes(u64::from(count), taken);
+        }
+        self.told.after(place).tell(&self.connection, self.channel, count, taken);
     }
 }

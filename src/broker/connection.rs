@@ -7,6 +7,7 @@ use crate::{
     counters::Counters,
     mailbox::Mailbox,
     node::Node,
+    reply_to::{Replies, ReplyConsumer},
     sequencer::wall_time,
 };
 use parking_lot::Mutex;
@@ -40,6 +41,8 @@ pub(crate) struct ConnectionState {
     room: Notify,
     /// Consumers with deliveries ready, each at most once.
     ready: Mutex<VecDeque<Arc<FrontConsumer>>>,
+    /// Replies to its channels' requests (DRT).
+    pub(crate) replies: Replies,
     announced: AtomicBool,
     pub(crate) held: Mutex<Held>,
     /// Publishes that came while this node had no routing lease (NAM 5). Bounded by one read of
@@ -103,6 +106,8 @@ pub(crate) struct HeldByChannel {
     pub(crate) consumers: BTreeMap<ConsumerId, Arc<FrontConsumer>>,
     /// Unsettled gets, with the types of their queues.
     pub(crate) gets: BTreeMap<HolderRef, QueueType>,
+    /// Its consumer of replies (DRT-01).
+    pub(crate) replies: Option<ReplyConsumer>,
     /// Limit of unsettled deliveries of all consumers together, and how many there are.
     pub(crate) limit: Option<u16>,
     pub(crate) unsettled: u64,
@@ -123,6 +128,7 @@ impl ConnectionState {
             in_flight: AtomicUsize::new(0),
             room: Notify::new(),
             ready: Mutex::default(),
+            replies: Replies::default(),
             announced: AtomicBool::new(false),
             held: Mutex::default(),
             held_publishes: Mutex::default(),
@@ -154,6 +160,11 @@ impl ConnectionState {
     /// The consumer has deliveries ready.
     pub(crate) fn consumer_ready(&self, consumer: Arc<FrontConsumer>) {
         self.ready.lock().push_back(consumer);
+        self.announce();
+    }
+
+    /// Something is ready to be taken.
+    pub(crate) fn announce(&self) {
         if !self.announced.swap(true, Ordering::AcqRel) {
             self.mailbox.put(Event::DeliveriesReady);
         }
@@ -239,7 +250,7 @@ impl Connection {
     pub fn take_deliveries(&self, bytes_max: usize, deliveries: &mut Vec<Delivered>) {
         // What becomes ready from here on is announced again.
         self.state.announced.store(false, Ordering::Release);
-        let mut left = bytes_max;
+        let mut left = bytes_max.saturating_sub(self.state.replies.take(bytes_max, deliveries));
         let mut waiting = Vec::new();
         while left > 0 {
             let Some(consumer) = self.state.next_ready() else { break };
@@ -251,9 +262,9 @@ impl Connection {
         }
         let more = !waiting.is_empty();
         self.state.ready.lock().extend(waiting);
-        let leftover = more || (left == 0 && !self.state.ready.lock().is_empty());
-        if leftover && !self.state.announced.swap(true, Ordering::AcqRel) {
-            self.state.mailbox.put(Event::DeliveriesReady);
+        let untaken = || !self.state.ready.lock().is_empty() || !self.state.replies.is_empty();
+        if more || (left == 0 && untaken()) {
+            self.state.announce();
         }
     }
 

@@ -2,7 +2,7 @@
 
 use crate::{
     batch::Ticket,
-    client::{ChannelId, Consume, GetOk, HolderRef},
+    client::{ChannelId, Consume, Event, GetOk, HolderRef},
     connection::Connection,
     consumer::{FrontConsumer, NewConsumer},
     node::Node,
@@ -130,21 +130,37 @@ impl Connection {
     /// # Errors
     /// 541 when the queue's group does not answer in time.
     pub async fn cancel(&self, consumer: ConsumerId) -> Result<(), Exception> {
-        let Some(consumer) = self.node.consumers.remove(consumer.number) else { return Ok(()) };
-        let (shown, first) = consumer.end();
-        if consumer.settled(0) {
-            self.let_go(&consumer);
-        }
-        if !first {
+        let Some(consumer) = self.node.consumers.remove(consumer.number) else {
+            self.cancel_replies(consumer);
             return Ok(());
-        }
-        let detach = Command::Detach { consumer: consumer.id, shown, how: Detach::Cancel };
+        };
+        let Some(detach) = self.end_consumer(&consumer) else { return Ok(()) };
         match self.node.ask(consumer.home(), detach).await {
             Ok(_) => Ok(()),
             Err(_) => {
                 let text = format!("failed to cancel consumer '{}' due to a timeout", consumer.tag);
                 Err(Exception::new(ReplyCode::InternalError, text))
             }
+        }
+    }
+
+    /// Ends a consumer as a cancel does; what its queue is to be told, unless it had ended before.
+    fn end_consumer(&self, consumer: &FrontConsumer) -> Option<Command> {
+        let (shown, first) = consumer.end();
+        if consumer.settled(0) {
+            self.let_go(consumer);
+        }
+        first.then_some(Command::Detach { consumer: consumer.id, shown, how: Detach::Cancel })
+    }
+
+    /// Cancels a consumer that may not read its queue any more, and tells its client (CONN-30).
+    pub(crate) fn take_from(&self, consumer: &FrontConsumer) {
+        self.node.consumers.remove(consumer.id.number);
+        if let Some(detach) = self.end_consumer(consumer) {
+            self.node.submit(consumer.home(), detach);
+            let (channel, tag) = (consumer.channel, consumer.tag.clone());
+            let event = Event::ConsumerCancelled { channel, consumer: consumer.id, tag };
+            self.state.mailbox.put(event);
         }
     }
 

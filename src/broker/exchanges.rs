@@ -3,6 +3,7 @@
 use crate::{
     client::{BindRequest, ExchangeDeclare},
     connection::Connection,
+    reply_to,
 };
 use quorate_catalog::{
     Access, Binding, Catalog, CatalogCommand, CatalogReply, Destination, ExchangeRecord,
@@ -161,6 +162,7 @@ impl Connection {
     /// # Errors
     /// 403, 404, 405, 541.
     pub async fn queue_bind(&self, bind: BindRequest) -> Result<(), Exception> {
+        reply_to::check_not_bound(&bind.destination)?;
         self.check_queue_bind(&bind)?;
         let queue = self.named(&bind.destination);
         let source = self.named(&bind.source);
@@ -187,6 +189,7 @@ impl Connection {
     /// # Errors
     /// 403, 405, 541.
     pub async fn queue_unbind(&self, bind: BindRequest) -> Result<(), Exception> {
+        reply_to::check_not_bound(&bind.destination)?;
         self.check_queue_bind(&bind)?;
         let Some(entry) = self.node.known_queue(&self.named(&bind.destination)) else {
             return Ok(());

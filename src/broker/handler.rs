@@ -52,6 +52,7 @@ impl Node {
                 self.room_told(wire::home(group, self.me), queue, message.messages);
             }
             wire::ALARM => self.alarm_from(from, &payload),
+            wire::REPLY => self.reply_from(from, payload),
             wire::HEARD => {
                 let Some(message) = wire::decode::<pb::Heard>(payload, from) else { return };
                 for one in message.groups {
@@ -110,6 +111,11 @@ impl Node {
         match service {
             wire::BODIES => {
                 self.spawn(async move { node.bodies_for(from.node, payload, responder) })
+            }
+            wire::REQUESTER => {
+                if let Some(answer) = self.requester_for(from.node, payload) {
+                    responder.answer(answer);
+                }
             }
             wire::CATALOG => self.spawn(async move {
                 node.catalog_request(from.node, payload, responder).await;

@@ -18,6 +18,8 @@ mod confirm;
 mod dead_letter;
 mod proposer;
 mod publish;
+mod reply_to;
+mod transaction;
 
 mod executor;
 mod local;
@@ -68,8 +70,8 @@ pub use alarm::AlarmSettings;
 pub use broker::Broker;
 pub use client::{
     BindRequest, ChannelId, ConnectionInfo, Consume, DeclareOk, Delivered, Event, ExchangeDeclare,
-    FrontSettings, GetOk, HolderRef, Pressure, Publish, PublishOutcome, QueueDeclare, Settle,
-    Settlement,
+    FrontSettings, GetOk, HolderRef, Pressure, Publish, PublishOutcome, QueueDeclare,
+    RoutedPublish, Settle, Settlement,
 };
 pub use connection::{ChannelReport, Connection};
 pub use definitions::ImportError;

@@ -2,13 +2,14 @@
 //! proposer (PUB, RTE, CNF, NAM 5, 6).
 
 use crate::{
-    access::PublishAccess,
+    access::{PublishAccess, check_user_id},
     batch::Outgoing,
-    client::{ChannelId, Event, Pressure, Publish, PublishOutcome},
-    confirm::{FanOut, PublishTicket},
+    client::{ChannelId, Event, Pressure, Publish, PublishOutcome, RoutedPublish},
+    confirm::{FanOut, PublishTicket, Told},
     connection::{Connection, ConnectionState},
     counters::Counters,
     node::Node,
+    reply_to::{self, ReplyAddress},
 };
 use bytes::{Bytes, BytesMut};
 use quorate_catalog::{Catalog, RouteRequest};
@@ -23,8 +24,23 @@ use std::{
     sync::Arc,
 };
 
-/// Copies of messages on their way, by home.
-type Outgoings = BTreeMap<Home, Vec<Outgoing>>;
+/// Copies of messages on their way.
+#[derive(Debug, Default)]
+pub(crate) struct Outgoings {
+    /// To queues, by home.
+    to_queues: BTreeMap<Home, Vec<Outgoing>>,
+    /// To channels that wait for replies (DRT-04).
+    replies: Vec<(ReplyAddress, Bytes)>,
+}
+
+/// Where the copies of a publish come from, and who is told of them.
+#[derive(Debug)]
+pub(crate) struct Source<'a> {
+    pub(crate) connection: &'a Arc<ConnectionState>,
+    pub(crate) channel: ChannelId,
+    pub(crate) told: Told,
+    pub(crate) mandatory: bool,
+}
 
 impl Connection {
     /// Routes and proposes publishes, all that one read of the socket brought, in order.
@@ -75,7 +91,7 @@ impl Node {
                     if let Some(message) = message {
                         connection.mailbox.put(Event::Returned { channel, message });
                     }
-                    confirm_one(&connection, channel, confirm);
+                    Told::of(confirm).tell(&connection, channel, 1, true);
                 }
                 PublishOutcome::Refused(exception) => {
                     connection.mailbox.put(Event::ChannelException { channel, exception });
@@ -91,8 +107,8 @@ impl Node {
         outcomes: &mut Vec<PublishOutcome>,
     ) {
         let mut refused: BTreeMap<ChannelId, Exception> = BTreeMap::new();
-        let mut outgoings = Outgoings::new();
-        let mut targets = Vec::new();
+        let mut outgoings = Outgoings::default();
+        let mut routed = RoutedPublish::default();
         let mut buffer = BytesMut::new();
         let mut tally = Tally::default();
         {
@@ -105,16 +121,21 @@ impl Node {
                     Some(exception) => Err(exception.clone()),
                     None => {
                         let channel = publish.channel;
-                        let routed = self.route_one(
+                        let told = Told::of(publish.confirm);
+                        let source = Source { connection, channel, told, mandatory };
+                        let result = route(
+                            self,
                             &catalog,
                             &mut access,
                             connection,
                             publish,
-                            &mut targets,
+                            &mut routed,
                             &mut buffer,
-                            &mut outgoings,
                         );
-                        routed.inspect_err(|exception| {
+                        if let Ok(true) = result {
+                            outgoings.add(&source, &routed);
+                        }
+                        result.inspect_err(|exception| {
                             refused.insert(channel, exception.clone());
                         })
                     }
@@ -131,86 +152,45 @@ impl Node {
         self.send_all(outgoings);
     }
 
-    fn send_all(&self, outgoings: Outgoings) {
-        for (home, outgoings) in outgoings {
+    /// Routes a publish of a transaction, and sends nothing (TX-03); `None`: it is unroutable.
+    pub(crate) fn route_only(
+        &self,
+        connection: &ConnectionState,
+        publish: Publish,
+    ) -> Result<Option<RoutedPublish>, Exception> {
+        let mandatory = publish.mandatory;
+        let mut routed = RoutedPublish { mandatory, ..RoutedPublish::default() };
+        let result = {
+            let catalog = self.catalog.read();
+            let mut access = connection.publish_access.lock();
+            access.refresh(&catalog, connection.info.who());
+            let buffer = &mut BytesMut::new();
+            route(self, &catalog, &mut access, connection, publish, &mut routed, buffer)
+        };
+        let mut tally = Tally::default();
+        tally.count(result.as_ref().ok().copied(), false, mandatory);
+        tally.add_to(&self.counters);
+        result.map(|found| found.then_some(routed))
+    }
+
+    pub(crate) fn send_all(&self, outgoings: Outgoings) {
+        for (home, outgoings) in outgoings.to_queues {
             self.fill(home, |batches| {
                 outgoings.into_iter().for_each(|outgoing| batches.push_message(outgoing));
             });
         }
+        for (address, message) in outgoings.replies {
+            self.send_reply(&address, message);
+        }
     }
 
-    /// Routes one publish; false if it is unroutable.
-    fn route_one(
-        &self,
-        catalog: &Catalog,
-        access: &mut PublishAccess,
-        connection: &Arc<ConnectionState>,
-        publish: Publish,
-        targets: &mut Vec<QueueId>,
-        buffer: &mut BytesMut,
-        outgoings: &mut Outgoings,
-    ) -> Result<bool, Exception> {
-        let Publish { channel, confirm, exchange, routing_key, properties, body, mandatory } =
-            publish;
-        let (vhost, who) = (&connection.info.vhost, connection.info.who());
-        access.check(who, &exchange)?;
-        let checked = sender_selected(&properties).and_then(|(further_keys, raw)| {
-            let keys = std::iter::once(&routing_key).chain(&further_keys);
-            access.check_topics(catalog, who, &exchange, keys)?;
-            check_user(&properties, connection)?;
-            Ok((further_keys, raw))
-        });
-        let (further_keys, raw) = checked.or_else(|refused| {
-            // What is wrong with the exchange is told before (PUB-01).
-            let name = ResourceName { vhost: vhost.clone(), name: exchange.clone() };
-            catalog.check_publishable(&name)?;
-            Err(refused)
-        })?;
-        targets.clear();
-        let request = RouteRequest {
-            vhost,
-            exchange: &exchange,
-            routing_key: &routing_key,
-            further_keys: &further_keys,
-            headers: properties.headers.as_ref(),
-            by_broker: false,
-        };
-        catalog.route(&request, targets).map_err(|error| {
-            error.exception(&ResourceName { vhost: vhost.clone(), name: exchange.clone() })
-        })?;
-        if targets.is_empty() {
-            return Ok(false);
-        }
-        let head = head_of(&properties, &body);
-        let message = Message {
-            exchange,
-            routing_key,
-            further_keys,
-            properties: raw,
-            annotations: FieldTable::default(),
-            body,
-        };
-        message::encode_into(&message, buffer);
-        let octets = buffer.split().freeze();
-        let shared = shared_by(targets.len());
-        for &queue in targets.iter() {
-            let bytes = octets.len();
-            connection.launched(bytes);
-            let connection = Arc::clone(connection);
-            let shared = shared.clone();
-            let ticket =
-                PublishTicket { connection, channel, confirm, mandatory, count: 1, bytes, shared };
-            let level = self.level(catalog, queue, properties.priority);
-            let message = octets.clone();
-            let outgoing = Outgoing { queue, level, head, message, ticket };
-            outgoings.entry(queue.home).or_default().push(outgoing);
-        }
-        Ok(true)
+    fn levels(&self, catalog: &Catalog, targets: &[QueueId], priority: Option<u8>) -> Vec<Level> {
+        targets.iter().map(|queue| self.level(catalog, *queue, priority)).collect()
     }
 
     /// The level of a message in its target. Of a connection-bound queue that is not in the
     /// catalog only its own node knows that it has several.
-    fn level(&self, catalog: &Catalog, queue: QueueId, priority: Option<u8>) -> Level {
+    pub(crate) fn level(&self, catalog: &Catalog, queue: QueueId, priority: Option<u8>) -> Level {
         if let Some(entry) = catalog.queue_by_id(queue) {
             return entry.levels().of(priority);
         }
@@ -225,27 +205,24 @@ impl Node {
     /// unroutable (NAM 6).
     pub(crate) fn route_again(&self, ticket: &PublishTicket, place: u32, octets: Bytes) {
         let Some(node) = self.arc() else { return };
-        let again = Again {
-            connection: Arc::clone(&ticket.connection),
-            channel: ticket.channel,
-            confirm: ticket.confirm.map(|first| first + u64::from(place)),
-            mandatory: ticket.mandatory,
-        };
+        let connection = Arc::clone(&ticket.connection);
+        let (channel, mandatory) = (ticket.channel, ticket.mandatory);
+        let told = ticket.told.after(place);
         self.spawn(async move {
             while !node.read_catalog().await || !node.lease.is_held() {
                 node.lease.until_held().await;
             }
-            node.route_once_more(again, octets);
+            let source = Source { connection: &connection, channel, told, mandatory };
+            node.route_once_more(&source, octets);
         });
     }
 
-    fn route_once_more(&self, again: Again, octets: Bytes) {
+    fn route_once_more(&self, source: &Source<'_>, octets: Bytes) {
         let Ok(message) = message::decode(&octets) else { return };
         let Ok(properties) = Properties::parse(message.properties.clone()) else { return };
-        let Again { connection, channel, confirm, mandatory } = again;
-        let mut targets = Vec::new();
+        let mut routed = RoutedPublish::default();
         let request = RouteRequest {
-            vhost: &connection.info.vhost,
+            vhost: &source.connection.info.vhost,
             exchange: &message.exchange,
             routing_key: &message.routing_key,
             further_keys: &message.further_keys,
@@ -254,40 +231,115 @@ impl Node {
         };
         // An exchange that is gone by now leaves the message as unroutable as no binding does.
         let catalog = self.catalog.read();
-        let _ = catalog.route(&request, &mut targets);
-        if targets.is_empty() {
+        let _ = catalog.route(&request, &mut routed.targets);
+        routed.levels = self.levels(&catalog, &routed.targets, properties.priority);
+        drop(catalog);
+        if routed.targets.is_empty() {
             let mut tally = Tally::default();
-            tally.unroutable(confirm.is_some(), mandatory);
+            tally.unroutable(matches!(source.told, Told::Confirm(_)), source.mandatory);
             tally.add_to(&self.counters);
-            if mandatory {
-                let message = Box::new(message);
-                connection.mailbox.put(Event::Returned { channel, message });
+            if source.mandatory {
+                let (channel, message) = (source.channel, Box::new(message));
+                source.connection.mailbox.put(Event::Returned { channel, message });
             }
-            confirm_one(&connection, channel, confirm);
+            source.told.tell(source.connection, source.channel, 1, true);
             return;
         }
-        let head = head_of(&properties, &message.body);
+        routed.head = head_of(&properties, &message.body);
+        routed.message = octets;
+        let mut outgoings = Outgoings::default();
+        outgoings.add(source, &routed);
+        self.send_all(outgoings);
+    }
+}
+
+impl Outgoings {
+    /// Adds the copies of a routed publish.
+    pub(crate) fn add(&mut self, source: &Source<'_>, routed: &RoutedPublish) {
+        let RoutedPublish { targets, levels, replies, head, message, mandatory: _ } = routed;
+        self.replies.extend(replies.iter().map(|address| (address.clone(), message.clone())));
+        if targets.is_empty() {
+            // Nobody is asked whether a reply was taken (DRT-04).
+            if matches!(source.told, Told::Confirm(_)) {
+                source.connection.counters.answered_publishes(1, true);
+            }
+            source.told.tell(source.connection, source.channel, 1, true);
+            return;
+        }
         let shared = shared_by(targets.len());
-        let mut outgoings = Outgoings::new();
-        for queue in targets {
-            let bytes = octets.len();
-            connection.launched(bytes);
+        for (&queue, &level) in targets.iter().zip(levels) {
+            let bytes = message.len();
+            source.connection.launched(bytes);
             let ticket = PublishTicket {
-                connection: Arc::clone(&connection),
-                channel,
-                confirm,
-                mandatory,
+                connection: Arc::clone(source.connection),
+                channel: source.channel,
+                told: source.told.clone(),
+                mandatory: source.mandatory,
                 count: 1,
                 bytes,
                 shared: shared.clone(),
             };
-            let level = self.level(&catalog, queue, properties.priority);
-            let outgoing = Outgoing { queue, level, head, message: octets.clone(), ticket };
-            outgoings.entry(queue.home).or_default().push(outgoing);
+            let (head, message) = (*head, message.clone());
+            let outgoing = Outgoing { queue, level, head, message, ticket };
+            self.to_queues.entry(queue.home).or_default().push(outgoing);
         }
-        drop(catalog);
-        self.send_all(outgoings);
     }
+}
+
+/// Routes one publish into `routed`; false if it is unroutable.
+fn route(
+    node: &Node,
+    catalog: &Catalog,
+    access: &mut PublishAccess,
+    connection: &ConnectionState,
+    publish: Publish,
+    routed: &mut RoutedPublish,
+    buffer: &mut BytesMut,
+) -> Result<bool, Exception> {
+    let Publish { exchange, routing_key, properties, body, .. } = publish;
+    let (vhost, who) = (&connection.info.vhost, connection.info.who());
+    access.check(who, &exchange)?;
+    let checked = sender_selected(&properties).and_then(|(further_keys, raw)| {
+        let keys = std::iter::once(&routing_key).chain(&further_keys);
+        access.check_topics(catalog, who, &exchange, keys)?;
+        check_user_id(catalog, who, properties.user_id.as_ref())?;
+        Ok((further_keys, raw))
+    });
+    let (further_keys, raw) = checked.or_else(|refused| {
+        // What is wrong with the exchange is told before (PUB-01).
+        let name = ResourceName { vhost: vhost.clone(), name: exchange.clone() };
+        catalog.check_publishable(&name)?;
+        Err(refused)
+    })?;
+    routed.targets.clear();
+    let request = RouteRequest {
+        vhost,
+        exchange: &exchange,
+        routing_key: &routing_key,
+        further_keys: &further_keys,
+        headers: properties.headers.as_ref(),
+        by_broker: false,
+    };
+    catalog.route(&request, &mut routed.targets).map_err(|error| {
+        error.exception(&ResourceName { vhost: vhost.clone(), name: exchange.clone() })
+    })?;
+    routed.levels = node.levels(catalog, &routed.targets, properties.priority);
+    reply_to::addresses(&request, &mut routed.replies);
+    if routed.targets.is_empty() && routed.replies.is_empty() {
+        return Ok(false);
+    }
+    routed.head = head_of(&properties, &body);
+    let message = Message {
+        exchange,
+        routing_key,
+        further_keys,
+        properties: raw,
+        annotations: FieldTable::default(),
+        body,
+    };
+    message::encode_into(&message, buffer);
+    routed.message = buffer.split().freeze();
+    Ok(true)
 }
 
 /// Publishes of one read of a socket, counted before they are added to the node's counters.
@@ -340,25 +392,10 @@ impl Tally {
     }
 }
 
-/// A publish that is routed again.
-struct Again {
-    connection: Arc<ConnectionState>,
-    channel: ChannelId,
-    confirm: Option<u64>,
-    mandatory: bool,
-}
-
 /// What several targets share; nothing for one.
 fn shared_by(targets: usize) -> Option<Arc<FanOut>> {
     // Queues are counted in 32 bits everywhere.
     (targets > 1).then(|| Arc::new(FanOut::new(u32::try_from(targets).unwrap_or(u32::MAX))))
-}
-
-fn confirm_one(connection: &ConnectionState, channel: ChannelId, confirm: Option<u64>) {
-    if let Some(number) = confirm {
-        let (first, last) = (number, number);
-        connection.mailbox.put(Event::Confirmed { channel, first, last, taken: true });
-    }
 }
 
 /// What a mandatory publish is returned as, should it turn out unroutable.
@@ -368,7 +405,9 @@ fn late_return(publish: &Publish) -> Option<Box<Message>> {
             exchange: publish.exchange.clone(),
             routing_key: publish.routing_key.clone(),
             further_keys: Vec::new(),
-            properties: publish.properties.raw.clone(),
+            // Without BCC (PUB-04).
+            properties: sender_selected(&publish.properties)
+                .map_or_else(|_| publish.properties.raw.clone(), |(_, raw)| raw),
             annotations: FieldTable::default(),
             body: publish.body.clone(),
         })
@@ -380,16 +419,6 @@ fn head_of(properties: &Properties, body: &Bytes) -> MessageHead {
         properties.expiration.as_ref().and_then(|text| text.as_str().parse::<u64>().ok());
     // A body has at most 128 MiB.
     MessageHead { body_bytes: u32::try_from(body.len()).unwrap_or(u32::MAX), expiration_ms }
-}
-
-/// PRP-06: who names a user must be it.
-fn check_user(properties: &Properties, connection: &ConnectionState) -> Result<(), Exception> {
-    let (Some(named), user) = (&properties.user_id, &connection.info.user) else { return Ok(()) };
-    if named == user {
-        return Ok(());
-    }
-    let text = format!("user_id property set to '{named}' but authenticated user was '{user}'");
-    Err(Exception::new(quorate_types::ReplyCode::PreconditionFailed, text))
 }
 
 /// Further routing keys from headers `CC` and `BCC`, and the properties without `BCC` (RTE-09,

@@ -276,7 +276,8 @@ impl Node {
         .collect()
     }
 
-    fn queue_name(&self, id: QueueId) -> Option<ResourceName> {
+    /// Name of a queue that is in the catalog or local to this node.
+    pub(crate) fn queue_name(&self, id: QueueId) -> Option<ResourceName> {
         let named = self.catalog.read().queue_by_id(id).map(|entry| entry.name.clone());
         named.or_else(|| {
             let local = self.local_entries.read();

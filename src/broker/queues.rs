@@ -72,6 +72,9 @@ impl Connection {
     }
 
     async fn declare(&self, declare: QueueDeclare) -> Result<DeclareOk, Exception> {
+        if let Some(ok) = self.declare_reply_queue(&declare.queue).await? {
+            return Ok(ok);
+        }
         if declare.queue.as_bytes().starts_with(b"amq.") {
             return Err(refusal::reserved_queue_name(&self.resource(&declare.queue)));
         }
@@ -291,6 +294,9 @@ impl Connection {
     /// # Errors
     /// 404, 405.
     pub async fn queue_passive(&self, queue: ShortString) -> Result<DeclareOk, Exception> {
+        if let Some(ok) = self.declare_reply_queue(&queue).await? {
+            return Ok(ok);
+        }
         self.check_passive(Resource::Queue(&queue))?;
         let entry = self.find_queue(&queue)?;
         let report = self.node.look(&entry, false).await?;

@@ -40,6 +40,11 @@ pub(crate) const COUNTS: u32 = 114;
 /// A node asks whether the queues led by another have the settings of a catalog index.
 pub(crate) const SETTINGS: u32 = 113;
 
+/// A reply to a channel of the receiver.
+pub(crate) const REPLY: u32 = 120;
+/// Whether a channel of the receiver waits for replies.
+pub(crate) const REQUESTER: u32 = 121;
+
 /// The group number that a frame about this home carries: 0, the catalog's, stands for the
 /// connection-bound queues of whichever of the two nodes is their home.
 pub(crate) fn group(home: Home) -> GroupId {

@@ -67,6 +67,9 @@ pub struct Properties {
     pub raw: Bytes,
     /// Content of the headers table without its length; decoded only when someone asks.
     pub headers: Option<Bytes>,
+    /// The headers are as they are delivered: in order of their names, each name once (PRP-02),
+    /// 64-bit integers under the letter `l` (FRM-15). Also true without headers.
+    pub headers_canonical: bool,
     /// `delivery-mode`, as sent.
     pub delivery_mode: Option<u8>,
     /// `priority`, as sent.
@@ -86,7 +89,7 @@ impl Properties {
     /// # Errors
     /// What [`PropertiesError`] names.
     pub fn parse(raw: Bytes) -> Result<Self, PropertiesError> {
-        let mut found = Self { raw: raw.clone(), ..Self::default() };
+        let mut found = Self { raw: raw.clone(), headers_canonical: true, ..Self::default() };
         let mut rest = raw;
         let flags = rest.try_get_u16().map_err(|_| PropertiesError::Truncated)?;
         for property in ORDER {
@@ -102,7 +105,10 @@ impl Properties {
             Property::Headers => {
                 let length = rest.try_get_u32().map_err(|_| PropertiesError::Truncated)?;
                 let content = take(rest, usize::try_from(length).unwrap_or(usize::MAX))?;
-                FieldTable::decode_content(content.clone())?;
+                let table = FieldTable::decode_content(content.clone())?;
+                // An `L` that is part of a text does no harm: the headers are written once more.
+                self.headers_canonical =
+                    table.0.is_sorted_by(|(a, _), (b, _)| a < b) && !content.contains(&b'L');
                 self.headers = Some(content);
             }
             Property::DeliveryMode => self.delivery_mode = Some(octet(rest)?),
@@ -146,8 +152,24 @@ impl Properties {
     /// # Errors
     /// As [`Properties::parse`].
     pub fn with_expiration(&self, text: Option<&ShortString>) -> Result<Bytes, PropertiesError> {
+        self.with_text(Property::Expiration, text)
+    }
+
+    /// The raw octets with another `reply-to`.
+    ///
+    /// # Errors
+    /// As [`Properties::parse`].
+    pub fn with_reply_to(&self, name: &ShortString) -> Result<Bytes, PropertiesError> {
+        self.with_text(Property::ReplyTo, Some(name))
+    }
+
+    fn with_text(
+        &self,
+        which: Property,
+        text: Option<&ShortString>,
+    ) -> Result<Bytes, PropertiesError> {
         self.replaced(
-            Property::Expiration,
+            which,
             text.map(|text| {
                 |out: &mut BytesMut| {
                     out.put_u8(u8::try_from(text.len()).unwrap_or(u8::MAX));

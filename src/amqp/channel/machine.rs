@@ -8,6 +8,7 @@ use crate::{
         declare::{count, only_servers},
         publish::{Carrier, Due, unimplemented_method},
         settle::Unacked,
+        transaction::Transaction,
     },
     codec::{
         cold::{Cold, access, basic, channel, confirm, queue},
@@ -15,7 +16,7 @@ use crate::{
         hot,
         method::{Method, MethodId},
     },
-    connection::close::{Fault, decode, not_implemented, reply_text},
+    connection::close::{Fault, decode, reply_text},
 };
 use quorate_broker::{ChannelId, ChannelReport};
 use quorate_types::{Exception, ReplyCode, ShortString};
@@ -47,6 +48,8 @@ pub(crate) struct Channel {
     pub(crate) has_published: bool,
     /// In confirm mode.
     pub(crate) confirms: Option<Confirms>,
+    /// In transaction mode.
+    pub(crate) transaction: Option<Transaction>,
     pub(crate) consumers: Consumers,
     pub(crate) unacked: Unacked,
     /// Tag of the next delivery (ACK-01).
@@ -78,6 +81,7 @@ impl Channel {
             publishing: 0,
             has_published: false,
             confirms: None,
+            transaction: None,
             consumers: Consumers::default(),
             unacked: Unacked::default(),
             next_tag: 1,
@@ -112,7 +116,8 @@ impl Channel {
         ChannelReport {
             confirm: self.confirms.is_some(),
             unconfirmed: self.confirms.as_ref().map_or(0, Confirms::outstanding),
-            unacknowledged: self.unacked.outstanding(),
+            unacknowledged: self.unacked.outstanding()
+                + self.transaction.as_ref().map_or(0, Transaction::settled),
             prefetch: self.prefetch,
             has_published: self.has_published,
         }
@@ -120,11 +125,19 @@ impl Channel {
 
     /// Takes a frame, or puts it behind what the channel waits for.
     pub(crate) fn frame(&mut self, frame: Frame, out: &mut Out<'_>) -> Result<(), Fault> {
-        if self.waiting.is_some() {
+        if self.commits() {
+            self.check_during_commit(&frame)?;
+        } else if self.waiting.is_some() {
             self.queue(frame, out);
             return Ok(());
         }
         self.take(frame, out)
+    }
+
+    /// It waits for what its client has asked for, and would be told of before its own close of the
+    /// connection. A commit may take as long as a queue has no majority.
+    pub(crate) fn finishes_first(&self) -> bool {
+        self.waiting.is_some() && !self.commits()
     }
 
     fn queue(&mut self, frame: Frame, out: &mut Out<'_>) {
@@ -134,7 +147,7 @@ impl Channel {
 
     /// Takes a frame that has waited, if nothing has to be waited for any more.
     pub(crate) fn next_queued(&mut self, out: &mut Out<'_>) -> Option<Frame> {
-        if self.waiting.is_some() {
+        if self.waiting.is_some() && !self.commits() {
             return None;
         }
         let frame = self.queued.pop_front()?;
@@ -176,9 +189,9 @@ impl Channel {
                 self.due = Due::Header(Carrier::Publish(publish));
                 Ok(())
             }
-            Method::Ack(ack) => self.unacked.ack(ack, out.effects),
-            Method::Nack(nack) => self.unacked.nack(nack, out.effects),
-            Method::Reject(reject) => self.unacked.reject(reject, out.effects),
+            Method::Ack(ack) => self.ack(ack, out.effects),
+            Method::Nack(nack) => self.nack(nack, out.effects),
+            Method::Reject(reject) => self.reject(reject, out.effects),
             // One with a content waits for it before it is refused (FRM-12).
             method @ (Method::Deliver(_) | Method::GetOk(_) | Method::Return(_)) => {
                 self.due = Due::Header(Carrier::Refused(method.id()));
@@ -194,16 +207,13 @@ impl Channel {
             Cold::Queue(method) => self.queue_method(method, out),
             Cold::Exchange(method) => self.exchange_method(method, out),
             Cold::Channel(method) => self.channel(method, out),
-            Cold::Confirm(confirm::Method::Select(select)) => {
-                self.confirm_select(&select, out);
-                Ok(())
-            }
+            Cold::Confirm(confirm::Method::Select(select)) => self.confirm_select(&select, out),
+            Cold::Tx(method) => self.tx(method, out),
             // The ticket means nothing (CHN-09).
             Cold::Access(access::Method::Request(_)) => {
                 out.reply(self.id, access::RequestOk { ticket: 1 });
                 Ok(())
             }
-            method @ Cold::Tx(_) => Err(not_implemented(&method)),
             method @ (Cold::Connection(_)
             | Cold::Confirm(confirm::Method::SelectOk(_))
             | Cold::Access(access::Method::RequestOk(_))) => Err(only_servers(method)),
@@ -270,6 +280,8 @@ impl Channel {
         self.queued = VecDeque::new();
         self.due = Due::Method;
         self.confirms = None;
+        let transaction = self.transaction.take();
+        out.effects.transaction_bytes -= transaction.as_ref().map_or(0, Transaction::bytes);
         self.consumers = Consumers::default();
         self.unacked = Unacked::default();
         out.act(Action::CloseChannel(self.id));
@@ -307,6 +319,13 @@ impl Channel {
             (Then::Purged | Then::Deleted, Answer::Removed(_)) => {}
             (Then::Consuming, Answer::Consuming { consumer, tag }) => {
                 self.consuming(consumer, tag, nowait, out);
+            }
+            (Then::Consuming, Answer::ConsumingReplies { consumer, tag, name }) => {
+                self.consuming_replies(consumer, name);
+                self.consuming(consumer, tag, nowait, out);
+            }
+            (Then::Routed { returned }, Answer::Routed(routed)) => {
+                return self.published_later(routed.map(|routed| *routed), returned, out);
             }
             (Then::Cancelled { consumer, tag }, Answer::Done) => {
                 self.cancelled(consumer, tag, nowait, out);

@@ -13,10 +13,12 @@ pub(crate) mod settle;
 #[cfg(test)]
 mod settle_tests;
 pub(crate) mod shape;
+pub(crate) mod transaction;
 
 use crate::{codec::cold::Cold, outbox::Outbox};
 use quorate_broker::{
     BindRequest, ChannelId, Consume, DeclareOk, ExchangeDeclare, GetOk, Publish, QueueDeclare,
+    RoutedPublish, Settle,
 };
 use quorate_types::{ConsumerId, Exception, Properties, ShortString};
 
@@ -57,10 +59,21 @@ pub(crate) enum Operation {
     },
     /// An empty tag asks for one (CON-01).
     Consume(Box<Consume>),
+    /// Consumes from the pseudo-queue of direct reply-to (DRT-01); the tag as above.
+    ConsumeReplies {
+        tag: ShortString,
+    },
     Cancel(ConsumerId),
     Get {
         queue: ShortString,
         no_ack: bool,
+    },
+    /// Routes a publish of a transaction (TX-03).
+    Route(Box<Publish>),
+    /// Sends what a transaction has published, then settles what it has settled (TX-05).
+    Commit {
+        publishes: Vec<RoutedPublish>,
+        settles: Vec<Settle>,
     },
 }
 
@@ -75,7 +88,15 @@ pub(crate) enum Answer {
         consumer: ConsumerId,
         tag: ShortString,
     },
+    /// As [`Answer::Consuming`], with the name that replies are to be sent to (DRT-02).
+    ConsumingReplies {
+        consumer: ConsumerId,
+        tag: ShortString,
+        name: ShortString,
+    },
     Got(Option<Box<GetOk>>),
+    /// `None`: no queue takes it.
+    Routed(Option<Box<RoutedPublish>>),
 }
 
 /// What the driver does after publishes and settles, in order.
@@ -87,6 +108,8 @@ pub(crate) enum Action {
     Start(ChannelId, Operation),
     LimitChannel(ChannelId, Option<u16>),
     CloseChannel(ChannelId),
+    /// The client's new secret is looked at; the answer goes to `Machine::secret_updated`.
+    UpdateSecret,
 }
 
 /// A publish handed to the broker whose outcome is not known yet.
@@ -120,6 +143,8 @@ pub(crate) struct Effects {
     pub(crate) content_bytes: usize,
     /// Octets of deliveries that wait for their consume-ok.
     pub(crate) early_bytes: usize,
+    /// Octets of publishes that wait for a commit.
+    pub(crate) transaction_bytes: usize,
 }
 
 /// Where a channel's output goes.
@@ -157,6 +182,8 @@ pub(crate) enum Then {
     Cancelled { consumer: ConsumerId, tag: ShortString },
     /// `basic.get-ok` or `get-empty`.
     Got { no_ack: bool },
-    /// A publish with this wrong; a missing exchange would come first (PUB-01).
+    /// Nothing: the publish waits for the commit. As it would be returned, if it is mandatory.
+    Routed { returned: Option<Box<Returned>> },
+    /// A publish with this wrong; what is wrong with its exchange would come first (PUB-01).
     Refuse(Exception),
 }

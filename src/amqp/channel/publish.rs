@@ -3,9 +3,9 @@
 
 use crate::{
     channel::{
-        Action, Operation, Out, Pending, Returned, Then,
+        Operation, Out, Pending, Returned, Then,
         confirm::{Confirm, Confirms},
-        machine::{Channel, Waiting},
+        machine::Channel,
         shape::{self, ShapeError},
     },
     codec::{
@@ -151,12 +151,19 @@ impl Channel {
                 format!("message size {body_bytes} is larger than {configured} size {bytes_max}");
             return refuse(ReplyCode::PreconditionFailed, text);
         }
-        match Properties::parse(properties).map_err(ShapeError::Malformed).and_then(shape::check) {
+        let reply_name = self.consumers.reply_name();
+        let checked = Properties::parse(properties)
+            .map_err(ShapeError::Malformed)
+            .and_then(|properties| shape::check(properties, reply_name));
+        match checked {
             Ok(properties) => {
                 self.publish(publish, properties, body, out);
                 Ok(())
             }
-            Err(ShapeError::Refused(exception)) => self.refuse(publish.exchange, exception, out),
+            Err(ShapeError::Refused(exception)) => {
+                self.refuse(publish.exchange, exception, out);
+                Ok(())
+            }
             // Bare text, no method named (FRM-11).
             Err(ShapeError::Malformed(error)) => {
                 tracing::debug!(%error, "malformed properties");
@@ -183,35 +190,23 @@ impl Channel {
                 body: body.clone(),
             })
         });
-        self.publishing += 1;
         self.has_published = true;
+        let publish =
+            Publish { channel, confirm, exchange, routing_key, properties, body, mandatory };
+        if self.transaction.is_some() {
+            self.publish_later(publish, returned, out);
+            return;
+        }
+        self.publishing += 1;
         out.effects.pending.push(Pending { channel, confirm, returned });
-        out.effects.publishes.push(Publish {
-            channel,
-            confirm,
-            exchange,
-            routing_key,
-            properties,
-            body,
-            mandatory,
-        });
+        out.effects.publishes.push(publish);
     }
 
-    /// Refuses a publish, unless its exchange is missing, which would come first (PUB-01).
-    fn refuse(
-        &mut self,
-        exchange: ShortString,
-        exception: Exception,
-        out: &mut Out<'_>,
-    ) -> Result<(), Fault> {
-        let id = hot::Publish::ID;
-        if exchange.is_empty() {
-            // The default exchange is always there, and may not be asked for (EXC-06).
-            return Err(Fault::of(exception, id));
-        }
-        self.waiting = Some(Waiting::Answer { id, nowait: false, then: Then::Refuse(exception) });
-        out.act(Action::Start(self.id, Operation::Publishable(exchange)));
-        Ok(())
+    /// Refuses a publish, unless something is wrong with its exchange, which would come first
+    /// (PUB-01).
+    fn refuse(&mut self, exchange: ShortString, exception: Exception, out: &mut Out<'_>) {
+        let operation = Operation::Publishable(exchange);
+        self.ask(hot::Publish::ID, false, Then::Refuse(exception), operation, out);
     }
 
     /// Returns an unroutable publish (PUB-04).

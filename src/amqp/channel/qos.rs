@@ -61,11 +61,20 @@ impl Channel {
         Ok(())
     }
 
-    pub(crate) fn confirm_select(&mut self, select: &confirm::Select, out: &mut Out<'_>) {
+    pub(crate) fn confirm_select(
+        &mut self,
+        select: &confirm::Select,
+        out: &mut Out<'_>,
+    ) -> Result<(), Fault> {
+        if self.transaction.is_some() {
+            let text = "cannot switch from tx to confirm mode";
+            return Err(Fault::new(ReplyCode::PreconditionFailed, text, confirm::Select::ID));
+        }
         // Idempotent, and for good (CNF-01).
         self.confirms.get_or_insert_with(Confirms::new);
         if !select.nowait {
             out.reply(self.id, confirm::SelectOk {});
         }
+        Ok(())
     }
 }

@@ -1,7 +1,11 @@
 //! What a client has and has not settled (ACK-01 to ACK-11), and settles on their way to the
 //! broker.
 
-use crate::{channel::Effects, codec::hot, connection::close::Fault};
+use crate::{
+    channel::{Effects, machine::Channel},
+    codec::hot,
+    connection::close::Fault,
+};
 use quorate_broker::{HolderRef, Settle, Settlement};
 use quorate_types::{DeliveryNumber, ReplyCode, ReturnCause};
 use std::collections::{BTreeMap, VecDeque};
@@ -15,15 +19,16 @@ impl Slot {
     const NONE: Slot = Slot(u32::MAX);
 }
 
+/// A delivery that its client has not settled.
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+pub(crate) struct Entry {
     tag: u64,
     number: DeliveryNumber,
     holder: Slot,
 }
 
 #[derive(Debug, Default)]
-struct Holders {
+pub(crate) struct Holders {
     table: Vec<Option<(HolderRef, usize)>>,
     free: Vec<u32>,
 }
@@ -113,20 +118,55 @@ impl Unacked {
         multiple: bool,
         mut settle: impl FnMut(HolderRef, DeliveryNumber),
     ) -> Result<(), UnknownTag> {
+        self.take(tag, multiple, &mut |holders, entry| {
+            if let Some(holder) = holders.release(entry.holder) {
+                settle(holder, entry.number);
+            }
+        })
+    }
+
+    /// Takes deliveries away as [`Unacked::settle`] does, for [`Unacked::settle_aside`] or
+    /// [`Unacked::put_back`].
+    pub(crate) fn set_aside(
+        &mut self,
+        tag: u64,
+        multiple: bool,
+        aside: &mut Vec<Entry>,
+    ) -> Result<(), UnknownTag> {
+        self.take(tag, multiple, &mut |_, entry| aside.push(entry))
+    }
+
+    /// Settles a delivery that was set aside.
+    pub(crate) fn settle_aside(&mut self, entry: Entry) -> Option<(HolderRef, DeliveryNumber)> {
+        Some((self.holders.release(entry.holder)?, entry.number))
+    }
+
+    /// Deliveries that were set aside are to be settled once more (TX-08).
+    pub(crate) fn put_back(&mut self, aside: impl Iterator<Item = Entry>) {
+        self.entries.retain(|entry| entry.holder != Slot::NONE);
+        self.settled = 0;
+        self.entries.extend(aside);
+        self.entries.make_contiguous().sort_unstable_by_key(|entry| entry.tag);
+    }
+
+    fn take(
+        &mut self,
+        tag: u64,
+        multiple: bool,
+        take: &mut impl FnMut(&mut Holders, Entry),
+    ) -> Result<(), UnknownTag> {
         if multiple && tag == 0 {
-            self.settle_to(u64::MAX, &mut settle);
+            self.take_to(u64::MAX, take);
             return Ok(());
         }
         let at = self.find(tag).ok_or(UnknownTag(tag))?;
         if multiple {
-            self.settle_to(tag, &mut settle);
+            self.take_to(tag, take);
         } else if let Some(entry) = self.entries.get_mut(at) {
-            let Entry { holder, number, .. } = *entry;
+            let taken = *entry;
             entry.holder = Slot::NONE;
             self.settled += 1;
-            if let Some(holder) = self.holders.release(holder) {
-                settle(holder, number);
-            }
+            take(&mut self.holders, taken);
             self.tidy();
         }
         Ok(())
@@ -140,12 +180,12 @@ impl Unacked {
         self.entries.get(at).filter(|entry| entry.holder != Slot::NONE).map(|_| at)
     }
 
-    fn settle_to(&mut self, tag: u64, settle: &mut impl FnMut(HolderRef, DeliveryNumber)) {
+    fn take_to(&mut self, tag: u64, take: &mut impl FnMut(&mut Holders, Entry)) {
         while let Some(entry) = self.entries.pop_front_if(|entry| entry.tag <= tag) {
             if entry.holder == Slot::NONE {
                 self.settled -= 1;
-            } else if let Some(holder) = self.holders.release(entry.holder) {
-                settle(holder, entry.number);
+            } else {
+                take(&mut self.holders, entry);
             }
         }
         self.tidy();
@@ -268,27 +308,33 @@ fn merge_at(ranges: &mut Vec<(DeliveryNumber, DeliveryNumber)>, at: usize) {
     }
 }
 
-impl Unacked {
-    fn settle_as(
+impl Channel {
+    /// Settles for the client: at once, or with its transaction's commit (TX-04).
+    fn settle(
         &mut self,
         tag: u64,
         multiple: bool,
         settlement: Settlement,
         effects: &mut Effects,
     ) -> Result<(), UnknownTag> {
-        self.settle(tag, multiple, |holder, number| effects.settles.add(holder, number, settlement))
+        match &mut self.transaction {
+            None => self.unacked.settle(tag, multiple, |holder, number| {
+                effects.settles.add(holder, number, settlement);
+            }),
+            Some(transaction) => transaction.settle(&mut self.unacked, tag, multiple, settlement),
+        }
     }
 
     /// `basic.ack`.
     pub(crate) fn ack(&mut self, ack: hot::Ack, effects: &mut Effects) -> Result<(), Fault> {
-        self.settle_as(ack.delivery_tag, ack.multiple, Settlement::Ack, effects)
+        self.settle(ack.delivery_tag, ack.multiple, Settlement::Ack, effects)
             .map_err(|UnknownTag(tag)| unknown(tag, hot::Ack::ID))
     }
 
     /// `basic.nack` (ACK-06).
     pub(crate) fn nack(&mut self, nack: hot::Nack, effects: &mut Effects) -> Result<(), Fault> {
         let settlement = settlement(nack.requeue, ReturnCause::Nack);
-        self.settle_as(nack.delivery_tag, nack.multiple, settlement, effects)
+        self.settle(nack.delivery_tag, nack.multiple, settlement, effects)
             .map_err(|UnknownTag(tag)| unknown(tag, hot::Nack::ID))
     }
 
@@ -299,15 +345,19 @@ impl Unacked {
         effects: &mut Effects,
     ) -> Result<(), Fault> {
         let settlement = settlement(reject.requeue, ReturnCause::Reject);
-        self.settle_as(reject.delivery_tag, false, settlement, effects)
+        self.settle(reject.delivery_tag, false, settlement, effects)
             .map_err(|UnknownTag(tag)| unknown(tag, hot::Reject::ID))
     }
+}
 
+impl Unacked {
     /// `basic.recover`: everything goes back (ACK-09).
     pub(crate) fn recover(&mut self, effects: &mut Effects) {
         let settlement = Settlement::Requeue(ReturnCause::Recover);
-        self.settle_to(u64::MAX, &mut |holder, number| {
-            effects.settles.add(holder, number, settlement);
+        self.take_to(u64::MAX, &mut |holders, entry| {
+            if let Some(holder) = holders.release(entry.holder) {
+                effects.settles.add(holder, entry.number, settlement);
+            }
         });
     }
 }

@@ -6,6 +6,9 @@ use quorate_types::{
     Exception, FieldTable, FieldValue, Properties, PropertiesError, ReplyCode, ShortString,
 };
 
+/// Pseudo-queue of direct reply-to (DRT).
+pub(crate) const DIRECT_REPLY_TO: &str = "amq.rabbitmq.reply-to";
+
 /// Longest time that an expiration may name: ten years, ms.
 const EXPIRATION_MS_MAX: &str = "315360000000";
 
@@ -22,30 +25,62 @@ impl From<PropertiesError> for ShapeError {
     }
 }
 
-/// Checks a publish's properties in the order of PUB-01, and brings its expiration into canonical
-/// form (PRP-04).
-pub(crate) fn check(properties: Properties) -> Result<Properties, ShapeError> {
-    let properties = match &properties.expiration {
-        None => properties,
-        Some(sent) => {
-            let canonical = expiration(sent).map_err(|reason| {
-                let text = format!("invalid expiration '{sent}': {reason}");
-                ShapeError::Refused(Exception::new(ReplyCode::PreconditionFailed, text))
-            })?;
-            if canonical == *sent {
-                properties
-            } else {
-                Properties::parse(properties.with_expiration(Some(&canonical))?)?
-            }
-        }
-    };
+/// Checks a publish's properties in the order of PUB-01: puts `reply_name`, where replies to the
+/// channel go, in the place of the pseudo-queue (DRT-02), and brings the expiration into canonical
+/// form (PRP-04) and the headers too (PRP-02).
+pub(crate) fn check(
+    properties: Properties,
+    reply_name: Option<&ShortString>,
+) -> Result<Properties, ShapeError> {
+    let properties = with_reply_name(properties, reply_name)?;
+    let properties = with_canonical_expiration(properties)?;
     if may_have_further_keys(properties.headers.as_ref())
         && let Some(headers) = properties.decode_headers()?
     {
         further_keys(&headers, "CC").map_err(ShapeError::Refused)?;
         further_keys(&headers, "BCC").map_err(ShapeError::Refused)?;
     }
-    Ok(properties)
+    with_canonical_headers(properties)
+}
+
+fn with_reply_name(
+    properties: Properties,
+    reply_name: Option<&ShortString>,
+) -> Result<Properties, ShapeError> {
+    Ok(match (&properties.reply_to, reply_name) {
+        (Some(sent), Some(name)) if sent.as_str() == DIRECT_REPLY_TO => {
+            Properties::parse(properties.with_reply_to(name)?)?
+        }
+        (Some(sent), None) if sent.as_str() == DIRECT_REPLY_TO => {
+            let text = "fast reply consumer does not exist";
+            let exception = Exception::new(ReplyCode::PreconditionFailed, text);
+            return Err(ShapeError::Refused(exception));
+        }
+        (Some(_) | None, _) => properties,
+    })
+}
+
+fn with_canonical_expiration(properties: Properties) -> Result<Properties, ShapeError> {
+    let Some(sent) = &properties.expiration else { return Ok(properties) };
+    let canonical = expiration(sent).map_err(|reason| {
+        let text = format!("invalid expiration '{sent}': {reason}");
+        ShapeError::Refused(Exception::new(ReplyCode::PreconditionFailed, text))
+    })?;
+    if canonical == *sent {
+        return Ok(properties);
+    }
+    Ok(Properties::parse(properties.with_expiration(Some(&canonical))?)?)
+}
+
+/// Headers sorted by name, of several with one name the first (PRP-02, FRM-15).
+fn with_canonical_headers(properties: Properties) -> Result<Properties, ShapeError> {
+    if properties.headers_canonical {
+        return Ok(properties);
+    }
+    let Some(mut headers) = properties.decode_headers()? else { return Ok(properties) };
+    headers.0.sort_by(|(a, _), (b, _)| a.cmp(b));
+    headers.0.dedup_by(|(later, _), (kept, _)| later == kept);
+    Ok(Properties::parse(properties.with_headers(Some(&headers))?)?)
 }
 
 /// True unless no header can be named `CC` or `BCC`: spares most messages a look into the table.
@@ -169,18 +204,67 @@ mod tests {
         let mut raw = BytesMut::new();
         raw.put_u16(1 << 12 | 1 << 8 | 1 << 7);
         raw.put_slice(b"\x02\x03007\x02id");
-        let checked = check(Properties::parse(raw.freeze()).unwrap()).unwrap();
+        let checked = check(Properties::parse(raw.freeze()).unwrap(), None).unwrap();
         assert_eq!(checked.raw.get(2..), Some(&b"\x02\x017\x02id"[..]));
         assert_eq!(checked.expiration, Some(short("7")));
+    }
+
+    /// PRP-02, FRM-15: order by name, the first of duplicates, `l` for `L`; nested tables as sent.
+    #[test]
+    fn prp_02_headers_are_sorted_and_unique() {
+        let field = |name, value| (short(name), FieldValue::I32(value));
+        let nested = FieldTable(vec![field("z", 1), field("a", 2)]);
+        let sent = vec![
+            field("b", 1),
+            (short("t"), FieldValue::Table(nested.clone())),
+            field("a", 2),
+            field("b", 3),
+        ];
+        let mut raw = BytesMut::new();
+        raw.put_u16(1 << 13 | 1 << 11);
+        FieldTable(sent).encode(&mut raw);
+        raw.put_u8(7);
+        let checked = check(Properties::parse(raw.freeze()).unwrap(), None).unwrap();
+        let expected = vec![field("a", 2), field("b", 1), (short("t"), FieldValue::Table(nested))];
+        assert_eq!(checked.decode_headers().unwrap(), Some(FieldTable(expected)));
+        assert_eq!(checked.priority, Some(7));
+        assert!(checked.headers_canonical);
+
+        let mut raw = BytesMut::new();
+        raw.put_slice(b"\x20\0\0\0\0\x0b\x01nL\0\0\0\0\0\0\0\x05");
+        let checked = check(Properties::parse(raw.freeze()).unwrap(), None).unwrap();
+        assert_eq!(&checked.raw[..], b"\x20\0\0\0\0\x0b\x01nl\0\0\0\0\0\0\0\x05");
+    }
+
+    /// PRP-02, PRP-10: headers in order are kept octet by octet, an empty table and none at all
+    /// too, and names that the broker uses mean nothing when a client writes them.
+    #[test]
+    fn prp_10_headers_named_like_the_brokers_own_pass_unchanged() {
+        let text = |name, value| (short(name), FieldValue::text(value));
+        let own = vec![
+            (short("x-death"), FieldValue::Array(vec![])),
+            text("x-delivery-count", "many"),
+            text("x-first-death-queue", "q"),
+        ];
+        for headers in [Some(own), Some(vec![]), None] {
+            let mut raw = BytesMut::new();
+            raw.put_u16(if headers.is_some() { 1 << 13 } else { 0 });
+            if let Some(headers) = headers {
+                FieldTable(headers).encode(&mut raw);
+            }
+            let sent = raw.freeze();
+            let checked = check(Properties::parse(sent.clone()).unwrap(), None).unwrap();
+            assert_eq!(checked.raw, sent);
+        }
     }
 
     /// PRP-09.
     #[test]
     fn prp_09_cc_and_bcc_are_arrays() {
         for name in ["CC", "BCC"] {
-            assert!(check(with_header(name, FieldValue::Array(vec![]))).is_ok());
+            assert!(check(with_header(name, FieldValue::Array(vec![])), None).is_ok());
             let ShapeError::Refused(exception) =
-                check(with_header(name, FieldValue::text("x"))).unwrap_err()
+                check(with_header(name, FieldValue::text("x")), None).unwrap_err()
             else {
                 panic!("not refused");
             };

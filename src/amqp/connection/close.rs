@@ -1,7 +1,7 @@
 //! How a connection ends: who closes, what is sent, how long the socket stays (CONN-24 to CONN-29).
 
 use crate::codec::{
-    cold::{Cold, connection},
+    cold::connection,
     frame::{Frame, FrameError, Kind},
     method::{Method, MethodId},
 };
@@ -153,10 +153,4 @@ pub(crate) fn check_heartbeat(frame: &Frame) -> Result<(), Fault> {
 pub(crate) fn out_of_turn(state: &str, id: MethodId) -> Fault {
     let text = format!("unexpected method in connection state {state}");
     Fault::new(ReplyCode::ChannelError, text, id)
-}
-
-/// A method that is left to a later version.
-pub(crate) fn not_implemented(method: &Cold) -> Fault {
-    let text = format!("{} is not implemented", method.name());
-    Fault::new(ReplyCode::NotImplemented, text, method.id())
 }

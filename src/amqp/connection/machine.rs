@@ -80,7 +80,7 @@ impl Machine {
     /// How the connection ends, once it does, all publishes, settles and actions having been done.
     /// What a client asked for before its own close is finished first.
     pub(crate) fn ending(&self) -> Option<&Ending> {
-        let waiting = || self.channels.values().any(|channel| channel.waiting.is_some());
+        let waiting = || self.channels.values().any(|channel| channel.finishes_first());
         self.ending.as_ref().filter(|ending| **ending != Ending::Client || !waiting())
     }
 
@@ -122,7 +122,7 @@ impl Machine {
         let number = frame.channel;
         let result = match (frame.kind, number) {
             (Kind::Heartbeat, _) => check_heartbeat(&frame),
-            (Kind::Method | Kind::Header | Kind::Body, 0) => self.control(&frame, outbox),
+            (Kind::Method | Kind::Header | Kind::Body, 0) => self.control(&frame),
             (Kind::Method | Kind::Header | Kind::Body, _) => self.channel_frame(frame, outbox),
         };
         if let Err(fault) = result {
@@ -198,7 +198,7 @@ impl Machine {
     }
 
     /// A frame on channel 0 (FRM-04, FRM-13, CONN-23).
-    fn control(&mut self, frame: &Frame, outbox: &mut Outbox) -> Result<(), Fault> {
+    fn control(&mut self, frame: &Frame) -> Result<(), Fault> {
         let method = decode_control(frame)?;
         let id = method.id();
         let Method::Cold(cold) = method else { return Err(out_of_turn("running", id)) };
@@ -208,9 +208,8 @@ impl Machine {
                 self.ending = Some(Ending::Client);
                 Ok(())
             }
-            // For the broker's own users a new secret changes nothing (CONN-31).
             Cold::Connection(connection::Method::UpdateSecret(_)) => {
-                Cold::from(connection::UpdateSecretOk::default()).put(outbox.buffer(), 0);
+                self.effects.actions.push(Action::UpdateSecret);
                 Ok(())
             }
             Cold::Connection(_)
@@ -221,6 +220,17 @@ impl Machine {
             | Cold::Basic(_)
             | Cold::Confirm(_)
             | Cold::Tx(_) => Err(out_of_turn("running", id)),
+        }
+    }
+
+    /// The broker has looked at the client's new secret (CONN-30).
+    pub(crate) fn secret_updated(&mut self, updated: Result<(), Exception>, outbox: &mut Outbox) {
+        match updated {
+            Ok(()) => Cold::from(connection::UpdateSecretOk::default()).put(outbox.buffer(), 0),
+            Err(exception) => {
+                let fault = Fault::of(exception, connection::UpdateSecret::ID);
+                self.end(Ending::fault(&fault));
+            }
         }
     }
 

@@ -12,7 +12,7 @@ use crate::{
 };
 use bytes::{BufMut, Bytes, BytesMut};
 use quorate_broker::{
-    ChannelId, DeclareOk, Delivered, Event, GetOk, HolderRef, PublishOutcome, Settle,
+    ChannelId, DeclareOk, Delivered, Event, GetOk, HolderRef, Publish, PublishOutcome, Settle,
 };
 use quorate_types::{
     ConsumerId, Counts, DeliveryNumber, Exception, FieldTable, FieldValue, GroupId, Holder, Home,
@@ -173,21 +173,23 @@ fn method(name: &str, words: &Words) -> Method {
     }
 }
 
-/// Flags and properties: `headers={…}`, `expiration=…`, or `raw=` octets separated by commas.
+/// Flags and properties: `headers={…}`, `reply-to=…`, `expiration=…`, or `raw=` octets separated by commas.
 fn properties(words: &Words) -> Bytes {
     let mut raw = BytesMut::new();
     if let Some(octets) = words.get("raw") {
         octets.split(',').for_each(|octet| raw.put_u8(octet.parse().unwrap()));
         return raw.freeze();
     }
-    let (headers, expiration) = (words.get("headers"), words.get("expiration"));
-    raw.put_u16(u16::from(headers.is_some()) << 13 | u16::from(expiration.is_some()) << 8);
+    let headers = words.get("headers");
+    let texts = [(9, words.get("reply_to")), (8, words.get("expiration"))];
+    let flags = texts.map(|(bit, text)| u16::from(text.is_some()) << bit);
+    raw.put_u16(flags.iter().sum::<u16>() | u16::from(headers.is_some()) << 13);
     if let Some(headers) = headers {
         table(headers).encode(&mut raw);
     }
-    if let Some(expiration) = expiration {
-        raw.put_u8(expiration.len().try_into().unwrap());
-        raw.put_slice(expiration.as_bytes());
+    for text in texts.into_iter().filter_map(|(_, text)| text) {
+        raw.put_u8(text.len().try_into().unwrap());
+        raw.put_slice(text.as_bytes());
     }
     raw.freeze()
 }
@@ -199,6 +201,7 @@ fn code(number: &str) -> ReplyCode {
         "404" => ReplyCode::NotFound,
         "405" => ReplyCode::ResourceLocked,
         "406" => ReplyCode::PreconditionFailed,
+        "530" => ReplyCode::NotAllowed,
         "541" => ReplyCode::InternalError,
         other => panic!("no code {other}"),
     }
@@ -226,6 +229,14 @@ fn consumer(number: u64) -> ConsumerId {
     ConsumerId { session: SESSION, number }
 }
 
+/// `secret done`, `secret error CODE text`.
+pub(super) fn secret(line: &str) -> Result<(), Exception> {
+    match line.strip_prefix("secret error ") {
+        Some(text) => Err(exception(text)),
+        None => Ok(()),
+    }
+}
+
 /// `CHANNEL answer …`.
 pub(super) fn answer(line: &str) -> (ChannelId, Result<Answer, Exception>) {
     let (at, line) = line.split_once(' ').unwrap();
@@ -245,6 +256,13 @@ pub(super) fn answer(line: &str) -> (ChannelId, Result<Answer, Exception>) {
         "consuming" => {
             Answer::Consuming { consumer: consumer(number(1)), tag: short(words.plain(2)) }
         }
+        "replies" => Answer::ConsumingReplies {
+            consumer: consumer(number(1)),
+            tag: short(words.plain(2)),
+            name: short(words.plain(3)),
+        },
+        "routed" => Answer::Routed(Some(Box::default())),
+        "unroutable" => Answer::Routed(None),
         "got" if words.flag("nothing") => Answer::Got(None),
         "got" => {
             let holder = Holder::Get(SESSION, Sequence(words.number("get").unwrap()));
@@ -324,6 +342,23 @@ pub(super) fn told(line: &str) -> Told {
         }
         other => panic!("nothing is told by {other}"),
     })
+}
+
+/// `publish 1:0 #1 "x" -> "k" b"body" mandatory`.
+pub(super) fn publish(what: &str, publish: &Publish) -> String {
+    let confirm = publish.confirm.map(|number| format!(" #{number}"));
+    let reply_to = publish.properties.reply_to.as_ref();
+    let text = format!(
+        "= {what} {}{} {:?} -> {:?} {:?} {}{}",
+        channel(publish.channel),
+        confirm.unwrap_or_default(),
+        publish.exchange,
+        publish.routing_key,
+        publish.body,
+        if publish.mandatory { "mandatory" } else { "" },
+        reply_to.map(|name| format!("reply-to={name}")).unwrap_or_default(),
+    );
+    text.trim_end().to_owned()
 }
 
 /// `= settle consumer 7 1-3 Ack`.

@@ -1,0 +1,140 @@
+//! What a channel and its connection are told, where no transcript can show it: the broker decides.
+
+#![expect(clippy::expect_used, reason = "tests")]
+
+use lapin::options::{
+    BasicConsumeOptions, BasicGetOptions, BasicPublishOptions, ExchangeDeclareOptions,
+    ExchangeDeleteOptions, QueueDeleteOptions,
+};
+use lapin::types::{AMQPValue, FieldTable};
+use lapin::{Channel, ExchangeKind};
+use quorate_cluster_tests::harness::amqp::{
+    REQUEST_BOUND, code, declare_quorum, open, open_confirming, persistent, publish_confirmed,
+};
+use quorate_cluster_tests::harness::wait::{eventually, in_time};
+use quorate_cluster_tests::harness::wire::Wire;
+use quorate_cluster_tests::harness::{Cluster, Options};
+
+async fn refused_consume(channel: &Channel, argument: &str, value: AMQPValue, text: &str) {
+    let mut arguments = FieldTable::default();
+    arguments.insert(argument.into(), value);
+    let options = BasicConsumeOptions::default();
+    let consuming = channel.basic_consume("q".into(), "".into(), options, arguments);
+    let refused = in_time("a refusal", REQUEST_BOUND, consuming).await.expect_err(argument);
+    assert_eq!(code(&refused), Some(406), "{refused}");
+    assert!(refused.to_string().contains(text), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn con_05_and_con_06_consumer_arguments_are_checked() {
+    let cluster = Cluster::start(1, Options::default()).await;
+    let (connection, channel) = open(&cluster.amqp_uri(1)).await;
+    declare_quorum(&channel, "q").await;
+    let text = "invalid arg 'x-stream-offset' for queue 'q' in vhost '/' of queue type \
+                rabbit_quorum_queue";
+    refused_consume(&channel, "x-stream-offset", AMQPValue::LongInt(1), text).await;
+    let channel = connection.create_channel().await.expect("open-ok");
+    let text =
+        "invalid arg 'x-priority' for queue 'q' in vhost '/': \"expected integer, got longstr\"";
+    refused_consume(&channel, "x-priority", AMQPValue::LongString("high".into()), text).await;
+    // Unknown ones are ignored.
+    let channel = connection.create_channel().await.expect("open-ok");
+    let mut arguments = FieldTable::default();
+    arguments.insert("x-unheard-of".into(), AMQPValue::Boolean(true));
+    arguments.insert("x-priority".into(), AMQPValue::ShortInt(-3));
+    let options = BasicConsumeOptions::default();
+    let consuming = channel.basic_consume("q".into(), "".into(), options, arguments);
+    in_time("consume-ok", REQUEST_BOUND, consuming).await.expect("consume-ok");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pub_08_an_exchange_deleted_elsewhere_is_missing_from_the_next_publish_on() {
+    let cluster = Cluster::start(3, Options::default()).await;
+    let (_deleting, deleter) = open(&cluster.amqp_uri(2)).await;
+    for round in 0..10_u8 {
+        let (_publishing, publisher) = open_confirming(&cluster.amqp_uri(1)).await;
+        let options = ExchangeDeclareOptions { durable: true, ..Default::default() };
+        let arguments = FieldTable::default();
+        let declared =
+            deleter.exchange_declare("goes".into(), ExchangeKind::Fanout, options, arguments);
+        declared.await.expect("declare-ok");
+        let publish = || async {
+            let options = BasicPublishOptions::default();
+            let sent =
+                publisher.basic_publish("goes".into(), "".into(), options, b"", persistent());
+            in_time("a confirm", REQUEST_BOUND, sent.await?).await
+        };
+        assert!(publish().await.expect("a confirm").is_ack(), "round {round}");
+        let deleted = deleter.exchange_delete("goes".into(), ExchangeDeleteOptions::default());
+        deleted.await.expect("delete-ok");
+        let missing = publish().await.expect_err("404");
+        assert!(missing.to_string().contains("no exchange 'goes' in vhost '/'"), "{missing}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cnf_06_and_pub_09_what_is_published_while_its_queue_is_deleted_is_confirmed() {
+    const MESSAGES: usize = 3_000;
+    let cluster = Cluster::start(3, Options::default()).await;
+    let (_publishing, publisher) = open_confirming(&cluster.amqp_uri(1)).await;
+    let (_deleting, deleter) = open(&cluster.amqp_uri(2)).await;
+    declare_quorum(&deleter, "goes").await;
+    let mut confirms = Vec::new();
+    let mut deleting = None;
+    for number in 0..MESSAGES {
+        if number == MESSAGES / 3 {
+            let deleter = deleter.clone();
+            deleting = Some(tokio::spawn(async move {
+                deleter.queue_delete("goes".into(), QueueDeleteOptions::default()).await
+            }));
+        }
+        let options = BasicPublishOptions::default();
+        let sent =
+            publisher.basic_publish("".into(), "goes".into(), options, b"gone", persistent());
+        confirms.push(sent.await.expect("sent"));
+    }
+    for (number, confirm) in confirms.into_iter().enumerate() {
+        let confirm = in_time("a confirm", REQUEST_BOUND, confirm).await.expect("a confirm");
+        assert!(confirm.is_ack(), "message {number}: {confirm:?}");
+    }
+    deleting.expect("begun").await.expect("ended").expect("delete-ok");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn get_04_an_unsettled_get_returns_with_its_channel_and_is_counted() {
+    let cluster = Cluster::start(3, Options::default()).await;
+    let (connection, channel) = open_confirming(&cluster.amqp_uri(1)).await;
+    declare_quorum(&channel, "got").await;
+    publish_confirmed(&channel, "got", b"again").await;
+    for round in 0..3_i64 {
+        let channel = connection.create_channel().await.expect("open-ok");
+        let message = eventually("the message is back", REQUEST_BOUND, || async {
+            let got = channel.basic_get("got".into(), BasicGetOptions::default()).await;
+            got.expect("get").ok_or_else(|| "the queue is empty".to_owned())
+        });
+        let delivery = message.await.delivery;
+        assert_eq!(delivery.redelivered, round > 0);
+        let headers = delivery.properties.headers().clone().unwrap_or_default();
+        let counted = headers.inner().get("x-delivery-count").cloned();
+        // CON-20, Q-31: an ended channel counts.
+        assert_eq!(counted, (round > 0).then_some(AMQPValue::LongLongInt(round)));
+        channel.close(200, "enough".into()).await.expect("close-ok");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn conn_26_and_conn_28_after_its_close_the_server_ignores_all_but_closes() {
+    let cluster = Cluster::start(1, Options::default()).await;
+    let address = cluster.node(1).amqp_address();
+    let mut wire = Wire::open_channel(&address).await;
+    // A second open is a hard error; what follows it is passed over, but for a crossing close.
+    wire.method(1, 20, 10, &[0]).await;
+    wire.method(1, 60, 10, &[0, 0, 0, 0, 0, 1, 0]).await;
+    wire.method(0, 10, 50, &[0, 200, 0, 0, 0, 0, 0]).await;
+    wire.expect(0, 10, 50).await;
+    wire.expect(0, 10, 51).await;
+    // It waits for its own close-ok.
+    wire.method(1, 60, 10, &[0, 0, 0, 0, 0, 1, 0]).await;
+    wire.method(0, 10, 51, &[]).await;
+    assert_eq!(wire.next().await, None);
+}

@@ -1,0 +1,185 @@
+//! Transactions: what a channel publishes and settles is kept until its client commits it or takes
+//! it back (TX-01 to TX-09).
+
+use crate::{
+    channel::{
+        Operation, Out, Returned, Then,
+        machine::{Channel, Waiting},
+        settle::{Entry, Settles, Unacked, UnknownTag},
+    },
+    codec::{
+        cold::{Cold, channel, tx},
+        frame::{Frame, Kind},
+        hot,
+        method::MethodId,
+    },
+    connection::close::Fault,
+};
+use quorate_broker::{Publish, RoutedPublish, Settle, Settlement};
+use quorate_types::ReplyCode;
+
+/// Octets that the open transactions of a connection may have published, in largest messages. Above,
+/// the connection is closed with 506: nothing else would free memory.
+const TRANSACTION_MESSAGES_MAX: u64 = 16;
+
+/// What a publish costs beside its octets.
+const PUBLISH_COST_BYTES: usize = 256;
+
+/// A channel's transaction, from `tx.select`, a commit or a rollback on (TX-09).
+#[derive(Debug, Default)]
+pub(crate) struct Transaction {
+    publishes: Vec<RoutedPublish>,
+    /// Mandatory ones that no queue takes.
+    returns: Vec<Returned>,
+    settles: Vec<(Settlement, Vec<Entry>)>,
+    /// Octets of publishes and returns.
+    bytes: usize,
+}
+
+impl Transaction {
+    /// Settles with the commit. What is settled so is outstanding no more (TX-04).
+    pub(crate) fn settle(
+        &mut self,
+        unacked: &mut Unacked,
+        tag: u64,
+        multiple: bool,
+        settlement: Settlement,
+    ) -> Result<(), UnknownTag> {
+        let mut aside = Vec::new();
+        unacked.set_aside(tag, multiple, &mut aside)?;
+        self.settles.push((settlement, aside));
+        Ok(())
+    }
+
+    /// Deliveries that are settled with the commit.
+    pub(crate) fn settled(&self) -> u64 {
+        self.settles.iter().map(|(_, entries)| entries.len() as u64).sum()
+    }
+
+    /// Octets of publishes and returns.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn take_settles(&mut self, unacked: &mut Unacked) -> Vec<Settle> {
+        let mut settles = Settles::default();
+        for (settlement, entries) in std::mem::take(&mut self.settles) {
+            for entry in entries {
+                if let Some((holder, number)) = unacked.settle_aside(entry) {
+                    settles.add(holder, number, settlement);
+                }
+            }
+        }
+        settles.take()
+    }
+}
+
+impl Channel {
+    pub(crate) fn tx(&mut self, method: tx::Method, out: &mut Out<'_>) -> Result<(), Fault> {
+        match method {
+            tx::Method::Select(_) => {
+                if self.confirms.is_some() {
+                    let text = "cannot switch from confirm to tx mode";
+                    return Err(Fault::new(ReplyCode::PreconditionFailed, text, tx::Select::ID));
+                }
+                self.transaction.get_or_insert_default();
+                out.reply(self.id, tx::SelectOk {});
+                Ok(())
+            }
+            tx::Method::Commit(_) => self.commit(out),
+            tx::Method::Rollback(_) => self.rollback(out),
+            other @ (tx::Method::SelectOk(_)
+            | tx::Method::CommitOk(_)
+            | tx::Method::RollbackOk(_)) => Err(super::declare::only_servers(Cold::Tx(other))),
+        }
+    }
+
+    /// What there is, and the next transaction begins (TX-09).
+    fn end_transaction(&mut self, id: MethodId, out: &mut Out<'_>) -> Result<Transaction, Fault> {
+        let Some(transaction) = self.transaction.as_mut().map(std::mem::take) else {
+            let text = "channel is not transactional";
+            return Err(Fault::new(ReplyCode::PreconditionFailed, text, id));
+        };
+        out.effects.transaction_bytes -= transaction.bytes;
+        Ok(transaction)
+    }
+
+    fn commit(&mut self, out: &mut Out<'_>) -> Result<(), Fault> {
+        let id = tx::Commit::ID;
+        let mut transaction = self.end_transaction(id, out)?;
+        let settles = transaction.take_settles(&mut self.unacked);
+        let Transaction { publishes, returns, .. } = transaction;
+        for returned in &returns {
+            self.send_return(returned, out);
+        }
+        let then = Then::Reply(Box::new(tx::CommitOk {}.into()));
+        self.ask(id, false, then, Operation::Commit { publishes, settles }, out);
+        Ok(())
+    }
+
+    /// The publishes are dropped, the deliveries unacked again (TX-08).
+    fn rollback(&mut self, out: &mut Out<'_>) -> Result<(), Fault> {
+        let transaction = self.end_transaction(tx::Rollback::ID, out)?;
+        self.unacked.put_back(transaction.settles.into_iter().flat_map(|(_, entries)| entries));
+        out.reply(self.id, tx::RollbackOk {});
+        Ok(())
+    }
+
+    /// A publish of a transaction: what is wrong with it is told at once (TX-03).
+    pub(crate) fn publish_later(
+        &mut self,
+        publish: Publish,
+        returned: Option<Box<Returned>>,
+        out: &mut Out<'_>,
+    ) {
+        let operation = Operation::Route(Box::new(publish));
+        self.ask(hot::Publish::ID, false, Then::Routed { returned }, operation, out);
+    }
+
+    /// A publish of a transaction has been routed, and waits for the commit.
+    pub(crate) fn published_later(
+        &mut self,
+        routed: Option<RoutedPublish>,
+        returned: Option<Box<Returned>>,
+        out: &mut Out<'_>,
+    ) -> Result<(), Fault> {
+        let Some(transaction) = &mut self.transaction else { return Ok(()) };
+        let bytes = match (routed, returned) {
+            (Some(routed), _) => {
+                let bytes = routed.bytes();
+                transaction.publishes.push(routed);
+                bytes
+            }
+            (None, Some(returned)) => {
+                let bytes = returned.body.len();
+                transaction.returns.push(*returned);
+                bytes
+            }
+            (None, None) => return Ok(()),
+        };
+        transaction.bytes += bytes + PUBLISH_COST_BYTES;
+        out.effects.transaction_bytes += bytes + PUBLISH_COST_BYTES;
+        let bound = TRANSACTION_MESSAGES_MAX.saturating_mul(out.env.message_bytes_max.max(1 << 20));
+        if out.effects.transaction_bytes as u64 > bound {
+            let text = format!("open transactions of all channels are larger than {bound}");
+            return Err(Fault::new(ReplyCode::ResourceError, text, hot::Publish::ID));
+        }
+        Ok(())
+    }
+
+    /// A commit has not been answered yet.
+    pub(crate) fn commits(&self) -> bool {
+        matches!(self.waiting, Some(Waiting::Answer { id: tx::Commit::ID, .. }))
+    }
+
+    /// Anything but a close that comes while a commit is pending is a fault (TX-07).
+    pub(crate) fn check_during_commit(&self, frame: &Frame) -> Result<(), Fault> {
+        match MethodId::peek(&frame.payload) {
+            Some(id) if frame.kind == Kind::Method && id != channel::Close::ID => {
+                let text = "unexpected command while processing 'tx.commit'";
+                Err(Fault::new(ReplyCode::ChannelError, text, id))
+            }
+            Some(MethodId { .. }) | None => Ok(()),
+        }
+    }
+}

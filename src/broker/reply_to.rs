@@ -1,0 +1,385 @@
+//! Direct reply-to (DRT): names that lead to the channel of a requester, on whichever node it is,
+//! and replies on their way to it. Nothing is stored or asked for again: a reply that finds nobody
+//! is gone (DRT-04).
+
+use crate::{
+    client::{ChannelId, DeclareOk, Delivered, HolderRef},
+    connection::{Connection, ConnectionState, HeldByChannel},
+    node::Node,
+    pb, wire,
+};
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use bytes::Bytes;
+use parking_lot::Mutex;
+use quorate_catalog::{RouteRequest, refusal};
+use quorate_rpc::Lane;
+use quorate_storage::codec::message;
+use quorate_types::{
+    ConsumerId, DeliveryNumber, Exception, GroupId, Holder, Home, NodeId, ReplyCode, ShortString,
+};
+use std::{collections::VecDeque, iter, time::Duration};
+
+/// The pseudo-queue that a requester consumes from, and what every name begins with.
+const PSEUDO_QUEUE: &str = "amq.rabbitmq.reply-to";
+/// Between the pseudo-queue's name and what only the broker understands.
+const SEPARATOR: char = '.';
+/// Node, connection, channel, key.
+const OCTETS: usize = 2 + 8 + 2 + KEY_OCTETS;
+const KEY_OCTETS: usize = 16;
+
+/// Octets of replies that may wait for one connection to read them. Above, further ones are dropped:
+/// nobody is held up by a requester that does not read.
+const WAITING_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// What a waiting reply costs beside its body.
+const REPLY_COST_BYTES: usize = 512;
+
+/// Where replies go: what a name is made of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ReplyAddress {
+    node: NodeId,
+    /// Number of the connection on that node.
+    connection: u64,
+    /// Number of the channel.
+    channel: u16,
+    /// Chance, so that only who has been told the name can know it.
+    key: [u8; KEY_OCTETS],
+}
+
+impl ReplyAddress {
+    fn name(&self) -> ShortString {
+        let mut octets = Vec::with_capacity(OCTETS);
+        octets.extend(self.node.0.to_be_bytes());
+        octets.extend(self.connection.to_be_bytes());
+        octets.extend(self.channel.to_be_bytes());
+        octets.extend(self.key);
+        let name = format!("{PSEUDO_QUEUE}{SEPARATOR}{}", URL_SAFE_NO_PAD.encode(octets));
+        // 22 characters and 38 are a short string.
+        ShortString::try_from(name).unwrap_or_default()
+    }
+
+    /// `None` for what no node has made.
+    fn parse(name: &ShortString) -> Option<Self> {
+        let text = name.as_str().strip_prefix(PSEUDO_QUEUE)?.strip_prefix(SEPARATOR)?;
+        let octets: [u8; OCTETS] = URL_SAFE_NO_PAD.decode(text).ok()?.try_into().ok()?;
+        let (node, rest) = octets.split_first_chunk::<2>()?;
+        let (connection, rest) = rest.split_first_chunk::<8>()?;
+        let (channel, key) = rest.split_first_chunk::<2>()?;
+        Some(Self {
+            node: NodeId(u16::from_be_bytes(*node)),
+            connection: u64::from_be_bytes(*connection),
+            channel: u16::from_be_bytes(*channel),
+            key: key.try_into().ok()?,
+        })
+    }
+
+    fn to_wire(&self) -> pb::ReplyAddress {
+        pb::ReplyAddress {
+            connection: self.connection,
+            channel: u32::from(self.channel),
+            key: Bytes::copy_from_slice(&self.key),
+        }
+    }
+
+    fn from_wire(address: Option<pb::ReplyAddress>, me: NodeId) -> Option<Self> {
+        let pb::ReplyAddress { connection, channel, key } = address?;
+        let channel = u16::try_from(channel).ok()?;
+        Some(Self { node: me, connection, channel, key: key.as_ref().try_into().ok()? })
+    }
+}
+
+/// The addresses among a message's routing keys.
+pub(crate) fn addresses(request: &RouteRequest<'_>, found: &mut Vec<ReplyAddress>) {
+    found.clear();
+    if !request.exchange.is_empty() {
+        return;
+    }
+    for key in iter::once(request.routing_key).chain(request.further_keys) {
+        if let Some(address) = ReplyAddress::parse(key)
+            && !found.contains(&address)
+        {
+            found.push(address);
+        }
+    }
+}
+
+/// The name belongs to direct reply-to, whoever made it.
+fn is_pseudo(queue: &ShortString) -> bool {
+    queue.as_str().starts_with(PSEUDO_QUEUE)
+}
+
+/// BND-01: such a queue cannot be bound.
+pub(crate) fn check_not_bound(queue: &ShortString) -> Result<(), Exception> {
+    if !is_pseudo(queue) {
+        return Ok(());
+    }
+    let text = "cannot bind or unbind to a volatile (direct reply-to) queue";
+    Err(Exception::new(ReplyCode::AccessRefused, text))
+}
+
+/// A channel's consumer of replies.
+#[derive(Debug)]
+pub(crate) struct ReplyConsumer {
+    id: ConsumerId,
+    tag: ShortString,
+    key: [u8; KEY_OCTETS],
+}
+
+/// Replies that wait until their connection is written to.
+#[derive(Debug, Default)]
+pub(crate) struct Replies(Mutex<Waiting>);
+
+#[derive(Debug, Default)]
+struct Waiting {
+    replies: VecDeque<Delivered>,
+    bytes: usize,
+}
+
+fn cost_bytes(reply: &Delivered) -> usize {
+    reply.message.body.len() + reply.message.properties.len() + REPLY_COST_BYTES
+}
+
+impl Replies {
+    /// False if there is no room.
+    fn push(&self, reply: Delivered) -> bool {
+        let mut waiting = self.0.lock();
+        if waiting.bytes >= WAITING_BYTES_MAX {
+            return false;
+        }
+        waiting.bytes += cost_bytes(&reply);
+        waiting.replies.push_back(reply);
+        true
+    }
+
+    /// Takes replies until they have about `bytes_max` octets; tells how many they have.
+    pub(crate) fn take(&self, bytes_max: usize, into: &mut Vec<Delivered>) -> usize {
+        let mut waiting = self.0.lock();
+        let mut taken = 0;
+        while taken < bytes_max {
+            let Some(reply) = waiting.replies.pop_front() else { break };
+            waiting.bytes -= cost_bytes(&reply);
+            taken += cost_bytes(&reply);
+            into.push(reply);
+        }
+        taken
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.lock().replies.is_empty()
+    }
+}
+
+impl Connection {
+    /// `basic.consume` of the pseudo-queue: the consumer, and the name under which replies reach it
+    /// (DRT-01, DRT-02).
+    ///
+    /// # Errors
+    /// 541 while this run of the node has no session, or when the connection has ended.
+    pub fn consume_replies(
+        &self,
+        channel: ChannelId,
+        tag: ShortString,
+    ) -> Result<(ConsumerId, ShortString), Exception> {
+        let ended = || Exception::new(ReplyCode::InternalError, "the connection has ended");
+        let session = self.node.session().ok_or_else(ended)?;
+        let id = ConsumerId { session, number: self.node.consumers.number() };
+        let key: [u8; KEY_OCTETS] = rand::random();
+        let mut held = self.state.held.lock();
+        if held.closed {
+            return Err(ended());
+        }
+        held.channels.entry(channel).or_default().replies = Some(ReplyConsumer { id, tag, key });
+        let (node, connection) = (self.node.me, self.state.id.number);
+        Ok((id, ReplyAddress { node, connection, channel: channel.number, key }.name()))
+    }
+
+    /// Ends a consumer of replies, if it is one (DRT-06).
+    pub(crate) fn cancel_replies(&self, consumer: ConsumerId) {
+        for channel in self.state.held.lock().channels.values_mut() {
+            channel.replies.take_if(|replies| replies.id == consumer);
+        }
+    }
+
+    /// `queue.declare` of the pseudo-queue or of a requester's name (DRT-05); `None` for the name
+    /// of any other queue.
+    pub(crate) async fn declare_reply_queue(
+        &self,
+        queue: &ShortString,
+    ) -> Result<Option<DeclareOk>, Exception> {
+        if !is_pseudo(queue) {
+            return Ok(None);
+        }
+        let there = match ReplyAddress::parse(queue) {
+            Some(address) => self.node.finds_requester(&address).await,
+            None => queue.as_str() == PSEUDO_QUEUE,
+        };
+        if !there {
+            return Err(refusal::no_queue(&self.resource(queue)));
+        }
+        Ok(Some(DeclareOk { queue: queue.clone(), messages: 0, consumers: 1 }))
+    }
+}
+
+impl ConnectionState {
+    /// The consumer that an address of this connection means.
+    fn replies_to<T>(
+        &self,
+        address: &ReplyAddress,
+        read: impl FnOnce(ChannelId, &ReplyConsumer) -> T,
+    ) -> Option<T> {
+        let number = address.channel;
+        let range = ChannelId { number, opened: 0 }..=ChannelId { number, opened: u64::MAX };
+        let held = self.held.lock();
+        let consumer_of = |(channel, held): (&ChannelId, &HeldByChannel)| {
+            let consumer = held.replies.as_ref().filter(|replies| replies.key == address.key)?;
+            Some(read(*channel, consumer))
+        };
+        // The channel opened last is the one that is there.
+        held.channels.range(range).next_back().and_then(consumer_of)
+    }
+}
+
+impl Node {
+    /// Sends a reply to the requester's node, if it can be reached.
+    pub(crate) fn send_reply(&self, address: &ReplyAddress, message: Bytes) {
+        if address.node == self.me {
+            self.deliver_reply(address, &message);
+        } else if let Some(links) = self.links.get() {
+            let reply = pb::Reply { address: Some(address.to_wire()), message };
+            let (lane, service, group) = (Lane::Bulk, wire::REPLY, GroupId::CATALOG);
+            let sent = links.notify(address.node, lane, service, group, wire::encode(&reply));
+            if let Err(error) = sent {
+                tracing::debug!(node = %address.node, %error, "a reply is dropped");
+            }
+        }
+    }
+
+    /// Takes a reply from another node.
+    pub(crate) fn reply_from(&self, from: NodeId, payload: Bytes) {
+        let Some(reply) = wire::decode::<pb::Reply>(payload, from) else { return };
+        if let Some(address) = ReplyAddress::from_wire(reply.address, self.me) {
+            self.deliver_reply(&address, &reply.message);
+        }
+    }
+
+    fn deliver_reply(&self, address: &ReplyAddress, octets: &Bytes) {
+        // Who has gone gets nothing (DRT-04).
+        let Some(connection) = self.connections.get(address.connection) else { return };
+        let Ok(message) = message::decode(octets) else { return };
+        let delivered = connection.replies_to(address, |channel, consumer| Delivered {
+            channel,
+            consumer: consumer.id,
+            tag: consumer.tag.clone(),
+            holder: HolderRef { home: Home::Node(self.me), holder: Holder::Consumer(consumer.id) },
+            number: DeliveryNumber(0),
+            no_ack: true,
+            redelivered: false,
+            counts: None,
+            message,
+        });
+        let Some(delivered) = delivered else { return };
+        if connection.replies.push(delivered) {
+            connection.announce();
+        } else {
+            tracing::debug!(connection = address.connection, "a requester does not read: dropped");
+        }
+    }
+
+    /// A requester is still there to be replied to.
+    async fn finds_requester(&self, address: &ReplyAddress) -> bool {
+        if address.node == self.me {
+            return self.has_requester(address);
+        }
+        let Some(links) = self.links.get() else { return false };
+        let request = pb::RequesterRequest { address: Some(address.to_wire()) };
+        let (lane, service, group) = (Lane::Control, wire::REQUESTER, GroupId::CATALOG);
+        let bound = Duration::from_millis(self.settings.operation_timeout_ms);
+        let node = address.node;
+        let asked = links.call(node, lane, service, group, wire::encode(&request), bound).await;
+        let answer = asked.ok().and_then(|answer| wire::decode(answer, node));
+        answer.is_some_and(|answer: pb::RequesterResponse| answer.present)
+    }
+
+    fn has_requester(&self, address: &ReplyAddress) -> bool {
+        let connection = self.connections.get(address.connection);
+        connection.is_some_and(|connection| connection.replies_to(address, |_, _| ()).is_some())
+    }
+
+    /// Answers another node's [`Node::finds_requester`].
+    pub(crate) fn requester_for(&self, from: NodeId, payload: Bytes) -> Option<Bytes> {
+        let request = wire::decode::<pb::RequesterRequest>(payload, from)?;
+        let address = ReplyAddress::from_wire(request.address, self.me)?;
+        let present = self.has_requester(&address);
+        Some(wire::encode(&pb::RequesterResponse { present }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    fn address() -> ReplyAddress {
+        let key = [7; KEY_OCTETS];
+        ReplyAddress { node: NodeId(3), connection: 1 << 40, channel: 65_535, key }
+    }
+
+    fn reply(body: usize) -> Delivered {
+        let id = ConsumerId {
+            session: quorate_types::SessionId {
+                node: NodeId(1),
+                start: quorate_types::StartNumber(1),
+            },
+            number: 1,
+        };
+        Delivered {
+            channel: ChannelId { number: 1, opened: 0 },
+            consumer: id,
+            tag: ShortString::EMPTY,
+            holder: HolderRef { home: Home::Node(NodeId(1)), holder: Holder::Consumer(id) },
+            number: DeliveryNumber(0),
+            no_ack: true,
+            redelivered: false,
+            counts: None,
+            message: quorate_types::Message {
+                body: Bytes::from(vec![0; body]),
+                ..quorate_types::Message::default()
+            },
+        }
+    }
+
+    /// DRT-02: the name leads back to where it came from, and nothing else is one.
+    #[test]
+    fn drt_02_a_name_carries_the_way_to_its_channel() {
+        let name = address().name();
+        assert!(name.as_str().starts_with("amq.rabbitmq.reply-to."), "{name}");
+        assert_eq!(ReplyAddress::parse(&name), Some(address()));
+        for other in ["amq.rabbitmq.reply-to", "amq.rabbitmq.reply-to.", "q", "amq.gen-1"] {
+            assert_eq!(ReplyAddress::parse(&ShortString::try_from(other).unwrap()), None);
+        }
+        let longer = format!("{name}A");
+        assert_eq!(ReplyAddress::parse(&ShortString::try_from(longer).unwrap()), None);
+        assert_eq!(ReplyAddress::from_wire(Some(address().to_wire()), NodeId(3)), Some(address()));
+    }
+
+    /// DRT-04: what waits is bounded; further replies are dropped until some have been read.
+    #[test]
+    fn drt_04_replies_to_who_does_not_read_are_dropped() {
+        let replies = Replies::default();
+        let mut accepted = 0;
+        while replies.push(reply(1 << 20)) {
+            accepted += 1;
+        }
+        assert_eq!(accepted, 16);
+        let mut taken = Vec::new();
+        assert!(replies.take(1, &mut taken) > 1 << 20);
+        assert_eq!(taken.len(), 1);
+        assert!(!replies.is_empty());
+        assert!(replies.push(reply(0)));
+        replies.take(usize::MAX, &mut taken);
+        assert!(replies.is_empty());
+        assert_eq!(replies.0.lock().bytes, 0);
+        // A single one of any size passes.
+        assert!(replies.push(reply(WAITING_BYTES_MAX * 2)));
+    }
+}

@@ -1,0 +1,123 @@
+//! Transactions: publishes are routed when they are published and sent when their channel commits
+//! (TX-03, TX-05, TX-06).
+
+use crate::{
+    client::{ChannelId, Publish, RoutedPublish, Settle},
+    confirm::Told,
+    connection::Connection,
+    publish::{Outgoings, Source},
+};
+use parking_lot::Mutex;
+use quorate_types::{Exception, ReplyCode};
+use std::sync::Arc;
+use tokio::sync::oneshot;
+
+/// The publishes of one commit, until every queue has answered.
+#[derive(Debug)]
+pub(crate) struct Commit(Mutex<Open>);
+
+#[derive(Debug)]
+struct Open {
+    /// Publishes not yet answered.
+    publishes: usize,
+    refused: bool,
+    /// Gets whether all were taken.
+    done: Option<oneshot::Sender<bool>>,
+}
+
+impl Commit {
+    fn new(publishes: usize) -> (Arc<Self>, oneshot::Receiver<bool>) {
+        let (done, all_taken) = oneshot::channel();
+        let open = Open { publishes, refused: false, done: Some(done) };
+        (Arc::new(Self(Mutex::new(open))), all_taken)
+    }
+
+    /// That many publishes are taken or refused.
+    pub(crate) fn answered(&self, count: u32, taken: bool) {
+        let mut open = self.0.lock();
+        open.publishes = open.publishes.saturating_sub(count as usize);
+        open.refused |= !taken;
+        if open.publishes == 0
+            && let Some(done) = open.done.take()
+        {
+            // Its channel may have gone.
+            let _ = done.send(!open.refused);
+        }
+    }
+}
+
+impl Connection {
+    /// Routes a publish of a transaction; `None`: no queue takes it. Waits while this node may not
+    /// route (NAM 5).
+    ///
+    /// # Errors
+    /// What PUB-01 lists.
+    pub async fn route(&self, publish: Publish) -> Result<Option<RoutedPublish>, Exception> {
+        self.node.lease.until_held().await;
+        self.node.route_only(&self.state, publish)
+    }
+
+    /// Sends what a transaction has published, then what it settles; returns when every queue has
+    /// answered (TX-05).
+    ///
+    /// # Errors
+    /// 406 when a queue has refused a message (TX-06), 541 when this run of the node has ended.
+    pub async fn commit(
+        &self,
+        channel: ChannelId,
+        publishes: Vec<RoutedPublish>,
+        settles: Vec<Settle>,
+    ) -> Result<(), Exception> {
+        let (commit, all_taken) = Commit::new(publishes.len());
+        let mut outgoings = Outgoings::default();
+        for routed in &publishes {
+            let told = Told::Commit(Arc::clone(&commit));
+            let (connection, mandatory) = (&self.state, routed.mandatory);
+            outgoings.add(&Source { connection, channel, told, mandatory }, routed);
+        }
+        self.node.send_all(outgoings);
+        self.settle(settles);
+        drop(commit);
+        if publishes.is_empty() {
+            return Ok(());
+        }
+        match all_taken.await {
+            Ok(true) => Ok(()),
+            Ok(false) => {
+                let text = "partial tx completion";
+                Err(Exception::new(ReplyCode::PreconditionFailed, text))
+            }
+            Err(_) => {
+                let text = "the node's session has ended during a commit";
+                Err(Exception::new(ReplyCode::InternalError, text))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    /// TX-05: a commit is done when the last publish is answered, not before.
+    #[test]
+    fn tx_05_a_commit_waits_for_every_answer() {
+        let (commit, mut all_taken) = Commit::new(3);
+        commit.answered(2, true);
+        assert!(all_taken.try_recv().is_err());
+        commit.answered(1, true);
+        assert!(all_taken.try_recv().unwrap());
+    }
+
+    /// TX-06: one refusal makes it a failure, which is told when all have answered.
+    #[test]
+    fn tx_06_a_refused_message_fails_the_commit() {
+        let (commit, mut all_taken) = Commit::new(2);
+        commit.answered(1, false);
+        assert!(all_taken.try_recv().is_err());
+        commit.answered(1, true);
+        assert!(!all_taken.try_recv().unwrap());
+    }
+}
