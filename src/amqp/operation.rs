@@ -18,6 +18,7 @@ pub(crate) async fn perform(
     match operation {
         Operation::ExchangeDeclare(declare) => connection.exchange_declare(declare).await.map(done),
         Operation::ExchangeExists(exchange) => connection.exchange_exists(&exchange).map(done),
+        Operation::CheckPublish(exchange) => connection.check_publish(&exchange).map(done),
         Operation::ExchangeDelete { exchange, if_unused } => {
             connection.exchange_delete(exchange, if_unused).await.map(done)
         }

@@ -214,6 +214,10 @@ impl<'c, S: AsyncRead + AsyncWrite + Unpin> Session<'c, S> {
                 let answer = self.connection.exchange_exists(&exchange).map(|()| Answer::Done);
                 self.machine.answer(channel, answer, &mut self.socket.outbox);
             }
+            Action::Start(channel, Operation::CheckPublish(exchange)) => {
+                let answer = self.connection.check_publish(&exchange).map(|()| Answer::Done);
+                self.machine.answer(channel, answer, &mut self.socket.outbox);
+            }
             Action::Start(channel, operation) => {
                 let (connection, broker) = (self.connection, self.broker);
                 self.operations.push(Box::pin(async move {

@@ -3,12 +3,30 @@
 use crate::{
     client::{BindRequest, ExchangeDeclare},
     connection::Connection,
+    node::Node,
 };
 use quorate_catalog::{
-    Binding, CatalogCommand, CatalogReply, Destination, ExchangeRecord, ExchangeType, QueueEntry,
-    check_owner, refusal,
+    Binding, Catalog, CatalogCommand, CatalogReply, Destination, ExchangeRecord, ExchangeType,
+    QueueEntry, check_owner, refusal,
 };
 use quorate_types::{Exception, ReplyCode, ResourceName, ShortString};
+use std::time::{Duration, Instant};
+
+/// A missing alternate exchange is told of this often.
+const ALTERNATE_WARNING: Duration = Duration::from_secs(60);
+
+impl Node {
+    /// AE-03: a message was unroutable; if an alternate is named for such and is not there, the
+    /// log says so, once a minute at most.
+    pub(crate) fn warn_of_missing_alternate(&self, catalog: &Catalog, exchange: ResourceName) {
+        let Some(alternate) = catalog.missing_alternate(&exchange) else { return };
+        let mut warned = self.warned_of_alternate.lock();
+        if warned.is_none_or(|at| at.elapsed() >= ALTERNATE_WARNING) {
+            *warned = Some(Instant::now());
+            tracing::warn!(%exchange, %alternate, "alternate exchange does not exist");
+        }
+    }
+}
 
 impl Connection {
     fn named(&self, name: &ShortString) -> ResourceName {
@@ -68,6 +86,20 @@ impl Connection {
     /// 404, 403.
     pub fn exchange_exists(&self, exchange: &ShortString) -> Result<(), Exception> {
         self.node.catalog.read().declared_exchange(&self.named(exchange)).map(drop)
+    }
+
+    /// Whether clients may publish to the exchange, which comes before most of what a publish
+    /// itself may be refused for (PUB-01).
+    ///
+    /// # Errors
+    /// 404, 403.
+    pub fn check_publish(&self, exchange: &ShortString) -> Result<(), Exception> {
+        let exchange = self.named(exchange);
+        self.node
+            .catalog
+            .read()
+            .check_publish(&exchange)
+            .map_err(|error| error.exception(&exchange))
     }
 
     /// `exchange.delete` (EXC-07, 08).

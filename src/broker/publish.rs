@@ -147,22 +147,28 @@ impl Node {
     ) -> Result<bool, Exception> {
         let Publish { channel, confirm, exchange, routing_key, properties, body, mandatory } =
             publish;
-        check_user(&properties, connection)?;
-        let (further_keys, raw) = sender_selected(&properties)?;
         targets.clear();
         let vhost = &connection.info.vhost;
+        let named = || ResourceName { vhost: vhost.clone(), name: exchange.clone() };
+        let (further_keys, raw) = sender_selected(&properties)
+            .and_then(|selected| check_user(&properties, connection).map(|()| selected))
+            .map_err(|refused| match catalog.check_publish(&named()) {
+                // The exchange comes first (PUB-01).
+                Err(error) => error.exception(&named()),
+                Ok(()) => refused,
+            })?;
         let request = RouteRequest {
             vhost,
             exchange: &exchange,
             routing_key: &routing_key,
             further_keys: &further_keys,
-            headers: properties.headers.as_ref(),
+            properties: &properties,
+            chance: rand::random,
             by_broker: false,
         };
-        catalog.route(&request, targets).map_err(|error| {
-            error.exception(&ResourceName { vhost: vhost.clone(), name: exchange.clone() })
-        })?;
+        catalog.route(&request, targets).map_err(|error| error.exception(&named()))?;
         if targets.is_empty() {
+            self.warn_of_missing_alternate(catalog, named());
             return Ok(false);
         }
         let head = head_of(&properties, &body);
@@ -220,7 +226,8 @@ impl Node {
             exchange: &message.exchange,
             routing_key: &message.routing_key,
             further_keys: &message.further_keys,
-            headers: properties.headers.as_ref(),
+            properties: &properties,
+            chance: rand::random,
             by_broker: false,
         };
         // An exchange that is gone by now leaves the message as unroutable as no binding does.

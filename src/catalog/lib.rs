@@ -7,6 +7,7 @@ mod record;
 
 mod machine;
 
+mod alternate;
 mod binding;
 mod exchange;
 mod node;
@@ -17,6 +18,7 @@ mod placement;
 pub mod refusal;
 mod server_name;
 
+mod choice;
 mod headers;
 mod route;
 mod targets;

@@ -37,6 +37,8 @@ pub(crate) struct Env {
 pub(crate) enum Operation {
     ExchangeDeclare(ExchangeDeclare),
     ExchangeExists(ShortString),
+    /// May the exchange be published to?
+    CheckPublish(ShortString),
     ExchangeDelete {
         exchange: ShortString,
         if_unused: bool,

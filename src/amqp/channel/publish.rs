@@ -156,7 +156,10 @@ impl Channel {
                 self.publish(publish, properties, body, out);
                 Ok(())
             }
-            Err(ShapeError::Refused(exception)) => self.refuse(publish.exchange, exception, out),
+            Err(ShapeError::Refused(exception)) => {
+                self.refuse(publish.exchange, exception, out);
+                Ok(())
+            }
             // Bare text, no method named (FRM-11).
             Err(ShapeError::Malformed(error)) => {
                 tracing::debug!(%error, "malformed properties");
@@ -197,21 +200,11 @@ impl Channel {
         });
     }
 
-    /// Refuses a publish, unless its exchange is missing, which would come first (PUB-01).
-    fn refuse(
-        &mut self,
-        exchange: ShortString,
-        exception: Exception,
-        out: &mut Out<'_>,
-    ) -> Result<(), Fault> {
+    /// Refuses a publish, unless its exchange would be refused first (PUB-01).
+    fn refuse(&mut self, exchange: ShortString, exception: Exception, out: &mut Out<'_>) {
         let id = hot::Publish::ID;
-        if exchange.is_empty() {
-            // The default exchange is always there, and may not be asked for (EXC-06).
-            return Err(Fault::of(exception, id));
-        }
         self.waiting = Some(Waiting::Answer { id, nowait: false, then: Then::Refuse(exception) });
-        out.act(Action::Start(self.id, Operation::ExchangeExists(exchange)));
-        Ok(())
+        out.act(Action::Start(self.id, Operation::CheckPublish(exchange)));
     }
 
     /// Returns an unroutable publish (PUB-04).
