@@ -8,6 +8,7 @@ mod backlog;
 mod bad_input;
 mod catch_up;
 mod ctl;
+mod exchanges;
 mod exclusive;
 mod failover;
 mod http;
