@@ -4,14 +4,15 @@ use crate::{
     command::{Command, Entry, MessageHead, Run},
     digest::{self, Digest, Step},
     level::Part,
+    outbox::Outbox,
     output::{Change, Effect, Output, RecordKey},
     record::{GroupRecord, LeftOver},
     store::MessageStore,
 };
 use quorate_types::{
-    ConsumerId, Holder, LogIndex, QueueId, Sequence, SessionId, StartNumber, Timestamp,
+    ConsumerId, Holder, LetterHome, LogIndex, QueueId, Sequence, SessionId, StartNumber, Timestamp,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Messages that one apply assigns or returns on its own account. What is beyond waits as
 /// [`LeftOver`] for `Continue` (DESIGN §4, *Bounded*). What a client names in one command (at most
@@ -30,6 +31,10 @@ pub(crate) struct Apply<'a> {
     pub(crate) now: Timestamp,
     pub(crate) group: GroupRecord,
     pub(crate) holders: Holders,
+    pub(crate) outbox: Outbox,
+    /// Letters that are to be routed have come up, and numbers in these lines.
+    pub(crate) letters_waiting: bool,
+    pub(crate) lines: BTreeSet<LetterHome>,
     pub(crate) digest: Digest,
     /// Messages that may still be handled.
     pub(crate) budget: u32,
@@ -118,10 +123,22 @@ impl Apply<'_> {
         self.more = true;
     }
 
+    /// What the entry's letters are to be done with (LET 1).
+    pub(crate) fn tell_of_letters(&mut self) {
+        if self.letters_waiting {
+            self.effect(Effect::LettersWaiting);
+        }
+        for line in std::mem::take(&mut self.lines) {
+            self.effect(Effect::TransfersReady { line });
+        }
+    }
+
     /// A command that is not applied takes its messages with it (STO 4).
     pub(crate) fn cut_enqueue(&mut self, command: &Command) {
         if let Command::Enqueue { run, first, count } = command {
             self.cut(Part { run: *run, first: *first, count: *count });
+        } else if let Command::Transfer { run, first, .. } = command {
+            self.cut(Part { run: *run, first: *first, count: 1 });
         }
     }
 

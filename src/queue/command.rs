@@ -3,10 +3,10 @@
 //! A log entry carries batches of commands, one batch for each session that had something to say,
 //! and the heads of the runs that its enqueues refer to. The bodies travel beside it (DESIGN §3).
 
-use crate::config::QueueConfig;
+use crate::{config::QueueConfig, letter::Via};
 use quorate_types::{
-    CatalogIndex, ConsumerId, DeliveryNumber, Holder, Level, MessageId, NodeId, QueueId,
-    ResourceName, Sequence, SessionId, Stamp, StartNumber,
+    CatalogIndex, ConsumerId, DeliveryNumber, Holder, LetterHome, LetterNumber, Level, MessageId,
+    NodeId, QueueId, ResourceName, Sequence, SessionId, Stamp, StartNumber,
 };
 pub use quorate_types::{Counts, Numbers, ReturnCause};
 
@@ -61,6 +61,15 @@ pub enum Origin {
         /// Number of the batch's first command.
         first: Sequence,
         /// Lowest number whose answer the sender has not yet had; answers below are forgotten.
+        mark: Sequence,
+    },
+    /// Another home with letters for queues of this one, under its own numbers (LET 1).
+    Letters {
+        /// Who sends.
+        from: LetterHome,
+        /// Number of the batch's first command.
+        first: Sequence,
+        /// Lowest number whose answer the sender has not yet applied (LET 2).
         mark: Sequence,
     },
     /// The group's leader itself: timers, failure detection, continuations. Not numbered; each
@@ -209,12 +218,84 @@ pub enum Command {
     },
     /// Takes up work that an earlier apply left because it would not have been bounded.
     Continue,
+    /// One routing of letters of a queue (LET 1).
+    Routed {
+        /// Queue that they died in.
+        queue: QueueId,
+        /// Version of the catalog copy that routed them.
+        at: CatalogIndex,
+        /// What was in force then.
+        via: Via,
+        /// Letters and where they go.
+        letters: Vec<RoutedLetters>,
+    },
+    /// A dead letter of another home arrives, under that home's own numbers (LET 1).
+    Transfer {
+        /// Place of its run in [`Entry::runs`].
+        run: u32,
+        /// Its position there.
+        first: u32,
+        /// Round of the target's in the source (LET 3).
+        round: u32,
+    },
+    /// Answers to the transfers with these numbers (LET 2).
+    DeadLettered {
+        /// Line, by the home at its end.
+        line: LetterHome,
+        /// First number.
+        first: Sequence,
+        /// Last number.
+        last: Sequence,
+        /// Answers other than `Taken`, ascending.
+        other: Vec<(Sequence, TransferAnswer)>,
+    },
+    /// The first letters that wait for a full target are sent again (LET 3).
+    Retry {
+        /// Target.
+        target: QueueId,
+        /// How many.
+        count: u32,
+    },
     /// A new *life* of the cluster (DESIGN §7): queues that do not outlive a stop of the whole
     /// cluster end.
     NewLife {
         /// Number of the life, from the catalog.
         life: u64,
     },
+}
+
+/// Letters with neighbouring numbers that are routed alike.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RoutedLetters {
+    /// First.
+    pub first: LetterNumber,
+    /// Last.
+    pub last: LetterNumber,
+    /// Where they go.
+    pub routes: Routes,
+}
+
+/// What a routing came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Routes {
+    /// To these queues, each once.
+    To(Vec<QueueId>),
+    /// Nowhere, and they are kept until something takes them (at-least-once, Q-40).
+    Keep,
+    /// Nowhere, and they are dropped.
+    Drop,
+}
+
+/// What a target said to a transfer (LET 2). The number is part of the digest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum TransferAnswer {
+    /// The target has the message.
+    Taken = 1,
+    /// It is full and refuses.
+    Full = 2,
+    /// It has ended.
+    Gone = 3,
 }
 
 /// How a consumer consumes.
@@ -272,6 +353,8 @@ pub enum Reply {
     Got(Got),
     /// Nothing was ready.
     Empty,
+    /// The queue has no room for the transfer (LET 3).
+    Full,
     /// Ready messages that were removed.
     Purged {
         /// Count.

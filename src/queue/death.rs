@@ -3,9 +3,11 @@
 use crate::{
     apply::Apply,
     digest::{self, Step},
+    letter::{Letter, Stage},
     queue::{Burial, Queue},
     record::Held,
 };
+use quorate_types::CatalogIndex;
 
 /// Why a message died (DLX-01). The number is part of the digest, so a variant keeps it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -23,12 +25,26 @@ pub enum DeathReason {
 
 impl Queue {
     /// A message that was taken from its level (so that it counts as living) dies. The one way for
-    /// that to happen; settling is another thing. The caller
-    /// spends of the apply's budget.
+    /// that to happen; settling is another thing. The caller spends of the apply's budget.
+    ///
+    /// It becomes a letter if a dead-letter exchange is in force, else the same command drops it
+    /// (LET 1).
     pub(crate) fn die(&mut self, held: Held, reason: DeathReason, apply: &mut Apply<'_>) {
         apply.digest.step(Step::Die, digest::of_message(held.message), reason as u64);
-        let mut burial = Burial::default();
-        burial.add(&mut self.levels, held.message);
-        burial.end(&mut self.levels);
+        if self.config.dead_letter.is_none() {
+            let mut burial = Burial::default();
+            burial.add(&mut self.levels, held.message);
+            burial.end(&mut self.levels);
+            return;
+        }
+        self.letters.push(Letter {
+            message: held.message,
+            body_bytes: held.head.body_bytes,
+            reason,
+            died_at: apply.group.wall,
+            stage: Stage::Waiting { after: CatalogIndex(0) },
+        });
+        apply.outbox.waiting.insert(self.id);
+        apply.letters_waiting = true;
     }
 }

@@ -1,7 +1,7 @@
 //! The rolling digest of a group's state: every change mixes in a few words that say what changed.
 //! Two replicas that applied the same log have the same digest (`quorate ctl audit`).
 
-use quorate_types::{Holder, Home, MessageId, QueueId, SessionId};
+use quorate_types::{Holder, Home, LetterHome, MessageId, QueueId, SessionId};
 
 /// What changed. The number is mixed in, so a variant keeps its number for ever.
 #[derive(Clone, Copy, Debug)]
@@ -31,6 +31,12 @@ pub(crate) enum Step {
     Back = 22,
     LeftOver = 23,
     Die = 24,
+    Route = 40,
+    Answer = 41,
+    Retry = 42,
+    EndEstate = 43,
+    Refuse = 44,
+    Source = 45,
 }
 
 /// The digest as it stands.
@@ -53,6 +59,14 @@ fn fold(word: u64, multiplier: u64) -> u64 {
     #[expect(clippy::cast_possible_truncation, reason = "the low half is meant")]
     let low = product as u64;
     low ^ (product >> 64) as u64
+}
+
+/// Who sends letters, as one word.
+pub(crate) fn of_letter_home(home: LetterHome) -> u64 {
+    match home {
+        LetterHome::Group(group) => u64::from(group.0) | 1 << 40,
+        LetterHome::Run(session) => of_session(session),
+    }
 }
 
 /// A queue's id as one word.

@@ -31,21 +31,29 @@ mod settle;
 mod left_over;
 mod node;
 
+mod letter;
+mod letter_view;
+mod outbox;
+mod transfer;
+
 mod digest;
 mod load;
 mod view;
 
 pub use command::{
     Batch, Command, ConsumerTerms, Counts, Detach, Entry, Got, MessageHead, Numbers, Origin,
-    QueueReport, Reply, ReturnCause, Run,
+    QueueReport, Reply, ReturnCause, RoutedLetters, Routes, Run, TransferAnswer,
 };
 pub use config::{DeadLetter, QueueConfig};
 pub use death::DeathReason;
+pub use letter::{Letter, Routing, Stage, Transfer, Via};
+pub use letter_view::{LetterView, TargetView, TransferView};
 pub use machine::Machine;
+pub use outbox::RETRY_MAX;
 pub use output::{Answer, Change, Delivery, Effect, Output, RecordKey};
 pub use record::{
-    ConsumerRecord, GetsRecord, GroupRecord, Held, LeftOver, LevelRecord, NodeRecord, QueueRecord,
-    Record, RecordError, ReturnedRecord, SessionRecord,
+    ConsumerRecord, GetsRecord, GroupRecord, Held, LeftOver, LettersRecord, LevelRecord,
+    NodeRecord, QueueRecord, Record, RecordError, ReturnedRecord, Round, SessionRecord,
 };
 pub use store::{MessageStore, RunHead, StoreError};
 pub use view::{ConsumerView, QueueView};

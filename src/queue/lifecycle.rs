@@ -8,10 +8,11 @@ use crate::{
     digest::{self, Step},
     machine::{Caller, Machine},
     output::{Change, Effect},
-    queue::Queue,
+    queue::{Burial, Queue},
     record::QueueRecord,
+    turns::Turns,
 };
-use quorate_types::{Holder, Home, QueueId, ResourceName};
+use quorate_types::{DeliveryNumber, Holder, Home, LetterNumber, QueueId, ResourceName};
 use std::collections::{BTreeMap, VecDeque};
 
 impl Machine {
@@ -33,6 +34,9 @@ impl Machine {
             had_consumer: false,
             levels: BTreeMap::new(),
             turns: VecDeque::new(),
+            last_letter: LetterNumber(0),
+            refusals: BTreeMap::new(),
+            ended: false,
         };
         let mut queue = Queue::from_record(id, record);
         queue.touch(apply);
@@ -139,8 +143,7 @@ impl Machine {
     /// Takes the queue out of the state with all that it has. That it ended is not remembered: the
     /// reconciler compares what lives with the catalog (NAM 7), so nothing is owed for ever.
     pub(crate) fn end(&mut self, id: QueueId, apply: &mut Apply<'_>) {
-        let Some(queue) = self.queues.remove(&id) else { return };
-        apply.ended.push(id);
+        let Some(mut queue) = self.queues.remove(&id) else { return };
         apply.digest.step(Step::End, digest::of_queue(id), queue.ready());
         for (consumer, state) in &queue.consumers {
             apply.holders.consumers.remove(consumer);
@@ -155,7 +158,37 @@ impl Machine {
             }
         }
         apply.out.changes.extend(queue.keys().map(Change::Record));
-        apply.out.changes.push(Change::QueueRemoved { queue: id });
-        apply.effect(Effect::QueueEnded { queue: id, name: queue.name });
+        apply.effect(Effect::QueueEnded { queue: id, name: queue.name.clone() });
+        if queue.letters.is_empty() {
+            apply.ended.push(id);
+            apply.out.changes.push(Change::QueueRemoved { queue: id });
+        } else {
+            queue.leave_letters(apply);
+            self.estates.insert(id, queue);
+        }
+    }
+}
+
+impl Queue {
+    /// The queue has ended with letters: of all else only what the letters need stays.
+    fn leave_letters(&mut self, apply: &mut Apply<'_>) {
+        self.ended = true;
+        let mut burial = Burial::default();
+        let consumers = std::mem::take(&mut self.consumers);
+        for (_, held) in consumers.values().flat_map(|it| it.held.above(DeliveryNumber(0))) {
+            burial.add(&mut self.levels, held.message);
+        }
+        let gets = std::mem::take(&mut self.gets);
+        for held in gets.values().flat_map(BTreeMap::values) {
+            burial.add(&mut self.levels, held.message);
+        }
+        burial.end(&mut self.levels);
+        self.turns = Turns::default();
+        (self.attached, self.held) = (0, 0);
+        self.refusals.clear();
+        for level in self.levels.values_mut() {
+            level.purge(apply.index);
+        }
+        self.note_letters(apply);
     }
 }

@@ -2,14 +2,17 @@
 
 use crate::{
     consumer::Consumer,
+    letter::{Letter, Stage},
     machine::Machine,
+    outbox::Outbox,
     output::{Change, RecordKey},
     queue::Queue,
     record::{
         ConsumerRecord, GetsRecord, LeftOver, LevelRecord, Record, RecordError, ReturnedRecord,
     },
 };
-use quorate_types::{ConsumerId, Home, Level, MessageId, QueueId, SessionId};
+use quorate_types::{ConsumerId, Home, LetterNumber, Level, MessageId, QueueId, SessionId};
+use std::collections::BTreeMap;
 
 impl Machine {
     /// A machine from the records of a checkpoint, in any order.
@@ -45,7 +48,7 @@ impl Machine {
             RecordKey::Session(session) => {
                 self.sessions.get(&session).cloned().map(Record::Session)
             }
-            RecordKey::Queue(id) => Some(Record::Queue(Box::new(self.queues.get(&id)?.record()))),
+            RecordKey::Queue(id) => Some(Record::Queue(Box::new(self.letters_of(id)?.record()))),
             RecordKey::Consumer(id, consumer) => {
                 let consumer = self.queues.get(&id)?.consumers.get(&consumer)?;
                 Some(Record::Consumer(consumer.record()))
@@ -58,6 +61,10 @@ impl Machine {
                 let level = self.queues.get(&id)?.levels.get(&level)?;
                 level.returned_record().map(Record::Returned)
             }
+            RecordKey::Letters(id, page) => {
+                self.letters_of(id)?.letters.page(page).map(Record::Letters)
+            }
+            RecordKey::Source(from) => self.sources.get(&from).cloned().map(Record::Source),
         }
     }
 
@@ -67,7 +74,8 @@ impl Machine {
         let mut keys = vec![RecordKey::Group];
         keys.extend(self.nodes.keys().copied().map(RecordKey::Node));
         keys.extend(self.sessions.keys().copied().map(RecordKey::Session));
-        keys.extend(self.queues.values().flat_map(|queue| queue.keys()));
+        keys.extend(self.queues.values().chain(self.estates.values()).flat_map(|it| it.keys()));
+        keys.extend(self.sources.keys().copied().map(RecordKey::Source));
         keys.sort_unstable();
         keys.retain(|key| self.record(*key).is_some());
         keys
@@ -78,7 +86,7 @@ impl Machine {
     #[must_use]
     pub fn dead_ranges(&self) -> Vec<Change> {
         let mut changes = Vec::new();
-        for queue in self.queues.values() {
+        for queue in self.queues.values().chain(self.estates.values()) {
             for (level, state) in &queue.levels {
                 state.dead_ranges(queue.id, *level, &mut changes);
             }
@@ -94,6 +102,7 @@ struct Parts {
     gets: Vec<(QueueId, SessionId, GetsRecord)>,
     returned: Vec<(QueueId, Level, ReturnedRecord)>,
     turns: Vec<(QueueId, Vec<ConsumerId>)>,
+    letters: Vec<(QueueId, BTreeMap<LetterNumber, Letter>)>,
 }
 
 impl Parts {
@@ -112,8 +121,11 @@ impl Parts {
                 machine.sessions.insert(session, record);
             }
             (RecordKey::Queue(id), Record::Queue(record)) => {
-                self.turns.push((id, record.turns.iter().copied().collect()));
-                machine.queues.insert(id, Box::new(Queue::from_record(id, *record)));
+                if !record.turns.is_empty() {
+                    self.turns.push((id, record.turns.iter().copied().collect()));
+                }
+                let queues = if record.ended { &mut machine.estates } else { &mut machine.queues };
+                queues.insert(id, Box::new(Queue::from_record(id, *record)));
             }
             (RecordKey::Consumer(id, consumer), Record::Consumer(record)) => {
                 self.consumers.push((id, consumer, record));
@@ -123,6 +135,12 @@ impl Parts {
             }
             (RecordKey::Returned(id, level), Record::Returned(record)) => {
                 self.returned.push((id, level, record));
+            }
+            (RecordKey::Letters(id, _), Record::Letters(letters)) => {
+                self.letters.push((id, letters));
+            }
+            (RecordKey::Source(from), Record::Source(record)) => {
+                machine.sources.insert(from, record);
             }
             (key, record) => {
                 return Err(RecordError(format!(
@@ -134,7 +152,11 @@ impl Parts {
     }
 
     fn join(self, machine: &mut Machine) -> Result<(), RecordError> {
-        let Machine { queues, nodes, holders, .. } = machine;
+        let Machine { queues, estates, outbox, nodes, holders, .. } = machine;
+        for (id, letters) in self.letters {
+            let queue = queues.get_mut(&id).or_else(|| estates.get_mut(&id));
+            found(queue, id, "a letter")?.join_letters(letters, outbox)?;
+        }
         for (id, consumer, record) in self.consumers {
             let node = nodes.get(&consumer.session.node);
             let suspected = node.is_some_and(|node| node.suspected);
@@ -210,6 +232,29 @@ impl Queue {
         let bytes = record.messages.values().map(|held| u64::from(held.head.body_bytes));
         state.returned_bytes = bytes.sum();
         state.returned = record.messages;
+        Ok(())
+    }
+
+    /// Takes letters in, and takes up what they are on their way with.
+    fn join_letters(
+        &mut self,
+        letters: BTreeMap<LetterNumber, Letter>,
+        outbox: &mut Outbox,
+    ) -> Result<(), RecordError> {
+        for (number, letter) in letters {
+            self.join_out(letter.message)?;
+            check(number <= self.letters.last(), || format!("letter {number} of {}", self.id))?;
+            match &letter.stage {
+                Stage::Waiting { .. } => {
+                    outbox.waiting.insert(self.id);
+                }
+                Stage::Kept => {}
+                Stage::Routed(routing) => outbox.take_up(self.id, number, routing),
+            }
+            self.letters.insert(number, letter);
+        }
+        // What a checkpoint holds has not changed since.
+        self.letters.take_changed();
         Ok(())
     }
 

@@ -7,14 +7,17 @@ use crate::{
     death::DeathReason,
     digest::{Digest, Step},
     level::Part,
+    outbox::Outbox,
     output::{Effect, Output, RecordKey},
     queue::Queue,
     record::{GroupRecord, NodeRecord, SessionRecord},
     settle::Fate,
     store::{MessageStore, StoreError},
 };
-use quorate_types::{Holder, Home, LogIndex, NodeId, QueueId, Sequence, SessionId, StartNumber};
-use std::collections::BTreeMap;
+use quorate_types::{
+    Holder, Home, LetterHome, LogIndex, NodeId, QueueId, Sequence, SessionId, StartNumber,
+};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Entries after which one more queue gives back memory that it no longer needs.
 const TRIM_EVERY: u64 = 64;
@@ -31,6 +34,11 @@ pub struct Machine {
     pub(crate) sessions: BTreeMap<SessionId, SessionRecord>,
     /// Boxed, since a tree's nodes are half empty and there may be 100,000 queues.
     pub(crate) queues: BTreeMap<QueueId, Box<Queue>>,
+    /// Queues that have ended, for their letters.
+    pub(crate) estates: BTreeMap<QueueId, Box<Queue>>,
+    /// What other homes have sent (LET 1).
+    pub(crate) sources: BTreeMap<LetterHome, SessionRecord>,
+    pub(crate) outbox: Outbox,
     pub(crate) holders: Holders,
     /// Emptied lists, kept for their memory.
     lists: (Vec<QueueId>, Vec<QueueId>),
@@ -47,6 +55,8 @@ pub(crate) enum Caller {
         session: SessionId,
         number: Sequence,
     },
+    /// Another home, with letters.
+    Letters(LetterHome),
     Leader,
 }
 
@@ -54,7 +64,7 @@ impl Caller {
     pub(crate) fn session(self) -> Option<SessionId> {
         match self {
             Self::Session { session, .. } => Some(session),
-            Self::Leader => None,
+            Self::Letters(_) | Self::Leader => None,
         }
     }
 }
@@ -72,6 +82,9 @@ impl Machine {
             nodes: BTreeMap::new(),
             sessions: BTreeMap::new(),
             queues: BTreeMap::new(),
+            estates: BTreeMap::new(),
+            sources: BTreeMap::new(),
+            outbox: Outbox::default(),
             holders: Holders::default(),
             lists: (Vec::new(), Vec::new()),
             trimmed: None,
@@ -129,6 +142,9 @@ impl Machine {
             now: group.time,
             group,
             holders: std::mem::take(&mut self.holders),
+            outbox: std::mem::take(&mut self.outbox),
+            letters_waiting: false,
+            lines: BTreeSet::new(),
             digest,
             budget: MESSAGES_MAX,
             position: 0,
@@ -200,6 +216,17 @@ impl Machine {
             Command::NodeSuspected { node } => self.set_suspected(*node, true, apply),
             Command::NodeBack { node } => self.set_suspected(*node, false, apply),
             Command::NodeTimedOut { node } => self.node_timed_out(*node, apply)?,
+            Command::Transfer { run, first, round } => {
+                let part = Part { run: *run, first: *first, count: 1 };
+                return Ok(self.transfer(part, *round, caller, apply));
+            }
+            Command::Routed { queue, at, via, letters } => {
+                self.routed(*queue, *at, via, letters, apply);
+            }
+            Command::DeadLettered { line, first, last, other } => {
+                self.dead_lettered(*line, *first, *last, other, apply);
+            }
+            Command::Retry { target, count } => self.retry(*target, *count, apply),
             Command::Continue => self.take_up(apply)?,
             Command::NewLife { life } => self.new_life(*life, apply),
         }
@@ -216,6 +243,7 @@ impl Machine {
             if let Some(queue) = self.queues.get_mut(&id) {
                 queue.begin_settling();
                 queue.check_out(apply)?;
+                queue.tell_of_room(apply);
             }
         }
         debug_assert!(apply.unsettled.is_empty(), "settling down touched another queue");
@@ -227,7 +255,8 @@ impl Machine {
     fn finish(&mut self, mut apply: Apply<'_>) {
         let mut touched = std::mem::take(&mut apply.touched);
         for id in touched.drain(..) {
-            if let Some(queue) = self.queues.get_mut(&id) {
+            let queue = self.queues.get_mut(&id).or_else(|| self.estates.get_mut(&id));
+            if let Some(queue) = queue {
                 queue.end_entry(&mut apply);
             }
         }
@@ -235,15 +264,17 @@ impl Machine {
         if apply.more && !apply.group.left_over.is_empty() {
             apply.effect(Effect::ContinueSoon);
         }
+        apply.tell_of_letters();
         debug_assert!(apply.unsettled.is_empty(), "a touched queue was not settled down");
         debug_assert!(
             apply.ended.iter().all(|ended| !apply.holders.name(*ended)),
             "a queue that has ended is still known to have holders"
         );
-        let Apply { mut group, holders, digest, unsettled, .. } = apply;
+        let Apply { mut group, holders, outbox, digest, unsettled, .. } = apply;
         group.digest = digest.0;
         self.group = group;
         self.holders = holders;
+        self.outbox = outbox;
         self.lists = (touched, unsettled);
         self.applied += 1;
         if self.applied.is_multiple_of(TRIM_EVERY) {

@@ -1,10 +1,10 @@
 //! What an apply hands out, in three kinds that are never mixed: the reply of each command is
 //! returned, a change is written by every replica, an effect is performed by the leader alone.
 
-use crate::command::{Counts, Reply};
+use crate::command::{Counts, Reply, TransferAnswer};
 use quorate_types::{
-    ConsumerId, DeliveryNumber, Level, LogIndex, MessageId, NodeId, QueueId, ResourceName,
-    Sequence, SessionId, Timestamp,
+    ConsumerId, DeliveryNumber, LetterHome, Level, LogIndex, MessageId, NodeId, QueueId,
+    ResourceName, Sequence, SessionId, Timestamp,
 };
 
 /// Everything that applying one entry hands out. Reused from entry to entry.
@@ -52,6 +52,28 @@ pub enum Answer {
     Fenced {
         /// Session.
         session: SessionId,
+    },
+    /// The transfers numbered `first` to `last` are answered: `Taken` but for those in `other` (LET 2).
+    Transferred {
+        /// Who sent them.
+        from: LetterHome,
+        /// Who answers.
+        by: LetterHome,
+        /// First number.
+        first: Sequence,
+        /// Last number.
+        last: Sequence,
+        /// Answers other than `Taken`, ascending.
+        other: Vec<(Sequence, TransferAnswer)>,
+    },
+    /// There is a gap before the transfers: send again from `want` (SES 3).
+    TransfersWanted {
+        /// Who sent them.
+        from: LetterHome,
+        /// Who answers.
+        by: LetterHome,
+        /// Lowest number not yet seen.
+        want: Sequence,
     },
 }
 
@@ -111,6 +133,10 @@ pub enum RecordKey {
     Gets(QueueId, SessionId),
     /// Returned messages of one level of a queue.
     Returned(QueueId, Level),
+    /// Some letters of a queue.
+    Letters(QueueId, u64),
+    /// Another home that sends letters here.
+    Source(LetterHome),
 }
 
 /// Something that the leader does, once it has applied its own term's first entry (STO 7). An
@@ -141,6 +167,30 @@ pub enum Effect {
     },
     /// Propose `Continue`: work is left over.
     ContinueSoon,
+    /// Letters are to be routed: propose `Routed` (LET 1).
+    LettersWaiting,
+    /// Transfers have got numbers: send them, until they are answered (LET 1).
+    TransfersReady {
+        /// Line, by the home at its end.
+        line: LetterHome,
+    },
+    /// Nothing is on the way to a target for which letters wait: propose `Retry`, if it was not
+    /// refused in its present round, or once it tells of room (LET 3).
+    TargetIdle {
+        /// Target.
+        target: QueueId,
+        /// The present round was refused.
+        refused: bool,
+    },
+    /// Tell the source that this queue, which has refused its letters, has room (LET 3).
+    Room {
+        /// Queue.
+        queue: QueueId,
+        /// Source.
+        to: LetterHome,
+        /// For so many messages, about.
+        messages: u32,
+    },
 }
 
 /// One delivery.

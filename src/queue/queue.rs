@@ -5,15 +5,17 @@ use crate::{
     apply::Apply,
     config::QueueConfig,
     consumer::Consumer,
+    letter::Letters,
     level::{LevelState, Place},
     output::RecordKey,
     record::{Held, QueueRecord},
     store::StoreError,
+    transfer::Refusal,
     turns::Turns,
 };
 use quorate_types::{
-    ConsumerId, DeliveryNumber, Level, MessageId, QueueId, ResourceName, Sequence, SessionId,
-    Timestamp,
+    ConsumerId, DeliveryNumber, LetterHome, Level, MessageId, QueueId, ResourceName, Sequence,
+    SessionId, Timestamp,
 };
 use std::collections::BTreeMap;
 
@@ -33,6 +35,10 @@ pub(crate) struct Queue {
     pub(crate) consumers: BTreeMap<ConsumerId, Box<Consumer>>,
     pub(crate) gets: BTreeMap<SessionId, BTreeMap<Sequence, Held>>,
     pub(crate) turns: Turns,
+    pub(crate) letters: Letters,
+    pub(crate) refusals: BTreeMap<LetterHome, Refusal>,
+    /// It has ended, and goes with its last letter.
+    pub(crate) ended: bool,
     /// Consumers that are not cancelled. Derived.
     pub(crate) attached: u32,
     /// Messages held. Derived.
@@ -75,6 +81,9 @@ impl Queue {
             consumers: BTreeMap::new(),
             gets: BTreeMap::new(),
             turns: Turns::default(),
+            letters: Letters::after(record.last_letter),
+            refusals: Refusal::from_record(record.refusals),
+            ended: record.ended,
             attached: 0,
             held: 0,
             check_out_left: false,
@@ -97,6 +106,9 @@ impl Queue {
             had_consumer: self.had_consumer,
             levels: self.levels.iter().map(|(level, state)| (*level, state.record)).collect(),
             turns: self.turns.to_record(),
+            last_letter: self.letters.last(),
+            refusals: self.refusals.iter().map(|(from, it)| (*from, it.round)).collect(),
+            ended: self.ended,
         }
     }
 
@@ -117,6 +129,14 @@ impl Queue {
         if !self.unsettled {
             self.unsettled = true;
             apply.unsettled.push(self.id);
+        }
+    }
+
+    /// Marks the queue as changed where its consumers are not concerned.
+    pub(crate) fn note_letters(&mut self, apply: &mut Apply<'_>) {
+        if !self.touched {
+            self.touched = true;
+            apply.touched.push(self.id);
         }
     }
 
@@ -160,6 +180,9 @@ impl Queue {
         for session in self.changed_gets.drain(..) {
             apply.change(RecordKey::Gets(self.id, session));
         }
+        for page in self.letters.take_changed() {
+            apply.change(RecordKey::Letters(self.id, page));
+        }
         let served = self.attached > 0;
         let shorten = std::mem::take(&mut self.deserted) && !served;
         for (level, state) in &mut self.levels {
@@ -174,12 +197,14 @@ impl Queue {
     /// Every record of the queue, when it ends.
     pub(crate) fn keys(&self) -> impl Iterator<Item = RecordKey> + '_ {
         let id = self.id;
+        let pages = self.letters.pages().into_iter();
         let consumers = self.consumers.keys().chain(&self.changed_consumers);
         let gets = self.gets.keys().chain(&self.changed_gets);
         std::iter::once(RecordKey::Queue(id))
             .chain(consumers.map(move |consumer| RecordKey::Consumer(id, *consumer)))
             .chain(gets.map(move |session| RecordKey::Gets(id, *session)))
             .chain(self.levels.keys().map(move |level| RecordKey::Returned(id, *level)))
+            .chain(pages.map(move |page| RecordKey::Letters(id, page)))
     }
 
     /// Gives back memory that past bursts took.

@@ -4,10 +4,11 @@
 use crate::{
     command::{ConsumerTerms, Counts, MessageHead, Reply},
     config::QueueConfig,
+    letter::Letter,
 };
 use quorate_types::{
-    ConsumerId, DeliveryNumber, Level, LogIndex, MessageId, QueueId, ResourceName, Sequence,
-    SessionId, StartNumber, Timestamp, WallTime,
+    ConsumerId, DeliveryNumber, LetterHome, LetterNumber, Level, LogIndex, MessageId, QueueId,
+    ResourceName, Sequence, SessionId, StartNumber, Timestamp, WallTime,
 };
 use std::collections::{BTreeMap, VecDeque};
 
@@ -28,6 +29,10 @@ pub enum Record {
     Gets(GetsRecord),
     /// Returned messages of one level.
     Returned(ReturnedRecord),
+    /// Some letters of a queue.
+    Letters(BTreeMap<LetterNumber, Letter>),
+    /// Another home that sends letters here.
+    Source(SessionRecord),
 }
 
 /// The group's own record.
@@ -43,6 +48,28 @@ pub struct GroupRecord {
     pub life: u64,
     /// Work left over, oldest first.
     pub left_over: VecDeque<LeftOver>,
+    /// What the letters of all queues share.
+    pub letters: LettersRecord,
+}
+
+/// What the letters of a home share (LET 1 to 3).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LettersRecord {
+    /// Routings so far.
+    pub routings: u64,
+    /// The last number given in each line.
+    pub lines: BTreeMap<LetterHome, Sequence>,
+    /// Rounds of targets that have refused letters.
+    pub rounds: BTreeMap<QueueId, Round>,
+}
+
+/// Where a target stands that has refused letters (LET 3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Round {
+    /// The present round.
+    pub number: u32,
+    /// It has been refused.
+    pub refused: bool,
 }
 
 /// Work that one apply did not finish, since no apply handles more than a bound of messages.
@@ -106,6 +133,12 @@ pub struct QueueRecord {
     pub levels: BTreeMap<Level, LevelRecord>,
     /// Consumers that may be served, in the order of their turn.
     pub turns: VecDeque<ConsumerId>,
+    /// Number of its last letter.
+    pub last_letter: LetterNumber,
+    /// The highest round refused of each source that has not come with a higher one (LET 3).
+    pub refusals: BTreeMap<LetterHome, u32>,
+    /// It has ended, and goes with its last letter.
+    pub ended: bool,
 }
 
 /// One priority level of a queue.

@@ -24,6 +24,9 @@ impl Machine {
             Origin::Session { session, first, mark } => {
                 self.session_batch(session, first, mark, &batch.commands, apply)
             }
+            Origin::Letters { from, first, mark } => {
+                self.letters_batch(from, first, mark, batch, apply)
+            }
         }
     }
 
@@ -131,7 +134,7 @@ struct Answered {
 
 impl SessionRecord {
     /// The sender has had every answer below the mark.
-    fn forget_below(&mut self, mark: Sequence) {
+    pub(crate) fn forget_below(&mut self, mark: Sequence) {
         if mark <= self.mark {
             return;
         }
@@ -143,7 +146,7 @@ impl SessionRecord {
 }
 
 /// Commands that are not applied: their enqueues are cut, their places counted (NAM 1, STO 4).
-fn refuse(commands: &[Command], apply: &mut Apply<'_>) {
+pub(crate) fn refuse(commands: &[Command], apply: &mut Apply<'_>) {
     for command in commands {
         apply.cut_enqueue(command);
         apply.position += 1;

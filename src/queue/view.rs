@@ -51,6 +51,7 @@ impl Machine {
         if !self.group.left_over.is_empty() {
             effects.push(Effect::ContinueSoon);
         }
+        self.owed_letters(effects);
     }
 
     /// What the consumer holds above number `after`, for a re-attach (DLV 2). `None`: no such

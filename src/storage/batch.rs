@@ -9,6 +9,7 @@ use crate::{
     engine::{Engine, Family, scanned},
     install::Install,
     memory::GroupMemory,
+    reclaim::one_run,
 };
 use bytes::{Bytes, BytesMut};
 use quorate_queue::RunHead;
@@ -162,6 +163,8 @@ pub(crate) struct BatchBuilder<'a> {
     batch: WriteBatch,
     scratch: BytesMut,
     pub(crate) entries: usize,
+    /// Runs that the batch removes.
+    pub(crate) removed: Vec<(GroupId, RunRange)>,
 }
 
 impl<'a> BatchBuilder<'a> {
@@ -179,6 +182,7 @@ impl<'a> BatchBuilder<'a> {
             batch: WriteBatch::with_capacity_bytes(capacity),
             scratch,
             entries: 0,
+            removed: Vec::new(),
         })
     }
 
@@ -303,12 +307,14 @@ impl<'a> BatchBuilder<'a> {
         let key = key::run_key(group, run);
         self.batch.delete_cf(self.heads, &key);
         self.batch.delete_cf(self.bodies, &key);
+        self.removed.push(one_run(group, run));
     }
 
     fn remove_range(&mut self, group: GroupId, range: &RunRange) {
         let (first, end) = range_keys(group, range);
         self.batch.delete_range_cf(self.heads, &first, &end);
         self.batch.delete_range_cf(self.bodies, &first, &end);
+        self.removed.push((group, *range));
     }
 }
 

@@ -12,6 +12,7 @@ use crate::{
     engine::{Engine, Family},
     install, log_reader,
     memory::{GroupMemory, Log},
+    reclaim::Reclaim,
     run_cache::RunCache,
 };
 use bytes::{BufMut, Bytes, BytesMut};
@@ -41,6 +42,7 @@ const OPENED: &[u8] = b"opened";
 pub struct Database {
     engine: Arc<Engine>,
     writer: LogWriter,
+    reclaim: Arc<Reclaim>,
     cache: Arc<RunCache>,
     tail_cache_bytes: usize,
     identity: Mutex<Identity>,
@@ -63,10 +65,12 @@ impl Database {
         }
         identity.opened = count_opening(&engine).map_err(failed)?;
         install::recover(&engine).map_err(failed)?;
-        let writer = LogWriter::start(engine.clone(), &options).map_err(failed)?;
+        let reclaim = Arc::new(Reclaim::start(engine.clone()).map_err(failed)?);
+        let writer = LogWriter::start(engine.clone(), reclaim.clone(), &options).map_err(failed)?;
         Ok(Arc::new(Self {
             engine,
             writer,
+            reclaim,
             cache: Arc::new(RunCache::new(options.run_cache_bytes)),
             tail_cache_bytes: options.tail_cache_bytes,
             identity: Mutex::new(identity),
@@ -127,6 +131,11 @@ impl Database {
         &self.writer
     }
 
+    #[cfg(test)]
+    pub(crate) fn reclaim(&self) -> &Reclaim {
+        &self.reclaim
+    }
+
     /// What it has done since the start.
     #[must_use]
     pub fn stats(&self) -> DatabaseStats {
@@ -137,10 +146,11 @@ impl Database {
         }
     }
 
-    /// Writes what waits and ends the writer's thread; later writes are refused. To be called
+    /// Writes what waits and ends the database's threads; later writes are refused. To be called
     /// before the process exits, not from a [`Done`].
     pub fn close(&self) {
         self.writer.close();
+        self.reclaim.close();
     }
 }
 

@@ -176,8 +176,9 @@ fn database_options(options: &Options) -> rocksdb::Options {
     // One writer: nothing to coordinate.
     tuned.set_allow_concurrent_memtable_write(false);
     tuned.set_enable_write_thread_adaptive_yield(false);
-    // A recycled log file does not grow, so that a sync need not write the file's size too.
-    tuned.set_recycle_log_file_num(4);
+    // A recycled log file does not grow, so that a sync need not write the file's size too. One is
+    // enough to have the next at hand; each is some 32 MiB that an empty node keeps.
+    tuned.set_recycle_log_file_num(1);
     tuned.set_max_background_jobs(2);
     tuned.set_bytes_per_sync(1 << 20);
     tuned.set_max_open_files(512);

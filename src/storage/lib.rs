@@ -20,6 +20,7 @@ mod log_writer;
 mod memory;
 mod message_reader;
 mod options;
+mod reclaim;
 mod removals;
 mod replica_store;
 mod run_cache;

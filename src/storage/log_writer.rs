@@ -6,6 +6,7 @@ use crate::{
     batch::{BatchBuilder, Work, Write},
     engine::Engine,
     fifo::Fifo,
+    reclaim::Reclaim,
     statistics::Recorders,
     watchdog::Watchdog,
 };
@@ -59,6 +60,7 @@ impl LogWriter {
     /// Starts the thread.
     pub(crate) fn start(
         engine: Arc<Engine>,
+        reclaim: Arc<Reclaim>,
         options: &crate::Options,
     ) -> Result<Self, StorageError> {
         let shared = Arc::new(Shared {
@@ -71,6 +73,7 @@ impl LogWriter {
         });
         let writer = Writer {
             engine,
+            reclaim,
             shared: shared.clone(),
             fatal: options.fatal.clone(),
             scratch: BytesMut::new(),
@@ -142,6 +145,7 @@ impl LogWriter {
 /// The thread's own.
 struct Writer {
     engine: Arc<Engine>,
+    reclaim: Arc<Reclaim>,
     shared: Arc<Shared>,
     fatal: FatalHook,
     scratch: BytesMut,
@@ -225,6 +229,7 @@ impl Writer {
             builder.add(&write.work)?;
         }
         let (entries, octets) = (builder.entries, builder.bytes());
+        let removed = std::mem::take(&mut builder.removed);
         let (rocks, scratch) = builder.finish();
         if scratch.capacity() <= SCRATCH_BYTES_MAX {
             self.scratch = scratch;
@@ -236,6 +241,7 @@ impl Writer {
         self.crash.step()?;
         let (result, sync) = self.shared.watchdog.watch(octets, || self.engine.write_synced(rocks));
         result?;
+        self.reclaim.note(&removed);
         Ok((entries, octets, sync))
     }
 

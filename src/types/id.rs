@@ -64,6 +64,10 @@ number!(
     DeliveryNumber(u64)
 );
 number!(
+    /// The place of a dead letter among those of its queue, from 1, in the order of death (LET 1).
+    LetterNumber(u64)
+);
+number!(
     /// A priority level of a queue. Higher levels are served first.
     Level(u8)
 );
@@ -99,6 +103,26 @@ pub enum Home {
     Node(NodeId),
 }
 
+/// Who sends dead letters or takes them: each numbers what it sends to each other (LET 1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum LetterHome {
+    /// A group.
+    Group(GroupId),
+    /// The connection-bound queues of one run of a node, which end with it.
+    Run(SessionId),
+}
+
+impl LetterHome {
+    /// Where its machine runs.
+    #[must_use]
+    pub fn home(self) -> Home {
+        match self {
+            Self::Group(group) => Home::Group(group),
+            Self::Run(session) => Home::Node(session.node),
+        }
+    }
+}
+
 /// A queue's identity, never used again.
 ///
 /// Of a replicated queue: its group, and the log index and position in the entry of its
@@ -112,6 +136,17 @@ pub struct QueueId {
     pub index: u64,
     /// Position of the `CreateQueue` in its entry, or the count.
     pub position: u32,
+}
+
+impl QueueId {
+    /// Where its dead letters come from, and where others' are taken for it.
+    #[must_use]
+    pub fn letter_home(self) -> LetterHome {
+        match self.home {
+            Home::Group(group) => LetterHome::Group(group),
+            Home::Node(node) => LetterHome::Run(SessionId { node, start: StartNumber(self.index) }),
+        }
+    }
 }
 
 impl fmt::Display for QueueId {

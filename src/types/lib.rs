@@ -17,8 +17,8 @@ pub use exception::{Exception, ReplyCode, Scope};
 pub use field_table::{FieldTable, FieldTableError, FieldValue, TABLE_DEPTH_MAX};
 pub use id::{
     BootNumber, CatalogIndex, ClusterId, ConsumerId, DeliveryNumber, GroupId, Holder, Home,
-    Incarnation, Level, LogIndex, MessageId, NodeId, QueueId, Sequence, SessionId, StartNumber,
-    Term,
+    Incarnation, LetterHome, LetterNumber, Level, LogIndex, MessageId, NodeId, QueueId, Sequence,
+    SessionId, StartNumber, Term,
 };
 pub use message::{Message, MessageError};
 pub use name::{NameError, ResourceName, ShortString, VhostName};

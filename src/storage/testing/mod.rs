@@ -8,6 +8,7 @@ mod codecs;
 mod crash;
 mod model;
 mod opening;
+mod reclaim;
 mod snapshots;
 mod writer;
 

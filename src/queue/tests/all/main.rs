@@ -11,6 +11,7 @@
 
 mod bounds;
 mod invariant;
+mod letters;
 mod local;
 mod model;
 mod model_test;

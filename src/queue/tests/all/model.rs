@@ -119,6 +119,7 @@ impl Model {
                         self.command(entry, command, None);
                     }
                 }
+                Origin::Letters { .. } => panic!("letters have a model of their own"),
                 Origin::Session { session, first, mark } => {
                     answers.push(self.batch(entry, session, first.0, mark.0, &batch.commands));
                 }
@@ -194,6 +195,10 @@ impl Model {
         caller: Option<(SessionId, Sequence)>,
     ) -> Option<Reply> {
         match command {
+            Command::Routed { .. }
+            | Command::Transfer { .. }
+            | Command::DeadLettered { .. }
+            | Command::Retry { .. } => panic!("letters have a model of their own"),
             Command::CreateQueue { name, config } => {
                 let home = Home::Group(GroupId(1));
                 let id = QueueId { home, index: self.index.0, position: self.position };

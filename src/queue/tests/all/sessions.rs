@@ -322,7 +322,7 @@ fn normalised(world: &World, queue: QueueId) -> Vec<String> {
             }
             Record::Queue(it) => format!("{:?} {}", it.turns, it.had_consumer),
             Record::Session(it) => format!("{}", it.last),
-            Record::Group(_) | Record::Node(_) => continue,
+            Record::Group(_) | Record::Node(_) | Record::Letters(_) | Record::Source(_) => continue,
         };
         state.push(format!("{key:?}: {text}"));
     }

@@ -5,7 +5,7 @@ use quorate_queue::{
     Change, Entry, Held, LevelRecord, Machine, MessageHead, MessageStore, Record, RecordKey,
     RunHead, StoreError,
 };
-use quorate_types::{Level, LogIndex, QueueId};
+use quorate_types::{Level, LogIndex, MessageId, QueueId};
 use std::{
     cell::Cell,
     collections::{BTreeMap, BTreeSet},
@@ -65,6 +65,7 @@ impl TestStore {
         for (key, head) in &out {
             let (queue, level, index, position) = *key;
             let stored = self.message(queue, level, index, position);
+            let stored = stored.map(|head| head.body_bytes);
             assert_eq!(stored, Some(*head), "{key:?} is not as stored");
         }
         let mut fresh: BTreeMap<(QueueId, Level), (u64, u64)> = BTreeMap::new();
@@ -154,9 +155,10 @@ impl TestStore {
 
 type Place = (QueueId, Level, LogIndex, u32);
 
-/// What the records say: messages that are held or returned, and the levels' heads.
+/// What the records say: messages that are held, returned or dead letters, with the octets of their
+/// bodies, and the levels' heads.
 struct State {
-    out: BTreeMap<Place, MessageHead>,
+    out: BTreeMap<Place, u32>,
     heads: BTreeMap<(QueueId, Level), LevelRecord>,
 }
 
@@ -174,6 +176,11 @@ impl State {
                 (RecordKey::Returned(queue, _), Record::Returned(record)) => {
                     record.messages.values().for_each(|held| state.add(queue, held));
                 }
+                (RecordKey::Letters(queue, _), Record::Letters(letters)) => {
+                    for letter in letters.values() {
+                        state.add_message(queue, letter.message, letter.body_bytes);
+                    }
+                }
                 (RecordKey::Queue(queue), Record::Queue(record)) => {
                     let levels = record.levels.iter();
                     state.heads.extend(levels.map(|(level, it)| ((queue, *level), *it)));
@@ -185,9 +192,12 @@ impl State {
     }
 
     fn add(&mut self, queue: QueueId, held: &Held) {
-        let id = held.message;
+        self.add_message(queue, held.message, held.head.body_bytes);
+    }
+
+    fn add_message(&mut self, queue: QueueId, id: MessageId, octets: u32) {
         let place = (queue, id.level, id.index, id.position);
-        let earlier = self.out.insert(place, held.head);
+        let earlier = self.out.insert(place, octets);
         assert_eq!(earlier, None, "{place:?} is in the state twice");
     }
 }

@@ -254,6 +254,10 @@ impl Script {
                 Effect::QueueEnded { name, .. } => lines.push(format!("{} has ended", name.name)),
                 Effect::ContinueSoon => lines.push("continue soon".to_owned()),
                 Effect::WakeAt { .. } => panic!("nothing expires yet"),
+                Effect::LettersWaiting
+                | Effect::TransfersReady { .. }
+                | Effect::TargetIdle { .. }
+                | Effect::Room { .. } => panic!("no queue here has a dead-letter exchange"),
             }
             last = None;
         }

@@ -1,0 +1,224 @@
+//! Dead letters: the messages that died in a queue whose settings name a dead-letter exchange, from
+//! their death until all their targets have taken them (LET 1, Q-40, Q-45). They are never
+//! rewritten: a letter names a message of its queue, and keeps that message's run alive.
+
+use crate::death::DeathReason;
+use quorate_types::{
+    CatalogIndex, LetterNumber, MessageId, QueueId, Sequence, ShortString, WallTime,
+};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Letters of one record: those whose numbers differ in the lowest bits alone.
+const PAGE_BITS: u32 = 8;
+
+/// A dead letter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Letter {
+    /// The message.
+    pub message: MessageId,
+    /// Octets of its body.
+    pub body_bytes: u32,
+    /// Why it died.
+    pub reason: DeathReason,
+    /// When it died.
+    pub died_at: WallTime,
+    /// How far it is.
+    pub stage: Stage,
+}
+
+/// How far a letter is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// It is to be routed, by a catalog copy of a version above this one.
+    Waiting {
+        /// Version of the copy whose routing failed since all targets had ended (LET 4); 0: any.
+        after: CatalogIndex,
+    },
+    /// Nothing takes it, and it waits until something does (at-least-once, Q-40).
+    Kept,
+    /// It is on its way, as it was routed once (LET 1).
+    Routed(Box<Routing>),
+}
+
+/// One routing of a letter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Routing {
+    /// By what it was routed.
+    pub via: Via,
+    /// Version of the catalog copy.
+    pub at: CatalogIndex,
+    /// Place among all routings of the home, from 1: the order into each target (LET 6).
+    pub order: u64,
+    /// A target has taken it.
+    pub taken: bool,
+    /// Targets that have not yet answered.
+    pub transfers: BTreeMap<QueueId, Transfer>,
+}
+
+/// The dead-letter exchange and key that were in force when a letter was routed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Via {
+    /// Exchange.
+    pub exchange: ShortString,
+    /// Key in place of the message's own.
+    pub routing_key: Option<ShortString>,
+}
+
+/// A letter's way into one target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transfer {
+    /// It has a number, and is sent until that is answered.
+    UnderWay {
+        /// Number in the line to the target's home.
+        number: Sequence,
+        /// Round of the target's (LET 3).
+        round: u32,
+    },
+    /// The target is full; it has no number until the target is tried again.
+    Waits,
+}
+
+/// Letters of one queue. The message of each counts among its run's living ones.
+#[derive(Debug, Default)]
+pub(crate) struct Letters {
+    all: BTreeMap<LetterNumber, Letter>,
+    /// Number of the last one.
+    last: LetterNumber,
+    /// Those that are to be routed, and those kept. Derived.
+    waiting: BTreeSet<LetterNumber>,
+    kept: BTreeSet<LetterNumber>,
+    /// Pages that the present entry has changed.
+    changed: BTreeSet<u64>,
+}
+
+impl Letters {
+    /// None yet; the next one has the number after `last`.
+    pub(crate) fn after(last: LetterNumber) -> Self {
+        Self { last, ..Self::default() }
+    }
+
+    pub(crate) fn last(&self) -> LetterNumber {
+        self.last
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        self.all.len() as u64
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    pub(crate) fn get(&self, number: LetterNumber) -> Option<&Letter> {
+        self.all.get(&number)
+    }
+
+    /// Adds a letter that has just died.
+    pub(crate) fn push(&mut self, letter: Letter) -> LetterNumber {
+        self.last.0 += 1;
+        self.insert(self.last, letter);
+        self.last
+    }
+
+    /// Puts a letter in place, new or from a record.
+    pub(crate) fn insert(&mut self, number: LetterNumber, letter: Letter) {
+        self.note(number, &letter.stage);
+        self.all.insert(number, letter);
+        self.changed.insert(page(number));
+    }
+
+    /// Takes a letter that is waiting or kept out of those, for a routing.
+    pub(crate) fn take_unrouted(&mut self, number: LetterNumber) -> Option<&mut Letter> {
+        if !self.waiting.remove(&number) && !self.kept.remove(&number) {
+            return None;
+        }
+        self.changed.insert(page(number));
+        self.all.get_mut(&number)
+    }
+
+    /// Changes a letter's stage.
+    pub(crate) fn set_stage(&mut self, number: LetterNumber, stage: Stage) {
+        self.note(number, &stage);
+        if let Some(letter) = self.all.get_mut(&number) {
+            letter.stage = stage;
+            self.changed.insert(page(number));
+        }
+    }
+
+    /// The routing of a letter that is under way, to be changed.
+    pub(crate) fn routing_mut(&mut self, number: LetterNumber) -> Option<&mut Routing> {
+        match &mut self.all.get_mut(&number)?.stage {
+            Stage::Routed(routing) => {
+                self.changed.insert(page(number));
+                Some(routing)
+            }
+            Stage::Waiting { .. } | Stage::Kept => None,
+        }
+    }
+
+    /// The letter is done with.
+    pub(crate) fn remove(&mut self, number: LetterNumber) -> Option<Letter> {
+        self.waiting.remove(&number);
+        self.kept.remove(&number);
+        self.changed.insert(page(number));
+        self.all.remove(&number)
+    }
+
+    /// Takes out those kept as unroutable.
+    pub(crate) fn take_kept(&mut self) -> Vec<Letter> {
+        let kept = std::mem::take(&mut self.kept);
+        kept.into_iter().filter_map(|number| self.remove(number)).collect()
+    }
+
+    pub(crate) fn is_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    pub(crate) fn has_kept(&self) -> bool {
+        !self.kept.is_empty()
+    }
+
+    /// Numbers of those that are to be routed (or of those kept) from a number on.
+    pub(crate) fn unrouted(
+        &self,
+        kept: bool,
+        from: LetterNumber,
+    ) -> impl Iterator<Item = (LetterNumber, &Letter)> + '_ {
+        let numbers = if kept { &self.kept } else { &self.waiting };
+        numbers.range(from..).filter_map(|number| Some((*number, self.all.get(number)?)))
+    }
+
+    /// Pages that the present entry has changed, once.
+    pub(crate) fn take_changed(&mut self) -> BTreeSet<u64> {
+        std::mem::take(&mut self.changed)
+    }
+
+    /// Every page that is written, or may be.
+    pub(crate) fn pages(&self) -> BTreeSet<u64> {
+        self.all.keys().map(|number| page(*number)).chain(self.changed.iter().copied()).collect()
+    }
+
+    /// What a page holds; `None` if nothing.
+    pub(crate) fn page(&self, page: u64) -> Option<BTreeMap<LetterNumber, Letter>> {
+        let first = LetterNumber(page << PAGE_BITS);
+        let last = LetterNumber(first.0 | ((1 << PAGE_BITS) - 1));
+        let letters = self.all.range(first..=last).map(|(number, one)| (*number, one.clone()));
+        Some(letters.collect::<BTreeMap<_, _>>()).filter(|letters| !letters.is_empty())
+    }
+
+    fn note(&mut self, number: LetterNumber, stage: &Stage) {
+        match stage {
+            Stage::Waiting { .. } => {
+                self.waiting.insert(number);
+            }
+            Stage::Kept => {
+                self.kept.insert(number);
+            }
+            Stage::Routed(_) => {}
+        }
+    }
+}
+
+fn page(number: LetterNumber) -> u64 {
+    number.0 >> PAGE_BITS
+}

@@ -1,0 +1,182 @@
+//! What the dead-letter worker sees of the letters: what is to be routed, what is to be sent.
+
+use crate::{
+    config::DeadLetter,
+    death::DeathReason,
+    letter::{Stage, Transfer, Via},
+    machine::Machine,
+    outbox::Way,
+    output::Effect,
+    queue::Queue,
+};
+use quorate_types::{
+    CatalogIndex, LetterHome, LetterNumber, MessageId, QueueId, ResourceName, Sequence, WallTime,
+};
+
+/// A letter that is to be routed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LetterView {
+    /// Number.
+    pub number: LetterNumber,
+    /// Message.
+    pub message: MessageId,
+    /// Why it died.
+    pub reason: DeathReason,
+    /// A catalog copy of a higher version than this one is wanted (LET 4).
+    pub after: CatalogIndex,
+}
+
+/// A transfer that is under way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TransferView {
+    /// Number in its line.
+    pub number: Sequence,
+    /// Target.
+    pub target: QueueId,
+    /// Round of the target's.
+    pub round: u32,
+    /// Queue that the message died in.
+    pub queue: QueueId,
+    /// That queue's name.
+    pub name: ResourceName,
+    /// The message.
+    pub message: MessageId,
+    /// Why it died.
+    pub reason: DeathReason,
+    /// When.
+    pub died_at: WallTime,
+    /// By what it was routed.
+    pub via: Via,
+}
+
+/// A target that letters are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TargetView {
+    /// Target.
+    pub target: QueueId,
+    /// Letters that wait since it is full.
+    pub waits: u64,
+    /// Transfers to it under way.
+    pub under_way: u64,
+    /// It has refused letters in its present round.
+    pub refused: bool,
+}
+
+impl Machine {
+    pub(crate) fn letters_of(&self, id: QueueId) -> Option<&Queue> {
+        self.queues.get(&id).or_else(|| self.estates.get(&id)).map(Box::as_ref)
+    }
+
+    /// What is owed for letters: theirs, and to those whose letters were refused (LET 3).
+    pub(crate) fn owed_letters(&self, effects: &mut Vec<Effect>) {
+        if !self.outbox.waiting.is_empty() {
+            effects.push(Effect::LettersWaiting);
+        }
+        effects.extend(self.lines().map(|line| Effect::TransfersReady { line }));
+        let idle = self.targets().filter(|target| target.under_way == 0);
+        effects
+            .extend(idle.map(|it| Effect::TargetIdle { target: it.target, refused: it.refused }));
+        self.queues.values().for_each(|queue| queue.owed_room(effects));
+    }
+
+    /// Queues with letters that are to be routed.
+    pub fn queues_with_letters(&self) -> impl Iterator<Item = QueueId> + '_ {
+        self.outbox.waiting.iter().copied()
+    }
+
+    /// Queues with letters kept as unroutable.
+    pub fn queues_with_kept(&self) -> impl Iterator<Item = QueueId> + '_ {
+        let all = self.queues.iter().chain(&self.estates);
+        all.filter(|(_, queue)| queue.letters.has_kept()).map(|(id, _)| *id)
+    }
+
+    /// Name and dead-letter settings of a queue with letters; of one that has ended, its last ones.
+    #[must_use]
+    pub fn letter_settings(&self, id: QueueId) -> Option<(ResourceName, Option<DeadLetter>)> {
+        let queue = self.letters_of(id)?;
+        Some((queue.name.clone(), queue.config.dead_letter.clone()))
+    }
+
+    /// Letters of a queue that are to be routed, or with `kept` those kept, from a number on.
+    #[must_use]
+    pub fn unrouted(
+        &self,
+        id: QueueId,
+        kept: bool,
+        from: LetterNumber,
+        limit: usize,
+    ) -> Vec<LetterView> {
+        let Some(queue) = self.letters_of(id) else { return Vec::new() };
+        let view = |(number, letter): (LetterNumber, &crate::Letter)| LetterView {
+            number,
+            message: letter.message,
+            reason: letter.reason,
+            after: match letter.stage {
+                Stage::Waiting { after } => after,
+                Stage::Kept | Stage::Routed(_) => CatalogIndex(0),
+            },
+        };
+        queue.letters.unrouted(kept, from).take(limit).map(view).collect()
+    }
+
+    /// Lines with transfers under way.
+    pub fn lines(&self) -> impl Iterator<Item = LetterHome> + '_ {
+        self.outbox.lines.keys().copied()
+    }
+
+    /// The line's mark: the lowest number whose answer has not been applied (LET 2).
+    #[must_use]
+    pub fn line_mark(&self, line: LetterHome) -> Sequence {
+        let last = self.group.letters.lines.get(&line).map_or(0, |last| last.0);
+        let first = self.outbox.lines.get(&line).and_then(|ways| ways.keys().next());
+        first.copied().unwrap_or(Sequence(last + 1))
+    }
+
+    /// Transfers of a line that are under way, from a number on, ascending.
+    #[must_use]
+    pub fn transfers(&self, line: LetterHome, from: Sequence, limit: usize) -> Vec<TransferView> {
+        let ways = self.outbox.lines.get(&line).into_iter().flat_map(|ways| ways.range(from..));
+        let view = |(number, way): (&Sequence, &Way)| self.transfer_view(*number, *way);
+        ways.take(limit).filter_map(view).collect()
+    }
+
+    fn transfer_view(&self, number: Sequence, way: Way) -> Option<TransferView> {
+        let queue = self.letters_of(way.queue)?;
+        let letter = queue.letters.get(way.letter)?;
+        let Stage::Routed(routing) = &letter.stage else { return None };
+        let Transfer::UnderWay { round, .. } = routing.transfers.get(&way.target)? else {
+            return None;
+        };
+        Some(TransferView {
+            number,
+            target: way.target,
+            round: *round,
+            queue: way.queue,
+            name: queue.name.clone(),
+            message: letter.message,
+            reason: letter.reason,
+            died_at: letter.died_at,
+            via: routing.via.clone(),
+        })
+    }
+
+    /// Targets that letters are for.
+    pub fn targets(&self) -> impl Iterator<Item = TargetView> + '_ {
+        self.outbox.targets.iter().map(|(target, state)| TargetView {
+            target: *target,
+            waits: state.waits.len() as u64,
+            under_way: state.under_way,
+            refused: self.group.letters.rounds.get(target).is_some_and(|round| round.refused),
+        })
+    }
+
+    /// Letters of all queues, and of those how many are of queues that have ended.
+    #[must_use]
+    pub fn letter_counts(&self) -> (u64, u64) {
+        let of = |queues: &std::collections::BTreeMap<QueueId, Box<Queue>>| -> u64 {
+            queues.values().map(|queue| queue.letters.len()).sum()
+        };
+        let ended = of(&self.estates);
+        (of(&self.queues) + ended, ended)
+    }
+}

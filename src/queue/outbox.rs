@@ -1,0 +1,328 @@
+//! What a home's dead letters are on their way with: one routing each, a number for each transfer,
+//! answers as they come, full targets tried again round by round (LET 1 to 4).
+
+use crate::{
+    apply::Apply,
+    command::{RoutedLetters, Routes, TransferAnswer},
+    digest::{self, Step},
+    letter::{Letter, Routing, Stage, Transfer, Via},
+    machine::Machine,
+    output::{Change, Effect},
+    queue::Queue,
+    record::Round,
+};
+use quorate_types::{CatalogIndex, LetterHome, LetterNumber, QueueId, Sequence};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Numbers that one `Retry` gives at most (LET 3).
+pub const RETRY_MAX: u32 = 5_000;
+
+/// What is derived from the letters of all queues. What cannot be is in the group's record.
+#[derive(Debug, Default)]
+pub(crate) struct Outbox {
+    /// Queues with letters to be routed.
+    pub(crate) waiting: BTreeSet<QueueId>,
+    /// Transfers that have a number, by line.
+    pub(crate) lines: BTreeMap<LetterHome, BTreeMap<Sequence, Way>>,
+    /// By target: what is on the way to it, and what waits since it is full.
+    pub(crate) targets: BTreeMap<QueueId, Target>,
+}
+
+/// One letter's way into one target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Way {
+    pub(crate) queue: QueueId,
+    pub(crate) letter: LetterNumber,
+    pub(crate) target: QueueId,
+}
+
+/// What goes to one target.
+#[derive(Debug, Default)]
+pub(crate) struct Target {
+    pub(crate) under_way: u64,
+    /// In the order of routing.
+    pub(crate) waits: BTreeMap<u64, Way>,
+}
+
+impl Outbox {
+    /// Takes up a letter's routing as it is, from a record.
+    pub(crate) fn take_up(&mut self, queue: QueueId, letter: LetterNumber, routing: &Routing) {
+        for (target, transfer) in &routing.transfers {
+            let way = Way { queue, letter, target: *target };
+            match transfer {
+                Transfer::UnderWay { number, .. } => self.sent(*number, way),
+                Transfer::Waits => self.wait(routing.order, way),
+            }
+        }
+    }
+
+    fn sent(&mut self, number: Sequence, way: Way) {
+        self.lines.entry(way.target.letter_home()).or_default().insert(number, way);
+        self.targets.entry(way.target).or_default().under_way += 1;
+    }
+
+    fn wait(&mut self, order: u64, way: Way) {
+        self.targets.entry(way.target).or_default().waits.insert(order, way);
+    }
+
+    /// Takes what has these numbers, ascending.
+    fn take(&mut self, line: LetterHome, first: Sequence, last: Sequence) -> Vec<(Sequence, Way)> {
+        let Some(ways) = self.lines.get_mut(&line) else { return Vec::new() };
+        let answered: Vec<_> = ways.range(first..=last).map(|(n, way)| (*n, *way)).collect();
+        for (number, way) in &answered {
+            ways.remove(number);
+            if let Some(target) = self.targets.get_mut(&way.target) {
+                target.under_way -= 1;
+            }
+        }
+        if ways.is_empty() {
+            self.lines.remove(&line);
+        }
+        answered
+    }
+
+    /// A target that nothing goes to is forgotten.
+    fn tidy(&mut self, target: QueueId) {
+        if self.targets.get(&target).is_some_and(|it| it.under_way == 0 && it.waits.is_empty()) {
+            self.targets.remove(&target);
+        }
+    }
+}
+
+impl Machine {
+    /// A queue that has letters, or had: it lives, or has ended and goes with its last letter.
+    fn with_letters(&mut self, id: QueueId) -> Option<&mut Queue> {
+        let queue = self.queues.get_mut(&id).or_else(|| self.estates.get_mut(&id));
+        queue.map(Box::as_mut)
+    }
+
+    /// `Routed`: commits one routing of letters (LET 1). Those that have been routed since are left
+    /// alone.
+    pub(crate) fn routed(
+        &mut self,
+        id: QueueId,
+        at: CatalogIndex,
+        via: &Via,
+        letters: &[RoutedLetters],
+        apply: &mut Apply<'_>,
+    ) {
+        for RoutedLetters { first, last, routes } in letters {
+            for number in first.0..=last.0 {
+                self.route(id, LetterNumber(number), at, via, routes, apply);
+            }
+        }
+        self.after_routing(id, apply);
+    }
+
+    fn route(
+        &mut self,
+        id: QueueId,
+        number: LetterNumber,
+        at: CatalogIndex,
+        via: &Via,
+        routes: &Routes,
+        apply: &mut Apply<'_>,
+    ) {
+        let Some(queue) = self.with_letters(id) else { return };
+        if queue.letters.take_unrouted(number).is_none() {
+            return;
+        }
+        apply.spend(1);
+        apply.digest.step(Step::Route, digest::of_queue(id), number.0);
+        match routes {
+            Routes::To(targets) => {
+                apply.group.letters.routings += 1;
+                let order = apply.group.letters.routings;
+                let transfers = targets
+                    .iter()
+                    .map(|target| {
+                        (
+                            *target,
+                            start(Way { queue: id, letter: number, target: *target }, order, apply),
+                        )
+                    })
+                    .collect();
+                let via = via.clone();
+                let routing = Routing { via, at, order, taken: false, transfers };
+                queue.letters.set_stage(number, Stage::Routed(Box::new(routing)));
+            }
+            Routes::Keep => queue.letters.set_stage(number, Stage::Kept),
+            Routes::Drop => queue.forget_letter(number, apply),
+        }
+    }
+
+    /// What changed letters leave behind: the queue is written, what waits is known, an ended queue
+    /// without letters goes.
+    fn after_routing(&mut self, id: QueueId, apply: &mut Apply<'_>) {
+        let Some(queue) = self.with_letters(id) else { return };
+        queue.note_letters(apply);
+        if queue.letters.is_waiting() {
+            apply.outbox.waiting.insert(id);
+        } else {
+            apply.outbox.waiting.remove(&id);
+        }
+        self.end_estate_if_done(id, apply);
+    }
+
+    /// An ended queue goes with its last letter.
+    fn end_estate_if_done(&mut self, id: QueueId, apply: &mut Apply<'_>) {
+        if !self.estates.get(&id).is_some_and(|queue| queue.letters.is_empty()) {
+            return;
+        }
+        let Some(queue) = self.estates.remove(&id) else { return };
+        apply.ended.push(id);
+        apply.digest.step(Step::EndEstate, digest::of_queue(id), 0);
+        apply.out.changes.extend(queue.keys().map(Change::Record));
+        apply.out.changes.push(Change::QueueRemoved { queue: id });
+    }
+
+    /// `DeadLettered`: answers to transfers with these numbers, `Taken` but for those in `other`
+    /// (LET 2). A number that is no longer under way has been answered before.
+    pub(crate) fn dead_lettered(
+        &mut self,
+        line: LetterHome,
+        first: Sequence,
+        last: Sequence,
+        other: &[(Sequence, TransferAnswer)],
+        apply: &mut Apply<'_>,
+    ) {
+        let mut queues = BTreeSet::new();
+        let mut targets = BTreeSet::new();
+        for (number, way) in apply.outbox.take(line, first, last) {
+            let answer = other
+                .binary_search_by_key(&number, |(number, _)| *number)
+                .ok()
+                .and_then(|place| other.get(place))
+                .map_or(TransferAnswer::Taken, |(_, answer)| *answer);
+            apply.spend(1);
+            apply.digest.step(Step::Answer, digest::of_queue(way.target), number.0);
+            apply.digest.step(Step::Answer, way.letter.0, answer as u64);
+            self.answered(way, answer, apply);
+            queues.insert(way.queue);
+            targets.insert(way.target);
+        }
+        queues.into_iter().for_each(|queue| self.after_routing(queue, apply));
+        for target in targets {
+            settle_target(target, apply);
+        }
+    }
+
+    fn answered(&mut self, way: Way, answer: TransferAnswer, apply: &mut Apply<'_>) {
+        let Some(queue) = self.with_letters(way.queue) else { return };
+        let Some(routing) = queue.letters.routing_mut(way.letter) else { return };
+        match answer {
+            TransferAnswer::Taken => {
+                routing.taken = true;
+                routing.transfers.remove(&way.target);
+            }
+            TransferAnswer::Gone => {
+                routing.transfers.remove(&way.target);
+                apply.group.letters.rounds.remove(&way.target);
+            }
+            TransferAnswer::Full => {
+                routing.transfers.insert(way.target, Transfer::Waits);
+                apply.outbox.wait(routing.order, way);
+                apply.group.letters.rounds.entry(way.target).or_default().refused = true;
+            }
+        }
+        if !routing.transfers.is_empty() {
+            return;
+        }
+        let (taken, after) = (routing.taken, routing.at);
+        if taken {
+            queue.forget_letter(way.letter, apply);
+        } else {
+            queue.letters.set_stage(way.letter, Stage::Waiting { after });
+            apply.letters_waiting = true;
+        }
+    }
+
+    /// `Retry`: the first `count` that wait for a full target get numbers of its next round (LET 3).
+    /// Nothing if something to it is under way.
+    pub(crate) fn retry(&mut self, id: QueueId, count: u32, apply: &mut Apply<'_>) {
+        let Some(target) = apply.outbox.targets.get_mut(&id) else { return };
+        if target.under_way > 0 || target.waits.is_empty() {
+            return;
+        }
+        let round = apply.group.letters.rounds.entry(id).or_default();
+        round.number += 1;
+        round.refused = false;
+        let number = round.number;
+        apply.digest.step(Step::Retry, digest::of_queue(id), u64::from(number));
+        for _ in 0..count.min(RETRY_MAX) {
+            let next = apply.outbox.targets.get_mut(&id).and_then(|it| it.waits.pop_first());
+            let Some((_, way)) = next else { break };
+            let transfer = give_number(way, apply);
+            apply.spend(1);
+            if let Some(queue) = self.with_letters(way.queue) {
+                if let Some(routing) = queue.letters.routing_mut(way.letter) {
+                    routing.transfers.insert(id, transfer);
+                }
+                queue.note_letters(apply);
+            }
+        }
+    }
+}
+
+/// A letter sets out for a target: with a number, or behind those that wait for it (LET 3).
+fn start(way: Way, order: u64, apply: &mut Apply<'_>) -> Transfer {
+    let waits = apply.outbox.targets.get(&way.target).is_some_and(|it| !it.waits.is_empty());
+    let refused = apply.group.letters.rounds.get(&way.target).is_some_and(|round| round.refused);
+    if !waits && !refused {
+        return give_number(way, apply);
+    }
+    apply.outbox.wait(order, way);
+    Transfer::Waits
+}
+
+fn give_number(way: Way, apply: &mut Apply<'_>) -> Transfer {
+    let line = way.target.letter_home();
+    let last = apply.group.letters.lines.entry(line).or_default();
+    last.0 += 1;
+    let number = *last;
+    let round = apply.group.letters.rounds.get(&way.target).map_or(1, |round| round.number);
+    apply.outbox.sent(number, way);
+    apply.lines.insert(line);
+    Transfer::UnderWay { number, round }
+}
+
+/// Nothing is on the way to a target for which letters wait: it can be tried again (LET 3).
+fn settle_target(id: QueueId, apply: &mut Apply<'_>) {
+    apply.outbox.tidy(id);
+    let Some(target) = apply.outbox.targets.get(&id) else { return };
+    if target.under_way == 0 && !target.waits.is_empty() {
+        let refused = apply.group.letters.rounds.get(&id).is_some_and(|round| round.refused);
+        apply.effect(Effect::TargetIdle { target: id, refused });
+    }
+}
+
+impl Queue {
+    /// Drops the letters kept as unroutable; returns how many.
+    pub(crate) fn forget_kept(&mut self, apply: &mut Apply<'_>) -> u64 {
+        let kept = self.letters.take_kept();
+        for letter in &kept {
+            self.bury_letter(letter, apply);
+        }
+        kept.len() as u64
+    }
+
+    /// The letter is done with, and so is its message.
+    fn forget_letter(&mut self, number: LetterNumber, apply: &mut Apply<'_>) {
+        if let Some(letter) = self.letters.remove(number) {
+            self.bury_letter(&letter, apply);
+        }
+    }
+
+    fn bury_letter(&mut self, letter: &Letter, apply: &mut Apply<'_>) {
+        apply.digest.step(Step::Answer, digest::of_message(letter.message), 0);
+        if let Some(level) = self.levels.get_mut(&letter.message.level) {
+            level.living.bury(letter.message.index, 1);
+        }
+    }
+}
+
+impl Default for Round {
+    fn default() -> Self {
+        Self { number: 1, refused: false }
+    }
+}

@@ -1,0 +1,205 @@
+//! The target's half of a dead letter's way: `Transfer`, under the numbers of the home that it comes
+//! from, and what a full queue owes to those that it has refused (LET 2, 3, Q-41).
+
+use crate::{
+    apply::Apply,
+    command::{Batch, MessageHead, Reply, TransferAnswer},
+    digest::{self, Step},
+    level::Part,
+    machine::{Caller, Machine},
+    output::{Answer, Effect, RecordKey},
+    queue::Queue,
+    session::refuse,
+    store::StoreError,
+};
+use quorate_types::{Home, LetterHome, Overflow, Sequence, SessionId};
+use std::collections::BTreeMap;
+
+/// A source whose letters the queue has refused.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Refusal {
+    /// The highest round refused; that one and lower ones are refused.
+    pub(crate) round: u32,
+    /// The source has been told of room since. Not state: what a new leader owes, it tells again.
+    told: bool,
+}
+
+impl Refusal {
+    pub(crate) fn from_record(record: BTreeMap<LetterHome, u32>) -> BTreeMap<LetterHome, Self> {
+        record.into_iter().map(|(from, round)| (from, Self { round, told: false })).collect()
+    }
+}
+
+impl Machine {
+    /// This machine, as others send letters to it.
+    pub(crate) fn letter_home(&self) -> LetterHome {
+        match self.home {
+            Home::Group(group) => LetterHome::Group(group),
+            Home::Node(node) => LetterHome::Run(SessionId { node, start: self.start }),
+        }
+    }
+
+    /// Applies a batch of another home: what is new of it, once (SES 3).
+    pub(crate) fn letters_batch(
+        &mut self,
+        from: LetterHome,
+        first: Sequence,
+        mark: Sequence,
+        batch: &Batch,
+        apply: &mut Apply<'_>,
+    ) -> Result<(), StoreError> {
+        let by = self.letter_home();
+        let last = self.sources.get(&from).map_or(Sequence(0), |record| record.last);
+        if first.0 > last.0 + 1 {
+            refuse(&batch.commands, apply);
+            let want = Sequence(last.0 + 1);
+            apply.out.answers.push(Answer::TransfersWanted { from, by, want });
+            return Ok(());
+        }
+        let mut other = Vec::new();
+        let mut new = Vec::new();
+        for (number, command) in (first.0..).map(Sequence).zip(&batch.commands) {
+            let reply = if number <= last {
+                refuse(std::slice::from_ref(command), apply);
+                let kept = self.sources.get(&from).and_then(|it| it.answers.get(&number));
+                kept.cloned().unwrap_or(Reply::Taken)
+            } else {
+                let reply = self.command(command, Caller::Letters(from), apply)?;
+                new.push((number, reply.clone()));
+                reply
+            };
+            let answer = answer_of(&reply);
+            if answer != TransferAnswer::Taken {
+                other.push((number, answer));
+            }
+        }
+        let through = Sequence((first.0 + batch.commands.len() as u64).saturating_sub(1));
+        self.keep_transfers(from, through, mark, new, apply);
+        if !batch.commands.is_empty() {
+            apply.out.answers.push(Answer::Transferred { from, by, first, last: through, other });
+        }
+        Ok(())
+    }
+
+    fn keep_transfers(
+        &mut self,
+        from: LetterHome,
+        through: Sequence,
+        mark: Sequence,
+        new: Vec<(Sequence, Reply)>,
+        apply: &mut Apply<'_>,
+    ) {
+        let record = self.sources.entry(from).or_default();
+        record.last = record.last.max(through);
+        record.forget_below(mark);
+        let kept = record.mark;
+        record.answers.extend(
+            new.into_iter().filter(|(number, reply)| *number >= kept && *reply != Reply::Taken),
+        );
+        apply.digest.step(Step::Source, digest::of_letter_home(from), record.last.0);
+        apply.digest.step(Step::Source, record.mark.0, record.answers.len() as u64);
+        apply.change(RecordKey::Source(from));
+    }
+
+    /// `Transfer`: `Taken`, `Full` or `Gone`; if not taken, it is cut out of its run (STO 4).
+    pub(crate) fn transfer(
+        &mut self,
+        part: Part,
+        round: u32,
+        caller: Caller,
+        apply: &mut Apply<'_>,
+    ) -> Reply {
+        let run = apply.entry.runs.get(part.run as usize);
+        let (Some(run), Caller::Letters(from)) = (run, caller) else { return Reply::Gone };
+        let Some(queue) = self.queues.get_mut(&run.queue) else {
+            apply.cut(part);
+            return Reply::Gone;
+        };
+        let head = run.messages.get(part.first as usize).copied().unwrap_or_default();
+        let refused = queue.refusals.get(&from).map(|refusal| refusal.round);
+        if refused.is_some_and(|refused| round <= refused) || !queue.has_room_for(head) {
+            let round = refused.unwrap_or_default().max(round);
+            queue.refusals.insert(from, Refusal { round, told: false });
+            apply.digest.step(Step::Refuse, digest::of_letter_home(from), u64::from(round));
+            queue.touch(apply);
+            apply.cut(part);
+            return Reply::Full;
+        }
+        if refused.is_some() {
+            // A higher round: what was owed has been had (LET 3).
+            queue.refusals.remove(&from);
+            apply.digest.step(Step::Refuse, digest::of_letter_home(from), 0);
+        }
+        self.enqueue(part, apply)
+    }
+}
+
+fn answer_of(reply: &Reply) -> TransferAnswer {
+    match reply {
+        Reply::Taken => TransferAnswer::Taken,
+        Reply::Full | Reply::Refused(_) => TransferAnswer::Full,
+        Reply::Created(_)
+        | Reply::Gone
+        | Reply::Alive(_)
+        | Reply::Ended { .. }
+        | Reply::InUse
+        | Reply::NotEmpty
+        | Reply::ExclusiveInUse
+        | Reply::Got(_)
+        | Reply::Empty
+        | Reply::Purged { .. } => TransferAnswer::Gone,
+    }
+}
+
+impl Queue {
+    /// Whether a letter may come in: a queue that refuses publishes refuses letters too.
+    fn has_room_for(&self, head: MessageHead) -> bool {
+        let config = &self.config;
+        if config.overflow == Overflow::DropHead {
+            return true;
+        }
+        let length = config.length_max.is_none_or(|most| self.ready() < most);
+        let bytes = self.ready_bytes() + u64::from(head.body_bytes);
+        length && config.length_bytes_max.is_none_or(|most| bytes <= most)
+    }
+
+    /// Messages that there is room for, about; 0 if none.
+    fn room(&self) -> u32 {
+        if self.config.overflow == Overflow::DropHead {
+            return u32::MAX;
+        }
+        let (ready, octets) = (self.ready(), self.ready_bytes());
+        let length = self.config.length_max.map_or(u64::MAX, |most| most.saturating_sub(ready));
+        let bytes = self.config.length_bytes_max.map_or(u64::MAX, |most| {
+            let size = octets.checked_div(ready).unwrap_or(0).max(1);
+            // One is worth a try while there is any room, whatever its size.
+            most.saturating_sub(octets).div_ceil(size)
+        });
+        u32::try_from(length.min(bytes)).unwrap_or(u32::MAX)
+    }
+
+    /// Tells those that were refused, once, when there is room again (LET 3).
+    pub(crate) fn tell_of_room(&mut self, apply: &mut Apply<'_>) {
+        if self.refusals.is_empty() {
+            return;
+        }
+        let room = self.room();
+        if room == 0 {
+            return;
+        }
+        for (to, refusal) in &mut self.refusals {
+            if !std::mem::replace(&mut refusal.told, true) {
+                apply.effect(Effect::Room { queue: self.id, to: *to, messages: room });
+            }
+        }
+    }
+
+    /// What a new leader owes to those that were refused, or an old one again.
+    pub(crate) fn owed_room(&self, effects: &mut Vec<Effect>) {
+        let messages = if self.refusals.is_empty() { 0 } else { self.room() };
+        if messages > 0 {
+            let to = self.refusals.keys();
+            effects.extend(to.map(|to| Effect::Room { queue: self.id, to: *to, messages }));
+        }
+    }
+}

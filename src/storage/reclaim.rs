@@ -1,0 +1,234 @@
+//! Disk space given back: range deletions free nothing until a compaction meets them, and after a
+//! backlog has been drained nothing is written any more that would bring one about. A thread of its
+//! own compacts the ranges of removed runs, once they are quiet or large.
+//!
+//! The files of a range are never simply dropped: a snapshot that is being read may need them.
+
+use crate::{
+    RunRange, StorageError,
+    batch::range_keys,
+    codec::key::RunKey,
+    engine::{Engine, Family, disk},
+};
+use parking_lot::{Condvar, Mutex};
+use quorate_types::{GroupId, Level, LogIndex, QueueId};
+use rocksdb::{ColumnFamily, CompactOptions, Range};
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+/// From one look to the next. A range in which nothing was removed for so long is quiet.
+const TICK: Duration = Duration::from_secs(10);
+
+/// Octets in files from which on a range is compacted although it is not quiet. Traffic that is
+/// settled as it comes stays below, by the compactions that RocksDB does anyway.
+const BUSY_BYTES: u64 = 512 << 20;
+
+/// Octets that one range is worth a compaction for, and that all of them are.
+const RANGE_BYTES: u64 = 1 << 20;
+const TOTAL_BYTES: u64 = 16 << 20;
+
+/// Ranges noted at once; what is removed from more queues within a tick waits for RocksDB.
+const RANGES_MAX: usize = 4096;
+
+/// The thread, and what it has been told.
+pub(crate) struct Reclaim {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+struct Shared {
+    engine: Arc<Engine>,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    removed: BTreeMap<Place, Removed>,
+    closed: bool,
+}
+
+type Place = (GroupId, QueueId, Level);
+
+/// The hull of what was removed.
+#[derive(Clone, Copy)]
+struct Removed {
+    first: LogIndex,
+    last: LogIndex,
+    /// Nothing came to it since the last look.
+    quiet: bool,
+}
+
+impl Reclaim {
+    /// Starts the thread.
+    pub(crate) fn start(engine: Arc<Engine>) -> Result<Self, StorageError> {
+        let shared = Arc::new(Shared { engine, state: Mutex::default(), changed: Condvar::new() });
+        let thread = std::thread::Builder::new()
+            .name("reclaim".to_owned())
+            .spawn({
+                let shared = shared.clone();
+                move || shared.run()
+            })
+            .map_err(crate::engine::file("cannot start the thread that gives disk space back"))?;
+        Ok(Self { shared, thread: Mutex::new(Some(thread)) })
+    }
+
+    /// These runs have been removed.
+    pub(crate) fn note(&self, ranges: &[(GroupId, RunRange)]) {
+        let removed = &mut self.shared.state.lock().removed;
+        for &(group, RunRange { queue, level, first, last }) in ranges {
+            let place = (group, queue, level);
+            if let Some(range) = removed.get_mut(&place) {
+                range.first = range.first.min(first);
+                range.last = range.last.max(last);
+                range.quiet = false;
+            } else if removed.len() < RANGES_MAX {
+                removed.insert(place, Removed { first, last, quiet: false });
+            }
+        }
+    }
+
+    /// Ends the thread; a compaction under way is given up.
+    pub(crate) fn close(&self) {
+        self.shared.state.lock().closed = true;
+        self.shared.changed.notify_all();
+        self.shared.engine.db().cancel_all_background_work(false);
+        if let Some(thread) = self.thread.lock().take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the thread that gives disk space back has panicked");
+        }
+    }
+}
+
+impl Shared {
+    fn run(&self) {
+        while self.sleep() {
+            if let Err(error) = self.look(false) {
+                // The log writer meets the same disk, and ends the process if need be.
+                tracing::warn!("disk space is not given back: {error}");
+            }
+        }
+    }
+
+    /// Waits a tick; false if the database closes.
+    fn sleep(&self) -> bool {
+        let until = Instant::now() + TICK;
+        let mut state = self.state.lock();
+        while !state.closed {
+            if self.changed.wait_until(&mut state, until).timed_out() {
+                return !state.closed;
+            }
+        }
+        false
+    }
+
+    /// Compacts what is worth it, of the ranges that are quiet (or `at_once` all).
+    fn look(&self, at_once: bool) -> Result<(), StorageError> {
+        let seen: Vec<(Place, Removed)> = {
+            let mut state = self.state.lock();
+            let look = |(&place, removed): (&Place, &mut Removed)| {
+                let before = *removed;
+                removed.quiet = true;
+                (place, before)
+            };
+            state.removed.iter_mut().map(look).collect()
+        };
+        let mut due = Vec::new();
+        let mut total = 0;
+        for (place, removed) in seen {
+            let octets = self.octets(place, removed)?;
+            let quiet = removed.quiet || at_once;
+            if quiet && octets < RANGE_BYTES {
+                self.forget(place);
+            } else if quiet || octets >= BUSY_BYTES {
+                due.push((place, removed));
+                total += octets;
+            }
+        }
+        if total < TOTAL_BYTES {
+            return Ok(());
+        }
+        tracing::debug!(ranges = due.len(), octets = total, "giving disk space back");
+        for (place, removed) in due {
+            self.forget(place);
+            self.compact(place, removed)?;
+        }
+        self.flush()
+    }
+
+    /// What is removed from now on is a new range.
+    fn forget(&self, place: Place) {
+        let mut state = self.state.lock();
+        if state.removed.get(&place).is_some_and(|removed| removed.quiet) {
+            state.removed.remove(&place);
+        }
+    }
+
+    /// Octets of files in the range, about.
+    fn octets(&self, place: Place, removed: Removed) -> Result<u64, StorageError> {
+        let (start, end) = keys(place, removed);
+        let mut octets = 0;
+        for family in [Family::Heads, Family::Bodies] {
+            let family = self.engine.family(family)?;
+            let sizes =
+                self.engine.db().get_approximate_sizes_cf(family, &[Range::new(&start, &end)]);
+            octets += sizes.iter().sum::<u64>();
+        }
+        Ok(octets)
+    }
+
+    fn compact(&self, place: Place, removed: Removed) -> Result<(), StorageError> {
+        let (start, end) = keys(place, removed);
+        let mut options = CompactOptions::default();
+        // RocksDB's own compactions go on beside it.
+        options.set_exclusive_manual_compaction(false);
+        for family in [Family::Heads, Family::Bodies] {
+            if self.state.lock().closed {
+                return Ok(());
+            }
+            let family = self.engine.family(family)?;
+            let (start, end) = (Some(&start), Some(&end));
+            self.engine.db().compact_range_cf_opt(family, start, end, &options);
+        }
+        Ok(())
+    }
+
+    /// Files of the write-ahead log stay as long as any family has not flushed what is in them.
+    fn flush(&self) -> Result<(), StorageError> {
+        if self.state.lock().closed {
+            return Ok(());
+        }
+        let families: Vec<&ColumnFamily> = Family::ALL
+            .into_iter()
+            .map(|family| self.engine.family(family))
+            .collect::<Result<_, _>>()?;
+        match self.engine.db().flush_cfs_opt(&families, &rocksdb::FlushOptions::default()) {
+            Err(error) if !self.state.lock().closed => Err(disk("cannot flush", &error)),
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+}
+
+fn keys((group, queue, level): Place, removed: Removed) -> (bytes::BytesMut, bytes::BytesMut) {
+    let Removed { first, last, .. } = removed;
+    range_keys(group, &RunRange { queue, level, first, last })
+}
+
+/// A single run, as a range.
+pub(crate) fn one_run(group: GroupId, run: RunKey) -> (GroupId, RunRange) {
+    let RunKey { queue, level, index } = run;
+    (group, RunRange { queue, level, first: index, last: index })
+}
+
+#[cfg(test)]
+impl Reclaim {
+    /// Does at once what the thread does when a range has been quiet.
+    pub(crate) fn look_now(&self) -> Result<(), StorageError> {
+        self.shared.look(true)
+    }
+}
