@@ -39,13 +39,16 @@ impl Catalog {
     pub fn missing_alternate(&self, exchange: &ResourceName) -> Option<ResourceName> {
         let mut seen = BTreeSet::new();
         let mut at = exchange.clone();
-        while seen.insert(at.name.clone()) {
+        loop {
             let name = self.alternate_of(&at)?;
+            seen.insert(at.name);
             at = ResourceName { vhost: at.vhost, name };
             if self.exchange(&at).is_none() {
                 return Some(at);
             }
+            if seen.contains(&at.name) {
+                return None;
+            }
         }
-        None
     }
 }
