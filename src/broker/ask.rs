@@ -129,6 +129,7 @@ impl Node {
 fn answer_of(reply: &Reply, place: u32) -> TargetAnswer {
     match reply {
         Reply::Taken => TargetAnswer::Taken,
+        Reply::Full => TargetAnswer::Refused,
         Reply::Refused(ranges) => {
             if ranges.iter().any(|&(first, last)| (first..=last).contains(&place)) {
                 TargetAnswer::Refused

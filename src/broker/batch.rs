@@ -4,7 +4,7 @@
 use crate::confirm::PublishTicket;
 use bytes::Bytes;
 use quorate_queue::{Command, MessageHead, Reply};
-use quorate_storage::codec::batch::{ProposedBatch, ProposedRun};
+use quorate_storage::codec::batch::{ProposedBatch, ProposedRun, Sender};
 use quorate_types::{Level, QueueId, Sequence, SessionId};
 use std::collections::{HashMap, VecDeque};
 use tokio::sync::oneshot;
@@ -161,7 +161,7 @@ impl Batches {
         let first = self.next;
         self.next = Sequence(first.0 + filling.commands.len() as u64);
         let batch = ProposedBatch {
-            session: self.session,
+            sender: Sender::Session(self.session),
             first,
             mark,
             commands: filling.commands,

@@ -5,6 +5,7 @@ use crate::{
     catalog_client::CatalogClient,
     client::{ConnectionInfo, FrontSettings},
     connection::{Connection, ConnectionState},
+    dead_letter::DeadLetters,
     executor::Executor,
     failure::Failures,
     hearing::Hearing,
@@ -57,6 +58,7 @@ impl Broker {
             proposers: homes.iter().map(|home| (*home, Proposer::new(*home, nobody))).collect(),
             sequencers: groups.iter().map(|group| (*group, Sequencer::default())).collect(),
             executor: Executor::new(homes.iter().copied()),
+            letters: DeadLetters::default(),
             connections: Registry::default(),
             consumers: Registry::default(),
             session: RwLock::new(None),
@@ -103,6 +105,7 @@ impl Broker {
         node.spawn(Arc::clone(node).look_after());
         node.spawn(Arc::clone(node).watch_alarms());
         node.spawn(Arc::clone(node).pace());
+        node.spawn(Arc::clone(node).look_after_letters());
     }
 
     /// Settings for front ends.

@@ -141,6 +141,10 @@ fn perform_one(
             to.cancelled.push(wire::from_consumer_id(*consumer));
         }
         Effect::QueueEnded { queue, .. } => node.queue_ended(*queue),
+        Effect::LettersWaiting | Effect::TransfersReady { .. } | Effect::TargetIdle { .. } => {
+            node.letters.wake();
+        }
+        Effect::Room { queue, to, messages } => node.tell_room(*queue, *to, *messages),
         // No command of this version makes a queue wait for a moment.
         Effect::WakeAt { .. } => {}
         Effect::ContinueSoon => match home {
@@ -173,6 +177,11 @@ fn send_answer(node: &Arc<Node>, home: Home, answer: &Answer) {
         Answer::Answered { session, .. }
         | Answer::Want { session, .. }
         | Answer::Fenced { session } => session.node,
+        Answer::Transferred { from, .. } | Answer::TransfersWanted { from, .. } => {
+            // If nobody is known to lead, the next leader sends again and is answered again.
+            let Some(leader) = node.leader_of(*from) else { return };
+            leader
+        }
     };
     if to == node.me {
         node.take_answer(home, answer.clone());
@@ -214,6 +223,9 @@ impl Node {
                 }
             }
             Answer::Fenced { session } => self.fenced(session),
+            answer @ (Answer::Transferred { .. } | Answer::TransfersWanted { .. }) => {
+                self.letters_answered(answer);
+            }
         }
     }
 
@@ -228,6 +240,7 @@ impl Node {
         // what came for it after that would not be taken up again.
         self.hearing.heard(home, || {});
         self.reattach_all(home, leader, term);
+        self.send_letters_again(home);
         if home == Home::Node(self.me) {
             self.local.run(self);
         }

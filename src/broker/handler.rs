@@ -46,6 +46,11 @@ impl Node {
                     self.lease.note_all_applied(CatalogIndex(message.index));
                 }
             }
+            wire::ROOM => {
+                let Some(message) = wire::decode::<pb::Room>(payload, from) else { return };
+                let Some(queue) = wire::to_queue_id(message.queue) else { return };
+                self.room_told(wire::home(group, self.me), queue, message.messages);
+            }
             wire::ALARM => self.alarm_from(from, &payload),
             wire::HEARD => {
                 let Some(message) = wire::decode::<pb::Heard>(payload, from) else { return };

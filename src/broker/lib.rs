@@ -15,6 +15,7 @@ mod mailbox;
 mod ask;
 mod batch;
 mod confirm;
+mod dead_letter;
 mod proposer;
 mod publish;
 

@@ -85,6 +85,7 @@ impl Node {
                     view.messages_ready += queue.ready;
                     view.messages_ready_bytes += queue.ready_bytes;
                     view.messages_unacknowledged += queue.unacknowledged;
+                    view.dead_letters_waiting += queue.letters;
                 }
             });
         }

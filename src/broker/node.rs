@@ -3,9 +3,9 @@
 
 use crate::{
     alarm::Alarms, catalog_client::CatalogClient, client::Event, connection::ConnectionState,
-    consumer::FrontConsumer, counters::Counters, executor::Executor, failure::Failures,
-    hearing::Hearing, lease::Lease, local::LocalQueues, proposer::Proposer, registry::Registry,
-    sequencer::Sequencer, settings::BrokerSettings, sink::Early,
+    consumer::FrontConsumer, counters::Counters, dead_letter::DeadLetters, executor::Executor,
+    failure::Failures, hearing::Hearing, lease::Lease, local::LocalQueues, proposer::Proposer,
+    registry::Registry, sequencer::Sequencer, settings::BrokerSettings, sink::Early,
 };
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use bytes::Bytes;
@@ -44,6 +44,7 @@ pub(crate) struct Node {
     pub(crate) proposers: BTreeMap<Home, Proposer>,
     pub(crate) sequencers: BTreeMap<GroupId, Sequencer>,
     pub(crate) executor: Executor,
+    pub(crate) letters: DeadLetters,
     pub(crate) connections: Registry<Arc<ConnectionState>>,
     pub(crate) consumers: Registry<Arc<FrontConsumer>>,
     /// This run's session, once its start number is known.

@@ -241,7 +241,7 @@ impl Node {
         Some(QueueCounts {
             ready: queue.ready,
             unacknowledged: queue.unacknowledged,
-            dead_letters_waiting: 0,
+            dead_letters_waiting: queue.letters,
             consumers: u64::from(queue.consumers),
             ready_bytes: queue.ready_bytes,
             unacknowledged_bytes: queue.unacknowledged_bytes,

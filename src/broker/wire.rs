@@ -33,6 +33,8 @@ pub(crate) const ALL_APPLIED: u32 = 109;
 pub(crate) const ALARM: u32 = 110;
 /// The sender leads groups and has just heard a majority of each (DLV 5).
 pub(crate) const HEARD: u32 = 111;
+/// A target of the receiver's letters has room (LET 3).
+pub(crate) const ROOM: u32 = 112;
 
 /// The group number that a frame about this home carries: 0, the catalog's, stands for the
 /// connection-bound queues of whichever of the two nodes is their home.

@@ -76,6 +76,11 @@ impl Machine {
         let idle = self.targets().filter(|target| target.under_way == 0);
         effects
             .extend(idle.map(|it| Effect::TargetIdle { target: it.target, refused: it.refused }));
+        self.owed_room(effects);
+    }
+
+    /// What queues owe to those whose letters they have refused, and have room for now (LET 3).
+    pub fn owed_room(&self, effects: &mut Vec<Effect>) {
         self.queues.values().for_each(|queue| queue.owed_room(effects));
     }
 

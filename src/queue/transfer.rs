@@ -32,7 +32,8 @@ impl Refusal {
 
 impl Machine {
     /// This machine, as others send letters to it.
-    pub(crate) fn letter_home(&self) -> LetterHome {
+    #[must_use]
+    pub fn letter_home(&self) -> LetterHome {
         match self.home {
             Home::Group(group) => LetterHome::Group(group),
             Home::Node(node) => LetterHome::Run(SessionId { node, start: self.start }),

@@ -29,6 +29,8 @@ pub struct QueueView {
     pub unacknowledged_bytes: u64,
     /// Consumers attached.
     pub consumers: u32,
+    /// Dead letters that have not got into all their targets.
+    pub letters: u64,
 }
 
 /// A consumer as lists show it.
@@ -119,6 +121,7 @@ impl Machine {
             unacknowledged: queue.held,
             unacknowledged_bytes: queue.held_bytes(),
             consumers: queue.attached,
+            letters: queue.letters.len(),
         })
     }
 

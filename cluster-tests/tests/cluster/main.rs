@@ -8,6 +8,7 @@ mod backlog;
 mod bad_input;
 mod catch_up;
 mod ctl;
+mod dead_letters;
 mod exchanges;
 mod exclusive;
 mod failover;

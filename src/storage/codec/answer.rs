@@ -3,6 +3,7 @@
 use super::{
     DecodeError,
     cursor::{Cursor, put_int, put_len, put_session},
+    letter::{letter_home, put_letter_home, put_transfer_answers, transfer_answers},
     reply,
 };
 use bytes::{BufMut, Bytes, BytesMut};
@@ -13,6 +14,8 @@ const VERSION: u8 = 1;
 const ANSWERED: u8 = 0;
 const WANT: u8 = 1;
 const FENCED: u8 = 2;
+const TRANSFERRED: u8 = 3;
+const TRANSFERS_WANTED: u8 = 4;
 
 /// Encodes an answer.
 #[must_use]
@@ -40,6 +43,20 @@ pub fn encode_answer(answer: &Answer) -> Bytes {
             out.put_u8(FENCED);
             put_session(&mut out, *session);
         }
+        Answer::Transferred { from, by, first, last, other } => {
+            out.put_u8(TRANSFERRED);
+            put_letter_home(*from, &mut out);
+            put_letter_home(*by, &mut out);
+            put_int(&mut out, first.0);
+            put_int(&mut out, last.0);
+            put_transfer_answers(other, &mut out);
+        }
+        Answer::TransfersWanted { from, by, want } => {
+            out.put_u8(TRANSFERS_WANTED);
+            put_letter_home(*from, &mut out);
+            put_letter_home(*by, &mut out);
+            put_int(&mut out, want.0);
+        }
     }
     out.freeze()
 }
@@ -51,17 +68,27 @@ pub fn encode_answer(answer: &Answer) -> Bytes {
 pub fn decode_answer(octets: &[u8]) -> Result<Answer, DecodeError> {
     let mut cursor = Cursor::new(octets);
     cursor.version(VERSION)?;
-    let kind = cursor.u8()?;
-    let session = cursor.session()?;
-    let answer = match kind {
+    let answer = match cursor.u8()? {
         ANSWERED => Answer::Answered {
-            session,
+            session: cursor.session()?,
             first: Sequence(cursor.int()?),
             last: Sequence(cursor.int()?),
             other: cursor.list(|cursor| Ok((Sequence(cursor.int()?), reply::reply(cursor)?)))?,
         },
-        WANT => Answer::Want { session, want: Sequence(cursor.int()?) },
-        FENCED => Answer::Fenced { session },
+        WANT => Answer::Want { session: cursor.session()?, want: Sequence(cursor.int()?) },
+        FENCED => Answer::Fenced { session: cursor.session()? },
+        TRANSFERRED => Answer::Transferred {
+            from: letter_home(&mut cursor)?,
+            by: letter_home(&mut cursor)?,
+            first: Sequence(cursor.int()?),
+            last: Sequence(cursor.int()?),
+            other: transfer_answers(&mut cursor)?,
+        },
+        TRANSFERS_WANTED => Answer::TransfersWanted {
+            from: letter_home(&mut cursor)?,
+            by: letter_home(&mut cursor)?,
+            want: Sequence(cursor.int()?),
+        },
         _ => return Err(DecodeError::Invalid("answer")),
     };
     cursor.end()?;
@@ -73,17 +100,29 @@ mod tests {
     #![expect(clippy::indexing_slicing, reason = "tests")]
 
     use super::*;
-    use quorate_queue::Reply;
-    use quorate_types::{NodeId, SessionId, StartNumber};
+    use quorate_queue::{Reply, TransferAnswer};
+    use quorate_types::{GroupId, LetterHome, NodeId, SessionId, StartNumber};
 
     #[test]
     fn answers_round_trip() {
         let session = SessionId { node: NodeId(3), start: StartNumber(700) };
+        let (from, by) = (LetterHome::Group(GroupId(700)), LetterHome::Run(session));
         let other = vec![(Sequence(4), Reply::Gone), (Sequence(9), Reply::Refused(vec![(1, 3)]))];
         for answer in [
             Answer::Answered { session, first: Sequence(3), last: Sequence(9), other },
             Answer::Want { session, want: Sequence(12) },
             Answer::Fenced { session },
+            Answer::Transferred {
+                from,
+                by,
+                first: Sequence(1),
+                last: Sequence(400),
+                other: vec![
+                    (Sequence(2), TransferAnswer::Full),
+                    (Sequence(300), TransferAnswer::Gone),
+                ],
+            },
+            Answer::TransfersWanted { from: by, by: from, want: Sequence(7) },
         ] {
             let octets = encode_answer(&answer);
             assert_eq!(decode_answer(&octets), Ok(answer));

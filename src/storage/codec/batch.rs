@@ -6,22 +6,32 @@ use super::{
     chain::Chain,
     command::commands,
     cursor::{Cursor, put_int, put_len, put_queue, put_session},
-    queue::{head, put_commands, put_head},
+    letter::{letter_home, put_letter_home},
+    queue::{NOBODY, head, put_commands, put_head},
 };
 use crate::RunBodies;
 use bytes::{BufMut, Bytes, BytesMut};
 use quorate_queue::{Batch, Command, Entry, MessageHead, Origin, Run};
-use quorate_types::{Level, QueueId, Sequence, SessionId, Stamp};
+use quorate_types::{LetterHome, Level, QueueId, Sequence, SessionId, Stamp};
 use std::collections::HashMap;
 
 const VERSION: u8 = 1;
 
-/// Commands of one session with the messages that they enqueue. `Enqueue.run` names a run of this
+/// Who sends a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sender {
+    /// A node's proposer, in its session.
+    Session(SessionId),
+    /// A home with dead letters, in its line (LET 1).
+    Letters(LetterHome),
+}
+
+/// Commands of one sender with the messages that they enqueue. `Enqueue.run` names a run of this
 /// batch; its enqueues cover each run exactly once, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProposedBatch {
-    /// Session.
-    pub session: SessionId,
+    /// Who sends it.
+    pub sender: Sender,
     /// Number of the first command (SES 2).
     pub first: Sequence,
     /// Lowest number whose answer the sender has not yet had (SES 3).
@@ -52,14 +62,23 @@ pub fn encode_batch(batch: &ProposedBatch) -> Vec<Bytes> {
     let mut chain = Chain::default();
     let out = chain.small();
     out.put_u8(VERSION);
-    put_session(out, batch.session);
+    match batch.sender {
+        Sender::Session(session) => {
+            out.put_u8(0);
+            put_session(out, session);
+        }
+        Sender::Letters(from) => {
+            out.put_u8(1);
+            put_letter_home(from, out);
+        }
+    }
     put_int(out, batch.first.0);
     put_int(out, batch.mark.0);
     put_len(out, batch.runs.len());
     for run in &batch.runs {
         put_run(run, out);
     }
-    put_commands(&batch.commands, batch.session, out);
+    put_commands(&batch.commands, own(batch.sender), out);
     for message in batch.runs.iter().flat_map(|run| &run.messages) {
         chain.push(message);
     }
@@ -83,14 +102,18 @@ fn put_run(run: &ProposedRun, out: &mut BytesMut) {
 pub fn decode_batch(octets: &Bytes) -> Result<ProposedBatch, DecodeError> {
     let mut cursor = Cursor::new(octets);
     cursor.version(VERSION)?;
-    let session = cursor.session()?;
+    let sender = match cursor.u8()? {
+        0 => Sender::Session(cursor.session()?),
+        1 => Sender::Letters(letter_home(&mut cursor)?),
+        _ => return Err(DecodeError::Invalid("sender")),
+    };
     let (first, mark) = (Sequence(cursor.int()?), Sequence(cursor.int()?));
     let runs = cursor.list(|cursor| {
         let (queue, level) = (cursor.queue()?, Level(cursor.u8()?));
         let messages = cursor.list(|cursor| Ok((head(cursor)?, cursor.int()?)))?;
         Ok((queue, level, messages))
     })?;
-    let commands = commands(&mut cursor, session)?;
+    let commands = commands(&mut cursor, own(sender))?;
     let mut proposed = Vec::with_capacity(runs.len());
     for (queue, level, lengths) in runs {
         let mut run = ProposedRun { queue, level, heads: Vec::new(), messages: Vec::new() };
@@ -104,22 +127,30 @@ pub fn decode_batch(octets: &Bytes) -> Result<ProposedBatch, DecodeError> {
         proposed.push(run);
     }
     cursor.end()?;
-    let batch = ProposedBatch { session, first, mark, runs: proposed, commands };
+    let batch = ProposedBatch { sender, first, mark, runs: proposed, commands };
     check(&batch)?;
     Ok(batch)
+}
+
+/// The session whose holders are written without it.
+fn own(sender: Sender) -> SessionId {
+    match sender {
+        Sender::Session(session) => session,
+        Sender::Letters(_) => NOBODY,
+    }
 }
 
 /// The enqueues must cover each run once, in order, since apply takes it for granted.
 fn check(batch: &ProposedBatch) -> Result<(), DecodeError> {
     let mut covered = vec![0u32; batch.runs.len()];
     for command in &batch.commands {
-        if let Command::Enqueue { run, first, count } = command {
+        if let Some((run, first, count)) = part_of(command) {
             let covered =
-                covered.get_mut(*run as usize).ok_or(DecodeError::Invalid("run of an enqueue"))?;
-            if *count == 0 || *covered != *first {
+                covered.get_mut(run as usize).ok_or(DecodeError::Invalid("run of an enqueue"))?;
+            if count == 0 || *covered != first {
                 return Err(DecodeError::Invalid("positions of an enqueue"));
             }
-            *covered = first.checked_add(*count).ok_or(DecodeError::Invalid("count"))?;
+            *covered = first.checked_add(count).ok_or(DecodeError::Invalid("count"))?;
         }
     }
     let whole = covered.iter().zip(&batch.runs).all(|(covered, run)| {
@@ -129,6 +160,17 @@ fn check(batch: &ProposedBatch) -> Result<(), DecodeError> {
     places.sort_unstable();
     let distinct = places.windows(2).all(|pair| pair.first() != pair.last());
     if whole && distinct { Ok(()) } else { Err(DecodeError::Invalid("runs of a batch")) }
+}
+
+/// The run, first position and count of a command that brings messages.
+pub(crate) fn part_of(command: &Command) -> Option<(u32, u32, u32)> {
+    if let Command::Enqueue { run, first, count } = command {
+        Some((*run, *first, *count))
+    } else if let Command::Transfer { run, first, .. } = command {
+        Some((*run, *first, 1))
+    } else {
+        None
+    }
 }
 
 /// Joins batches into one entry, in their order: runs of the same queue and level become one, and
@@ -151,15 +193,19 @@ pub fn merge(batches: Vec<ProposedBatch>, stamp: Stamp) -> (Entry, Vec<RunBodies
             moved.push((place as u32, join(run, place, &mut entry.runs, &mut bodies)));
         }
         for command in &mut batch.commands {
-            if let Command::Enqueue { run, first, .. } = command
+            if let Command::Enqueue { run, first, .. } | Command::Transfer { run, first, .. } =
+                command
                 && let Some((place, by)) = moved.get(*run as usize)
             {
                 *run = *place;
                 *first += by;
             }
         }
-        let (session, first, mark) = (batch.session, batch.first, batch.mark);
-        let origin = Origin::Session { session, first, mark };
+        let (first, mark) = (batch.first, batch.mark);
+        let origin = match batch.sender {
+            Sender::Session(session) => Origin::Session { session, first, mark },
+            Sender::Letters(from) => Origin::Letters { from, first, mark },
+        };
         entry.batches.push(Batch { origin, commands: batch.commands });
     }
     (entry, bodies)

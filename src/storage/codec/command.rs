@@ -7,6 +7,7 @@ use super::{
         CAPACITY_MAX, Cursor, Short, put_bool, put_consumer, put_int, put_len, put_option,
         put_queue, put_session, put_short, put_signed,
     },
+    letter::{dead_lettered, put_dead_lettered, put_routed, routed},
 };
 use bytes::{BufMut, BytesMut};
 use quorate_queue::{Command, ConsumerTerms, Detach, Numbers, QueueConfig, ReturnCause};
@@ -36,6 +37,10 @@ const NODE_BACK: u8 = 18;
 const NODE_TIMED_OUT: u8 = 19;
 const CONTINUE: u8 = 20;
 const NEW_LIFE: u8 = 21;
+const ROUTED: u8 = 30;
+const TRANSFER: u8 = 31;
+const DEAD_LETTERED: u8 = 32;
+const RETRY: u8 = 33;
 
 /// Appends a command of a batch of session `own`, whose holders are written without it.
 pub(crate) fn put_command(command: &Command, own: SessionId, out: &mut BytesMut) {
@@ -82,6 +87,22 @@ pub(crate) fn put_command(command: &Command, own: SessionId, out: &mut BytesMut)
         Command::NodeSuspected { node } => put_on_node(NODE_SUSPECTED, *node, out),
         Command::NodeBack { node } => put_on_node(NODE_BACK, *node, out),
         Command::NodeTimedOut { node } => put_on_node(NODE_TIMED_OUT, *node, out),
+        Command::Routed { queue, at, via, letters } => {
+            out.put_u8(ROUTED);
+            put_routed(*queue, *at, via, letters, out);
+        }
+        Command::Transfer { run, first, round } => {
+            out.put_u8(TRANSFER);
+            [*run, *first, *round].iter().for_each(|number| put_int(out, u64::from(*number)));
+        }
+        Command::DeadLettered { line, first, last, other } => {
+            out.put_u8(DEAD_LETTERED);
+            put_dead_lettered(*line, (*first, *last), other, out);
+        }
+        Command::Retry { target, count } => {
+            put_on_queue(RETRY, *target, &[], out);
+            put_int(out, u64::from(*count));
+        }
         Command::Continue => out.put_u8(CONTINUE),
         Command::NewLife { life } => {
             out.put_u8(NEW_LIFE);
@@ -143,6 +164,12 @@ fn command(tag: u8, cursor: &mut Cursor<'_>, own: SessionId) -> Result<Command, 
         NODE_SUSPECTED => Command::NodeSuspected { node: node(cursor)? },
         NODE_BACK => Command::NodeBack { node: node(cursor)? },
         NODE_TIMED_OUT => Command::NodeTimedOut { node: node(cursor)? },
+        ROUTED => routed(cursor)?,
+        TRANSFER => {
+            Command::Transfer { run: cursor.u32()?, first: cursor.u32()?, round: cursor.u32()? }
+        }
+        DEAD_LETTERED => dead_lettered(cursor)?,
+        RETRY => Command::Retry { target: cursor.queue()?, count: cursor.u32()? },
         CONTINUE => Command::Continue,
         NEW_LIFE => Command::NewLife { life: cursor.int()? },
         _ => return Err(DecodeError::Invalid("command")),

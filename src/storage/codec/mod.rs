@@ -12,6 +12,7 @@ mod config;
 pub(crate) mod cursor;
 mod held;
 pub(crate) mod key;
+mod letter;
 pub mod log;
 pub mod message;
 pub mod queue;

@@ -5,6 +5,7 @@ use super::{
     DecodeError,
     command::{commands, put_command},
     cursor::{Cursor, Short, put_int, put_len, put_queue, put_session},
+    letter::{letter_home, put_letter_home},
 };
 use bytes::{BufMut, Bytes, BytesMut};
 use quorate_queue::{Batch, Command, Entry, MessageHead, Origin, Run};
@@ -96,7 +97,7 @@ pub(crate) fn head(cursor: &mut Cursor<'_>) -> Result<MessageHead, DecodeError> 
 
 /// Session that stands for "none" while a leader's own batch is coded: every holder is then
 /// written in full.
-const NOBODY: SessionId = SessionId { node: NodeId(0), start: StartNumber(0) };
+pub(crate) const NOBODY: SessionId = SessionId { node: NodeId(0), start: StartNumber(0) };
 
 fn put_batch(batch: &Batch, out: &mut BytesMut) {
     let own = match batch.origin {
@@ -111,6 +112,13 @@ fn put_batch(batch: &Batch, out: &mut BytesMut) {
             put_int(out, mark.0);
             session
         }
+        Origin::Letters { from, first, mark } => {
+            out.put_u8(2);
+            put_letter_home(from, out);
+            put_int(out, first.0);
+            put_int(out, mark.0);
+            NOBODY
+        }
     };
     put_commands(&batch.commands, own, out);
 }
@@ -122,6 +130,11 @@ fn batch(cursor: &mut Cursor<'_>) -> Result<Batch, DecodeError> {
             let session = cursor.session()?;
             let (first, mark) = (Sequence(cursor.int()?), Sequence(cursor.int()?));
             (Origin::Session { session, first, mark }, session)
+        }
+        2 => {
+            let from = letter_home(cursor)?;
+            let (first, mark) = (Sequence(cursor.int()?), Sequence(cursor.int()?));
+            (Origin::Letters { from, first, mark }, NOBODY)
         }
         _ => return Err(DecodeError::Invalid("origin")),
     };

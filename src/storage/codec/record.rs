@@ -7,6 +7,9 @@ use super::{
     cursor::{Cursor, put_bool, put_consumer, put_int, put_len, put_queue, put_session},
     held::{held_by_number, put_held_by_number},
     key::{QUEUE_KEY_BYTES, put_queue_key, queue_key},
+    letter::{
+        letter_home, letters, letters_record, put_letter_home, put_letters, put_letters_record,
+    },
     reply::{put_reply, reply},
 };
 use bytes::{BufMut, Bytes, BytesMut};
@@ -15,8 +18,8 @@ use quorate_queue::{
     Record, RecordKey, ReturnedRecord, SessionRecord,
 };
 use quorate_types::{
-    ConsumerId, DeliveryNumber, Level, LogIndex, NodeId, Sequence, SessionId, StartNumber,
-    Timestamp, WallTime,
+    ConsumerId, DeliveryNumber, GroupId, LetterHome, LetterNumber, Level, LogIndex, NodeId,
+    Sequence, SessionId, StartNumber, Timestamp, WallTime,
 };
 use std::collections::VecDeque;
 
@@ -29,6 +32,8 @@ const QUEUE: u8 = 4;
 const CONSUMER: u8 = 5;
 const GETS: u8 = 6;
 const RETURNED: u8 = 7;
+const LETTERS: u8 = 8;
+const SOURCE: u8 = 9;
 
 /// Encodes a record's key; keys sort by kind, then by their ids.
 #[must_use]
@@ -64,6 +69,19 @@ pub fn encode_key(key: RecordKey) -> Bytes {
             put_queue_key(queue, &mut out);
             out.put_u8(level.0);
         }
+        RecordKey::Letters(queue, page) => {
+            out.put_u8(LETTERS);
+            put_queue_key(queue, &mut out);
+            out.put_u64(page);
+        }
+        RecordKey::Source(LetterHome::Group(group)) => {
+            out.put_slice(&[SOURCE, 0]);
+            out.put_u16(group.0);
+        }
+        RecordKey::Source(LetterHome::Run(session)) => {
+            out.put_slice(&[SOURCE, 1]);
+            put_session_key(session, &mut out);
+        }
     }
     out.freeze()
 }
@@ -87,6 +105,15 @@ pub fn decode_key(octets: &[u8]) -> Result<RecordKey, DecodeError> {
         }
         GETS => RecordKey::Gets(queue_key(&mut cursor)?, session_key(&mut cursor)?),
         RETURNED => RecordKey::Returned(queue_key(&mut cursor)?, Level(cursor.u8()?)),
+        LETTERS => {
+            let queue = queue_key(&mut cursor)?;
+            RecordKey::Letters(queue, u64::from_be_bytes(cursor.array()?))
+        }
+        SOURCE => RecordKey::Source(match cursor.u8()? {
+            0 => LetterHome::Group(GroupId(u16::from_be_bytes(cursor.array()?))),
+            1 => LetterHome::Run(session_key(&mut cursor)?),
+            _ => return Err(DecodeError::Invalid("home of letters")),
+        }),
         _ => return Err(DecodeError::Invalid("kind of record")),
     };
     cursor.end()?;
@@ -115,7 +142,12 @@ pub fn encode_record(record: &Record) -> Bytes {
             put_int(&mut out, node.fenced.0);
             put_bool(&mut out, node.suspected);
         }
-        Record::Session(session) => put_session_record(session, &mut out),
+        Record::Session(session) => put_session_record(SESSION, session, &mut out),
+        Record::Source(source) => put_session_record(SOURCE, source, &mut out),
+        Record::Letters(page) => {
+            out.put_u8(LETTERS);
+            put_letters(page, &mut out);
+        }
         Record::Queue(queue) => put_queue_record(queue, &mut out),
         Record::Consumer(consumer) => put_consumer_record(consumer, &mut out),
         Record::Gets(gets) => {
@@ -148,6 +180,8 @@ pub fn decode_record(octets: &[u8]) -> Result<Record, DecodeError> {
             suspected: cursor.bool()?,
         }),
         SESSION => Record::Session(session_record(&mut cursor)?),
+        SOURCE => Record::Source(session_record(&mut cursor)?),
+        LETTERS => Record::Letters(letters(&mut cursor)?),
         QUEUE => Record::Queue(Box::new(queue_record(&mut cursor)?)),
         CONSUMER => Record::Consumer(consumer_record(&mut cursor)?),
         GETS => Record::Gets(GetsRecord {
@@ -190,6 +224,7 @@ fn put_group(group: &GroupRecord, out: &mut BytesMut) {
             }
         }
     }
+    put_letters_record(&group.letters, out);
 }
 
 fn group(cursor: &mut Cursor<'_>) -> Result<GroupRecord, DecodeError> {
@@ -199,6 +234,7 @@ fn group(cursor: &mut Cursor<'_>) -> Result<GroupRecord, DecodeError> {
         digest: u64::from_be_bytes(cursor.array()?),
         life: cursor.int()?,
         left_over: VecDeque::from(cursor.list(left_over)?),
+        letters: letters_record(cursor)?,
     })
 }
 
@@ -215,8 +251,8 @@ fn left_over(cursor: &mut Cursor<'_>) -> Result<LeftOver, DecodeError> {
     }
 }
 
-fn put_session_record(session: &SessionRecord, out: &mut BytesMut) {
-    out.put_u8(SESSION);
+fn put_session_record(kind: u8, session: &SessionRecord, out: &mut BytesMut) {
+    out.put_u8(kind);
     put_int(out, session.last.0);
     put_int(out, session.mark.0);
     put_len(out, session.answers.len());
@@ -256,6 +292,13 @@ fn put_queue_record(queue: &QueueRecord, out: &mut BytesMut) {
     for consumer in &queue.turns {
         put_consumer(out, *consumer);
     }
+    put_int(out, queue.last_letter.0);
+    put_len(out, queue.refusals.len());
+    for (from, round) in &queue.refusals {
+        put_letter_home(*from, out);
+        put_int(out, u64::from(*round));
+    }
+    put_bool(out, queue.ended);
 }
 
 fn queue_record(cursor: &mut Cursor<'_>) -> Result<QueueRecord, DecodeError> {
@@ -271,6 +314,12 @@ fn queue_record(cursor: &mut Cursor<'_>) -> Result<QueueRecord, DecodeError> {
             .into_iter()
             .collect(),
         turns: VecDeque::from(cursor.list(Cursor::consumer)?),
+        last_letter: LetterNumber(cursor.int()?),
+        refusals: cursor
+            .list(|cursor| Ok((letter_home(cursor)?, cursor.u32()?)))?
+            .into_iter()
+            .collect(),
+        ended: cursor.bool()?,
     })
 }
 

@@ -20,6 +20,7 @@ const EXCLUSIVE_IN_USE: u8 = 8;
 const GOT: u8 = 9;
 const EMPTY: u8 = 10;
 const PURGED: u8 = 11;
+const FULL: u8 = 12;
 
 pub(crate) fn put_reply(reply: &Reply, out: &mut BytesMut) {
     match reply {
@@ -52,6 +53,7 @@ pub(crate) fn put_reply(reply: &Reply, out: &mut BytesMut) {
         Reply::ExclusiveInUse => out.put_u8(EXCLUSIVE_IN_USE),
         Reply::Got(got) => put_got(got, out),
         Reply::Empty => out.put_u8(EMPTY),
+        Reply::Full => out.put_u8(FULL),
         Reply::Purged { messages } => {
             out.put_u8(PURGED);
             put_int(out, *messages);
@@ -76,6 +78,7 @@ pub(crate) fn reply(cursor: &mut Cursor<'_>) -> Result<Reply, DecodeError> {
         EXCLUSIVE_IN_USE => Reply::ExclusiveInUse,
         GOT => Reply::Got(got(cursor)?),
         EMPTY => Reply::Empty,
+        FULL => Reply::Full,
         PURGED => Reply::Purged { messages: cursor.int()? },
         _ => return Err(DecodeError::Invalid("reply")),
     })

@@ -1,9 +1,12 @@
 //! Arbitrary values of everything that is encoded.
 
-use super::queue;
+use super::{
+    arbitrary_letters::{letter_command, letter_home, letters, letters_record},
+    queue,
+};
 use crate::{
     CommandEntry, EntryId, LogEntry, Payload, RunBodies,
-    codec::batch::{ProposedBatch, ProposedRun},
+    codec::batch::{ProposedBatch, ProposedRun, Sender},
 };
 use bytes::Bytes;
 use proptest::{collection::vec, option, prelude::*, sample::select};
@@ -14,9 +17,9 @@ use quorate_queue::{
     SessionRecord,
 };
 use quorate_types::{
-    CatalogIndex, ConsumerId, DeliveryNumber, FieldTable, FieldValue, GroupId, Holder, Home, Level,
-    LogIndex, Message, MessageId, NodeId, Overflow, QueueId, QueueType, ResourceName, Sequence,
-    SessionId, ShortString, Stamp, StartNumber, Term, Timestamp, WallTime,
+    CatalogIndex, ConsumerId, DeliveryNumber, FieldTable, FieldValue, GroupId, Holder, Home,
+    LetterNumber, Level, LogIndex, Message, MessageId, NodeId, Overflow, QueueId, QueueType,
+    ResourceName, Sequence, SessionId, ShortString, Stamp, StartNumber, Term, Timestamp, WallTime,
 };
 
 /// Numbers of every length, the ends among them.
@@ -183,7 +186,7 @@ pub(super) fn group_command() -> impl Strategy<Value = Command> {
 }
 
 pub(super) fn command() -> impl Strategy<Value = Command> {
-    prop_oneof![queue_command(), holder_command(), group_command()]
+    prop_oneof![queue_command(), holder_command(), group_command(), letter_command()]
 }
 
 pub(super) fn stamp() -> impl Strategy<Value = Stamp> {
@@ -201,6 +204,11 @@ pub(super) fn entry() -> impl Strategy<Value = Entry> {
             first: Sequence(first),
             mark: Sequence(mark)
         }),
+        (letter_home(), number(), number()).prop_map(|(from, first, mark)| Origin::Letters {
+            from,
+            first: Sequence(first),
+            mark: Sequence(mark)
+        }),
     ];
     let batch =
         (origin, vec(command(), 0..6), any::<bool>()).prop_map(|(origin, commands, own)| {
@@ -209,7 +217,7 @@ pub(super) fn entry() -> impl Strategy<Value = Entry> {
                 Origin::Session { session, .. } if own => {
                     commands.into_iter().map(|command| owned(command, session)).collect()
                 }
-                Origin::Session { .. } | Origin::Leader => commands,
+                Origin::Session { .. } | Origin::Letters { .. } | Origin::Leader => commands,
             };
             Batch { origin, commands }
         });
@@ -270,6 +278,7 @@ pub(super) fn reply() -> impl Strategy<Value = Reply> {
             Reply::NotEmpty,
             Reply::ExclusiveInUse,
             Reply::Empty,
+            Reply::Full,
         ]),
         queue_id().prop_map(Reply::Created),
         (number(), number32(), number()).prop_map(|(ready, consumers, index)| {
@@ -295,9 +304,13 @@ pub(super) fn queue_record() -> impl Strategy<Value = Record> {
             (Level(level), record)
         },
     );
-    let rest = (option::of(session()), number(), number(), any::<bool>(), vec(consumer(), 0..4));
+    let refusals = prop::collection::btree_map(letter_home(), number32(), 0..3);
+    let letters = (number(), refusals, any::<bool>());
+    let turns = vec(consumer(), 0..4);
+    let rest = (option::of(session()), number(), number(), any::<bool>(), turns, letters);
     (name(), config(), rest, vec(level, 0..4)).prop_map(|(name, config, rest, levels)| {
-        let (creator, life, used_at, had_consumer, turns) = rest;
+        let (creator, life, used_at, had_consumer, turns, letters) = rest;
+        let (last_letter, refusals, ended) = letters;
         Record::Queue(Box::new(QueueRecord {
             name,
             config,
@@ -307,6 +320,9 @@ pub(super) fn queue_record() -> impl Strategy<Value = Record> {
             had_consumer,
             levels: levels.into_iter().collect(),
             turns: turns.into(),
+            last_letter: LetterNumber(last_letter),
+            refusals,
+            ended,
         }))
     })
 }
@@ -323,8 +339,8 @@ pub(super) fn group_record() -> impl Strategy<Value = Record> {
         ),
         queue_id().prop_map(|queue| LeftOver::CheckOut { queue }),
     ];
-    (stamp(), any::<u64>(), number(), vec(left_over, 0..4)).prop_map(
-        |(stamp, digest, life, left_over)| {
+    (stamp(), any::<u64>(), number(), vec(left_over, 0..4), letters_record()).prop_map(
+        |(stamp, digest, life, left_over, letters)| {
             let left_over = left_over.into();
             Record::Group(GroupRecord {
                 time: stamp.time,
@@ -332,6 +348,7 @@ pub(super) fn group_record() -> impl Strategy<Value = Record> {
                 digest,
                 life,
                 left_over,
+                letters,
             })
         },
     )
@@ -359,19 +376,20 @@ pub(super) fn holding_record() -> impl Strategy<Value = Record> {
 }
 
 pub(super) fn record() -> impl Strategy<Value = Record> {
-    let session = (number(), number(), vec((number(), reply()), 0..4));
+    let session = (number(), number(), vec((number(), reply()), 0..4), any::<bool>());
     prop_oneof![
+        letters(),
         group_record(),
         queue_record(),
         holding_record(),
         (number(), any::<bool>()).prop_map(|(fenced, suspected)| {
             Record::Node(NodeRecord { fenced: StartNumber(fenced), suspected })
         }),
-        session.prop_map(|(last, mark, answers)| Record::Session(SessionRecord {
-            last: Sequence(last),
-            mark: Sequence(mark),
-            answers: answers.into_iter().map(|(n, reply)| (Sequence(n), reply)).collect(),
-        })),
+        session.prop_map(|(last, mark, answers, letters)| {
+            let answers = answers.into_iter().map(|(n, reply)| (Sequence(n), reply)).collect();
+            let record = SessionRecord { last: Sequence(last), mark: Sequence(mark), answers };
+            if letters { Record::Source(record) } else { Record::Session(record) }
+        }),
     ]
 }
 
@@ -380,6 +398,8 @@ pub(super) fn record_key() -> impl Strategy<Value = RecordKey> {
         Just(RecordKey::Group),
         node().prop_map(RecordKey::Node),
         session().prop_map(RecordKey::Session),
+        letter_home().prop_map(RecordKey::Source),
+        (queue_id(), any::<u64>()).prop_map(|(queue, page)| RecordKey::Letters(queue, page)),
         queue_id().prop_map(RecordKey::Queue),
         (queue_id(), consumer()).prop_map(|(queue, consumer)| RecordKey::Consumer(queue, consumer)),
         (queue_id(), session()).prop_map(|(queue, session)| RecordKey::Gets(queue, session)),
@@ -425,13 +445,18 @@ pub(super) fn log_entry() -> impl Strategy<Value = LogEntry> {
 pub(super) fn batch() -> impl Strategy<Value = ProposedBatch> {
     let run = (vec(1..4u32, 1..4), vec(any::<u8>(), 12), any::<bool>());
     let runs = prop::collection::btree_map((1..4u64, 0..2u8), run, 0..4);
-    (session(), number(), runs, vec(holder_command(), 0..3)).prop_map(
-        |(session, first, runs, others)| {
+    let sender =
+        prop_oneof![session().prop_map(Sender::Session), letter_home().prop_map(Sender::Letters),];
+    (sender, number(), runs, vec(holder_command(), 0..3)).prop_map(
+        |(sender, first, runs, others)| {
             let (mut proposed, mut commands) = (Vec::new(), others);
             for (place, ((number, level), (parts, octets, long))) in (0u32..).zip(runs) {
                 let mut covered = 0;
                 for count in parts {
-                    commands.push(Command::Enqueue { run: place, first: covered, count });
+                    commands.push(match count {
+                        1 => Command::Transfer { run: place, first: covered, round: count },
+                        count => Command::Enqueue { run: place, first: covered, count },
+                    });
                     covered += count;
                 }
                 let length = if long { 4500 } else { 3 };
@@ -449,7 +474,7 @@ pub(super) fn batch() -> impl Strategy<Value = ProposedBatch> {
                 proposed.push(ProposedRun { queue, level, heads, messages });
             }
             let (first, mark) = (Sequence(first), Sequence(first / 2));
-            ProposedBatch { session, first, mark, runs: proposed, commands }
+            ProposedBatch { sender, first, mark, runs: proposed, commands }
         },
     )
 }

@@ -8,7 +8,7 @@ use crate::{
     Payload, RunBodies,
     codec::{
         self,
-        batch::ProposedBatch,
+        batch::{ProposedBatch, Sender, part_of},
         key::{self, RunKey},
     },
 };
@@ -32,9 +32,9 @@ type FullRun = (QueueId, Level, Vec<MessageHead>, Vec<Option<Bytes>>);
 fn enqueued(commands: &[Command], runs: &[FullRun]) -> Vec<Enqueued> {
     let mut all = Vec::new();
     for command in commands {
-        if let Command::Enqueue { run, first, count } = command {
-            let (queue, level, heads, messages) = &runs[*run as usize];
-            for position in *first..*first + *count {
+        if let Some((run, first, count)) = part_of(command) {
+            let (queue, level, heads, messages) = &runs[run as usize];
+            for position in first..first + count {
                 let position = position as usize;
                 all.push((*queue, *level, heads[position], messages[position].clone()));
             }
@@ -186,8 +186,11 @@ proptest! {
                 })
                 .collect();
             prop_assert_eq!(enqueued(&merged.commands, &runs), enqueued(&batch.commands, &own));
-            let ProposedBatch { session, first, mark, .. } = *batch;
-            prop_assert_eq!(merged.origin, Origin::Session { session, first, mark });
+            let ProposedBatch { sender, first, mark, .. } = *batch;
+            prop_assert_eq!(merged.origin, match sender {
+                Sender::Session(session) => Origin::Session { session, first, mark },
+                Sender::Letters(from) => Origin::Letters { from, first, mark },
+            });
             prop_assert_eq!(merged.commands.len(), batch.commands.len());
         }
         prop_assert_eq!(entry.batches.len(), batches.len());

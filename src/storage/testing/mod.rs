@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 mod arbitrary;
+mod arbitrary_letters;
 mod caches;
 mod codecs;
 mod crash;

@@ -1,0 +1,283 @@
+//! What a death does to a message (DLX-24 to DLX-34, Q-42, Q-43): it gets the dead-letter exchange
+//! and key, its history grows, and what would kill it again goes. Pure.
+
+use quorate_queue::{DeathReason, Via};
+use quorate_types::{
+    FieldTable, FieldValue, Message, Properties, PropertiesError, ResourceName, ShortString,
+    WallTime,
+};
+
+const DEATHS: &str = "x-death";
+
+/// One death.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Death<'a> {
+    /// Queue that the message died in.
+    pub(crate) queue: &'a ResourceName,
+    pub(crate) reason: DeathReason,
+    pub(crate) at: WallTime,
+}
+
+/// How headers name a reason (DLX-01).
+pub(crate) fn reason_text(reason: DeathReason) -> &'static str {
+    match reason {
+        DeathReason::Rejected => "rejected",
+        DeathReason::Expired => "expired",
+        DeathReason::MaxLength => "maxlen",
+        DeathReason::DeliveryLimit => "delivery_limit",
+    }
+}
+
+/// The message as it goes on to its targets.
+///
+/// # Errors
+/// Properties that are none; the stored message is then not ours.
+pub(crate) fn annotate(
+    message: Message,
+    death: Death<'_>,
+    via: &Via,
+) -> Result<Message, PropertiesError> {
+    let properties = Properties::parse(message.properties.clone())?;
+    let headers = properties.decode_headers()?;
+    let annotations = history(&message, &properties, headers.as_ref(), death);
+    let mut raw = message.properties.clone();
+    if properties.expiration.is_some() {
+        raw = properties.with_expiration(None)?;
+    }
+    let keyed = via.routing_key.clone();
+    if keyed.is_some()
+        && let Some(headers) = headers.filter(|headers| headers.get("CC").is_some())
+    {
+        // With a key in force the CC header goes too.
+        let others = headers.0.into_iter().filter(|(name, _)| name.as_str() != "CC");
+        let others = FieldTable(others.collect());
+        raw = Properties::parse(raw)?.with_headers(Some(&others))?;
+    }
+    let further_keys = if keyed.is_some() { Vec::new() } else { message.further_keys };
+    Ok(Message {
+        exchange: via.exchange.clone(),
+        routing_key: keyed.unwrap_or(message.routing_key),
+        further_keys,
+        properties: raw,
+        annotations,
+        body: message.body,
+    })
+}
+
+/// The annotations with this death added: one table for each (queue, reason), the latest first
+/// (DLX-29). Only what the broker itself has written counts as history (DLX-34, 35).
+fn history(
+    message: &Message,
+    properties: &Properties,
+    headers: Option<&FieldTable>,
+    death: Death<'_>,
+) -> FieldTable {
+    let mut tables = deaths(&message.annotations);
+    let known = tables.iter().position(|table| is_of(table, death));
+    let latest = match known {
+        Some(place) => counted_again(tables.remove(place)),
+        None => first_of_its_kind(message, properties, headers, death),
+    };
+    tables.insert(0, latest);
+    let mut annotations = FieldTable::default();
+    let tables = tables.into_iter().map(FieldValue::Table).collect();
+    annotations.0.push(field(DEATHS, FieldValue::Array(tables)));
+    let facts = [
+        ("queue", text(&death.queue.name)),
+        ("reason", FieldValue::text(reason_text(death.reason))),
+        ("exchange", text(&message.exchange)),
+    ];
+    for (what, value) in facts {
+        let first = format!("x-first-death-{what}");
+        let value_of_first = message.annotations.get(&first).cloned().unwrap_or(value.clone());
+        annotations.0.push(field(&first, value_of_first));
+        annotations.0.push(field(&format!("x-last-death-{what}"), value));
+    }
+    annotations
+}
+
+fn first_of_its_kind(
+    message: &Message,
+    properties: &Properties,
+    headers: Option<&FieldTable>,
+    death: Death<'_>,
+) -> FieldTable {
+    let carbon_copies = headers.and_then(|headers| headers.get("CC"));
+    let copies = match carbon_copies {
+        Some(FieldValue::Array(keys)) => keys.clone(),
+        Some(_) | None => Vec::new(),
+    };
+    let is_text = |key: &FieldValue| key.as_long_string().is_some();
+    let keys =
+        std::iter::once(text(&message.routing_key)).chain(copies.into_iter().filter(is_text));
+    let mut table = FieldTable(vec![
+        field("count", FieldValue::I64(1)),
+        field("reason", FieldValue::text(reason_text(death.reason))),
+        field("queue", text(&death.queue.name)),
+        field("time", FieldValue::Timestamp(death.at.0 / 1000)),
+        field("exchange", text(&message.exchange)),
+        field("routing-keys", FieldValue::Array(keys.collect())),
+    ]);
+    if let Some(expiration) = &properties.expiration {
+        table.0.push(field("original-expiration", text(expiration)));
+    }
+    table
+}
+
+fn counted_again(mut table: FieldTable) -> FieldTable {
+    for (name, value) in &mut table.0 {
+        if name.as_str() == "count" {
+            *value = FieldValue::I64(value.as_integer().unwrap_or(0).saturating_add(1));
+        }
+    }
+    table
+}
+
+fn deaths(annotations: &FieldTable) -> Vec<FieldTable> {
+    let Some(FieldValue::Array(tables)) = annotations.get(DEATHS) else { return Vec::new() };
+    let table = |value: &FieldValue| match value {
+        FieldValue::Table(table) => Some(table.clone()),
+        _ => None,
+    };
+    tables.iter().filter_map(table).collect()
+}
+
+fn is_of(table: &FieldTable, death: Death<'_>) -> bool {
+    says(table, "queue", death.queue.name.as_str())
+        && says(table, "reason", reason_text(death.reason))
+}
+
+fn says(table: &FieldTable, name: &str, text: &str) -> bool {
+    let value = table.get(name).and_then(FieldValue::as_long_string);
+    value.is_some_and(|value| value == text.as_bytes())
+}
+
+fn text(text: &ShortString) -> FieldValue {
+    FieldValue::text(text.as_str())
+}
+
+fn field(name: &str, value: FieldValue) -> (ShortString, FieldValue) {
+    // Names of ours are short.
+    (ShortString::try_from(name).unwrap_or_default(), value)
+}
+
+/// Whether a letter with this history, its present death included, may not go into `target`
+/// again: it has died there, and no reject since has made that anybody's wish (DLX-26, Q-44).
+pub(crate) fn is_cycle(annotations: &FieldTable, target: &ShortString) -> bool {
+    for table in deaths(annotations) {
+        if says(&table, "reason", reason_text(DeathReason::Rejected)) {
+            return false;
+        }
+        if says(&table, "queue", target.as_str()) {
+            return true;
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+    use super::*;
+    use bytes::Bytes;
+
+    fn short(text: &str) -> ShortString {
+        ShortString::try_from(text).unwrap()
+    }
+
+    fn queue(name: &str) -> ResourceName {
+        ResourceName { vhost: short("/"), name: short(name) }
+    }
+
+    fn via(key: Option<&str>) -> Via {
+        Via { exchange: short("dlx"), routing_key: key.map(short) }
+    }
+
+    fn message(headers: Option<FieldTable>, expiration: Option<&str>) -> Message {
+        let none = Properties::parse(Bytes::from_static(&[0, 0])).unwrap();
+        let raw = none.with_headers(headers.as_ref()).unwrap();
+        let raw = Properties::parse(raw).unwrap();
+        let properties = raw.with_expiration(expiration.map(short).as_ref()).unwrap();
+        Message {
+            exchange: short("orders"),
+            routing_key: short("new"),
+            further_keys: vec![short("copy"), short("blind")],
+            properties,
+            annotations: FieldTable::default(),
+            body: Bytes::from_static(b"body"),
+        }
+    }
+
+    fn die(message: Message, name: &str, reason: DeathReason, key: Option<&str>) -> Message {
+        let (queue, at) = (queue(name), WallTime(5_000));
+        annotate(message, Death { queue: &queue, reason, at }, &via(key)).unwrap()
+    }
+
+    #[test]
+    fn dlx_30_the_first_death_has_every_field() {
+        let copies = FieldValue::Array(vec![FieldValue::text("copy")]);
+        let headers = FieldTable(vec![field("CC", copies)]);
+        let dead = die(message(Some(headers), Some("60")), "q", DeathReason::Expired, None);
+        let tables = deaths(&dead.annotations);
+        let [table] = tables.as_slice() else { panic!("{tables:?}") };
+        let names: Vec<&str> = table.0.iter().map(|(name, _)| name.as_str()).collect();
+        let wanted = ["count", "reason", "queue", "time", "exchange", "routing-keys"];
+        assert_eq!(names, [wanted.as_slice(), &["original-expiration"]].concat());
+        assert_eq!(table.get("time"), Some(&FieldValue::Timestamp(5)));
+        // BCC keys route, and are shown to nobody.
+        let keys = vec![FieldValue::text("new"), FieldValue::text("copy")];
+        assert_eq!(table.get("routing-keys"), Some(&FieldValue::Array(keys)));
+        assert_eq!(dead.exchange.as_str(), "dlx");
+        assert_eq!(dead.routing_key.as_str(), "new");
+        assert_eq!(dead.further_keys, [short("copy"), short("blind")]);
+    }
+
+    #[test]
+    fn dlx_31_the_expiration_goes_at_every_death() {
+        for reason in [DeathReason::Expired, DeathReason::Rejected, DeathReason::MaxLength] {
+            let dead = die(message(None, Some("60")), "q", reason, None);
+            assert_eq!(Properties::parse(dead.properties).unwrap().expiration, None);
+        }
+    }
+
+    #[test]
+    fn dlx_29_a_known_pair_is_counted_and_comes_first() {
+        let mut dead = message(None, None);
+        for name in ["a", "b", "a"] {
+            dead = die(dead, name, DeathReason::Rejected, None);
+        }
+        let tables = deaths(&dead.annotations);
+        let pairs: Vec<_> = tables.iter().map(|it| (it.get("queue"), it.get("count"))).collect();
+        let (a, b) = (FieldValue::text("a"), FieldValue::text("b"));
+        let (two, one) = (FieldValue::I64(2), FieldValue::I64(1));
+        assert_eq!(pairs, [(Some(&a), Some(&two)), (Some(&b), Some(&one))]);
+        let first = dead.annotations.get("x-first-death-exchange");
+        assert_eq!(first, Some(&FieldValue::text("orders")), "DLX-32");
+        let last = dead.annotations.get("x-last-death-exchange");
+        assert_eq!(last, Some(&FieldValue::text("dlx")), "DLX-32");
+    }
+
+    #[test]
+    fn q_42_a_key_in_force_replaces_all_keys_and_the_cc_header() {
+        let copies = FieldValue::Array(vec![FieldValue::text("copy")]);
+        let headers = FieldTable(vec![field("CC", copies), field("mine", FieldValue::Bool(true))]);
+        let dead = die(message(Some(headers), None), "q", DeathReason::Rejected, Some("parked"));
+        assert_eq!(dead.routing_key.as_str(), "parked");
+        assert_eq!(dead.further_keys, []);
+        let headers = Properties::parse(dead.properties).unwrap().decode_headers().unwrap();
+        assert_eq!(headers, Some(FieldTable(vec![field("mine", FieldValue::Bool(true))])));
+    }
+
+    #[test]
+    fn dlx_26_a_cycle_is_one_without_a_reject() {
+        let expired = die(message(None, None), "a", DeathReason::Expired, None);
+        assert!(is_cycle(&expired.annotations, &short("a")), "DLX-27");
+        assert!(!is_cycle(&expired.annotations, &short("b")));
+        let twice = die(expired, "b", DeathReason::Expired, None);
+        assert!(is_cycle(&twice.annotations, &short("a")), "two queues with a time to live");
+        let rejected = die(twice, "b", DeathReason::Rejected, None);
+        assert!(!is_cycle(&rejected.annotations, &short("a")), "a reject ends the chain");
+        assert!(!is_cycle(&rejected.annotations, &short("b")));
+    }
+}

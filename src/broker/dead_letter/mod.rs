@@ -1,0 +1,454 @@
+//! Dead letters of the homes that this node leads: routed once, sent until they are answered, the
+//! answers committed (LET). One task looks at all of them whenever there is something to do.
+
+mod annotate;
+mod route;
+mod state;
+
+use crate::{executor::Executor, node::Node, pb, wire};
+use annotate::Death;
+use bytes::BytesMut;
+use parking_lot::Mutex;
+use quorate_catalog::Catalog;
+use quorate_queue::{
+    Answer, Command, DeadLetter, Effect, LetterView, Machine, MessageHead, RoutedLetters, Routes,
+    TransferAnswer, TransferView, Via,
+};
+use quorate_rpc::{Lane, Payload};
+use quorate_storage::{
+    MessageRef,
+    codec::{
+        batch::{ProposedBatch, ProposedRun, Sender, encode_batch},
+        message,
+    },
+};
+use quorate_types::{Home, LetterHome, LetterNumber, Level, NodeId, QueueId, Sequence};
+use route::Found;
+use state::{LINE_MAX, Waiting, Worker};
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+/// At the latest after so long the worker looks again, whatever it has been told.
+const TICK: Duration = Duration::from_millis(250);
+
+/// Letters of one queue routed by one command.
+const ROUTE_MAX: usize = 512;
+
+/// Transfers and octets of one batch.
+const SEND_MAX: usize = 256;
+const SEND_BYTES_MAX: usize = 1 << 20;
+
+/// The workers of all homes.
+#[derive(Debug, Default)]
+pub(crate) struct DeadLetters {
+    wake: tokio::sync::Notify,
+    workers: Mutex<BTreeMap<Home, Worker>>,
+}
+
+impl DeadLetters {
+    /// Something is to be done.
+    pub(crate) fn wake(&self) {
+        self.wake.notify_one();
+    }
+
+    fn with<T>(&self, home: Home, act: impl FnOnce(&mut Worker) -> T) -> Option<T> {
+        self.workers.lock().get_mut(&home).map(act)
+    }
+
+    /// Forgets homes that are led no more, begins with those that are led anew.
+    fn follow(&self, executor: &Executor, homes: impl Iterator<Item = Home>) -> Vec<Home> {
+        let mut workers = self.workers.lock();
+        let mut led = Vec::new();
+        for home in homes {
+            match executor.leading(home) {
+                Some(term) if workers.get(&home).is_some_and(|worker| worker.term == term) => {
+                    led.push(home);
+                }
+                Some(term) => {
+                    workers.insert(home, Worker::new(term));
+                    led.push(home);
+                }
+                None => drop(workers.remove(&home)),
+            }
+        }
+        led
+    }
+}
+
+impl Node {
+    /// Looks after the letters of all homes that this node leads, for ever.
+    pub(crate) async fn look_after_letters(self: Arc<Self>) {
+        let mut versions = self.catalog_version.subscribe();
+        loop {
+            tokio::select! {
+                () = self.letters.wake.notified() => {}
+                _ = versions.changed() => {}
+                () = tokio::time::sleep(TICK) => {}
+            }
+            let homes = self.letters.follow(&self.executor, self.proposers.keys().copied());
+            for home in homes {
+                self.route_letters(home).await;
+                self.route_kept_letters(home).await;
+                self.send_letters(home);
+                self.retry_letters(home);
+                self.tell_of_room_again(home);
+            }
+        }
+    }
+
+    /// Proposes a command of the home's leader.
+    fn propose_to(&self, home: Home, command: Command) {
+        match home {
+            Home::Group(group) => self.propose_as_leader(group, command),
+            Home::Node(_) => {
+                self.local.command(command);
+                self.local.run(self);
+            }
+        }
+    }
+
+    /// Routes what waits (LET 1, 5).
+    async fn route_letters(self: &Arc<Self>, home: Home) {
+        if !self.lease.is_held() {
+            return;
+        }
+        let waiting = self.letters_to_route(home);
+        let mut unrouted = Vec::new();
+        for waiting in waiting {
+            if let Some(left) = self.route_by_copy(home, waiting, false) {
+                unrouted.push(left);
+            }
+        }
+        // Before anything is dropped or kept, the copy is as new as the catalog itself (LET 5).
+        if !unrouted.is_empty() && self.read_catalog().await {
+            for waiting in unrouted {
+                self.route_by_copy(home, waiting, true);
+            }
+        }
+    }
+
+    fn letters_to_route(&self, home: Home) -> Vec<Waiting> {
+        let now = Instant::now();
+        let found = self.with_machine(home, |machine| {
+            let queues = machine.queues_with_letters();
+            queues.filter_map(|queue| waiting(machine, queue, false, LetterNumber(0))).collect()
+        });
+        let mut found: Vec<Waiting> = found.unwrap_or_default();
+        self.letters.with(home, |worker| {
+            found.retain(|it| {
+                it.letters.first().is_some_and(|first| worker.may_route(it.queue, first, now))
+            });
+        });
+        found
+    }
+
+    /// Looks whether letters kept as unroutable have got a route, when something has changed that
+    /// may have given them one; without a DLX in force they go.
+    async fn route_kept_letters(self: &Arc<Self>, home: Home) {
+        let version = self.catalog.read().version();
+        let kept = self.with_machine(home, |machine| {
+            let settings = |queue| Some((queue, machine.letter_settings(queue)?.1));
+            machine.queues_with_kept().filter_map(settings).collect::<Vec<_>>()
+        });
+        for (queue, settings) in kept.unwrap_or_default() {
+            let look = |worker: &mut Worker| worker.may_look(queue, version, &settings);
+            if !self.letters.with(home, look).unwrap_or(false) {
+                continue;
+            }
+            let gone = settings.is_none();
+            if gone && !self.read_catalog().await {
+                continue;
+            }
+            let mut from = LetterNumber(0);
+            let next =
+                |from| self.with_machine(home, |it| waiting(it, queue, true, from)).flatten();
+            while let Some(some) = next(from)
+                && let Some(last) = some.letters.last()
+            {
+                from = LetterNumber(last.number.0 + 1);
+                self.route_by_copy(home, some, gone);
+                tokio::task::yield_now().await;
+            }
+            self.letters.with(home, |worker| worker.looked(queue, version, settings));
+        }
+    }
+
+    /// Routes letters of one queue by this node's copy. Those that nothing takes are handed back,
+    /// unless the copy is known to be `fresh`: then they are kept or dropped.
+    fn route_by_copy(&self, home: Home, mut waiting: Waiting, fresh: bool) -> Option<Waiting> {
+        let (queue, now) = (waiting.queue, Instant::now());
+        let via = match &waiting.settings {
+            Some(DeadLetter { exchange, routing_key, .. }) => {
+                Via { exchange: exchange.clone(), routing_key: routing_key.clone() }
+            }
+            None if !fresh => return Some(waiting),
+            None => Via { exchange: Default::default(), routing_key: None },
+        };
+        let bodies = self.bodies_of(queue, &waiting.letters);
+        let catalog = self.catalog.read();
+        let version = catalog.version();
+        let mut routed: Vec<RoutedLetters> = Vec::new();
+        let mut left = Vec::new();
+        for (letter, octets) in waiting.letters.iter().zip(bodies) {
+            if letter.after >= version {
+                // Its targets had ended, and the copy does not know yet (LET 4).
+                break;
+            }
+            let found = match (&waiting.settings, octets) {
+                (Some(_), Some(octets)) => {
+                    let at = quorate_types::WallTime(0);
+                    let death = Death { queue: &waiting.name, reason: letter.reason, at };
+                    route::route(&catalog, &octets, death, &via)
+                }
+                (Some(_), None) => {
+                    tracing::error!(%queue, letter = %letter.number, "a letter's body is missing");
+                    break;
+                }
+                (None, _) => Found::Nothing,
+            };
+            match fate(found, &waiting, fresh) {
+                Some(routes) => add(&mut routed, letter.number, routes),
+                None if waiting.kept => left.push(*letter),
+                None => {
+                    // Order is kept: those behind it wait for the fresh copy too.
+                    left.extend(
+                        waiting.letters.iter().filter(|it| it.number >= letter.number).copied(),
+                    );
+                    break;
+                }
+            }
+        }
+        drop(catalog);
+        self.letters.with(home, |worker| {
+            if let (Some(first), false, false) =
+                (waiting.letters.first(), routed.is_empty(), waiting.kept)
+            {
+                worker.routing_proposed(queue, first, now);
+            }
+        });
+        if !routed.is_empty() {
+            self.propose_to(home, Command::Routed { queue, at: version, via, letters: routed });
+        }
+        waiting.letters = left;
+        (!waiting.kept && !fresh && !waiting.letters.is_empty()).then_some(waiting)
+    }
+
+    fn bodies_of(&self, queue: QueueId, letters: &[LetterView]) -> Vec<Option<bytes::Bytes>> {
+        let wanted: Vec<_> =
+            letters.iter().map(|it| MessageRef { queue, message: it.message }).collect();
+        self.read_messages(queue, &wanted)
+    }
+
+    /// Sends what has a number and has not been sent in this leadership (LET 1).
+    fn send_letters(&self, home: Home) {
+        let lines = self.with_machine(home, |machine| {
+            let own = machine.letter_home();
+            let lines = machine.lines().map(|line| (line, machine.line_mark(line)));
+            (own, lines.collect::<Vec<_>>())
+        });
+        let Some((own, lines)) = lines else { return };
+        for (line, mark) in lines {
+            if let LetterHome::Run(session) = line
+                && self.catalog.read().is_fenced(session)
+            {
+                self.end_line(home, line, mark);
+                continue;
+            }
+            let Some((leader, _)) =
+                self.proposers.get(&line.home()).and_then(|proposer| proposer.leader())
+            else {
+                continue;
+            };
+            while let Some(from) =
+                self.letters.with(home, |it| it.send_from(line, mark, Instant::now())).flatten()
+            {
+                let transfers =
+                    self.with_machine(home, |machine| machine.transfers(line, from, SEND_MAX));
+                let Some(batch) = self.batch_of(own, mark, &transfers.unwrap_or_default()) else {
+                    break;
+                };
+                let through = Sequence(batch.first.0 + batch.commands.len() as u64 - 1);
+                self.letters.with(home, |worker| worker.sent(line, through));
+                self.carry_letters(line.home(), leader, batch);
+            }
+        }
+    }
+
+    /// The run at the end of the line is over: its queues have ended (LET 4).
+    fn end_line(&self, home: Home, line: LetterHome, mark: Sequence) {
+        let under_way = self.with_machine(home, |it| it.transfers(line, mark, LINE_MAX as usize));
+        let gone = |it: &TransferView| (it.number, TransferAnswer::Gone);
+        let other: Vec<_> = under_way.iter().flatten().map(gone).collect();
+        if let Some((last, _)) = other.last() {
+            self.propose_to(home, Command::DeadLettered { line, first: mark, last: *last, other });
+        }
+    }
+
+    /// A batch of transfers with neighbouring numbers; `None` if there are none.
+    fn batch_of(
+        &self,
+        own: LetterHome,
+        mark: Sequence,
+        transfers: &[TransferView],
+    ) -> Option<ProposedBatch> {
+        let first = transfers.first()?.number;
+        let mut runs: Vec<ProposedRun> = Vec::new();
+        let mut commands = Vec::new();
+        let mut buffer = BytesMut::new();
+        let mut octets = 0;
+        for (number, transfer) in (first.0..).zip(transfers) {
+            if transfer.number.0 != number || octets >= SEND_BYTES_MAX {
+                break;
+            }
+            let letter = self.letter_of(transfer)?;
+            let body_bytes = u32::try_from(letter.body.len()).unwrap_or(u32::MAX);
+            octets += message::encode_into(&letter, &mut buffer);
+            let (queue, level) = (transfer.target, Level(0));
+            let place = runs.iter().position(|run| (run.queue, run.level) == (queue, level));
+            let place = place.unwrap_or_else(|| {
+                runs.push(ProposedRun { queue, level, heads: Vec::new(), messages: Vec::new() });
+                runs.len() - 1
+            });
+            let run = runs.get_mut(place)?;
+            let at = u32::try_from(run.heads.len()).ok()?;
+            run.heads.push(MessageHead { body_bytes, expiration_ms: None });
+            run.messages.push(buffer.split().freeze());
+            let run = u32::try_from(place).ok()?;
+            commands.push(Command::Transfer { run, first: at, round: transfer.round });
+        }
+        Some(ProposedBatch { sender: Sender::Letters(own), first, mark, runs, commands })
+    }
+
+    fn letter_of(&self, transfer: &TransferView) -> Option<quorate_types::Message> {
+        let wanted = MessageRef { queue: transfer.queue, message: transfer.message };
+        let octets = self.read_messages(transfer.queue, &[wanted]).pop().flatten();
+        let Some(octets) = octets else {
+            tracing::error!(queue = %transfer.queue, "a letter's body is missing");
+            return None;
+        };
+        let TransferView { name, reason, died_at, via, .. } = transfer;
+        let death = Death { queue: name, reason: *reason, at: *died_at };
+        route::letter(&octets, death, via)
+    }
+
+    fn carry_letters(&self, home: Home, to: NodeId, batch: ProposedBatch) {
+        if to == self.me {
+            self.take_batch(home, batch);
+            if home == Home::Node(self.me) {
+                self.local.run(self);
+            }
+        } else if let Some(links) = self.links.get() {
+            let payload: Payload = encode_batch(&batch).into_iter().collect();
+            let _ = links.notify(to, Lane::Bulk, wire::BATCH, wire::group(home), payload);
+        }
+    }
+
+    /// Full targets that have told of room, or have ended, or were not refused (LET 3, 4).
+    fn retry_letters(&self, home: Home) {
+        let targets = self.with_machine(home, |machine| machine.targets().collect::<Vec<_>>());
+        for target in targets.into_iter().flatten() {
+            let ended = has_ended(&self.catalog.read(), target.target);
+            let now = Instant::now();
+            let count = self.letters.with(home, |worker| worker.retry(&target, ended, now));
+            if let Some(count) = count.flatten() {
+                self.propose_to(home, Command::Retry { target: target.target, count });
+            }
+        }
+    }
+
+    /// What a notice that was lost has left owed (LET 3).
+    fn tell_of_room_again(&self, home: Home) {
+        let mut owed = Vec::new();
+        self.with_machine(home, |machine| machine.owed_room(&mut owed));
+        for effect in &owed {
+            if let Effect::Room { queue, to, messages } = effect {
+                self.tell_room(*queue, *to, *messages);
+            }
+        }
+    }
+
+    /// Tells a source that one of its targets has room.
+    pub(crate) fn tell_room(&self, queue: QueueId, to: LetterHome, messages: u32) {
+        let Some(leader) = self.leader_of(to) else { return };
+        if leader == self.me {
+            self.room_told(to.home(), queue, messages);
+        } else if let Some(links) = self.links.get() {
+            let message = pb::Room { queue: Some(wire::from_queue_id(queue)), messages };
+            let (payload, group) = (wire::encode(&message), wire::group(to.home()));
+            let _ = links.notify(leader, Lane::Control, wire::ROOM, group, payload);
+        }
+    }
+
+    /// A target of this home's letters has room.
+    pub(crate) fn room_told(&self, home: Home, queue: QueueId, messages: u32) {
+        self.letters.with(home, |worker| worker.told(queue, messages));
+        self.letters.wake();
+    }
+
+    /// Who leads that home, as far as this node knows.
+    pub(crate) fn leader_of(&self, home: LetterHome) -> Option<NodeId> {
+        match home {
+            LetterHome::Run(session) => Some(session.node),
+            LetterHome::Group(_) => Some(self.proposers.get(&home.home())?.leader()?.0),
+        }
+    }
+
+    /// Answers to this node's transfers (LET 2).
+    pub(crate) fn letters_answered(&self, answer: Answer) {
+        if let Answer::Transferred { from, by, first, last, other } = answer {
+            if self.executor.leading(from.home()).is_some() {
+                let line = by;
+                self.propose_to(from.home(), Command::DeadLettered { line, first, last, other });
+            }
+        } else if let Answer::TransfersWanted { from, by, want } = answer {
+            self.letters.with(from.home(), |worker| worker.send_again(by, want));
+            self.letters.wake();
+        }
+    }
+
+    /// A leader has announced itself: what it has not answered is sent again (SES 5).
+    pub(crate) fn send_letters_again(&self, home: Home) {
+        self.letters.workers.lock().values_mut().for_each(|worker| worker.send_all_again(home));
+        self.letters.wake();
+    }
+}
+
+/// Letters of one queue, from a number on.
+fn waiting(machine: &Machine, queue: QueueId, kept: bool, from: LetterNumber) -> Option<Waiting> {
+    let (name, settings) = machine.letter_settings(queue)?;
+    let letters = machine.unrouted(queue, kept, from, ROUTE_MAX);
+    Some(Waiting { queue, name, settings, letters, kept })
+}
+
+/// What becomes of a letter; `None`: it needs a fresh copy to be decided, or is kept on.
+fn fate(found: Found, waiting: &Waiting, fresh: bool) -> Option<Routes> {
+    let keeps = waiting.settings.as_ref().is_some_and(|settings| settings.at_least_once);
+    match found {
+        Found::Targets(targets) => Some(Routes::To(targets)),
+        Found::Nothing | Found::Cycle if !fresh => None,
+        Found::Cycle => {
+            tracing::warn!(queue = %waiting.name, "dead letters go round in a circle, and are dropped");
+            Some(Routes::Drop)
+        }
+        Found::Nothing if keeps => Some(Routes::Keep),
+        Found::Nothing => Some(Routes::Drop),
+    }
+}
+
+/// Joins letters that are routed alike.
+fn add(routed: &mut Vec<RoutedLetters>, number: LetterNumber, routes: Routes) {
+    match routed.last_mut() {
+        Some(last) if last.last.0 + 1 == number.0 && last.routes == routes => last.last = number,
+        Some(_) | None => routed.push(RoutedLetters { first: number, last: number, routes }),
+    }
+}
+
+fn has_ended(catalog: &Catalog, queue: QueueId) -> bool {
+    match queue.home {
+        Home::Group(_) => catalog.queue_by_id(queue).is_none(),
+        Home::Node(_) => catalog.is_over(queue),
+    }
+}

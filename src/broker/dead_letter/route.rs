@@ -1,0 +1,67 @@
+//! Where letters go: the catalog copy's answer to one letter, the cycle rule taken out (LET 1, 5,
+//! DLX-23, DLX-26). Pure but for the chance that an `x-random` exchange asks for.
+
+use super::annotate::{Death, annotate, is_cycle};
+use bytes::{Bytes, BytesMut};
+use quorate_catalog::{Catalog, RouteRequest};
+use quorate_queue::Via;
+use quorate_storage::codec::message;
+use quorate_types::{Message, Properties, QueueId};
+
+/// What the copy says of a letter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// These queues take it.
+    Targets(Vec<QueueId>),
+    /// Nothing takes it: no exchange, no route.
+    Nothing,
+    /// All that would take it are queues that it has died in (DLX-28, Q-44).
+    Cycle,
+}
+
+/// Routes a letter. `octets` is the message as it is stored.
+pub(crate) fn route(catalog: &Catalog, octets: &Bytes, death: Death<'_>, via: &Via) -> Found {
+    let Some(letter) = letter(octets, death, via) else { return Found::Nothing };
+    let properties = merged_properties(&letter);
+    let request = RouteRequest {
+        vhost: &death.queue.vhost,
+        exchange: &letter.exchange,
+        routing_key: &letter.routing_key,
+        further_keys: &letter.further_keys,
+        properties: &properties,
+        chance: rand::random,
+        by_broker: true,
+    };
+    let mut targets = Vec::new();
+    // An exchange that is not there takes nothing (DLX-06).
+    let _ = catalog.route(&request, &mut targets);
+    if targets.is_empty() {
+        return Found::Nothing;
+    }
+    targets.retain(|target| {
+        let name = catalog.queue_by_id(*target).map(|entry| &entry.name.name);
+        !name.is_some_and(|name| is_cycle(&letter.annotations, name))
+    });
+    if targets.is_empty() { Found::Cycle } else { Found::Targets(targets) }
+}
+
+/// The message as its targets get it.
+pub(crate) fn letter(octets: &Bytes, death: Death<'_>, via: &Via) -> Option<Message> {
+    let message = message::decode(octets).ok()?;
+    annotate(message, death, via)
+        .inspect_err(|error| tracing::error!(queue = %death.queue, %error, "a stored message"))
+        .ok()
+}
+
+/// The properties as exchanges see them: the broker's own headers among the others (RTE-06).
+fn merged_properties(letter: &Message) -> Properties {
+    // They were read when the message came.
+    let mut properties = Properties::parse(letter.properties.clone()).unwrap_or_default();
+    let mut headers = properties.decode_headers().ok().flatten().unwrap_or_default();
+    headers.0.retain(|(name, _)| letter.annotations.get(name.as_str()).is_none());
+    headers.0.extend(letter.annotations.0.iter().cloned());
+    let mut content = BytesMut::new();
+    headers.encode_content(&mut content);
+    properties.headers = Some(content.freeze());
+    properties
+}

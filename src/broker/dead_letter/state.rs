@@ -1,0 +1,157 @@
+//! What the worker of one home remembers while this node leads it. Everything here is a hint: what
+//! is owed follows from the state (STO 7).
+
+use quorate_queue::{DeadLetter, LetterView, TargetView};
+use quorate_types::{
+    CatalogIndex, LetterHome, LetterNumber, QueueId, ResourceName, Sequence, Term,
+};
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+/// A proposal that has brought nothing for so long is made again.
+const PROPOSAL_LOST: Duration = Duration::from_secs(1);
+
+/// Transfers of a line that may be under way unanswered.
+pub(crate) const LINE_MAX: u64 = 2_048;
+
+/// One home's.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    pub(crate) term: Term,
+    /// Of each queue the first letter of the routing that was proposed last.
+    proposed: BTreeMap<QueueId, (LetterNumber, CatalogIndex, Instant)>,
+    /// By what kept letters were looked at last.
+    kept: BTreeMap<QueueId, (CatalogIndex, Option<DeadLetter>)>,
+    lines: BTreeMap<LetterHome, Line>,
+    /// Room that targets have told of.
+    told: BTreeMap<QueueId, u32>,
+    retried: BTreeMap<QueueId, Instant>,
+}
+
+/// How far a line has been sent.
+#[derive(Clone, Copy, Debug)]
+struct Line {
+    through: Sequence,
+    mark: Sequence,
+    moved: Instant,
+}
+
+/// A queue with letters, and what is in force for them.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    pub(crate) queue: QueueId,
+    pub(crate) name: ResourceName,
+    pub(crate) settings: Option<DeadLetter>,
+    pub(crate) letters: Vec<LetterView>,
+    /// They are kept ones.
+    pub(crate) kept: bool,
+}
+
+impl Worker {
+    pub(crate) fn new(term: Term) -> Self {
+        Self {
+            term,
+            proposed: BTreeMap::new(),
+            kept: BTreeMap::new(),
+            lines: BTreeMap::new(),
+            told: BTreeMap::new(),
+            retried: BTreeMap::new(),
+        }
+    }
+
+    /// Whether the queue's first waiting letters may be routed now: one routing of a queue is
+    /// under way at a time, so that order is kept (LET 6).
+    pub(crate) fn may_route(&self, queue: QueueId, first: &LetterView, now: Instant) -> bool {
+        self.proposed.get(&queue).is_none_or(|(number, after, at)| {
+            (*number, *after) != (first.number, first.after)
+                || now.duration_since(*at) > PROPOSAL_LOST
+        })
+    }
+
+    pub(crate) fn routing_proposed(&mut self, queue: QueueId, first: &LetterView, now: Instant) {
+        self.proposed.insert(queue, (first.number, first.after, now));
+    }
+
+    /// Whether a queue's kept letters are to be looked at: something has changed since.
+    pub(crate) fn may_look(
+        &mut self,
+        queue: QueueId,
+        version: CatalogIndex,
+        settings: &Option<DeadLetter>,
+    ) -> bool {
+        let seen = (version, settings.clone());
+        self.kept.get(&queue) != Some(&seen)
+    }
+
+    pub(crate) fn looked(
+        &mut self,
+        queue: QueueId,
+        version: CatalogIndex,
+        settings: Option<DeadLetter>,
+    ) {
+        self.kept.insert(queue, (version, settings));
+    }
+
+    /// The number from which on a line is to be sent, if there is room in it.
+    pub(crate) fn send_from(
+        &mut self,
+        line: LetterHome,
+        mark: Sequence,
+        now: Instant,
+    ) -> Option<Sequence> {
+        let begun = Line { through: Sequence(mark.0 - 1), mark, moved: now };
+        let state = self.lines.entry(line).or_insert(begun);
+        if state.mark != mark {
+            (state.mark, state.moved) = (mark, now);
+        } else if now.duration_since(state.moved) > PROPOSAL_LOST * 3 {
+            // Nothing has been answered for long: what was sent is lost.
+            *state = begun;
+        }
+        let from = Sequence(state.through.0.max(mark.0 - 1) + 1);
+        (from.0 - mark.0 < LINE_MAX).then_some(from)
+    }
+
+    pub(crate) fn sent(&mut self, line: LetterHome, through: Sequence) {
+        if let Some(state) = self.lines.get_mut(&line) {
+            state.through = through;
+        }
+    }
+
+    /// The line is sent again from there on (SES 5).
+    pub(crate) fn send_again(&mut self, line: LetterHome, from: Sequence) {
+        if let Some(state) = self.lines.get_mut(&line) {
+            state.through = Sequence(state.through.0.min(from.0.saturating_sub(1)));
+        }
+    }
+
+    /// Every line to this home is sent again.
+    pub(crate) fn send_all_again(&mut self, home: quorate_types::Home) {
+        self.lines.retain(|line, _| line.home() != home);
+    }
+
+    /// A target has told of room (LET 3).
+    pub(crate) fn told(&mut self, target: QueueId, messages: u32) {
+        self.told.insert(target, messages);
+    }
+
+    /// How many of what waits for a target are to be sent again now, if any.
+    pub(crate) fn retry(&mut self, target: &TargetView, ended: bool, now: Instant) -> Option<u32> {
+        if target.under_way > 0 || target.waits == 0 {
+            self.retried.remove(&target.target);
+            return None;
+        }
+        let just = self.retried.get(&target.target);
+        if just.is_some_and(|at| now.duration_since(*at) < PROPOSAL_LOST) {
+            return None;
+        }
+        let count = match self.told.remove(&target.target) {
+            _ if ended || !target.refused => quorate_queue::RETRY_MAX,
+            Some(messages) => messages.min(quorate_queue::RETRY_MAX),
+            None => return None,
+        };
+        self.retried.insert(target.target, now);
+        Some(count)
+    }
+}

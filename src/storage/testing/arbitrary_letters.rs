@@ -1,0 +1,109 @@
+//! Arbitrary letters, and what concerns them.
+
+use super::arbitrary::{number, number32, queue_id, session, short};
+use proptest::{collection::vec, option, prelude::*, sample::select};
+use quorate_queue::{
+    Command, DeathReason, Letter, LettersRecord, Record, Round, RoutedLetters, Routes, Routing,
+    Stage, Transfer, TransferAnswer, Via,
+};
+use quorate_types::{
+    CatalogIndex, GroupId, LetterHome, LetterNumber, Level, LogIndex, MessageId, Sequence, WallTime,
+};
+
+pub(super) fn letter_home() -> impl Strategy<Value = LetterHome> {
+    prop_oneof![
+        any::<u16>().prop_map(|group| LetterHome::Group(GroupId(group))),
+        session().prop_map(LetterHome::Run),
+    ]
+}
+
+fn via() -> impl Strategy<Value = Via> {
+    (short(), option::of(short())).prop_map(|(exchange, routing_key)| Via { exchange, routing_key })
+}
+
+pub(super) fn letter_command() -> impl Strategy<Value = Command> {
+    let routes = prop_oneof![
+        vec(queue_id(), 0..4).prop_map(Routes::To),
+        Just(Routes::Keep),
+        Just(Routes::Drop),
+    ];
+    let routed = (number(), number(), routes).prop_map(|(first, last, routes)| RoutedLetters {
+        first: LetterNumber(first),
+        last: LetterNumber(last),
+        routes,
+    });
+    let answer = select(vec![TransferAnswer::Taken, TransferAnswer::Full, TransferAnswer::Gone]);
+    let answer = (number().prop_map(Sequence), answer);
+    prop_oneof![
+        (queue_id(), number(), via(), vec(routed, 0..4)).prop_map(|(queue, at, via, letters)| {
+            Command::Routed { queue, at: CatalogIndex(at), via, letters }
+        }),
+        (letter_home(), number(), number(), vec(answer, 0..4)).prop_map(
+            |(line, first, last, other)| Command::DeadLettered {
+                line,
+                first: Sequence(first),
+                last: Sequence(last),
+                other
+            }
+        ),
+        (queue_id(), number32()).prop_map(|(target, count)| Command::Retry { target, count }),
+        (number32(), number32(), number32()).prop_map(|(run, first, round)| Command::Transfer {
+            run,
+            first,
+            round
+        }),
+    ]
+}
+
+fn stage() -> impl Strategy<Value = Stage> {
+    let transfer = prop_oneof![
+        (number(), number32())
+            .prop_map(|(number, round)| Transfer::UnderWay { number: Sequence(number), round }),
+        Just(Transfer::Waits),
+    ];
+    let transfers = prop::collection::btree_map(queue_id(), transfer, 0..3);
+    prop_oneof![
+        number().prop_map(|after| Stage::Waiting { after: CatalogIndex(after) }),
+        Just(Stage::Kept),
+        (via(), number(), number(), any::<bool>(), transfers).prop_map(
+            |(via, at, order, taken, transfers)| {
+                let at = CatalogIndex(at);
+                Stage::Routed(Box::new(Routing { via, at, order, taken, transfers }))
+            }
+        ),
+    ]
+}
+
+pub(super) fn letters() -> impl Strategy<Value = Record> {
+    let message = (any::<u8>(), number(), number32()).prop_map(|(level, index, position)| {
+        MessageId { level: Level(level), index: LogIndex(index), position }
+    });
+    let reason = select(vec![
+        DeathReason::Rejected,
+        DeathReason::Expired,
+        DeathReason::MaxLength,
+        DeathReason::DeliveryLimit,
+    ]);
+    let letter = (message, number32(), reason, number(), stage()).prop_map(
+        |(message, body_bytes, reason, died_at, stage)| Letter {
+            message,
+            body_bytes,
+            reason,
+            died_at: WallTime(died_at),
+            stage,
+        },
+    );
+    prop::collection::btree_map(number().prop_map(LetterNumber), letter, 0..5)
+        .prop_map(Record::Letters)
+}
+
+pub(super) fn letters_record() -> impl Strategy<Value = LettersRecord> {
+    let lines = prop::collection::btree_map(letter_home(), number().prop_map(Sequence), 0..3);
+    let round = (number32(), any::<bool>()).prop_map(|(number, refused)| Round { number, refused });
+    let rounds = prop::collection::btree_map(queue_id(), round, 0..3);
+    (number(), lines, rounds).prop_map(|(routings, lines, rounds)| LettersRecord {
+        routings,
+        lines,
+        rounds,
+    })
+}
