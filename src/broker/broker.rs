@@ -77,6 +77,7 @@ impl Broker {
             counts: Default::default(),
             early: Early::default(),
             reannouncing: Mutex::default(),
+            warned_of_alternate: Mutex::default(),
             formed: tokio::sync::watch::Sender::new(shape),
             storage_stats: OnceLock::new(),
             started: tokio::sync::watch::Sender::new(false),

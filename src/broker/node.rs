@@ -39,6 +39,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     future::Future,
     sync::{Arc, OnceLock, Weak},
+    time::Instant,
 };
 
 /// One node's broker, shared by all its rooms.
@@ -80,6 +81,8 @@ pub(crate) struct Node {
     pub(crate) early: Early,
     /// Groups that this node is about to announce itself to again.
     pub(crate) reannouncing: Mutex<BTreeSet<GroupId>>,
+    /// When a missing alternate exchange was last told of.
+    pub(crate) warned_of_alternate: Mutex<Option<Instant>>,
     /// The cluster's shape, once it has one.
     pub(crate) formed: tokio::sync::watch::Sender<Option<ClusterShape>>,
     /// The database's numbers.

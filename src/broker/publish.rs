@@ -226,7 +226,8 @@ impl Node {
             exchange: &message.exchange,
             routing_key: &message.routing_key,
             further_keys: &message.further_keys,
-            headers: properties.headers.as_ref(),
+            properties: &properties,
+            chance: rand::random,
             by_broker: false,
         };
         // An exchange that is gone by now leaves the message as unroutable as no binding does.
@@ -317,7 +318,8 @@ fn route(
         exchange: &exchange,
         routing_key: &routing_key,
         further_keys: &further_keys,
-        headers: properties.headers.as_ref(),
+        properties: &properties,
+        chance: rand::random,
         by_broker: false,
     };
     catalog.route(&request, &mut routed.targets).map_err(|error| {
@@ -326,6 +328,10 @@ fn route(
     routed.levels = node.levels(catalog, &routed.targets, properties.priority);
     reply_to::addresses(&request, &mut routed.replies);
     if routed.targets.is_empty() && routed.replies.is_empty() {
+        node.warn_of_missing_alternate(
+            catalog,
+            ResourceName { vhost: vhost.clone(), name: exchange },
+        );
         return Ok(false);
     }
     routed.head = head_of(&properties, &body);

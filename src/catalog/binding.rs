@@ -2,6 +2,7 @@
 //! (BND-01 to BND-09). None of it costs more for there being many bindings.
 
 use crate::{
+    choice::weight,
     command::{Binding, CatalogReply, Destination, ExchangeType},
     digest::{Digest, Feed},
     headers::Matcher,
@@ -78,7 +79,11 @@ impl Catalog {
             Destination::Exchange(_) => refusal::no_exchange(&binding.destination_name()),
         })?;
         match source.record.kind {
-            ExchangeType::Direct | ExchangeType::Fanout => Ok(()),
+            ExchangeType::Direct
+            | ExchangeType::Fanout
+            | ExchangeType::ModulusHash
+            | ExchangeType::Random => Ok(()),
+            ExchangeType::ConsistentHash => weight(&binding.key).map(drop),
             ExchangeType::Headers => Matcher::parse(&binding.arguments).map(drop),
             ExchangeType::Topic => match hashes(&binding.key) {
                 count if count > HASHES_MAX => {

@@ -129,6 +129,9 @@ pub enum ExchangeType {
     Fanout,
     Topic,
     Headers,
+    ConsistentHash,
+    ModulusHash,
+    Random,
 }
 
 /// A binding; its four parts are its identity (BND-03).

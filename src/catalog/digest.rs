@@ -122,6 +122,9 @@ impl Feed for ExchangeRecord {
             ExchangeType::Fanout => 1,
             ExchangeType::Topic => 2,
             ExchangeType::Headers => 3,
+            ExchangeType::ConsistentHash => 4,
+            ExchangeType::ModulusHash => 5,
+            ExchangeType::Random => 6,
         });
         self.durable.feed(digest);
         self.auto_delete.feed(digest);

@@ -1,6 +1,8 @@
 //! Exchanges: declare, delete, and what goes with them (EXC-01 to EXC-11).
 
 use crate::{
+    alternate::{ALTERNATE, check_alternate},
+    choice::{Choice, check_hashed},
     command::{Binding, CatalogReply, Destination, ExchangeRecord, ExchangeType},
     equivalence::same_value,
     headers::Matcher,
@@ -15,9 +17,6 @@ use crate::{
 use quorate_types::{Exception, FieldTable, ResourceName, ShortString, VhostName};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The one argument of an exchange that has a meaning (EXC-04, AE).
-const ALTERNATE: &str = "alternate-exchange";
-
 impl ExchangeType {
     /// The type of that name on the wire.
     ///
@@ -29,6 +28,9 @@ impl ExchangeType {
             "fanout" => Ok(Self::Fanout),
             "topic" => Ok(Self::Topic),
             "headers" => Ok(Self::Headers),
+            "x-consistent-hash" => Ok(Self::ConsistentHash),
+            "x-modulus-hash" => Ok(Self::ModulusHash),
+            "x-random" => Ok(Self::Random),
             other => Err(refusal::unknown_exchange_type(other)),
         }
     }
@@ -41,6 +43,9 @@ impl ExchangeType {
             Self::Fanout => "fanout",
             Self::Topic => "topic",
             Self::Headers => "headers",
+            Self::ConsistentHash => "x-consistent-hash",
+            Self::ModulusHash => "x-modulus-hash",
+            Self::Random => "x-random",
         }
     }
 }
@@ -63,15 +68,20 @@ pub(crate) enum Routes {
     Fanout(Targets),
     Topic(Topic),
     Headers(BTreeMap<BindingId, (Matcher, Targets)>),
+    /// One of all destinations (EXC-14, EXC-15).
+    Choice(Choice),
 }
 
 impl Routes {
-    fn new(kind: ExchangeType) -> Self {
-        match kind {
+    fn new(exchange: &ExchangeRecord) -> Self {
+        match exchange.kind {
             ExchangeType::Direct => Self::Direct(ByName::default()),
             ExchangeType::Fanout => Self::Fanout(Targets::default()),
             ExchangeType::Topic => Self::Topic(Topic::default()),
             ExchangeType::Headers => Self::Headers(BTreeMap::new()),
+            ExchangeType::ConsistentHash => Self::Choice(Choice::consistent(exchange)),
+            ExchangeType::ModulusHash => Self::Choice(Choice::by_modulus()),
+            ExchangeType::Random => Self::Choice(Choice::by_chance()),
         }
     }
 
@@ -91,6 +101,7 @@ impl Routes {
                 targets.add(&binding.destination);
                 matchers.insert(id, (Matcher::parse(&binding.arguments)?, targets));
             }
+            Self::Choice(choice) => choice.add(binding)?,
         }
         Ok(())
     }
@@ -108,13 +119,14 @@ impl Routes {
             Self::Fanout(targets) => targets.remove(&binding.destination),
             Self::Topic(patterns) => patterns.remove(&binding.key, &binding.destination),
             Self::Headers(matchers) => drop(matchers.remove(&id)),
+            Self::Choice(choice) => choice.remove(binding),
         }
     }
 }
 
 impl Exchange {
     pub(crate) fn new(record: ExchangeRecord) -> Self {
-        let routes = Routes::new(record.kind);
+        let routes = Routes::new(&record);
         Self { record, outgoing: BTreeSet::new(), incoming: BTreeSet::new(), routes }
     }
 
@@ -209,12 +221,9 @@ impl Catalog {
         if is_reserved(&name.name) {
             return Err(refusal::reserved_exchange_name(name));
         }
-        match declared.arguments.get(ALTERNATE) {
-            Some(value) if value.as_long_string().is_none() => {
-                Err(refusal::alternate_exchange_type(name, value))
-            }
-            Some(_) | None => Ok(None),
-        }
+        check_alternate(declared)?;
+        check_hashed(declared)?;
+        Ok(None)
     }
 
     /// Whether clients may publish to the exchange, permissions aside (PUB-01, EXC-10).

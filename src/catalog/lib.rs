@@ -16,6 +16,7 @@ mod permission;
 mod user;
 mod vhost;
 
+mod alternate;
 mod binding;
 mod exchange;
 mod node;
@@ -38,6 +39,7 @@ mod placement;
 pub mod refusal;
 mod server_name;
 
+mod choice;
 mod headers;
 mod route;
 mod targets;

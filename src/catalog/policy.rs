@@ -10,7 +10,7 @@ use crate::{
     record::CatalogKey,
     refusal,
 };
-use quorate_types::{FieldValue, QueueType, ResourceName, ShortString, VhostName};
+use quorate_types::{QueueType, ResourceName, ShortString, VhostName};
 use std::{borrow::Cow, collections::BTreeMap};
 
 /// Whose policy it is.
@@ -249,16 +249,6 @@ impl Catalog {
             policy: self.policies.first(PolicyKind::User, exchange, takes),
             operator: self.policies.first(PolicyKind::Operator, exchange, takes),
         }
-    }
-
-    /// The exchange's alternate: its argument, else its policy's (AE-05).
-    #[must_use]
-    pub fn alternate_of(&self, exchange: &ResourceName) -> Option<ShortString> {
-        let given = self.exchange(exchange)?.arguments.get("alternate-exchange");
-        if let Some(octets) = given.and_then(FieldValue::as_long_string) {
-            return ShortString::from_bytes(octets.clone()).ok();
-        }
-        self.policy_alternate(exchange)
     }
 
     /// The alternate exchange that the policy in force names.

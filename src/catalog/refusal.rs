@@ -138,13 +138,46 @@ pub fn reserved_exchange_name(exchange: &ResourceName) -> Exception {
     Exception::new(ReplyCode::AccessRefused, text)
 }
 
-/// EXC-03: an alternate exchange is named by a long string.
+/// EXC-03: an argument of an exchange that names something is a long string.
 #[must_use]
-pub fn alternate_exchange_type(exchange: &ResourceName, value: &FieldValue) -> Exception {
+pub fn wrong_exchange_argument(
+    exchange: &ResourceName,
+    argument: &str,
+    value: &FieldValue,
+) -> Exception {
     let kind = value.type_name();
-    precondition(format!(
-        "invalid type '{kind}' for arg 'alternate-exchange' in exchange {exchange}"
-    ))
+    precondition(format!("invalid type '{kind}' for arg '{argument}' in exchange {exchange}"))
+}
+
+/// EXC-14: a property that cannot be hashed.
+#[must_use]
+pub fn unsupported_hash_property(property: &str) -> Exception {
+    precondition(format!("Unsupported property: {property}"))
+}
+
+/// EXC-14: one thing is hashed.
+#[must_use]
+pub fn two_things_to_hash() -> Exception {
+    precondition("hash-header and hash-property are mutually exclusive".to_owned())
+}
+
+/// EXC-14: a weight below 1.
+#[must_use]
+pub fn weight_too_small() -> Exception {
+    precondition("The binding key must be greater than 0".to_owned())
+}
+
+/// EXC-14: a weight above the largest.
+#[must_use]
+pub fn weight_too_large(most: u32) -> Exception {
+    precondition(format!("The binding key must not exceed {most}"))
+}
+
+/// EXC-14: the binding key is no weight.
+#[must_use]
+pub fn weight_no_integer(key: &ShortString) -> Exception {
+    let key = term(&FieldValue::LongString(key.to_bytes()));
+    precondition(format!("The binding key must be an integer: {key}"))
 }
 
 /// EXC-07: `amq.*` stays.

@@ -2,6 +2,7 @@
 //! nothing; a queue is found at most once, however many ways lead to it.
 
 use crate::{
+    command::Destination,
     exchange::{Exchange, Routes},
     machine::{Catalog, Vhost},
     named::NameHash,
@@ -9,8 +10,9 @@ use crate::{
     server_name::server_named_queue,
     targets::Targets,
 };
-use bytes::Bytes;
-use quorate_types::{Exception, FieldTable, QueueId, ResourceName, ShortString, VhostName};
+use quorate_types::{
+    Exception, FieldTable, Properties, QueueId, ResourceName, ShortString, VhostName,
+};
 use std::{collections::HashSet, iter};
 
 /// What is to be routed.
@@ -24,9 +26,10 @@ pub struct RouteRequest<'a> {
     pub routing_key: &'a ShortString,
     /// Those of headers `CC` and `BCC` (RTE-09).
     pub further_keys: &'a [ShortString],
-    /// Content of the headers table without its length; decoded only where a headers exchange
-    /// asks for it.
-    pub headers: Option<&'a Bytes>,
+    /// The message's properties; headers are decoded only where an exchange asks for them.
+    pub properties: &'a Properties,
+    /// Draws a number: asked by exchanges that choose by chance (EXC-15).
+    pub chance: fn() -> u64,
     /// The broker itself routes (a dead letter): internal exchanges take it (EXC-10, DLX-07).
     pub by_broker: bool,
 }
@@ -54,7 +57,8 @@ impl RouteError {
 }
 
 impl RouteRequest<'_> {
-    fn keys(&self) -> impl Iterator<Item = &ShortString> {
+    /// The routing key and the further ones.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &ShortString> {
         iter::once(self.routing_key).chain(self.further_keys)
     }
 }
@@ -81,7 +85,7 @@ impl Catalog {
             if exchange.record.internal && !request.by_broker {
                 return Err(RouteError::Internal);
             }
-            let mut walk = Walk::new(vhost, request, targets);
+            let mut walk = Walk::new(self, vhost, request, targets);
             walk.start_from(exchange);
             walk.lists
         };
@@ -115,6 +119,7 @@ fn each_once(targets: &mut Vec<QueueId>, first: usize) {
 
 /// The way of one message through an exchange and those bound to it.
 struct Walk<'a, 't> {
+    catalog: &'a Catalog,
     vhost: &'a Vhost,
     request: &'a RouteRequest<'a>,
     targets: &'t mut Vec<QueueId>,
@@ -130,8 +135,14 @@ struct Walk<'a, 't> {
 }
 
 impl<'a, 't> Walk<'a, 't> {
-    fn new(vhost: &'a Vhost, request: &'a RouteRequest<'a>, targets: &'t mut Vec<QueueId>) -> Self {
+    fn new(
+        catalog: &'a Catalog,
+        vhost: &'a Vhost,
+        request: &'a RouteRequest<'a>,
+        targets: &'t mut Vec<QueueId>,
+    ) -> Self {
         Self {
+            catalog,
             vhost,
             request,
             targets,
@@ -164,8 +175,7 @@ impl<'a, 't> Walk<'a, 't> {
     }
 
     fn alternate_of(&self, exchange: &'a Exchange) -> Option<&'a Exchange> {
-        let name = exchange.record.arguments.get("alternate-exchange")?.as_long_string()?;
-        self.vhost.exchanges.get(&ShortString::from_bytes(name.clone()).ok()?)
+        self.vhost.exchanges.get(&self.catalog.alternate_in_force(&exchange.record)?)
     }
 
     fn come_to(&mut self, exchange: &'a Exchange, origin: &'a Exchange) {
@@ -190,13 +200,16 @@ impl<'a, 't> Walk<'a, 't> {
                 }
             }
             Routes::Headers(matchers) => {
-                let headers = self.headers.take().unwrap_or_else(|| decoded(request.headers));
+                let headers = self.headers.take().unwrap_or_else(|| decoded(request.properties));
                 for (matcher, targets) in matchers.values() {
                     if matcher.matches(&headers) {
                         self.take(targets, origin);
                     }
                 }
                 self.headers = Some(headers);
+            }
+            Routes::Choice(choice) => {
+                choice.choose(request).into_iter().for_each(|one| self.take_one(one, origin));
             }
         }
     }
@@ -209,16 +222,30 @@ impl<'a, 't> Walk<'a, 't> {
         let exchanges = targets.exchanges();
         self.destinations += targets.queues().len() + exchanges.len();
         for name in exchanges {
-            if let Some(exchange) = self.vhost.exchanges.get(name) {
-                self.come_to(exchange, origin);
+            self.come_to_named(name, origin);
+        }
+    }
+
+    fn take_one(&mut self, destination: &'a Destination, origin: &'a Exchange) {
+        self.destinations += 1;
+        match destination {
+            Destination::Queue { id, .. } => {
+                self.lists += 1;
+                self.targets.push(*id);
             }
+            Destination::Exchange(name) => self.come_to_named(name, origin),
+        }
+    }
+
+    fn come_to_named(&mut self, name: &ShortString, origin: &'a Exchange) {
+        if let Some(exchange) = self.vhost.exchanges.get(name) {
+            self.come_to(exchange, origin);
         }
     }
 }
 
 /// The headers; none where there are none, or where they cannot be read (the front end has
 /// refused such a message, FRM-11).
-fn decoded(headers: Option<&Bytes>) -> FieldTable {
-    let decoded = headers.map(|content| FieldTable::decode_content(content.clone()));
-    decoded.and_then(Result::ok).unwrap_or_default()
+fn decoded(properties: &Properties) -> FieldTable {
+    properties.decode_headers().ok().flatten().unwrap_or_default()
 }

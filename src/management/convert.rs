@@ -7,7 +7,7 @@ use quorate_broker::view::{
     Alarm, BindingView, ChannelView, ConnectionState, ConnectionView, ConsumerView, ExchangeView,
     GroupAudit, GroupView, NodeView, QueueCounts, QueueView, Readiness, Role,
 };
-use quorate_catalog::{ConnectionId, ExchangeType};
+use quorate_catalog::ConnectionId;
 use quorate_types::{Exception, FieldTable, Home, NodeId, QueueId, ReplyCode, ShortString};
 use tonic::Status;
 
@@ -79,16 +79,10 @@ pub(crate) fn queue(view: &QueueView) -> wire::Queue {
 }
 
 pub(crate) fn exchange(view: &ExchangeView) -> wire::Exchange {
-    let kind = match view.kind {
-        ExchangeType::Direct => "direct",
-        ExchangeType::Fanout => "fanout",
-        ExchangeType::Topic => "topic",
-        ExchangeType::Headers => "headers",
-    };
     wire::Exchange {
         vhost: view.name.vhost.to_string(),
         name: view.name.name.to_string(),
-        kind: kind.to_owned(),
+        kind: view.kind.name().to_owned(),
         durable: view.durable,
         auto_delete: view.auto_delete,
         internal: view.internal,

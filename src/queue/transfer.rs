@@ -155,13 +155,7 @@ fn answer_of(reply: &Reply) -> TransferAnswer {
 impl Queue {
     /// Whether a letter may come in: a queue that refuses publishes refuses letters too.
     fn has_room_for(&self, head: MessageHead) -> bool {
-        let config = &self.config;
-        if config.overflow == Overflow::DropHead {
-            return true;
-        }
-        let length = config.length_max.is_none_or(|most| self.ready() < most);
-        let bytes = self.ready_bytes() + u64::from(head.body_bytes);
-        length && config.length_bytes_max.is_none_or(|most| bytes <= most)
+        !self.config.refuses_publishes() || self.refused(&[head]).is_empty()
     }
 
     /// Messages that there is room for, about; 0 if none.

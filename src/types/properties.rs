@@ -136,6 +136,24 @@ impl Properties {
         self.headers.clone().map(FieldTable::decode_content).transpose().map_err(Into::into)
     }
 
+    /// The octets of a property as they are on the wire, for what is looked at too rarely to be
+    /// a field here; `None` if the message does not have it.
+    #[must_use]
+    pub fn octets_of(&self, wanted: Property) -> Option<Bytes> {
+        let mut rest = self.raw.clone();
+        let flags = rest.try_get_u16().ok()?;
+        let present = |property: &Property| flags & (1 << *property as u16) != 0;
+        if !present(&wanted) {
+            return None;
+        }
+        for property in ORDER.into_iter().filter(|property| *property > wanted).filter(present) {
+            Self::default().take(property, &mut rest).ok()?;
+        }
+        let behind = rest.clone();
+        Self::default().take(wanted, &mut rest).ok()?;
+        Some(behind.slice(..behind.len() - rest.len()))
+    }
+
     /// The raw octets with other headers (`None`: without), everything else as it was.
     ///
     /// # Errors

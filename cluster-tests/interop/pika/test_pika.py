@@ -411,6 +411,38 @@ def exchange_headers(scene):
 
 
 @check
+def exchange_to_exchange(scene):
+    """A binding between exchanges leads on, circles end, and a queue gets one copy (BND-07, BND-08, RTE-10)."""
+    channel = scene.channel()
+    first, second, queue = scene.exchange(channel, "topic"), scene.exchange(channel, "fanout"), scene.queue(channel)
+    channel.exchange_bind(second, first, "a.#")
+    channel.exchange_bind(first, second, "")
+    channel.queue_bind(queue, first, "a.b")
+    channel.queue_bind(queue, second)
+    for key in ("a.b", "a.c", "b"):
+        publish(channel, key, key.encode(), exchange=first)
+    channel.exchange_unbind(second, first, "a.#")
+    publish(channel, "a.c", b"unbound", exchange=first)
+    equal(drained(channel, queue), [b"a.b", b"a.c"], "messages")
+
+
+@check
+def exchange_alternate(scene):
+    """What an exchange has no destination for goes to its alternate, and that one's in turn (AE-01, AE-02)."""
+    channel = scene.channel()
+    last = scene.exchange(channel, "fanout")
+    middle = scene.exchange(channel, "direct", arguments={"alternate-exchange": last})
+    first = scene.exchange(channel, "direct", arguments={"alternate-exchange": middle})
+    queues = [scene.queue(channel) for _ in range(3)]
+    channel.queue_bind(queues[0], first, "first")
+    channel.queue_bind(queues[1], middle, "middle")
+    channel.queue_bind(queues[2], last)
+    for key in ("first", "middle", "last"):
+        publish(channel, key, key.encode(), exchange=first)
+    equal([drained(channel, queue) for queue in queues], [[b"first"], [b"middle"], [b"last"]], "messages")
+
+
+@check
 def exchange_default(scene):
     """The default exchange routes to the queue of that name, and takes no bindings (RTE-01, BND-01)."""
     channel = scene.channel()

@@ -14,6 +14,7 @@ mod ctl;
 mod dead_letters;
 mod definitions;
 mod delivery_limit;
+mod exchanges;
 mod exclusive;
 mod failover;
 mod http;

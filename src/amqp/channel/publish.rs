@@ -211,7 +211,7 @@ impl Channel {
 
     /// Returns an unroutable publish (PUB-04).
     pub(crate) fn send_return(&self, returned: &Returned, out: &mut Out<'_>) {
-        let properties = shape::without_bcc(&returned.properties);
+        let properties = shape::as_returned(&returned.properties);
         put_return(self.id, returned.exchange.clone(), returned.routing_key.clone(), out);
         out.outbox.content(self.id.number, &properties, &returned.body, out.env.frame_max);
     }
@@ -219,7 +219,12 @@ impl Channel {
     /// Returns a publish that the broker found unroutable later on (NAM 6).
     pub(crate) fn send_late_return(&self, message: &Message, out: &mut Out<'_>) {
         put_return(self.id, message.exchange.clone(), message.routing_key.clone(), out);
-        out.outbox.content(self.id.number, &message.properties, &message.body, out.env.frame_max);
+        let properties = match Properties::parse(message.properties.clone()) {
+            Ok(properties) => shape::as_returned(&properties),
+            // They were read when the message came.
+            Err(_) => message.properties.clone(),
+        };
+        out.outbox.content(self.id.number, &properties, &message.body, out.env.frame_max);
     }
 
     /// Tells the publisher what is settled (CNF-02).

@@ -1,4 +1,5 @@
-//! The shape of what a publish says about itself: expiration, CC and BCC (PRP-04, PRP-09).
+//! The shape of what a publish says about itself: expiration, CC and BCC, reserved headers (PRP-04,
+//! PRP-09, Q-50); and of what is returned (PUB-04).
 
 use crate::codec::erlang;
 use bytes::Bytes;
@@ -34,11 +35,12 @@ pub(crate) fn check(
 ) -> Result<Properties, ShapeError> {
     let properties = with_reply_name(properties, reply_name)?;
     let properties = with_canonical_expiration(properties)?;
-    if may_have_further_keys(properties.headers.as_ref())
+    if may_have_checked(properties.headers.as_ref())
         && let Some(headers) = properties.decode_headers()?
     {
-        further_keys(&headers, "CC").map_err(ShapeError::Refused)?;
-        further_keys(&headers, "BCC").map_err(ShapeError::Refused)?;
+        for (name, fits) in CHECKED {
+            check_header(&headers, name, fits).map_err(ShapeError::Refused)?;
+        }
     }
     with_canonical_headers(properties)
 }
@@ -83,17 +85,39 @@ fn with_canonical_headers(properties: Properties) -> Result<Properties, ShapeErr
     Ok(Properties::parse(properties.with_headers(Some(&headers))?)?)
 }
 
-/// True unless no header can be named `CC` or `BCC`: spares most messages a look into the table.
-fn may_have_further_keys(headers: Option<&Bytes>) -> bool {
-    headers.is_some_and(|content| {
-        content.windows(3).any(|octets| octets == b"\x02CC" || octets == b"BCC")
-    })
+/// Headers whose type is checked: further routing keys (PRP-09), and those that are reserved for a
+/// time to come (Q-50).
+const CHECKED: [(&str, fn(&FieldValue) -> bool); 4] = [
+    ("CC", is_array),
+    ("BCC", is_array),
+    ("x-delay", is_integer),
+    ("x-opt-delivery-time", is_integer),
+];
+
+/// How the names of [`CHECKED`] begin in the octets of a table.
+const BEGINNINGS: [&[u8; 3]; 4] = [b"\x02CC", b"BCC", b"x-d", b"x-o"];
+
+fn is_array(value: &FieldValue) -> bool {
+    matches!(value, FieldValue::Array(_))
 }
 
-fn further_keys(headers: &FieldTable, name: &str) -> Result<(), Exception> {
+fn is_integer(value: &FieldValue) -> bool {
+    value.as_integer().is_some()
+}
+
+/// True unless no header can be one that is checked: spares most messages a look into the table.
+fn may_have_checked(headers: Option<&Bytes>) -> bool {
+    let is_beginning = |octets: &[u8]| BEGINNINGS.iter().any(|beginning| octets == *beginning);
+    headers.is_some_and(|content| content.windows(3).any(is_beginning))
+}
+
+fn check_header(
+    headers: &FieldTable,
+    name: &str,
+    fits: fn(&FieldValue) -> bool,
+) -> Result<(), Exception> {
     match headers.get(name) {
-        None | Some(FieldValue::Array(_)) => Ok(()),
-        Some(other) => {
+        Some(other) if !fits(other) => {
             let text = format!(
                 "invalid message: {{unacceptable_type_in_header,{},{}}}",
                 erlang::string(name),
@@ -101,6 +125,7 @@ fn further_keys(headers: &FieldTable, name: &str) -> Result<(), Exception> {
             );
             Err(Exception::new(ReplyCode::PreconditionFailed, text))
         }
+        Some(_) | None => Ok(()),
     }
 }
 
@@ -136,21 +161,18 @@ fn expiration(sent: &ShortString) -> Result<ShortString, String> {
     ShortString::try_from(digits).map_err(|_| "no_integer".to_owned())
 }
 
-/// Properties without the header `BCC`, as they are returned (PUB-04).
-pub(crate) fn without_bcc(properties: &Properties) -> Bytes {
-    let stripped = || -> Result<Option<Bytes>, PropertiesError> {
-        if !may_have_further_keys(properties.headers.as_ref()) {
-            return Ok(None);
-        }
+/// Properties as they are returned: headers sorted, each once, without `BCC` (PUB-04).
+pub(crate) fn as_returned(properties: &Properties) -> Bytes {
+    let tidied = || -> Result<Option<Bytes>, PropertiesError> {
         let Some(mut headers) = properties.decode_headers()? else { return Ok(None) };
-        if headers.get("BCC").is_none() {
-            return Ok(None);
-        }
         headers.0.retain(|(name, _)| name.as_bytes() != b"BCC");
+        // Of duplicates the first is kept, as this sort keeps equal ones in order (PRP-02).
+        headers.0.sort_by(|(left, _), (right, _)| left.cmp(right));
+        headers.0.dedup_by(|(later, _), (earlier, _)| later == earlier);
         properties.with_headers(Some(&headers)).map(Some)
     };
     // They have been parsed before.
-    stripped().ok().flatten().unwrap_or_else(|| properties.raw.clone())
+    tidied().ok().flatten().unwrap_or_else(|| properties.raw.clone())
 }
 
 #[cfg(test)]
@@ -278,14 +300,49 @@ mod tests {
         }
     }
 
+    /// Q-50.
+    #[test]
+    fn q_50_reserved_headers_are_integers() {
+        for name in ["x-delay", "x-opt-delivery-time"] {
+            for integer in [FieldValue::I64(5), FieldValue::U8(5), FieldValue::I32(-5)] {
+                assert!(check(with_header(name, integer), None).is_ok());
+            }
+            for (other, kind) in [
+                (FieldValue::text("5"), "longstr"),
+                (FieldValue::Bool(true), "bool"),
+                (FieldValue::F64(5.0), "double"),
+            ] {
+                let ShapeError::Refused(exception) =
+                    check(with_header(name, other), None).unwrap_err()
+                else {
+                    panic!("not refused");
+                };
+                assert_eq!(
+                    exception.reply_text(),
+                    format!(
+                        "PRECONDITION_FAILED - invalid message: \
+                         {{unacceptable_type_in_header,\"{name}\",{kind}}}"
+                    )
+                );
+            }
+        }
+    }
+
     /// PUB-04.
     #[test]
-    fn pub_04_bcc_is_not_returned() {
+    fn pub_04_headers_are_returned_in_order_and_without_bcc() {
         let properties = with_header("BCC", FieldValue::Array(vec![]));
-        let returned = Properties::parse(without_bcc(&properties)).unwrap();
+        let returned = Properties::parse(as_returned(&properties)).unwrap();
         let headers = returned.decode_headers().unwrap().unwrap();
         assert_eq!(headers, FieldTable(vec![(short("a"), FieldValue::I32(1))]));
-        let properties = with_header("CC", FieldValue::Array(vec![]));
-        assert_eq!(without_bcc(&properties), properties.raw);
+        // "a" stands before "CC", which sorts before it; "a" again is not kept.
+        for (name, names) in [("CC", ["CC", "a"].as_slice()), ("a", &["a"])] {
+            let properties = with_header(name, FieldValue::Array(vec![]));
+            let returned = Properties::parse(as_returned(&properties)).unwrap();
+            let headers = returned.decode_headers().unwrap().unwrap();
+            let found: Vec<_> = headers.0.iter().map(|(name, _)| name.as_str()).collect();
+            assert_eq!(found, names);
+            assert_eq!(headers.get("a"), Some(&FieldValue::I32(1)));
+        }
     }
 }

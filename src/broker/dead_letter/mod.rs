@@ -22,7 +22,7 @@ use quorate_storage::{
         message,
     },
 };
-use quorate_types::{Home, LetterHome, LetterNumber, Level, NodeId, QueueId, Sequence};
+use quorate_types::{Home, LetterHome, LetterNumber, NodeId, Properties, QueueId, Sequence};
 use route::Found;
 use state::{LINE_MAX, Waiting, Worker};
 use std::{
@@ -304,9 +304,12 @@ impl Node {
                 break;
             }
             let letter = self.letter_of(transfer)?;
+            let priority =
+                Properties::parse(letter.properties.clone()).ok().and_then(|it| it.priority);
             let body_bytes = u32::try_from(letter.body.len()).unwrap_or(u32::MAX);
             octets += message::encode_into(&letter, &mut buffer);
-            let (queue, level) = (transfer.target, Level(0));
+            let queue = transfer.target;
+            let level = self.level(&self.catalog.read(), queue, priority);
             let place = runs.iter().position(|run| (run.queue, run.level) == (queue, level));
             let place = place.unwrap_or_else(|| {
                 runs.push(ProposedRun { queue, level, heads: Vec::new(), messages: Vec::new() });

@@ -1,5 +1,5 @@
 //! Where letters go: the catalog copy's answer to one letter, the cycle rule taken out (LET 1, 5,
-//! DLX-23, DLX-26). Pure.
+//! DLX-23, DLX-26). Pure but for the chance that an `x-random` exchange asks for.
 
 use super::annotate::{Death, annotate, is_cycle};
 use bytes::{Bytes, BytesMut};
@@ -22,13 +22,14 @@ pub(crate) enum Found {
 /// Routes a letter. `octets` is the message as it is stored.
 pub(crate) fn route(catalog: &Catalog, octets: &Bytes, death: Death<'_>, via: &Via) -> Found {
     let Some(letter) = letter(octets, death, via) else { return Found::Nothing };
-    let headers = merged_headers(&letter);
+    let properties = merged_properties(&letter);
     let request = RouteRequest {
         vhost: &death.queue.vhost,
         exchange: &letter.exchange,
         routing_key: &letter.routing_key,
         further_keys: &letter.further_keys,
-        headers: headers.as_ref(),
+        properties: &properties,
+        chance: rand::random,
         by_broker: true,
     };
     let mut targets = Vec::new();
@@ -52,13 +53,15 @@ pub(crate) fn letter(octets: &Bytes, death: Death<'_>, via: &Via) -> Option<Mess
         .ok()
 }
 
-/// The headers as a headers exchange sees them: the broker's own among them (RTE-06).
-fn merged_headers(letter: &Message) -> Option<Bytes> {
-    let properties = Properties::parse(letter.properties.clone()).ok()?;
-    let mut headers = properties.decode_headers().ok()?.unwrap_or_default();
+/// The properties as exchanges see them: the broker's own headers among the others (RTE-06).
+fn merged_properties(letter: &Message) -> Properties {
+    // They were read when the message came.
+    let mut properties = Properties::parse(letter.properties.clone()).unwrap_or_default();
+    let mut headers = properties.decode_headers().ok().flatten().unwrap_or_default();
     headers.0.retain(|(name, _)| letter.annotations.get(name.as_str()).is_none());
     headers.0.extend(letter.annotations.0.iter().cloned());
     let mut content = BytesMut::new();
     headers.encode_content(&mut content);
-    Some(content.freeze())
+    properties.headers = Some(content.freeze());
+    properties
 }

@@ -6,7 +6,7 @@ mod common;
 
 use common::*;
 use quorate_catalog::{CatalogCommand as C, ExchangeType, RouteError, server_given_name};
-use quorate_types::{FieldTable, FieldValue, QueueId};
+use quorate_types::{FieldTable, FieldValue, Properties, QueueId};
 
 #[test]
 fn rte_01_the_default_exchange_leads_to_the_queue_of_that_name() {
@@ -238,7 +238,8 @@ fn rte_10_prp_08_a_queue_gets_one_copy_by_whatever_keys_and_bindings() {
             exchange: &exchange,
             routing_key: &key,
             further_keys: &[],
-            headers: None,
+            properties: &Properties::default(),
+            chance: in_turn,
             by_broker: false,
         };
         world.catalog.route(&request, &mut targets).unwrap();
@@ -270,7 +271,8 @@ fn dlx_07_the_broker_itself_routes_through_internal_exchanges() {
         exchange: &exchange,
         routing_key: &key,
         further_keys: &[],
-        headers: None,
+        properties: &Properties::default(),
+        chance: in_turn,
         by_broker: true,
     };
     let mut targets = Vec::new();
@@ -290,7 +292,8 @@ fn headers_that_cannot_be_read_count_as_none() {
         exchange: &exchange,
         routing_key: &key,
         further_keys: &[],
-        headers: Some(&broken),
+        properties: &Properties { headers: Some(broken), ..Properties::default() },
+        chance: in_turn,
         by_broker: false,
     };
     let mut targets = Vec::new();
@@ -321,4 +324,10 @@ fn ae_01_to_03_an_exchange_without_a_destination_leads_to_its_alternate() {
     assert_eq!(world.route("a", "other"), [id(2)]);
     assert_eq!(world.route("a", "nothing"), []);
     assert_eq!(world.route("lonely", "k"), []);
+    // AE-03, AE-05: what is told of them.
+    assert_eq!(world.catalog.alternate_of(&name("a")), Some(short("b")));
+    assert_eq!(world.catalog.alternate_of(&name("amq.direct")), None);
+    assert_eq!(world.catalog.alternate_of(&name("")), None);
+    assert_eq!(world.catalog.missing_alternate(&name("lonely")), Some(name("missing")));
+    assert_eq!(world.catalog.missing_alternate(&name("a")), None);
 }

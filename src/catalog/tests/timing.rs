@@ -12,7 +12,7 @@ mod common;
 
 use common::*;
 use quorate_catalog::{CatalogCommand as C, RouteRequest};
-use quorate_types::{FieldTable, ShortString};
+use quorate_types::{FieldTable, Properties, ShortString};
 use std::time::Instant;
 
 const QUEUES: u64 = 10_000;
@@ -31,7 +31,8 @@ fn route_ns(world: &World, exchange: &str, keys: &[ShortString], expected: usize
             exchange: &exchange,
             routing_key: key,
             further_keys: &[],
-            headers: None,
+            properties: &Properties::default(),
+            chance: in_turn,
             by_broker: false,
         };
         world.catalog.route(&request, &mut targets).unwrap();

@@ -28,6 +28,9 @@ pub(crate) fn put_exchange(exchange: &ExchangeRecord, out: &mut BytesMut) {
         ExchangeType::Fanout => 1,
         ExchangeType::Topic => 2,
         ExchangeType::Headers => 3,
+        ExchangeType::ConsistentHash => 4,
+        ExchangeType::ModulusHash => 5,
+        ExchangeType::Random => 6,
     });
     put_bool(out, exchange.durable);
     put_bool(out, exchange.auto_delete);
@@ -43,6 +46,9 @@ pub(crate) fn exchange(cursor: &mut Cursor<'_>) -> Result<ExchangeRecord, Decode
             1 => ExchangeType::Fanout,
             2 => ExchangeType::Topic,
             3 => ExchangeType::Headers,
+            4 => ExchangeType::ConsistentHash,
+            5 => ExchangeType::ModulusHash,
+            6 => ExchangeType::Random,
             _ => return Err(DecodeError::Invalid("exchange type")),
         },
         durable: cursor.bool()?,

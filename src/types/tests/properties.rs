@@ -4,7 +4,7 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 use proptest::prelude::*;
-use quorate_types::{FieldTable, FieldValue, Properties, PropertiesError, ShortString};
+use quorate_types::{FieldTable, FieldValue, Properties, PropertiesError, Property, ShortString};
 
 /// One property: its bit, and its octets.
 type Part = (u16, Bytes);
@@ -52,6 +52,28 @@ fn any_parts() -> impl Strategy<Value = Vec<Part>> {
     )
 }
 
+/// The property of that bit.
+fn property(bit: u16) -> Property {
+    use Property as P;
+    let of_bits = [
+        P::ClusterId,
+        P::AppId,
+        P::UserId,
+        P::Type,
+        P::Timestamp,
+        P::MessageId,
+        P::Expiration,
+        P::ReplyTo,
+        P::CorrelationId,
+        P::Priority,
+        P::DeliveryMode,
+        P::Headers,
+        P::ContentEncoding,
+        P::ContentType,
+    ];
+    of_bits[usize::from(bit - 2)]
+}
+
 fn raw(parts: &[Part]) -> Bytes {
     let mut octets = BytesMut::new();
     octets.put_u16(parts.iter().fold(0, |flags, (bit, _)| flags | 1 << bit));
@@ -76,6 +98,16 @@ fn text_of(parts: &[Part], bit: u16) -> Option<ShortString> {
 }
 
 proptest! {
+    /// PRP-01: each property is found as it stands, and what is not there is not.
+    #[test]
+    fn a_property_is_found_where_it_is(parts in any_parts()) {
+        let properties = Properties::parse(raw(&parts)).unwrap();
+        for bit in 2..16 {
+            let expected = parts.iter().find(|(of, _)| *of == bit).map(|(_, octets)| octets);
+            prop_assert_eq!(properties.octets_of(property(bit)), expected.cloned());
+        }
+    }
+
     /// PRP-01: what the broker looks at is found, whatever else is there, and the raw octets stay.
     #[test]
     fn properties_are_found_among_any_others(parts in any_parts()) {

@@ -9,9 +9,10 @@ use quorate_catalog::{
     PolicyKind, PolicyRecord, PolicyText, QueueEntry, RouteError, RouteRequest,
 };
 use quorate_types::{
-    BootNumber, CatalogIndex, FieldTable, FieldValue, GroupId, Home, Incarnation, NodeId, QueueId,
-    QueueType, ResourceName, SessionId, ShortString, Stamp, StartNumber,
+    BootNumber, CatalogIndex, FieldTable, FieldValue, GroupId, Home, Incarnation, NodeId,
+    Properties, QueueId, QueueType, ResourceName, SessionId, ShortString, Stamp, StartNumber,
 };
+use std::sync::atomic::{AtomicU64, Ordering};
 
 pub fn short(text: &str) -> ShortString {
     ShortString::try_from(text).unwrap()
@@ -103,6 +104,18 @@ pub fn policy(
     text.parse(definition).unwrap()
 }
 
+/// Properties of a message that has only headers.
+pub fn with_headers(table: &FieldTable) -> Properties {
+    let plain = Properties::parse(bytes::Bytes::from_static(&[0, 0])).unwrap();
+    Properties::parse(plain.with_headers(Some(table)).unwrap()).unwrap()
+}
+
+/// Instead of chance: one number after the other.
+pub fn in_turn() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
 /// A catalog and its log's end.
 pub struct World {
     pub catalog: Catalog,
@@ -173,18 +186,25 @@ impl World {
     ) -> Result<Vec<QueueId>, RouteError> {
         let keys: Vec<ShortString> = keys.iter().map(|key| short(key)).collect();
         let (routing_key, further_keys) = keys.split_first().unwrap();
-        let headers = headers.map(|table| {
-            let mut octets = bytes::BytesMut::new();
-            table.encode_content(&mut octets);
-            octets.freeze()
-        });
+        let properties = headers.map(with_headers).unwrap_or_default();
+        self.route_with(exchange, routing_key, further_keys, &properties)
+    }
+
+    pub fn route_with(
+        &self,
+        exchange: &str,
+        routing_key: &ShortString,
+        further_keys: &[ShortString],
+        properties: &Properties,
+    ) -> Result<Vec<QueueId>, RouteError> {
         let (vhost, exchange) = (short("/"), short(exchange));
         let request = RouteRequest {
             vhost: &vhost,
             exchange: &exchange,
             routing_key,
             further_keys,
-            headers: headers.as_ref(),
+            properties,
+            chance: in_turn,
             by_broker: false,
         };
         let mut targets = Vec::new();

@@ -1,0 +1,242 @@
+//! Exchanges that hand each message to one of their destinations: by a hash of the message, or by
+//! chance (EXC-14, EXC-15).
+
+use crate::{
+    command::{Binding, Destination, ExchangeRecord, ExchangeType},
+    digest::{Digest, Feed},
+    refusal,
+    route::RouteRequest,
+};
+use bytes::BytesMut;
+use quorate_types::{Exception, FieldTable, FieldValue, Property, ShortString};
+
+/// Largest weight of a binding of a consistent-hash exchange.
+const WEIGHT_MAX: u32 = 10_000;
+/// Argument that names the header to hash.
+const HASH_HEADER: &str = "hash-header";
+/// Argument that names the property to hash.
+const HASH_PROPERTY: &str = "hash-property";
+
+/// The destinations of such an exchange, and how one of them is chosen.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Choice {
+    rule: Rule,
+    /// In the order of the destinations.
+    candidates: Vec<Candidate>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Rule {
+    /// `x-random`.
+    Chance,
+    /// `x-modulus-hash`: the hash of the keys, modulo the destinations.
+    Modulus,
+    /// `x-consistent-hash`: each destination draws a number for the message, the best draw wins.
+    /// So one that comes takes messages from all others and one that goes leaves its own to all
+    /// others, in proportion to the weights, and nothing else moves.
+    Consistent(Hashed),
+}
+
+/// What of a message a consistent-hash exchange hashes.
+#[derive(Clone, Debug, PartialEq)]
+enum Hashed {
+    Keys,
+    Header(ShortString),
+    Property(Property),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Candidate {
+    destination: Destination,
+    /// Of the name, not the id: a queue that is declared anew gets its share back.
+    seed: u64,
+    /// Of each binding that leads there, in ascending order.
+    weights: Vec<u32>,
+}
+
+impl Choice {
+    /// Of an `x-random` exchange.
+    pub(crate) fn by_chance() -> Self {
+        Self { rule: Rule::Chance, candidates: Vec::new() }
+    }
+
+    /// Of an `x-modulus-hash` exchange.
+    pub(crate) fn by_modulus() -> Self {
+        Self { rule: Rule::Modulus, candidates: Vec::new() }
+    }
+
+    /// Of an `x-consistent-hash` exchange, whose arguments were checked when it was declared.
+    pub(crate) fn consistent(exchange: &ExchangeRecord) -> Self {
+        let rule = Rule::Consistent(hashed(exchange).unwrap_or(Hashed::Keys));
+        Self { rule, candidates: Vec::new() }
+    }
+
+    /// Takes a binding in.
+    ///
+    /// # Errors
+    /// A key that is no weight, where it has to be one.
+    pub(crate) fn add(&mut self, binding: &Binding) -> Result<(), Exception> {
+        let weight = self.weight(&binding.key)?;
+        match self.place(&binding.destination) {
+            Ok(at) => {
+                if let Some(Candidate { weights, .. }) = self.candidates.get_mut(at) {
+                    weights.insert(weights.partition_point(|present| *present < weight), weight);
+                }
+            }
+            Err(at) => {
+                let destination = binding.destination.clone();
+                let mut seed = Digest::default();
+                destination.name().feed(&mut seed);
+                let candidate = Candidate { destination, seed: seed.0, weights: vec![weight] };
+                self.candidates.insert(at, candidate);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a binding out.
+    pub(crate) fn remove(&mut self, binding: &Binding) {
+        let (Ok(at), Ok(weight)) = (self.place(&binding.destination), self.weight(&binding.key))
+        else {
+            return;
+        };
+        let Some(Candidate { weights, .. }) = self.candidates.get_mut(at) else { return };
+        if let Ok(place) = weights.binary_search(&weight) {
+            weights.remove(place);
+        }
+        if weights.is_empty() {
+            self.candidates.remove(at);
+        }
+    }
+
+    fn place(&self, destination: &Destination) -> Result<usize, usize> {
+        self.candidates.binary_search_by(|candidate| candidate.destination.cmp(destination))
+    }
+
+    fn weight(&self, key: &ShortString) -> Result<u32, Exception> {
+        match self.rule {
+            Rule::Consistent(_) => weight(key),
+            Rule::Chance | Rule::Modulus => Ok(1),
+        }
+    }
+
+    /// The one destination of the message; none if there is none at all.
+    pub(crate) fn choose(&self, request: &RouteRequest<'_>) -> Option<&Destination> {
+        let chosen = match &self.rule {
+            Rule::Chance => self.by_remainder((request.chance)()),
+            Rule::Modulus => self.by_remainder(Hashed::Keys.word(request)),
+            Rule::Consistent(hashed) => {
+                let word = hashed.word(request);
+                let draws = self.candidates.iter().map(|one| (one.draw(word), one));
+                draws.min_by(|(left, _), (right, _)| left.total_cmp(right)).map(|(_, one)| one)
+            }
+        };
+        chosen.map(|candidate| &candidate.destination)
+    }
+
+    fn by_remainder(&self, word: u64) -> Option<&Candidate> {
+        let remainder = word.checked_rem(self.candidates.len() as u64)?;
+        self.candidates.get(usize::try_from(remainder).ok()?)
+    }
+}
+
+impl Candidate {
+    /// The destination's draw for a message, the lowest of all wins: exponentially distributed at
+    /// the rate of the weight, so that it wins as often as its share of all weights says. Of
+    /// several bindings the heaviest counts.
+    fn draw(&self, word: u64) -> f64 {
+        let uniform = ((mixed(word ^ self.seed) >> 11) + 1) as f64 / (1u64 << 53) as f64;
+        -uniform.ln() / f64::from(self.weights.last().copied().unwrap_or(1))
+    }
+}
+
+impl Hashed {
+    /// The same word on every node, for ever; what is not there hashes like nothing.
+    fn word(&self, request: &RouteRequest<'_>) -> u64 {
+        let mut digest = Digest::default();
+        match self {
+            Self::Keys => request.keys().for_each(|key| key.feed(&mut digest)),
+            Self::Header(name) => {
+                let headers = request.properties.decode_headers().ok().flatten();
+                match headers.as_ref().and_then(|headers| headers.get(name.as_str())) {
+                    Some(value) => feed_value(value, &mut digest),
+                    None => digest.octets(&[]),
+                }
+            }
+            Self::Property(property) => {
+                digest.octets(&request.properties.octets_of(*property).unwrap_or_default());
+            }
+        }
+        mixed(digest.0)
+    }
+}
+
+/// Integers alike in every width, strings by their octets, all else as it is on the wire.
+fn feed_value(value: &FieldValue, digest: &mut Digest) {
+    if let Some(integer) = value.as_integer() {
+        digest.octets(&integer.to_be_bytes());
+    } else if let Some(octets) = value.as_long_string() {
+        digest.octets(octets);
+    } else {
+        let mut octets = BytesMut::new();
+        FieldTable(vec![(ShortString::EMPTY, value.clone())]).encode_content(&mut octets);
+        digest.octets(&octets);
+    }
+}
+
+/// Every bit of the word takes part in every bit of this one (the end of splitmix64).
+fn mixed(word: u64) -> u64 {
+    let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    word ^ (word >> 31)
+}
+
+/// EXC-14: the arguments of a new exchange.
+pub(crate) fn check_hashed(declared: &ExchangeRecord) -> Result<(), Exception> {
+    if declared.kind != ExchangeType::ConsistentHash {
+        return Ok(());
+    }
+    hashed(declared).map(drop)
+}
+
+fn hashed(exchange: &ExchangeRecord) -> Result<Hashed, Exception> {
+    let named = |argument: &str| match exchange.arguments.get(argument) {
+        None => Ok(None),
+        Some(value) => {
+            match value.as_long_string().map(|name| ShortString::from_bytes(name.clone())) {
+                Some(Ok(name)) => Ok(Some(name)),
+                Some(Err(_)) | None => {
+                    Err(refusal::wrong_exchange_argument(&exchange.name, argument, value))
+                }
+            }
+        }
+    };
+    match (named(HASH_HEADER)?, named(HASH_PROPERTY)?) {
+        (None, None) => Ok(Hashed::Keys),
+        (Some(header), None) => Ok(Hashed::Header(header)),
+        (None, Some(property)) => match property.as_str() {
+            "correlation_id" => Ok(Hashed::Property(Property::CorrelationId)),
+            "message_id" => Ok(Hashed::Property(Property::MessageId)),
+            "timestamp" => Ok(Hashed::Property(Property::Timestamp)),
+            other => Err(refusal::unsupported_hash_property(other)),
+        },
+        (Some(_), Some(_)) => Err(refusal::two_things_to_hash()),
+    }
+}
+
+/// EXC-14: a binding key that is a weight, an integer as Erlang reads it.
+pub(crate) fn weight(key: &ShortString) -> Result<u32, Exception> {
+    let text = key.as_str();
+    let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
+    if digits.is_empty() || !digits.bytes().all(|octet| octet.is_ascii_digit()) {
+        return Err(refusal::weight_no_integer(key));
+    }
+    let significant = digits.trim_start_matches('0');
+    if text.starts_with('-') || significant.is_empty() {
+        return Err(refusal::weight_too_small());
+    }
+    match significant.parse() {
+        Ok(weight @ 1..=WEIGHT_MAX) => Ok(weight),
+        Ok(_) | Err(_) => Err(refusal::weight_too_large(WEIGHT_MAX)),
+    }
+}
