@@ -8,8 +8,8 @@ use crate::{
 };
 use proptest::prelude::*;
 use quorate_queue::{
-    Answer, Batch, Command, DeadLetter, DeathReason, Effect, Entry, Machine, MessageHead, Origin,
-    QueueConfig, Reply, RoutedLetters, Routes, Run, TransferAnswer, Via,
+    Answer, Batch, Command, DeadLetter, DeathReason, Effect, Entry, LETTERS_MAX, Machine,
+    MessageHead, Origin, QueueConfig, Reply, RoutedLetters, Routes, Run, TransferAnswer, Via,
 };
 use quorate_types::{
     CatalogIndex, DeliveryNumber, GroupId, Holder, Home, LetterHome, LetterNumber, Level, Overflow,
@@ -480,4 +480,43 @@ fn let_2_an_answer_given_twice_counts_once() {
     let (first, last) = (Sequence(1), Sequence(1));
     cluster.source().leader(Command::DeadLettered { line: line(3), first, last, other: gone });
     assert_eq!(cluster.source().machine.letter_counts(), (0, 0));
+}
+
+#[test]
+fn q_45_a_queue_with_too_many_letters_takes_no_more_messages() {
+    let mut world = World::new();
+    let config = QueueConfig { message_ttl_ms: Some(5), ..with_dlx() };
+    let create = Command::CreateQueue { name: name("q"), config };
+    let Reply::Created(queue) = world.one(session(9, 1), create) else { panic!("not created") };
+    let enqueue = |world: &mut World, count: usize| {
+        let messages = heads(&vec![1; count]);
+        let steps = [Step::Enqueue { queue, level: Level(0), messages }];
+        let first = world.number(session(9, 1), 1);
+        let mut builder = crate::world::EntryBuilder::default();
+        let origin = Origin::Session { session: session(9, 1), first, mark: first };
+        builder.batch(origin, &steps);
+        world.apply_unchecked(&builder.build(world.time));
+        world.out.answers.clone()
+    };
+    let refused = |answers: &[Answer]| {
+        let [Answer::Answered { other, .. }] = answers else { panic!("{answers:?}") };
+        other.first().map(|(_, reply)| reply.clone())
+    };
+    assert_eq!(refused(&enqueue(&mut world, LETTERS_MAX as usize)), None);
+    world.time += 10;
+    let leads = |world: &mut World, command: Command| {
+        let mut builder = crate::world::EntryBuilder::default();
+        builder.batch(Origin::Leader, &[Step::Other(command)]);
+        world.apply_unchecked(&builder.build(world.time));
+    };
+    leads(&mut world, Command::ExpireHead { queue });
+    while world.machine.letter_counts().0 < LETTERS_MAX {
+        leads(&mut world, Command::Continue);
+    }
+    assert_eq!(refused(&enqueue(&mut world, 2)), Some(Reply::Refused(vec![(0, 1)])));
+    let drop =
+        RoutedLetters { first: LetterNumber(1), last: LetterNumber(3), routes: Routes::Drop };
+    let letters = vec![drop];
+    leads(&mut world, Command::Routed { queue, at: CatalogIndex(1), via: via(), letters });
+    assert_eq!(refused(&enqueue(&mut world, 2)), None, "there is room again");
 }
