@@ -53,7 +53,8 @@ fn main() {
 
     let messages = vec![encoded; 64];
     let run = ProposedRun { queue: QUEUE, level: Level(0), heads: vec![head; 64], messages };
-    let batch = ProposedBatch { sender: Sender::Session(SESSION), first, mark, runs: vec![run], commands };
+    let batch =
+        ProposedBatch { sender: Sender::Session(SESSION), first, mark, runs: vec![run], commands };
     let frame = Bytes::from(codec::batch::encode_batch(&batch).concat());
     measure("encode a batch, a command", 128, || codec::batch::encode_batch(&batch));
     measure("decode a batch, a command", 128, || codec::batch::decode_batch(&frame).unwrap());
