@@ -11,6 +11,7 @@
 
 mod bounds;
 mod invariant;
+mod letter_model;
 mod letters;
 mod local;
 mod model;
