@@ -146,7 +146,12 @@ impl Broker {
         let settings = &node.settings.alarms;
         let (memory, disk) = node.alarms.of(node.me);
         let alarms = memory.then_some(Alarm::Memory).into_iter().chain(disk.then_some(Alarm::Disk));
-        let catalog = node.catalog.read();
+        // One lock after the other: elsewhere both are held the other way round.
+        let unnamed = node.local_entries.read().len();
+        let (queues, vhosts) = {
+            let catalog = node.catalog.read();
+            (catalog.queue_count() + unnamed, catalog.vhosts().count())
+        };
         NodeView {
             id: node.me,
             start: node.session().map(|session| session.start),
@@ -155,8 +160,8 @@ impl Broker {
             disk_free_bytes: fs2::available_space(&settings.data_dir).unwrap_or(0),
             disk_free_limit_bytes: settings.disk_free_bytes_min,
             connections: node.connections.len() as u64,
-            queues: (catalog.queue_count() + node.local_entries.read().len()) as u64,
-            vhosts: catalog.vhosts().count() as u64,
+            queues: queues as u64,
+            vhosts: vhosts as u64,
             groups: node.group_views(),
         }
     }
