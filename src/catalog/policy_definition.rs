@@ -204,7 +204,7 @@ pub enum PolicyValue {
     Text(ShortString),
 }
 
-/// What a policy sets. Only what [`crate::PolicyRecord::parse`] takes gets in here.
+/// What a policy sets. Only what [`crate::PolicyText::parse`] takes gets in here.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PolicyDefinition(pub BTreeMap<PolicyKey, PolicyValue>);
 

@@ -187,7 +187,7 @@ pub fn check_queue_properties(
 }
 
 /// A queue's effective settings, from its arguments and what its policies come to
-/// ([`InForce::definition`]): the one place where they are resolved (POL-07, Q-12).
+/// (`InForce::definition`): the one place where they are resolved (POL-07, Q-12).
 #[must_use]
 pub fn effective(
     arguments: &QueueArguments,

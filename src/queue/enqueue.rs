@@ -32,6 +32,10 @@ impl Machine {
             return Ok(Reply::Gone);
         };
         queue.touch(apply);
+        if queue.has_letters_enough() {
+            apply.cut(part);
+            return Ok(Reply::Refused(vec![(0, part.count - 1)]));
+        }
         if queue.config.refuses_publishes() {
             // What has expired takes no room.
             queue.expire(Expiry::Over, apply)?;

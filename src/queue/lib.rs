@@ -52,7 +52,7 @@ pub use command::{
 };
 pub use config::{DeadLetter, QueueConfig};
 pub use death::DeathReason;
-pub use letter::{Letter, Routing, Stage, Transfer, Via};
+pub use letter::{LETTERS_MAX, Letter, Routing, Stage, Transfer, Via};
 pub use letter_view::{LetterView, TargetView, TransferView};
 pub use machine::Machine;
 pub use outbox::RETRY_MAX;

@@ -5,6 +5,7 @@ use crate::{
     apply::Apply,
     command::{Batch, MessageHead, Reply, TransferAnswer},
     digest::{self, Step},
+    letter::LETTERS_MAX,
     level::Part,
     machine::{Caller, Machine},
     output::{Answer, Effect, RecordKey},
@@ -155,11 +156,20 @@ fn answer_of(reply: &Reply) -> TransferAnswer {
 impl Queue {
     /// Whether a letter may come in: a queue that refuses publishes refuses letters too.
     fn has_room_for(&self, head: MessageHead) -> bool {
-        !self.config.refuses_publishes() || self.refused(&[head]).is_empty()
+        let fits = !self.config.refuses_publishes() || self.refused(&[head]).is_empty();
+        fits && !self.has_letters_enough()
+    }
+
+    /// So many letters wait that nothing more may come in.
+    pub(crate) fn has_letters_enough(&self) -> bool {
+        self.letters.len() >= LETTERS_MAX
     }
 
     /// Messages that there is room for, about; 0 if none.
     fn room(&self) -> u32 {
+        if self.has_letters_enough() {
+            return 0;
+        }
         if self.config.overflow == Overflow::DropHead {
             return u32::MAX;
         }

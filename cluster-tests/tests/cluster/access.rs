@@ -77,6 +77,7 @@ async fn acl_01_conn_13_conn_20_who_gets_in_and_where() {
     channel_of(&kept).await;
 }
 
+#[expect(clippy::too_many_lines, reason = "one call for each operation of the table")]
 #[tokio::test(flavor = "multi_thread")]
 async fn acl_04_05_06_every_operation_is_checked_before_it_is_looked_at() {
     let cluster = with_user(3, ["^own", "^own", "^own"]).await;

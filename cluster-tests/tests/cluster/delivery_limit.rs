@@ -1,6 +1,6 @@
 //! The delivery limit (DLM, Q-31) and the headers that count.
 
-#![expect(clippy::expect_used, reason = "tests")]
+#![expect(clippy::expect_used, clippy::panic, reason = "tests")]
 
 use lapin::Channel;
 use lapin::message::BasicGetMessage;
@@ -24,9 +24,10 @@ async fn got(channel: &Channel, queue: &str) -> BasicGetMessage {
 /// (acquired, returned) as the headers say.
 fn counts(message: &BasicGetMessage) -> (Option<i64>, Option<i64>) {
     let headers = message.delivery.properties.headers();
-    let count = |name: &str| match headers.as_ref()?.inner().get(name)? {
-        AMQPValue::LongLongInt(count) => Some(*count),
-        other => Some(i64::from(other.as_long_int().expect("a count"))),
+    let count = |name: &str| {
+        let value = headers.as_ref()?.inner().get(name)?;
+        let AMQPValue::LongLongInt(count) = value else { panic!("{name}: {value:?}") };
+        Some(*count)
     };
     (count("x-acquired-count"), count("x-delivery-count"))
 }

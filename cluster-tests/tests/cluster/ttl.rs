@@ -1,7 +1,7 @@
 //! Messages and queues that live for a time (TTL, EXP, Q-20 to Q-22), on every kind of queue and
 //! over what happens to its leader.
 
-#![expect(clippy::expect_used, reason = "tests")]
+#![expect(clippy::expect_used, clippy::indexing_slicing, reason = "tests")]
 
 use lapin::options::{BasicConsumeOptions, BasicGetOptions, BasicNackOptions, BasicQosOptions};
 use lapin::types::{AMQPValue, FieldTable};

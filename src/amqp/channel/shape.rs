@@ -85,9 +85,12 @@ fn with_canonical_headers(properties: Properties) -> Result<Properties, ShapeErr
     Ok(Properties::parse(properties.with_headers(Some(&headers))?)?)
 }
 
+/// Whether a header's value is of the type that it must have.
+type Fits = fn(&FieldValue) -> bool;
+
 /// Headers whose type is checked: further routing keys (PRP-09), and those that are reserved for a
 /// time to come.
-const CHECKED: [(&str, fn(&FieldValue) -> bool); 4] = [
+const CHECKED: [(&str, Fits); 4] = [
     ("CC", is_array),
     ("BCC", is_array),
     ("x-delay", is_integer),
@@ -111,11 +114,7 @@ fn may_have_checked(headers: Option<&Bytes>) -> bool {
     headers.is_some_and(|content| content.windows(3).any(is_beginning))
 }
 
-fn check_header(
-    headers: &FieldTable,
-    name: &str,
-    fits: fn(&FieldValue) -> bool,
-) -> Result<(), Exception> {
+fn check_header(headers: &FieldTable, name: &str, fits: Fits) -> Result<(), Exception> {
     match headers.get(name) {
         Some(other) if !fits(other) => {
             let text = format!(

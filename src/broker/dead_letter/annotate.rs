@@ -135,9 +135,9 @@ fn counted_again(mut table: FieldTable) -> FieldTable {
 
 fn deaths(annotations: &FieldTable) -> Vec<FieldTable> {
     let Some(FieldValue::Array(tables)) = annotations.get(DEATHS) else { return Vec::new() };
-    let table = |value: &FieldValue| match value {
-        FieldValue::Table(table) => Some(table.clone()),
-        _ => None,
+    let table = |value: &FieldValue| {
+        let FieldValue::Table(table) = value else { return None };
+        Some(table.clone())
     };
     tables.iter().filter_map(table).collect()
 }

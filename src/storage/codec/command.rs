@@ -88,28 +88,33 @@ pub(crate) fn put_command(command: &Command, own: SessionId, out: &mut BytesMut)
         Command::NodeSuspected { node } => put_on_node(NODE_SUSPECTED, *node, out),
         Command::NodeBack { node } => put_on_node(NODE_BACK, *node, out),
         Command::NodeTimedOut { node } => put_on_node(NODE_TIMED_OUT, *node, out),
-        Command::Routed { queue, at, via, letters } => {
-            out.put_u8(ROUTED);
-            put_routed(*queue, *at, via, letters, out);
-        }
-        Command::Transfer { run, first, round } => {
-            out.put_u8(TRANSFER);
-            [*run, *first, *round].iter().for_each(|number| put_int(out, u64::from(*number)));
-        }
-        Command::DeadLettered { line, first, last, other } => {
-            out.put_u8(DEAD_LETTERED);
-            put_dead_lettered(*line, (*first, *last), other, out);
-        }
-        Command::Retry { target, count } => {
-            put_on_queue(RETRY, *target, &[], out);
-            put_int(out, u64::from(*count));
-        }
+        Command::Routed { .. }
+        | Command::Transfer { .. }
+        | Command::DeadLettered { .. }
+        | Command::Retry { .. } => put_letter_command(command, out),
         Command::Continue => out.put_u8(CONTINUE),
         Command::NewLife { life } => {
             out.put_u8(NEW_LIFE);
             put_int(out, *life);
         }
         Command::ExpireHead { queue } => put_on_queue(EXPIRE_HEAD, *queue, &[], out),
+    }
+}
+
+/// Appends a command about dead letters.
+fn put_letter_command(command: &Command, out: &mut BytesMut) {
+    if let Command::Routed { queue, at, via, letters } = command {
+        out.put_u8(ROUTED);
+        put_routed(*queue, *at, via, letters, out);
+    } else if let Command::Transfer { run, first, round } = command {
+        out.put_u8(TRANSFER);
+        [*run, *first, *round].iter().for_each(|number| put_int(out, u64::from(*number)));
+    } else if let Command::DeadLettered { line, first, last, other } = command {
+        out.put_u8(DEAD_LETTERED);
+        put_dead_lettered(*line, (*first, *last), other, out);
+    } else if let Command::Retry { target, count } = command {
+        put_on_queue(RETRY, *target, &[], out);
+        put_int(out, u64::from(*count));
     }
 }
 

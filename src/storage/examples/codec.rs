@@ -6,7 +6,10 @@
 
 use bytes::{Bytes, BytesMut};
 use quorate_queue::{Batch, Command, Entry, MessageHead, Origin, Run};
-use quorate_storage::codec::{self, batch::ProposedBatch, batch::ProposedRun};
+use quorate_storage::codec::{
+    self,
+    batch::{ProposedBatch, ProposedRun, Sender},
+};
 use quorate_types::{
     ConsumerId, DeliveryNumber, GroupId, Holder, Home, Level, Message, NodeId, QueueId, Sequence,
     SessionId, ShortString, Stamp, StartNumber, Timestamp, WallTime,
@@ -53,7 +56,8 @@ fn main() {
 
     let messages = vec![encoded; 64];
     let run = ProposedRun { queue: QUEUE, level: Level(0), heads: vec![head; 64], messages };
-    let batch = ProposedBatch { sender: Sender::Session(SESSION), first, mark, runs: vec![run], commands };
+    let batch =
+        ProposedBatch { sender: Sender::Session(SESSION), first, mark, runs: vec![run], commands };
     let frame = Bytes::from(codec::batch::encode_batch(&batch).concat());
     measure("encode a batch, a command", 128, || codec::batch::encode_batch(&batch));
     measure("decode a batch, a command", 128, || codec::batch::decode_batch(&frame).unwrap());

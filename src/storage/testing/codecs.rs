@@ -1,9 +1,8 @@
 //! Encodings: what goes in comes out; arbitrary octets are refused or read, never a panic, never
 //! more memory than they warrant; keys sort as what they name.
 
-use super::arbitrary::{
-    batch, entry, head, log_entry, message, number, queue_id, record, record_key,
-};
+use super::arbitrary::{entry, head, log_entry, message, number, queue_id, record, record_key};
+use super::arbitrary_batch::batch;
 use crate::{
     Payload, RunBodies,
     codec::{

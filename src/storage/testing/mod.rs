@@ -4,6 +4,7 @@
 
 mod access;
 mod arbitrary;
+mod arbitrary_batch;
 mod arbitrary_letters;
 mod caches;
 mod codecs;

@@ -4,6 +4,7 @@ use super::transcripts;
 use super::world::start;
 use expect_test::expect;
 
+#[expect(clippy::too_many_lines, reason = "a transcript")]
 #[test]
 fn users_are_kept_as_rabbitmqctl_keeps_them_ctl_06() {
     let cluster = start(1);
@@ -136,6 +137,7 @@ fn users_are_kept_as_rabbitmqctl_keeps_them_ctl_06() {
     "#]].assert_eq(&transcripts(&cluster, &lines));
 }
 
+#[expect(clippy::too_many_lines, reason = "a transcript")]
 #[test]
 fn permissions_are_kept_as_rabbitmqctl_keeps_them_ctl_05_13() {
     let cluster = start(1);
@@ -254,6 +256,7 @@ fn permissions_are_kept_as_rabbitmqctl_keeps_them_ctl_05_13() {
     "#]].assert_eq(&transcripts(&cluster, &lines));
 }
 
+#[expect(clippy::too_many_lines, reason = "a transcript")]
 #[test]
 fn virtual_hosts_and_connections_ctl_04_07_11() {
     let cluster = start(1);

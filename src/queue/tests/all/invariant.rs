@@ -1,10 +1,7 @@
 //! Long random runs: after every entry the store holds what the queues have and nothing else, and
 //! the random commands reach every kind of outcome (a test of the tests).
 
-use crate::{
-    ops::{Known, entries},
-    world::World,
-};
+use crate::{ops::entries, ops_entries::Known, world::World};
 use proptest::{
     prelude::*,
     strategy::ValueTree,

@@ -11,11 +11,15 @@
 
 mod bounds;
 mod invariant;
+mod letter_model;
 mod letters;
 mod local;
 mod model;
+mod model_queue;
+mod model_rules;
 mod model_test;
 mod ops;
+mod ops_entries;
 mod replay;
 mod sessions;
 mod store;

@@ -2,7 +2,8 @@
 
 use crate::{
     model::Model,
-    ops::{Known, Op, entries},
+    ops::{Op, entries},
+    ops_entries::Known,
     world::World,
 };
 use proptest::prelude::*;

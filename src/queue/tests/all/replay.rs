@@ -3,7 +3,8 @@
 //! and everything it is must be the same, whatever its windows hold.
 
 use crate::{
-    ops::{Known, Op, entries},
+    ops::{Op, entries},
+    ops_entries::Known,
     store::TestStore,
     world::World,
 };

@@ -1,0 +1,125 @@
+//! One queue of the model: who has which message, a sorted list searched from the front, and which
+//! messages are over by its clock.
+
+use quorate_queue::{ConsumerTerms, Counts, QueueConfig};
+use quorate_types::{
+    ConsumerId, DeliveryNumber, Holder, MessageId, ResourceName, Sequence, SessionId,
+};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Message {
+    pub id: MessageId,
+    pub counts: Counts,
+    pub octets: u32,
+    pub expiration: Option<u64>,
+    pub enqueued_at: u64,
+    pub held_since: u64,
+}
+
+#[derive(Debug)]
+pub struct Consumer {
+    pub terms: ConsumerTerms,
+    pub next: u64,
+    pub up_to: u64,
+    pub cancelled: bool,
+    pub timed_out: bool,
+    pub arrival: usize,
+    pub paused: bool,
+    pub held: BTreeMap<u64, Message>,
+}
+
+#[derive(Debug)]
+pub struct Queue {
+    pub name: ResourceName,
+    pub config: QueueConfig,
+    pub life: u64,
+    pub had_consumer: bool,
+    pub used_at: u64,
+    pub was_used: bool,
+    pub arrivals: usize,
+    pub active: Option<ConsumerId>,
+    pub ready: Vec<Message>,
+    pub consumers: BTreeMap<ConsumerId, Consumer>,
+    pub gets: BTreeMap<(SessionId, Sequence), Message>,
+    pub turns: Vec<ConsumerId>,
+}
+
+impl Message {
+    fn ttl(&self, config: &QueueConfig) -> u64 {
+        config.message_ttl_ms.into_iter().chain(self.expiration).min().unwrap_or(u64::MAX)
+    }
+
+    fn has_expired(&self, config: &QueueConfig, now: u64) -> bool {
+        now - self.enqueued_at > self.ttl(config)
+    }
+}
+
+impl Queue {
+    pub fn attached(&self) -> u32 {
+        self.consumers.values().filter(|consumer| !consumer.cancelled).count() as u32
+    }
+
+    /// Puts messages among the ready ones: highest level first, then by index and position.
+    pub fn add(&mut self, messages: impl IntoIterator<Item = Message>) {
+        self.ready.extend(messages);
+        let order = |it: &Message| (Reverse(it.id.level), it.id.index, it.id.position);
+        self.ready.sort_by_key(order);
+    }
+
+    pub fn take(
+        &mut self,
+        holder: Holder,
+        numbers: &[(DeliveryNumber, DeliveryNumber)],
+    ) -> Vec<Message> {
+        let mut taken = Vec::new();
+        for (first, last) in numbers {
+            match holder {
+                Holder::Consumer(id) => {
+                    let Some(consumer) = self.consumers.get_mut(&id) else { continue };
+                    let inside = |number: &u64| first.0 <= *number && *number <= last.0;
+                    taken.extend(consumer.held.extract_if(.., |n, _| inside(n)).map(|it| it.1));
+                }
+                Holder::Get(session, number) if first.0 <= 1 && last.0 >= 1 => {
+                    taken.extend(self.gets.remove(&(session, number)));
+                }
+                Holder::Get(..) => {}
+            }
+        }
+        taken
+    }
+
+    /// Those that come back too often are given up (DLM-04).
+    pub fn give_back(&mut self, messages: Vec<Message>, acquired: u32, returned: u32) {
+        let limit = self.config.delivery_limit.filter(|_| returned > 0).unwrap_or(u32::MAX);
+        let marked = messages.into_iter().map(|mut message| {
+            message.counts.acquired += acquired;
+            message.counts.returned += returned;
+            message
+        });
+        self.add(marked.filter(|message| message.counts.returned <= limit));
+    }
+
+    /// Those first in their level that are over; after all were served also those of TTL 0.
+    pub fn expire(&mut self, now: u64, zero: bool) {
+        let mut alive = BTreeSet::new();
+        let config = &self.config;
+        self.ready.retain(|it| {
+            let over = it.has_expired(config, now) || (zero && it.ttl(config) == 0);
+            let dies = over && !alive.contains(&it.id.level);
+            if !dies {
+                alive.insert(it.id.level);
+            }
+            !dies
+        });
+    }
+
+    pub fn expire_first(&mut self, now: u64) {
+        while self.ready.first().is_some_and(|it| it.has_expired(&self.config, now)) {
+            self.ready.remove(0);
+        }
+    }
+}
