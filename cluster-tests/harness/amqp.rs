@@ -1,9 +1,13 @@
 //! What most tests say to lapin, said once.
 
 use super::wait::in_time;
-use lapin::options::{BasicGetOptions, ConfirmSelectOptions, QueueDeclareOptions};
+use lapin::options::{
+    BasicGetOptions, ConfirmSelectOptions, ExchangeDeclareOptions, QueueBindOptions,
+    QueueDeclareOptions,
+};
 use lapin::types::{AMQPValue, FieldTable};
-use lapin::{BasicProperties, Channel, Connection, ConnectionProperties, ErrorKind};
+use lapin::{BasicProperties, Channel, Connection, ConnectionProperties, ErrorKind, ExchangeKind};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Everything that a healthy cluster is asked to do ends within this.
@@ -175,4 +179,33 @@ pub async fn ready(connection: &Connection, queue: &str) -> Result<u32, Option<u
     let channel = connection.create_channel().await.map_err(|error| code(&error))?;
     let declared = channel.queue_declare(queue.into(), passive(), FieldTable::default()).await;
     declared.map(|queue| queue.message_count()).map_err(|error| code(&error))
+}
+
+/// Declares a durable exchange.
+///
+/// # Panics
+/// When that does not work.
+pub async fn declare_exchange(channel: &Channel, exchange: &str, kind: ExchangeKind) {
+    let options = ExchangeDeclareOptions { durable: true, ..ExchangeDeclareOptions::default() };
+    let declared = channel.exchange_declare(exchange.into(), kind, options, FieldTable::default());
+    let declared = in_time(&format!("declare '{exchange}'"), REQUEST_BOUND, declared).await;
+    declared.unwrap_or_else(|error| panic!("declare '{exchange}': {error}"));
+}
+
+/// Binds a queue to an exchange.
+///
+/// # Panics
+/// When that does not work.
+pub async fn bind(channel: &Channel, queue: &str, exchange: &str, key: &str) {
+    let (options, arguments) = (QueueBindOptions::default(), FieldTable::default());
+    let bound = channel.queue_bind(queue.into(), exchange.into(), key.into(), options, arguments);
+    let bound = in_time(&format!("bind '{queue}' to '{exchange}'"), REQUEST_BOUND, bound).await;
+    bound.unwrap_or_else(|error| panic!("bind '{queue}' to '{exchange}': {error}"));
+}
+
+/// Headers by name.
+#[must_use]
+pub fn headers(properties: &BasicProperties) -> BTreeMap<String, AMQPValue> {
+    let headers = properties.headers().clone().unwrap_or_default();
+    headers.into_iter().map(|(name, value)| (name.to_string(), value.clone())).collect()
 }

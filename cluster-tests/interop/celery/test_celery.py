@@ -47,6 +47,7 @@ def application(address, queue, queue_type):
         worker_prefetch_multiplier=4,
         # Otherwise the worker asks for a limit of the whole channel and shrinks it as tasks come (QOS-06).
         worker_detect_quorum_queues=True,
+        broker_native_delayed_delivery_queue_type="quorum",
     )
 
     @app.task(name="add", shared=False)
@@ -237,6 +238,18 @@ def results_of_quorum_queues(scene):
         for level in range(28):
             channel.queue_declare(f"celery_delayed_{level}", passive=True)
             channel.exchange_declare(f"celery_delayed_{level}", "topic", passive=True)
+
+
+@check
+def countdowns_kept_by_the_broker(scene):
+    """Native delayed delivery: 28 levels of quorum queues with TTL and at-least-once dead-lettering (TTL-06, Q-40)."""
+    app = scene.app("quorum")
+    asked = time.time()
+    results = {n: app.tasks["now"].apply_async(countdown=n) for n in (5, 1, 3, 7, 2)}
+    # Kept by the broker, not by the worker: the level of 4 s has those of 5 and 7.
+    eventually("two wait at level 2", lambda: scene.messages("celery_delayed_2") == 2)
+    for n, result in results.items():
+        within(value(result) - asked, n - 0.1, n + 2, f"countdown of {n} s")
 
 
 # --- running -------------------------------------------------------------------------------------------------------

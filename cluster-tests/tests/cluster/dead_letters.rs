@@ -6,13 +6,13 @@
 use futures::StreamExt;
 use lapin::message::BasicGetMessage;
 use lapin::options::{
-    BasicConsumeOptions, BasicGetOptions, BasicNackOptions, BasicQosOptions,
-    ExchangeDeclareOptions, QueueBindOptions, QueueDeleteOptions,
+    BasicConsumeOptions, BasicGetOptions, BasicNackOptions, BasicQosOptions, QueueDeleteOptions,
 };
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{Channel, ExchangeKind};
 use quorate_cluster_tests::harness::amqp::{
-    REQUEST_BOUND, durable, get, of_type, open, open_confirming, publish_confirmed,
+    REQUEST_BOUND, bind, declare_exchange, durable, get, headers, of_type, open, open_confirming,
+    publish_confirmed,
 };
 use quorate_cluster_tests::harness::wait::{eventually, hold, in_time};
 use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Options, figure};
@@ -42,24 +42,6 @@ async fn declare(channel: &Channel, queue: &str, pairs: &[(&str, &str)]) {
         .unwrap_or_else(|error| panic!("{queue}: {error}"));
 }
 
-async fn exchange(channel: &Channel, name: &str, kind: ExchangeKind) {
-    let options = ExchangeDeclareOptions { durable: true, ..Default::default() };
-    let declared = channel.exchange_declare(name.into(), kind, options, FieldTable::default());
-    declared.await.expect("declare-ok");
-}
-
-async fn bind(channel: &Channel, queue: &str, exchange: &str, key: &str) {
-    let options = QueueBindOptions::default();
-    let bound = channel.queue_bind(
-        queue.into(),
-        exchange.into(),
-        key.into(),
-        options,
-        FieldTable::default(),
-    );
-    bound.await.expect("bind-ok");
-}
-
 /// Takes one message and rejects it.
 async fn reject_one(channel: &Channel, queue: &str) {
     let got = channel.basic_get(queue.into(), BasicGetOptions::default()).await.expect("get-ok");
@@ -77,17 +59,12 @@ async fn arrives(channel: &Channel, queue: &str) -> BasicGetMessage {
     got.await
 }
 
-fn headers(message: &BasicGetMessage) -> BTreeMap<String, AMQPValue> {
-    let headers = message.delivery.properties.headers().clone().unwrap_or_default();
-    headers.into_iter().map(|(name, value)| (name.to_string(), value.clone())).collect()
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn dlx_23_to_32_a_rejected_message_goes_on_with_its_history() {
     let cluster = Cluster::start(3, Options::default()).await;
     let (_connection, channel) = open_confirming(&cluster.amqp_uri(1)).await;
     let (_other, elsewhere) = open(&cluster.amqp_uri(2)).await;
-    exchange(&channel, "dlx", ExchangeKind::Direct).await;
+    declare_exchange(&channel, "dlx", ExchangeKind::Direct).await;
     declare(&channel, "work", &[("x-dead-letter-exchange", "dlx")]).await;
     // The target is of another node's choosing, so mostly of another group.
     declare(&elsewhere, "dead", &[]).await;
@@ -99,7 +76,7 @@ async fn dlx_23_to_32_a_rejected_message_goes_on_with_its_history() {
     assert!(!dead.delivery.redelivered, "Q-43");
     assert_eq!(dead.delivery.exchange.as_str(), "dlx", "DLX-24");
     assert_eq!(dead.delivery.routing_key.as_str(), "work", "DLX-24");
-    let headers = headers(&dead);
+    let headers = headers(&dead.delivery.properties);
     let text = |text: &str| AMQPValue::LongString(text.into());
     for name in ["x-first-death-queue", "x-last-death-queue"] {
         assert_eq!(headers[name], text("work"), "DLX-32");
@@ -118,7 +95,7 @@ async fn dlx_23_to_32_a_rejected_message_goes_on_with_its_history() {
 async fn q_40_an_unroutable_letter_is_dropped_or_kept_until_there_is_a_route() {
     let cluster = Cluster::start(3, Options::default()).await;
     let (_connection, channel) = open_confirming(&cluster.amqp_uri(1)).await;
-    exchange(&channel, "later", ExchangeKind::Topic).await;
+    declare_exchange(&channel, "later", ExchangeKind::Topic).await;
     let keeps = [("x-dead-letter-exchange", "later"), ("x-dead-letter-strategy", "at-least-once")];
     declare(&channel, "keeps", &keeps).await;
     declare(&channel, "drops", &[("x-dead-letter-exchange", "later")]).await;
@@ -172,7 +149,7 @@ async fn q_45_letters_outlive_their_queue() {
 async fn dlx_07_a_fanout_exchange_takes_letters_to_ten_queues() {
     let cluster = Cluster::start(3, Options::default()).await;
     let (_connection, channel) = open_confirming(&cluster.amqp_uri(1)).await;
-    exchange(&channel, "spread", ExchangeKind::Fanout).await;
+    declare_exchange(&channel, "spread", ExchangeKind::Fanout).await;
     declare(&channel, "one", &[("x-dead-letter-exchange", "spread")]).await;
     for number in 0..10 {
         let (_other, elsewhere) = open(&cluster.amqp_uri(1 + number % 3)).await;

@@ -32,6 +32,7 @@ mod silence;
 mod slow_clients;
 mod start;
 mod stop;
+mod topologies;
 mod transactions;
 mod ttl;
 mod vhosts;
