@@ -143,13 +143,7 @@ impl Node {
     fn propose_settings(&self, home: Home, settings: Vec<(QueueId, QueueConfig)>) {
         let commands =
             settings.into_iter().map(|(queue, config)| Command::Configure { queue, config });
-        match home {
-            Home::Group(group) => self.propose_all_as_leader(group, commands.collect()),
-            Home::Node(_) => {
-                commands.for_each(|command| self.local.command(command));
-                self.local.run(self);
-            }
-        }
+        self.propose_to(home, commands.collect());
     }
 
     /// True if the queue's settings were resolved at this index or above, or if it has ended.

@@ -54,6 +54,17 @@ impl Node {
         }
     }
 
+    /// Proposes commands of the home's leader, if this node is it. Not from within apply.
+    pub(crate) fn propose_to(&self, home: Home, commands: Vec<Command>) {
+        match home {
+            Home::Group(group) => self.propose_all_as_leader(group, commands),
+            Home::Node(_) => {
+                commands.into_iter().for_each(|command| self.local.command(command));
+                self.local.run(self);
+            }
+        }
+    }
+
     /// Takes a batch for a home that this node leads.
     pub(crate) fn take_batch(&self, home: Home, batch: ProposedBatch) {
         match home {

@@ -136,16 +136,9 @@ impl Node {
                 None => {}
             }
         }
-        for queue in due {
-            match home {
-                Home::Group(group) => {
-                    self.propose_as_leader(group, Command::ExpireHead { queue });
-                }
-                Home::Node(_) => self.local.command(Command::ExpireHead { queue }),
-            }
-        }
-        if let Home::Node(_) = home {
-            self.local.run(self);
+        if !due.is_empty() {
+            let expire = due.into_iter().map(|queue| Command::ExpireHead { queue });
+            self.propose_to(home, expire.collect());
         }
     }
 

@@ -5,7 +5,7 @@ mod annotate;
 mod route;
 mod state;
 
-use crate::{executor::Executor, node::Node, pb, wire};
+use crate::{ask::Carrier, executor::Executor, node::Node, pb, proposer::Courier, wire};
 use annotate::Death;
 use bytes::BytesMut;
 use parking_lot::Mutex;
@@ -14,11 +14,11 @@ use quorate_queue::{
     Answer, Command, DeadLetter, Effect, LetterView, Machine, MessageHead, RoutedLetters, Routes,
     TransferAnswer, TransferView, Via,
 };
-use quorate_rpc::{Lane, Payload};
+use quorate_rpc::Lane;
 use quorate_storage::{
     MessageRef,
     codec::{
-        batch::{ProposedBatch, ProposedRun, Sender, encode_batch},
+        batch::{ProposedBatch, ProposedRun, Sender},
         message,
     },
 };
@@ -30,6 +30,7 @@ use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
+use tokio::time::MissedTickBehavior;
 
 /// At the latest after so long the worker looks again, whatever it has been told.
 const TICK: Duration = Duration::from_millis(250);
@@ -82,30 +83,24 @@ impl Node {
     /// Looks after the letters of all homes that this node leads, for ever.
     pub(crate) async fn look_after_letters(self: Arc<Self>) {
         let mut versions = self.catalog_version.subscribe();
+        let mut ticks = tokio::time::interval(TICK);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            tokio::select! {
-                () = self.letters.wake.notified() => {}
-                _ = versions.changed() => {}
-                () = tokio::time::sleep(TICK) => {}
-            }
+            // What looks at all queues is not for every answer that comes in.
+            let all = tokio::select! {
+                () = self.letters.wake.notified() => false,
+                _ = versions.changed() => true,
+                _ = ticks.tick() => true,
+            };
             let homes = self.letters.follow(&self.executor, self.proposers.keys().copied());
             for home in homes {
                 self.route_letters(home).await;
-                self.route_kept_letters(home).await;
+                if all {
+                    self.route_kept_letters(home).await;
+                    self.tell_of_room_again(home);
+                }
                 self.send_letters(home);
                 self.retry_letters(home);
-                self.tell_of_room_again(home);
-            }
-        }
-    }
-
-    /// Proposes a command of the home's leader.
-    fn propose_to(&self, home: Home, command: Command) {
-        match home {
-            Home::Group(group) => self.propose_as_leader(group, command),
-            Home::Node(_) => {
-                self.local.command(command);
-                self.local.run(self);
             }
         }
     }
@@ -230,7 +225,8 @@ impl Node {
             }
         });
         if !routed.is_empty() {
-            self.propose_to(home, Command::Routed { queue, at: version, via, letters: routed });
+            let letters = routed;
+            self.propose_to(home, vec![Command::Routed { queue, at: version, via, letters }]);
         }
         waiting.letters = left;
         (!waiting.kept && !fresh && !waiting.letters.is_empty()).then_some(waiting)
@@ -272,7 +268,10 @@ impl Node {
                 };
                 let through = Sequence(batch.first.0 + batch.commands.len() as u64 - 1);
                 self.letters.with(home, |worker| worker.sent(line, through));
-                self.carry_letters(line.home(), leader, batch);
+                Carrier(self).carry(line.home(), leader, &batch);
+                if line.home() == Home::Node(self.me) {
+                    self.local.run(self);
+                }
             }
         }
     }
@@ -283,7 +282,8 @@ impl Node {
         let gone = |it: &TransferView| (it.number, TransferAnswer::Gone);
         let other: Vec<_> = under_way.iter().flatten().map(gone).collect();
         if let Some((last, _)) = other.last() {
-            self.propose_to(home, Command::DeadLettered { line, first: mark, last: *last, other });
+            let (first, last) = (mark, *last);
+            self.propose_to(home, vec![Command::DeadLettered { line, first, last, other }]);
         }
     }
 
@@ -337,18 +337,6 @@ impl Node {
         route::letter(&octets, death, via)
     }
 
-    fn carry_letters(&self, home: Home, to: NodeId, batch: ProposedBatch) {
-        if to == self.me {
-            self.take_batch(home, batch);
-            if home == Home::Node(self.me) {
-                self.local.run(self);
-            }
-        } else if let Some(links) = self.links.get() {
-            let payload: Payload = encode_batch(&batch).into_iter().collect();
-            let _ = links.notify(to, Lane::Bulk, wire::BATCH, wire::group(home), payload);
-        }
-    }
-
     /// Full targets that have told of room, or have ended, or were not refused (LET 3, 4).
     fn retry_letters(&self, home: Home) {
         let targets = self.with_machine(home, |machine| machine.targets().collect::<Vec<_>>());
@@ -357,7 +345,8 @@ impl Node {
             let now = Instant::now();
             let count = self.letters.with(home, |worker| worker.retry(&target, ended, now));
             if let Some(count) = count.flatten() {
-                self.propose_to(home, Command::Retry { target: target.target, count });
+                let target = target.target;
+                self.propose_to(home, vec![Command::Retry { target, count }]);
             }
         }
     }
@@ -403,8 +392,8 @@ impl Node {
     pub(crate) fn letters_answered(&self, answer: Answer) {
         if let Answer::Transferred { from, by, first, last, other } = answer {
             if self.executor.leading(from.home()).is_some() {
-                let line = by;
-                self.propose_to(from.home(), Command::DeadLettered { line, first, last, other });
+                let answered = Command::DeadLettered { line: by, first, last, other };
+                self.propose_to(from.home(), vec![answered]);
             }
         } else if let Answer::TransfersWanted { from, by, want } = answer {
             self.letters.with(from.home(), |worker| worker.send_again(by, want));
