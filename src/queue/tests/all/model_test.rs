@@ -34,9 +34,12 @@ fn hint(effect: &Effect) -> bool {
 fn by_queue(effects: &[Effect]) -> Vec<Effect> {
     let mut effects: Vec<Effect> = effects.iter().filter(|effect| !hint(effect)).cloned().collect();
     effects.sort_by_key(|effect| match effect {
-        Effect::Deliver(delivery) => (0, Some(delivery.queue)),
-        Effect::QueueEnded { queue, .. } => (1, Some(*queue)),
-        _ => (2, None),
+        Effect::Deliver(delivery) => (0, Some(delivery.queue), None),
+        Effect::QueueEnded { queue, .. } => (1, Some(*queue), None),
+        Effect::CancelConsumer { consumer } | Effect::ConsumerTimedOut { consumer } => {
+            (2, None, Some(*consumer))
+        }
+        _ => (3, None, None),
     });
     effects
 }
