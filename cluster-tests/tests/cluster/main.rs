@@ -13,6 +13,7 @@ mod consumers;
 mod ctl;
 mod dead_letters;
 mod definitions;
+mod delayed;
 mod delivery_limit;
 mod exchanges;
 mod exclusive;
