@@ -16,6 +16,7 @@ mod queue;
 
 mod enqueue;
 mod level;
+mod apart;
 mod sweep;
 
 mod active;

@@ -315,8 +315,12 @@ impl Queue {
 
     fn bury_letter(&mut self, letter: &Letter, apply: &mut Apply<'_>) {
         apply.digest.step(Step::Answer, digest::of_message(letter.message), 0);
-        if let Some(level) = self.levels.get_mut(&letter.message.level) {
-            level.living.bury(letter.message.index, 1);
+        let message = letter.message;
+        if let Some(level) = self.levels.get_mut(&message.level) {
+            level.living.bury(message.index, 1);
+            if level.apart.remove((message.index, message.position)) {
+                apply.cut_letter(self.id, message);
+            }
         }
     }
 }

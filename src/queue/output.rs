@@ -94,7 +94,8 @@ pub enum Change {
         /// Last index.
         last: LogIndex,
     },
-    /// Of the run at `index` the positions `first` to `last` were not taken (STO 4). From now on
+    /// Of the run at `index` the positions `first` to `last` were not taken (STO 4), or were letters
+    /// among fresh messages and have ended (LEN-12). From now on
     /// [`crate::MessageStore`] shows the run without them; a run that is cut as a whole, of a queue
     /// that has ended, for one, holds nothing and may go at once.
     Cut {

@@ -34,6 +34,7 @@ impl Seen {
             self.note(match change {
                 Change::Record(_) => "Record",
                 Change::Removed { .. } => "Removed",
+                Change::Cut { index, .. } if *index < world.index => "cut-later",
                 Change::Cut { .. } => "Cut",
                 Change::QueueRemoved { .. } => "QueueRemoved",
             });
@@ -74,10 +75,10 @@ fn run(counts: std::ops::Range<u32>, cases: u32) -> Seen {
 
 const COMMANDS: &str = "CreateQueue EndQueue Configure Look Enqueue Attach Detach Settle Return \
     Discard Release Credit Get Purge SessionEnded NodeDown NodeSuspected NodeBack NodeTimedOut \
-    Continue NewLife ExpireHead";
+    Continue NewLife ExpireHead Routed";
 
 const OUTCOMES: &str = "Answered Want Fenced Created Gone Alive Ended InUse NotEmpty \
-    ExclusiveInUse Got Empty Purged Refused Removed Cut QueueRemoved Deliver redelivered uncounted \
+    ExclusiveInUse Got Empty Purged Refused Removed Cut cut-later QueueRemoved Deliver redelivered uncounted \
     CancelConsumer QueueEnded WakeAt ConsumerTimedOut GetTimedOut store-read";
 
 #[test]
@@ -118,10 +119,10 @@ fn variants(command: &Command) -> usize {
         | Command::NodeTimedOut { .. }
         | Command::Continue
         | Command::NewLife { .. }
-        | Command::ExpireHead { .. } => 22,
+        | Command::ExpireHead { .. }
+        | Command::Routed { .. } => 23,
         // Their random tests are those of `letters`.
-        Command::Routed { .. }
-        | Command::Transfer { .. }
+        Command::Transfer { .. }
         | Command::DeadLettered { .. }
         | Command::Retry { .. } => 0,
     }

@@ -3,7 +3,8 @@
 
 use crate::model_queue::{Consumer, Message, Queue};
 use quorate_queue::{
-    Answer, Command, Counts, Detach, Effect, Entry, Got, Origin, QueueReport, Reply, ReturnCause,
+    Answer, Command, Counts, DeathReason, Detach, Effect, Entry, Got, Origin, QueueReport, Reply,
+    ReturnCause, RoutedLetters, Routes,
 };
 use quorate_types::{
     ConsumerId, DeliveryNumber, GroupId, Holder, Home, LogIndex, MessageId, NodeId, QueueId,
@@ -21,6 +22,8 @@ pub struct Session {
 #[derive(Debug, Default)]
 pub struct Model {
     pub queues: BTreeMap<QueueId, Queue>,
+    /// Queues that have ended with letters.
+    pub estates: BTreeMap<QueueId, Queue>,
     pub sessions: BTreeMap<SessionId, Session>,
     pub fences: BTreeMap<NodeId, u64>,
     pub suspected: BTreeSet<NodeId>,
@@ -121,8 +124,7 @@ impl Model {
         caller: Option<(SessionId, Sequence)>,
     ) -> Option<Reply> {
         match command {
-            Command::Routed { .. }
-            | Command::Transfer { .. }
+            Command::Transfer { .. }
             | Command::DeadLettered { .. }
             | Command::Retry { .. } => panic!("letters have a model of their own"),
             Command::CreateQueue { name, config } => {
@@ -141,6 +143,8 @@ impl Model {
                     consumers: BTreeMap::new(),
                     gets: BTreeMap::new(),
                     turns: Vec::new(),
+                    letters: BTreeMap::new(),
+                    last_letter: 0,
                 };
                 self.queues.insert(id, queue);
                 return Some(Reply::Created(id));
@@ -230,9 +234,16 @@ impl Model {
                     self.used_until_now(*consumer);
                 }
             }
-            Command::Settle { holder, numbers } | Command::Discard { holder, numbers } => {
+            Command::Settle { holder, numbers } => {
                 if let Some(queue) = self.queue_of(*holder) {
                     queue.take(*holder, numbers);
+                }
+            }
+            Command::Discard { holder, numbers } => {
+                if let Some(queue) = self.queue_of(*holder) {
+                    for message in queue.take(*holder, numbers) {
+                        queue.die(message, DeathReason::Rejected);
+                    }
                 }
             }
             Command::Return { holder, numbers, cause } => {
@@ -278,9 +289,11 @@ impl Model {
             }
             Command::Purge { queue } => {
                 let queue = self.queues.get_mut(queue)?;
-                let messages = std::mem::take(&mut queue.ready).len() as u64;
-                return Some(Reply::Purged { messages });
+                let ready = std::mem::take(&mut queue.ready).len();
+                let kept = queue.letters.extract_if(.., |_, letter| letter.kept).count();
+                return Some(Reply::Purged { messages: (ready + kept) as u64 });
             }
+            Command::Routed { queue, letters, .. } => self.routed(*queue, letters),
             Command::SessionEnded { session } => self.fence(session.node, session.start.0),
             Command::NodeDown { node, start } => self.fence(*node, start.0),
             Command::NodeSuspected { node } => {
@@ -314,6 +327,21 @@ impl Model {
         Some(Reply::Taken)
     }
 
+    /// Letters that have been routed before are left alone; an estate goes with its last one.
+    fn routed(&mut self, id: QueueId, routed: &[RoutedLetters]) {
+        let queue = self.queues.get_mut(&id).or_else(|| self.estates.get_mut(&id));
+        let Some(queue) = queue else { return };
+        for RoutedLetters { first, last, routes } in routed {
+            let these = queue.letters.range_mut(first.0..=last.0);
+            match routes {
+                Routes::Keep => these.for_each(|(_, letter)| letter.kept = true),
+                Routes::Drop => queue.letters.retain(|it, _| !(first.0..=last.0).contains(it)),
+                Routes::To(_) => panic!("transfers have a model of their own"),
+            }
+        }
+        self.estates.retain(|_, estate| !estate.letters.is_empty());
+    }
+
     fn queue_of(&mut self, holder: Holder) -> Option<&mut Queue> {
         self.queues.values_mut().find(|queue| match holder {
             Holder::Consumer(id) => queue.consumers.contains_key(&id),
@@ -336,14 +364,16 @@ impl Model {
     fn lose(&mut self, lost: impl Fn(SessionId) -> bool, counted: u32) {
         for queue in self.queues.values_mut() {
             let attached = queue.attached();
-            let holders: Vec<_> = queue.consumers.keys().filter(|it| lost(it.session)).collect();
-            for id in holders.into_iter().copied().collect::<Vec<_>>() {
-                let consumer = queue.consumers.remove(&id).unwrap();
-                queue.give_back(consumer.held.into_values().collect(), 1, counted);
-            }
+            let consumers = queue.consumers.extract_if(.., |id, _| lost(id.session));
+            let consumers: Vec<_> = consumers.flat_map(|it| it.1.held.into_values()).collect();
             if attached > 0 && queue.attached() == 0 {
                 queue.used_at = self.now;
+                // It ends before anything comes back (EXQ-05).
+                if queue.config.auto_delete {
+                    continue;
+                }
             }
+            queue.give_back(consumers, 1, counted);
             let gets: Vec<_> = queue.gets.extract_if(.., |it, _| lost(it.0)).collect();
             queue.give_back(gets.into_iter().map(|it| it.1).collect(), 1, counted);
         }
@@ -360,12 +390,15 @@ impl Model {
 
     fn end(&mut self, id: QueueId) {
         let queue = self.queues.remove(&id).unwrap();
-        for (consumer, state) in queue.consumers {
+        for (consumer, state) in &queue.consumers {
             if !state.cancelled {
-                self.effects.push(Effect::CancelConsumer { consumer });
+                self.effects.push(Effect::CancelConsumer { consumer: *consumer });
             }
         }
-        self.effects.push(Effect::QueueEnded { queue: id, name: queue.name });
+        self.effects.push(Effect::QueueEnded { queue: id, name: queue.name.clone() });
+        if !queue.letters.is_empty() {
+            self.estates.insert(id, queue);
+        }
     }
 
     fn settle_down(&mut self) {

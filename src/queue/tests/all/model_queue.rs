@@ -1,7 +1,7 @@
 //! One queue of the model: who has which message, a sorted list searched from the front, and which
 //! messages are over by its clock.
 
-use quorate_queue::{ConsumerTerms, Counts, QueueConfig};
+use quorate_queue::{ConsumerTerms, Counts, DeathReason, QueueConfig};
 use quorate_types::{
     ConsumerId, DeliveryNumber, Holder, MessageId, ResourceName, Sequence, SessionId,
 };
@@ -32,6 +32,14 @@ pub struct Consumer {
     pub held: BTreeMap<u64, Message>,
 }
 
+/// A dead letter, by number in [`Queue::letters`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Letter {
+    pub message: MessageId,
+    pub reason: DeathReason,
+    pub kept: bool,
+}
+
 #[derive(Debug)]
 pub struct Queue {
     pub name: ResourceName,
@@ -46,6 +54,8 @@ pub struct Queue {
     pub consumers: BTreeMap<ConsumerId, Consumer>,
     pub gets: BTreeMap<(SessionId, Sequence), Message>,
     pub turns: Vec<ConsumerId>,
+    pub letters: BTreeMap<u64, Letter>,
+    pub last_letter: u64,
 }
 
 impl Message {
@@ -92,34 +102,47 @@ impl Queue {
         taken
     }
 
+    /// With a dead-letter exchange in force it becomes a letter (LET 1).
+    pub fn die(&mut self, message: Message, reason: DeathReason) {
+        if self.config.dead_letter.is_some() {
+            self.last_letter += 1;
+            let letter = Letter { message: message.id, reason, kept: false };
+            self.letters.insert(self.last_letter, letter);
+        }
+    }
+
     /// Those that come back too often are given up (DLM-04).
     pub fn give_back(&mut self, messages: Vec<Message>, acquired: u32, returned: u32) {
         let limit = self.config.delivery_limit.filter(|_| returned > 0).unwrap_or(u32::MAX);
-        let marked = messages.into_iter().map(|mut message| {
+        for mut message in messages {
             message.counts.acquired += acquired;
             message.counts.returned += returned;
-            message
-        });
-        self.add(marked.filter(|message| message.counts.returned <= limit));
+            if message.counts.returned > limit {
+                self.die(message, DeathReason::DeliveryLimit);
+            } else {
+                self.add([message]);
+            }
+        }
     }
 
     /// Those first in their level that are over; after all were served also those of TTL 0.
     pub fn expire(&mut self, now: u64, zero: bool) {
         let mut alive = BTreeSet::new();
-        let config = &self.config;
-        self.ready.retain(|it| {
-            let over = it.has_expired(config, now) || (zero && it.ttl(config) == 0);
-            let dies = over && !alive.contains(&it.id.level);
-            if !dies {
+        for it in std::mem::take(&mut self.ready) {
+            let over = it.has_expired(&self.config, now) || (zero && it.ttl(&self.config) == 0);
+            if over && !alive.contains(&it.id.level) {
+                self.die(it, DeathReason::Expired);
+            } else {
                 alive.insert(it.id.level);
+                self.ready.push(it);
             }
-            !dies
-        });
+        }
     }
 
     pub fn expire_first(&mut self, now: u64) {
         while self.ready.first().is_some_and(|it| it.has_expired(&self.config, now)) {
-            self.ready.remove(0);
+            let first = self.ready.remove(0);
+            self.die(first, DeathReason::Expired);
         }
     }
 }

@@ -2,7 +2,7 @@
 //! lease, which consumer is active, and whose turn it is.
 
 use crate::model_queue::{Consumer, Message, Queue};
-use quorate_queue::{Delivery, Effect};
+use quorate_queue::{DeathReason, Delivery, Effect};
 use quorate_types::{ConsumerId, DeliveryNumber, NodeId, Overflow, QueueId, QueueType};
 use std::{cmp::Reverse, collections::BTreeSet};
 
@@ -41,6 +41,9 @@ impl Queue {
             self.ready.push(message);
             if self.exceeds() {
                 self.ready.pop();
+                if self.config.overflow == Overflow::RejectPublishDlx {
+                    self.die(message, DeathReason::MaxLength);
+                }
                 match refused.last_mut() {
                     Some((_, last)) if *last + 1 == place => *last = place,
                     _ => refused.push((place, place)),
@@ -53,7 +56,8 @@ impl Queue {
 
     pub fn drop_head(&mut self) {
         while self.config.overflow == Overflow::DropHead && self.exceeds() {
-            self.ready.remove(0);
+            let first = self.ready.remove(0);
+            self.die(first, DeathReason::MaxLength);
         }
     }
 
