@@ -149,6 +149,9 @@ fn perform_one(
         Effect::LettersWaiting | Effect::TransfersReady { .. } | Effect::TargetIdle { .. } => {
             node.letters.wake();
         }
+        Effect::DeadLettersCounted { queue_type, strategy, fact, count } => {
+            node.counters.dead_letters(*queue_type, *strategy, *fact, *count);
+        }
         Effect::Room { queue, to, messages } => node.tell_room(*queue, *to, *messages),
         Effect::WakeAt { queue, time } => node.wake_at(*queue, *time),
         Effect::ConsumerTimedOut { consumer } => {

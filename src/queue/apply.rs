@@ -8,6 +8,7 @@ use crate::{
     output::{Change, Effect, Output, RecordKey},
     record::{GroupRecord, LeftOver},
     store::MessageStore,
+    tally::Tally,
 };
 use quorate_types::{
     ConsumerId, Holder, LetterHome, LogIndex, MessageId, QueueId, Sequence, SessionId, StartNumber,
@@ -36,6 +37,7 @@ pub(crate) struct Apply<'a> {
     /// Letters that are to be routed have come up, and numbers in these lines.
     pub(crate) letters_waiting: bool,
     pub(crate) lines: BTreeSet<LetterHome>,
+    pub(crate) tally: Tally,
     pub(crate) digest: Digest,
     /// Messages that may still be handled.
     pub(crate) budget: u32,

@@ -40,6 +40,7 @@ mod letter;
 mod letter_view;
 mod limit;
 mod outbox;
+mod tally;
 mod transfer;
 mod wake;
 
@@ -63,4 +64,5 @@ pub use record::{
     NodeRecord, QueueRecord, Record, RecordError, ReturnedRecord, Round, SessionRecord,
 };
 pub use store::{MessageStore, RunHead, StoreError};
+pub use tally::{DeadLetterFact, DeadLetterStrategy};
 pub use view::{ConsumerView, QueueView};

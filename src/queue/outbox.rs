@@ -10,6 +10,7 @@ use crate::{
     output::{Change, Effect},
     queue::Queue,
     record::Round,
+    tally::DeadLetterFact,
 };
 use quorate_types::{CatalogIndex, LetterHome, LetterNumber, QueueId, Sequence};
 use std::collections::{BTreeMap, BTreeSet};
@@ -147,7 +148,8 @@ impl Machine {
                 queue.letters.set_stage(number, Stage::Routed(Box::new(routing)));
             }
             Routes::Keep => queue.letters.set_stage(number, Stage::Kept),
-            Routes::Drop => queue.forget_letter(number, apply),
+            Routes::Drop => queue.end_letter(number, DeadLetterFact::Unroutable, apply),
+            Routes::Cycle => queue.end_letter(number, DeadLetterFact::Cycle, apply),
         }
     }
 
@@ -230,7 +232,7 @@ impl Machine {
         }
         let (taken, after) = (routing.taken, routing.at);
         if taken {
-            queue.forget_letter(way.letter, apply);
+            queue.end_letter(way.letter, DeadLetterFact::Confirmed, apply);
         } else {
             queue.letters.set_stage(way.letter, Stage::Waiting { after });
             apply.letters_waiting = true;
@@ -307,7 +309,8 @@ impl Queue {
     }
 
     /// The letter is done with, and so is its message.
-    fn forget_letter(&mut self, number: LetterNumber, apply: &mut Apply<'_>) {
+    fn end_letter(&mut self, number: LetterNumber, how: DeadLetterFact, apply: &mut Apply<'_>) {
+        apply.count(&self.config, how);
         if let Some(letter) = self.letters.remove(number) {
             self.bury_letter(&letter, apply);
         }

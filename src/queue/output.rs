@@ -1,9 +1,12 @@
 //! What an apply hands out, in three kinds that are never mixed: the reply of each command is
 //! returned, a change is written by every replica, an effect is performed by the leader alone.
 
-use crate::command::{Counts, Reply, TransferAnswer};
+use crate::{
+    command::{Counts, Reply, TransferAnswer},
+    tally::{DeadLetterFact, DeadLetterStrategy},
+};
 use quorate_types::{
-    ConsumerId, DeliveryNumber, LetterHome, Level, LogIndex, MessageId, NodeId, QueueId,
+    ConsumerId, DeliveryNumber, LetterHome, Level, LogIndex, MessageId, NodeId, QueueId, QueueType,
     ResourceName, Sequence, SessionId, Timestamp,
 };
 
@@ -203,6 +206,18 @@ pub enum Effect {
         to: LetterHome,
         /// For so many messages, about.
         messages: u32,
+    },
+    /// So many of a queue's messages died, or of its letters ended, in this way: for metrics. Not
+    /// owed, so what a leader applies before it performs anything is not counted.
+    DeadLettersCounted {
+        /// The queue's type.
+        queue_type: QueueType,
+        /// What its settings say of dead letters.
+        strategy: DeadLetterStrategy,
+        /// What is counted.
+        fact: DeadLetterFact,
+        /// How many.
+        count: u64,
     },
 }
 

@@ -24,7 +24,7 @@ use quorate_storage::{
 };
 use quorate_types::{Home, LetterHome, LetterNumber, NodeId, Properties, QueueId, Sequence};
 use route::Found;
-use state::{LINE_MAX, Waiting, Worker};
+use state::{LINE_MAX, OncePerMinute, Waiting, Worker};
 use std::{
     collections::BTreeMap,
     sync::Arc,
@@ -47,6 +47,8 @@ const SEND_BYTES_MAX: usize = 1 << 20;
 pub(crate) struct DeadLetters {
     wake: tokio::sync::Notify,
     workers: Mutex<BTreeMap<Home, Worker>>,
+    /// When which queue's cycles were logged.
+    cycles: Mutex<OncePerMinute>,
 }
 
 impl DeadLetters {
@@ -224,6 +226,12 @@ impl Node {
                 worker.routing_proposed(queue, first, now);
             }
         });
+        if routed.iter().any(|routed| routed.routes == Routes::Cycle)
+            && self.letters.cycles.lock().is_due(queue, now)
+        {
+            let name = &waiting.name;
+            tracing::warn!(queue = %name, "dead letters go round in a circle, and are dropped");
+        }
         if !routed.is_empty() {
             let letters = routed;
             self.propose_to(home, vec![Command::Routed { queue, at: version, via, letters }]);
@@ -421,10 +429,7 @@ fn fate(found: Found, waiting: &Waiting, fresh: bool) -> Option<Routes> {
     match found {
         Found::Targets(targets) => Some(Routes::To(targets)),
         Found::Nothing | Found::Cycle if !fresh => None,
-        Found::Cycle => {
-            tracing::warn!(queue = %waiting.name, "dead letters go round in a circle, and are dropped");
-            Some(Routes::Drop)
-        }
+        Found::Cycle => Some(Routes::Cycle),
         Found::Nothing if keeps => Some(Routes::Keep),
         Found::Nothing => Some(Routes::Drop),
     }

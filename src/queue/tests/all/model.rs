@@ -1,9 +1,9 @@
 //! A small, obviously right queue group: the commands of an entry, carried out one after the other,
 //! nothing bounded and nothing cached.
 
-use crate::model_queue::{Consumer, Message, Queue};
+use crate::model_queue::{Consumer, Message, Queue, Tally};
 use quorate_queue::{
-    Answer, Command, Counts, DeathReason, Detach, Effect, Entry, Got, Origin, QueueReport, Reply,
+    Answer, Command, Counts, DeadLetterFact, DeathReason, Detach, Effect, Entry, Got, Origin, QueueReport, Reply,
     ReturnCause, RoutedLetters, Routes,
 };
 use quorate_types::{
@@ -32,6 +32,8 @@ pub struct Model {
     index: LogIndex,
     position: u32,
     pub effects: Vec<Effect>,
+    /// Of queues that ended.
+    tally: Tally,
 }
 
 impl Model {
@@ -53,6 +55,12 @@ impl Model {
                     answers.push(self.batch(entry, session, first.0, mark.0, &batch.commands));
                 }
             }
+        }
+        let mut tally = std::mem::take(&mut self.tally);
+        let queues = self.queues.values_mut().chain(self.estates.values_mut());
+        queues.for_each(|queue| add(&mut tally, std::mem::take(&mut queue.tally)));
+        for ((queue_type, strategy, fact), count) in tally {
+            self.effects.push(Effect::DeadLettersCounted { queue_type, strategy, fact, count });
         }
         answers
     }
@@ -145,6 +153,7 @@ impl Model {
                     turns: Vec::new(),
                     letters: BTreeMap::new(),
                     last_letter: 0,
+                    tally: Tally::new(),
                 };
                 self.queues.insert(id, queue);
                 return Some(Reply::Created(id));
@@ -335,11 +344,16 @@ impl Model {
             let these = queue.letters.range_mut(first.0..=last.0);
             match routes {
                 Routes::Keep => these.for_each(|(_, letter)| letter.kept = true),
-                Routes::Drop => queue.letters.retain(|it, _| !(first.0..=last.0).contains(it)),
-                Routes::To(_) => panic!("transfers have a model of their own"),
+                Routes::Drop => {
+                    let dropped = queue.letters.extract_if(first.0..=last.0, |_, _| true).count();
+                    queue.count(DeadLetterFact::Unroutable, dropped as u64);
+                }
+                Routes::To(_) | Routes::Cycle => panic!("transfers have a model of their own"),
             }
         }
-        self.estates.retain(|_, estate| !estate.letters.is_empty());
+        for (_, estate) in self.estates.extract_if(.., |_, estate| estate.letters.is_empty()) {
+            add(&mut self.tally, estate.tally);
+        }
     }
 
     fn queue_of(&mut self, holder: Holder) -> Option<&mut Queue> {
@@ -389,7 +403,8 @@ impl Model {
     }
 
     fn end(&mut self, id: QueueId) {
-        let queue = self.queues.remove(&id).unwrap();
+        let mut queue = self.queues.remove(&id).unwrap();
+        add(&mut self.tally, std::mem::take(&mut queue.tally));
         for (consumer, state) in &queue.consumers {
             if !state.cancelled {
                 self.effects.push(Effect::CancelConsumer { consumer: *consumer });
@@ -428,5 +443,11 @@ impl Model {
             queue.consumers.retain(|_, it| !it.cancelled || !it.held.is_empty());
             queue.note_use(now, &self.suspected);
         }
+    }
+}
+
+fn add(sum: &mut Tally, more: Tally) {
+    for (what, count) in more.into_iter().filter(|(_, count)| *count > 0) {
+        *sum.entry(what).or_default() += count;
     }
 }

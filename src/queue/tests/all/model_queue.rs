@@ -1,9 +1,11 @@
 //! One queue of the model: who has which message, a sorted list searched from the front, and which
 //! messages are over by its clock.
 
-use quorate_queue::{ConsumerTerms, Counts, DeathReason, QueueConfig};
+use quorate_queue::{
+    ConsumerTerms, Counts, DeadLetterFact, DeadLetterStrategy, DeathReason, QueueConfig,
+};
 use quorate_types::{
-    ConsumerId, DeliveryNumber, Holder, MessageId, ResourceName, Sequence, SessionId,
+    ConsumerId, DeliveryNumber, Holder, MessageId, QueueType, ResourceName, Sequence, SessionId,
 };
 use std::{
     cmp::Reverse,
@@ -56,7 +58,11 @@ pub struct Queue {
     pub turns: Vec<ConsumerId>,
     pub letters: BTreeMap<u64, Letter>,
     pub last_letter: u64,
+    pub tally: Tally,
 }
+
+/// What is counted for metrics in one entry.
+pub type Tally = BTreeMap<(QueueType, DeadLetterStrategy, DeadLetterFact), u64>;
 
 impl Message {
     fn ttl(&self, config: &QueueConfig) -> u64 {
@@ -102,8 +108,18 @@ impl Queue {
         taken
     }
 
+    pub fn count(&mut self, fact: DeadLetterFact, more: u64) {
+        let strategy = match &self.config.dead_letter {
+            None => DeadLetterStrategy::Disabled,
+            Some(it) if it.at_least_once => DeadLetterStrategy::AtLeastOnce,
+            Some(_) => DeadLetterStrategy::AtMostOnce,
+        };
+        *self.tally.entry((self.config.queue_type, strategy, fact)).or_default() += more;
+    }
+
     /// With a dead-letter exchange in force it becomes a letter (LET 1).
     pub fn die(&mut self, message: Message, reason: DeathReason) {
+        self.count(DeadLetterFact::Died(reason), 1);
         if self.config.dead_letter.is_some() {
             self.last_letter += 1;
             let letter = Letter { message: message.id, reason, kept: false };

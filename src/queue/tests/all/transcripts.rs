@@ -278,6 +278,7 @@ impl Script {
                     let get = self.gets.iter().find(|(_, it)| **it == (*session, *sequence));
                     lines.push(format!("{} has timed out", get.unwrap().0));
                 }
+                Effect::DeadLettersCounted { .. } => continue,
                 Effect::LettersWaiting => lines.push("letters wait".to_owned()),
                 Effect::TransfersReady { .. }
                 | Effect::TargetIdle { .. }
