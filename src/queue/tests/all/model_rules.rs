@@ -20,6 +20,9 @@ impl Queue {
         now: u64,
         suspected: &BTreeSet<NodeId>,
     ) -> Vec<(u32, u32)> {
+        if self.letters.len() as u64 >= self.config.letters_max {
+            return vec![(0, messages.len() as u32 - 1)];
+        }
         let drops = self.config.overflow == Overflow::DropHead;
         if !drops && (self.config.length_max, self.config.length_bytes_max) != (None, None) {
             self.expire(now, false);

@@ -118,6 +118,7 @@ pub struct Rules {
     pub length_bytes_max: Option<u64>,
     pub overflow: Overflow,
     pub dead_letters: bool,
+    pub letters_max: Option<u64>,
     pub delivery_limit: Option<u32>,
     pub failures: bool,
     pub single_active: bool,
@@ -138,8 +139,10 @@ fn rules() -> impl Strategy<Value = Rules> {
     ];
     let limits = (rarely(0u64..40), rarely(0u64..4_000), overflow, rarely(0u32..3), any::<bool>());
     let times = (rarely(0u64..60), prop::option::weighted(0.1, 60u64..400), rarely(5u64..80));
-    let kinds = (any::<bool>(), 0u8..5, any::<bool>());
-    (limits, times, kinds).prop_map(|(limits, times, (quorum, single, dead_letters))| {
+    let kinds = (any::<bool>(), 0u8..5);
+    let letters = (any::<bool>(), rarely(1u64..20));
+    (limits, times, kinds, letters).prop_map(|(limits, times, (quorum, single), letters)| {
+        let (dead_letters, letters_max) = letters;
         let (length_max, length_bytes_max, overflow, delivery_limit, failures) = limits;
         let (ttl, expires, timeout) = times;
         Rules {
@@ -150,6 +153,7 @@ fn rules() -> impl Strategy<Value = Rules> {
             length_bytes_max,
             overflow,
             dead_letters,
+            letters_max,
             delivery_limit,
             failures,
             single_active: single == 0,

@@ -6,7 +6,7 @@ use crate::{
     world::{EntryBuilder, Step, heads, name, session},
 };
 use quorate_queue::{
-    Command, ConsumerTerms, Entry, Machine, Numbers, Origin, QueueConfig, RoutedLetters, Routes,
+    Command, ConsumerTerms, Entry, LETTERS_MAX, Machine, Numbers, Origin, QueueConfig, RoutedLetters, Routes,
 };
 use quorate_types::{
     CatalogIndex, ConsumerId, DeliveryNumber, GroupId, Holder, Home, LetterNumber, Level, LogIndex,
@@ -262,6 +262,7 @@ impl Rules {
             length_bytes_max: self.length_bytes_max,
             overflow: self.overflow,
             dead_letter: with_dlx().dead_letter.filter(|_| self.dead_letters),
+            letters_max: self.letters_max.unwrap_or(LETTERS_MAX),
             delivery_limit: self.delivery_limit,
             delivery_count_failures: self.failures,
             single_active_consumer: self.single_active,
