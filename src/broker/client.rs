@@ -290,7 +290,8 @@ pub enum Event {
         /// Tag.
         tag: ShortString,
     },
-    /// A delivery of the consumer was not settled in time, so it gets no more (CTO-05).
+    /// A delivery of the consumer was not settled in time (CTO-05), so it gets no more until its
+    /// client has settled what was not (CTO-06).
     ConsumerTimedOut {
         /// Channel.
         channel: ChannelId,

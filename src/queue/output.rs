@@ -171,10 +171,13 @@ pub enum Effect {
     },
     /// Propose `Continue`: work is left over.
     ContinueSoon,
-    /// A delivery of the consumer has timed out: its front end ends it (CTO-05). Owed until it has.
+    /// Deliveries of the consumer have timed out: its client is to be told (CTO-05). Owed until it
+    /// has settled all of them (CTO-06).
     ConsumerTimedOut {
         /// Consumer.
         consumer: ConsumerId,
+        /// The last of them.
+        last: DeliveryNumber,
     },
     /// The message that a get held has timed out: its front end closes the channel (CTO-05).
     GetTimedOut {

@@ -371,7 +371,8 @@ pub(super) fn group_record() -> impl Strategy<Value = Record> {
 }
 
 pub(super) fn holding_record() -> impl Strategy<Value = Record> {
-    let flags = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>(), number());
+    let timed_out = prop::collection::btree_set(number().prop_map(DeliveryNumber), 0..4);
+    let flags = (any::<bool>(), timed_out, any::<bool>(), any::<bool>(), number());
     let consumer = (terms(), number(), number(), flags, held());
     prop_oneof![
         consumer.prop_map(|(terms, next, up_to, flags, held)| {

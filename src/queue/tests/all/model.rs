@@ -218,7 +218,7 @@ impl Model {
                     next: 1,
                     up_to: terms.up_to.0,
                     cancelled: false,
-                    timed_out: false,
+                    timed_out: BTreeSet::new(),
                     arrival: queue.arrivals,
                     paused: false,
                     held: BTreeMap::new(),

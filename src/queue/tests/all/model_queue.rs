@@ -28,7 +28,7 @@ pub struct Consumer {
     pub next: u64,
     pub up_to: u64,
     pub cancelled: bool,
-    pub timed_out: bool,
+    pub timed_out: BTreeSet<u64>,
     pub arrival: usize,
     pub paused: bool,
     pub held: BTreeMap<u64, Message>,
@@ -98,6 +98,8 @@ impl Queue {
                     let Some(consumer) = self.consumers.get_mut(&id) else { continue };
                     let inside = |number: &u64| first.0 <= *number && *number <= last.0;
                     taken.extend(consumer.held.extract_if(.., |n, _| inside(n)).map(|it| it.1));
+                    // A late settle counts for the consumer alone (CTO-06).
+                    consumer.timed_out.retain(|number| !inside(number));
                 }
                 Holder::Get(session, number) if first.0 <= 1 && last.0 >= 1 => {
                     taken.extend(self.gets.remove(&(session, number)));

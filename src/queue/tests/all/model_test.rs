@@ -38,7 +38,7 @@ fn by_queue(effects: &[Effect]) -> Vec<Effect> {
     effects.sort_by_key(|effect| match effect {
         Effect::Deliver(delivery) => (0, Some(delivery.queue), None),
         Effect::QueueEnded { queue, .. } => (1, Some(*queue), None),
-        Effect::CancelConsumer { consumer } | Effect::ConsumerTimedOut { consumer } => {
+        Effect::CancelConsumer { consumer } | Effect::ConsumerTimedOut { consumer, .. } => {
             (2, None, Some(*consumer))
         }
         _ => (3, None, None),

@@ -271,8 +271,9 @@ impl Script {
                     let name = self.queues.iter().find(|(_, id)| *id == queue).map(|it| it.0);
                     lines.push(format!("wake {} at {}", name.unwrap_or(&"it".to_owned()), time.0));
                 }
-                Effect::ConsumerTimedOut { consumer } => {
-                    lines.push(format!("{} has timed out", self.consumer(*consumer)));
+                Effect::ConsumerTimedOut { consumer, last } => {
+                    let consumer = self.consumer(*consumer);
+                    lines.push(format!("{consumer} has timed out up to {last}"));
                 }
                 Effect::GetTimedOut { session, sequence } => {
                     let get = self.gets.iter().find(|(_, it)| **it == (*session, *sequence));
