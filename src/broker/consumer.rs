@@ -247,7 +247,8 @@ impl FrontConsumer {
         if first > through {
             return Vec::new();
         }
-        let release = Command::Release { holder: self.holder().holder, numbers: vec![(first, through)] };
+        let release =
+            Command::Release { holder: self.holder().holder, numbers: vec![(first, through)] };
         std::iter::once(release).chain(self.credit()).collect()
     }
 

@@ -7,33 +7,48 @@ use std::collections::BTreeSet;
 
 /// Places of such messages in one level.
 #[derive(Debug, Default)]
-pub(crate) struct Apart(BTreeSet<(LogIndex, u32)>);
+pub(crate) struct Apart {
+    places: BTreeSet<(LogIndex, u32)>,
+    /// Those whose letter ended in this entry: the store shows their messages till its end.
+    ended: Vec<(LogIndex, u32)>,
+}
 
 impl Apart {
     pub(crate) fn insert(&mut self, place: (LogIndex, u32)) {
-        self.0.insert(place);
+        self.places.insert(place);
     }
 
     pub(crate) fn contains(&self, place: (LogIndex, u32)) -> bool {
-        self.0.contains(&place)
+        self.places.contains(&place)
     }
 
-    /// The letter has ended; tells whether its message was apart.
-    pub(crate) fn remove(&mut self, place: (LogIndex, u32)) -> bool {
-        self.0.remove(&place)
+    /// The letter has ended; tells whether its message is apart.
+    pub(crate) fn end(&mut self, place: (LogIndex, u32)) -> bool {
+        let apart = self.contains(place);
+        if apart {
+            self.ended.push(place);
+        }
+        apart
+    }
+
+    /// From now on the store shows what was cut as cut.
+    pub(crate) fn end_entry(&mut self) {
+        for place in self.ended.drain(..) {
+            self.places.remove(&place);
+        }
     }
 
     /// The head has come to that place: letters below it are as any other.
     #[inline]
     pub(crate) fn pass(&mut self, head: (LogIndex, u32)) {
-        while self.0.first().is_some_and(|first| *first < head) {
-            self.0.pop_first();
+        while self.places.first().is_some_and(|first| *first < head) {
+            self.places.pop_first();
         }
     }
 
     /// Runs that have such messages, ascending.
     pub(crate) fn runs(&self) -> Vec<LogIndex> {
-        let mut runs: Vec<LogIndex> = self.0.iter().map(|(run, _)| *run).collect();
+        let mut runs: Vec<LogIndex> = self.places.iter().map(|(run, _)| *run).collect();
         runs.dedup();
         runs
     }

@@ -268,6 +268,7 @@ impl LevelState {
             self.move_head(current.next(), 0);
         }
         self.entry_end = 0;
+        self.apart.end_entry();
         self.late.clear();
         if shorten || (std::mem::take(&mut self.appended) && !served) {
             self.shorten_window();

@@ -14,9 +14,9 @@ mod session;
 mod lifecycle;
 mod queue;
 
+mod apart;
 mod enqueue;
 mod level;
-mod apart;
 mod sweep;
 
 mod active;

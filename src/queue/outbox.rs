@@ -321,7 +321,7 @@ impl Queue {
         let message = letter.message;
         if let Some(level) = self.levels.get_mut(&message.level) {
             level.living.bury(message.index, 1);
-            if level.apart.remove((message.index, message.position)) {
+            if level.apart.end((message.index, message.position)) {
                 apply.cut_letter(self.id, message);
             }
         }

@@ -3,10 +3,10 @@
 #![expect(clippy::expect_used, reason = "tests")]
 
 use futures::StreamExt;
-use lapin::{Channel, Connection};
 use lapin::options::{
     BasicAckOptions, BasicConsumeOptions, BasicGetOptions, BasicNackOptions, BasicPublishOptions,
 };
+use lapin::{Channel, Connection};
 use quorate_cluster_tests::harness::amqp::{
     REQUEST_BOUND, declare_quorum, declare_with, durable, exclusive, get, int, of_type, open,
     open_confirming, persistent, publish_confirmed, publish_with, text,
@@ -181,8 +181,8 @@ async fn drop_letters(publisher: &Channel) {
 }
 
 /// Deaths, and what becomes of the letters, are counted once for the cluster. Hands back the
-/// connections that it used, since their end is counted too.
-async fn count_deaths(cluster: &Cluster) -> [Connection; 2] {
+/// connections that it used with their channels, since their end is counted too.
+async fn count_deaths(cluster: &Cluster) -> [(Connection, Channel); 2] {
     let before = counts(cluster).await;
     let (publishing, publisher) = open_confirming(&cluster.amqp_uri(1)).await;
     let (taking, taker) = open(&cluster.amqp_uri(2)).await;
@@ -209,7 +209,7 @@ async fn count_deaths(cluster: &Cluster) -> [Connection; 2] {
         expected.insert(name, 1.0);
     }
     counted(cluster, &before, &expected).await;
-    [publishing, taking]
+    [(publishing, publisher), (taking, taker)]
 }
 
 /// Waits until so much more is counted than before.

@@ -187,9 +187,10 @@ mod tests {
         let begun = Instant::now();
         let mut log = OncePerMinute::default();
         let mut due = |index, secs| log.is_due(queue(index), begun + Duration::from_secs(secs));
-        assert_eq!([due(1, 0), due(1, 59), due(2, 59), due(1, 60), due(1, 61)], [
-            true, false, true, true, false
-        ]);
+        assert_eq!(
+            [due(1, 0), due(1, 59), due(2, 59), due(1, 60), due(1, 61)],
+            [true, false, true, true, false]
+        );
         assert!(due(3, 200));
         assert_eq!(log.0.len(), 1, "older ones are forgotten");
     }

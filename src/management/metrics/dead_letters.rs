@@ -52,15 +52,19 @@ pub(super) fn show(page: &mut Page, counters: &DeadLetterCounters) {
                     continue;
                 }
                 let count = counters.get(&(queue_type, strategy, fact)).copied();
-                let labels =
-                    [("queue_type", type_label), ("dead_letter_strategy", strategy_label)];
+                let labels = [("queue_type", type_label), ("dead_letter_strategy", strategy_label)];
                 page.sample(name, &labels, count.unwrap_or_default());
             }
         }
     }
     let name = "quorate_dead_letters_dropped_total";
-    page.head(name, "counter", "Total number of dead letters that nothing takes and that were dropped");
-    for (why, fact) in [("cycle", DeadLetterFact::Cycle), ("unroutable", DeadLetterFact::Unroutable)]
+    page.head(
+        name,
+        "counter",
+        "Total number of dead letters that nothing takes and that were dropped",
+    );
+    for (why, fact) in
+        [("cycle", DeadLetterFact::Cycle), ("unroutable", DeadLetterFact::Unroutable)]
     {
         let counts = counters.iter().filter(|((_, _, of), _)| *of == fact);
         page.sample(name, &[("reason", why)], counts.map(|(_, count)| count).sum());

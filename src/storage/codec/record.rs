@@ -368,10 +368,7 @@ fn consumer_record(cursor: &mut Cursor<'_>) -> Result<ConsumerRecord, DecodeErro
         next: DeliveryNumber(cursor.int()?),
         up_to: DeliveryNumber(cursor.int()?),
         cancelled: cursor.bool()?,
-        timed_out: cursor
-            .list(|cursor| Ok(DeliveryNumber(cursor.int()?)))?
-            .into_iter()
-            .collect(),
+        timed_out: cursor.list(|cursor| Ok(DeliveryNumber(cursor.int()?)))?.into_iter().collect(),
         arrival: cursor.int()?,
         lost: cursor.bool()?,
         paused: cursor.bool()?,

@@ -122,8 +122,6 @@ fn variants(command: &Command) -> usize {
         | Command::ExpireHead { .. }
         | Command::Routed { .. } => 23,
         // Their random tests are those of `letters`.
-        Command::Transfer { .. }
-        | Command::DeadLettered { .. }
-        | Command::Retry { .. } => 0,
+        Command::Transfer { .. } | Command::DeadLettered { .. } | Command::Retry { .. } => 0,
     }
 }

@@ -7,9 +7,7 @@ use crate::{
     world::{Step, World, heads, name, session},
 };
 use proptest::prelude::*;
-use quorate_queue::{
-    Command, QueueConfig, Reply, RoutedLetters, Routes, TransferAnswer,
-};
+use quorate_queue::{Command, QueueConfig, Reply, RoutedLetters, Routes, TransferAnswer};
 use quorate_types::{CatalogIndex, LetterNumber, Level, QueueType, Sequence};
 
 #[derive(Clone, Debug)]

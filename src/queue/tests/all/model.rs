@@ -3,8 +3,8 @@
 
 use crate::model_queue::{Consumer, Message, Queue, Tally};
 use quorate_queue::{
-    Answer, Command, Counts, DeadLetterFact, DeathReason, Detach, Effect, Entry, Got, Origin, QueueReport, Reply,
-    ReturnCause, RoutedLetters, Routes,
+    Answer, Command, Counts, DeadLetterFact, DeathReason, Detach, Effect, Entry, Got, Origin,
+    QueueReport, Reply, ReturnCause, RoutedLetters, Routes,
 };
 use quorate_types::{
     ConsumerId, DeliveryNumber, GroupId, Holder, Home, LogIndex, MessageId, NodeId, QueueId,
@@ -132,9 +132,9 @@ impl Model {
         caller: Option<(SessionId, Sequence)>,
     ) -> Option<Reply> {
         match command {
-            Command::Transfer { .. }
-            | Command::DeadLettered { .. }
-            | Command::Retry { .. } => panic!("letters have a model of their own"),
+            Command::Transfer { .. } | Command::DeadLettered { .. } | Command::Retry { .. } => {
+                panic!("letters have a model of their own")
+            }
             Command::CreateQueue { name, config } => {
                 let home = Home::Group(GroupId(1));
                 let id = QueueId { home, index: self.index.0, position: self.position };

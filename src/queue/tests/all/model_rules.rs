@@ -44,7 +44,8 @@ impl Queue {
             self.ready.push(message);
             if self.exceeds() {
                 self.ready.pop();
-                if self.config.overflow == Overflow::RejectPublishDlx {
+                let dies = self.config.overflow == Overflow::RejectPublishDlx;
+                if dies && self.config.dead_letter.is_some() {
                     self.die(message, DeathReason::MaxLength);
                 }
                 match refused.last_mut() {

@@ -135,15 +135,18 @@ fn rules() -> impl Strategy<Value = Rules> {
     let overflow = prop_oneof![
         2 => Just(Overflow::DropHead),
         1 => Just(Overflow::RejectPublish),
-        1 => Just(Overflow::RejectPublishDlx),
+        2 => Just(Overflow::RejectPublishDlx),
     ];
     let limits = (rarely(0u64..40), rarely(0u64..4_000), overflow, rarely(0u32..3), any::<bool>());
     let times = (rarely(0u64..60), prop::option::weighted(0.1, 60u64..400), rarely(5u64..80));
     let kinds = (any::<bool>(), 0u8..5);
-    let letters = (any::<bool>(), rarely(1u64..20));
+    let letters = (any::<bool>(), rarely(1u64..20), 0u64..10);
     (limits, times, kinds, letters).prop_map(|(limits, times, (quorum, single), letters)| {
-        let (dead_letters, letters_max) = letters;
+        let (dead_letters, letters_max, little) = letters;
         let (length_max, length_bytes_max, overflow, delivery_limit, failures) = limits;
+        // Most that may dead-letter what they refuse do refuse (LEN-12).
+        let refuses = overflow == Overflow::RejectPublishDlx;
+        let length_max = length_max.or_else(|| refuses.then_some(little));
         let (ttl, expires, timeout) = times;
         Rules {
             quorum,
@@ -237,7 +240,7 @@ pub fn op(counts: impl Strategy<Value = u32> + 'static) -> impl Strategy<Value =
     });
     prop_oneof![
         4 => create,
-        4 => end,
+        6 => end,
         2 => (q.clone(), 0u64..5, rules())
             .prop_map(|(queue, at, rules)| Op::Configure { queue, at, rules }),
         6 => (q.clone(), any::<bool>()).prop_map(|(queue, renew)| Op::Look { queue, renew }),
@@ -251,7 +254,7 @@ pub fn op(counts: impl Strategy<Value = u32> + 'static) -> impl Strategy<Value =
         16 => (c, up_to()).prop_map(|(consumer, up_to)| Op::Credit { consumer, up_to }),
         30 => (q.clone(), node.clone()).prop_map(|(queue, node)| Op::Get { queue, node }),
         2 => q.clone().prop_map(|queue| Op::Purge { queue }),
-        8 => (q.clone(), 0u64..20, prop_oneof![0u64..20, Just(10_000)], any::<bool>())
+        16 => (q.clone(), 0u64..20, prop_oneof![0u64..20, Just(10_000)], prop::bool::weighted(0.3))
             .prop_map(|(queue, first, count, keep)| Op::Route { queue, first, count, keep }),
         5 => node.clone().prop_map(|node| Op::Suspect { node }),
         8 => node.clone().prop_map(|node| Op::Back { node }),

@@ -6,7 +6,8 @@ use crate::{
     world::{EntryBuilder, Step, heads, name, session},
 };
 use quorate_queue::{
-    Command, ConsumerTerms, Entry, LETTERS_MAX, Machine, Numbers, Origin, QueueConfig, RoutedLetters, Routes,
+    Command, ConsumerTerms, Entry, LETTERS_MAX, Machine, Numbers, Origin, QueueConfig,
+    RoutedLetters, Routes,
 };
 use quorate_types::{
     CatalogIndex, ConsumerId, DeliveryNumber, GroupId, Holder, Home, LetterNumber, Level, LogIndex,

@@ -281,9 +281,9 @@ impl Script {
                 }
                 Effect::DeadLettersCounted { .. } => continue,
                 Effect::LettersWaiting => lines.push("letters wait".to_owned()),
-                Effect::TransfersReady { .. }
-                | Effect::TargetIdle { .. }
-                | Effect::Room { .. } => panic!("no letter here is routed"),
+                Effect::TransfersReady { .. } | Effect::TargetIdle { .. } | Effect::Room { .. } => {
+                    panic!("no letter here is routed")
+                }
             }
             last = None;
         }
