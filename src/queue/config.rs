@@ -39,6 +39,8 @@ pub struct QueueConfig {
     pub consumer_timeout_ms: Option<u64>,
     /// Dead letters from which on it takes no messages.
     pub letters_max: u64,
+    /// It is the queue of a delayed exchange (EXC-17).
+    pub delays: bool,
 }
 
 /// Where a queue's dead letters go.
@@ -82,6 +84,7 @@ impl QueueConfig {
             single_active_consumer: false,
             consumer_timeout_ms: None,
             letters_max: LETTERS_MAX,
+            delays: false,
         }
     }
 }

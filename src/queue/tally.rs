@@ -48,8 +48,11 @@ impl DeadLetterStrategy {
 }
 
 impl Apply<'_> {
-    /// Counts it for a queue with these settings.
+    /// Counts it for a queue with these settings. What a delayed exchange lets go has not died.
     pub(crate) fn count(&mut self, config: &QueueConfig, fact: DeadLetterFact) {
+        if config.delays {
+            return;
+        }
         let of = (config.queue_type, DeadLetterStrategy::of(config), fact);
         *self.tally.entry(of).or_default() += 1;
     }

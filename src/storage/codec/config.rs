@@ -29,6 +29,7 @@ pub(crate) fn put_config(config: &QueueConfig, out: &mut BytesMut) {
     put_bool(out, config.single_active_consumer);
     put_option(out, config.consumer_timeout_ms);
     put_int(out, config.letters_max);
+    put_bool(out, config.delays);
 }
 
 pub(crate) fn config(cursor: &mut Cursor<'_>) -> Result<QueueConfig, DecodeError> {
@@ -57,6 +58,7 @@ pub(crate) fn config(cursor: &mut Cursor<'_>) -> Result<QueueConfig, DecodeError
         single_active_consumer: cursor.bool()?,
         consumer_timeout_ms: cursor.option()?,
         letters_max: cursor.int()?,
+        delays: cursor.bool()?,
     })
 }
 
