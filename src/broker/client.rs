@@ -3,8 +3,8 @@
 use crate::{reply_to::ReplyAddress, way::Way};
 use bytes::Bytes;
 use quorate_types::{
-    ConsumerId, Counts, DeliveryNumber, Exception, FieldTable, Holder, Home, Message,
-    Numbers, Properties, QueueId, ReturnCause, ShortString, VhostName,
+    ConsumerId, Counts, DeliveryNumber, Exception, FieldTable, Holder, Home, Message, Numbers,
+    Properties, QueueId, ReturnCause, ShortString, VhostName,
 };
 use std::net::SocketAddr;
 
@@ -288,7 +288,8 @@ pub enum Event {
         /// Tag.
         tag: ShortString,
     },
-    /// A delivery of the consumer was not settled in time, so it gets no more (CTO-05).
+    /// A delivery of the consumer was not settled in time (CTO-05), so it gets no more until its
+    /// client has settled what was not (CTO-06).
     ConsumerTimedOut {
         /// Channel.
         channel: ChannelId,

@@ -136,9 +136,9 @@ impl Node {
         let parsed = QueueArguments::parse(&arguments, queue_type).unwrap_or_default();
         let catalog = self.catalog.read();
         let policy = catalog.queue_policies(&name, queue_type).definition();
-        let resolved_at = catalog.version();
+        let (kind, resolved_at) = ((queue_type, durable, auto_delete), catalog.version());
         NewQueue {
-            config: effective(&parsed, &policy, queue_type, durable, auto_delete, resolved_at),
+            config: effective(&parsed, &policy, kind, catalog.letters_max(), resolved_at),
             locator: leader_locator(&parsed, &policy),
             queue_type,
             declare: QueueDeclare {

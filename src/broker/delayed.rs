@@ -5,7 +5,9 @@ use crate::{
     node::Node,
     queues::{Made, NewQueue},
 };
-use quorate_catalog::{ExchangeRecord, ExchangeType, QueueEntry, delay_config, delays_for, refusal};
+use quorate_catalog::{
+    ExchangeRecord, ExchangeType, QueueEntry, delay_config, delays_for, refusal,
+};
 use quorate_types::{Exception, FieldTable, LeaderLocator, QueueType, ResourceName};
 use std::sync::Arc;
 use tokio::sync::oneshot;

@@ -16,7 +16,8 @@ use bytes::{Bytes, BytesMut};
 use quorate_catalog::{Catalog, RouteRequest};
 use quorate_storage::codec::message;
 use quorate_types::{
-    Exception, FieldTable, FieldValue, Home, Message, Properties, QueueId, ResourceName, ShortString,
+    Exception, FieldTable, FieldValue, Home, Message, Properties, QueueId, ResourceName,
+    ShortString,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -55,8 +55,8 @@ pub use command::{
     Binding, CatalogCommand, CatalogEntry, CatalogReply, ClusterShape, ConnectionId, Destination,
     ExchangeRecord, ExchangeType, QueueEntry,
 };
-pub use delayed::{DELAY, DELAY_MAX_MS, after_delay, delay_config, delay_of, delays_for};
 pub use definitions_import::{Definitions, DefinitionsError, Step};
+pub use delayed::{DELAY, DELAY_MAX_MS, after_delay, delay_config, delay_of, delays_for};
 pub use denial::Denial;
 pub use equivalence::{Redeclared, check_owner, equivalent};
 pub use exchange::check_deletable;

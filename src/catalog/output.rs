@@ -82,6 +82,6 @@ pub enum CatalogEvent {
         /// User.
         user: ShortString,
     },
-    /// Policies have changed: the settings of queues may be other ones (DESIGN §7).
+    /// Policies, or a parameter that settings follow, have changed: the settings of queues may be other ones (DESIGN §7).
     PoliciesChanged,
 }

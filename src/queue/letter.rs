@@ -8,8 +8,8 @@ use quorate_types::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Letters of a queue from which on it takes no messages: a queue whose letters find nobody pushes
-/// back on its publishers instead of growing for ever.
+/// Letters of a queue from which on it takes no messages, unless its settings say otherwise: a queue
+/// whose letters find nobody pushes back on its publishers instead of growing for ever.
 pub const LETTERS_MAX: u64 = 1_000_000;
 
 /// Letters of one record: those whose numbers differ in the lowest bits alone.

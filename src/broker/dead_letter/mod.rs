@@ -11,8 +11,8 @@ use bytes::BytesMut;
 use parking_lot::Mutex;
 use quorate_catalog::Catalog;
 use quorate_queue::{
-    Answer, Command, DeadLetter, Effect, LetterView, Machine, RoutedLetters, Routes, TransferAnswer,
-    TransferView, Via,
+    Answer, Command, DeadLetter, Effect, LetterView, Machine, RoutedLetters, Routes,
+    TransferAnswer, TransferView, Via,
 };
 use quorate_rpc::Lane;
 use quorate_storage::{
@@ -24,7 +24,7 @@ use quorate_storage::{
 };
 use quorate_types::{Home, LetterHome, LetterNumber, NodeId, Properties, QueueId, Sequence};
 use route::Found;
-use state::{LINE_MAX, Waiting, Worker};
+use state::{LINE_MAX, OncePerMinute, Waiting, Worker};
 use std::{
     collections::BTreeMap,
     sync::Arc,
@@ -47,6 +47,8 @@ const SEND_BYTES_MAX: usize = 1 << 20;
 pub(crate) struct DeadLetters {
     wake: tokio::sync::Notify,
     workers: Mutex<BTreeMap<Home, Worker>>,
+    /// When which queue's cycles were logged.
+    cycles: Mutex<OncePerMinute>,
 }
 
 impl DeadLetters {
@@ -227,6 +229,12 @@ impl Node {
                 worker.routing_proposed(queue, first, now);
             }
         });
+        if routed.iter().any(|routed| routed.routes == Routes::Cycle)
+            && self.letters.cycles.lock().is_due(queue, now)
+        {
+            let name = &waiting.name;
+            tracing::warn!(queue = %name, "dead letters go round in a circle, and are dropped");
+        }
         if !routed.is_empty() {
             let letters = routed;
             self.propose_to(home, vec![Command::Routed { queue, at: version, via, letters }]);
@@ -424,10 +432,7 @@ fn fate(found: Found, waiting: &Waiting, fresh: bool) -> Option<Routes> {
         Found::Targets(targets) => Some(Routes::To(targets)),
         Found::NotYet => None,
         Found::Nothing | Found::Cycle if !fresh => None,
-        Found::Cycle => {
-            tracing::warn!(queue = %waiting.name, "dead letters go round in a circle, and are dropped");
-            Some(Routes::Drop)
-        }
+        Found::Cycle => Some(Routes::Cycle),
         Found::Nothing if keeps => Some(Routes::Keep),
         Found::Nothing => Some(Routes::Drop),
     }

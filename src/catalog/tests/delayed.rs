@@ -120,7 +120,8 @@ fn exc_17_no_policy_is_for_the_queue_of_an_exchange() {
     let config = world.catalog.config_of(&entry);
     assert!(config.delays);
     assert_eq!(config.dead_letter.map(|it| it.exchange), Some(short("x")));
-    let all = policy("all", quorate_catalog::PolicyKind::User, ".*", "all", 0, r#"{"message-ttl":1}"#);
+    let all =
+        policy("all", quorate_catalog::PolicyKind::User, ".*", "all", 0, r#"{"message-ttl":1}"#);
     world.done(C::SetPolicy(all));
     let config = world.catalog.config_of(&entry);
     assert_eq!((config.message_ttl_ms, config.delays), (None, true));

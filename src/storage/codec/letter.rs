@@ -97,6 +97,7 @@ pub(crate) fn put_routed(
             }
             Routes::Keep => out.put_u8(1),
             Routes::Drop => out.put_u8(2),
+            Routes::Cycle => out.put_u8(3),
         }
     }
 }
@@ -112,6 +113,7 @@ pub(crate) fn routed(cursor: &mut Cursor<'_>) -> Result<Command, DecodeError> {
                 0 => Routes::To(cursor.list(Cursor::queue)?),
                 1 => Routes::Keep,
                 2 => Routes::Drop,
+                3 => Routes::Cycle,
                 _ => return Err(DecodeError::Invalid("routes of letters")),
             };
             Ok(RoutedLetters { first, last, routes })

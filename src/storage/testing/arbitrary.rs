@@ -76,7 +76,7 @@ pub(super) fn config() -> impl Strategy<Value = QueueConfig> {
             at_least_once,
         },
     ));
-    let limits = (option::of(number()), option::of(number()), option::of(number32()));
+    let limits = (option::of(number()), option::of(number()), option::of(number32()), number());
     let times = (option::of(number()), option::of(number()), option::of(number()));
     let flags = any::<[bool; 6]>();
     (number(), flags, overflow, dead_letter, limits, times, option::of(any::<u8>())).prop_map(
@@ -96,6 +96,7 @@ pub(super) fn config() -> impl Strategy<Value = QueueConfig> {
             dead_letter,
             single_active_consumer: flags[4],
             consumer_timeout_ms: times.2,
+            letters_max: limits.3,
             delays: flags[5],
         },
     )
@@ -371,7 +372,8 @@ pub(super) fn group_record() -> impl Strategy<Value = Record> {
 }
 
 pub(super) fn holding_record() -> impl Strategy<Value = Record> {
-    let flags = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>(), number());
+    let timed_out = prop::collection::btree_set(number().prop_map(DeliveryNumber), 0..4);
+    let flags = (any::<bool>(), timed_out, any::<bool>(), any::<bool>(), number());
     let consumer = (terms(), number(), number(), flags, held());
     prop_oneof![
         consumer.prop_map(|(terms, next, up_to, flags, held)| {

@@ -27,6 +27,7 @@ pub(super) fn letter_command() -> impl Strategy<Value = Command> {
         vec(queue_id(), 0..4).prop_map(Routes::To),
         Just(Routes::Keep),
         Just(Routes::Drop),
+        Just(Routes::Cycle),
     ];
     let routed = (number(), number(), routes).prop_map(|(first, last, routes)| RoutedLetters {
         first: LetterNumber(first),
