@@ -265,6 +265,14 @@ fn pol_20_unknown_keys_and_empty_definitions_are_named() {
 }
 
 #[test]
+fn pol_06_what_a_queue_is_no_policy_says() {
+    for key in ["queue-type", "single-active-consumer", "max-priority", "exclusive", "durable"] {
+        let told = refused(USER, "", "all", &format!("{{\"{key}\":1}}"));
+        assert!(told.ends_with("are not recognised policy settings"), "{key}: {told}");
+    }
+}
+
+#[test]
 fn pol_21_wrong_values_are_named() {
     let wrong = [
         (r#"{"message-ttl":-1}"#, "-1 is not a valid message TTL"),
