@@ -27,10 +27,7 @@ const TTL: &str = "x-message-ttl";
 const TYPES: [&str; 2] = ["classic", "quorum"];
 
 /// Arguments by which dead letters go straight to this queue, and further ones.
-fn leading_to(
-    queue: &str,
-    with: &[(&'static str, AMQPValue)],
-) -> Vec<(&'static str, AMQPValue)> {
+fn leading_to(queue: &str, with: &[(&'static str, AMQPValue)]) -> Vec<(&'static str, AMQPValue)> {
     [&[(DLX, text("")), (DLX_KEY, text(queue))], with].concat()
 }
 
@@ -156,10 +153,10 @@ async fn dlx_04_where_letters_go_without_a_key_and_without_an_exchange() {
     publish_confirmed(&channel, "q", b"round").await;
     reject_one(&channel, "q").await;
     let again = arrives(&channel, "q").await;
-    assert_eq!((again.data.as_slice(), deaths(&again.properties)), (
-        &b"round"[..],
-        vec![death("q", "rejected", 1)]
-    ));
+    assert_eq!(
+        (again.data.as_slice(), deaths(&again.properties)),
+        (&b"round"[..], vec![death("q", "rejected", 1)])
+    );
     let both = r#"{"dead-letter-exchange":"","dead-letter-routing-key":"dead"}"#;
     ctl(&cluster, &["set_policy", "p", "^q$", both]).await;
     publish_confirmed(&channel, "q", b"kept").await;
@@ -306,9 +303,8 @@ async fn dlx_33_dlx_25_pri_04_everything_else_is_kept() {
         let headers = headers(&letter.properties);
         assert_eq!((&headers["mine"], &headers["CC"]), (&int(7), &keys(&["copy"])), "DLX-25");
         assert!(!headers.contains_key("BCC"), "BCC is seen by nobody");
-        let without_headers = |properties: &BasicProperties| {
-            properties.clone().with_headers(FieldTable::default())
-        };
+        let without_headers =
+            |properties: &BasicProperties| properties.clone().with_headers(FieldTable::default());
         assert_eq!(without_headers(&letter.properties), without_headers(&sent), "{queue}");
     }
     // PRP-11: nothing is added either: one without a timestamp comes without.
@@ -370,10 +366,7 @@ async fn dlx_39_ttl_11_a_target_takes_a_letter_as_a_new_message() {
         assert!(publish_with(&channel, &of("to-lapses"), b"lapses", expiring("60000")).await);
         reject_one(&channel, &of("to-lapses")).await;
         let letter = arrives(&channel, &of("end")).await;
-        let history = [
-            death(&of("lapses"), "expired", 1),
-            death(&of("to-lapses"), "rejected", 1),
-        ];
+        let history = [death(&of("lapses"), "expired", 1), death(&of("to-lapses"), "rejected", 1)];
         assert_eq!(deaths(&letter.properties), history);
         assert_eq!(letter.properties.expiration(), &None, "DLX-31");
         let stayed = arrives(&channel, &of("stays")).await;

@@ -60,9 +60,8 @@ async fn everything_is_refused(cluster: &Cluster) {
         let options = QueueBindOptions::default();
         channel.queue_bind("got".into(), "old".into(), "".into(), options, nothing()).await
     };
-    let delete = |channel: Channel| async move {
-        channel.queue_delete("got".into(), <_>::default()).await
-    };
+    let delete =
+        |channel: Channel| async move { channel.queue_delete("got".into(), <_>::default()).await };
     let consume = |channel: Channel| async move {
         channel.basic_consume("got".into(), "c".into(), <_>::default(), nothing()).await
     };
