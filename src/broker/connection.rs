@@ -235,14 +235,12 @@ impl Connection {
         loop {
             let notified = self.state.room.notified();
             let has_room = self.state.in_flight() <= self.state.in_flight_max / 2;
-            if self.node.lease.is_held() && has_room && !self.waits_for_homes() {
-                return;
+            if has_room && !self.waits_for_homes() {
+                break;
             }
-            tokio::select! {
-                () = notified => {}
-                () = self.node.lease.changed() => {}
-            }
+            notified.await;
         }
+        self.node.lease.until_held().await;
     }
 
     /// Takes deliveries to be written now, until they have `bytes_max` octets of bodies (at least

@@ -22,8 +22,7 @@ const RENEWAL: Duration = Duration::from_millis(200);
 /// This node's lease, and what it grants while it leads the catalog.
 #[derive(Debug)]
 pub(crate) struct Lease {
-    until: Mutex<Option<Instant>>,
-    held: watch::Sender<bool>,
+    until: watch::Sender<Option<Instant>>,
     /// Highest index that all routing nodes are known to have applied.
     all_applied: watch::Sender<CatalogIndex>,
     grants: Mutex<Grants>,
@@ -47,8 +46,7 @@ struct Grant {
 impl Lease {
     pub(crate) fn new() -> Self {
         Self {
-            until: Mutex::new(None),
-            held: watch::Sender::new(false),
+            until: watch::Sender::new(None),
             all_applied: watch::Sender::new(CatalogIndex(0)),
             grants: Mutex::default(),
         }
@@ -56,36 +54,27 @@ impl Lease {
 
     /// Whether this node may route now.
     pub(crate) fn is_held(&self) -> bool {
-        self.until.lock().is_some_and(|until| Instant::now() < until)
-    }
-
-    /// Resolves when the lease is got or lost. Cancel-safe.
-    pub(crate) async fn changed(&self) {
-        let mut held = self.held.subscribe();
-        // The sender lives as long as `self`.
-        drop(held.changed().await);
+        self.until.borrow().is_some_and(|until| Instant::now() < until)
     }
 
     /// Waits until the lease is held.
     pub(crate) async fn until_held(&self) {
-        let mut held = self.held.subscribe();
+        let mut renewals = self.until.subscribe();
         while !self.is_held() {
-            drop(held.changed().await);
+            // The sender lives as long as `self`.
+            drop(renewals.changed().await);
         }
     }
 
+    /// Every renewal is told, also one of a lease that had run out without anyone looking.
     fn granted(&self, until: Instant) {
-        let mut held = self.until.lock();
-        if held.is_none_or(|known| known < until) {
-            *held = Some(until);
-        }
-        drop(held);
-        self.held.send_if_modified(|held| !std::mem::replace(held, true));
-    }
-
-    fn look(&self) {
-        let is_held = self.is_held();
-        self.held.send_if_modified(|held| std::mem::replace(held, is_held) != is_held);
+        self.until.send_if_modified(|known| {
+            let longer = known.is_none_or(|known| known < until);
+            if longer {
+                *known = Some(until);
+            }
+            longer
+        });
     }
 
     /// All routing nodes have applied the catalog up to `index`.
@@ -178,7 +167,6 @@ impl Node {
         loop {
             interval.tick().await;
             self.renew_lease().await;
-            self.lease.look();
         }
     }
 
@@ -265,5 +253,26 @@ impl Node {
     /// What all routing nodes are known to have applied.
     pub(crate) fn all_applied(&self) -> CatalogIndex {
         *self.lease.all_applied.borrow()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// NAM 5: whoever waits for a lease goes on with the next renewal, though nobody has seen in
+    /// between that it had run out (a node that was paused for longer than a lease).
+    #[tokio::test]
+    async fn nam_05_a_lease_that_ran_out_unseen_is_waited_for_and_got() {
+        let lease = Lease::new();
+        lease.granted(Instant::now());
+        assert!(!lease.is_held());
+        let waits = lease.until_held();
+        let renewed = async {
+            tokio::task::yield_now().await;
+            lease.granted(Instant::now() + Duration::from_secs(60));
+        };
+        let both = async { tokio::join!(waits, renewed) };
+        assert!(tokio::time::timeout(Duration::from_secs(10), both).await.is_ok());
     }
 }

@@ -4,7 +4,7 @@
 #![expect(clippy::expect_used, clippy::indexing_slicing, reason = "tests")]
 
 use quorate_cluster_tests::harness::amqp::{declare_quorum, open};
-use quorate_cluster_tests::harness::{Cluster, Options, figure};
+use quorate_cluster_tests::harness::{Cluster, Node, Options, figure};
 use quorate_cluster_tests::history::{ConsumerOptions, Load, PublisherOptions};
 use std::time::Duration;
 
@@ -83,5 +83,19 @@ async fn a_frozen_leader_is_replaced_and_comes_back_harmless() {
     flows_again(&load, from, "leader frozen").await;
     cluster.node(leader).resume();
     load.delivers(2_000).await;
+    load.finish(&cluster, QUEUE).await;
+}
+
+/// A paused machine under all nodes: everything runs out at once, leases among it (NAM 5).
+#[tokio::test(flavor = "multi_thread")]
+async fn nam_05_a_pause_of_all_nodes_ends_with_it() {
+    let (cluster, _, load) = under_load().await;
+    for _ in 0..4 {
+        let from = load.history().now();
+        cluster.nodes().iter().for_each(Node::pause);
+        tokio::time::sleep(Duration::from_millis(1_200)).await;
+        cluster.nodes().iter().for_each(Node::resume);
+        flows_again(&load, from, "all paused for 1.2 s").await;
+    }
     load.finish(&cluster, QUEUE).await;
 }
