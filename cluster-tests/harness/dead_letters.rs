@@ -49,7 +49,8 @@ pub async fn reject_one(channel: &Channel, queue: &str) {
 /// # Panics
 /// When none comes.
 pub async fn arrives(channel: &Channel, queue: &str) -> Delivery {
-    let got = eventually(&format!("'{queue}' gets a message"), LIFECYCLE_BOUND, || async {
+    let what = format!("'{queue}' gets a message");
+    let got = eventually(&what, LIFECYCLE_BOUND, || async {
         let options = BasicGetOptions { no_ack: true };
         let got = channel.basic_get(queue.into(), options).await;
         got.map_err(|error| error.to_string())?.ok_or_else(|| "it is empty".to_owned())

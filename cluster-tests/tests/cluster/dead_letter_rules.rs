@@ -8,7 +8,7 @@ use lapin::options::{
     QueuePurgeOptions,
 };
 use lapin::types::{AMQPValue, FieldArray, FieldTable};
-use lapin::{BasicProperties, Channel, ExchangeKind};
+use lapin::{BasicProperties, ExchangeKind};
 use quorate_cluster_tests::harness::amqp::{
     arguments, bind, declare_exchange, declare_quorum, declare_with, get, headers, int, open,
     open_confirming, persistent, publish_confirmed, publish_with, ready, text,

@@ -132,8 +132,9 @@ async fn acl_11_who_may_not_is_told_before_whose_it_is() {
         let channel = channel_of(&connection).await;
         let declared = channel.queue_declare("owned".into(), passive(), <_>::default()).await;
         codes.push(declared.err().as_ref().and_then(code));
-        let deleted = channel_of(&connection).await.queue_delete("owned".into(), <_>::default());
-        codes.push(deleted.await.err().as_ref().and_then(code));
+        let deleted =
+            channel_of(&connection).await.queue_delete("owned".into(), <_>::default()).await;
+        codes.push(deleted.err().as_ref().and_then(code));
         codes
     };
     assert_eq!(told().await, [Some(403); 4]);
