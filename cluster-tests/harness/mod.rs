@@ -2,6 +2,7 @@
 
 pub mod amqp;
 pub mod ctl;
+pub mod dead_letters;
 pub mod http;
 pub mod metrics;
 pub mod process;

@@ -91,6 +91,11 @@ pub(crate) fn check_user_id(
     Err(Exception::new(ReplyCode::PreconditionFailed, text))
 }
 
+/// Whether a user may log in from such an address at all (ACL-24).
+fn may_come_from(loopback: bool, user: &ShortString, loopback_users: &[String]) -> bool {
+    loopback || loopback_users.iter().all(|name| name != user.as_str())
+}
+
 impl ConnectionInfo {
     /// Whose rights count on the connection.
     pub(crate) fn who(&self) -> Who<'_> {
@@ -179,11 +184,8 @@ impl Broker {
     /// Checks a password; `loopback` tells whether the client's address is one (ACL-24, CONN-13).
     #[must_use]
     pub fn authenticate(&self, user: &ShortString, password: &[u8], loopback: bool) -> bool {
-        let bound_to_loopback = &self.0.settings.loopback_users;
-        if !loopback && bound_to_loopback.iter().any(|name| name == user.as_str()) {
-            return false;
-        }
-        self.0.catalog.read().is_password(user, password)
+        may_come_from(loopback, user, &self.0.settings.loopback_users)
+            && self.0.catalog.read().is_password(user, password)
     }
 }
 
@@ -261,6 +263,20 @@ mod tests {
 
     fn short(text: &str) -> ShortString {
         ShortString::try_from(text).unwrap()
+    }
+
+    #[test]
+    fn acl_24_some_users_log_in_from_loopback_addresses_only() {
+        let loopback_users = ["guest".to_owned()];
+        for (user, loopback, may) in [
+            ("guest", true, true),
+            ("guest", false, false),
+            ("other", true, true),
+            ("other", false, true),
+        ] {
+            assert_eq!(may_come_from(loopback, &short(user), &loopback_users), may, "{user}");
+        }
+        assert!(may_come_from(false, &short("guest"), &[]), "a setting lets guest in too");
     }
 
     /// PRP-06: only oneself, unless one is an impersonator; an administrator is none. The empty

@@ -11,7 +11,7 @@ use crate::{
     record::{PermissionRecord, TopicPermissionRecord, UserRecord, VhostRecord},
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use quorate_types::{QueueType, ResourceName, ShortString};
+use quorate_types::{QueueType, ShortString};
 use serde_json::{Map, Value, json};
 
 impl Catalog {
@@ -32,9 +32,8 @@ impl Catalog {
         }
         parameters.append(&mut of_vhosts);
         // A delayed exchange brings its queue.
-        let is_kept = |queue: &&QueueEntry| {
-            queue.durable && queue.owner.is_none() && delays_for(&queue.name.name).is_none()
-        };
+        let is_kept =
+            |queue: &&QueueEntry| queue.owner.is_none() && delays_for(&queue.name.name).is_none();
         json!({
             "rabbit_version": version,
             "rabbitmq_version": version,
@@ -60,24 +59,19 @@ impl Catalog {
         self.vhosts().flat_map(move |vhost| self.policies(kind, &vhost.name))
     }
 
-    /// A binding goes with its ends.
+    /// A binding goes with its queue.
     fn is_exported(&self, binding: &Binding) -> bool {
-        let is_kept = |name: &ShortString| {
-            let name = ResourceName { vhost: binding.source.vhost.clone(), name: name.clone() };
-            self.exchange(&name).is_some_and(|exchange| exchange.durable)
-        };
-        let to_kept = match &binding.destination {
+        match &binding.destination {
             Destination::Queue { id, .. } => {
-                self.queue_by_id(*id).is_some_and(|queue| queue.durable && queue.owner.is_none())
+                self.queue_by_id(*id).is_some_and(|queue| queue.owner.is_none())
             }
-            Destination::Exchange(name) => is_kept(name),
-        };
-        to_kept && is_kept(&binding.source.name)
+            Destination::Exchange(_) => true,
+        }
     }
 }
 
 fn is_declared(exchange: &&ExchangeRecord) -> bool {
-    exchange.durable && !exchange.name.name.as_bytes().starts_with(b"amq.")
+    !exchange.name.name.is_empty() && !exchange.name.name.as_bytes().starts_with(b"amq.")
 }
 
 fn texts(words: &[ShortString]) -> Vec<&str> {

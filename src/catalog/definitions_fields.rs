@@ -3,6 +3,7 @@
 use crate::{definitions_import::DefinitionsError, definitions_table};
 use quorate_types::{FieldTable, ShortString};
 use serde_json::{Map, Value};
+use std::borrow::Cow;
 
 /// One object.
 pub(crate) struct Fields<'a> {
@@ -130,6 +131,20 @@ impl<'a> Fields<'a> {
     pub(crate) fn required_object(&self, name: &str) -> Result<Self, DefinitionsError> {
         let object = self.optional_object(name)?;
         object.ok_or_else(|| self.must(name, "an object"))
+    }
+
+    /// An object, which `rabbitmqctl export_definitions` writes as a list of pairs where it is an
+    /// operator policy's.
+    pub(crate) fn object_or_pairs(&self, name: &str) -> Result<Cow<'a, Value>, DefinitionsError> {
+        let value = self.value(name)?;
+        let Value::Array(pairs) = value else { return Ok(Cow::Borrowed(value)) };
+        let pair = |pair: &Value| match pair.as_array()?.as_slice() {
+            [Value::String(key), value] => Some((key.clone(), value.clone())),
+            _ => None,
+        };
+        let fields: Option<Map<String, Value>> = pairs.iter().map(pair).collect();
+        let fields = fields.ok_or_else(|| self.must(name, "an object"))?;
+        Ok(Cow::Owned(Value::Object(fields)))
     }
 
     /// Arguments; none if they are not there.

@@ -406,6 +406,6 @@ fn policy(
         apply_to: fields.optional_text("apply-to")?.unwrap_or("all"),
         priority: fields.optional_integer("priority")?.unwrap_or(0),
     };
-    let definition = fields.value("definition")?;
-    text.with(definition).map_err(|error| fields.wrong(error))
+    let definition = fields.object_or_pairs("definition")?;
+    text.with(&definition).map_err(|error| fields.wrong(error))
 }

@@ -79,7 +79,8 @@ impl PolicyText<'_> {
                 definition,
             }),
             (pattern, apply_to, definition) => {
-                let wrong = [pattern.err(), apply_to.err(), definition.err()];
+                // In the order in which RabbitMQ tells them.
+                let wrong = [definition.err(), apply_to.err(), pattern.err()];
                 Err(PolicyError::Invalid(wrong.into_iter().flatten().collect()))
             }
         }
@@ -200,8 +201,8 @@ fn noun(key: PolicyKey) -> &'static str {
         PolicyKey::Expires => "queue expiry",
         PolicyKey::InitialClusterSize => "cluster size",
         PolicyKey::MaxAge => "max age",
-        PolicyKey::MaxInMemoryBytes => "maximum memory in bytes",
-        PolicyKey::MaxInMemoryLength => "maximum memory in messages",
+        // RabbitMQ says the same of both.
+        PolicyKey::MaxInMemoryBytes | PolicyKey::MaxInMemoryLength => "maximum memory in bytes",
         PolicyKey::MaxLength => "maximum length",
         PolicyKey::MaxLengthBytes => "maximum length in bytes",
         PolicyKey::MemberPlacementTag => "member placement tag",
@@ -209,10 +210,10 @@ fn noun(key: PolicyKey) -> &'static str {
         PolicyKey::Overflow => "overflow value",
         PolicyKey::QueueLeaderLocator => "queue leader locator value",
         PolicyKey::QueueMode => "queue-mode value",
-        PolicyKey::QueueVersion => "queue version",
+        PolicyKey::QueueVersion => "queue-version value",
         PolicyKey::StreamFilterSizeBytes => "filter size. Valid range is 16-255",
         PolicyKey::StreamMaxSegmentSizeBytes => "segment size",
-        PolicyKey::TargetGroupSize => "target group size",
+        PolicyKey::TargetGroupSize => "qq target count value",
     }
 }
 

@@ -30,6 +30,7 @@ async fn blocks(options: Options, reason: &str) {
     let address = cluster.node(1).amqp_address();
     let (_connection, other) = open(&cluster.amqp_uri(1)).await;
     declare_quorum(&other, "alarmed").await;
+    // CONN-22: an alarm that is on already keeps nobody from opening.
     let mut publisher = aware(&address).await;
     publisher.send(&publish("alarmed")).await;
     let blocked = publisher.expect(0, 10, 60).await;

@@ -3,8 +3,12 @@
 
 #![expect(clippy::expect_used, reason = "tests")]
 
-use quorate_cluster_tests::harness::amqp::{connect, get, open_confirming, publish_confirmed};
+use lapin::{Connection, ConnectionProperties};
+use quorate_cluster_tests::harness::amqp::{
+    self, REQUEST_BOUND, arguments, connect, get, open_confirming, persistent, publish_confirmed,
+};
 use quorate_cluster_tests::harness::ctl::text;
+use quorate_cluster_tests::harness::wait::in_time;
 use quorate_cluster_tests::harness::{Cluster, Options};
 use quorate_cluster_tests::invariant::assert_replicas_equal;
 use serde_json::{Value, json};
@@ -12,6 +16,11 @@ use std::path::PathBuf;
 
 /// In the shape of `rabbitmqctl export_definitions` of RabbitMQ 4.0.5; `alice`'s password is `guest`.
 const PEER: &str = include_str!("definitions_of_the_peer.json");
+
+/// What RabbitMQ 4.0.5 itself exported, of every kind of object: by `rabbitmqctl export_definitions`, which
+/// leaves internal exchanges out and writes some objects as lists of pairs, and by `GET /api/definitions`.
+const BY_RABBITMQCTL: &str = include_str!("definitions_exported_by_rabbitmqctl.json");
+const OVER_HTTP: &str = include_str!("definitions_exported_over_http.json");
 
 fn file(cluster: &Cluster, name: &str) -> PathBuf {
     cluster.folder().join(name)
@@ -160,4 +169,143 @@ async fn ctl_definitions_that_are_wrong_change_nothing_and_name_the_object() {
         (missing.code, missing.stderr.as_str()),
         (65, "Error:\nFile /no/such/file does not exist\n")
     );
+}
+
+/// The objects of a list, without what is said twice or only in one of RabbitMQ's two ways to export: a
+/// virtual host is what its metadata say, a queue's type is in its arguments, pairs are an object.
+fn comparable(definitions: &Value, list: &str) -> Vec<String> {
+    let mut definitions = definitions.clone();
+    for object in definitions[list].as_array_mut().expect("a list") {
+        let fields = object.as_object_mut().expect("an object");
+        match list {
+            "vhosts" => fields.retain(|field, _| ["name", "metadata"].contains(&field.as_str())),
+            "queues" => fields.retain(|field, _| field != "type"),
+            "exchanges" => {
+                fields.entry("internal").or_insert(Value::Bool(false));
+            }
+            _ => {}
+        }
+        if let Some(Value::Array(pairs)) = object.pointer("/value/definition") {
+            let pairs = pairs.iter();
+            let pairs = pairs.map(|pair| (pair[0].as_str().expect("a key"), pair[1].clone()));
+            object["value"]["definition"] = pairs.collect();
+        }
+    }
+    sorted(&definitions, list)
+}
+
+/// What a login comes to: nothing, or the text of its refusal.
+async fn login(cluster: &Cluster, user: &str, password: &str, vhost: &str) -> Option<String> {
+    let uri = format!("amqp://{user}:{password}@{}/{vhost}", cluster.node(2).amqp_address());
+    let connecting = Connection::connect(&uri, ConnectionProperties::default());
+    let connected = in_time("an answer", REQUEST_BOUND, connecting).await;
+    connected.err().map(|error| error.to_string())
+}
+
+/// ACL-23: hashes of all three kinds are the passwords' still; a user without one cannot log in.
+async fn users_log_in_as_before(cluster: &Cluster) {
+    for (user, password, vhost) in [
+        ("guest", "guest", "%2Fr%C3%A4ume%2F%C3%A4%20b"),
+        ("alice", "sesame%20%C3%A4%20%E2%82%AC", "orders"),
+        ("carol", "carols", "orders"),
+        ("carol", "carols", "%2f"),
+        ("dave", "daves", "orders"),
+    ] {
+        assert_eq!(login(cluster, user, password, vhost).await, None, "{user} in {vhost}");
+        assert!(login(cluster, user, "wrong", vhost).await.is_some(), "{user} in {vhost}");
+    }
+    // Who has a password and no permissions is told so; the others are told nothing (CONN-13).
+    let refused = login(cluster, "erin%40example.com", "x", "orders").await.expect("no row");
+    assert!(refused.contains("access to vhost 'orders' refused for user"), "{refused}");
+    for password in ["", "x"] {
+        let refused = login(cluster, "bob", password, "orders").await.expect("no password");
+        assert!(!refused.contains("access to vhost"), "{refused}");
+    }
+}
+
+/// Limits hold: two of three queues are there.
+async fn limits_hold(cluster: &Cluster) {
+    let limited = format!("amqp://guest:guest@{}/limited", cluster.node(1).amqp_address());
+    let (_guest, channel) = open_confirming(&limited).await;
+    amqp::declare_with(&channel, "third", &[]).await;
+    let fourth = channel.queue_declare("fourth".into(), amqp::durable(), <_>::default()).await;
+    let fourth = fourth.expect_err("one too many").to_string();
+    assert!(fourth.contains("queue limit in vhost 'limited' (3) is reached"), "{fourth}");
+}
+
+/// A message finds its way through exchanges that lead to exchanges, and policies are in force.
+async fn what_was_in_force_is_again(cluster: &Cluster) {
+    let orders = format!("amqp://guest:guest@{}/orders", cluster.node(2).amqp_address());
+    let (_guest, channel) = open_confirming(&orders).await;
+    let properties = persistent().with_headers(arguments(&[("x-k", amqp::text("v"))]));
+    let (exchange, key) = ("events".into(), "int.a".into());
+    let sent = channel.basic_publish(exchange, key, <_>::default(), b"routed", properties);
+    assert!(sent.await.expect("sent").await.expect("a confirm").is_ack());
+    assert_eq!(get(&channel, "by default").await.as_deref(), Some(&b"routed"[..]));
+    let columns = ["list_queues", "-p", "orders", "name", "policy", "operator_policy"];
+    let rows = cluster.rows(3, &columns).await.expect("rows");
+    for (queue, policy, operators) in
+        [("new", "dlx", "cap"), ("parked", "classic", ""), ("by default", "", "")]
+    {
+        let row = rows.iter().find(|row| text(row, "name") == queue).expect("the queue");
+        let shown = (text(row, "policy"), text(row, "operator_policy"));
+        assert_eq!(shown, (policy.to_owned(), operators.to_owned()), "{queue}");
+    }
+}
+
+async fn imports_with_nothing_lost(definitions: &str) {
+    let cluster = Cluster::start(3, Options::default()).await;
+    let (code, _, err) = import(&cluster, 1, definitions).await;
+    assert_eq!((code, err.as_str()), (0, ""));
+    let given: Value = serde_json::from_str(definitions).expect("JSON");
+    let exported = export(&cluster, 3).await;
+    for list in [
+        "users",
+        "vhosts",
+        "permissions",
+        "topic_permissions",
+        "parameters",
+        "global_parameters",
+        "policies",
+        "queues",
+        "exchanges",
+        "bindings",
+    ] {
+        assert_eq!(comparable(&exported, list), comparable(&given, list), "{list}");
+    }
+    users_log_in_as_before(&cluster).await;
+    what_was_in_force_is_again(&cluster).await;
+    limits_hold(&cluster).await;
+    assert_replicas_equal(&cluster).await;
+    // Into another cluster, and from there: nothing changes any more.
+    let other = Cluster::start(1, Options::default()).await;
+    assert_eq!(import(&other, 1, &exported.to_string()).await.0, 0);
+    assert_eq!(export(&other, 1).await, exported);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn acl_23_what_rabbitmqctl_exported_imports_with_nothing_lost() {
+    imports_with_nothing_lost(BY_RABBITMQCTL).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn acl_23_what_rabbitmq_exported_over_http_imports_with_nothing_lost() {
+    imports_with_nothing_lost(OVER_HTTP).await;
+}
+
+/// Q-02: there are no streams, so a file that has one is refused as a whole, by its name.
+#[tokio::test(flavor = "multi_thread")]
+async fn q_02_definitions_with_a_stream_are_refused_by_its_name() {
+    let cluster = Cluster::start(1, Options::default()).await;
+    let before = export(&cluster, 1).await;
+    let mut given: Value = serde_json::from_str(OVER_HTTP).expect("JSON");
+    let stream = json!({"name": "log", "vhost": "orders", "durable": true, "auto_delete": false,
+        "arguments": {"x-queue-type": "stream"}});
+    given["queues"].as_array_mut().expect("queues").push(stream);
+    let (code, _, err) = import(&cluster, 1, &given.to_string()).await;
+    assert_eq!(code, 65);
+    let told = "Failed to import definitions: queue 'log' in vhost 'orders': invalid arg \
+                'x-queue-type'";
+    assert!(err.contains(told), "{err}");
+    assert_eq!(export(&cluster, 1).await, before);
 }

@@ -10,7 +10,7 @@ use quorate_cluster_tests::harness::amqp::{
     REQUEST_BOUND, declare_with, int, open, open_confirming, publish_confirmed, text,
 };
 use quorate_cluster_tests::harness::wait::{eventually, in_time};
-use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Options};
+use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Node, Options};
 
 /// The message, once it is back.
 async fn got(channel: &Channel, queue: &str) -> BasicGetMessage {
@@ -103,6 +103,7 @@ async fn q_31_with_mode_failures_a_nack_is_free_and_counts_survive_a_failover() 
     let message = got(&channel, "failures").await;
     assert_eq!(counts(&message), (Some(8), Some(1)));
     nack(&channel, &message).await;
+    // DUR-09: a get waits for the next leader.
     cluster.node(leader).kill9();
     let message = got(&channel, "failures").await;
     assert_eq!(counts(&message), (Some(9), Some(1)));
@@ -136,4 +137,31 @@ async fn q_10_a_classic_queue_without_a_limit_counts_nothing() {
     is_gone(&channel, "twenty").await;
     let message = got(&channel, "endless").await;
     assert_eq!(counts(&message), (Some(21), Some(21)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn con_24_counts_and_marks_are_exact_after_all_nodes_were_killed() {
+    let cluster = Cluster::start(3, Options::default()).await;
+    let (_connection, channel) = open_confirming(&cluster.amqp_uri(1)).await;
+    declare_with(&channel, "counted", &[("x-queue-type", text("quorum"))]).await;
+    for body in [b"1", b"2"] {
+        publish_confirmed(&channel, "counted", body).await;
+    }
+    for times in 0..6 {
+        let message = got(&channel, "counted").await;
+        let counted = Some(times).filter(|times| *times > 0);
+        assert_eq!(counts(&message), (counted, counted));
+        nack(&channel, &message).await;
+    }
+    // It is held when all die: one more return.
+    got(&channel, "counted").await;
+    cluster.nodes().iter().for_each(Node::kill9);
+    cluster.nodes().iter().for_each(Node::spawn);
+    cluster.ready().await;
+    let (_connection, channel) = open(&cluster.amqp_uri(2)).await;
+    let first = got(&channel, "counted").await;
+    assert_eq!((first.delivery.redelivered, counts(&first)), (true, (Some(7), Some(7))));
+    let second = got(&channel, "counted").await;
+    assert_eq!(second.delivery.data, b"2");
+    assert_eq!((second.delivery.redelivered, counts(&second)), (false, (None, None)));
 }

@@ -47,6 +47,8 @@ async fn flows_again(load: &Load, from: Duration, what: &str) {
     assert!(deliveries < GAP_BOUND, "{what}: {deliveries:?} without a delivery");
 }
 
+/// DUR-01, DUR-03 to DUR-08, ACK-08: nothing is lost, doubled or out of order, and what was settled stays so.
+/// NDF-06: that the node comes back is not seen either.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_leader_costs_a_pause_and_nothing_else() {
     let (cluster, leader, load) = under_load().await;

@@ -4,10 +4,13 @@
 #![expect(clippy::expect_used, reason = "tests")]
 
 use futures::StreamExt;
-use lapin::options::{BasicGetOptions, ExchangeDeclareOptions};
+use lapin::options::{BasicGetOptions, ExchangeDeclareOptions, QueueBindOptions};
 use lapin::types::FieldTable;
 use lapin::{Channel, Connection, ExchangeKind};
-use quorate_cluster_tests::harness::amqp::{code, declare_quorum, durable, of_type, open};
+use quorate_cluster_tests::harness::amqp::{
+    code, declare_exchange, declare_quorum, durable, of_type, open, open_confirming, persistent,
+    publish_confirmed,
+};
 use quorate_cluster_tests::harness::wait::{eventually, hold, in_time};
 use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Options, figure};
 use quorate_cluster_tests::history::{ConsumerOptions, Load, PublisherOptions};
@@ -18,9 +21,13 @@ const QUEUE: &str = "minority";
 /// 10 s by setting, and some air.
 const REFUSAL_BOUND: Duration = Duration::from_secs(20);
 
-/// Waits for the refusal of `request` on a connection of its own: a 541, in bounded time.
-async fn refused<T, R>(cluster: &Cluster, what: &str, request: impl FnOnce(Channel) -> R)
-where
+/// Waits for the refusal of `request` on a connection of its own: a 541 with these words, in bounded time.
+async fn refused<T, R>(
+    cluster: &Cluster,
+    what: &str,
+    words: &str,
+    request: impl FnOnce(Channel) -> R,
+) where
     T: std::fmt::Debug,
     R: Future<Output = lapin::Result<T>>,
 {
@@ -30,10 +37,50 @@ where
     let answer = in_time(what, REFUSAL_BOUND, request(channel)).await;
     let error = answer.expect_err(what);
     assert_eq!(code(&error), Some(541), "{what}: {error}");
+    assert!(error.to_string().contains(words), "{what}: {error}\nwanted {words}");
     figure(&format!("minority: {what} refused after"), begun.elapsed());
     drop(connection);
 }
 
+/// PRT-03, PRT-06: what needs a majority is refused, each with its text (EXC-13, QUE-16, BND-10, GET-06,
+/// CON-15, DEL-06, Q-60).
+async fn everything_is_refused(cluster: &Cluster) {
+    let nothing = FieldTable::default;
+    let declare = |channel: Channel| async move {
+        channel.queue_declare("new".into(), durable(), of_type("quorum")).await
+    };
+    let declare_exchange = |channel: Channel| async move {
+        let options = ExchangeDeclareOptions { durable: true, ..Default::default() };
+        channel.exchange_declare("new".into(), ExchangeKind::Fanout, options, nothing()).await
+    };
+    let delete_exchange = |channel: Channel| async move {
+        channel.exchange_delete("old".into(), <_>::default()).await
+    };
+    let bind = |channel: Channel| async move {
+        let options = QueueBindOptions::default();
+        channel.queue_bind("got".into(), "old".into(), "".into(), options, nothing()).await
+    };
+    let delete =
+        |channel: Channel| async move { channel.queue_delete("got".into(), <_>::default()).await };
+    let consume = |channel: Channel| async move {
+        channel.basic_consume("got".into(), "c".into(), <_>::default(), nothing()).await
+    };
+    let get = |channel: Channel| async move {
+        channel.basic_get("got".into(), BasicGetOptions::default()).await
+    };
+    let (queue, exchange) = ("queue 'got' in vhost '/'", "exchange 'old' in vhost '/'");
+    futures::join!(
+        refused(cluster, "queue.declare", "queue 'new' in vhost '/'", declare),
+        refused(cluster, "exchange.declare", "exchange 'new' in vhost '/'", declare_exchange),
+        refused(cluster, "exchange.delete", exchange, delete_exchange),
+        refused(cluster, "queue.bind", "Could not add binding due to timeout", bind),
+        refused(cluster, "queue.delete", queue, delete),
+        refused(cluster, "basic.consume", queue, consume),
+        refused(cluster, "basic.get", queue, get),
+    );
+}
+
+/// PRT-01, PRT-05: what is published meanwhile is neither acked nor nacked until the majority is back.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_minority_confirms_and_declares_nothing_until_the_majority_is_back() {
     let cluster = Cluster::start(3, Options::default()).await;
@@ -41,6 +88,7 @@ async fn a_minority_confirms_and_declares_nothing_until_the_majority_is_back() {
     declare_quorum(&channel, QUEUE).await;
     // A queue of its own: a get that is given up may take a message, and then gives it back late.
     declare_quorum(&channel, "got").await;
+    declare_exchange(&channel, "old", ExchangeKind::Fanout).await;
     connection.close(200, "declared".into()).await.expect("close-ok");
     let load = Load::default()
         .publish(PublisherOptions::new(cluster.amqp_uri(1), QUEUE))
@@ -50,22 +98,7 @@ async fn a_minority_confirms_and_declares_nothing_until_the_majority_is_back() {
     cluster.node(3).kill9();
     // What was on its way may still be confirmed: the window fills, then silence begins.
     let silent_from = load.history().now() + Duration::from_secs(1);
-    let declare = |channel: Channel| async move {
-        channel.queue_declare("new".into(), durable(), of_type("quorum")).await
-    };
-    let declare_exchange = |channel: Channel| async move {
-        let options = ExchangeDeclareOptions { durable: true, ..Default::default() };
-        let arguments = FieldTable::default();
-        channel.exchange_declare("new".into(), ExchangeKind::Fanout, options, arguments).await
-    };
-    let get = |channel: Channel| async move {
-        channel.basic_get("got".into(), BasicGetOptions::default()).await
-    };
-    futures::join!(
-        refused(&cluster, "queue.declare", declare),
-        refused(&cluster, "exchange.declare", declare_exchange),
-        refused(&cluster, "basic.get", get),
-    );
+    everything_is_refused(&cluster).await;
     let ready = cluster.node(1).get("/health/ready").await.expect("an answer");
     assert_eq!(ready.status, 503, "{ready:?}");
     let silent_to = load.history().now();
@@ -86,6 +119,7 @@ async fn a_minority_confirms_and_declares_nothing_until_the_majority_is_back() {
     load.finish(&cluster, QUEUE).await;
 }
 
+/// CON-14: an election is not told to consumers, nor is the lack of a leader.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_consumer_waits_through_a_minority_without_being_cancelled() {
     let cluster = Cluster::start(3, Options::default()).await;
@@ -101,12 +135,19 @@ async fn a_consumer_waits_through_a_minority_without_being_cancelled() {
         hold(ready.status == 503, || format!("{ready:?}"))
     })
     .await;
+    // a channel's first publish to the queue waits like any other.
+    let (_publishing, publisher) = open_confirming(&cluster.amqp_uri(1)).await;
+    let options = lapin::options::BasicPublishOptions::default();
+    let first = publisher.basic_publish("".into(), QUEUE.into(), options, b"first", persistent());
+    let first = first.await.expect("sent");
     cluster.node(2).restart().await;
-    let (_publishing, publisher) = open(&cluster.amqp_uri(2)).await;
-    publisher.confirm_select(<_>::default()).await.expect("select-ok");
-    quorate_cluster_tests::harness::amqp::publish_confirmed(&publisher, QUEUE, b"again").await;
-    let delivery = in_time("a delivery", LIFECYCLE_BOUND, consumer.next()).await;
-    let delivery = delivery.expect("not cancelled").expect("a delivery");
-    assert_eq!(delivery.data, b"again");
-    assert!(!delivery.redelivered);
+    let first = in_time("a confirm", LIFECYCLE_BOUND, first).await.expect("a confirm");
+    assert!(first.is_ack(), "{first:?}");
+    let (_publishing, publisher) = open_confirming(&cluster.amqp_uri(2)).await;
+    publish_confirmed(&publisher, QUEUE, b"again").await;
+    for body in [b"first", b"again"] {
+        let delivery = in_time("a delivery", LIFECYCLE_BOUND, consumer.next()).await;
+        let delivery = delivery.expect("not cancelled").expect("a delivery");
+        assert_eq!((delivery.data.as_slice(), delivery.redelivered), (&body[..], false));
+    }
 }

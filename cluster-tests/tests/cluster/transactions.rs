@@ -8,7 +8,8 @@ use lapin::options::{
 use lapin::types::FieldTable;
 use lapin::{Channel, Connection};
 use quorate_cluster_tests::harness::amqp::{
-    REQUEST_BOUND, declare_quorum, get, open, open_confirming, persistent, publish_confirmed,
+    REQUEST_BOUND, code, declare_quorum, declare_with, get, int, open, open_confirming, persistent,
+    publish_confirmed, text,
 };
 use quorate_cluster_tests::harness::wait::{eventually, in_time};
 use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Options};
@@ -150,4 +151,36 @@ async fn tx_05_without_a_majority_a_commit_waits_for_it() {
     cluster.node(2).restart().await;
     let channel = in_time("commit-ok", LIFECYCLE_BOUND, committing).await.expect("committed");
     assert_eq!(get(&channel, "waits").await.as_deref(), Some(&b"patient"[..]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tx_06_a_refused_message_fails_the_commit_and_the_rest_stays() {
+    let cluster = Cluster::start(3, Options::default()).await;
+    let (_other, elsewhere) = open_confirming(&cluster.amqp_uri(3)).await;
+    for queue_type in ["classic", "quorum"] {
+        let [full, free] = ["full", "free"].map(|role| format!("{role}-{queue_type}"));
+        let of_type = ("x-queue-type", text(queue_type));
+        let refusing =
+            [of_type.clone(), ("x-max-length", int(1)), ("x-overflow", text("reject-publish"))];
+        declare_with(&elsewhere, &full, &refusing).await;
+        declare_with(&elsewhere, &free, &[of_type]).await;
+        let (_connection, channel) = open_transactional(&cluster.amqp_uri(1)).await;
+        publish(&channel, "", &full, b"fits").await;
+        publish(&channel, "", &free, b"first").await;
+        commit(&channel).await;
+        // Nothing is refused before the commit.
+        publish(&channel, "", &free, b"second").await;
+        publish(&channel, "", &full, b"refused").await;
+        publish(&channel, "", &free, b"third").await;
+        channel.basic_qos(1, <_>::default()).await.expect("qos-ok");
+        let refused = in_time("tx.commit", REQUEST_BOUND, channel.tx_commit()).await;
+        let refused = refused.expect_err("one was refused");
+        assert_eq!(code(&refused), Some(406), "{refused}");
+        assert!(refused.to_string().contains("partial tx completion"), "{refused}");
+        for body in [&b"first"[..], b"second", b"third"] {
+            assert_eq!(get(&elsewhere, &free).await.as_deref(), Some(body), "{queue_type}");
+        }
+        assert_eq!(get(&elsewhere, &full).await.as_deref(), Some(&b"fits"[..]));
+        assert_eq!(get(&elsewhere, &full).await, None);
+    }
 }

@@ -182,7 +182,7 @@ async fn q_22_an_unused_queue_ends_and_use_renews_its_lease() {
         let ended = ends(&connection, queue).await;
         is_in_time("a lease of 1.5 s", renewed, ended, Duration::from_millis(1_450));
     }
-    // A consumer keeps it; after its cancel the lease runs.
+    // A consumer keeps it; after its cancel the lease runs. EXP-05: never earlier.
     declare_with(&channel, "consumed", &[(EXPIRES, int(800))]).await;
     let consumer = consume(&channel, "consumed", 1).await;
     tokio::time::sleep(Duration::from_millis(1_600)).await;
