@@ -19,6 +19,7 @@ use crate::{
     settings::BrokerSettings,
     sink::Early,
     timer::Timer,
+    trace::Tracer,
 };
 use parking_lot::{Mutex, RwLock};
 use quorate_catalog::{Catalog, ClusterShape, ConnectionId};
@@ -78,6 +79,7 @@ impl Broker {
             early: Early::default(),
             reannouncing: Mutex::default(),
             warned_of_alternate: Mutex::default(),
+            tracer: Tracer::default(),
             formed: tokio::sync::watch::Sender::new(shape),
             storage_stats: OnceLock::new(),
             started: tokio::sync::watch::Sender::new(false),

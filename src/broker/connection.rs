@@ -248,6 +248,7 @@ impl Connection {
     pub fn take_deliveries(&self, bytes_max: usize, deliveries: &mut Vec<Delivered>) {
         // What becomes ready from here on is announced again.
         self.state.announced.store(false, Ordering::Release);
+        let first = deliveries.len();
         let mut left = bytes_max.saturating_sub(self.state.replies.take(bytes_max, deliveries));
         let mut waiting = Vec::new();
         while left > 0 {
@@ -258,6 +259,7 @@ impl Connection {
                 waiting.push(consumer);
             }
         }
+        self.node.trace_deliveries(&self.state, deliveries.get(first..).unwrap_or_default());
         let more = !waiting.is_empty();
         self.state.ready.lock().extend(waiting);
         let untaken = || !self.state.ready.lock().is_empty() || !self.state.replies.is_empty();

@@ -205,6 +205,7 @@ impl Connection {
             drop(GetGuard { node: &self.node, holder: Some(holder) });
         }
         self.node.counters.deliveries(entry.queue_type).got(ok.redelivered, no_ack);
+        self.node.trace_get(&self.state, channel, &entry.name.name, &ok);
         Ok(Some(ok))
     }
 

@@ -178,6 +178,7 @@ fn broker_settings(
 ) -> BrokerSettings {
     BrokerSettings {
         me: settings.node_id,
+        name: facts.name.clone(),
         boot,
         incarnation,
         members: members(settings),

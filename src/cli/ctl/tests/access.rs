@@ -367,3 +367,43 @@ fn virtual_hosts_and_connections_ctl_04_07_11() {
     "#]]
     .assert_eq(&transcripts(&cluster, &lines));
 }
+
+#[test]
+fn tracing_is_switched_as_rabbitmqctl_does() {
+    let cluster = start(1);
+    let lines = [
+        "-n NODE trace_on",
+        "-n NODE list_vhosts name tracing",
+        "-n NODE -q trace_off -p /",
+        "-n NODE list_vhosts name tracing",
+        "-n NODE trace_on -p missing",
+    ];
+    expect![[r#"
+        $ -n NODE trace_on
+        Starting tracing for vhost "/" ...
+        Trace enabled for vhost /
+        = 0
+
+        $ -n NODE list_vhosts name tracing
+        Listing vhosts ...
+        name	tracing
+        /	true
+        = 0
+
+        $ -n NODE -q trace_off -p /
+        Trace disabled for vhost /
+        = 0
+
+        $ -n NODE list_vhosts name tracing
+        Listing vhosts ...
+        name	tracing
+        /	false
+        = 0
+
+        $ -n NODE trace_on -p missing
+        Starting tracing for vhost "missing" ...
+        ! Virtual host 'missing' does not exist
+        = 65
+    "#]]
+    .assert_eq(&transcripts(&cluster, &lines));
+}
