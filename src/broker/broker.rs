@@ -72,7 +72,7 @@ impl Broker {
             process: ProcessStart::now(),
             failures: Failures::default(),
             configuring: Configuring::new(homes.iter().copied()),
-            alarms: Alarms::default(),
+            alarms: Alarms::new(&settings.alarms),
             counters: Arc::default(),
             local_entries: RwLock::default(),
             counts: Default::default(),

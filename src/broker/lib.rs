@@ -68,7 +68,7 @@ mod pb {
 }
 
 pub use access::ChangeError;
-pub use alarm::AlarmSettings;
+pub use alarm::{AlarmBounds, AlarmSettings, Amount};
 pub use broker::Broker;
 pub use client::{
     BindRequest, ChannelId, ConnectionInfo, Consume, DeclareOk, Delivered, Event, ExchangeDeclare,

@@ -143,7 +143,7 @@ impl Broker {
     #[must_use]
     pub fn node_status(&self) -> NodeView {
         let node = &self.0;
-        let settings = &node.settings.alarms;
+        let (bounds, data_dir) = (node.alarms.bounds(), &node.settings.alarms.data_dir);
         let (memory, disk) = node.alarms.of(node.me);
         let alarms = memory.then_some(Alarm::Memory).into_iter().chain(disk.then_some(Alarm::Disk));
         // One lock after the other: elsewhere both are held the other way round.
@@ -156,9 +156,9 @@ impl Broker {
             id: node.me,
             start: node.session().map(|session| session.start),
             alarms: alarms.collect(),
-            memory_limit_bytes: settings.memory_bytes_max,
-            disk_free_bytes: fs2::available_space(&settings.data_dir).unwrap_or(0),
-            disk_free_limit_bytes: settings.disk_free_bytes_min,
+            memory_limit_bytes: bounds.memory_bytes_max,
+            disk_free_bytes: fs2::available_space(data_dir).unwrap_or(0),
+            disk_free_limit_bytes: bounds.disk_free_bytes_min,
             connections: node.connections.len() as u64,
             queues: queues as u64,
             vhosts: vhosts as u64,

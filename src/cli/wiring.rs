@@ -2,7 +2,9 @@
 
 use super::settings::{Identity, RABBITMQ_VERSION, Settings};
 use parking_lot::RwLock;
-use quorate_broker::{AlarmSettings, Broker, BrokerSettings, FrontSettings, SpillSettings};
+use quorate_broker::{
+    AlarmBounds, AlarmSettings, Broker, BrokerSettings, FrontSettings, SpillSettings,
+};
 use quorate_catalog::{Catalog, ClusterShape};
 use quorate_management::NodeFacts;
 use quorate_raft::{Groups, Inbox, Sinks};
@@ -200,8 +202,11 @@ fn broker_settings(
             folder: settings.data_dir.clone(),
         },
         alarms: AlarmSettings {
-            memory_bytes_max: settings.memory_high_watermark.bytes_of(machine_memory_bytes()),
-            disk_free_bytes_min: settings.disk_free_limit.0,
+            bounds: AlarmBounds {
+                memory_bytes_max: settings.memory_high_watermark.bytes_of(machine_memory_bytes()),
+                disk_free_bytes_min: settings.disk_free_limit.0,
+            },
+            machine_memory_bytes: machine_memory_bytes(),
             data_dir: settings.data_dir.clone(),
         },
         front: FrontSettings {

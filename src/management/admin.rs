@@ -6,6 +6,7 @@ use crate::merge;
 use crate::peers::{Answers, Peer, Peers, collect, local_part};
 use crate::source::Source;
 use crate::wire::{self, admin_server::Admin};
+use quorate_broker::Amount;
 use quorate_types::{ResourceName, ShortString, VhostName};
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -65,6 +66,15 @@ fn queue_name(request: &wire::QueueRequest) -> Result<ResourceName, Status> {
     let name = ShortString::try_from(request.name.as_str())
         .map_err(|error| Status::invalid_argument(format!("queue: {error}")))?;
     Ok(ResourceName { vhost: vhost(&request.vhost)?, name })
+}
+
+fn amount(request: &wire::AlarmRequest) -> Result<Amount, Status> {
+    use wire::alarm_request::BeginsAt;
+    match request.begins_at {
+        Some(BeginsAt::Bytes(bytes)) => Ok(Amount::Bytes(bytes)),
+        Some(BeginsAt::OfMemory(fraction)) if fraction >= 0.0 => Ok(Amount::OfMemory(fraction)),
+        Some(BeginsAt::OfMemory(_)) | None => Err(Status::invalid_argument("no amount is given")),
+    }
 }
 
 impl<S: Source> AdminService<S> {
@@ -308,5 +318,25 @@ impl<S: Source> Admin for AdminService<S> {
                 Err(Status::deadline_exceeded(why))
             }
         }
+    }
+
+    async fn set_memory_high_watermark(
+        &self,
+        request: Request<wire::AlarmRequest>,
+    ) -> Result<Response<wire::AlarmReply>, Status> {
+        let request = request.into_inner();
+        check(request.caller)?;
+        self.source.set_memory_high_watermark(amount(&request)?);
+        Ok(Response::new(wire::AlarmReply {}))
+    }
+
+    async fn set_disk_free_limit(
+        &self,
+        request: Request<wire::AlarmRequest>,
+    ) -> Result<Response<wire::AlarmReply>, Status> {
+        let request = request.into_inner();
+        check(request.caller)?;
+        self.source.set_disk_free_limit(amount(&request)?);
+        Ok(Response::new(wire::AlarmReply {}))
     }
 }

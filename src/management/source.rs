@@ -5,7 +5,7 @@ use quorate_broker::view::{
     BindingView, ChannelView, ClusterView, ConnectionView, ConsumerView, ExchangeView, GroupAudit,
     MetricsView, NodeView, QueueView, Readiness,
 };
-use quorate_broker::{Broker, ChangeError, Closing};
+use quorate_broker::{Amount, Broker, ChangeError, Closing};
 use quorate_catalog::{
     AccessCommand, PermissionRecord, TopicPermissionRecord, UserRecord, VhostRecord,
 };
@@ -74,6 +74,10 @@ pub trait Source: Clone + Send + Sync + 'static {
     fn is_password(&self, user: &ShortString, password: &[u8]) -> bool;
     /// Closes connections of this node's clients; how many.
     fn close_connections(&self, which: &Closing, most: usize, reason: &str) -> usize;
+    /// Sets where the memory alarm begins.
+    fn set_memory_high_watermark(&self, amount: Amount);
+    /// Sets where the disk alarm begins.
+    fn set_disk_free_limit(&self, amount: Amount);
 }
 
 impl Source for Broker {
@@ -160,5 +164,13 @@ impl Source for Broker {
 
     fn close_connections(&self, which: &Closing, most: usize, reason: &str) -> usize {
         Broker::close_connections(self, which, most, reason)
+    }
+
+    fn set_memory_high_watermark(&self, amount: Amount) {
+        Broker::set_memory_high_watermark(self, amount);
+    }
+
+    fn set_disk_free_limit(&self, amount: Amount) {
+        Broker::set_disk_free_limit(self, amount);
     }
 }

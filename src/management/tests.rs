@@ -7,7 +7,7 @@ use quorate_broker::view::{
     BindingView, ChannelView, ClusterView, ConnectionView, ConsumerView, ExchangeView, GroupAudit,
     MetricsView, NodeView, QueueView, Readiness,
 };
-use quorate_broker::{ChangeError, Closing};
+use quorate_broker::{Amount, ChangeError, Closing};
 use quorate_catalog::{
     AccessCommand, PermissionRecord, TopicPermissionRecord, UserRecord, VhostRecord,
 };
@@ -104,6 +104,10 @@ impl Source for Quiet {
     fn close_connections(&self, _: &Closing, _: usize, _: &str) -> usize {
         0
     }
+
+    fn set_memory_high_watermark(&self, _: Amount) {}
+
+    fn set_disk_free_limit(&self, _: Amount) {}
 }
 
 fn facts() -> NodeFacts {

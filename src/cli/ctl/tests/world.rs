@@ -2,7 +2,7 @@
 
 use crate::cli::secret;
 use quorate_broker::view::*;
-use quorate_broker::{ChangeError, Closing};
+use quorate_broker::{Amount, ChangeError, Closing};
 use quorate_catalog::{
     AccessCommand, Catalog, CatalogCommand, CatalogEntry, CatalogOutput, CatalogReply,
     ConnectionId, ExchangeType, PermissionRecord, TopicPermissionRecord, UserRecord, VhostRecord,
@@ -368,5 +368,13 @@ impl Source for World {
             Closing::OfVhost(vhost) => usize::from(vhost.as_str() == "/").min(most),
             Closing::All => 1,
         }
+    }
+
+    fn set_memory_high_watermark(&self, amount: Amount) {
+        assert_eq!(amount, Amount::Bytes(2_000_000_000));
+    }
+
+    fn set_disk_free_limit(&self, amount: Amount) {
+        assert_eq!(amount, Amount::OfMemory(1.5));
     }
 }
