@@ -315,6 +315,8 @@ pub enum Event {
 pub struct FrontSettings {
     /// Largest body taken, octets.
     pub message_bytes_max: u64,
+    /// Consumers that one channel may have (CON-07); `None` for no limit.
+    pub consumers_per_channel_max: Option<u32>,
     /// Octets of deliveries that may be taken from the broker and not yet written, for one connection.
     pub delivery_ahead_bytes: u64,
     /// Offered in connection.tune.

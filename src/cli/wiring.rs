@@ -212,6 +212,7 @@ fn broker_settings(
         front: FrontSettings {
             delivery_ahead_bytes: settings.delivery_ahead_bytes.0,
             message_bytes_max: settings.max_message_size.0,
+            consumers_per_channel_max: settings.consumer_max_per_channel,
             frame_max: settings.frame_max,
             channel_max: settings.channel_max,
             heartbeat_s: settings.amqp_heartbeat_s,

@@ -234,3 +234,30 @@ async fn cto_05_who_cannot_be_told_has_its_channel_closed() {
         assert_eq!(get(&channel, "closing").await, Some(body.as_bytes().to_vec()));
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn con_07_a_channel_has_no_more_consumers_than_the_setting_says() {
+    let options = Options::default().with("--consumer-max-per-channel", "2");
+    let cluster = Cluster::start(1, options).await;
+    let (connection, channel) = open(&cluster.amqp_uri(1)).await;
+    declare_with(&channel, "few", &[]).await;
+    let consume = async |channel: &Channel, tag: &str| {
+        let options = BasicConsumeOptions::default();
+        channel.basic_consume("few".into(), tag.into(), options, <_>::default()).await.map(drop)
+    };
+    consume(&channel, "a").await.expect("consume-ok");
+    consume(&channel, "b").await.expect("consume-ok");
+    channel.basic_cancel("a".into(), <_>::default()).await.expect("cancel-ok");
+    consume(&channel, "a").await.expect("one has been cancelled");
+    // Channels are counted apart.
+    let other = connection.create_channel().await.expect("open-ok");
+    consume(&other, "c").await.expect("consume-ok");
+    let refused = consume(&channel, "d").await.expect_err("a third one");
+    assert_eq!(code(&refused), Some(530), "{refused}");
+    let text = "NOT_ALLOWED - reached maximum (2) of consumers per channel";
+    assert!(refused.to_string().contains(text), "{refused}");
+    eventually("the connection has ended", LIFECYCLE_BOUND, || async {
+        hold(!connection.status().connected(), || "it is open".to_owned())
+    })
+    .await;
+}

@@ -44,6 +44,11 @@ impl Consumers {
         Some(removed)
     }
 
+    /// Consumers of queues.
+    fn count(&self) -> usize {
+        self.by_id.len() - usize::from(self.replies.is_some())
+    }
+
     /// Where replies to the channel go.
     pub(crate) fn reply_name(&self) -> Option<&ShortString> {
         self.replies.as_ref().map(|(_, name)| name)
@@ -79,6 +84,12 @@ impl Channel {
             let operation = Operation::ConsumeReplies { tag };
             self.ask(id, consume.nowait, Then::Consuming, operation, out);
             return Ok(());
+        }
+        if let Some(max) = out.env.consumers_max
+            && self.consumers.count() >= max as usize
+        {
+            let text = format!("reached maximum ({max}) of consumers per channel");
+            return Err(Fault::new(ReplyCode::NotAllowed, text, id));
         }
         let request = Consume {
             channel: self.id,

@@ -79,6 +79,8 @@ settings! {
     frame_max: u32 = "131072";
     /// Channels a connection offered to clients, at most 65535.
     channel_max: u16 = "2047";
+    /// Consumers that a channel may have. Empty: as many as its client likes.
+    consumer_max_per_channel: Option<u32> = "";
     /// AMQP heartbeat offered to clients, seconds; 0 for none.
     amqp_heartbeat_s: u16 = "60";
     /// A connection not open this many milliseconds after it was accepted is dropped.
