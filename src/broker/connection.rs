@@ -63,6 +63,12 @@ pub struct ChannelReport {
     pub confirm: bool,
     /// Published, not confirmed.
     pub unconfirmed: u64,
+    /// In transaction mode.
+    pub transactional: bool,
+    /// Published in its open transaction.
+    pub messages_uncommitted: u64,
+    /// Settled in its open transaction.
+    pub acks_uncommitted: u64,
     /// Delivered or got, not settled.
     pub unacknowledged: u64,
     /// Limit of unsettled deliveries of its consumers, 0 for none.

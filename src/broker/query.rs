@@ -11,7 +11,8 @@ use crate::{
 };
 use quorate_catalog::{Destination, ExchangeType, QueueEntry, refusal};
 use quorate_types::{
-    Exception, FieldTable, GroupId, Home, NodeId, QueueId, ResourceName, ShortString, VhostName,
+    ConsumerId, Exception, FieldTable, GroupId, Home, NodeId, QueueId, ResourceName, ShortString,
+    VhostName,
 };
 use std::sync::{Arc, atomic::Ordering};
 
@@ -116,6 +117,16 @@ impl Broker {
         let connections = node.connections.all();
         let of_vhost = connections.iter().filter(|one| one.info.vhost == *vhost);
         of_vhost.flat_map(|connection| node.consumer_views(connection)).collect()
+    }
+
+    /// Consumers, of clients of any node, of the queues of a virtual host that this node leads or is
+    /// the home of and that have a single active one; and whether each is it.
+    #[must_use]
+    pub fn single_active(&self, vhost: &VhostName) -> Vec<(ConsumerId, bool)> {
+        let node = &self.0;
+        let homes = node.led_groups().into_iter().map(Home::Group).chain([Home::Node(node.me)]);
+        let of_home = |home| node.with_machine(home, |machine| machine.single_active(vhost));
+        homes.filter_map(of_home).flatten().collect()
     }
 
     /// The cluster, as this node knows it.
@@ -268,12 +279,12 @@ impl Node {
         live.filter_map(|consumer| {
             let queue = self.queue_name(consumer.queue)?;
             Some(ConsumerView {
+                id: consumer.id,
                 queue,
                 connection: connection.id,
                 channel: consumer.channel.number,
                 tag: consumer.tag.clone(),
                 ack_required: !consumer.no_ack,
-                active: true,
                 prefetch: consumer.prefetch,
                 arguments: consumer.arguments.clone(),
             })
@@ -340,6 +351,9 @@ fn channel_views(connection: &Arc<ConnectionState>) -> Vec<ChannelView> {
             consumers: u32::try_from(consumers(number)).unwrap_or(u32::MAX),
             unacknowledged: report.unacknowledged,
             unconfirmed: report.unconfirmed,
+            transactional: report.transactional,
+            messages_uncommitted: report.messages_uncommitted,
+            acks_uncommitted: report.acks_uncommitted,
             prefetch: report.prefetch,
         })
         .collect()

@@ -109,6 +109,19 @@ impl<S: Source> AdminService<S> {
         (own.into_iter().chain(others).collect(), silent)
     }
 
+    /// Of all queues that have a single active consumer, by the nodes that lead them.
+    async fn turns(&self, vhost: &VhostName) -> Vec<wire::Turn> {
+        let own = self.source.single_active(vhost).iter().map(convert::turn).collect();
+        let question = |mut peer: Peer| {
+            let request = local_part(vhost.as_str());
+            async move {
+                let batches = peer.list_turns(request).await?.into_inner();
+                collect(batches, |batch| batch.turns).await
+            }
+        };
+        self.gather(wire::Scope::Cluster.into(), own, question).await.0
+    }
+
     async fn queues(&self, scope: i32, vhost: &VhostName) -> (Vec<wire::Queue>, Vec<u32>) {
         let own = self.source.queues(vhost).iter().map(convert::queue).collect();
         let question = |mut peer: Peer| {
@@ -131,6 +144,7 @@ impl<S: Source> Admin for AdminService<S> {
     type ListConnectionsStream = Batches<wire::Connections>;
     type ListChannelsStream = Batches<wire::Channels>;
     type ListConsumersStream = Batches<wire::Consumers>;
+    type ListTurnsStream = Batches<wire::Turns>;
 
     async fn list_queues(
         &self,
@@ -213,8 +227,22 @@ impl<S: Source> Admin for AdminService<S> {
             }
         };
         let (mut all, silent) = self.gather(request.scope, own, question).await;
+        if request.scope == i32::from(wire::Scope::Cluster) {
+            merge::note_turns(&mut all, self.turns(&vhost).await);
+        }
         all.sort_by(|a, b| (&a.queue, &a.tag).cmp(&(&b.queue, &b.tag)));
         Ok(batches(all, silent, |consumers, silent| wire::Consumers { consumers, silent }))
+    }
+
+    async fn list_turns(
+        &self,
+        request: Request<wire::ListRequest>,
+    ) -> Result<Response<Self::ListTurnsStream>, Status> {
+        let request = request.into_inner();
+        check(request.caller)?;
+        let own = self.source.single_active(&vhost(&request.vhost)?);
+        let turns = own.iter().map(convert::turn).collect();
+        Ok(batches(turns, Vec::new(), |turns, _| wire::Turns { turns }))
     }
 
     async fn get_node(

@@ -9,7 +9,7 @@ use quorate_broker::{Amount, Broker, ChangeError, Closing};
 use quorate_catalog::{
     AccessCommand, PermissionRecord, TopicPermissionRecord, UserRecord, VhostRecord,
 };
-use quorate_types::{Exception, ResourceName, ShortString, VhostName};
+use quorate_types::{ConsumerId, Exception, ResourceName, ShortString, VhostName};
 use std::future::Future;
 
 /// One node's views of itself, as `quorate_broker::view` describes them.
@@ -26,6 +26,8 @@ pub trait Source: Clone + Send + Sync + 'static {
     fn channels(&self) -> Vec<ChannelView>;
     /// Consumers of this node's clients.
     fn consumers(&self, vhost: &VhostName) -> Vec<ConsumerView>;
+    /// Consumers of queues led by this node that have a single active one, and whether each is it.
+    fn single_active(&self, vhost: &VhostName) -> Vec<(ConsumerId, bool)>;
     /// The cluster.
     fn cluster(&self) -> ClusterView;
     /// The node.
@@ -103,6 +105,10 @@ impl Source for Broker {
 
     fn consumers(&self, vhost: &VhostName) -> Vec<ConsumerView> {
         Broker::consumers(self, vhost)
+    }
+
+    fn single_active(&self, vhost: &VhostName) -> Vec<(ConsumerId, bool)> {
+        Broker::single_active(self, vhost)
     }
 
     fn cluster(&self) -> ClusterView {

@@ -10,7 +10,8 @@ use lapin::{Channel, Connection};
 use quorate_cluster_tests::harness::amqp::{
     REQUEST_BOUND, declare_quorum, get, open, open_confirming, persistent, publish_confirmed,
 };
-use quorate_cluster_tests::harness::wait::{eventually, in_time};
+use quorate_cluster_tests::harness::ctl;
+use quorate_cluster_tests::harness::wait::{eventually, hold, in_time};
 use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Options};
 use std::time::Duration;
 
@@ -150,4 +151,47 @@ async fn tx_05_without_a_majority_a_commit_waits_for_it() {
     cluster.node(2).restart().await;
     let channel = in_time("commit-ok", LIFECYCLE_BOUND, committing).await.expect("committed");
     assert_eq!(get(&channel, "waits").await.as_deref(), Some(&b"patient"[..]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tx_04_lists_show_what_waits_for_the_commit() {
+    let cluster = Cluster::start(3, Options::default()).await;
+    let (_connection, channel) = open_transactional(&cluster.amqp_uri(2)).await;
+    declare_quorum(&channel, "listed").await;
+    for number in 0..3_u8 {
+        publish(&channel, "", "listed", &[number]).await;
+    }
+    publish(&channel, "", "nowhere", b"").await;
+    let columns = [
+        "transactional",
+        "confirm",
+        "messages_uncommitted",
+        "acks_uncommitted",
+        "messages_unacknowledged",
+    ];
+    let shows = async |wanted: [&str; 5]| {
+        eventually("the list follows", REQUEST_BOUND, || async {
+            let rows = cluster.rows(1, &[&["list_channels"], &columns[..]].concat()).await?;
+            let shown = columns.map(|column| ctl::text(&rows[0], column));
+            hold(shown == wanted, || format!("{shown:?}"))
+        })
+        .await;
+    };
+    // Also what no queue takes.
+    shows(["true", "false", "4", "0", "0"]).await;
+    commit(&channel).await;
+    shows(["true", "false", "0", "0", "0"]).await;
+    for acked in [true, true, false] {
+        let got = channel.basic_get("listed".into(), BasicGetOptions::default()).await;
+        let delivery = got.expect("get").expect("a message").delivery;
+        if acked {
+            delivery.ack(BasicAckOptions::default()).await.expect("sent");
+        }
+    }
+    shows(["true", "false", "0", "2", "1"]).await;
+    channel.tx_rollback().await.expect("rollback-ok");
+    shows(["true", "false", "0", "0", "3"]).await;
+    channel.close(200, "enough".into()).await.expect("close-ok");
+    let (_other, _confirming) = open_confirming(&cluster.amqp_uri(3)).await;
+    shows(["false", "true", "0", "0", "0"]).await;
 }
