@@ -127,7 +127,10 @@ async fn enter<S: AsyncRead + AsyncWrite + Unpin>(
             Some(Question::Credentials(credentials)) => {
                 let loopback = addresses.peer.ip().to_canonical().is_loopback();
                 let user = &credentials.user;
-                let right = broker.authenticate(user, &credentials.password, loopback);
+                let right = match &credentials.password {
+                    Some(password) => broker.authenticate(user, password, loopback),
+                    None => broker.admits(user, loopback),
+                };
                 if !right {
                     tracing::info!(peer = %addresses.peer, %user, "login refused");
                 }

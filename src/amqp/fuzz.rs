@@ -40,6 +40,7 @@ pub fn fuzz_client(data: &[u8]) {
         channel_max: 16,
         heartbeat_s: 60,
         handshake_timeout_ms: 10_000,
+        anonymous_user: Some(ShortString::from_static("visitor")),
         server_properties: FieldTable::default(),
     };
     let mut out = BytesMut::new();
@@ -48,7 +49,7 @@ pub fn fuzz_client(data: &[u8]) {
         match handshake.frame(&frame, &mut out) {
             Ok(None) => {}
             Ok(Some(Question::Credentials(credentials))) => {
-                let right = credentials.password.len().is_multiple_of(2);
+                let right = credentials.password.is_none_or(|it| it.len().is_multiple_of(2));
                 if handshake.authenticated(right, &mut out).is_err() {
                     return;
                 }

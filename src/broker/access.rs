@@ -179,11 +179,14 @@ impl Broker {
     /// Checks a password; `loopback` tells whether the client's address is one (ACL-24, CONN-13).
     #[must_use]
     pub fn authenticate(&self, user: &ShortString, password: &[u8], loopback: bool) -> bool {
-        let bound_to_loopback = &self.0.settings.loopback_users;
-        if !loopback && bound_to_loopback.iter().any(|name| name == user.as_str()) {
-            return false;
-        }
-        self.0.catalog.read().is_password(user, password)
+        self.admits(user, loopback) && self.0.catalog.read().is_password(user, password)
+    }
+
+    /// Whether there is that user, and it may come from such an address (ACL-24).
+    #[must_use]
+    pub fn admits(&self, user: &ShortString, loopback: bool) -> bool {
+        let is_bound = || self.0.settings.loopback_users.iter().any(|name| name == user.as_str());
+        (loopback || !is_bound()) && self.0.catalog.read().user(user).is_some()
     }
 }
 

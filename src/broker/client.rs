@@ -327,6 +327,8 @@ pub struct FrontSettings {
     pub heartbeat_s: u16,
     /// From accept to open, ms (CONN-05).
     pub handshake_timeout_ms: u64,
+    /// Whom the mechanism ANONYMOUS stands for; `None`: it is not offered.
+    pub anonymous_user: Option<ShortString>,
     /// `server-properties`, capabilities included.
     pub server_properties: quorate_types::FieldTable,
 }

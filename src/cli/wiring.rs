@@ -217,6 +217,7 @@ fn broker_settings(
             channel_max: settings.channel_max,
             heartbeat_s: settings.amqp_heartbeat_s,
             handshake_timeout_ms: settings.handshake_timeout_ms,
+            anonymous_user: settings.anonymous_user.clone(),
             server_properties: server_properties(settings, facts),
         },
     }

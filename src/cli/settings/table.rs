@@ -4,7 +4,7 @@ use super::value::{
     ByteCount, HostPort, Identity, LogFormat, Members, MemoryLimit, SettingValue, UserNames,
 };
 use super::{Layers, SettingError};
-use quorate_types::{NodeId, QueueType};
+use quorate_types::{NodeId, QueueType, ShortString};
 use std::path::PathBuf;
 
 /// A setting, as `--help` lists it.
@@ -71,6 +71,8 @@ settings! {
     identify_as: Identity = "rabbitmq";
     /// Users that may log in from loopback addresses only, separated by commas; `none` for no such user.
     loopback_users: UserNames = "guest";
+    /// User that clients are let in as by the mechanism ANONYMOUS, without a password. Empty: it is not offered.
+    anonymous_user: Option<ShortString> = "";
     /// Type of queues that are declared without x-queue-type.
     default_queue_type: QueueType = "classic";
     /// Largest message body, at most 128MiB.

@@ -57,6 +57,14 @@ impl SettingValue for String {
     }
 }
 
+impl SettingValue for ShortString {
+    const SHAPE: &'static str = "TEXT";
+
+    fn take(text: &str) -> Result<Self, String> {
+        Self::try_from(text).map_err(|error| format!("is no name: {error}"))
+    }
+}
+
 /// A setting that may be left empty.
 impl<T: SettingValue> SettingValue for Option<T> {
     const SHAPE: &'static str = T::SHAPE;
