@@ -252,13 +252,13 @@ async fn sac_02_lists_show_on_every_node_who_is_active() {
     let single = ("x-single-active-consumer", AMQPValue::Boolean(true));
     declare_with(&channel, "shown", &[("x-queue-type", text("quorum")), single]).await;
     declare_with(&channel, "plain", &[]).await;
-    let mut clients = Vec::new();
+    let (mut clients, mut consumers) = (Vec::new(), Vec::new());
     for (node, tag) in [(2, "b"), (3, "c"), (1, "a")] {
         let (connection, channel) = open(&cluster.amqp_uri(node)).await;
         for queue in ["shown", "plain"] {
             let (tag, options) = (format!("{tag}-{queue}"), BasicConsumeOptions::default());
             let consume = channel.basic_consume(queue.into(), tag.into(), options, <_>::default());
-            consume.await.expect("consume-ok");
+            consumers.push(consume.await.expect("consume-ok"));
         }
         clients.push((connection, channel));
     }
@@ -286,15 +286,16 @@ async fn con_07_a_channel_has_no_more_consumers_than_the_setting_says() {
     declare_with(&channel, "few", &[]).await;
     let consume = async |channel: &Channel, tag: &str| {
         let options = BasicConsumeOptions::default();
-        channel.basic_consume("few".into(), tag.into(), options, <_>::default()).await.map(drop)
+        channel.basic_consume("few".into(), tag.into(), options, <_>::default()).await
     };
-    consume(&channel, "a").await.expect("consume-ok");
-    consume(&channel, "b").await.expect("consume-ok");
+    // One that is dropped is cancelled.
+    let _first = consume(&channel, "a").await.expect("consume-ok");
+    let _second = consume(&channel, "b").await.expect("consume-ok");
     channel.basic_cancel("a".into(), <_>::default()).await.expect("cancel-ok");
-    consume(&channel, "a").await.expect("one has been cancelled");
+    let _again = consume(&channel, "a").await.expect("one has been cancelled");
     // Channels are counted apart.
     let other = connection.create_channel().await.expect("open-ok");
-    consume(&other, "c").await.expect("consume-ok");
+    let _apart = consume(&other, "c").await.expect("consume-ok");
     let refused = consume(&channel, "d").await.expect_err("a third one");
     assert_eq!(code(&refused), Some(530), "{refused}");
     let text = "NOT_ALLOWED - reached maximum (2) of consumers per channel";
