@@ -38,6 +38,7 @@ mod access;
 mod limits;
 mod operator;
 
+mod delayed;
 mod delete;
 mod exchanges;
 mod queues;
@@ -60,6 +61,7 @@ mod node;
 mod query;
 mod registry;
 mod sink;
+mod way;
 mod wire;
 
 /// The generated messages of `proto/broker.proto`.

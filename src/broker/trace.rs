@@ -9,7 +9,7 @@ use crate::{
     confirm::Told,
     connection::ConnectionState,
     node::Node,
-    publish::{Outgoings, Source, head_of, sender_selected},
+    publish::{Outgoings, Source, sender_selected},
     shown::delivery_properties,
 };
 use bytes::{Buf, BufMut, Bytes, BytesMut};
@@ -222,8 +222,7 @@ impl Node {
         if routed.targets.is_empty() {
             return;
         }
-        routed.levels = self.levels(catalog, &routed.targets, None);
-        routed.head = head_of(&properties, seen.body);
+        routed.ways = self.ways(catalog, &routed.targets, &properties, seen.body);
         routed.message = message::encode(&Message {
             exchange: EXCHANGE,
             routing_key: key,

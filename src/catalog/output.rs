@@ -64,6 +64,11 @@ pub enum CatalogEvent {
         /// The name that is free again.
         name: ResourceName,
     },
+    /// A delayed exchange is gone, and its queue's entry: the queue ends in its group (EXC-17).
+    DelayQueueRemoved {
+        /// Queue.
+        queue: QueueId,
+    },
     /// A virtual host is gone with everything in it: its connections are closed (CONN-33), and
     /// these queues end in their groups (NAM 4).
     VhostDeleted {

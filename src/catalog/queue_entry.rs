@@ -3,6 +3,7 @@
 
 use crate::{
     command::{CatalogReply, QueueEntry},
+    delayed::{delay_config, delays_for},
     machine::Catalog,
     output::{CatalogEvent, CatalogOutput},
     policy_definition::{PolicyDefinition, PolicyKey, smaller_limit},
@@ -62,6 +63,9 @@ impl Catalog {
     /// The queue's effective settings as of this copy's version.
     #[must_use]
     pub fn config_of(&self, entry: &QueueEntry) -> QueueConfig {
+        if let Some(exchange) = delays_for(&entry.name.name) {
+            return delay_config(exchange, self.version());
+        }
         // They were accepted at declare, so they parse.
         let arguments = QueueArguments::parse(&entry.arguments, entry.queue_type);
         let arguments = arguments.unwrap_or_default();
@@ -216,6 +220,7 @@ pub fn effective(
         dead_letter: dead_letter(arguments, policy),
         single_active_consumer: arguments.single_active_consumer,
         consumer_timeout_ms: smaller(arguments.consumer_timeout_ms, PolicyKey::ConsumerTimeout),
+        delays: false,
     }
 }
 

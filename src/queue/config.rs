@@ -36,6 +36,8 @@ pub struct QueueConfig {
     pub single_active_consumer: bool,
     /// Delivery-acknowledgement timeout, ms.
     pub consumer_timeout_ms: Option<u64>,
+    /// It is the queue of a delayed exchange (EXC-17).
+    pub delays: bool,
 }
 
 /// Where a queue's dead letters go.
@@ -78,6 +80,7 @@ impl QueueConfig {
             dead_letter: None,
             single_active_consumer: false,
             consumer_timeout_ms: None,
+            delays: false,
         }
     }
 }

@@ -21,6 +21,8 @@ pub enum DeathReason {
     MaxLength = 3,
     /// Returned more often than the delivery limit allows (DLM-05).
     DeliveryLimit = 4,
+    /// None: the time has come that a delayed exchange kept it until (EXC-17).
+    Delayed = 5,
 }
 
 impl Queue {

@@ -22,6 +22,7 @@ mod active;
 mod checkout;
 mod consumer;
 mod death;
+mod delay;
 mod held;
 mod timeout;
 mod turns;

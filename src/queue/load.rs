@@ -253,7 +253,7 @@ impl Queue {
                 Stage::Waiting { .. } => {
                     outbox.waiting.insert(self.id);
                 }
-                Stage::Kept => {}
+                Stage::Kept | Stage::Delayed { .. } => {}
                 Stage::Routed(routing) => outbox.take_up(self.id, number, routing),
             }
             self.letters.insert(number, letter);

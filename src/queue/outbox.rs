@@ -306,6 +306,15 @@ impl Queue {
         kept.len() as u64
     }
 
+    /// Drops what a delayed exchange keeps; returns how many.
+    pub(crate) fn forget_delayed(&mut self, apply: &mut Apply<'_>) -> u64 {
+        let delayed = self.letters.delayed();
+        for number in &delayed {
+            self.forget_letter(*number, apply);
+        }
+        delayed.len() as u64
+    }
+
     /// The letter is done with, and so is its message.
     fn forget_letter(&mut self, number: LetterNumber, apply: &mut Apply<'_>) {
         if let Some(letter) = self.letters.remove(number) {

@@ -5,13 +5,13 @@ mod annotate;
 mod route;
 mod state;
 
-use crate::{ask::Carrier, executor::Executor, node::Node, pb, proposer::Courier, wire};
+use crate::{ask::Carrier, executor::Executor, node::Node, pb, proposer::Courier, way::Way, wire};
 use annotate::Death;
 use bytes::BytesMut;
 use parking_lot::Mutex;
 use quorate_catalog::Catalog;
 use quorate_queue::{
-    Answer, Command, DeadLetter, Effect, LetterView, Machine, MessageHead, RoutedLetters, Routes,
+    Answer, Command, DeadLetter, Effect, LetterView, Machine, RoutedLetters, Routes,
     TransferAnswer, TransferView, Via,
 };
 use quorate_rpc::Lane;
@@ -204,6 +204,9 @@ impl Node {
                 }
                 (None, _) => Found::Nothing,
             };
+            if found == Found::NotYet {
+                break;
+            }
             match fate(found, &waiting, fresh) {
                 Some(routes) => add(&mut routed, letter.number, routes),
                 None if waiting.kept => left.push(*letter),
@@ -304,12 +307,11 @@ impl Node {
                 break;
             }
             let letter = self.letter_of(transfer)?;
-            let priority =
-                Properties::parse(letter.properties.clone()).ok().and_then(|it| it.priority);
-            let body_bytes = u32::try_from(letter.body.len()).unwrap_or(u32::MAX);
+            let properties = Properties::parse(letter.properties.clone()).unwrap_or_default();
             octets += message::encode_into(&letter, &mut buffer);
             let queue = transfer.target;
-            let level = self.level(&self.catalog.read(), queue, priority);
+            let Way { level, head } =
+                self.way(&self.catalog.read(), queue, &properties, &letter.body);
             let place = runs.iter().position(|run| (run.queue, run.level) == (queue, level));
             let place = place.unwrap_or_else(|| {
                 runs.push(ProposedRun { queue, level, heads: Vec::new(), messages: Vec::new() });
@@ -317,7 +319,7 @@ impl Node {
             });
             let run = runs.get_mut(place)?;
             let at = u32::try_from(run.heads.len()).ok()?;
-            run.heads.push(MessageHead { body_bytes, expiration_ms: None });
+            run.heads.push(head);
             run.messages.push(buffer.split().freeze());
             let run = u32::try_from(place).ok()?;
             commands.push(Command::Transfer { run, first: at, round: transfer.round });
@@ -420,6 +422,7 @@ fn fate(found: Found, waiting: &Waiting, fresh: bool) -> Option<Routes> {
     let keeps = waiting.settings.as_ref().is_some_and(|settings| settings.at_least_once);
     match found {
         Found::Targets(targets) => Some(Routes::To(targets)),
+        Found::NotYet => None,
         Found::Nothing | Found::Cycle if !fresh => None,
         Found::Cycle => {
             tracing::warn!(queue = %waiting.name, "dead letters go round in a circle, and are dropped");

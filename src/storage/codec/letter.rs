@@ -11,7 +11,7 @@ use quorate_queue::{
 };
 use quorate_types::{
     CatalogIndex, GroupId, LetterHome, LetterNumber, Level, LogIndex, MessageId, QueueId, Sequence,
-    WallTime,
+    Timestamp, WallTime,
 };
 use std::collections::BTreeMap;
 
@@ -189,6 +189,10 @@ pub(crate) fn put_letters(letters: &BTreeMap<LetterNumber, Letter>, out: &mut By
                 out.put_u8(2);
                 put_routing(routing, out);
             }
+            Stage::Delayed { until } => {
+                out.put_u8(3);
+                put_int(out, until.0);
+            }
         }
     }
 }
@@ -212,6 +216,7 @@ pub(crate) fn letters(
                 0 => Stage::Waiting { after: CatalogIndex(cursor.int()?) },
                 1 => Stage::Kept,
                 2 => Stage::Routed(Box::new(routing(cursor)?)),
+                3 => Stage::Delayed { until: Timestamp(cursor.int()?) },
                 _ => return Err(DecodeError::Invalid("stage of a letter")),
             },
         };
@@ -226,6 +231,7 @@ fn reason(cursor: &mut Cursor<'_>) -> Result<DeathReason, DecodeError> {
         2 => DeathReason::Expired,
         3 => DeathReason::MaxLength,
         4 => DeathReason::DeliveryLimit,
+        5 => DeathReason::Delayed,
         _ => return Err(DecodeError::Invalid("reason of a death")),
     })
 }

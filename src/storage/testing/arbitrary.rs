@@ -78,13 +78,13 @@ pub(super) fn config() -> impl Strategy<Value = QueueConfig> {
     ));
     let limits = (option::of(number()), option::of(number()), option::of(number32()));
     let times = (option::of(number()), option::of(number()), option::of(number()));
-    let flags = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
+    let flags = any::<[bool; 6]>();
     (number(), flags, overflow, dead_letter, limits, times, option::of(any::<u8>())).prop_map(
         |(index, flags, overflow, dead_letter, limits, times, priority_max)| QueueConfig {
             resolved_at: CatalogIndex(index),
-            queue_type: if flags.0 { QueueType::Quorum } else { QueueType::Classic },
-            durable: flags.1,
-            auto_delete: flags.2,
+            queue_type: if flags[0] { QueueType::Quorum } else { QueueType::Classic },
+            durable: flags[1],
+            auto_delete: flags[2],
             priority_max,
             message_ttl_ms: times.0,
             expires_ms: times.1,
@@ -92,10 +92,11 @@ pub(super) fn config() -> impl Strategy<Value = QueueConfig> {
             length_bytes_max: limits.1,
             overflow,
             delivery_limit: limits.2,
-            delivery_count_failures: flags.3,
+            delivery_count_failures: flags[3],
             dead_letter,
-            single_active_consumer: flags.4,
+            single_active_consumer: flags[4],
             consumer_timeout_ms: times.2,
+            delays: flags[5],
         },
     )
 }
