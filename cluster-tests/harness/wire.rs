@@ -251,9 +251,15 @@ pub fn frame_head(kind: u8, channel: u16, size: u32) -> Vec<u8> {
 /// Arguments of `connection.start-ok`: PLAIN guest, with these octets as the table's content.
 #[must_use]
 pub fn start_ok(client_properties: &[u8]) -> Vec<u8> {
+    start_ok_with(client_properties, "PLAIN", b"\0guest\0guest")
+}
+
+/// As [`start_ok`], by any mechanism.
+#[must_use]
+pub fn start_ok_with(client_properties: &[u8], mechanism: &str, response: &[u8]) -> Vec<u8> {
     let mut octets = long(client_properties);
-    octets.extend(short("PLAIN"));
-    octets.extend(long(b"\0guest\0guest"));
+    octets.extend(short(mechanism));
+    octets.extend(long(response));
     octets.extend(short("en_US"));
     octets
 }

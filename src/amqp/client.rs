@@ -1,6 +1,7 @@
 //! One client from its first octet to its last: handshake, session, end.
 
 use crate::{
+    channel::Bounds,
     codec::{
         PROTOCOL_HEADER,
         cold::{Cold, connection},
@@ -126,7 +127,10 @@ async fn enter<S: AsyncRead + AsyncWrite + Unpin>(
             Some(Question::Credentials(credentials)) => {
                 let loopback = addresses.peer.ip().to_canonical().is_loopback();
                 let user = &credentials.user;
-                let right = broker.authenticate(user, &credentials.password, loopback);
+                let right = match &credentials.password {
+                    Some(password) => broker.authenticate(user, password, loopback),
+                    None => broker.admits(user, loopback),
+                };
                 if !right {
                     tracing::info!(peer = %addresses.peer, %user, "login refused");
                 }
@@ -154,7 +158,11 @@ fn open<S: AsyncRead + AsyncWrite + Unpin>(
 ) -> Entry {
     let Opening { user, vhost, client_properties, limits } = opening;
     let capabilities = Capabilities::of(&client_properties);
-    let message_bytes_max = broker.front_settings().message_bytes_max;
+    let settings = broker.front_settings();
+    let bounds = Bounds {
+        message_bytes_max: settings.message_bytes_max,
+        consumers_max: settings.consumers_per_channel_max,
+    };
     let info = ConnectionInfo {
         user: user.clone(),
         vhost: vhost.detached(),
@@ -170,7 +178,7 @@ fn open<S: AsyncRead + AsyncWrite + Unpin>(
             tracing::info!(peer = %addresses.peer, %user, %vhost, "connection opened");
             Cold::from(connection::OpenOk::default()).put(socket.outbox.buffer(), 0);
             let alarm = broker.alarm();
-            let machine = Machine::new(vhost, limits, capabilities, message_bytes_max, alarm);
+            let machine = Machine::new(vhost, limits, capabilities, bounds, alarm);
             Entry::Open(Box::new(broker_connection), Box::new(machine))
         }
         Err(exception) => {

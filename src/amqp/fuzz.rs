@@ -2,7 +2,7 @@
 //! is held has a bound. Run under proptest here, and by cargo-fuzz from `cluster-tests/fuzz`.
 
 use crate::{
-    channel::{Action, Answer},
+    channel::{Action, Answer, Bounds},
     codec::frame::{self, Frame, Kind, take},
     codec::method::Method,
     connection::{
@@ -35,10 +35,12 @@ pub fn fuzz_client(data: &[u8]) {
     let settings = FrontSettings {
         delivery_ahead_bytes: 4 * 1024 * 1024,
         message_bytes_max: 1 << 20,
+        consumers_per_channel_max: None,
         frame_max: FRAME_MAX,
         channel_max: 16,
         heartbeat_s: 60,
         handshake_timeout_ms: 10_000,
+        anonymous_user: Some(ShortString::from_static("visitor")),
         server_properties: FieldTable::default(),
     };
     let mut out = BytesMut::new();
@@ -47,7 +49,7 @@ pub fn fuzz_client(data: &[u8]) {
         match handshake.frame(&frame, &mut out) {
             Ok(None) => {}
             Ok(Some(Question::Credentials(credentials))) => {
-                let right = credentials.password.len().is_multiple_of(2);
+                let right = credentials.password.is_none_or(|it| it.len().is_multiple_of(2));
                 if handshake.authenticated(right, &mut out).is_err() {
                     return;
                 }
@@ -100,8 +102,9 @@ fn open(mut input: BytesMut, limits: Limits) {
         connection_blocked: true,
         consumer_cancel_notify: true,
     };
+    let bounds = Bounds { message_bytes_max: 1 << 20, consumers_max: None };
     let mut machine =
-        Machine::new(ShortString::from_static("/"), limits, capabilities, 1 << 20, None);
+        Machine::new(ShortString::from_static("/"), limits, capabilities, bounds, None);
     let mut outbox = Outbox::new();
     let received = input.len();
     for turn in 0u32.. {

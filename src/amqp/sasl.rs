@@ -1,10 +1,13 @@
-//! Mechanisms of authentication: PLAIN and AMQPLAIN (CONN-06, CONN-10 to CONN-12).
+//! Mechanisms of authentication: PLAIN, AMQPLAIN, and ANONYMOUS where a setting says whom it stands
+//! for (CONN-06, CONN-10 to CONN-12, Q-06).
 
 use bytes::Bytes;
 use quorate_types::{FieldTable, ShortString};
 
 /// Mechanisms offered, as connection.start lists them.
-pub(crate) const OFFERED: &str = "PLAIN AMQPLAIN";
+pub(crate) fn offered(anonymous: Option<&ShortString>) -> &'static str {
+    if anonymous.is_some() { "PLAIN AMQPLAIN ANONYMOUS" } else { "PLAIN AMQPLAIN" }
+}
 
 /// What a client gave to prove who it is.
 #[derive(Clone, PartialEq, Eq)]
@@ -12,7 +15,8 @@ pub(crate) struct Credentials {
     /// Mechanism, for the refusal's text (CONN-14).
     pub(crate) mechanism: &'static str,
     pub(crate) user: ShortString,
-    pub(crate) password: Bytes,
+    /// `None`: none is asked for.
+    pub(crate) password: Option<Bytes>,
 }
 
 impl std::fmt::Debug for Credentials {
@@ -34,11 +38,19 @@ pub(crate) enum SaslError {
     Response,
 }
 
-/// Reads the response of start-ok.
-pub(crate) fn credentials(mechanism: &[u8], response: &Bytes) -> Result<Credentials, SaslError> {
-    match mechanism {
-        b"PLAIN" => plain(response),
-        b"AMQPLAIN" => amqplain(response.clone()),
+/// Reads the response of start-ok; `anonymous` is whom the mechanism ANONYMOUS stands for.
+pub(crate) fn credentials(
+    mechanism: &[u8],
+    response: &Bytes,
+    anonymous: Option<&ShortString>,
+) -> Result<Credentials, SaslError> {
+    match (mechanism, anonymous) {
+        (b"PLAIN", _) => plain(response),
+        (b"AMQPLAIN", _) => amqplain(response.clone()),
+        // The response may say who it is, which proves nothing.
+        (b"ANONYMOUS", Some(user)) => {
+            Ok(Credentials { mechanism: "ANONYMOUS", user: user.clone(), password: None })
+        }
         _ => Err(SaslError::Mechanism),
     }
 }
@@ -56,7 +68,7 @@ fn plain(response: &Bytes) -> Result<Credentials, SaslError> {
     Ok(Credentials {
         mechanism: "PLAIN",
         user: user.map_err(|_| SaslError::Response)?,
-        password: Bytes::copy_from_slice(password),
+        password: Some(Bytes::copy_from_slice(password)),
     })
 }
 
@@ -68,7 +80,7 @@ fn amqplain(response: Bytes) -> Result<Credentials, SaslError> {
         return Err(SaslError::Response);
     };
     let user = ShortString::from_bytes(user).map_err(|_| SaslError::Response)?;
-    Ok(Credentials { mechanism: "AMQPLAIN", user: user.detached(), password })
+    Ok(Credentials { mechanism: "AMQPLAIN", user: user.detached(), password: Some(password) })
 }
 
 #[cfg(test)]
@@ -80,8 +92,8 @@ mod tests {
     use quorate_types::FieldValue;
 
     fn plain(response: &'static [u8]) -> Result<(String, Vec<u8>), SaslError> {
-        credentials(b"PLAIN", &Bytes::from_static(response))
-            .map(|found| (found.user.to_string(), found.password.to_vec()))
+        credentials(b"PLAIN", &Bytes::from_static(response), None)
+            .map(|found| (found.user.to_string(), found.password.unwrap().to_vec()))
     }
 
     /// CONN-10.
@@ -105,22 +117,33 @@ mod tests {
             (name("PASSWORD"), FieldValue::text("secret")),
         ])
         .encode_content(&mut content);
-        let found = credentials(b"AMQPLAIN", &content.freeze()).unwrap();
-        assert_eq!((found.user.as_str(), &found.password[..]), ("guest", &b"secret"[..]));
-        assert_eq!(credentials(b"AMQPLAIN", &Bytes::new()), Err(SaslError::Response));
+        let found = credentials(b"AMQPLAIN", &content.freeze(), None).unwrap();
+        assert_eq!((found.user.as_str(), &found.password.unwrap()[..]), ("guest", &b"secret"[..]));
+        assert_eq!(credentials(b"AMQPLAIN", &Bytes::new(), None), Err(SaslError::Response));
     }
 
     /// CONN-12.
     #[test]
     fn conn_12_other_mechanisms_are_unknown() {
         for mechanism in [&b"EXTERNAL"[..], b"ANONYMOUS", b"plain", b""] {
-            assert_eq!(credentials(mechanism, &Bytes::new()), Err(SaslError::Mechanism));
+            assert_eq!(credentials(mechanism, &Bytes::new(), None), Err(SaslError::Mechanism));
         }
+    }
+
+    ///
+    #[test]
+    fn q_06_anonymous_stands_for_the_user_that_a_setting_names() {
+        let named = ShortString::from_static("visitor");
+        let found = credentials(b"ANONYMOUS", &Bytes::from_static(b"trace@me"), Some(&named));
+        let found = found.unwrap();
+        assert_eq!((found.user, found.password), (named.clone(), None));
+        assert_eq!(offered(Some(&named)), "PLAIN AMQPLAIN ANONYMOUS");
+        assert_eq!(offered(None), "PLAIN AMQPLAIN");
     }
 
     #[test]
     fn a_password_is_not_printed() {
-        let found = credentials(b"PLAIN", &Bytes::from_static(b"\0guest\0secret")).unwrap();
+        let found = credentials(b"PLAIN", &Bytes::from_static(b"\0guest\0secret"), None).unwrap();
         assert!(!format!("{found:?}").contains("secret"));
     }
 }

@@ -18,7 +18,7 @@
 mod script;
 
 use crate::{
-    channel::{Action, Answer, Operation},
+    channel::{Action, Answer, Bounds, Operation},
     codec::{
         content::ContentHeader,
         frame::{self, Frame, Kind},
@@ -61,8 +61,10 @@ impl Play {
         };
         let vhost = ShortString::from_static("/");
         let alarm = words.get("alarm").map(str::to_owned);
+        let consumers_max = words.number("consumers_max");
+        let bounds = Bounds { message_bytes_max: 20, consumers_max };
         Self {
-            machine: Machine::new(vhost, limits, capabilities, 20, alarm),
+            machine: Machine::new(vhost, limits, capabilities, bounds, alarm),
             outbox: Outbox::new(),
             outcomes: VecDeque::new(),
             ended: false,

@@ -184,8 +184,14 @@ impl Broker {
     /// Checks a password; `loopback` tells whether the client's address is one (ACL-24, CONN-13).
     #[must_use]
     pub fn authenticate(&self, user: &ShortString, password: &[u8], loopback: bool) -> bool {
+        self.admits(user, loopback) && self.0.catalog.read().is_password(user, password)
+    }
+
+    /// Whether there is that user, and it may come from such an address (ACL-24).
+    #[must_use]
+    pub fn admits(&self, user: &ShortString, loopback: bool) -> bool {
         may_come_from(loopback, user, &self.0.settings.loopback_users)
-            && self.0.catalog.read().is_password(user, password)
+            && self.0.catalog.read().user(user).is_some()
     }
 }
 

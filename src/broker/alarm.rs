@@ -1,6 +1,6 @@
 //! Memory and disk alarms: while one is on anywhere, publishers are blocked everywhere (ALM-01).
 
-use crate::{client::Event, node::Node, wire};
+use crate::{Broker, client::Event, node::Node, wire};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use quorate_types::NodeId;
@@ -16,24 +16,90 @@ pub(crate) struct Shortage {
     disk: bool,
 }
 
-/// Shortages by node, this one included.
-#[derive(Debug, Default)]
+/// Shortages by node, this one included, and what this one calls short.
+#[derive(Debug)]
 pub(crate) struct Alarms {
     nodes: Mutex<BTreeMap<NodeId, Shortage>>,
+    bounds: Mutex<AlarmBounds>,
 }
 
-/// Bounds of this node.
-#[derive(Clone, Debug)]
-pub struct AlarmSettings {
+/// Where this node's alarms begin.
+#[derive(Clone, Copy, Debug)]
+pub struct AlarmBounds {
     /// Resident memory above which publishers are blocked, octets.
     pub memory_bytes_max: u64,
     /// Free space of the data directory's file system below which they are, octets.
     pub disk_free_bytes_min: u64,
+}
+
+/// What this node's alarms are about.
+#[derive(Clone, Debug)]
+pub struct AlarmSettings {
+    /// Until an operator sets others.
+    pub bounds: AlarmBounds,
+    /// Memory of the machine, octets.
+    pub machine_memory_bytes: u64,
     /// The data directory.
     pub data_dir: PathBuf,
 }
 
+/// An amount as an operator gives it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Amount {
+    /// Octets.
+    Bytes(u64),
+    /// Of the machine's memory.
+    OfMemory(f64),
+}
+
+impl Amount {
+    /// Octets on a machine that has `memory_bytes`.
+    #[must_use]
+    pub fn bytes_of(self, memory_bytes: u64) -> u64 {
+        match self {
+            Self::Bytes(bytes) => bytes,
+            #[expect(
+                clippy::cast_precision_loss,
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "a bound need not be exact, and what is below 0 becomes 0"
+            )]
+            Self::OfMemory(fraction) => (memory_bytes as f64 * fraction) as u64,
+        }
+    }
+}
+
+impl Broker {
+    /// Sets where this node's memory alarm begins, until it is started again; when this returns, it
+    /// is on or off accordingly.
+    pub fn set_memory_high_watermark(&self, amount: Amount) {
+        let node = &self.0;
+        let bytes = amount.bytes_of(node.settings.alarms.machine_memory_bytes);
+        node.alarms.bounds.lock().memory_bytes_max = bytes;
+        tracing::info!(bytes, "memory high watermark set");
+        node.look_for_shortage();
+    }
+
+    /// Sets where this node's disk alarm begins, as [`Broker::set_memory_high_watermark`] does.
+    pub fn set_disk_free_limit(&self, amount: Amount) {
+        let node = &self.0;
+        let bytes = amount.bytes_of(node.settings.alarms.machine_memory_bytes);
+        node.alarms.bounds.lock().disk_free_bytes_min = bytes;
+        tracing::info!(bytes, "disk free limit set");
+        node.look_for_shortage();
+    }
+}
+
 impl Alarms {
+    pub(crate) fn new(settings: &AlarmSettings) -> Self {
+        Self { nodes: Mutex::default(), bounds: Mutex::new(settings.bounds) }
+    }
+
+    /// Where this node's alarms begin now.
+    pub(crate) fn bounds(&self) -> AlarmBounds {
+        *self.bounds.lock()
+    }
+
     /// The reason for blocking, joined over all nodes (ALM-04).
     pub(crate) fn reason(&self) -> Option<String> {
         let nodes = self.nodes.lock();
@@ -62,23 +128,25 @@ impl Node {
         interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             interval.tick().await;
-            let settings = &self.settings.alarms;
-            let memory = resident_bytes().is_some_and(|bytes| bytes > settings.memory_bytes_max);
-            let disk = match fs2::available_space(&settings.data_dir) {
-                Ok(bytes) => bytes < settings.disk_free_bytes_min,
-                Err(error) => {
-                    tracing::warn!(%error, path = %settings.data_dir.display(), "free space is unknown");
-                    false
-                }
-            };
-            self.alarm(self.me, Shortage { memory, disk });
-            // Also while nothing changes, for nodes that have just come.
-            self.tell_all(
-                wire::ALARM,
-                &Bytes::copy_from_slice(&[u8::from(memory), u8::from(disk)]),
-            );
+            self.look_for_shortage();
             self.forget_lost_alarms();
         }
+    }
+
+    /// Looks at memory and disk now, and tells all nodes.
+    fn look_for_shortage(&self) {
+        let (bounds, data_dir) = (self.alarms.bounds(), &self.settings.alarms.data_dir);
+        let memory = resident_bytes().is_some_and(|bytes| bytes > bounds.memory_bytes_max);
+        let disk = match fs2::available_space(data_dir) {
+            Ok(bytes) => bytes < bounds.disk_free_bytes_min,
+            Err(error) => {
+                tracing::warn!(%error, path = %data_dir.display(), "free space is unknown");
+                false
+            }
+        };
+        self.alarm(self.me, Shortage { memory, disk });
+        // Also while nothing changes, for nodes that have just come.
+        self.tell_all(wire::ALARM, &Bytes::copy_from_slice(&[u8::from(memory), u8::from(disk)]));
     }
 
     /// A node that has gone is short of nothing.

@@ -19,6 +19,7 @@ use crate::{
     settings::BrokerSettings,
     sink::Early,
     timer::Timer,
+    trace::Tracer,
 };
 use parking_lot::{Mutex, RwLock};
 use quorate_catalog::{Catalog, ClusterShape, ConnectionId};
@@ -71,13 +72,14 @@ impl Broker {
             process: ProcessStart::now(),
             failures: Failures::default(),
             configuring: Configuring::new(homes.iter().copied()),
-            alarms: Alarms::default(),
+            alarms: Alarms::new(&settings.alarms),
             counters: Arc::default(),
             local_entries: RwLock::default(),
             counts: Default::default(),
             early: Early::default(),
             reannouncing: Mutex::default(),
             warned_of_alternate: Mutex::default(),
+            tracer: Tracer::default(),
             formed: tokio::sync::watch::Sender::new(shape),
             storage_stats: OnceLock::new(),
             started: tokio::sync::watch::Sender::new(false),

@@ -314,6 +314,8 @@ pub enum Event {
 pub struct FrontSettings {
     /// Largest body taken, octets.
     pub message_bytes_max: u64,
+    /// Consumers that one channel may have (CON-07); `None` for no limit.
+    pub consumers_per_channel_max: Option<u32>,
     /// Octets of deliveries that may be taken from the broker and not yet written, for one connection.
     pub delivery_ahead_bytes: u64,
     /// Offered in connection.tune.
@@ -324,6 +326,8 @@ pub struct FrontSettings {
     pub heartbeat_s: u16,
     /// From accept to open, ms (CONN-05).
     pub handshake_timeout_ms: u64,
+    /// Whom the mechanism ANONYMOUS stands for; `None`: it is not offered.
+    pub anonymous_user: Option<ShortString>,
     /// `server-properties`, capabilities included.
     pub server_properties: quorate_types::FieldTable,
 }

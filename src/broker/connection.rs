@@ -63,6 +63,12 @@ pub struct ChannelReport {
     pub confirm: bool,
     /// Published, not confirmed.
     pub unconfirmed: u64,
+    /// In transaction mode.
+    pub transactional: bool,
+    /// Published in its open transaction.
+    pub messages_uncommitted: u64,
+    /// Settled in its open transaction.
+    pub acks_uncommitted: u64,
     /// Delivered or got, not settled.
     pub unacknowledged: u64,
     /// Limit of unsettled deliveries of its consumers, 0 for none.
@@ -248,6 +254,7 @@ impl Connection {
     pub fn take_deliveries(&self, bytes_max: usize, deliveries: &mut Vec<Delivered>) {
         // What becomes ready from here on is announced again.
         self.state.announced.store(false, Ordering::Release);
+        let first = deliveries.len();
         let mut left = bytes_max.saturating_sub(self.state.replies.take(bytes_max, deliveries));
         let mut waiting = Vec::new();
         while left > 0 {
@@ -258,6 +265,7 @@ impl Connection {
                 waiting.push(consumer);
             }
         }
+        self.node.trace_deliveries(&self.state, deliveries.get(first..).unwrap_or_default());
         let more = !waiting.is_empty();
         self.state.ready.lock().extend(waiting);
         let untaken = || !self.state.ready.lock().is_empty() || !self.state.replies.is_empty();

@@ -24,6 +24,8 @@ use tokio::sync::oneshot;
 const RETRY: Duration = Duration::from_millis(20);
 /// How long one try to get a body from the leader may take.
 const FETCH: Duration = Duration::from_secs(30);
+/// Unsettled deliveries of a quorum queue's consumer whose client sets no limit (QOS-04).
+const UNACKED_MAX: u32 = 2_000;
 /// Consumer arguments that only streams know (CON-05).
 const STREAM_ARGUMENTS: [&str; 3] =
     ["x-stream-offset", "x-stream-filter", "x-stream-match-unfiltered"];
@@ -44,8 +46,7 @@ impl Connection {
         let id = ConsumerId { session, number: self.node.consumers.number() };
         let consumer = Arc::new(self.new_consumer(id, &entry, &consume));
         let terms = ConsumerTerms {
-            prefetch: (!consume.no_ack && consume.prefetch > 0)
-                .then_some(u32::from(consume.prefetch)),
+            prefetch: prefetch_in_force(&entry, &consume),
             up_to: consumer.up_to(),
             exclusive: consume.exclusive,
             priority,
@@ -90,6 +91,7 @@ impl Connection {
             tag: consume.tag.detached(),
             no_ack: consume.no_ack,
             prefetch: consume.prefetch,
+            windowed: prefetch_in_force(entry, consume).is_none(),
             arguments: consume.arguments.clone(),
             room: self.channel_room(consume),
         };
@@ -205,6 +207,7 @@ impl Connection {
             drop(GetGuard { node: &self.node, holder: Some(holder) });
         }
         self.node.counters.deliveries(entry.queue_type).got(ok.redelivered, no_ack);
+        self.node.trace_get(&self.state, channel, &entry.name.name, &ok);
         Ok(Some(ok))
     }
 
@@ -336,6 +339,15 @@ impl Node {
         let answer = wire::decode::<pb::BodiesResponse>(answer, leader)?;
         let body = answer.bodies.into_iter().next()?;
         Some(body.present.then_some(body.message))
+    }
+}
+
+/// How many unsettled deliveries the queue lets the consumer have (QOS-03, QOS-04).
+fn prefetch_in_force(entry: &QueueEntry, consume: &Consume) -> Option<u32> {
+    match (consume.no_ack, consume.prefetch, entry.queue_type) {
+        (true, ..) | (false, 0, QueueType::Classic) => None,
+        (false, 0, QueueType::Quorum) => Some(UNACKED_MAX),
+        (false, prefetch, _) => Some(u32::from(prefetch)),
     }
 }
 

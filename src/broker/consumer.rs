@@ -18,7 +18,7 @@ use quorate_types::{
 };
 use std::{collections::VecDeque, sync::Arc};
 
-/// Deliveries that a consumer without a limit of its client's may be ahead of the client (DLV 6).
+/// Deliveries that a consumer without a limit of its queue's may be ahead of the client (DLV 6).
 pub(crate) const CREDIT_WINDOW: u64 = 2_000;
 /// References read at once.
 const TAKE_MAX: usize = 256;
@@ -36,7 +36,7 @@ pub(crate) struct FrontConsumer {
     pub(crate) prefetch: u16,
     /// As given to basic.consume, for lists.
     pub(crate) arguments: FieldTable,
-    /// The client set no limit, so `Credit` is in force.
+    /// Its queue sets no limit, so `Credit` is in force (DLV 6).
     pub(crate) windowed: bool,
     /// Count headers are shown.
     pub(crate) shows_counts: bool,
@@ -96,7 +96,10 @@ pub(crate) struct NewConsumer {
     pub(crate) channel: ChannelId,
     pub(crate) tag: ShortString,
     pub(crate) no_ack: bool,
+    /// As given to basic.consume, for lists.
     pub(crate) prefetch: u16,
+    /// Its queue sets no limit, so `Credit` is in force (DLV 6).
+    pub(crate) windowed: bool,
     pub(crate) arguments: FieldTable,
     /// What its channel's limit allows, if it has one.
     pub(crate) room: Option<u64>,
@@ -104,9 +107,7 @@ pub(crate) struct NewConsumer {
 
 impl FrontConsumer {
     pub(crate) fn new(new: NewConsumer, connection: Arc<ConnectionState>) -> Self {
-        // Without a limit of the client's, `Credit` is in force (DLV 6).
-        let windowed = new.no_ack || new.prefetch == 0;
-        let room = new.room;
+        let (windowed, room) = (new.windowed, new.room);
         let up_to = if let Some(room) = room {
             DeliveryNumber(room)
         } else if windowed {

@@ -19,6 +19,7 @@ mod dead_letter;
 mod proposer;
 mod publish;
 mod reply_to;
+mod trace;
 mod transaction;
 
 mod executor;
@@ -31,6 +32,7 @@ mod timer;
 mod consume;
 mod consumer;
 mod settle;
+mod shown;
 
 mod access;
 mod limits;
@@ -68,7 +70,7 @@ mod pb {
 }
 
 pub use access::ChangeError;
-pub use alarm::AlarmSettings;
+pub use alarm::{AlarmBounds, AlarmSettings, Amount};
 pub use broker::Broker;
 pub use client::{
     BindRequest, ChannelId, ConnectionInfo, Consume, DeclareOk, Delivered, Event, ExchangeDeclare,
@@ -80,3 +82,4 @@ pub use definitions::ImportError;
 pub use local::SpillSettings;
 pub use operator::{Closing, hash_password};
 pub use settings::BrokerSettings;
+pub use shown::delivery_properties;

@@ -22,6 +22,7 @@ use crate::{
     settings::BrokerSettings,
     sink::Early,
     timer::Timer,
+    trace::Tracer,
 };
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use bytes::Bytes;
@@ -83,6 +84,7 @@ pub(crate) struct Node {
     pub(crate) reannouncing: Mutex<BTreeSet<GroupId>>,
     /// When a missing alternate exchange was last told of.
     pub(crate) warned_of_alternate: Mutex<Option<Instant>>,
+    pub(crate) tracer: Tracer,
     /// The cluster's shape, once it has one.
     pub(crate) formed: tokio::sync::watch::Sender<Option<ClusterShape>>,
     /// The database's numbers.

@@ -115,6 +115,7 @@ impl Node {
             let catalog = self.catalog.read();
             let mut access = connection.publish_access.lock();
             access.refresh(&catalog, connection.info.who());
+            let traced = catalog.is_traced(&connection.info.vhost);
             for publish in publishes {
                 let (confirm, mandatory) = (publish.confirm.is_some(), publish.mandatory);
                 let outcome = match refused.get(&publish.channel) {
@@ -122,6 +123,7 @@ impl Node {
                     None => {
                         let channel = publish.channel;
                         let told = Told::of(publish.confirm);
+                        let seen = traced.then(|| publish.clone());
                         let source = Source { connection, channel, told, mandatory };
                         let result = route(
                             self,
@@ -132,6 +134,10 @@ impl Node {
                             &mut routed,
                             &mut buffer,
                         );
+                        if let (Ok(_), Some(seen)) = (&result, &seen) {
+                            let to = &mut outgoings;
+                            self.trace_publish(&catalog, connection, seen, &routed, to);
+                        }
                         if let Ok(true) = result {
                             outgoings.add(&source, &routed);
                         }
@@ -160,13 +166,22 @@ impl Node {
     ) -> Result<Option<RoutedPublish>, Exception> {
         let mandatory = publish.mandatory;
         let mut routed = RoutedPublish { mandatory, ..RoutedPublish::default() };
+        let mut traces = Outgoings::default();
         let result = {
             let catalog = self.catalog.read();
             let mut access = connection.publish_access.lock();
             access.refresh(&catalog, connection.info.who());
+            let seen = catalog.is_traced(&connection.info.vhost).then(|| publish.clone());
             let buffer = &mut BytesMut::new();
-            route(self, &catalog, &mut access, connection, publish, &mut routed, buffer)
+            let result =
+                route(self, &catalog, &mut access, connection, publish, &mut routed, buffer);
+            if let (Ok(_), Some(seen)) = (&result, &seen) {
+                self.trace_publish(&catalog, connection, seen, &routed, &mut traces);
+            }
+            result
         };
+        // A trace does not wait for the commit.
+        self.send_all(traces);
         let mut tally = Tally::default();
         tally.count(result.as_ref().ok().copied(), false, mandatory);
         tally.add_to(&self.counters);
@@ -184,7 +199,8 @@ impl Node {
         }
     }
 
-    fn ways(
+    /// How a message goes to each of its targets.
+    pub(crate) fn ways(
         &self,
         catalog: &Catalog,
         targets: &[QueueId],
@@ -414,7 +430,9 @@ fn late_return(publish: &Publish) -> Option<Box<Message>> {
 
 /// Further routing keys from headers `CC` and `BCC`, and the properties without `BCC` (RTE-09,
 /// PRP-07, PRP-09).
-fn sender_selected(properties: &Properties) -> Result<(Vec<ShortString>, Bytes), Exception> {
+pub(crate) fn sender_selected(
+    properties: &Properties,
+) -> Result<(Vec<ShortString>, Bytes), Exception> {
     let plain = || Ok((Vec::new(), properties.raw.clone()));
     let Some(octets) = &properties.headers else { return plain() };
     // Names are short and rare: a look at the octets spares decoding all other messages' headers.

@@ -11,7 +11,8 @@ use crate::{
 };
 use quorate_catalog::{Destination, ExchangeType, QueueEntry, refusal};
 use quorate_types::{
-    Exception, FieldTable, GroupId, Home, NodeId, QueueId, ResourceName, ShortString, VhostName,
+    ConsumerId, Exception, FieldTable, GroupId, Home, NodeId, QueueId, ResourceName, ShortString,
+    VhostName,
 };
 use std::sync::{Arc, atomic::Ordering};
 
@@ -118,6 +119,16 @@ impl Broker {
         of_vhost.flat_map(|connection| node.consumer_views(connection)).collect()
     }
 
+    /// Consumers, of clients of any node, of the queues of a virtual host that this node leads or is
+    /// the home of and that have a single active one; and whether each is it.
+    #[must_use]
+    pub fn single_active(&self, vhost: &VhostName) -> Vec<(ConsumerId, bool)> {
+        let node = &self.0;
+        let homes = node.led_groups().into_iter().map(Home::Group).chain([Home::Node(node.me)]);
+        let of_home = |home| node.with_machine(home, |machine| machine.single_active(vhost));
+        homes.filter_map(of_home).flatten().collect()
+    }
+
     /// The cluster, as this node knows it.
     #[must_use]
     pub fn cluster(&self) -> ClusterView {
@@ -143,7 +154,7 @@ impl Broker {
     #[must_use]
     pub fn node_status(&self) -> NodeView {
         let node = &self.0;
-        let settings = &node.settings.alarms;
+        let (bounds, data_dir) = (node.alarms.bounds(), &node.settings.alarms.data_dir);
         let (memory, disk) = node.alarms.of(node.me);
         let alarms = memory.then_some(Alarm::Memory).into_iter().chain(disk.then_some(Alarm::Disk));
         // One lock after the other: elsewhere both are held the other way round.
@@ -156,9 +167,9 @@ impl Broker {
             id: node.me,
             start: node.session().map(|session| session.start),
             alarms: alarms.collect(),
-            memory_limit_bytes: settings.memory_bytes_max,
-            disk_free_bytes: fs2::available_space(&settings.data_dir).unwrap_or(0),
-            disk_free_limit_bytes: settings.disk_free_bytes_min,
+            memory_limit_bytes: bounds.memory_bytes_max,
+            disk_free_bytes: fs2::available_space(data_dir).unwrap_or(0),
+            disk_free_limit_bytes: bounds.disk_free_bytes_min,
             connections: node.connections.len() as u64,
             queues: queues as u64,
             vhosts: vhosts as u64,
@@ -269,12 +280,12 @@ impl Node {
         live.filter_map(|consumer| {
             let queue = self.queue_name(consumer.queue)?;
             Some(ConsumerView {
+                id: consumer.id,
                 queue,
                 connection: connection.id,
                 channel: consumer.channel.number,
                 tag: consumer.tag.clone(),
                 ack_required: !consumer.no_ack,
-                active: true,
                 prefetch: consumer.prefetch,
                 arguments: consumer.arguments.clone(),
             })
@@ -341,6 +352,9 @@ fn channel_views(connection: &Arc<ConnectionState>) -> Vec<ChannelView> {
             consumers: u32::try_from(consumers(number)).unwrap_or(u32::MAX),
             unacknowledged: report.unacknowledged,
             unconfirmed: report.unconfirmed,
+            transactional: report.transactional,
+            messages_uncommitted: report.messages_uncommitted,
+            acks_uncommitted: report.acks_uncommitted,
             prefetch: report.prefetch,
         })
         .collect()

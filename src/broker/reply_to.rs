@@ -46,7 +46,8 @@ pub(crate) struct ReplyAddress {
 }
 
 impl ReplyAddress {
-    fn name(&self) -> ShortString {
+    /// The name that leads here.
+    pub(crate) fn name(&self) -> ShortString {
         let mut octets = Vec::with_capacity(OCTETS);
         octets.extend(self.node.0.to_be_bytes());
         octets.extend(self.connection.to_be_bytes());

@@ -9,6 +9,8 @@ use quorate_types::{BootNumber, Incarnation, NodeId, QueueType};
 pub struct BrokerSettings {
     /// This node.
     pub me: NodeId,
+    /// Its name, as lists show it.
+    pub name: String,
     /// Boot number of this process.
     pub boot: BootNumber,
     /// Identity of its data directory.

@@ -18,6 +18,8 @@
 //!     pub fn connections(&self) -> Vec<ConnectionView>;
 //!     pub fn channels(&self) -> Vec<ChannelView>;
 //!     pub fn consumers(&self, vhost: &VhostName) -> Vec<ConsumerView>;
+//!     /// Of queues with a single active consumer, by the node that leads them.
+//!     pub fn single_active(&self, vhost: &VhostName) -> Vec<(ConsumerId, bool)>;
 //!     pub fn cluster(&self) -> ClusterView;
 //!     pub fn node_status(&self) -> NodeView;
 //!     /// For each group this node has a replica of, (index, digest) pairs, the newest first. Those
@@ -37,7 +39,7 @@ pub use quorate_queue::{DeadLetterFact, DeadLetterStrategy, DeathReason};
 
 use quorate_catalog::{ConnectionId, ExchangeType, InForce, PolicyDefinition};
 use quorate_types::{
-    CatalogIndex, ClusterId, FieldTable, GroupId, LogIndex, NodeId, QueueId, QueueType,
+    CatalogIndex, ClusterId, ConsumerId, FieldTable, GroupId, LogIndex, NodeId, QueueId, QueueType,
     ResourceName, ShortString, StartNumber, Term, VhostName,
 };
 use std::collections::BTreeMap;
@@ -217,6 +219,12 @@ pub struct ChannelView {
     pub unacknowledged: u64,
     /// Published, not confirmed.
     pub unconfirmed: u64,
+    /// In transaction mode.
+    pub transactional: bool,
+    /// Published in its open transaction.
+    pub messages_uncommitted: u64,
+    /// Settled in its open transaction.
+    pub acks_uncommitted: u64,
     /// Limit of unsettled deliveries of the channel, 0 for none.
     pub prefetch: u16,
 }
@@ -224,6 +232,8 @@ pub struct ChannelView {
 /// One consumer of a client of this node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ConsumerView {
+    /// Id; what the queue's leader says of it is merged by it.
+    pub id: ConsumerId,
     /// Queue that it consumes from.
     pub queue: ResourceName,
     /// Connection of its channel.
@@ -234,8 +244,6 @@ pub struct ConsumerView {
     pub tag: ShortString,
     /// It acknowledges.
     pub ack_required: bool,
-    /// The group gives it messages (a waiting one of a single-active queue gets none).
-    pub active: bool,
     /// Prefetch, 0 for none.
     pub prefetch: u16,
     /// As given to basic.consume.

@@ -97,6 +97,13 @@ pub enum AccessCommand {
         /// Of this exchange, or of all.
         exchange: Option<ShortString>,
     },
+    /// `trace_on`, `trace_off`.
+    SetTracing {
+        /// Virtual host.
+        vhost: VhostName,
+        /// On from now on.
+        tracing: bool,
+    },
 }
 
 impl Catalog {
@@ -125,7 +132,8 @@ impl Catalog {
             | C::SetPermissions(_)
             | C::ClearPermissions { .. }
             | C::SetTopicPermissions(_)
-            | C::ClearTopicPermissions { .. } => None,
+            | C::ClearTopicPermissions { .. }
+            | C::SetTracing { .. } => None,
         }
     }
 
@@ -152,6 +160,7 @@ impl Catalog {
             C::ClearTopicPermissions { vhost, user, exchange } => {
                 self.clear_topic_permissions(vhost, user, exchange.as_ref(), out)
             }
+            C::SetTracing { vhost, tracing } => self.set_tracing(vhost, *tracing, out),
         }
     }
 }

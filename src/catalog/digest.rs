@@ -201,6 +201,7 @@ impl Feed for VhostRecord {
         });
         self.limits.connections_max.feed(digest);
         self.limits.queues_max.feed(digest);
+        digest.word(u64::from(self.tracing));
     }
 }
 

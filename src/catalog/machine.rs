@@ -90,6 +90,7 @@ impl Catalog {
             created: CatalogIndex(0),
             metadata: VhostMetadata::of_default(),
             limits: Default::default(),
+            tracing: false,
         });
         of_every_vhost(&DEFAULT_VHOST).for_each(|record| catalog.insert_exchange(record));
         catalog.users.insert(GUEST, guest());

@@ -140,6 +140,8 @@ pub struct VhostRecord {
     pub metadata: VhostMetadata,
     /// Limits (VLM-01).
     pub limits: VhostLimits,
+    /// Whatever is published and delivered in it is told to `amq.rabbitmq.trace` too.
+    pub tracing: bool,
 }
 
 /// A user.

@@ -71,6 +71,12 @@ impl Catalog {
         self.vhosts.iter().map(|(_, vhost)| &vhost.record)
     }
 
+    /// True if what is published and delivered in a virtual host is traced.
+    #[must_use]
+    pub fn is_traced(&self, name: &VhostName) -> bool {
+        self.vhost(name).is_some_and(|vhost| vhost.tracing)
+    }
+
     /// True if a queue whose settings were resolved at `resolved_at`, and that has no entry,
     /// belonged to a virtual host that is no more, even if there is one of its name again.
     #[must_use]
@@ -99,7 +105,8 @@ impl Catalog {
         let tags = metadata.tags.iter().map(ShortString::detached).collect();
         let metadata = VhostMetadata { tags, ..metadata.clone() };
         let (created, limits) = (self.version(), Default::default());
-        self.insert_vhost(VhostRecord { name: name.clone(), created, metadata, limits });
+        let record = VhostRecord { name: name.clone(), created, metadata, limits, tracing: false };
+        self.insert_vhost(record);
         self.changed(CatalogKey::Vhost(name.clone()), out);
         for exchange in of_every_vhost(&name) {
             let key = CatalogKey::Exchange(exchange.name.clone());
@@ -123,6 +130,22 @@ impl Catalog {
         metadata.update(update);
         if metadata != vhost.record.metadata {
             vhost.record.metadata = metadata;
+            self.changed(CatalogKey::Vhost(name.detached()), out);
+        }
+        CatalogReply::Done
+    }
+
+    /// `trace_on`, `trace_off`.
+    pub(crate) fn set_tracing(
+        &mut self,
+        name: &VhostName,
+        tracing: bool,
+        out: &mut CatalogOutput,
+    ) -> CatalogReply {
+        let Some(vhost) = self.vhosts.get_mut(name) else {
+            return CatalogReply::Denied(Denial::NoSuchVhost(name.detached()));
+        };
+        if std::mem::replace(&mut vhost.record.tracing, tracing) != tracing {
             self.changed(CatalogKey::Vhost(name.detached()), out);
         }
         CatalogReply::Done

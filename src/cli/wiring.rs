@@ -2,7 +2,9 @@
 
 use super::settings::{Identity, RABBITMQ_VERSION, Settings};
 use parking_lot::RwLock;
-use quorate_broker::{AlarmSettings, Broker, BrokerSettings, FrontSettings, SpillSettings};
+use quorate_broker::{
+    AlarmBounds, AlarmSettings, Broker, BrokerSettings, FrontSettings, SpillSettings,
+};
 use quorate_catalog::{Catalog, ClusterShape};
 use quorate_management::NodeFacts;
 use quorate_raft::{Groups, Inbox, Sinks};
@@ -178,6 +180,7 @@ fn broker_settings(
 ) -> BrokerSettings {
     BrokerSettings {
         me: settings.node_id,
+        name: facts.name.clone(),
         boot,
         incarnation,
         members: members(settings),
@@ -199,17 +202,22 @@ fn broker_settings(
             folder: settings.data_dir.clone(),
         },
         alarms: AlarmSettings {
-            memory_bytes_max: settings.memory_high_watermark.bytes_of(machine_memory_bytes()),
-            disk_free_bytes_min: settings.disk_free_limit.0,
+            bounds: AlarmBounds {
+                memory_bytes_max: settings.memory_high_watermark.bytes_of(machine_memory_bytes()),
+                disk_free_bytes_min: settings.disk_free_limit.0,
+            },
+            machine_memory_bytes: machine_memory_bytes(),
             data_dir: settings.data_dir.clone(),
         },
         front: FrontSettings {
             delivery_ahead_bytes: settings.delivery_ahead_bytes.0,
             message_bytes_max: settings.max_message_size.0,
+            consumers_per_channel_max: settings.consumer_max_per_channel,
             frame_max: settings.frame_max,
             channel_max: settings.channel_max,
             heartbeat_s: settings.amqp_heartbeat_s,
             handshake_timeout_ms: settings.handshake_timeout_ms,
+            anonymous_user: settings.anonymous_user.clone(),
             server_properties: server_properties(settings, facts),
         },
     }

@@ -136,6 +136,9 @@ fn command(change: Change) -> Result<AccessCommand, Status> {
             user: user(&one.user)?,
             exchange: one.exchange.map(|exchange| name("exchange", &exchange)).transpose()?,
         },
+        Change::SetTracing(one) => {
+            C::SetTracing { vhost: vhost(&one.vhost)?, tracing: one.tracing }
+        }
     })
 }
 
@@ -186,6 +189,7 @@ fn shown_vhost(vhost: &VhostRecord) -> wire::Vhost {
             max_connections: vhost.limits.connections_max,
             max_queues: vhost.limits.queues_max,
         }),
+        tracing: vhost.tracing,
     }
 }
 

@@ -6,6 +6,7 @@ use crate::merge;
 use crate::peers::{Answers, Peer, Peers, collect, local_part};
 use crate::source::Source;
 use crate::wire::{self, admin_server::Admin};
+use quorate_broker::Amount;
 use quorate_types::{ResourceName, ShortString, VhostName};
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -67,6 +68,15 @@ fn queue_name(request: &wire::QueueRequest) -> Result<ResourceName, Status> {
     Ok(ResourceName { vhost: vhost(&request.vhost)?, name })
 }
 
+fn amount(request: &wire::AlarmRequest) -> Result<Amount, Status> {
+    use wire::alarm_request::BeginsAt;
+    match request.begins_at {
+        Some(BeginsAt::Bytes(bytes)) => Ok(Amount::Bytes(bytes)),
+        Some(BeginsAt::OfMemory(fraction)) if fraction >= 0.0 => Ok(Amount::OfMemory(fraction)),
+        Some(BeginsAt::OfMemory(_)) | None => Err(Status::invalid_argument("no amount is given")),
+    }
+}
+
 impl<S: Source> AdminService<S> {
     /// The service of one node. Guard it with the cluster secret where it is mounted.
     #[must_use]
@@ -99,6 +109,19 @@ impl<S: Source> AdminService<S> {
         (own.into_iter().chain(others).collect(), silent)
     }
 
+    /// Of all queues that have a single active consumer, by the nodes that lead them.
+    async fn turns(&self, vhost: &VhostName) -> Vec<wire::Turn> {
+        let own = self.source.single_active(vhost).iter().map(convert::turn).collect();
+        let question = |mut peer: Peer| {
+            let request = local_part(vhost.as_str());
+            async move {
+                let batches = peer.list_turns(request).await?.into_inner();
+                collect(batches, |batch| batch.turns).await
+            }
+        };
+        self.gather(wire::Scope::Cluster.into(), own, question).await.0
+    }
+
     async fn queues(&self, scope: i32, vhost: &VhostName) -> (Vec<wire::Queue>, Vec<u32>) {
         let own = self.source.queues(vhost).iter().map(convert::queue).collect();
         let question = |mut peer: Peer| {
@@ -121,6 +144,7 @@ impl<S: Source> Admin for AdminService<S> {
     type ListConnectionsStream = Batches<wire::Connections>;
     type ListChannelsStream = Batches<wire::Channels>;
     type ListConsumersStream = Batches<wire::Consumers>;
+    type ListTurnsStream = Batches<wire::Turns>;
 
     async fn list_queues(
         &self,
@@ -203,8 +227,22 @@ impl<S: Source> Admin for AdminService<S> {
             }
         };
         let (mut all, silent) = self.gather(request.scope, own, question).await;
+        if request.scope == i32::from(wire::Scope::Cluster) {
+            merge::note_turns(&mut all, self.turns(&vhost).await);
+        }
         all.sort_by(|a, b| (&a.queue, &a.tag).cmp(&(&b.queue, &b.tag)));
         Ok(batches(all, silent, |consumers, silent| wire::Consumers { consumers, silent }))
+    }
+
+    async fn list_turns(
+        &self,
+        request: Request<wire::ListRequest>,
+    ) -> Result<Response<Self::ListTurnsStream>, Status> {
+        let request = request.into_inner();
+        check(request.caller)?;
+        let own = self.source.single_active(&vhost(&request.vhost)?);
+        let turns = own.iter().map(convert::turn).collect();
+        Ok(batches(turns, Vec::new(), |turns, _| wire::Turns { turns }))
     }
 
     async fn get_node(
@@ -308,5 +346,25 @@ impl<S: Source> Admin for AdminService<S> {
                 Err(Status::deadline_exceeded(why))
             }
         }
+    }
+
+    async fn set_memory_high_watermark(
+        &self,
+        request: Request<wire::AlarmRequest>,
+    ) -> Result<Response<wire::AlarmReply>, Status> {
+        let request = request.into_inner();
+        check(request.caller)?;
+        self.source.set_memory_high_watermark(amount(&request)?);
+        Ok(Response::new(wire::AlarmReply {}))
+    }
+
+    async fn set_disk_free_limit(
+        &self,
+        request: Request<wire::AlarmRequest>,
+    ) -> Result<Response<wire::AlarmReply>, Status> {
+        let request = request.into_inner();
+        check(request.caller)?;
+        self.source.set_disk_free_limit(amount(&request)?);
+        Ok(Response::new(wire::AlarmReply {}))
     }
 }

@@ -8,7 +8,9 @@ use quorate_broker::view::{
     GroupAudit, GroupView, NodeView, QueueCounts, QueueView, Readiness, Role,
 };
 use quorate_catalog::ConnectionId;
-use quorate_types::{Exception, FieldTable, Home, NodeId, QueueId, ReplyCode, ShortString};
+use quorate_types::{
+    ConsumerId, Exception, FieldTable, Home, NodeId, QueueId, ReplyCode, SessionId, ShortString,
+};
 use tonic::Status;
 
 fn table(table: &FieldTable) -> Bytes {
@@ -149,6 +151,9 @@ pub(crate) fn channel(view: &ChannelView) -> wire::Channel {
         consumers: view.consumers,
         unacknowledged: view.unacknowledged,
         unconfirmed: view.unconfirmed,
+        transactional: view.transactional,
+        messages_uncommitted: view.messages_uncommitted,
+        acks_uncommitted: view.acks_uncommitted,
         prefetch: u32::from(view.prefetch),
         peer_host: view.peer.ip().to_string(),
         peer_port: u32::from(view.peer.port()),
@@ -164,10 +169,20 @@ pub(crate) fn consumer(view: &ConsumerView) -> wire::Consumer {
         channel: u32::from(view.channel),
         tag: view.tag.to_string(),
         ack_required: view.ack_required,
-        active: view.active,
         prefetch: u32::from(view.prefetch),
         arguments: table(&view.arguments),
+        id: Some(consumer_id(view.id)),
+        activity_status: String::new(),
     }
+}
+
+fn consumer_id(id: ConsumerId) -> wire::ConsumerId {
+    let SessionId { node, start } = id.session;
+    wire::ConsumerId { node: u32::from(node.0), start: start.0, number: id.number }
+}
+
+pub(crate) fn turn(&(consumer, active): &(ConsumerId, bool)) -> wire::Turn {
+    wire::Turn { consumer: Some(consumer_id(consumer)), active }
 }
 
 pub(crate) fn digest(audit: &GroupAudit) -> wire::Digest {

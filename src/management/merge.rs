@@ -50,6 +50,23 @@ pub(crate) fn bindings(
     bindings
 }
 
+/// Which consumers are served, in RabbitMQ's words: of a queue that has a single active one the
+/// others wait.
+pub(crate) fn note_turns(consumers: &mut [wire::Consumer], turns: Vec<wire::Turn>) {
+    let key = |id: wire::ConsumerId| (id.node, id.start, id.number);
+    let turns: BTreeMap<_, bool> =
+        turns.iter().filter_map(|turn| Some((key(turn.consumer?), turn.active))).collect();
+    for consumer in consumers {
+        let turn = consumer.id.and_then(|id| turns.get(&key(id)));
+        consumer.activity_status = match turn {
+            None => "up",
+            Some(true) => "single_active",
+            Some(false) => "waiting",
+        }
+        .to_owned();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

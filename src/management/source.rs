@@ -5,11 +5,11 @@ use quorate_broker::view::{
     BindingView, ChannelView, ClusterView, ConnectionView, ConsumerView, ExchangeView, GroupAudit,
     MetricsView, NodeView, QueueView, Readiness,
 };
-use quorate_broker::{Broker, ChangeError, Closing};
+use quorate_broker::{Amount, Broker, ChangeError, Closing};
 use quorate_catalog::{
     AccessCommand, PermissionRecord, TopicPermissionRecord, UserRecord, VhostRecord,
 };
-use quorate_types::{Exception, ResourceName, ShortString, VhostName};
+use quorate_types::{ConsumerId, Exception, ResourceName, ShortString, VhostName};
 use std::future::Future;
 
 /// One node's views of itself, as `quorate_broker::view` describes them.
@@ -26,6 +26,8 @@ pub trait Source: Clone + Send + Sync + 'static {
     fn channels(&self) -> Vec<ChannelView>;
     /// Consumers of this node's clients.
     fn consumers(&self, vhost: &VhostName) -> Vec<ConsumerView>;
+    /// Consumers of queues led by this node that have a single active one, and whether each is it.
+    fn single_active(&self, vhost: &VhostName) -> Vec<(ConsumerId, bool)>;
     /// The cluster.
     fn cluster(&self) -> ClusterView;
     /// The node.
@@ -74,6 +76,10 @@ pub trait Source: Clone + Send + Sync + 'static {
     fn is_password(&self, user: &ShortString, password: &[u8]) -> bool;
     /// Closes connections of this node's clients; how many.
     fn close_connections(&self, which: &Closing, most: usize, reason: &str) -> usize;
+    /// Sets where the memory alarm begins.
+    fn set_memory_high_watermark(&self, amount: Amount);
+    /// Sets where the disk alarm begins.
+    fn set_disk_free_limit(&self, amount: Amount);
 }
 
 impl Source for Broker {
@@ -99,6 +105,10 @@ impl Source for Broker {
 
     fn consumers(&self, vhost: &VhostName) -> Vec<ConsumerView> {
         Broker::consumers(self, vhost)
+    }
+
+    fn single_active(&self, vhost: &VhostName) -> Vec<(ConsumerId, bool)> {
+        Broker::single_active(self, vhost)
     }
 
     fn cluster(&self) -> ClusterView {
@@ -160,5 +170,13 @@ impl Source for Broker {
 
     fn close_connections(&self, which: &Closing, most: usize, reason: &str) -> usize {
         Broker::close_connections(self, which, most, reason)
+    }
+
+    fn set_memory_high_watermark(&self, amount: Amount) {
+        Broker::set_memory_high_watermark(self, amount);
+    }
+
+    fn set_disk_free_limit(&self, amount: Amount) {
+        Broker::set_disk_free_limit(self, amount);
     }
 }

@@ -7,11 +7,11 @@ use quorate_broker::view::{
     BindingView, ChannelView, ClusterView, ConnectionView, ConsumerView, ExchangeView, GroupAudit,
     MetricsView, NodeView, QueueView, Readiness,
 };
-use quorate_broker::{ChangeError, Closing};
+use quorate_broker::{Amount, ChangeError, Closing};
 use quorate_catalog::{
     AccessCommand, PermissionRecord, TopicPermissionRecord, UserRecord, VhostRecord,
 };
-use quorate_types::{Exception, GroupId, NodeId, ResourceName, ShortString, VhostName};
+use quorate_types::{ConsumerId, Exception, GroupId, NodeId, ResourceName, ShortString, VhostName};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -45,6 +45,10 @@ impl Source for Quiet {
     }
 
     fn consumers(&self, _vhost: &VhostName) -> Vec<ConsumerView> {
+        Vec::new()
+    }
+
+    fn single_active(&self, _vhost: &VhostName) -> Vec<(ConsumerId, bool)> {
         Vec::new()
     }
 
@@ -104,6 +108,10 @@ impl Source for Quiet {
     fn close_connections(&self, _: &Closing, _: usize, _: &str) -> usize {
         0
     }
+
+    fn set_memory_high_watermark(&self, _: Amount) {}
+
+    fn set_disk_free_limit(&self, _: Amount) {}
 }
 
 fn facts() -> NodeFacts {

@@ -5,10 +5,11 @@ use crate::{
     config::QueueConfig,
     machine::Machine,
     output::{Delivery, Effect},
+    queue::Queue,
 };
 use quorate_types::{
     ConsumerId, DeliveryNumber, NodeId, QueueId, ResourceName, SessionId, StartNumber, Timestamp,
-    WallTime,
+    VhostName, WallTime,
 };
 
 /// A queue as lists and metrics show it.
@@ -157,6 +158,20 @@ impl Machine {
     /// Ids of all queues, ascending.
     pub fn queues(&self) -> impl Iterator<Item = QueueId> + '_ {
         self.queues.keys().copied()
+    }
+
+    /// The consumers of a virtual host's queues that have a single active one, cancelled ones left
+    /// out; and whether each is the active one (SAC-02).
+    #[must_use]
+    pub fn single_active(&self, vhost: &VhostName) -> Vec<(ConsumerId, bool)> {
+        let single =
+            |queue: &&Queue| queue.config.single_active_consumer && queue.name.vhost == *vhost;
+        let queues = self.queues.values().map(AsRef::as_ref).filter(single);
+        let consumers = queues.flat_map(|queue| {
+            let attached = queue.consumers.iter().filter(|(_, state)| !state.cancelled);
+            attached.map(|(consumer, _)| (*consumer, queue.active == Some(*consumer)))
+        });
+        consumers.collect()
     }
 
     /// A queue's consumers, cancelled ones left out.

@@ -14,6 +14,7 @@ use quorate_cluster_tests::harness::amqp::{
 };
 use quorate_cluster_tests::harness::ctl::text;
 use quorate_cluster_tests::harness::wait::{eventually, in_time};
+use quorate_cluster_tests::harness::wire::{self, PROTOCOL_HEADER, Wire};
 use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Options};
 
 /// As another user, to another virtual host (percent-encoded).
@@ -327,4 +328,41 @@ async fn publish_after_restart(cluster: &Cluster) {
         quorate_cluster_tests::harness::amqp::open_confirming(&cluster.amqp_uri(1)).await;
     channel.queue_declare("q".into(), durable(), FieldTable::default()).await.expect("q");
     publish_confirmed(&channel, "q", b"on").await;
+}
+
+/// A client that logs in by ANONYMOUS, up to the mechanisms that it is offered.
+async fn anonymous(cluster: &Cluster) -> (Wire, String) {
+    let mut wire = Wire::connect(&cluster.node(1).amqp_address()).await;
+    wire.send(PROTOCOL_HEADER).await;
+    let start = wire.expect(0, 10, 10).await;
+    let offered = String::from_utf8_lossy(start.arguments()).into_owned();
+    wire.method(0, 10, 11, &wire::start_ok_with(&[], "ANONYMOUS", b"")).await;
+    (wire, offered)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn q_06_anonymous_is_offered_only_when_a_setting_names_the_user() {
+    let cluster = Cluster::start(1, Options::default()).await;
+    let (wire, offered) = anonymous(&cluster).await;
+    assert!(offered.contains("PLAIN AMQPLAIN") && !offered.contains("ANONYMOUS"), "{offered}");
+    assert!(wire.rest(REQUEST_BOUND).await.is_empty(), "CONN-12");
+
+    let cluster = Cluster::start(1, Options::default().with("--anonymous-user", "visitor")).await;
+    let (wire, offered) = anonymous(&cluster).await;
+    assert!(offered.contains("PLAIN AMQPLAIN ANONYMOUS"), "{offered}");
+    assert!(wire.rest(REQUEST_BOUND).await.is_empty(), "there is no such user yet");
+    done(&cluster, &["add_user", "visitor", "secret"]).await;
+    done(&cluster, &["set_permissions", "visitor", "", "", ""]).await;
+    let (mut wire, _) = anonymous(&cluster).await;
+    let tune = wire.expect(0, 10, 30).await;
+    wire.method(0, 10, 31, tune.arguments()).await;
+    wire.method(0, 10, 40, &[1, b'/', 0, 0]).await;
+    wire.expect(0, 10, 41).await;
+    let rows = cluster.rows(1, &["list_connections", "user"]).await.expect("rows");
+    assert_eq!(rows.iter().map(|row| text(row, "user")).collect::<Vec<_>>(), ["visitor"]);
+    // Whoever it is may do no more than that user may.
+    wire.method(1, 20, 10, &[0]).await;
+    wire.expect(1, 20, 11).await;
+    wire.method(1, 50, 10, &wire::queue_declare("mine", &[])).await;
+    assert_eq!(wire.channel_close(1).await.map(|close| close.code), Some(403));
 }

@@ -1,6 +1,9 @@
 //! A node that is low on disk or memory stops publishers, on every node, and nobody else (ALM).
 
+#![expect(clippy::expect_used, clippy::panic, reason = "tests")]
+
 use quorate_cluster_tests::harness::amqp::{declare_quorum, get, open};
+use quorate_cluster_tests::harness::ctl;
 use quorate_cluster_tests::harness::wire::{self, Wire, frame};
 use quorate_cluster_tests::harness::{Cluster, Options};
 use std::time::Duration;
@@ -61,19 +64,59 @@ async fn an_alarm_on_one_node_blocks_publishers_on_all_and_ends_with_it() {
     node.spawn_with(&[("--disk-free-limit", "1000000GiB")]);
     node.ready().await;
     let mut publisher = aware(&cluster.node(1).amqp_address()).await;
-    let mut blocked = false;
-    for _ in 0..150 {
-        publisher.send(&publish("alarmed")).await;
-        // The alarm reaches the other nodes soon; until then publishes pass.
-        let next = tokio::time::timeout(Duration::from_millis(200), publisher.next());
-        if let Ok(Some(frame)) = next.await {
-            assert_eq!(frame.method(), Some((10, 60)), "{frame:?}");
-            blocked = true;
-            break;
-        }
-    }
-    assert!(blocked, "node 3 is low on disk, and publishes on node 1 go on");
+    assert_eq!(blocked(&mut publisher).await, wire::short("low on disk"));
     node.sigterm().await;
     node.restart().await;
     publisher.expect(0, 10, 61).await;
+}
+
+/// Publishes until it is blocked: the reason, a short string.
+async fn blocked(publisher: &mut Wire) -> Vec<u8> {
+    for _ in 0..150 {
+        publisher.send(&publish("alarmed")).await;
+        // An alarm reaches the other nodes soon; until then publishes pass.
+        let next = tokio::time::timeout(Duration::from_millis(200), publisher.next());
+        if let Ok(Some(frame)) = next.await {
+            assert_eq!(frame.method(), Some((10, 60)), "{frame:?}");
+            return frame.arguments().to_vec();
+        }
+    }
+    panic!("another node has an alarm, and publishes go on");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn alm_01_an_operator_sets_where_a_nodes_alarms_begin() {
+    let cluster = Cluster::start(3, Options::default()).await;
+    let (_connection, channel) = open(&cluster.amqp_uri(1)).await;
+    declare_quorum(&channel, "alarmed").await;
+    let mut elsewhere = aware(&cluster.node(1).amqp_address()).await;
+    let mut there = aware(&cluster.node(3).amqp_address()).await;
+    let memory = "set_vm_memory_high_watermark";
+    let disk = "set_disk_free_limit";
+    let rounds = [
+        (vec![memory, "absolute", "1MiB"], "low on memory", vec![memory, "1.0"]),
+        (vec![disk, "1000000GiB"], "low on disk", vec![disk, "1kB"]),
+        (vec![memory, "0.0"], "low on memory", vec![memory, "absolute", "1000000GB"]),
+        (vec![disk, "mem_relative", "1e9"], "low on disk", vec![disk, "mem_relative", "0.0"]),
+    ];
+    for (lower, reason, raise) in rounds {
+        cluster.ctl(3, &lower).await.succeeded().expect("set");
+        // On the node asked it is on when the command returns.
+        there.send(&publish("alarmed")).await;
+        assert_eq!(there.expect(0, 10, 60).await.arguments(), wire::short(reason), "{lower:?}");
+        assert_eq!(blocked(&mut elsewhere).await, wire::short(reason), "{lower:?}");
+        cluster.ctl(3, &raise).await.succeeded().expect("set");
+        there.expect(0, 10, 61).await;
+        elsewhere.expect(0, 10, 61).await;
+    }
+    let status = cluster.ctl(3, &["status", "--formatter", "json"]).await.succeeded();
+    let status = serde_json::from_str(&status.expect("status").stdout).expect("JSON");
+    let limits = ["vm_memory_high_watermark_limit", "disk_free_limit"];
+    let shown = limits.map(|limit| ctl::count(&status, limit));
+    assert_eq!(shown, [Ok(1_000_000_000_000_000), Ok(0)]);
+    for wrong in [vec![memory, "1.5"], vec![memory, "absolute", "1 apple"], vec![disk, "much"]] {
+        let refused = cluster.ctl(3, &wrong).await;
+        assert_eq!(refused.code, 65, "{refused:?}");
+        assert!(refused.stderr.contains("Bad argument"), "{refused:?}");
+    }
 }

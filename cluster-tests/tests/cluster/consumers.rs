@@ -14,6 +14,7 @@ use quorate_cluster_tests::harness::amqp::{
     REQUEST_BOUND, arguments, code, declare_with, get, int, open, open_confirming,
     publish_confirmed, text,
 };
+use quorate_cluster_tests::harness::ctl;
 use quorate_cluster_tests::harness::wait::{eventually, hold, in_time};
 use quorate_cluster_tests::harness::wire::{self, Wire};
 use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Options};
@@ -307,4 +308,74 @@ async fn cto_05_who_cannot_be_told_has_its_channel_closed() {
     for body in ["a", "b"] {
         assert_eq!(get(&channel, "closing").await, Some(body.as_bytes().to_vec()));
     }
+}
+
+/// Tag, active and status of each consumer of a queue, in the order of the tags.
+async fn shown(cluster: &Cluster, node: u64, queue: &str) -> Vec<[String; 3]> {
+    let columns = ["queue_name", "consumer_tag", "active", "activity_status"];
+    let rows = cluster.rows(node, &[&["list_consumers"], &columns[..]].concat()).await;
+    let rows = rows.expect("rows").into_iter().filter(|row| ctl::text(row, "queue_name") == queue);
+    rows.map(|row| ["consumer_tag", "active", "activity_status"].map(|it| ctl::text(&row, it)))
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sac_02_lists_show_on_every_node_who_is_active() {
+    let cluster = Cluster::start(3, Options::default()).await;
+    let (_connection, channel) = open(&cluster.amqp_uri(1)).await;
+    let single = ("x-single-active-consumer", AMQPValue::Boolean(true));
+    declare_with(&channel, "shown", &[("x-queue-type", text("quorum")), single]).await;
+    declare_with(&channel, "plain", &[]).await;
+    let (mut clients, mut consumers) = (Vec::new(), Vec::new());
+    for (node, tag) in [(2, "b"), (3, "c"), (1, "a")] {
+        let (connection, channel) = open(&cluster.amqp_uri(node)).await;
+        for queue in ["shown", "plain"] {
+            let (tag, options) = (format!("{tag}-{queue}"), BasicConsumeOptions::default());
+            let consume = channel.basic_consume(queue.into(), tag.into(), options, <_>::default());
+            consumers.push(consume.await.expect("consume-ok"));
+        }
+        clients.push((connection, channel));
+    }
+    let row = |tag: &str, active: &str, status: &str| [tag, active, status].map(str::to_owned);
+    let waiting = |tag: &str| row(tag, "false", "waiting");
+    let first = row("b-shown", "true", "single_active");
+    for node in 1..=3 {
+        let wanted = [waiting("a-shown"), first.clone(), waiting("c-shown")];
+        assert_eq!(shown(&cluster, node, "shown").await, wanted, "node {node}");
+        let plain = ["a-plain", "b-plain", "c-plain"].map(|tag| row(tag, "true", "up"));
+        assert_eq!(shown(&cluster, node, "plain").await, plain, "node {node}");
+    }
+    let cancelled =
+        clients.first().expect("three").1.basic_cancel("b-shown".into(), <_>::default());
+    cancelled.await.expect("cancel-ok");
+    let wanted = [waiting("a-shown"), row("c-shown", "true", "single_active")];
+    assert_eq!(shown(&cluster, 1, "shown").await, wanted);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn con_07_a_channel_has_no_more_consumers_than_the_setting_says() {
+    let options = Options::default().with("--consumer-max-per-channel", "2");
+    let cluster = Cluster::start(1, options).await;
+    let (connection, channel) = open(&cluster.amqp_uri(1)).await;
+    declare_with(&channel, "few", &[]).await;
+    let consume = async |channel: &Channel, tag: &str| {
+        let options = BasicConsumeOptions::default();
+        channel.basic_consume("few".into(), tag.into(), options, <_>::default()).await
+    };
+    // One that is dropped is cancelled.
+    let _first = consume(&channel, "a").await.expect("consume-ok");
+    let _second = consume(&channel, "b").await.expect("consume-ok");
+    channel.basic_cancel("a".into(), <_>::default()).await.expect("cancel-ok");
+    let _again = consume(&channel, "a").await.expect("one has been cancelled");
+    // Channels are counted apart.
+    let other = connection.create_channel().await.expect("open-ok");
+    let _apart = consume(&other, "c").await.expect("consume-ok");
+    let refused = consume(&channel, "d").await.expect_err("a third one");
+    assert_eq!(code(&refused), Some(530), "{refused}");
+    let text = "NOT_ALLOWED - reached maximum (2) of consumers per channel";
+    assert!(refused.to_string().contains(text), "{refused}");
+    eventually("the connection has ended", LIFECYCLE_BOUND, || async {
+        hold(!connection.status().connected(), || "it is open".to_owned())
+    })
+    .await;
 }

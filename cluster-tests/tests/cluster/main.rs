@@ -39,6 +39,7 @@ mod slow_clients;
 mod start;
 mod stop;
 mod topologies;
+mod trace;
 mod transactions;
 mod ttl;
 mod vhosts;

@@ -3,13 +3,15 @@
 
 #![expect(clippy::expect_used, reason = "tests")]
 
-use futures::StreamExt;
-use lapin::options::{BasicGetOptions, ExchangeDeclareOptions, QueueBindOptions};
+use futures::{StreamExt, stream::FuturesUnordered};
+use lapin::options::{
+    BasicGetOptions, BasicPublishOptions, ExchangeDeclareOptions, QueueBindOptions,
+};
 use lapin::types::FieldTable;
-use lapin::{Channel, Connection, ExchangeKind};
+use lapin::{BasicProperties, Channel, Connection, ExchangeKind};
 use quorate_cluster_tests::harness::amqp::{
-    code, declare_exchange, declare_quorum, durable, of_type, open, open_confirming, persistent,
-    publish_confirmed,
+    code, declare_exchange, declare_quorum, declare_with, durable, get, of_type, open,
+    open_confirming, persistent, publish_confirmed, text,
 };
 use quorate_cluster_tests::harness::wait::{eventually, hold, in_time};
 use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Options, figure};
@@ -149,5 +151,51 @@ async fn a_consumer_waits_through_a_minority_without_being_cancelled() {
         let delivery = in_time("a delivery", LIFECYCLE_BOUND, consumer.next()).await;
         let delivery = delivery.expect("not cancelled").expect("a delivery");
         assert_eq!((delivery.data.as_slice(), delivery.redelivered), (&body[..], false));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cnf_07_a_confirm_means_that_a_majority_has_it_whatever_the_delivery_mode() {
+    let cluster = Cluster::start(3, Options::default()).await;
+    let (_connection, channel) = open_confirming(&cluster.amqp_uri(1)).await;
+    let types = ["quorum", "classic"];
+    for queue_type in types {
+        declare_with(&channel, queue_type, &[("x-queue-type", text(queue_type))]).await;
+    }
+    cluster.node(2).kill9();
+    cluster.node(3).kill9();
+    let publish = async |queue: &str, mode: u8| {
+        let properties = BasicProperties::default().with_delivery_mode(mode);
+        let options = BasicPublishOptions::default();
+        let body = [mode];
+        let sent = channel.basic_publish("".into(), queue.into(), options, &body, properties);
+        sent.await.expect("sent")
+    };
+    let mut confirms = FuturesUnordered::new();
+    for queue_type in types {
+        // Transient, persistent.
+        confirms.push(publish(queue_type, 1).await);
+        confirms.push(publish(queue_type, 2).await);
+    }
+    // Nothing to wait for: no confirm must come.
+    let early = tokio::time::timeout(Duration::from_secs(3), confirms.next()).await;
+    assert!(early.is_err(), "confirmed without a majority: {early:?}");
+    cluster.node(2).restart().await;
+    while let Some(confirm) = in_time("a confirm", LIFECYCLE_BOUND, confirms.next()).await {
+        assert!(confirm.expect("a confirm").is_ack());
+    }
+    // The one that all of it was published to is of no more use.
+    cluster.node(1).kill9();
+    cluster.node(3).restart().await;
+    for queue_type in types {
+        eventually("both are there", LIFECYCLE_BOUND, || async {
+            let [ready] = cluster.counts(2, queue_type, ["messages_ready"]).await?;
+            hold(ready == 2, || format!("{ready} in {queue_type}"))
+        })
+        .await;
+        let (_other, channel) = open(&cluster.amqp_uri(2)).await;
+        for mode in [1, 2] {
+            assert_eq!(get(&channel, queue_type).await, Some(vec![mode]), "{queue_type}");
+        }
     }
 }

@@ -1,14 +1,15 @@
 //! Prefetch is exact, whichever nodes the consumers and the queue's leader are on (QOS).
 
-#![expect(clippy::expect_used, clippy::indexing_slicing, reason = "tests")]
+#![expect(clippy::expect_used, clippy::indexing_slicing, clippy::panic, reason = "tests")]
 
 use futures::StreamExt;
 use lapin::message::Delivery;
-use lapin::options::{BasicAckOptions, BasicConsumeOptions, BasicQosOptions};
+use lapin::options::{BasicAckOptions, BasicConsumeOptions, BasicPublishOptions, BasicQosOptions};
 use lapin::types::FieldTable;
 use lapin::{Channel, Connection, Consumer};
 use quorate_cluster_tests::harness::amqp::{
-    REQUEST_BOUND, declare_quorum, open, open_confirming, publish_confirmed,
+    REQUEST_BOUND, declare_quorum, declare_with, open, open_confirming, persistent,
+    publish_confirmed, text,
 };
 use quorate_cluster_tests::harness::wait::{eventually, hold, in_time};
 use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Options};
@@ -186,4 +187,62 @@ async fn prefetch_survives_a_failover_of_the_queue() {
         assert!(!delivery.redelivered);
     }
     counts_are(&cluster, "failover", 70, 15).await;
+}
+
+async fn fill_at_once(cluster: &Cluster, queue: &str, queue_type: &str, count: u32) {
+    let (_connection, channel) = open_confirming(&cluster.amqp_uri(1)).await;
+    declare_with(&channel, queue, &[("x-queue-type", text(queue_type))]).await;
+    let mut confirms = Vec::new();
+    for number in 0..count {
+        let options = BasicPublishOptions::default();
+        let body = number.to_be_bytes();
+        let sent = channel.basic_publish("".into(), queue.into(), options, &body, persistent());
+        confirms.push(sent.await.expect("sent"));
+    }
+    for confirm in confirms {
+        in_time("a confirm", REQUEST_BOUND, confirm).await.expect("a confirm");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn qos_04_without_a_prefetch_a_quorum_queues_consumer_holds_2000() {
+    let cluster = Cluster::start(3, Options::default()).await;
+    for queue_type in ["quorum", "classic"] {
+        fill_at_once(&cluster, queue_type, queue_type, 2_100).await;
+    }
+    let mut capped = attach(&cluster, 2, "quorum", 0).await;
+    counts_are(&cluster, "quorum", 100, 2_000).await;
+    let held = take(&mut capped.consumer, 2_000).await;
+    assert_eq!(held[1_999].data, 1_999_u32.to_be_bytes());
+    let ack = BasicAckOptions { multiple: true };
+    capped.channel.basic_ack(held[29].delivery_tag, ack).await.expect("sent");
+    counts_are(&cluster, "quorum", 70, 2_000).await;
+    assert_eq!(take(&mut capped.consumer, 30).await[0].data, 2_000_u32.to_be_bytes());
+    // PRC-04: who does not acknowledge is never full; nor is a classic queue's consumer.
+    let options = BasicConsumeOptions { no_ack: true, ..BasicConsumeOptions::default() };
+    let other = capped.channel.basic_consume("quorum".into(), "n".into(), options, <_>::default());
+    take(&mut other.await.expect("consume-ok"), 70).await;
+    let _all = attach(&cluster, 3, "classic", 0).await;
+    counts_are(&cluster, "classic", 0, 2_100).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn qos_08_basic_qos_is_always_taken() {
+    let cluster = Cluster::start(1, Options::default()).await;
+    fill(&cluster, "qos", 3).await;
+    let (_connection, channel) = open(&cluster.amqp_uri(1)).await;
+    let set_all = async || {
+        for (prefetch, global) in [(1, false), (0, false), (u16::MAX, false), (5, true), (0, true)]
+        {
+            let set = channel.basic_qos(prefetch, BasicQosOptions { global });
+            let set = in_time("qos-ok", REQUEST_BOUND, set).await;
+            set.unwrap_or_else(|error| panic!("{prefetch}, global={global}: {error}"));
+        }
+    };
+    set_all().await;
+    let mut consumer = consume(&channel, "qos").await;
+    let held = take(&mut consumer, 3).await;
+    set_all().await;
+    held[2].ack(BasicAckOptions { multiple: true }).await.expect("sent");
+    counts_are(&cluster, "qos", 0, 0).await;
 }

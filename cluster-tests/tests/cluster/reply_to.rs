@@ -7,10 +7,11 @@ use lapin::message::Delivery;
 use lapin::options::{
     BasicCancelOptions, BasicConsumeOptions, BasicPublishOptions, QueueBindOptions,
 };
-use lapin::types::{FieldTable, ShortString};
+use lapin::types::{AMQPValue, FieldTable, ShortString};
 use lapin::{BasicProperties, Channel, Consumer};
 use quorate_cluster_tests::harness::amqp::{
-    REQUEST_BOUND, code, declare_quorum, durable, open, open_confirming, passive,
+    REQUEST_BOUND, arguments, code, declare_quorum, durable, int, open, open_confirming, passive,
+    text,
 };
 use quorate_cluster_tests::harness::wait::{eventually, hold, in_time};
 use quorate_cluster_tests::harness::{Cluster, Options};
@@ -173,4 +174,38 @@ async fn drt_06_a_name_ends_with_its_channel_and_with_its_connection() {
     gone(name).await;
     connection.close(200, "enough".into()).await.expect("close-ok");
     gone(other).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn drt_07_a_reply_is_shown_as_it_was_sent() {
+    let cluster = Cluster::start(3, Options::default()).await;
+    let (_serving, server) = open_confirming(&cluster.amqp_uri(1)).await;
+    declare_quorum(&server, "server").await;
+    let mut requests = consume(&server, "server", true).await.expect("consume-ok");
+    for id in 1..=2 {
+        let (_asking, client) = open(&cluster.amqp_uri(id)).await;
+        let mut replies = consume(&client, PSEUDO_QUEUE, true).await.expect("consume-ok");
+        ask(&client, b"").await;
+        let name = name_of(&mut requests).await;
+        // In a queue it would expire at once, have its history read, and be counted.
+        let death = AMQPValue::FieldTable(arguments(&[("count", int(3)), ("queue", text("q"))]));
+        let headers = arguments(&[
+            ("x-acquired-count", int(8)),
+            ("x-death", AMQPValue::FieldArray(vec![death].into())),
+            ("x-delivery-count", int(7)),
+        ]);
+        let sent = BasicProperties::default().with_expiration("0".into()).with_headers(headers);
+        for body in [b"first", b"again"] {
+            let options = BasicPublishOptions::default();
+            let publish =
+                server.basic_publish("".into(), name.clone(), options, body, sent.clone());
+            let confirm = in_time("a confirm", REQUEST_BOUND, publish.await.expect("sent")).await;
+            assert!(confirm.expect("a confirm").is_ack());
+        }
+        for body in [b"first", b"again"] {
+            let reply = next(&mut replies).await;
+            assert_eq!((reply.data.as_slice(), reply.redelivered), (&body[..], false));
+            assert_eq!(reply.properties, sent, "node {id}");
+        }
+    }
 }

@@ -11,7 +11,8 @@ use quorate_cluster_tests::harness::amqp::{
     REQUEST_BOUND, code, declare_quorum, declare_with, get, int, open, open_confirming, persistent,
     publish_confirmed, text,
 };
-use quorate_cluster_tests::harness::wait::{eventually, in_time};
+use quorate_cluster_tests::harness::ctl;
+use quorate_cluster_tests::harness::wait::{eventually, hold, in_time};
 use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Options};
 use std::time::Duration;
 
@@ -183,4 +184,47 @@ async fn tx_06_a_refused_message_fails_the_commit_and_the_rest_stays() {
         assert_eq!(get(&elsewhere, &full).await.as_deref(), Some(&b"fits"[..]));
         assert_eq!(get(&elsewhere, &full).await, None);
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tx_04_lists_show_what_waits_for_the_commit() {
+    let cluster = Cluster::start(3, Options::default()).await;
+    let (_connection, channel) = open_transactional(&cluster.amqp_uri(2)).await;
+    declare_quorum(&channel, "listed").await;
+    for number in 0..3_u8 {
+        publish(&channel, "", "listed", &[number]).await;
+    }
+    publish(&channel, "", "nowhere", b"").await;
+    let columns = [
+        "transactional",
+        "confirm",
+        "messages_uncommitted",
+        "acks_uncommitted",
+        "messages_unacknowledged",
+    ];
+    let shows = async |wanted: [&str; 5]| {
+        eventually("the list follows", REQUEST_BOUND, || async {
+            let rows = cluster.rows(1, &[&["list_channels"], &columns[..]].concat()).await?;
+            let shown = columns.map(|column| ctl::text(&rows[0], column));
+            hold(shown == wanted, || format!("{shown:?}"))
+        })
+        .await;
+    };
+    // Also what no queue takes.
+    shows(["true", "false", "4", "0", "0"]).await;
+    commit(&channel).await;
+    shows(["true", "false", "0", "0", "0"]).await;
+    for acked in [true, true, false] {
+        let got = channel.basic_get("listed".into(), BasicGetOptions::default()).await;
+        let delivery = got.expect("get").expect("a message").delivery;
+        if acked {
+            delivery.ack(BasicAckOptions::default()).await.expect("sent");
+        }
+    }
+    shows(["true", "false", "0", "2", "1"]).await;
+    channel.tx_rollback().await.expect("rollback-ok");
+    shows(["true", "false", "0", "0", "3"]).await;
+    channel.close(200, "enough".into()).await.expect("close-ok");
+    let (_other, _confirming) = open_confirming(&cluster.amqp_uri(3)).await;
+    shows(["false", "true", "0", "0", "0"]).await;
 }

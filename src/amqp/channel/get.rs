@@ -1,13 +1,11 @@
 //! `basic.get` (GET-01 to GET-06).
 
 use crate::{
-    channel::{
-        Operation, Out, Then, consume::delivery_properties, declare::count, machine::Channel,
-    },
+    channel::{Operation, Out, Then, declare::count, machine::Channel},
     codec::{cold::basic, hot},
     connection::close::Fault,
 };
-use quorate_broker::GetOk;
+use quorate_broker::{GetOk, delivery_properties};
 use quorate_types::{DeliveryNumber, ShortString};
 
 /// A get counts as a consumer with one delivery, number 1 (DLV 3).

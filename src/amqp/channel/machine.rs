@@ -113,11 +113,14 @@ impl Channel {
 
     /// What lists show of it.
     pub(crate) fn report(&self) -> ChannelReport {
+        let transaction = self.transaction.as_ref();
         ChannelReport {
             confirm: self.confirms.is_some(),
             unconfirmed: self.confirms.as_ref().map_or(0, Confirms::outstanding),
-            unacknowledged: self.unacked.outstanding()
-                + self.transaction.as_ref().map_or(0, Transaction::settled),
+            unacknowledged: self.unacked.outstanding(),
+            transactional: transaction.is_some(),
+            messages_uncommitted: transaction.map_or(0, Transaction::published),
+            acks_uncommitted: transaction.map_or(0, Transaction::settled),
             prefetch: self.prefetch,
             has_published: self.has_published,
         }

@@ -22,6 +22,15 @@ use quorate_broker::{
 };
 use quorate_types::{ConsumerId, Exception, Properties, ShortString};
 
+/// Bounds of one node's connections, by its settings.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    /// Largest body taken.
+    pub(crate) message_bytes_max: u64,
+    /// Consumers of one channel (CON-07).
+    pub(crate) consumers_max: Option<u32>,
+}
+
 /// What all channels of a connection have in common.
 #[derive(Clone, Debug)]
 pub(crate) struct Env {
@@ -30,6 +39,8 @@ pub(crate) struct Env {
     pub(crate) frame_max: u32,
     /// Largest body taken.
     pub(crate) message_bytes_max: u64,
+    /// Consumers of one channel (CON-07).
+    pub(crate) consumers_max: Option<u32>,
     /// The client wants to hear of cancelled consumers (CON-13).
     pub(crate) consumer_cancel_notify: bool,
 }

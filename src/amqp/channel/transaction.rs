@@ -29,6 +29,8 @@ const PUBLISH_COST_BYTES: usize = 256;
 #[derive(Debug, Default)]
 pub(crate) struct Transaction {
     publishes: Vec<RoutedPublish>,
+    /// Those that go nowhere counted too.
+    published: u64,
     /// Mandatory ones that no queue takes.
     returns: Vec<Returned>,
     settles: Vec<(Settlement, Vec<Entry>)>,
@@ -49,6 +51,11 @@ impl Transaction {
         unacked.set_aside(tag, multiple, &mut aside)?;
         self.settles.push((settlement, aside));
         Ok(())
+    }
+
+    /// Publishes so far, whatever becomes of them.
+    pub(crate) fn published(&self) -> u64 {
+        self.published
     }
 
     /// Deliveries that are settled with the commit.
@@ -144,6 +151,7 @@ impl Channel {
         out: &mut Out<'_>,
     ) -> Result<(), Fault> {
         let Some(transaction) = &mut self.transaction else { return Ok(()) };
+        transaction.published += 1;
         let bytes = match (routed, returned) {
             (Some(routed), _) => {
                 let bytes = routed.bytes();

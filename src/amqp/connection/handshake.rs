@@ -105,17 +105,20 @@ enum State {
 pub(crate) struct Handshake {
     /// Offered.
     offer: Limits,
+    /// Whom the mechanism ANONYMOUS stands for.
+    anonymous: Option<ShortString>,
     state: State,
 }
 
 impl Handshake {
     /// Begins, with connection.start.
     pub(crate) fn new(settings: &FrontSettings, out: &mut BytesMut) -> Self {
+        let anonymous = settings.anonymous_user.as_ref();
         let start = connection::Start {
             version_major: 0,
             version_minor: 9,
             server_properties: settings.server_properties.clone(),
-            mechanisms: Bytes::from_static(sasl::OFFERED.as_bytes()),
+            mechanisms: Bytes::from_static(sasl::offered(anonymous).as_bytes()),
             locales: Bytes::from_static(b"en_US"),
         };
         Cold::from(start).put(out, 0);
@@ -124,7 +127,7 @@ impl Handshake {
             frame_max: settings.frame_max,
             heartbeat_s: settings.heartbeat_s,
         };
-        Self { offer, state: State::StartOk }
+        Self { offer, anonymous: anonymous.cloned(), state: State::StartOk }
     }
 
     /// Largest frame taken.
@@ -191,7 +194,8 @@ impl Handshake {
 
     fn start_ok(&mut self, start_ok: connection::StartOk) -> Result<Option<Question>, Ending> {
         let mechanism = start_ok.mechanism.as_bytes();
-        let credentials = sasl::credentials(mechanism, &start_ok.response).map_err(|error| {
+        let found = sasl::credentials(mechanism, &start_ok.response, self.anonymous.as_ref());
+        let credentials = found.map_err(|error| {
             tracing::info!(mechanism = %start_ok.mechanism, %error, "login refused");
             Ending::Silent
         })?;

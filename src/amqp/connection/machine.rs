@@ -2,7 +2,7 @@
 //! ALM-02 to ALM-04, CHN-01 to CHN-06).
 
 use crate::{
-    channel::{Action, Answer, Effects, Env, Out, Pending, machine::Channel},
+    channel::{Action, Answer, Bounds, Effects, Env, Out, Pending, machine::Channel},
     codec::{
         cold::{Cold, channel, connection},
         frame::{Frame, Kind},
@@ -48,13 +48,14 @@ impl Machine {
         vhost: ShortString,
         limits: Limits,
         capabilities: Capabilities,
-        message_bytes_max: u64,
+        bounds: Bounds,
         alarm: Option<String>,
     ) -> Self {
         let env = Env {
             vhost,
             frame_max: limits.frame_max,
-            message_bytes_max,
+            message_bytes_max: bounds.message_bytes_max,
+            consumers_max: bounds.consumers_max,
             consumer_cancel_notify: capabilities.consumer_cancel_notify,
         };
         Self {

@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 use crate::{
-    channel::{Action, Answer},
+    channel::{Action, Answer, Bounds},
     codec::{
         cold::{Cold, channel, exchange},
         frame::{Frame, Kind, take},
@@ -27,7 +27,8 @@ const MIB: u64 = 1 << 20;
 fn machine() -> (Machine, Outbox) {
     let limits = Limits { channel_max: 2047, frame_max: 131_072, heartbeat_s: 0 };
     let vhost = ShortString::from_static("/");
-    (Machine::new(vhost, limits, Capabilities::default(), MIB, None), Outbox::new())
+    let bounds = Bounds { message_bytes_max: MIB, consumers_max: None };
+    (Machine::new(vhost, limits, Capabilities::default(), bounds, None), Outbox::new())
 }
 
 fn frame_of(channel: u16, method: &Method) -> Frame {

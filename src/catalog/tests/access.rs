@@ -416,6 +416,27 @@ proptest! {
     }
 }
 
+#[test]
+fn tracing_is_a_property_of_one_virtual_host() {
+    let mut world = world();
+    let traced =
+        |world: &World| ["/", "v", "missing"].map(|it| world.catalog.is_traced(&short(it)));
+    assert_eq!(traced(&world), [false; 3]);
+    world.access(A::SetTracing { vhost: short("v"), tracing: true });
+    assert_eq!(traced(&world), [false, true, false]);
+    // Not by a change of something else.
+    world.access(A::UpdateVhost { vhost: short("v"), update: VhostUpdate::default() });
+    world.access(add_vhost("v"));
+    assert_eq!(traced(&world), [false, true, false]);
+    world.access(A::SetTracing { vhost: short("v"), tracing: false });
+    assert_eq!(traced(&world), [false; 3]);
+    // A virtual host of the same name is another one.
+    world.access(A::SetTracing { vhost: short("v"), tracing: true });
+    world.access(A::DeleteVhost { vhost: short("v") });
+    world.access(add_vhost("v"));
+    assert_eq!(traced(&world), [false; 3]);
+}
+
 /// A denied command changes nothing.
 #[test]
 fn a_denied_command_changes_nothing() {
@@ -430,6 +451,7 @@ fn a_denied_command_changes_nothing() {
         A::SetVhostLimits { vhost: short("missing"), limits: VhostLimits::default() },
         A::SetUserLimits { user: short("nobody"), limits: UserLimits::default() },
         A::UpdateVhost { vhost: short("missing"), update: VhostUpdate::default() },
+        A::SetTracing { vhost: short("missing"), tracing: true },
     ];
     for command in denied {
         let reply = world.one(C::Access(command));

@@ -140,6 +140,8 @@ fn any_change_of_vhosts() -> impl Strategy<Value = A> {
         1 => (any_vhost(), any_limit(), any_limit()).prop_map(|(vhost, connections_max, queues_max)| {
             A::SetVhostLimits { vhost, limits: VhostLimits { connections_max, queues_max } }
         }),
+        1 => (any_vhost(), any::<bool>())
+            .prop_map(|(vhost, tracing)| A::SetTracing { vhost, tracing }),
     ]
 }
 

@@ -1,6 +1,7 @@
 //! The verbs of `quorate ctl`: what each takes, as its usage tells.
 
 use super::access::{self, AccessVerb};
+use super::alarms::Resource;
 use super::columns::{self, Listing};
 
 /// A verb.
@@ -19,6 +20,8 @@ pub(crate) enum Verb {
     ExportDefinitions,
     ImportDefinitions,
     Access(AccessVerb),
+    /// Where this resource's alarm begins.
+    SetAlarm(Resource),
 }
 
 /// Verbs of policies and runtime parameters.
@@ -239,6 +242,24 @@ const MANUALS: &[Manual] = &[
         "Imports definitions in JSON",
         (0, 1),
         &["format"],
+    ),
+    plain(
+        Verb::SetAlarm(Resource::Disk),
+        "set_disk_free_limit",
+        "Configuration and Environment",
+        "<disk_limit> | mem_relative <fraction>",
+        "Sets the free disk below which publishers are blocked, on the node asked",
+        (0, NO_LIMIT),
+        &[],
+    ),
+    plain(
+        Verb::SetAlarm(Resource::Memory),
+        "set_vm_memory_high_watermark",
+        "Configuration and Environment",
+        "<fraction> | absolute <value>",
+        "Sets the memory above which publishers are blocked, on the node asked",
+        (0, NO_LIMIT),
+        &[],
     ),
     policies(
         PolicyVerb::ClearPolicy(false),

@@ -1,6 +1,7 @@
 //! `quorate ctl`: rabbitmqctl's verbs, flags, output and exit codes (CTL) over the admin service.
 
 mod access;
+mod alarms;
 mod audit;
 mod columns;
 mod command;
@@ -110,7 +111,8 @@ async fn obey(line: &[String], program: &str, console: &mut Console<'_>) -> Resu
         | Verb::Policies(_)
         | Verb::ExportDefinitions
         | Verb::ImportDefinitions
-        | Verb::Access(_) => {}
+        | Verb::Access(_)
+        | Verb::SetAlarm(_) => {}
     }
     // A wrong column is refused before anything is asked.
     let columns = if let Verb::List(listing) = manual.verb {
@@ -125,6 +127,11 @@ async fn obey(line: &[String], program: &str, console: &mut Console<'_>) -> Resu
         return await_startup(&target, &guard, limit.unwrap_or(AWAIT_DEFAULT)).await;
     }
     let limit = limit.unwrap_or(TIMEOUT_DEFAULT);
+    if let Verb::SetAlarm(resource) = manual.verb {
+        let begins_at = alarms::read(resource, &invocation, line, program)?;
+        let set = alarms::set(resource, begins_at, &invocation, (&target, &guard), console);
+        return within(limit, manual.name, &target, set).await;
+    }
     let ask = ask(&invocation, &columns, &target, &guard, console);
     within(limit, manual.name, &target, ask).await
 }
@@ -220,7 +227,7 @@ async fn ask(
             audit_groups(invocation, &mut connected, console).await
         }
         Verb::Access(verb) => access::run(verb, invocation, target, guard, console).await,
-        Verb::Help | Verb::Version | Verb::AwaitStartup => Ok(()),
+        Verb::Help | Verb::Version | Verb::AwaitStartup | Verb::SetAlarm(_) => Ok(()),
     }
 }
 

@@ -152,7 +152,9 @@ fn clients_of_all_nodes_are_listed() {
         "-n NODE list_connections",
         "-n NODE -q list_connections pid name node channels protocol client_properties",
         "-n NODE list_channels",
+        "-n NODE -q list_channels confirm transactional messages_uncommitted acks_uncommitted",
         "-n NODE list_consumers",
+        "-n NODE -q list_consumers consumer_tag active activity_status",
     ];
     expect![[r#"
         $ -n NODE list_connections
@@ -175,11 +177,23 @@ fn clients_of_all_nodes_are_listed() {
         <rabbit2@127.0.0.1.40.3.1>	guest	1	2
         = 0
 
+        $ -n NODE -q list_channels confirm transactional messages_uncommitted acks_uncommitted
+        confirm	transactional	messages_uncommitted	acks_uncommitted
+        true	false	3	4
+        true	false	3	4
+        = 0
+
         $ -n NODE list_consumers
         Listing consumers in vhost / ...
         queue_name	channel_pid	consumer_tag	ack_required	prefetch_count	active	arguments
-        orders	<rabbit1@127.0.0.1.40.3.1>	tag-1	true	10	true	[]
+        orders	<rabbit1@127.0.0.1.40.3.1>	tag-1	true	10	false	[]
         orders	<rabbit2@127.0.0.1.40.3.1>	tag-2	true	10	true	[]
+        = 0
+
+        $ -n NODE -q list_consumers consumer_tag active activity_status
+        consumer_tag	active	activity_status
+        tag-1	false	waiting
+        tag-2	true	single_active
         = 0
     "#]].assert_eq(&transcripts(&cluster, &lines));
 }

@@ -4,7 +4,7 @@ use super::value::{
     ByteCount, HostPort, Identity, LogFormat, Members, MemoryLimit, SettingValue, UserNames,
 };
 use super::{Layers, SettingError};
-use quorate_types::{NodeId, QueueType};
+use quorate_types::{NodeId, QueueType, ShortString};
 use std::path::PathBuf;
 
 /// A setting, as `--help` lists it.
@@ -71,6 +71,8 @@ settings! {
     identify_as: Identity = "rabbitmq";
     /// Users that may log in from loopback addresses only, separated by commas; `none` for no such user.
     loopback_users: UserNames = "guest";
+    /// User that clients are let in as by the mechanism ANONYMOUS, without a password. Empty: it is not offered.
+    anonymous_user: Option<ShortString> = "";
     /// Type of queues that are declared without x-queue-type.
     default_queue_type: QueueType = "classic";
     /// Largest message body, at most 128MiB.
@@ -79,6 +81,8 @@ settings! {
     frame_max: u32 = "131072";
     /// Channels a connection offered to clients, at most 65535.
     channel_max: u16 = "2047";
+    /// Consumers that a channel may have. Empty: as many as its client likes.
+    consumer_max_per_channel: Option<u32> = "";
     /// AMQP heartbeat offered to clients, seconds; 0 for none.
     amqp_heartbeat_s: u16 = "60";
     /// A connection not open this many milliseconds after it was accepted is dropped.

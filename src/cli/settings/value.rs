@@ -1,6 +1,7 @@
 //! How the text of a setting becomes a value: the same for flags, environment and file.
 
-use quorate_types::{NodeId, QueueType};
+use quorate_broker::Amount;
+use quorate_types::{NodeId, QueueType, ShortString};
 use std::{collections::BTreeMap, fmt, path::PathBuf};
 
 /// A type that settings may have. The error says what the text should have been.
@@ -56,6 +57,14 @@ impl SettingValue for String {
     }
 }
 
+impl SettingValue for ShortString {
+    const SHAPE: &'static str = "TEXT";
+
+    fn take(text: &str) -> Result<Self, String> {
+        Self::try_from(text).map_err(|error| format!("is no name: {error}"))
+    }
+}
+
 /// A setting that may be left empty.
 impl<T: SettingValue> SettingValue for Option<T> {
     const SHAPE: &'static str = T::SHAPE;
@@ -108,16 +117,11 @@ impl MemoryLimit {
     /// The limit in octets on a machine that has `total_bytes`.
     #[must_use]
     pub fn bytes_of(self, total_bytes: u64) -> u64 {
-        match self {
-            Self::Bytes(bytes) => bytes.0,
-            #[expect(
-                clippy::cast_precision_loss,
-                clippy::cast_possible_truncation,
-                clippy::cast_sign_loss,
-                reason = "a watermark need not be exact, and the fraction is above 0"
-            )]
-            Self::Fraction(fraction) => (total_bytes as f64 * fraction) as u64,
-        }
+        let amount = match self {
+            Self::Bytes(bytes) => Amount::Bytes(bytes.0),
+            Self::Fraction(fraction) => Amount::OfMemory(fraction),
+        };
+        amount.bytes_of(total_bytes)
     }
 }
 

@@ -27,6 +27,7 @@ const SET_PERMISSIONS: u8 = 11;
 const CLEAR_PERMISSIONS: u8 = 12;
 const SET_TOPIC_PERMISSIONS: u8 = 13;
 const CLEAR_TOPIC_PERMISSIONS: u8 = 14;
+const SET_TRACING: u8 = 15;
 
 const NO_SUCH_USER: u8 = 1;
 const USER_EXISTS: u8 = 2;
@@ -93,6 +94,10 @@ pub(super) fn put_access_command(command: &AccessCommand, out: &mut BytesMut) {
             put_bool(out, exchange.is_some());
             exchange.iter().for_each(|exchange| put_short(out, exchange));
         }
+        C::SetTracing { vhost, tracing } => {
+            put_named(SET_TRACING, vhost, out);
+            put_bool(out, *tracing);
+        }
     }
 }
 
@@ -121,6 +126,7 @@ pub(super) fn access_command(cursor: &mut Cursor<'_>) -> Result<AccessCommand, D
             user: cursor.short()?,
             exchange: if cursor.bool()? { Some(cursor.short()?) } else { None },
         },
+        SET_TRACING => C::SetTracing { vhost: cursor.short()?, tracing: cursor.bool()? },
         _ => return Err(DecodeError::Invalid("access command")),
     })
 }
@@ -257,6 +263,7 @@ pub(super) fn put_vhost(vhost: &VhostRecord, out: &mut BytesMut) {
     put_int(out, vhost.created.0);
     put_metadata(&vhost.metadata, out);
     put_vhost_limits(vhost.limits, out);
+    put_bool(out, vhost.tracing);
 }
 
 pub(super) fn vhost(cursor: &mut Cursor<'_>) -> Result<VhostRecord, DecodeError> {
@@ -265,6 +272,7 @@ pub(super) fn vhost(cursor: &mut Cursor<'_>) -> Result<VhostRecord, DecodeError>
         created: CatalogIndex(cursor.int()?),
         metadata: metadata(cursor)?,
         limits: vhost_limits(cursor)?,
+        tracing: cursor.bool()?,
     })
 }
 

@@ -72,6 +72,8 @@ fn commands_round_trip() {
         A::SetPermissions(permission()),
         A::ClearPermissions { vhost: vhost.clone(), user: user_name.clone() },
         A::SetTopicPermissions(topic_permission()),
+        A::SetTracing { vhost: vhost.clone(), tracing: true },
+        A::SetTracing { vhost: vhost.clone(), tracing: false },
     ];
     for which in [UserLimit::Connections, UserLimit::Channels, UserLimit::All] {
         commands.push(A::ClearUserLimits { user: user_name.clone(), which });
@@ -97,6 +99,7 @@ fn records_and_keys_round_trip() {
         created: CatalogIndex(70_000),
         metadata: metadata(),
         limits: VhostLimits { connections_max: None, queues_max: Some(3) },
+        tracing: true,
     };
     let records = [
         CatalogRecord::Vhost(vhost),

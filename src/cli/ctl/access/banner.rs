@@ -50,6 +50,8 @@ pub(super) fn banner(verb: AccessVerb, invocation: &Invocation, target: &Target)
             format!("Setting vhost limits to \"{first}\" for vhost \"{vhost}\" ...")
         }
         V::ClearVhostLimits => format!("Clearing vhost \"{vhost}\" limits ..."),
+        V::TraceOn => format!("Starting tracing for vhost \"{vhost}\" ..."),
+        V::TraceOff => format!("Stopping tracing for vhost \"{vhost}\" ..."),
     }
 }
 

@@ -84,6 +84,10 @@ pub(super) fn request(
         V::ClearVhostLimits => {
             Change::SetVhostLimits(wire::SetVhostLimits { vhost: vhost(), limits: None })
         }
+        V::TraceOn | V::TraceOff => {
+            let tracing = verb == V::TraceOn;
+            Change::SetTracing(wire::SetTracing { vhost: vhost(), tracing })
+        }
         V::AuthenticateUser | V::List(_) | V::CloseConnection | V::CloseAllConnections => {
             return Ok(None);
         }
@@ -117,6 +121,7 @@ fn add_vhost(invocation: &Invocation) -> Result<wire::Vhost, Failure> {
         tags: tags(invocation).unwrap_or_default(),
         default_queue_type: queue_type(invocation)?.unwrap_or_default(),
         limits: None,
+        tracing: false,
     })
 }
 

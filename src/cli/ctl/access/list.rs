@@ -157,7 +157,7 @@ fn vhosts(invocation: &Invocation, list: &wire::AccessList) -> Result<Sheet, Fai
         "name" => Value::text(&vhost.name),
         "description" => Value::text(&vhost.description),
         "tags" => Value::Words(vhost.tags.clone()),
-        "tracing" => Value::Bool(false),
+        "tracing" => Value::Bool(vhost.tracing),
         _ => Value::text(&vhost.default_queue_type),
     };
     let row = |vhost: &wire::Vhost| columns.iter().map(|column| cell(column, vhost)).collect();

@@ -239,4 +239,22 @@ pub(crate) const MANUALS: &[Manual] = &[
         (2, 2),
         &[],
     ),
+    plain(
+        Verb::Access(AccessVerb::TraceOff),
+        "trace_off",
+        "Virtual hosts",
+        "[--vhost <vhost>]",
+        "Stops telling amq.rabbitmq.trace what is published and delivered in a virtual host",
+        (0, 0),
+        &[],
+    ),
+    plain(
+        Verb::Access(AccessVerb::TraceOn),
+        "trace_on",
+        "Virtual hosts",
+        "[--vhost <vhost>]",
+        "Tells amq.rabbitmq.trace what is published and delivered in a virtual host, on all nodes",
+        (0, 0),
+        &[],
+    ),
 ];

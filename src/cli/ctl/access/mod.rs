@@ -40,6 +40,8 @@ pub(crate) enum AccessVerb {
     ClearVhostLimits,
     CloseConnection,
     CloseAllConnections,
+    TraceOn,
+    TraceOff,
 }
 
 /// What is listed.
@@ -94,7 +96,9 @@ pub(super) async fn run(
         | V::DeleteVhost
         | V::UpdateVhostMetadata
         | V::SetVhostLimits
-        | V::ClearVhostLimits => {
+        | V::ClearVhostLimits
+        | V::TraceOn
+        | V::TraceOff => {
             let change = wire::ChangeRequest { caller: wire::caller(), change: request };
             let reply = connected.access.change(change).await;
             let reply = reply.map_err(|status| call_failure(&status))?.into_inner();
@@ -123,8 +127,16 @@ fn done(verb: AccessVerb, invocation: &Invocation, connected: &Connected) -> Str
         };
         return format!("{said}\n");
     }
-    let tells = verb == AccessVerb::AddUser && !options.quiet && !options.silent;
-    if tells { format!("{ADDED}\n") } else { String::new() }
+    let tracing = |what| format!("Trace {what} for vhost {}\n", options.vhost());
+    if verb == AccessVerb::TraceOn {
+        tracing("enabled")
+    } else if verb == AccessVerb::TraceOff {
+        tracing("disabled")
+    } else if verb == AccessVerb::AddUser && !options.quiet && !options.silent {
+        format!("{ADDED}\n")
+    } else {
+        String::new()
+    }
 }
 
 /// A password from the command line, or else the first line of standard input.

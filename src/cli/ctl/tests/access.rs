@@ -367,3 +367,88 @@ fn virtual_hosts_and_connections_ctl_04_07_11() {
     "#]]
     .assert_eq(&transcripts(&cluster, &lines));
 }
+
+#[test]
+fn tracing_is_switched_as_rabbitmqctl_does() {
+    let cluster = start(1);
+    let lines = [
+        "-n NODE trace_on",
+        "-n NODE list_vhosts name tracing",
+        "-n NODE -q trace_off -p /",
+        "-n NODE list_vhosts name tracing",
+        "-n NODE trace_on -p missing",
+    ];
+    expect![[r#"
+        $ -n NODE trace_on
+        Starting tracing for vhost "/" ...
+        Trace enabled for vhost /
+        = 0
+
+        $ -n NODE list_vhosts name tracing
+        Listing vhosts ...
+        name	tracing
+        /	true
+        = 0
+
+        $ -n NODE -q trace_off -p /
+        Trace disabled for vhost /
+        = 0
+
+        $ -n NODE list_vhosts name tracing
+        Listing vhosts ...
+        name	tracing
+        /	false
+        = 0
+
+        $ -n NODE trace_on -p missing
+        Starting tracing for vhost "missing" ...
+        ! Virtual host 'missing' does not exist
+        = 65
+    "#]]
+    .assert_eq(&transcripts(&cluster, &lines));
+}
+
+#[test]
+fn alarms_are_set_as_rabbitmqctl_sets_them() {
+    let cluster = start(1);
+    let lines = [
+        "-n NODE set_vm_memory_high_watermark absolute 2GB",
+        "-n NODE set_disk_free_limit mem_relative 1.5",
+        "-n NODE -q set_disk_free_limit mem_relative 1.5",
+        "-n NODE set_vm_memory_high_watermark 1.5",
+        "-n NODE set_disk_free_limit much",
+    ];
+    expect![[r#"
+        $ -n NODE set_vm_memory_high_watermark absolute 2GB
+        Setting memory threshold on ADDRESS1 to 2GB bytes ...
+        = 0
+
+        $ -n NODE set_disk_free_limit mem_relative 1.5
+        Setting disk free limit on ADDRESS1 to 1.5 times the total RAM ...
+        = 0
+
+        $ -n NODE -q set_disk_free_limit mem_relative 1.5
+        = 0
+
+        $ -n NODE set_vm_memory_high_watermark 1.5
+        ! Error (argument validation): Bad argument: The threshold should be a fraction between 0.0 and 1.0
+        ! Arguments given:
+        ! 	-n ADDRESS1 set_vm_memory_high_watermark 1.5
+        ! 
+        ! Usage
+        ! 
+        ! rabbitmqctl [--node <node>] [--longnames] [--quiet] set_vm_memory_high_watermark <fraction> | absolute <value>
+        = 65
+
+        $ -n NODE set_disk_free_limit much
+        ! Error (argument validation): Bad argument.
+        ! Arguments given:
+        ! 	-n ADDRESS1 set_disk_free_limit much
+        ! 
+        ! Usage
+        ! 
+        ! rabbitmqctl [--node <node>] [--longnames] [--quiet] set_disk_free_limit <disk_limit> | mem_relative <fraction>
+        = 65
+    "#]]
+    .assert_eq(&transcripts(&cluster, &lines));
+}

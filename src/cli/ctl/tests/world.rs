@@ -2,7 +2,7 @@
 
 use crate::cli::secret;
 use quorate_broker::view::*;
-use quorate_broker::{ChangeError, Closing};
+use quorate_broker::{Amount, ChangeError, Closing};
 use quorate_catalog::{
     AccessCommand, Catalog, CatalogCommand, CatalogEntry, CatalogOutput, CatalogReply,
     ConnectionId, ExchangeType, PermissionRecord, TopicPermissionRecord, UserRecord, VhostRecord,
@@ -130,6 +130,11 @@ impl World {
         ConnectionId { session, number: 3 }
     }
 
+    fn consumer_id(&self, node: u16) -> ConsumerId {
+        let session = SessionId { node: NodeId(node), start: StartNumber(40) };
+        ConsumerId { session, number: 9 }
+    }
+
     /// A queue that node `leader` leads.
     fn queue(&self, name: &str, index: u64, leader: u16, ready: u64) -> QueueView {
         let members: Vec<NodeId> = (1..).map(NodeId).take(self.members.len()).collect();
@@ -220,21 +225,30 @@ impl Source for World {
             consumers: 1,
             unacknowledged: 2,
             unconfirmed: 0,
+            transactional: false,
+            messages_uncommitted: 3,
+            acks_uncommitted: 4,
             prefetch: 10,
         }]
     }
 
     fn consumers(&self, vhost: &VhostName) -> Vec<ConsumerView> {
         vec![ConsumerView {
+            id: self.consumer_id(self.id),
             queue: named(vhost.as_str(), "orders"),
             connection: self.connection_id(),
             channel: 1,
             tag: short(&format!("tag-{}", self.id)),
             ack_required: true,
-            active: true,
             prefetch: 10,
             arguments: FieldTable::default(),
         }]
+    }
+
+    fn single_active(&self, _vhost: &VhostName) -> Vec<(ConsumerId, bool)> {
+        // Of a queue that node 1 leads, the consumer of node 2 is the active one.
+        let turns = [(self.consumer_id(1), false), (self.consumer_id(2), true)];
+        if self.id == 1 && self.members.len() > 1 { turns.to_vec() } else { Vec::new() }
     }
 
     fn cluster(&self) -> ClusterView {
@@ -368,5 +382,13 @@ impl Source for World {
             Closing::OfVhost(vhost) => usize::from(vhost.as_str() == "/").min(most),
             Closing::All => 1,
         }
+    }
+
+    fn set_memory_high_watermark(&self, amount: Amount) {
+        assert_eq!(amount, Amount::Bytes(2_000_000_000));
+    }
+
+    fn set_disk_free_limit(&self, amount: Amount) {
+        assert_eq!(amount, Amount::OfMemory(1.5));
     }
 }
