@@ -1,11 +1,10 @@
 //! What a protocol front end asks of the broker and gets from it: requests, outcomes, events.
 
-use crate::reply_to::ReplyAddress;
+use crate::{reply_to::ReplyAddress, way::Way};
 use bytes::Bytes;
-use quorate_queue::MessageHead;
 use quorate_types::{
-    ConsumerId, Counts, DeliveryNumber, Exception, FieldTable, Holder, Home, Level, Message,
-    Numbers, Properties, QueueId, ReturnCause, ShortString, VhostName,
+    ConsumerId, Counts, DeliveryNumber, Exception, FieldTable, Holder, Home, Message, Numbers,
+    Properties, QueueId, ReturnCause, ShortString, VhostName,
 };
 use std::net::SocketAddr;
 
@@ -75,11 +74,10 @@ pub enum PublishOutcome {
 #[derive(Clone, Debug, Default)]
 pub struct RoutedPublish {
     pub(crate) targets: Vec<QueueId>,
-    /// As many: the message's level in each.
-    pub(crate) levels: Vec<Level>,
+    /// As many: how the message goes into each.
+    pub(crate) ways: Vec<Way>,
     /// Channels that wait for replies (DRT-04).
     pub(crate) replies: Vec<ReplyAddress>,
-    pub(crate) head: MessageHead,
     /// Encoded.
     pub(crate) message: Bytes,
     pub(crate) mandatory: bool,
@@ -290,7 +288,8 @@ pub enum Event {
         /// Tag.
         tag: ShortString,
     },
-    /// A delivery of the consumer was not settled in time, so it gets no more (CTO-05).
+    /// A delivery of the consumer was not settled in time (CTO-05), so it gets no more until its
+    /// client has settled what was not (CTO-06).
     ConsumerTimedOut {
         /// Channel.
         channel: ChannelId,

@@ -6,6 +6,7 @@ use crate::{
     connection::ConnectionState,
     executor::Attachment,
     node::Node,
+    settle::acknowledgement_timeout,
 };
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -60,6 +61,8 @@ struct FrontState {
     /// It is in its connection's list of ready consumers.
     listed: bool,
     ended: bool,
+    /// Its client has been told that deliveries up to here timed out.
+    timed_out: DeliveryNumber,
     /// A body is being fetched from the leader.
     fetching: bool,
     /// Mean octets of the bodies taken last.
@@ -134,6 +137,7 @@ impl FrontConsumer {
                 ready: VecDeque::new(),
                 listed: false,
                 ended: false,
+                timed_out: DeliveryNumber(0),
                 fetching: false,
                 mean_bytes: 1024,
             }),
@@ -220,6 +224,32 @@ impl FrontConsumer {
             let (channel, consumer, tag) = (self.channel, self.id, self.tag.clone());
             self.connection.mailbox.put(Event::ConsumerCancelled { channel, consumer, tag });
         }
+    }
+
+    /// Deliveries up to `last` were held too long: its client is told, once (CTO-05). What it has not
+    /// been shown goes back, so that what is left for it to settle is what it knows (CTO-06).
+    pub(crate) fn timed_out(&self, last: DeliveryNumber) -> Vec<Command> {
+        let (first, through) = {
+            let mut state = self.state.lock();
+            if state.ended || last <= state.timed_out {
+                return Vec::new();
+            }
+            state.timed_out = last;
+            let first = DeliveryNumber(state.shown.0 + 1);
+            let through = state.received.max(last);
+            state.ready.clear();
+            (state.shown, state.received) = (through, through);
+            (first, through)
+        };
+        let (channel, consumer) = (self.channel, self.id);
+        let exception = acknowledgement_timeout(channel);
+        self.connection.mailbox.put(Event::ConsumerTimedOut { channel, consumer, exception });
+        if first > through {
+            return Vec::new();
+        }
+        let release =
+            Command::Release { holder: self.holder().holder, numbers: vec![(first, through)] };
+        std::iter::once(release).chain(self.credit()).collect()
     }
 
     /// Takes what may be shown now, about `bytes_max` octets of it.

@@ -1,7 +1,9 @@
 //! What the node has done since it started, counted for metrics where it is done: by batch where
 //! there is one, since a counter is one cache line that all connections write to.
 
-use crate::view::{DeliveryCounters, MetricsView};
+use crate::view::{DeadLetterCounters, DeliveryCounters, MetricsView};
+use parking_lot::Mutex;
+use quorate_queue::{DeadLetterFact, DeadLetterStrategy};
 use quorate_storage::Recorder;
 use quorate_types::QueueType;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,6 +27,8 @@ pub(crate) struct Counters {
     pub(crate) refused: Counter,
     classic: Deliveries,
     quorum: Deliveries,
+    /// Of queues that this node leads; a lock, since an entry counts each once.
+    dead_letters: Mutex<DeadLetterCounters>,
     /// Commands in each batch that this node's proposers have cut.
     pub(crate) batch_commands: Recorder,
     /// How long the first command of each had waited.
@@ -71,6 +75,17 @@ impl Counters {
         if taken { &self.confirmed } else { &self.refused }.add(count);
     }
 
+    /// Messages have died, or their letters have ended.
+    pub(crate) fn dead_letters(
+        &self,
+        queue_type: QueueType,
+        strategy: DeadLetterStrategy,
+        fact: DeadLetterFact,
+        count: u64,
+    ) {
+        *self.dead_letters.lock().entry((queue_type, strategy, fact)).or_default() += count;
+    }
+
     /// Tells all of them.
     pub(crate) fn show(&self, view: &mut MetricsView) {
         view.connections_opened = self.connections_opened.get();
@@ -89,6 +104,7 @@ impl Counters {
         view.refused = self.refused.get();
         view.classic = self.classic.view();
         view.quorum = self.quorum.view();
+        view.dead_letters = self.dead_letters.lock().clone();
     }
 }
 

@@ -9,7 +9,9 @@ use crate::{
     node::Node,
     queues::{Made, NewQueue},
 };
-use quorate_catalog::{Definitions, DefinitionsError, QueueEntry, Step, effective, leader_locator};
+use quorate_catalog::{
+    Catalog, Definitions, DefinitionsError, QueueEntry, Step, effective, leader_locator, refusal,
+};
 use quorate_types::{CatalogIndex, QueueArguments};
 use std::sync::Arc;
 
@@ -59,6 +61,7 @@ impl Broker {
         let read = node.runtime.spawn_blocking(read).await;
         let definitions = read.map_err(|_| unavailable("definitions"))??;
         let mut index = node.propose_steps(&definitions.steps).await?;
+        node.make_delay_queues().await?;
         for queues in definitions.queues.chunks(QUEUES_AT_ONCE) {
             node.make_queues(queues).await?;
         }
@@ -84,6 +87,23 @@ impl Node {
             last = index;
         }
         Ok(last)
+    }
+
+    /// Makes the queues of delayed exchanges that have come.
+    async fn make_delay_queues(self: &Arc<Self>) -> Result<(), ImportError> {
+        let without = |catalog: &Catalog| -> Vec<_> {
+            catalog.delayed_exchanges_without_queue().cloned().collect()
+        };
+        let exchanges = without(&self.catalog.read());
+        for exchange in exchanges {
+            let object = format!("exchange {}", exchange.name);
+            let timeout = refusal::exchange_declare_timeout(&exchange.name);
+            self.make_delay_queue(&exchange, &timeout).await.map_err(|refused| {
+                let reason = refused.explanation;
+                DefinitionsError::Object { object, reason }
+            })?;
+        }
+        Ok(())
     }
 
     /// Makes queues at the same time.
@@ -116,9 +136,9 @@ impl Node {
         let parsed = QueueArguments::parse(&arguments, queue_type).unwrap_or_default();
         let catalog = self.catalog.read();
         let policy = catalog.queue_policies(&name, queue_type).definition();
-        let resolved_at = catalog.version();
+        let (kind, resolved_at) = ((queue_type, durable, auto_delete), catalog.version());
         NewQueue {
-            config: effective(&parsed, &policy, queue_type, durable, auto_delete, resolved_at),
+            config: effective(&parsed, &policy, kind, catalog.letters_max(), resolved_at),
             locator: leader_locator(&parsed, &policy),
             queue_type,
             declare: QueueDeclare {

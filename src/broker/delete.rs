@@ -34,6 +34,7 @@ impl Connection {
         // A queue that is not there is deleted already (DEL-01).
         let Ok(entry) = self.node.find_queue(&name) else { return Ok(0) };
         check_owner(&entry, self.state.id, None)?;
+        self.node.check_free(&entry)?;
         let (sender, receiver) = oneshot::channel();
         let node = Arc::clone(&self.node);
         let id = entry.id;

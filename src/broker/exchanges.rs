@@ -80,7 +80,9 @@ impl Connection {
             arguments: declare.arguments,
         };
         let there = self.node.catalog.read().check_exchange(&record)?.is_some();
+        let timeout = refusal::exchange_declare_timeout(&record.name);
         if there {
+            self.node.make_delay_queue(&record, &timeout).await?;
             let index = self.node.catalog.read().version();
             self.node.barrier(index).await;
             return Ok(());
@@ -90,8 +92,11 @@ impl Connection {
             self.check(Access::Read, Resource::Exchange(&exchange))?;
             self.check(Access::Write, Resource::Exchange(&alternate))?;
         }
-        let timeout = refusal::exchange_declare_timeout(&record.name);
-        self.change_catalog(CatalogCommand::DeclareExchange(record), timeout).await
+        self.node.make_delay_queue(&record, &timeout).await?;
+        let declared = CatalogCommand::DeclareExchange(record.clone());
+        self.change_catalog(declared, timeout).await.inspect_err(|_| {
+            self.node.drop_delay_queue(&record);
+        })
     }
 
     /// `exchange.declare` passive (EXC-06).
@@ -193,6 +198,7 @@ impl Connection {
                 .unwrap_or(refusal::no_queue(&queue)));
         };
         check_owner(&entry, self.state.id, None)?;
+        self.node.check_free(&entry)?;
         self.node.catalog.read().declared_exchange(&source)?;
         self.node
             .publish_entry(&entry, self.state.id)

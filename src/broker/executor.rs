@@ -41,7 +41,7 @@ pub(crate) struct Attachment {
 struct ToNode {
     ranges: Vec<pb::DeliveryRange>,
     cancelled: Vec<pb::ConsumerId>,
-    timed_out: Vec<pb::ConsumerId>,
+    timed_out: Vec<pb::TimedOut>,
     timed_out_gets: Vec<pb::ConsumerId>,
 }
 
@@ -111,9 +111,8 @@ impl Executor {
                 match machine.held_after(consumer, last) {
                     Some(held) => {
                         leadership.attached.insert(consumer, number);
-                        if machine.has_timed_out(consumer) {
-                            what.timed_out.push(wire::from_consumer_id(consumer));
-                        }
+                        let timed_out = machine.timed_out(consumer);
+                        what.timed_out.extend(timed_out.map(|last| timed_out_to(consumer, last)));
                         for one in &held {
                             wire::add_delivery(&mut what.ranges, one, number);
                         }
@@ -149,11 +148,14 @@ fn perform_one(
         Effect::LettersWaiting | Effect::TransfersReady { .. } | Effect::TargetIdle { .. } => {
             node.letters.wake();
         }
+        Effect::DeadLettersCounted { queue_type, strategy, fact, count } => {
+            node.counters.dead_letters(*queue_type, *strategy, *fact, *count);
+        }
         Effect::Room { queue, to, messages } => node.tell_room(*queue, *to, *messages),
         Effect::WakeAt { queue, time } => node.wake_at(*queue, *time),
-        Effect::ConsumerTimedOut { consumer } => {
+        Effect::ConsumerTimedOut { consumer, last } => {
             let to = to_nodes.entry(consumer.session.node).or_default();
-            to.timed_out.push(wire::from_consumer_id(*consumer));
+            to.timed_out.push(timed_out_to(*consumer, *last));
         }
         Effect::GetTimedOut { session, sequence } => {
             let to = to_nodes.entry(session.node).or_default();
@@ -170,6 +172,10 @@ fn perform_one(
             Home::Node(_) => node.local.command(Command::Continue),
         },
     }
+}
+
+fn timed_out_to(consumer: ConsumerId, last: DeliveryNumber) -> pb::TimedOut {
+    pb::TimedOut { consumer: Some(wire::from_consumer_id(consumer)), last: last.0 }
 }
 
 fn send(node: &Arc<Node>, home: Home, term: Term, to: NodeId, what: ToNode) {
@@ -225,13 +231,21 @@ impl Node {
                 consumer.cancelled();
             }
         }
-        if !message.timed_out.is_empty() || !message.timed_out_gets.is_empty() {
+        let mut commands = Vec::new();
+        for timed_out in message.timed_out {
+            let consumer = wire::to_consumer_id(timed_out.consumer);
+            let Some(consumer) = consumer.and_then(|id| self.consumer(id)) else { continue };
+            commands.extend(consumer.timed_out(DeliveryNumber(timed_out.last)));
+        }
+        if !commands.is_empty() || !message.timed_out_gets.is_empty() {
             let to_id = |id| wire::to_consumer_id(Some(id));
-            let consumers = message.timed_out.into_iter().filter_map(to_id).collect();
             let gets = message.timed_out_gets.into_iter().filter_map(to_id).collect();
             let node = Arc::clone(self);
             // Not from within apply: it proposes.
-            self.spawn(async move { node.timed_out(home, consumers, gets) });
+            self.spawn(async move {
+                commands.into_iter().for_each(|command| node.submit(home, command));
+                node.gets_timed_out(home, gets);
+            });
         }
     }
 

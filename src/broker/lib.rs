@@ -36,6 +36,7 @@ mod access;
 mod limits;
 mod operator;
 
+mod delayed;
 mod delete;
 mod exchanges;
 mod queues;
@@ -58,6 +59,7 @@ mod node;
 mod query;
 mod registry;
 mod sink;
+mod way;
 mod wire;
 
 /// The generated messages of `proto/broker.proto`.

@@ -203,13 +203,16 @@ impl LocalStore {
                 self.remove((queue, level, first), (queue, level, last));
             }
             Change::Cut { queue, level, index, first, last } => {
-                if let Some((head, bodies)) = self.runs.get_mut(&(queue, level, index)) {
-                    let range = first as usize..=last as usize;
-                    for place in range {
-                        head.messages.get_mut(place).map(Option::take);
-                        let cut = bodies.get_mut(place).and_then(Option::take);
-                        cut.into_iter().for_each(|kept| self.bodies.forget(kept));
-                    }
+                let Some((head, bodies)) = self.runs.get_mut(&(queue, level, index)) else {
+                    return;
+                };
+                for place in first as usize..=last as usize {
+                    head.messages.get_mut(place).map(Option::take);
+                    let cut = bodies.get_mut(place).and_then(Option::take);
+                    cut.into_iter().for_each(|kept| self.bodies.forget(kept));
+                }
+                if head.messages.iter().all(Option::is_none) {
+                    self.runs.remove(&(queue, level, index));
                 }
             }
             Change::QueueRemoved { queue } => self.remove(

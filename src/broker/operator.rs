@@ -104,9 +104,9 @@ impl Broker {
 }
 
 impl Node {
-    /// A virtual host is gone: its queues end, by id, each by its group's leader (NAM 4). What a
+    /// A virtual host or a delayed exchange is gone: its queues end, by id, each by its group's leader (NAM 4). What a
     /// change of leaders loses of it the reconciler finds.
-    pub(crate) fn end_queues_of_vhost(self: &Arc<Self>, queues: &[QueueId]) {
+    pub(crate) fn end_queues(self: &Arc<Self>, queues: &[QueueId]) {
         for &queue in queues {
             if let Home::Group(group) = queue.home
                 && self.executor.leading(queue.home).is_some()

@@ -49,12 +49,18 @@ impl Broker {
         Ok(catalog.policies(kind, vhost).into_iter().cloned().collect())
     }
 
-    /// Sets a runtime parameter.
+    /// Sets a runtime parameter; one that queues' settings follow is in force when this returns, as
+    /// policies are.
     ///
     /// # Errors
     /// 404 without the virtual host; 541 when the catalog does not answer.
     pub async fn set_parameter(&self, parameter: ParameterRecord) -> Result<(), Exception> {
-        self.0.change_catalog(CatalogCommand::SetParameter(parameter)).await.map(drop)
+        let of_settings = parameter.name.is_of_settings();
+        let index = self.0.change_catalog(CatalogCommand::SetParameter(parameter)).await?;
+        if of_settings {
+            self.0.await_policies(index).await;
+        }
+        Ok(())
     }
 
     /// Clears a runtime parameter.
@@ -66,7 +72,12 @@ impl Broker {
         if self.0.catalog.read().parameter(&name).is_none() {
             return Err(refusal::no_parameter());
         }
-        self.0.change_catalog(CatalogCommand::ClearParameter(name)).await.map(drop)
+        let of_settings = name.is_of_settings();
+        let index = self.0.change_catalog(CatalogCommand::ClearParameter(name)).await?;
+        if of_settings {
+            self.0.await_policies(index).await;
+        }
+        Ok(())
     }
 
     /// The runtime parameters of a virtual host; without one, the global ones.

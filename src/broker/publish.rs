@@ -10,14 +10,14 @@ use crate::{
     counters::Counters,
     node::Node,
     reply_to::{self, ReplyAddress},
+    way::{Way, bad_header, check_delays},
 };
 use bytes::{Bytes, BytesMut};
 use quorate_catalog::{Catalog, RouteRequest};
-use quorate_queue::MessageHead;
 use quorate_storage::codec::message;
 use quorate_types::{
-    Exception, FieldTable, FieldValue, Home, Level, Levels, Message, Properties, QueueId,
-    QueueType, ResourceName, ShortString,
+    Exception, FieldTable, FieldValue, Home, Message, Properties, QueueId, ResourceName,
+    ShortString,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -184,21 +184,14 @@ impl Node {
         }
     }
 
-    fn levels(&self, catalog: &Catalog, targets: &[QueueId], priority: Option<u8>) -> Vec<Level> {
-        targets.iter().map(|queue| self.level(catalog, *queue, priority)).collect()
-    }
-
-    /// The level of a message in its target. Of a connection-bound queue that is not in the
-    /// catalog only its own node knows that it has several.
-    pub(crate) fn level(&self, catalog: &Catalog, queue: QueueId, priority: Option<u8>) -> Level {
-        if let Some(entry) = catalog.queue_by_id(queue) {
-            return entry.levels().of(priority);
-        }
-        if priority.is_none() || queue.home != Home::Node(self.me) {
-            return Level(0);
-        }
-        let max = self.local.read(|machine| machine.priority_max(queue)).flatten();
-        Levels::new(QueueType::Classic, max).of(priority)
+    fn ways(
+        &self,
+        catalog: &Catalog,
+        targets: &[QueueId],
+        properties: &Properties,
+        body: &Bytes,
+    ) -> Vec<Way> {
+        targets.iter().map(|queue| self.way(catalog, *queue, properties, body)).collect()
     }
 
     /// All targets of a publish were gone: reads the catalog and routes it again; only then is it
@@ -233,7 +226,7 @@ impl Node {
         // An exchange that is gone by now leaves the message as unroutable as no binding does.
         let catalog = self.catalog.read();
         let _ = catalog.route(&request, &mut routed.targets);
-        routed.levels = self.levels(&catalog, &routed.targets, properties.priority);
+        routed.ways = self.ways(&catalog, &routed.targets, &properties, &message.body);
         drop(catalog);
         if routed.targets.is_empty() {
             let mut tally = Tally::default();
@@ -246,7 +239,6 @@ impl Node {
             source.told.tell(source.connection, source.channel, 1, true);
             return;
         }
-        routed.head = head_of(&properties, &message.body);
         routed.message = octets;
         let mut outgoings = Outgoings::default();
         outgoings.add(source, &routed);
@@ -257,7 +249,7 @@ impl Node {
 impl Outgoings {
     /// Adds the copies of a routed publish.
     pub(crate) fn add(&mut self, source: &Source<'_>, routed: &RoutedPublish) {
-        let RoutedPublish { targets, levels, replies, head, message, mandatory: _ } = routed;
+        let RoutedPublish { targets, ways, replies, message, mandatory: _ } = routed;
         self.replies.extend(replies.iter().map(|address| (address.clone(), message.clone())));
         if targets.is_empty() {
             // Nobody is asked whether a reply was taken (DRT-04).
@@ -268,7 +260,7 @@ impl Outgoings {
             return;
         }
         let shared = shared_by(targets.len());
-        for (&queue, &level) in targets.iter().zip(levels) {
+        for (&queue, &Way { level, head }) in targets.iter().zip(ways) {
             let bytes = message.len();
             source.connection.launched(bytes);
             let ticket = PublishTicket {
@@ -280,7 +272,7 @@ impl Outgoings {
                 bytes,
                 shared: shared.clone(),
             };
-            let (head, message) = (*head, message.clone());
+            let message = message.clone();
             let outgoing = Outgoing { queue, level, head, message, ticket };
             self.to_queues.entry(queue.home).or_default().push(outgoing);
         }
@@ -301,6 +293,7 @@ fn route(
     let (vhost, who) = (&connection.info.vhost, connection.info.who());
     access.check(who, &exchange)?;
     let checked = sender_selected(&properties).and_then(|(further_keys, raw)| {
+        check_delays(&properties)?;
         let keys = std::iter::once(&routing_key).chain(&further_keys);
         access.check_topics(catalog, who, &exchange, keys)?;
         check_user_id(catalog, who, properties.user_id.as_ref())?;
@@ -325,7 +318,7 @@ fn route(
     catalog.route(&request, &mut routed.targets).map_err(|error| {
         error.exception(&ResourceName { vhost: vhost.clone(), name: exchange.clone() })
     })?;
-    routed.levels = node.levels(catalog, &routed.targets, properties.priority);
+    routed.ways = node.ways(catalog, &routed.targets, &properties, &body);
     reply_to::addresses(&request, &mut routed.replies);
     if routed.targets.is_empty() && routed.replies.is_empty() {
         node.warn_of_missing_alternate(
@@ -334,7 +327,6 @@ fn route(
         );
         return Ok(false);
     }
-    routed.head = head_of(&properties, &body);
     let message = Message {
         exchange,
         routing_key,
@@ -420,13 +412,6 @@ fn late_return(publish: &Publish) -> Option<Box<Message>> {
     })
 }
 
-fn head_of(properties: &Properties, body: &Bytes) -> MessageHead {
-    let expiration_ms =
-        properties.expiration.as_ref().and_then(|text| text.as_str().parse::<u64>().ok());
-    // A body has at most 128 MiB.
-    MessageHead { body_bytes: u32::try_from(body.len()).unwrap_or(u32::MAX), expiration_ms }
-}
-
 /// Further routing keys from headers `CC` and `BCC`, and the properties without `BCC` (RTE-09,
 /// PRP-07, PRP-09).
 fn sender_selected(properties: &Properties) -> Result<(Vec<ShortString>, Bytes), Exception> {
@@ -453,10 +438,4 @@ fn sender_selected(properties: &Properties) -> Result<(Vec<ShortString>, Bytes),
     let without = FieldTable(others.collect());
     let raw = properties.with_headers(Some(&without)).unwrap_or_else(|_| properties.raw.clone());
     Ok((keys, raw))
-}
-
-fn bad_header(name: &str, value: &FieldValue) -> Exception {
-    let kind = value.type_name();
-    let reason = format!("invalid message: {{unacceptable_type_in_header,\"{name}\",{kind}}}");
-    Exception::new(quorate_types::ReplyCode::PreconditionFailed, reason)
 }

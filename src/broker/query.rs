@@ -190,7 +190,7 @@ impl Broker {
     /// Deletes a queue as an operator does, an exclusive one too: its ready messages.
     ///
     /// # Errors
-    /// 404 when there is none; 406 when in use or not empty; 541 when its group does not answer.
+    /// 403 for that of a delayed exchange; 404 when there is none; 406 when in use or not empty; 541 when its group does not answer.
     pub async fn delete_queue(
         &self,
         queue: &ResourceName,
@@ -198,6 +198,7 @@ impl Broker {
         if_empty: bool,
     ) -> Result<u64, Exception> {
         let entry = self.0.known_queue(queue).ok_or_else(|| refusal::no_queue(queue))?;
+        self.0.check_free(&entry)?;
         self.0.delete_queue(&entry, if_unused, if_empty).await
     }
 

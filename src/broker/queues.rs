@@ -215,7 +215,8 @@ impl Connection {
         let policy = catalog.queue_policies(&name, queue_type).definition();
         // A durable exclusive queue is kept as not durable (QUE-05).
         let (durable, resolved_at) = (durable && !exclusive, catalog.version());
-        let config = effective(&arguments, &policy, queue_type, durable, auto_delete, resolved_at);
+        let (kind, letters_max) = ((queue_type, durable, auto_delete), catalog.letters_max());
+        let config = effective(&arguments, &policy, kind, letters_max, resolved_at);
         let locator = leader_locator(&arguments, &policy);
         drop(catalog);
         Ok(NewQueue { name, declare, queue_type, config, locator })

@@ -68,26 +68,8 @@ impl Node {
 }
 
 impl Node {
-    /// Deliveries of these consumers and gets of this node's were held too long: the consumers end,
-    /// the gets' channels close (CTO-05). What the consumers were shown besides stays to be settled.
-    pub(crate) fn timed_out(&self, home: Home, consumers: Vec<ConsumerId>, gets: Vec<ConsumerId>) {
-        for id in consumers {
-            let Some(consumer) = self.consumer(id) else { continue };
-            self.consumers.remove(id.number);
-            let (shown, first) = consumer.end();
-            let channel = consumer.channel;
-            if consumer.settled(0)
-                && let Some(held) = consumer.connection.held.lock().channels.get_mut(&channel)
-            {
-                held.consumers.remove(&id);
-            }
-            if first {
-                self.submit(home, Command::Detach { consumer: id, shown, how: Detach::Cancel });
-                let exception = acknowledgement_timeout(channel);
-                let event = Event::ConsumerTimedOut { channel, consumer: id, exception };
-                consumer.connection.mailbox.put(event);
-            }
-        }
+    /// What these gets of this node's took was held too long: their channels close (CTO-05).
+    pub(crate) fn gets_timed_out(&self, home: Home, gets: Vec<ConsumerId>) {
         for ConsumerId { session, number } in gets {
             let get = HolderRef { home, holder: Holder::Get(session, Sequence(number)) };
             for connection in self.connections.all() {
@@ -105,7 +87,7 @@ impl Node {
 }
 
 /// CTO-02, CTO-05.
-fn acknowledgement_timeout(channel: ChannelId) -> Exception {
+pub(crate) fn acknowledgement_timeout(channel: ChannelId) -> Exception {
     let text = format!(
         "delivery acknowledgement on channel {} timed out. Timeout value used: -1 ms. This timeout \
          value can be configured, see consumers doc guide to learn more",

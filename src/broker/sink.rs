@@ -104,8 +104,9 @@ impl CatalogSink for Broker {
                 CatalogEvent::VhostDeleted { vhost, queues } => {
                     let why = refusal::vhost_deleted(vhost);
                     node.close_where(|info| info.vhost == *vhost, &why);
-                    node.end_queues_of_vhost(queues);
+                    node.end_queues(queues);
                 }
+                CatalogEvent::DelayQueueRemoved { queue } => node.end_queues(&[*queue]),
                 CatalogEvent::UserDeleted { user } => {
                     node.close_where(|info| info.user == *user, &refusal::user_deleted(user));
                 }

@@ -33,11 +33,14 @@
 //! }
 //! ```
 
+pub use quorate_queue::{DeadLetterFact, DeadLetterStrategy, DeathReason};
+
 use quorate_catalog::{ConnectionId, ExchangeType, InForce, PolicyDefinition};
 use quorate_types::{
     CatalogIndex, ClusterId, FieldTable, GroupId, LogIndex, NodeId, QueueId, QueueType,
     ResourceName, ShortString, StartNumber, Term, VhostName,
 };
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 /// One queue, as this node knows it.
@@ -390,6 +393,10 @@ pub struct DeliveryCounters {
     pub acknowledged: u64,
 }
 
+/// How often messages of queues that this node leads, or is the home of, died, and what became of
+/// their letters.
+pub type DeadLetterCounters = BTreeMap<(QueueType, DeadLetterStrategy, DeadLetterFact), u64>;
+
 /// Everything that `/metrics` shows of the broker. Counters are since the start of the process.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MetricsView {
@@ -442,6 +449,8 @@ pub struct MetricsView {
     pub classic: DeliveryCounters,
     /// Deliveries from quorum queues.
     pub quorum: DeliveryCounters,
+    /// Counters of dead letters.
+    pub dead_letters: DeadLetterCounters,
     /// Octets of bodies in the run cache.
     pub run_cache_bytes: u64,
     /// Octets proposed by this node and not yet answered.

@@ -142,7 +142,7 @@ impl Catalog {
         let Some(rights) = self.topic_rights.get(&row) else { return Ok(()) };
         let name = ResourceName { vhost: who.vhost.clone(), name: exchange.clone() };
         let is_topic = |kind: ExchangeType| kind == ExchangeType::Topic;
-        if !self.exchange(&name).is_some_and(|record| is_topic(record.kind)) {
+        if !self.exchange(&name).is_some_and(|record| is_topic(record.routing_kind())) {
             return Ok(());
         }
         let pattern = match access {

@@ -78,8 +78,9 @@ impl Catalog {
             Destination::Queue { .. } => refusal::no_queue(&binding.destination_name()),
             Destination::Exchange(_) => refusal::no_exchange(&binding.destination_name()),
         })?;
-        match source.record.kind {
+        match source.record.routing_kind() {
             ExchangeType::Direct
+            | ExchangeType::Delayed
             | ExchangeType::Fanout
             | ExchangeType::ModulusHash
             | ExchangeType::Random => Ok(()),

@@ -193,7 +193,7 @@ fn mixed(word: u64) -> u64 {
 
 /// EXC-14: the arguments of a new exchange.
 pub(crate) fn check_hashed(declared: &ExchangeRecord) -> Result<(), Exception> {
-    if declared.kind != ExchangeType::ConsistentHash {
+    if declared.routing_kind() != ExchangeType::ConsistentHash {
         return Ok(());
     }
     hashed(declared).map(drop)

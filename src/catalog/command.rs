@@ -132,6 +132,7 @@ pub enum ExchangeType {
     ConsistentHash,
     ModulusHash,
     Random,
+    Delayed,
 }
 
 /// A binding; its four parts are its identity (BND-03).

@@ -3,6 +3,7 @@
 use crate::{
     command::{Binding, Destination, ExchangeRecord, QueueEntry},
     definitions_table::to_json,
+    delayed::delays_for,
     limits::{UserLimits, VhostLimits},
     machine::Catalog,
     parameter::{ParameterName, ParameterRecord},
@@ -30,7 +31,9 @@ impl Catalog {
             }
         }
         parameters.append(&mut of_vhosts);
-        let is_kept = |queue: &&QueueEntry| queue.owner.is_none();
+        // A delayed exchange brings its queue.
+        let is_kept =
+            |queue: &&QueueEntry| queue.owner.is_none() && delays_for(&queue.name.name).is_none();
         json!({
             "rabbit_version": version,
             "rabbitmq_version": version,

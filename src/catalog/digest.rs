@@ -125,6 +125,7 @@ impl Feed for ExchangeRecord {
             ExchangeType::ConsistentHash => 4,
             ExchangeType::ModulusHash => 5,
             ExchangeType::Random => 6,
+            ExchangeType::Delayed => 7,
         });
         self.durable.feed(digest);
         self.auto_delete.feed(digest);

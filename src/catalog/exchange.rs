@@ -4,6 +4,7 @@ use crate::{
     alternate::{ALTERNATE, check_alternate},
     choice::{Choice, check_hashed},
     command::{Binding, CatalogReply, Destination, ExchangeRecord, ExchangeType},
+    delayed::{check_delayed, delayed_type, same_delayed_type},
     equivalence::same_value,
     headers::Matcher,
     machine::{Catalog, Vhost},
@@ -31,6 +32,7 @@ impl ExchangeType {
             "x-consistent-hash" => Ok(Self::ConsistentHash),
             "x-modulus-hash" => Ok(Self::ModulusHash),
             "x-random" => Ok(Self::Random),
+            "x-delayed-message" => Ok(Self::Delayed),
             other => Err(refusal::unknown_exchange_type(other)),
         }
     }
@@ -46,6 +48,7 @@ impl ExchangeType {
             Self::ConsistentHash => "x-consistent-hash",
             Self::ModulusHash => "x-modulus-hash",
             Self::Random => "x-random",
+            Self::Delayed => "x-delayed-message",
         }
     }
 }
@@ -74,8 +77,8 @@ pub(crate) enum Routes {
 
 impl Routes {
     fn new(exchange: &ExchangeRecord) -> Self {
-        match exchange.kind {
-            ExchangeType::Direct => Self::Direct(ByName::default()),
+        match exchange.routing_kind() {
+            ExchangeType::Direct | ExchangeType::Delayed => Self::Direct(ByName::default()),
             ExchangeType::Fanout => Self::Fanout(Targets::default()),
             ExchangeType::Topic => Self::Topic(Topic::default()),
             ExchangeType::Headers => Self::Headers(BTreeMap::new()),
@@ -192,6 +195,10 @@ fn equivalent(current: &ExchangeRecord, declared: &ExchangeRecord) -> Result<(),
             return Err(subject.different(name, &received.to_string(), &current.to_string()));
         }
     }
+    if !same_delayed_type(declared, current) {
+        let ((name, received), (_, current)) = (delayed_type(declared), delayed_type(current));
+        return Err(subject.different_argument(name, received, current));
+    }
     let (received, current) = (declared.arguments.get(ALTERNATE), current.arguments.get(ALTERNATE));
     if same_value(received, current) {
         Ok(())
@@ -223,6 +230,7 @@ impl Catalog {
         }
         check_alternate(declared)?;
         check_hashed(declared)?;
+        check_delayed(declared)?;
         Ok(None)
     }
 
@@ -343,6 +351,7 @@ impl Catalog {
     ) {
         while let Some(name) = names.pop() {
             let Some(exchange) = self.exchange_of(&name) else { continue };
+            let delay_queue = exchange.record.delay_queue();
             let ends: BTreeSet<BindingId> =
                 exchange.outgoing.union(&exchange.incoming).copied().collect();
             for id in ends {
@@ -352,6 +361,9 @@ impl Catalog {
                 vhost.exchanges.remove(&name.name);
             }
             self.changed(CatalogKey::Exchange(name), out);
+            if let Some(queue) = delay_queue {
+                self.remove_delay_queue(&queue, out);
+            }
         }
     }
 }

@@ -40,6 +40,7 @@ pub mod refusal;
 mod server_name;
 
 mod choice;
+mod delayed;
 mod headers;
 mod route;
 mod targets;
@@ -55,6 +56,7 @@ pub use command::{
     ExchangeRecord, ExchangeType, QueueEntry,
 };
 pub use definitions_import::{Definitions, DefinitionsError, Step};
+pub use delayed::{DELAY, DELAY_MAX_MS, after_delay, delay_config, delay_of, delays_for};
 pub use denial::Denial;
 pub use equivalence::{Redeclared, check_owner, equivalent};
 pub use exchange::check_deletable;

@@ -64,6 +64,11 @@ pub enum CatalogEvent {
         /// The name that is free again.
         name: ResourceName,
     },
+    /// A delayed exchange is gone, and its queue's entry: the queue ends in its group (EXC-17).
+    DelayQueueRemoved {
+        /// Queue.
+        queue: QueueId,
+    },
     /// A virtual host is gone with everything in it: its connections are closed (CONN-33), and
     /// these queues end in their groups (NAM 4).
     VhostDeleted {
@@ -77,6 +82,6 @@ pub enum CatalogEvent {
         /// User.
         user: ShortString,
     },
-    /// Policies have changed: the settings of queues may be other ones (DESIGN §7).
+    /// Policies, or a parameter that settings follow, have changed: the settings of queues may be other ones (DESIGN §7).
     PoliciesChanged,
 }

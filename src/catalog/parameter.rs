@@ -2,12 +2,21 @@
 //! host (VLM-03). Policies have commands of their own.
 
 use crate::{
-    command::CatalogReply, machine::Catalog, output::CatalogOutput, record::CatalogKey, refusal,
+    command::CatalogReply,
+    machine::Catalog,
+    output::{CatalogEvent, CatalogOutput},
+    record::CatalogKey,
+    refusal,
 };
+use quorate_queue::LETTERS_MAX;
 use quorate_types::{ShortString, VhostName};
 
 /// Octets of a parameter's value: every node keeps it in memory.
 pub const PARAMETER_BYTES_MAX: usize = 1 << 16;
+
+/// The global parameter that says from how many waiting dead letters on a queue takes no messages
+/// . It decides in queues' groups, so it is the cluster's and goes with queues' settings.
+const LETTERS_PARAMETER: &str = "dead_letters_max";
 
 /// A parameter's name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -46,6 +55,17 @@ pub enum ParameterError {
     /// The value is not JSON.
     #[error("JSON decoding error. Reason: {{error,{{failed_to_decode_json,{0}}}}}")]
     Json(String),
+    /// The value is not what a parameter that settings follow may be.
+    #[error("parameter '{LETTERS_PARAMETER}' must be an integer above 0, not {0}")]
+    NoBound(String),
+}
+
+impl ParameterName {
+    /// Whether queues' settings follow the parameter.
+    #[must_use]
+    pub fn is_of_settings(&self) -> bool {
+        matches!(self, Self::Global(name) if name.as_str() == LETTERS_PARAMETER)
+    }
 }
 
 impl ParameterRecord {
@@ -63,6 +83,9 @@ impl ParameterRecord {
             return Err(ParameterError::TooLong);
         }
         match serde_json::from_str::<serde_json::Value>(value) {
+            Ok(value) if name.is_of_settings() && value.as_u64().is_none_or(|max| max == 0) => {
+                Err(ParameterError::NoBound(value.to_string()))
+            }
             Ok(value) => Ok(Self { name, value: value.to_string() }),
             Err(_) => Err(ParameterError::Json(crate::term::binary(value))),
         }
@@ -86,6 +109,14 @@ impl Catalog {
         Some(ParameterRecord { name: name.clone(), value })
     }
 
+    /// Dead letters from which on a queue takes no messages.
+    #[must_use]
+    pub fn letters_max(&self) -> u64 {
+        let name = ParameterName::Global(ShortString::from_static(LETTERS_PARAMETER));
+        let set = self.parameters.get(&name).and_then(|value| value.parse().ok());
+        set.unwrap_or(LETTERS_MAX)
+    }
+
     pub(crate) fn set_parameter(
         &mut self,
         record: &ParameterRecord,
@@ -103,7 +134,7 @@ impl Catalog {
         };
         if self.parameters.get(&name) != Some(&record.value) {
             self.parameters.insert(name.clone(), record.value.clone());
-            self.changed(CatalogKey::Parameter(name), out);
+            self.parameter_changed(name, out);
         }
         CatalogReply::Done
     }
@@ -124,8 +155,15 @@ impl Catalog {
         out: &mut CatalogOutput,
     ) -> CatalogReply {
         if self.parameters.remove(name).is_some() {
-            self.changed(CatalogKey::Parameter(name.clone()), out);
+            self.parameter_changed(name.clone(), out);
         }
         CatalogReply::Done
+    }
+
+    fn parameter_changed(&mut self, name: ParameterName, out: &mut CatalogOutput) {
+        if name.is_of_settings() {
+            out.events.push(CatalogEvent::PoliciesChanged);
+        }
+        self.changed(CatalogKey::Parameter(name), out);
     }
 }

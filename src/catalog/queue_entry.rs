@@ -3,6 +3,7 @@
 
 use crate::{
     command::{CatalogReply, QueueEntry},
+    delayed::{delay_config, delays_for},
     machine::Catalog,
     output::{CatalogEvent, CatalogOutput},
     policy_definition::{PolicyDefinition, PolicyKey, smaller_limit},
@@ -62,12 +63,15 @@ impl Catalog {
     /// The queue's effective settings as of this copy's version.
     #[must_use]
     pub fn config_of(&self, entry: &QueueEntry) -> QueueConfig {
+        if let Some(exchange) = delays_for(&entry.name.name) {
+            return delay_config(exchange, self.version());
+        }
         // They were accepted at declare, so they parse.
         let arguments = QueueArguments::parse(&entry.arguments, entry.queue_type);
         let arguments = arguments.unwrap_or_default();
         let policy = self.queue_policies(&entry.name, entry.queue_type).definition();
-        let (durable, auto_delete) = (entry.durable, entry.auto_delete);
-        effective(&arguments, &policy, entry.queue_type, durable, auto_delete, self.version())
+        let kind = (entry.queue_type, entry.durable, entry.auto_delete);
+        effective(&arguments, &policy, kind, self.letters_max(), self.version())
     }
 
     /// Of two entries for one name the first wins (NAM 2). Harmless when repeated.
@@ -186,15 +190,15 @@ pub fn check_queue_properties(
     wrong.map_or(Ok(()), |property| Err(refusal::invalid_property(name, property)))
 }
 
-/// A queue's effective settings, from its arguments and what its policies come to
-/// (`InForce::definition`): the one place where they are resolved (POL-07, Q-12).
+/// A queue's effective settings, from its arguments, what its policies come to
+/// (`InForce::definition`), its type, whether it is durable and auto-delete, and the cluster's bound
+/// of letters ([`Catalog::letters_max`]): the one place where they are resolved (POL-07, Q-12).
 #[must_use]
 pub fn effective(
     arguments: &QueueArguments,
     policy: &PolicyDefinition,
-    queue_type: QueueType,
-    durable: bool,
-    auto_delete: bool,
+    (queue_type, durable, auto_delete): (QueueType, bool, bool),
+    letters_max: u64,
     resolved_at: CatalogIndex,
 ) -> QueueConfig {
     let smaller = |argument: Option<u64>, key| smaller(argument, policy.count(key));
@@ -216,6 +220,8 @@ pub fn effective(
         dead_letter: dead_letter(arguments, policy),
         single_active_consumer: arguments.single_active_consumer,
         consumer_timeout_ms: smaller(arguments.consumer_timeout_ms, PolicyKey::ConsumerTimeout),
+        letters_max,
+        delays: false,
     }
 }
 

@@ -138,6 +138,35 @@ pub fn reserved_exchange_name(exchange: &ResourceName) -> Exception {
     Exception::new(ReplyCode::AccessRefused, text)
 }
 
+/// EXC-17: what a delayed exchange delays for.
+#[must_use]
+pub fn delayed_type() -> Exception {
+    let text = "Invalid argument, 'x-delayed-type' must be an existing exchange type";
+    Exception::new(ReplyCode::PreconditionFailed, text)
+}
+
+/// EXC-17: the queue's name is the exchange's with a prefix.
+#[must_use]
+pub fn delayed_exchange_name(exchange: &ResourceName, prefix: &str) -> Exception {
+    let most = usize::from(u8::MAX) - prefix.len();
+    let text = format!("name of delayed exchange {exchange} is longer than {most} octets");
+    Exception::new(ReplyCode::PreconditionFailed, text)
+}
+
+/// EXC-17: the queue of a delayed exchange is the exchange's.
+#[must_use]
+pub fn delay_queue(queue: &ResourceName, exchange: &ShortString) -> Exception {
+    let text = format!("{queue} belongs to delayed exchange '{exchange}' and goes with it");
+    Exception::new(ReplyCode::AccessRefused, text)
+}
+
+/// EXC-17: a delayed exchange has lost its queue, or has not got it yet.
+#[must_use]
+pub fn no_delay_queue(exchange: &ResourceName) -> Exception {
+    let text = format!("exchange {exchange} cannot delay messages now: its queue is missing");
+    Exception::new(ReplyCode::InternalError, text)
+}
+
 /// EXC-03: an argument of an exchange that names something is a long string.
 #[must_use]
 pub fn wrong_exchange_argument(

@@ -2,7 +2,8 @@
 //! nothing; a queue is found at most once, however many ways lead to it.
 
 use crate::{
-    command::Destination,
+    command::{Destination, ExchangeType},
+    delayed::delay_of,
     exchange::{Exchange, Routes},
     machine::{Catalog, Vhost},
     named::NameHash,
@@ -43,6 +44,9 @@ pub enum RouteError {
     /// The exchange is internal (EXC-10).
     #[error("the exchange is internal")]
     Internal,
+    /// A delayed exchange on the way has no queue (EXC-17).
+    #[error("a delayed exchange has no queue")]
+    NoDelayQueue,
 }
 
 impl RouteError {
@@ -52,6 +56,7 @@ impl RouteError {
         match self {
             Self::NoExchange => refusal::no_exchange(exchange),
             Self::Internal => refusal::internal_exchange(exchange),
+            Self::NoDelayQueue => refusal::no_delay_queue(exchange),
         }
     }
 }
@@ -87,7 +92,12 @@ impl Catalog {
             }
             let mut walk = Walk::new(self, vhost, request, targets);
             walk.start_from(exchange);
-            walk.lists
+            let (lists, refused) = (walk.lists, walk.refused);
+            if let Some(error) = refused {
+                targets.truncate(first);
+                return Err(error);
+            }
+            lists
         };
         if lists > 1 {
             each_once(targets, first);
@@ -132,6 +142,7 @@ struct Walk<'a, 't> {
     /// Names of all exchanges come to; none while there is but the first.
     seen: Option<HashSet<&'a ShortString, NameHash>>,
     headers: Option<FieldTable>,
+    refused: Option<RouteError>,
 }
 
 impl<'a, 't> Walk<'a, 't> {
@@ -151,6 +162,7 @@ impl<'a, 't> Walk<'a, 't> {
             pending: Vec::new(),
             seen: None,
             headers: None,
+            refused: None,
         }
     }
 
@@ -185,7 +197,30 @@ impl<'a, 't> Walk<'a, 't> {
         }
     }
 
+    /// EXC-17: what a delayed exchange keeps goes to its queue and nowhere else.
+    fn is_delayed(&mut self, exchange: &'a Exchange) -> bool {
+        if exchange.record.kind != ExchangeType::Delayed {
+            return false;
+        }
+        if delay_of(self.request.properties).is_none() {
+            return false;
+        }
+        let queue = exchange.record.delay_queue();
+        match queue.and_then(|queue| self.vhost.queues.get(&queue.name)) {
+            Some(queue) => {
+                self.destinations += 1;
+                self.lists += 1;
+                self.targets.push(*queue);
+            }
+            None => self.refused = Some(RouteError::NoDelayQueue),
+        }
+        true
+    }
+
     fn go_through(&mut self, exchange: &'a Exchange, origin: &'a Exchange) {
+        if self.is_delayed(exchange) {
+            return;
+        }
         let request = self.request;
         match &exchange.routes {
             Routes::Direct(keys) => {

@@ -12,7 +12,7 @@ use std::cmp::Reverse;
 
 impl Consumer {
     fn may_be_active(&self) -> bool {
-        !self.cancelled && !self.timed_out
+        !self.cancelled && self.timed_out.is_empty()
     }
 }
 

@@ -8,9 +8,11 @@ use crate::{
     output::{Change, Effect, Output, RecordKey},
     record::{GroupRecord, LeftOver},
     store::MessageStore,
+    tally::Tally,
 };
 use quorate_types::{
-    ConsumerId, Holder, LetterHome, LogIndex, QueueId, Sequence, SessionId, StartNumber, Timestamp,
+    ConsumerId, Holder, LetterHome, LogIndex, MessageId, QueueId, Sequence, SessionId, StartNumber,
+    Timestamp,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,6 +37,7 @@ pub(crate) struct Apply<'a> {
     /// Letters that are to be routed have come up, and numbers in these lines.
     pub(crate) letters_waiting: bool,
     pub(crate) lines: BTreeSet<LetterHome>,
+    pub(crate) tally: Tally,
     pub(crate) digest: Digest,
     /// Messages that may still be handled.
     pub(crate) budget: u32,
@@ -150,21 +153,32 @@ impl Apply<'_> {
         if nothing || self.ended.contains(&run.queue) {
             return;
         }
-        let (from, to) = (part.first, part.first + (part.count - 1));
+        let first = MessageId { level: run.level, index: self.index, position: part.first };
+        self.push_cut(run.queue, first, part.first + (part.count - 1));
+    }
+
+    /// Cuts the message of a letter that has ended out of its run, since it lies above its level's
+    /// head, where removals do not come (LEN-12).
+    pub(crate) fn cut_letter(&mut self, queue: QueueId, message: MessageId) {
+        self.push_cut(queue, message, message.position);
+    }
+
+    /// Cuts a message of a run, and those behind it up to position `to`.
+    fn push_cut(&mut self, of: QueueId, from: MessageId, to: u32) {
         self.digest.step(
             Step::Cut,
-            digest::of_queue(run.queue) ^ u64::from(run.level.0),
-            u64::from(from) << 32 | u64::from(to),
+            digest::of_queue(of) ^ u64::from(from.level.0),
+            u64::from(from.position) << 32 | u64::from(to),
         );
         if let Some(Change::Cut { queue, level, index, last, .. }) = self.out.changes.last_mut()
-            && (*queue, *level, *index) == (run.queue, run.level, self.index)
-            && last.checked_add(1) == Some(from)
+            && (*queue, *level, *index) == (of, from.level, from.index)
+            && last.checked_add(1) == Some(from.position)
         {
             *last = to;
             return;
         }
-        let (queue, level, index) = (run.queue, run.level, self.index);
-        self.out.changes.push(Change::Cut { queue, level, index, first: from, last: to });
+        let MessageId { level, index, position: first } = from;
+        self.out.changes.push(Change::Cut { queue: of, level, index, first, last: to });
     }
 }
 

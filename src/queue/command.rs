@@ -290,6 +290,8 @@ pub enum Routes {
     Keep,
     /// Nowhere, and they are dropped.
     Drop,
+    /// Nowhere but round in a circle, and they are dropped.
+    Cycle,
 }
 
 /// What a target said to a transfer (LET 2). The number is part of the digest.

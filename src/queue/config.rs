@@ -1,5 +1,6 @@
 //! A queue's effective settings, as the catalog resolves them from arguments and policies.
 
+use crate::letter::LETTERS_MAX;
 use quorate_types::{CatalogIndex, Overflow, QueueType, ShortString};
 
 /// Effective settings of one queue, and the catalog index that they were resolved at. Of two, the
@@ -36,6 +37,10 @@ pub struct QueueConfig {
     pub single_active_consumer: bool,
     /// Delivery-acknowledgement timeout, ms.
     pub consumer_timeout_ms: Option<u64>,
+    /// Dead letters from which on it takes no messages.
+    pub letters_max: u64,
+    /// It is the queue of a delayed exchange (EXC-17).
+    pub delays: bool,
 }
 
 /// Where a queue's dead letters go.
@@ -78,6 +83,8 @@ impl QueueConfig {
             dead_letter: None,
             single_active_consumer: false,
             consumer_timeout_ms: None,
+            letters_max: LETTERS_MAX,
+            delays: false,
         }
     }
 }

@@ -11,6 +11,7 @@ use crate::{
     settle::{Fate, Marking},
 };
 use quorate_types::{ConsumerId, DeliveryNumber, Holder, QueueId};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// All numbers.
 pub(crate) const ALL: (DeliveryNumber, DeliveryNumber) =
@@ -23,7 +24,7 @@ pub(crate) struct Consumer {
     pub(crate) next: DeliveryNumber,
     pub(crate) up_to: DeliveryNumber,
     pub(crate) cancelled: bool,
-    pub(crate) timed_out: bool,
+    pub(crate) timed_out: BTreeSet<DeliveryNumber>,
     pub(crate) arrival: u64,
     pub(crate) lost: bool,
     pub(crate) paused: bool,
@@ -60,7 +61,7 @@ impl Consumer {
             next: self.next,
             up_to: self.up_to,
             cancelled: self.cancelled,
-            timed_out: self.timed_out,
+            timed_out: self.timed_out.clone(),
             arrival: self.arrival,
             lost: self.lost,
             paused: self.paused,
@@ -73,7 +74,7 @@ impl Consumer {
     /// suspected.
     #[inline]
     pub(crate) fn room(&self) -> u64 {
-        if self.cancelled || self.timed_out || self.paused || self.suspected {
+        if self.cancelled || !self.timed_out.is_empty() || self.paused || self.suspected {
             return 0;
         }
         let prefetch = self.terms.prefetch.map_or(u64::MAX, u64::from);
@@ -173,11 +174,11 @@ impl Queue {
             next: DeliveryNumber(1),
             up_to,
             cancelled: false,
-            timed_out: false,
+            timed_out: BTreeSet::new(),
             arrival: self.arrivals,
             lost: false,
             paused: false,
-            held: std::collections::BTreeMap::new(),
+            held: BTreeMap::new(),
         };
         self.consumers.insert(id, Box::new(Consumer::from_record(record, suspected)));
         apply.holders.consumers.insert(id, self.id);
@@ -200,6 +201,7 @@ impl Queue {
             return;
         }
         consumer.cancelled = true;
+        consumer.timed_out.clear();
         if std::mem::take(&mut consumer.in_turns) {
             self.turns.remove(id);
         }

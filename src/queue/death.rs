@@ -6,6 +6,7 @@ use crate::{
     letter::{Letter, Stage},
     queue::{Burial, Queue},
     record::Held,
+    tally::DeadLetterFact,
 };
 use quorate_types::CatalogIndex;
 
@@ -21,6 +22,8 @@ pub enum DeathReason {
     MaxLength = 3,
     /// Returned more often than the delivery limit allows (DLM-05).
     DeliveryLimit = 4,
+    /// None: the time has come that a delayed exchange kept it until (EXC-17).
+    Delayed = 5,
 }
 
 impl Queue {
@@ -31,6 +34,7 @@ impl Queue {
     /// (LET 1).
     pub(crate) fn die(&mut self, held: Held, reason: DeathReason, apply: &mut Apply<'_>) {
         apply.digest.step(Step::Die, digest::of_message(held.message), reason as u64);
+        apply.count(&self.config, DeadLetterFact::Died(reason));
         if self.config.dead_letter.is_none() {
             let mut burial = Burial::default();
             burial.add(&mut self.levels, held.message);

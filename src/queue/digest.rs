@@ -31,6 +31,7 @@ pub(crate) enum Step {
     Back = 22,
     LeftOver = 23,
     Die = 24,
+    Delay = 25,
     Activate = 30,
     TimeOut = 31,
     Route = 40,

@@ -1,9 +1,10 @@
 //! `Enqueue`: a part of one of the entry's runs joins its queue (DESIGN §3), but for what a length
-//! limit refuses (LEN-07).
+//! limit refuses (LEN-07), which may become a dead letter (LEN-12).
 
 use crate::{
     apply::Apply,
     command::{MessageHead, Reply},
+    death::DeathReason,
     digest::{self, Step},
     expire::Expiry,
     level::{LevelState, Part, Place},
@@ -14,8 +15,8 @@ use crate::{
 use quorate_types::Level;
 
 impl Machine {
-    /// `Enqueue`: `Taken`; `Refused`, and what was refused is cut out of its run; or `Gone`, and
-    /// the whole part is (STO 4).
+    /// `Enqueue`: `Taken`; `Refused`, and what was refused is cut out of its run or a letter; or
+    /// `Gone`, and the whole part is cut (STO 4).
     pub(crate) fn enqueue(
         &mut self,
         part: Part,
@@ -59,9 +60,7 @@ impl Queue {
         apply: &mut Apply<'_>,
     ) {
         let place = Place { queue: self.id, level, served: self.attached > 0 };
-        let new = || Box::new(LevelState::starting_at(apply.index));
-        let state = self.levels.entry(level).or_insert_with(new);
-        let bytes = state.append(place, part, messages, apply);
+        let bytes = self.level_for(level, apply).append(place, part, messages, apply);
         self.arrived += u64::from(part.count);
         let range = u64::from(part.first) << 32 | u64::from(part.count);
         let place = digest::of_queue(self.id) ^ u64::from(level.0);
@@ -69,7 +68,12 @@ impl Queue {
         apply.digest.step(Step::Enqueue, apply.index.0, bytes);
     }
 
-    /// Appends what lies between the refused ranges, and cuts those.
+    fn level_for(&mut self, level: Level, apply: &Apply<'_>) -> &mut LevelState {
+        let new = || Box::new(LevelState::starting_at(apply.index));
+        self.levels.entry(level).or_insert_with(new)
+    }
+
+    /// Appends what lies between the refused ranges.
     fn append_between(
         &mut self,
         level: Level,
@@ -87,10 +91,31 @@ impl Queue {
                 self.append(level, kept_part, kept, apply);
             }
             if first < part.count {
+                let out = messages.get(first as usize..=last as usize).unwrap_or_default();
                 let count = last - first + 1;
-                apply.cut(Part { run: part.run, first: part.first + first, count });
+                let out_part = Part { run: part.run, first: part.first + first, count };
+                self.refuse(level, out_part, out, apply);
             }
             next = last + 1;
+        }
+    }
+
+    /// What is refused is cut out of its run, unless it becomes a letter (LEN-12).
+    fn refuse(
+        &mut self,
+        level: Level,
+        part: Part,
+        messages: &[MessageHead],
+        apply: &mut Apply<'_>,
+    ) {
+        if !self.config.dead_letters_refused() {
+            apply.cut(part);
+            return;
+        }
+        let dead = self.level_for(level, apply).set_apart(level, part, messages, apply);
+        apply.spend(dead.len());
+        for message in dead {
+            self.die(message, DeathReason::MaxLength, apply);
         }
     }
 }

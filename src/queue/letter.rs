@@ -4,12 +4,12 @@
 
 use crate::death::DeathReason;
 use quorate_types::{
-    CatalogIndex, LetterNumber, MessageId, QueueId, Sequence, ShortString, WallTime,
+    CatalogIndex, LetterNumber, MessageId, QueueId, Sequence, ShortString, Timestamp, WallTime,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Letters of a queue from which on it takes no messages: a queue whose letters find nobody pushes
-/// back on its publishers instead of growing for ever.
+/// Letters of a queue from which on it takes no messages, unless its settings say otherwise: a queue
+/// whose letters find nobody pushes back on its publishers instead of growing for ever.
 pub const LETTERS_MAX: u64 = 1_000_000;
 
 /// Letters of one record: those whose numbers differ in the lowest bits alone.
@@ -42,6 +42,11 @@ pub enum Stage {
     Kept,
     /// It is on its way, as it was routed once (LET 1).
     Routed(Box<Routing>),
+    /// It is put aside until then (EXC-17).
+    Delayed {
+        /// When it is to be routed.
+        until: Timestamp,
+    },
 }
 
 /// One routing of a letter.
@@ -91,6 +96,8 @@ pub(crate) struct Letters {
     /// Those that are to be routed, and those kept. Derived.
     waiting: BTreeSet<LetterNumber>,
     kept: BTreeSet<LetterNumber>,
+    /// Those put aside. Derived.
+    delayed: BTreeSet<(Timestamp, LetterNumber)>,
     /// Pages that the present entry has changed.
     changed: BTreeSet<u64>,
 }
@@ -156,7 +163,7 @@ impl Letters {
                 self.changed.insert(page(number));
                 Some(routing)
             }
-            Stage::Waiting { .. } | Stage::Kept => None,
+            Stage::Waiting { .. } | Stage::Kept | Stage::Delayed { .. } => None,
         }
     }
 
@@ -165,7 +172,32 @@ impl Letters {
         self.waiting.remove(&number);
         self.kept.remove(&number);
         self.changed.insert(page(number));
-        self.all.remove(&number)
+        let letter = self.all.remove(&number)?;
+        if let Stage::Delayed { until } = letter.stage {
+            self.delayed.remove(&(until, number));
+        }
+        Some(letter)
+    }
+
+    /// When the first of those put aside is to be routed.
+    pub(crate) fn next_due(&self) -> Option<Timestamp> {
+        self.delayed.first().map(|(until, _)| *until)
+    }
+
+    /// Takes out the first of those put aside.
+    pub(crate) fn take_due(&mut self) -> Option<Letter> {
+        let (_, number) = *self.delayed.first()?;
+        self.remove(number)
+    }
+
+    /// Numbers of those put aside.
+    pub(crate) fn delayed(&self) -> Vec<LetterNumber> {
+        self.delayed.iter().map(|(_, number)| *number).collect()
+    }
+
+    /// All that there is is put aside.
+    pub(crate) fn are_all_delayed(&self) -> bool {
+        self.delayed.len() == self.all.len()
     }
 
     /// Takes out those kept as unroutable.
@@ -217,6 +249,9 @@ impl Letters {
             }
             Stage::Kept => {
                 self.kept.insert(number);
+            }
+            Stage::Delayed { until } => {
+                self.delayed.insert((*until, number));
             }
             Stage::Routed(_) => {}
         }

@@ -118,7 +118,7 @@ impl Machine {
             reason: letter.reason,
             after: match letter.stage {
                 Stage::Waiting { after } => after,
-                Stage::Kept | Stage::Routed(_) => CatalogIndex(0),
+                Stage::Kept | Stage::Routed(_) | Stage::Delayed { .. } => CatalogIndex(0),
             },
         };
         queue.letters.unrouted(kept, from).take(limit).map(view).collect()

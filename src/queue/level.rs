@@ -7,6 +7,7 @@
 //! counted, and read from the [`crate::MessageStore`] when its turn comes.
 
 use crate::{
+    apart::Apart,
     apply::Apply,
     command::MessageHead,
     record::{Held, LevelRecord, ReturnedRecord},
@@ -34,6 +35,7 @@ pub(crate) struct LevelState {
     pub(crate) returned_expiring: u64,
     pub(crate) returned_changed: bool,
     pub(crate) living: Living,
+    pub(crate) apart: Apart,
     /// Heads of the first fresh messages, whole runs, without gaps.
     window: VecDeque<Held>,
     /// The first fresh message, while the window is empty; also a cache.
@@ -115,6 +117,26 @@ impl LevelState {
         bytes
     }
 
+    /// Refused messages of this entry's run stay at their place for their letters, and are never
+    /// ready (LEN-12).
+    pub(crate) fn set_apart(
+        &mut self,
+        level: Level,
+        part: Part,
+        messages: &[MessageHead],
+        apply: &Apply<'_>,
+    ) -> Vec<Held> {
+        debug_assert!(part.first >= self.entry_end, "enqueues of a run out of order");
+        self.entry_end = part.first + part.count;
+        let index = apply.index;
+        let one = |(position, head): (u32, &MessageHead)| {
+            self.apart.insert((index, position));
+            self.living.add(index);
+            fresh(MessageId { level, index, position }, *head, apply.stamped)
+        };
+        (part.first..).zip(messages).map(one).collect()
+    }
+
     /// Whether the next part of the run at `index` goes into the window: only if all before it is
     /// there, and the parts of one run go the same way, since a window holds whole runs.
     fn fits(&self, served: bool, index: LogIndex) -> bool {
@@ -192,12 +214,16 @@ impl LevelState {
     fn advance_past(&mut self, message: MessageId, current: LogIndex) {
         let more = self.window.front().is_some_and(|next| next.message.index == message.index);
         if more || message.index == current {
-            self.record.head_index = message.index;
-            self.record.head_position = message.position + 1;
+            self.move_head(message.index, message.position + 1);
         } else {
-            self.record.head_index = message.index.next();
-            self.record.head_position = 0;
+            self.move_head(message.index.next(), 0);
         }
+    }
+
+    fn move_head(&mut self, index: LogIndex, position: u32) {
+        self.record.head_index = index;
+        self.record.head_position = position;
+        self.apart.pass((index, position));
     }
 
     /// Puts a message back to its place.
@@ -221,10 +247,12 @@ impl LevelState {
         self.returned_expiring = 0;
         if self.record.fresh > 0 {
             self.living.jump(self.record.head_index);
+            // Runs of letters part what is dead.
+            self.apart.runs().into_iter().for_each(|run| self.living.jump(run));
             let removed_below = self.record.removed_below;
             self.record = LevelRecord::starting_at(current);
             self.record.removed_below = removed_below;
-            self.record.head_position = self.entry_end;
+            self.move_head(current, self.entry_end);
             self.window.clear();
             self.first = None;
             self.late.clear();
@@ -237,10 +265,10 @@ impl LevelState {
     /// store; `shorten` says that the last consumer has left.
     pub(crate) fn end_entry(&mut self, current: LogIndex, served: bool, shorten: bool) {
         if self.entry_end > 0 && self.record.fresh == 0 {
-            self.record.head_index = current.next();
-            self.record.head_position = 0;
+            self.move_head(current.next(), 0);
         }
         self.entry_end = 0;
+        self.apart.end_entry();
         self.late.clear();
         if shorten || (std::mem::take(&mut self.appended) && !served) {
             self.shorten_window();
@@ -283,6 +311,7 @@ impl LevelState {
         for (position, message) in (0u32..).zip(&run.messages) {
             if let Some(message) = message
                 && (run.index, position) >= head
+                && !self.apart.contains((run.index, position))
             {
                 let id = MessageId { level, index: run.index, position };
                 self.window.push_back(fresh(id, *message, run.time));

@@ -14,6 +14,7 @@ mod session;
 mod lifecycle;
 mod queue;
 
+mod apart;
 mod enqueue;
 mod level;
 mod sweep;
@@ -22,6 +23,7 @@ mod active;
 mod checkout;
 mod consumer;
 mod death;
+mod delay;
 mod held;
 mod timeout;
 mod turns;
@@ -39,6 +41,7 @@ mod letter;
 mod letter_view;
 mod limit;
 mod outbox;
+mod tally;
 mod transfer;
 mod wake;
 
@@ -62,4 +65,5 @@ pub use record::{
     NodeRecord, QueueRecord, Record, RecordError, ReturnedRecord, Round, SessionRecord,
 };
 pub use store::{MessageStore, RunHead, StoreError};
+pub use tally::{DeadLetterFact, DeadLetterStrategy};
 pub use view::{ConsumerView, QueueView};

@@ -169,7 +169,8 @@ impl Machine {
         }
         apply.out.changes.extend(queue.keys().map(Change::Record));
         apply.effect(Effect::QueueEnded { queue: id, name: queue.name.clone() });
-        if queue.letters.is_empty() {
+        // What a delayed exchange kept goes with it (EXC-17).
+        if queue.letters.are_all_delayed() {
             apply.ended.push(id);
             apply.out.changes.push(Change::QueueRemoved { queue: id });
         } else {
@@ -199,6 +200,7 @@ impl Queue {
         for level in self.levels.values_mut() {
             level.purge(apply.index);
         }
+        self.forget_delayed(apply);
         self.note_letters(apply);
     }
 }

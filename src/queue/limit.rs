@@ -57,6 +57,11 @@ impl QueueConfig {
             Overflow::RejectPublish | Overflow::RejectPublishDlx => self.is_limited(),
         }
     }
+
+    /// What is refused becomes a dead letter (LEN-12).
+    pub(crate) fn dead_letters_refused(&self) -> bool {
+        self.overflow == Overflow::RejectPublishDlx && self.dead_letter.is_some()
+    }
 }
 
 impl Queue {

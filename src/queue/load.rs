@@ -247,13 +247,13 @@ impl Queue {
         outbox: &mut Outbox,
     ) -> Result<(), RecordError> {
         for (number, letter) in letters {
-            self.join_out(letter.message)?;
+            self.join_letter(letter.message)?;
             check(number <= self.letters.last(), || format!("letter {number} of {}", self.id))?;
             match &letter.stage {
                 Stage::Waiting { .. } => {
                     outbox.waiting.insert(self.id);
                 }
-                Stage::Kept => {}
+                Stage::Kept | Stage::Delayed { .. } => {}
                 Stage::Routed(routing) => outbox.take_up(self.id, number, routing),
             }
             self.letters.insert(number, letter);
@@ -281,6 +281,19 @@ impl Queue {
     fn join_held(&mut self, message: MessageId) -> Result<(), RecordError> {
         self.held += 1;
         self.join_out(message)
+    }
+
+    /// Counts a letter's message: it lies below the head, or apart (LEN-12).
+    fn join_letter(&mut self, message: MessageId) -> Result<(), RecordError> {
+        let place = (message.index, message.position);
+        let Some(state) = self.levels.get_mut(&message.level) else {
+            return Err(RecordError(format!("{message:?} of queue {} has no level", self.id)));
+        };
+        if place >= (state.record.head_index, state.record.head_position) {
+            state.apart.insert(place);
+        }
+        state.living.add(message.index);
+        Ok(())
     }
 
     /// Counts a message that was taken from the head before: it must lie below the head.

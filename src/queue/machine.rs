@@ -13,6 +13,7 @@ use crate::{
     record::{GroupRecord, NodeRecord, SessionRecord},
     settle::Fate,
     store::{MessageStore, StoreError},
+    tally::Tally,
 };
 use quorate_types::{
     Holder, Home, LetterHome, LogIndex, NodeId, QueueId, Sequence, SessionId, StartNumber,
@@ -144,6 +145,7 @@ impl Machine {
             outbox: std::mem::take(&mut self.outbox),
             letters_waiting: false,
             lines: BTreeSet::new(),
+            tally: Tally::new(),
             digest,
             budget: MESSAGES_MAX,
             position: 0,
@@ -266,6 +268,7 @@ impl Machine {
             apply.effect(Effect::ContinueSoon);
         }
         apply.tell_of_letters();
+        apply.tell_tally();
         debug_assert!(apply.unsettled.is_empty(), "a touched queue was not settled down");
         debug_assert!(
             apply.ended.iter().all(|ended| !apply.holders.name(*ended)),

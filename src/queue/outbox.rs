@@ -10,6 +10,7 @@ use crate::{
     output::{Change, Effect},
     queue::Queue,
     record::Round,
+    tally::DeadLetterFact,
 };
 use quorate_types::{CatalogIndex, LetterHome, LetterNumber, QueueId, Sequence};
 use std::collections::{BTreeMap, BTreeSet};
@@ -147,7 +148,8 @@ impl Machine {
                 queue.letters.set_stage(number, Stage::Routed(Box::new(routing)));
             }
             Routes::Keep => queue.letters.set_stage(number, Stage::Kept),
-            Routes::Drop => queue.forget_letter(number, apply),
+            Routes::Drop => queue.end_letter(number, DeadLetterFact::Unroutable, apply),
+            Routes::Cycle => queue.end_letter(number, DeadLetterFact::Cycle, apply),
         }
     }
 
@@ -230,7 +232,7 @@ impl Machine {
         }
         let (taken, after) = (routing.taken, routing.at);
         if taken {
-            queue.forget_letter(way.letter, apply);
+            queue.end_letter(way.letter, DeadLetterFact::Confirmed, apply);
         } else {
             queue.letters.set_stage(way.letter, Stage::Waiting { after });
             apply.letters_waiting = true;
@@ -306,6 +308,21 @@ impl Queue {
         kept.len() as u64
     }
 
+    /// Drops what a delayed exchange keeps; returns how many.
+    pub(crate) fn forget_delayed(&mut self, apply: &mut Apply<'_>) -> u64 {
+        let delayed = self.letters.delayed();
+        for number in &delayed {
+            self.forget_letter(*number, apply);
+        }
+        delayed.len() as u64
+    }
+
+    /// The letter has ended in that way.
+    fn end_letter(&mut self, number: LetterNumber, how: DeadLetterFact, apply: &mut Apply<'_>) {
+        apply.count(&self.config, how);
+        self.forget_letter(number, apply);
+    }
+
     /// The letter is done with, and so is its message.
     fn forget_letter(&mut self, number: LetterNumber, apply: &mut Apply<'_>) {
         if let Some(letter) = self.letters.remove(number) {
@@ -315,8 +332,12 @@ impl Queue {
 
     fn bury_letter(&mut self, letter: &Letter, apply: &mut Apply<'_>) {
         apply.digest.step(Step::Answer, digest::of_message(letter.message), 0);
-        if let Some(level) = self.levels.get_mut(&letter.message.level) {
-            level.living.bury(letter.message.index, 1);
+        let message = letter.message;
+        if let Some(level) = self.levels.get_mut(&message.level) {
+            level.living.bury(message.index, 1);
+            if level.apart.end((message.index, message.position)) {
+                apply.cut_letter(self.id, message);
+            }
         }
     }
 }

@@ -1,9 +1,12 @@
 //! What an apply hands out, in three kinds that are never mixed: the reply of each command is
 //! returned, a change is written by every replica, an effect is performed by the leader alone.
 
-use crate::command::{Counts, Reply, TransferAnswer};
+use crate::{
+    command::{Counts, Reply, TransferAnswer},
+    tally::{DeadLetterFact, DeadLetterStrategy},
+};
 use quorate_types::{
-    ConsumerId, DeliveryNumber, LetterHome, Level, LogIndex, MessageId, NodeId, QueueId,
+    ConsumerId, DeliveryNumber, LetterHome, Level, LogIndex, MessageId, NodeId, QueueId, QueueType,
     ResourceName, Sequence, SessionId, Timestamp,
 };
 
@@ -94,7 +97,8 @@ pub enum Change {
         /// Last index.
         last: LogIndex,
     },
-    /// Of the run at `index` the positions `first` to `last` were not taken (STO 4). From now on
+    /// Of the run at `index` the positions `first` to `last` were not taken (STO 4), or were letters
+    /// among fresh messages and have ended (LEN-12). From now on
     /// [`crate::MessageStore`] shows the run without them; a run that is cut as a whole, of a queue
     /// that has ended, for one, holds nothing and may go at once.
     Cut {
@@ -167,10 +171,13 @@ pub enum Effect {
     },
     /// Propose `Continue`: work is left over.
     ContinueSoon,
-    /// A delivery of the consumer has timed out: its front end ends it (CTO-05). Owed until it has.
+    /// Deliveries of the consumer have timed out: its client is to be told (CTO-05). Owed until it
+    /// has settled all of them (CTO-06).
     ConsumerTimedOut {
         /// Consumer.
         consumer: ConsumerId,
+        /// The last of them.
+        last: DeliveryNumber,
     },
     /// The message that a get held has timed out: its front end closes the channel (CTO-05).
     GetTimedOut {
@@ -202,6 +209,18 @@ pub enum Effect {
         to: LetterHome,
         /// For so many messages, about.
         messages: u32,
+    },
+    /// So many of a queue's messages died, or of its letters ended, in this way: for metrics. Not
+    /// owed, so what a leader applies before it performs anything is not counted.
+    DeadLettersCounted {
+        /// The queue's type.
+        queue_type: QueueType,
+        /// What its settings say of dead letters.
+        strategy: DeadLetterStrategy,
+        /// What is counted.
+        fact: DeadLetterFact,
+        /// How many.
+        count: u64,
     },
 }
 

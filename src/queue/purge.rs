@@ -1,5 +1,6 @@
 //! `Purge`: drops every ready message; what is held stays (DEL-07). Nothing is dead-lettered
-//! (DEL-05, DEL-09); letters kept as unroutable go too. The fresh range goes by a jump of the head, whatever its length.
+//! (DEL-05, DEL-09); letters kept as unroutable go too, and what a
+//! delayed exchange keeps. The fresh range goes by a jump of the head, whatever its length.
 
 use crate::{
     apply::Apply,
@@ -15,7 +16,7 @@ impl Machine {
         let Some(queue) = self.queues.get_mut(&id) else { return Reply::Gone };
         queue.touch(apply);
         let ready: u64 = queue.levels.values_mut().map(|level| level.purge(apply.index)).sum();
-        let messages = ready + queue.forget_kept(apply);
+        let messages = ready + queue.forget_kept(apply) + queue.forget_delayed(apply);
         apply.digest.step(Step::Purge, digest::of_queue(id), messages);
         Reply::Purged { messages }
     }

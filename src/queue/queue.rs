@@ -166,6 +166,8 @@ impl Queue {
 
     /// Lets the queue settle down after a command, in this order (DLX-41 to DLX-43).
     pub(crate) fn settle_down(&mut self, apply: &mut Apply<'_>) -> Result<(), StoreError> {
+        self.put_aside(apply)?;
+        self.let_go(apply);
         self.time_out(apply);
         self.expire(Expiry::Over, apply)?;
         self.choose_active(apply);

@@ -10,7 +10,7 @@ use quorate_types::{
     ConsumerId, DeliveryNumber, LetterHome, LetterNumber, Level, LogIndex, MessageId, QueueId,
     ResourceName, Sequence, SessionId, StartNumber, Timestamp, WallTime,
 };
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// One record. Its key is a [`crate::RecordKey`] of the same variant.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -194,8 +194,9 @@ pub struct ConsumerRecord {
     pub up_to: DeliveryNumber,
     /// It has been cancelled and only settles what it holds (ACK-10).
     pub cancelled: bool,
-    /// One of its deliveries timed out: it gets no more, and its front end is to end it (CTO-05).
-    pub timed_out: bool,
+    /// Deliveries that timed out and that it has not settled since: until it has settled all of them
+    /// it gets no more (CTO-06).
+    pub timed_out: BTreeSet<DeliveryNumber>,
     /// Its place among the queue's consumers, in order of arrival (SAC-05).
     pub arrival: u64,
     /// Its node is dead or timed out: cancelled, and what it holds is being returned.

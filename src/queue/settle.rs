@@ -99,6 +99,7 @@ impl Machine {
         let fate = fate(queue);
         queue.end_deliveries(holder, numbers, fate, apply);
         if let Holder::Consumer(id) = holder {
+            queue.settle_late(id, numbers, apply);
             queue.regain_turn(id);
             queue.forget_if_done(id, apply);
         }

@@ -5,7 +5,7 @@ use crate::{level::LevelState, output::Change};
 use quorate_types::{Level, LogIndex, QueueId};
 use std::collections::BTreeMap;
 
-/// How many messages of each run are held or returned. Not stored: a start counts again.
+/// How many messages of each run are held, returned or letters. Not stored: a start counts again.
 #[derive(Debug, Default)]
 pub(crate) struct Living {
     runs: BTreeMap<LogIndex, u32>,

@@ -1,6 +1,6 @@
 //! Delivery-acknowledgement timeout (CTO, Q-35): a delivery that is held too long goes back to its
-//! place, marked and not counted, and its consumer gets no more; its front end ends it, or closes
-//! the channel.
+//! place, marked and not counted. Its consumer's client is told, or its channel is closed; until it
+//! has settled all that timed out it gets no more (CTO-06).
 
 use crate::{
     apply::Apply,
@@ -68,17 +68,45 @@ impl Queue {
         let Some(ms) = consumer.timeout_ms(self.config.consumer_timeout_ms) else { return };
         let over = |held: &Held| end(held, ms) <= apply.now;
         let deliveries = consumer.held.above(DeliveryNumber(0));
-        let Some((last, _)) = deliveries.take_while(|(_, held)| over(held)).last() else { return };
-        if !consumer.timed_out && !consumer.cancelled {
-            consumer.timed_out = true;
+        let deliveries = deliveries.take_while(|(_, held)| over(held)).map(|(number, _)| number);
+        let numbers: Vec<DeliveryNumber> = deliveries.take(apply.budget as usize).collect();
+        let Some(last) = numbers.last().copied() else { return };
+        if !consumer.cancelled {
+            if consumer.timed_out.is_empty() {
+                apply.effect(Effect::ConsumerTimedOut { consumer: id, last });
+            }
+            consumer.timed_out.extend(numbers);
             apply.digest.step(Step::TimeOut, digest::of_holder(Holder::Consumer(id)), last.0);
-            apply.effect(Effect::ConsumerTimedOut { consumer: id });
         }
-        let (range, limit) = ((DeliveryNumber(0), last), apply.budget as usize);
-        self.end_range(id, range, limit, Fate::Back(Marking::Uncounted), apply);
+        let range = (DeliveryNumber(0), last);
+        self.end_range(id, range, usize::MAX, Fate::Back(Marking::Uncounted), apply);
         self.lose_turn(id);
         self.change_consumer(id);
         self.forget_if_done(id, apply);
+    }
+
+    /// What a consumer settles late, in whatever way, is settled: with the last of it the consumer is
+    /// served again (CTO-06).
+    pub(crate) fn settle_late(
+        &mut self,
+        id: ConsumerId,
+        numbers: &[(DeliveryNumber, DeliveryNumber)],
+        apply: &mut Apply<'_>,
+    ) {
+        let Some(consumer) = self.consumers.get_mut(&id) else { return };
+        let before = consumer.timed_out.len();
+        if before == 0 {
+            return;
+        }
+        let settled = |one: &DeliveryNumber| {
+            numbers.iter().any(|(first, last)| (*first..=*last).contains(one))
+        };
+        consumer.timed_out.retain(|one| !settled(one));
+        let left = consumer.timed_out.len();
+        if left < before {
+            apply.digest.step(Step::TimeOut, digest::of_holder(Holder::Consumer(id)), left as u64);
+            self.change_consumer(id);
+        }
     }
 
     /// Looks at all that is held for the moment at which something times out.

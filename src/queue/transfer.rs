@@ -5,7 +5,6 @@ use crate::{
     apply::Apply,
     command::{Batch, MessageHead, Reply, TransferAnswer},
     digest::{self, Step},
-    letter::LETTERS_MAX,
     level::Part,
     machine::{Caller, Machine},
     output::{Answer, Effect, RecordKey},
@@ -162,7 +161,7 @@ impl Queue {
 
     /// So many letters wait that nothing more may come in.
     pub(crate) fn has_letters_enough(&self) -> bool {
-        self.letters.len() >= LETTERS_MAX
+        self.letters.len() >= self.config.letters_max
     }
 
     /// Messages that there is room for, about; 0 if none.

@@ -58,8 +58,10 @@ impl Machine {
             if let Some(time) = queue.wake_at {
                 effects.push(Effect::WakeAt { queue: queue.id, time });
             }
-            let waiting = queue.consumers.iter().filter(|(_, it)| it.timed_out && !it.cancelled);
-            effects.extend(waiting.map(|(id, _)| Effect::ConsumerTimedOut { consumer: *id }));
+            effects.extend(queue.consumers.iter().filter_map(|(consumer, state)| {
+                let last = state.timed_out.last().copied()?;
+                Some(Effect::ConsumerTimedOut { consumer: *consumer, last })
+            }));
         }
         self.owed_letters(effects);
     }
@@ -145,12 +147,11 @@ impl Machine {
         self.queues.get(&queue)?.config.priority_max
     }
 
-    /// Whether a delivery of the consumer has timed out, and its front end has not ended it yet.
+    /// Of the consumer's deliveries that have timed out, and that it has not settled, the last one.
     #[must_use]
-    pub fn has_timed_out(&self, consumer: ConsumerId) -> bool {
-        let queue = self.holders.consumers.get(&consumer).and_then(|id| self.queues.get(id));
-        let state = queue.and_then(|queue| queue.consumers.get(&consumer));
-        state.is_some_and(|state| state.timed_out && !state.cancelled)
+    pub fn timed_out(&self, consumer: ConsumerId) -> Option<DeliveryNumber> {
+        let queue = self.queues.get(self.holders.consumers.get(&consumer)?)?;
+        queue.consumers.get(&consumer)?.timed_out.last().copied()
     }
 
     /// Ids of all queues, ascending.

@@ -1,5 +1,5 @@
 //! The moment at which a queue has something to do though nobody says anything: a first message, a
-//! delivery or the queue itself expires. Its leader's timer then proposes `ExpireHead`.
+//! delivery or the queue itself expires, a delayed message's time comes. Its leader's timer then proposes `ExpireHead`.
 
 use crate::{apply::Apply, machine::Machine, output::Effect, queue::Queue, store::StoreError};
 use quorate_types::{QueueId, Timestamp};
@@ -30,7 +30,8 @@ impl Queue {
         self.note_use(apply.now);
         self.note_timeouts();
         let expiry = self.next_expiry(apply)?;
-        let next = [expiry, self.lease_end(), self.timeout_at].into_iter().flatten().min();
+        let due = self.letters.next_due();
+        let next = [expiry, self.lease_end(), self.timeout_at, due].into_iter().flatten().min();
         let said = self.wake_at.filter(|at| *at > apply.now);
         self.wake_at = next;
         if let Some(time) = next.filter(|next| said.is_none_or(|said| *next < said)) {

@@ -31,6 +31,10 @@ const PERMIT_BYTES: usize = 1024;
 /// Most proposals under way, whatever the settings say: less than the channel to openraft holds.
 const PROPOSALS_MAX: usize = 16_384;
 
+/// Octets that may wait for this node's log writer before it proposes nothing more: where its disk
+/// is slower than those of a majority, entries are applied long before they are written here.
+const UNWRITTEN_BYTES_MAX: usize = 32 << 20;
+
 /// Pause before a read that found no leader is tried again.
 const READ_RETRY: Duration = Duration::from_millis(20);
 
@@ -41,7 +45,8 @@ pub enum ProposeError {
     #[error("this node does not lead the group; the leader is {0:?}")]
     NotLeader(Option<NodeId>),
     /// As many proposals are under way as may be (`Settings::proposals_max`,
-    /// `proposal_bytes_max`). Each one's end makes room.
+    /// `proposal_bytes_max`), or too much waits for this node's log writer. Each one's end, and
+    /// each cycle of the writer, makes room.
     #[error("too many proposals are under way")]
     Full,
     /// The group has ended.
@@ -134,6 +139,9 @@ impl Group {
     /// [`GroupSink::proposal_lost`]: crate::GroupSink::proposal_lost
     pub fn propose(&self, commands: CommandEntry) -> Result<(), ProposeError> {
         self.ensure_elected()?;
+        if self.store.unwritten_bytes() > UNWRITTEN_BYTES_MAX {
+            return Err(ProposeError::Full);
+        }
         let wanted = self.permits(&commands);
         let one = Arc::clone(&self.proposals).try_acquire_owned();
         let octets = Arc::clone(&self.proposal_permits).try_acquire_many_owned(wanted);

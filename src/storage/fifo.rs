@@ -11,8 +11,8 @@ use std::{
 };
 
 /// Writes that wait for the writer. Without a bound of its own, since a refused append ends its group:
-/// a leader's sequencer and proposals bound what they hand to it, and a follower's leaders what they send
-/// (DESIGN §6).
+/// a leader proposes nothing more while too much waits here, and a follower's leaders bound what they
+/// send (DESIGN §6).
 pub(crate) struct Fifo {
     waiting: Mutex<Waiting>,
     filled: Condvar,

@@ -71,6 +71,12 @@ pub struct GroupStore {
 }
 
 impl GroupStore {
+    /// Octets of all groups that wait for this node's log writer.
+    #[must_use]
+    pub fn unwritten_bytes(&self) -> usize {
+        self.writer.waiting_bytes()
+    }
+
     pub(crate) fn new(engine: Arc<Engine>, writer: LogWriter, memory: Arc<GroupMemory>) -> Self {
         Self { engine, writer, memory }
     }

@@ -122,6 +122,11 @@ impl LogWriter {
         self.shared.fifo.is_idle()
     }
 
+    /// Octets that wait to be written, of all groups.
+    pub(crate) fn waiting_bytes(&self) -> usize {
+        self.shared.fifo.bytes()
+    }
+
     /// How long the sync that runs now has been running; zero if none does.
     #[must_use]
     pub fn stalled_for(&self) -> Duration {

@@ -188,18 +188,92 @@ async fn cto_05_a_delivery_not_settled_in_time_goes_to_another() {
         // CTO-04: the consumer's own time wins.
         let patient = [("x-consumer-timeout", int(600_000)), ("x-priority", int(-1))];
         publish(&channel, &queue, "a").await;
-        let held = slow.next().await;
+        slow.next().await;
         let mut other = attach(&cluster, 3, &queue, 1, &patient).await;
         let again = other.next().await;
         assert_eq!((again.data.as_slice(), again.redelivered), (b"a".as_slice(), true));
         // lapin says that it can be told: it gets basic.cancel, and its channel stays open.
         let end = in_time("the consumer's end", REQUEST_BOUND, slow.consumer.next()).await;
         assert!(end.is_none(), "{end:?}");
-        // CTO-06: a late settle is accepted and has no effect.
-        held.ack(BasicAckOptions::default()).await.expect("sent");
         declare_with(&slow.channel, &queue, &with).await;
         again.nack(BasicNackOptions { requeue: true, ..<_>::default() }).await.expect("sent");
         assert_eq!(other.bodies(1).await, "a");
+    }
+}
+
+/// Client-properties of a client that can be told of its consumer's end.
+fn can_be_told() -> Vec<u8> {
+    let capabilities = [wire::short("consumer_cancel_notify").as_slice(), b"t\x01"].concat();
+    [wire::short("capabilities").as_slice(), b"F", &wire::long(&capabilities)].concat()
+}
+
+/// The next thing that comes is a delivery: its tag, and whether it is a redelivery of that body.
+async fn delivery(wire: &mut Wire, body: &[u8]) -> (u64, bool) {
+    let method = wire.expect(1, 60, 60).await;
+    let (tag, rest) = method.arguments().split_first().expect("a consumer tag");
+    let rest = rest.get(usize::from(*tag)..).expect("a consumer tag");
+    let (number, rest) = rest.split_first_chunk().expect("a delivery tag");
+    wire.next().await.expect("a header");
+    assert_eq!(wire.next().await.expect("a body").payload, body);
+    (u64::from_be_bytes(*number), rest.first() == Some(&1))
+}
+
+/// Messages and consumers of a queue, in the order of what the channel has sent before.
+async fn declared(wire: &mut Wire, queue: &str) -> (u32, u32) {
+    let passive = [&[0, 0], wire::short(queue).as_slice(), &[1], &wire::long(&[])].concat();
+    wire.method(1, 50, 10, &passive).await;
+    let ok = wire.expect(1, 50, 11).await;
+    let counts: &[u8; 8] = ok.arguments().last_chunk().expect("counts");
+    let [m0, m1, m2, m3, c0, c1, c2, c3] = *counts;
+    (u32::from_be_bytes([m0, m1, m2, m3]), u32::from_be_bytes([c0, c1, c2, c3]))
+}
+
+async fn acknowledge(wire: &mut Wire, tag: u64) {
+    wire.method(1, 60, 80, &[tag.to_be_bytes().as_slice(), &[0]].concat()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cto_06_who_timed_out_is_served_again_once_it_has_settled_all_that_did() {
+    let cluster = Cluster::start(3, Options::default()).await;
+    let (_connection, channel) = open_confirming(&cluster.amqp_uri(1)).await;
+    for queue_type in ["classic", "quorum"] {
+        let queue = format!("late-{queue_type}");
+        let with = [("x-queue-type", text(queue_type)), ("x-consumer-timeout", int(1_000))];
+        declare_with(&channel, &queue, &with).await;
+        publish(&channel, &queue, "ab").await;
+        let address = cluster.node(2).amqp_address();
+        let mut slow = Wire::open_as(&address, &can_be_told()).await;
+        slow.method(1, 20, 10, &[0]).await;
+        slow.expect(1, 20, 11).await;
+        slow.method(1, 60, 20, &wire::basic_consume(&queue, false)).await;
+        let consuming = slow.expect(1, 60, 21).await;
+        let (first, _) = delivery(&mut slow, b"a").await;
+        let (second, _) = delivery(&mut slow, b"b").await;
+        slow.expect(1, 60, 30).await;
+        // CTO-05: they are there for others.
+        assert_eq!(get(&channel, &queue).await, Some(b"a".to_vec()));
+        publish(&channel, &queue, "c").await;
+        // One is settled late, which is accepted; nothing comes, since there is another.
+        acknowledge(&mut slow, first).await;
+        assert_eq!(declared(&mut slow, &queue).await, (2, 1));
+        // With the last one it is served again. Its settling has had no effect on the messages.
+        acknowledge(&mut slow, second).await;
+        let (second, redelivered) = delivery(&mut slow, b"b").await;
+        assert!(redelivered);
+        let (third, redelivered) = delivery(&mut slow, b"c").await;
+        assert!(!redelivered);
+        acknowledge(&mut slow, second).await;
+        slow.expect(1, 60, 30).await;
+        // A client that takes the notification for its consumer's end has ended it.
+        slow.method(1, 60, 31, consuming.arguments()).await;
+        acknowledge(&mut slow, third).await;
+        eventually("the consumer's end", LIFECYCLE_BOUND, || async {
+            let [messages, consumers] =
+                cluster.counts(1, &queue, ["messages", "consumers"]).await?;
+            hold((messages, consumers) == (1, 0), || format!("{messages}, {consumers}"))
+        })
+        .await;
+        assert_eq!(get(&channel, &queue).await, Some(b"c".to_vec()));
     }
 }
 

@@ -12,7 +12,7 @@ use lapin::types::{AMQPValue, FieldTable};
 use lapin::{Channel, ExchangeKind};
 use quorate_cluster_tests::harness::amqp::{
     REQUEST_BOUND, bind, declare_exchange, durable, get, headers, of_type, open, open_confirming,
-    publish_confirmed,
+    persistent, publish_confirmed, publish_with,
 };
 use quorate_cluster_tests::harness::wait::{eventually, hold, in_time};
 use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Options, figure};
@@ -143,6 +143,39 @@ async fn q_45_letters_outlive_their_queue() {
     })
     .await;
     assert_replicas_equal(&cluster).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn q_45_a_queue_with_as_many_letters_as_the_bound_refuses_publishes() {
+    let cluster = Cluster::start(3, Options::default()).await;
+    let (_connection, channel) = open_confirming(&cluster.amqp_uri(1)).await;
+    let keeps = [
+        ("x-dead-letter-exchange", "amq.fanout"),
+        ("x-dead-letter-strategy", "at-least-once"),
+        ("x-message-ttl", "0"),
+    ];
+    declare(&channel, "bounded", &keeps).await;
+    let set = cluster.ctl(2, &["set_global_parameter", "dead_letters_max", "3"]).await;
+    set.succeeded().expect("set");
+    for taken in [true, true, true, false, false] {
+        assert_eq!(publish_with(&channel, "bounded", b"body", persistent()).await, taken);
+    }
+    // The letters leave, and it takes messages again.
+    declare(&channel, "way-out", &[]).await;
+    bind(&channel, "way-out", "amq.fanout", "").await;
+    for _ in 0..3 {
+        arrives(&channel, "way-out").await;
+    }
+    eventually("they have left", LIFECYCLE_BOUND, || async {
+        let [left] = cluster.counts(3, "bounded", ["messages"]).await?;
+        hold(left == 0, || format!("{left} are left"))
+    })
+    .await;
+    assert!(publish_with(&channel, "bounded", b"more", persistent()).await);
+    assert_eq!(arrives(&channel, "way-out").await.delivery.data, b"more");
+    let wrong = cluster.ctl(2, &["set_global_parameter", "dead_letters_max", "0"]).await;
+    let told = wrong.succeeded().expect_err("refused");
+    assert!(told.contains("must be an integer above 0"), "{told}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

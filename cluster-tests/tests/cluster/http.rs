@@ -3,13 +3,13 @@
 #![expect(clippy::expect_used, reason = "tests")]
 
 use futures::StreamExt;
-use lapin::Channel;
 use lapin::options::{
     BasicAckOptions, BasicConsumeOptions, BasicGetOptions, BasicNackOptions, BasicPublishOptions,
 };
+use lapin::{Channel, Connection};
 use quorate_cluster_tests::harness::amqp::{
-    REQUEST_BOUND, declare_quorum, durable, exclusive, get, of_type, open, open_confirming,
-    persistent, publish_confirmed,
+    REQUEST_BOUND, declare_quorum, declare_with, durable, exclusive, get, int, of_type, open,
+    open_confirming, persistent, publish_confirmed, publish_with, text,
 };
 use quorate_cluster_tests::harness::metrics::Metrics;
 use quorate_cluster_tests::harness::wait::{eventually, hold, in_time};
@@ -117,6 +117,120 @@ fn expected() -> BTreeMap<String, f64> {
     all
 }
 
+/// For queues of each type and strategy: one message dies in each of the four ways. Their letters
+/// get into `graveyard`.
+async fn die_in_every_way(publisher: &Channel, taker: &Channel) {
+    let publish = async |queue: &str, expiration: Option<&str>| {
+        let with = match expiration {
+            Some(ms) => persistent().with_expiration(ms.into()),
+            None => persistent(),
+        };
+        assert!(publish_with(publisher, queue, b"body", with).await);
+    };
+    let nack = async |queue: &str, requeue| {
+        let got = taker.basic_get(queue.into(), BasicGetOptions::default()).await.expect("get-ok");
+        let options = BasicNackOptions { requeue, multiple: false };
+        got.expect("a message").nack(options).await.expect("nack");
+    };
+    declare_with(publisher, "graveyard", &[]).await;
+    for (queue_type, strategy) in DEATHS {
+        let queue = format!("{queue_type}-{strategy}");
+        let mut with = vec![
+            ("x-queue-type", text(queue_type)),
+            ("x-max-length", int(1)),
+            ("x-delivery-limit", int(0)),
+        ];
+        if strategy != "disabled" {
+            with.push(("x-dead-letter-exchange", text("")));
+            with.push(("x-dead-letter-routing-key", text("graveyard")));
+            with.push(("x-dead-letter-strategy", text(&strategy.replace('_', "-"))));
+        }
+        declare_with(publisher, &queue, &with).await;
+        publish(&queue, Some("0")).await;
+        for requeue in [false, true] {
+            publish(&queue, None).await;
+            nack(&queue, requeue).await;
+        }
+        publish(&queue, None).await;
+        publish(&queue, None).await;
+    }
+}
+
+/// Types of queues and strategies by which their deaths are counted.
+const DEATHS: [(&str, &str); 6] = [
+    ("classic", "disabled"),
+    ("classic", "at_most_once"),
+    ("classic", "at_least_once"),
+    ("quorum", "disabled"),
+    ("quorum", "at_most_once"),
+    ("quorum", "at_least_once"),
+];
+
+/// Letters that nothing takes: one goes round in a circle, one finds no exchange.
+async fn drop_letters(publisher: &Channel) {
+    let own = [
+        ("x-dead-letter-exchange", text("")),
+        ("x-dead-letter-routing-key", text("circle")),
+        ("x-message-ttl", int(0)),
+    ];
+    declare_with(publisher, "circle", &own).await;
+    publish_confirmed(publisher, "circle", b"body").await;
+    let nowhere = [("x-dead-letter-exchange", text("no such")), ("x-message-ttl", int(0))];
+    declare_with(publisher, "nowhere", &nowhere).await;
+    publish_confirmed(publisher, "nowhere", b"body").await;
+}
+
+/// Deaths, and what becomes of the letters, are counted once for the cluster. Hands back the
+/// connections that it used with their channels, since their end is counted too.
+async fn count_deaths(cluster: &Cluster) -> [(Connection, Channel); 2] {
+    let before = counts(cluster).await;
+    let (publishing, publisher) = open_confirming(&cluster.amqp_uri(1)).await;
+    let (taking, taker) = open(&cluster.amqp_uri(2)).await;
+    die_in_every_way(&publisher, &taker).await;
+    drop_letters(&publisher).await;
+    let mut expected = BTreeMap::new();
+    for (queue_type, strategy) in DEATHS {
+        let labels = format!(
+            "{{dead_letter_strategy=\"{strategy}\",queue_type=\"rabbit_{queue_type}_queue\"}}"
+        );
+        for reason in ["expired", "rejected", "maxlen", "delivery_limit"] {
+            let name = format!("rabbitmq_global_messages_dead_lettered_{reason}_total{labels}");
+            // Two more expire in `drop_letters`.
+            let more = (queue_type, strategy, reason) == ("classic", "at_most_once", "expired");
+            expected.insert(name, if more { 3.0 } else { 1.0 });
+        }
+        if strategy != "disabled" {
+            let name = format!("rabbitmq_global_messages_dead_lettered_confirmed_total{labels}");
+            expected.insert(name, 4.0);
+        }
+    }
+    for reason in ["cycle", "unroutable"] {
+        let name = format!("quorate_dead_letters_dropped_total{{reason=\"{reason}\"}}");
+        expected.insert(name, 1.0);
+    }
+    counted(cluster, &before, &expected).await;
+    [(publishing, publisher), (taking, taker)]
+}
+
+/// Waits until so much more is counted than before.
+async fn counted(
+    cluster: &Cluster,
+    before: &BTreeMap<String, f64>,
+    expected: &BTreeMap<String, f64>,
+) {
+    eventually("what happened is counted", LIFECYCLE_BOUND, || async {
+        let now = counts(cluster).await;
+        let more = |key: &String| now.get(key).zip(before.get(key)).map(|(now, was)| now - was);
+        let wrong: Vec<_> = expected
+            .iter()
+            .map(|(key, expected)| (more(key), expected, key))
+            .filter(|(more, expected, _)| *more != Some(**expected))
+            .collect();
+        hold(wrong.is_empty(), || format!("counted, expected: {wrong:#?}"))
+    })
+    .await;
+}
+
 /// Publishes what no queue takes.
 async fn publish_nowhere(channel: &Channel, count: usize, mandatory: bool) {
     for _ in 0..count {
@@ -130,6 +244,7 @@ async fn publish_nowhere(channel: &Channel, count: usize, mandatory: bool) {
 #[tokio::test(flavor = "multi_thread")]
 async fn metrics_count_what_happens() {
     let cluster = Cluster::start(3, Options::default()).await;
+    let _connections = count_deaths(&cluster).await;
     let before = counts(&cluster).await;
     let (_connection, publisher) = open_confirming(&cluster.amqp_uri(2)).await;
     let (taking, taker) = open(&cluster.amqp_uri(3)).await;
@@ -146,17 +261,7 @@ async fn metrics_count_what_happens() {
     let shut = taking.create_channel().await.expect("open-ok");
     shut.close(200, "done".into()).await.expect("close-ok");
     taking.close(200, "done".into()).await.expect("close-ok");
-    eventually("what happened is counted", LIFECYCLE_BOUND, || async {
-        let now = counts(&cluster).await;
-        let more = |key: &String| now.get(key).zip(before.get(key)).map(|(now, was)| now - was);
-        let wrong: Vec<_> = expected()
-            .into_iter()
-            .map(|(key, expected)| (more(&key), expected, key))
-            .filter(|(more, expected, _)| *more != Some(*expected))
-            .collect();
-        hold(wrong.is_empty(), || format!("counted, expected: {wrong:#?}"))
-    })
-    .await;
+    counted(&cluster, &before, &expected()).await;
     all_move(&cluster).await;
 }
 

@@ -3,10 +3,14 @@
 #![expect(clippy::expect_used, reason = "tests")]
 
 use lapin::BasicProperties;
+use lapin::options::BasicGetOptions;
 use quorate_cluster_tests::harness::amqp::{
-    declare_with, get, int, open_confirming, publish_with, ready, text,
+    declare_with, get, headers, int, open_confirming, publish_with, ready, text,
 };
-use quorate_cluster_tests::harness::{Cluster, Options};
+use quorate_cluster_tests::harness::wait::eventually;
+use quorate_cluster_tests::harness::wire::{self, Wire};
+use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Options};
+use quorate_cluster_tests::invariant::assert_replicas_equal;
 
 const LENGTH: &str = "x-max-length";
 const OCTETS: &str = "x-max-length-bytes";
@@ -18,6 +22,10 @@ fn plain() -> BasicProperties {
 
 fn with_priority(priority: u8) -> BasicProperties {
     plain().with_priority(priority)
+}
+
+fn no_ack() -> BasicGetOptions {
+    BasicGetOptions { no_ack: true }
 }
 
 async fn all(channel: &lapin::Channel, queue: &str) -> Vec<String> {
@@ -94,6 +102,71 @@ async fn q_33_reject_publish_is_exact_and_answers_with_a_nack() {
         assert_eq!(all(&channel, &other).await, ["g"]);
         assert_eq!(all(&channel, &queue).await, ["b", "e"]);
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn len_12_what_is_refused_is_a_dead_letter_too() {
+    let cluster = Cluster::start(3, Options::default()).await;
+    let (connection, channel) = open_confirming(&cluster.amqp_uri(1)).await;
+    for queue_type in ["classic", "quorum"] {
+        let (queue, dead) = (format!("full-{queue_type}"), format!("refused-{queue_type}"));
+        let with = [
+            ("x-queue-type", text(queue_type)),
+            (LENGTH, int(2)),
+            (OVERFLOW, text("reject-publish-dlx")),
+            ("x-dead-letter-exchange", text("")),
+            ("x-dead-letter-routing-key", text(&dead)),
+        ];
+        declare_with(&channel, &queue, &with).await;
+        declare_with(&channel, &dead, &[]).await;
+        for (body, taken) in [("a", true), ("b", true), ("c", false), ("d", false)] {
+            assert_eq!(publish_with(&channel, &queue, body.as_bytes(), plain()).await, taken);
+        }
+        for body in ["c", "d"] {
+            let letter = eventually("the refused one arrives", LIFECYCLE_BOUND, || async {
+                let got = channel.basic_get(dead.as_str().into(), no_ack()).await;
+                got.expect("get").ok_or_else(|| format!("{dead} is empty"))
+            });
+            let letter = letter.await;
+            assert_eq!(String::from_utf8_lossy(&letter.delivery.data), body);
+            let headers = headers(&letter.delivery.properties);
+            assert_eq!(headers.get("x-first-death-reason"), Some(&text("maxlen")));
+            assert_eq!(headers.get("x-first-death-queue"), Some(&text(&queue)));
+        }
+        // What was refused among them is in nobody's way.
+        assert_eq!(ready(&connection, &queue).await, Ok(2));
+        assert_eq!(get(&channel, &queue).await, Some(b"a".to_vec()));
+        assert!(publish_with(&channel, &queue, b"e", plain()).await, "there is room for one");
+        assert_eq!(all(&channel, &queue).await, ["b", "e"]);
+        assert_eq!(get(&channel, &dead).await, None, "each once");
+    }
+    assert_replicas_equal(&cluster).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn len_10_without_confirms_what_is_refused_vanishes() {
+    let cluster = Cluster::start(3, Options::default()).await;
+    let with = [(LENGTH, int(1)), (OVERFLOW, text("reject-publish"))];
+    let (_connection, channel) = open_confirming(&cluster.amqp_uri(1)).await;
+    declare_with(&channel, "full", &with).await;
+    // The harness's own client sees whatever is sent.
+    let mut publisher = Wire::open_channel(&cluster.node(2).amqp_address()).await;
+    for (key, body) in [("full", b"a"), ("full", b"b"), ("nobody", b"c")] {
+        publisher.method(1, 60, 40, &wire::basic_publish(key, true)).await;
+        publisher.send(&wire::frame(wire::HEADER, 1, &wire::content_header(60, 1, None))).await;
+        publisher.send(&wire::frame(wire::BODY, 1, body)).await;
+    }
+    // All that comes is about what no queue takes, in three frames.
+    let returned = publisher.expect(1, 60, 50).await;
+    assert!(returned.arguments().ends_with(b"\x06nobody"), "{returned:?}");
+    for _ in 0..2 {
+        assert!(publisher.next().await.is_some());
+    }
+    // Asked behind the refused publish, by the same way, the queue answers, and nothing is between.
+    let passive = [&[0, 0], wire::short("full").as_slice(), &[1], &wire::long(&[])].concat();
+    publisher.method(1, 50, 10, &passive).await;
+    publisher.expect(1, 50, 11).await;
+    assert_eq!(all(&channel, "full").await, ["a"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

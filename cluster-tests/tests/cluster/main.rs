@@ -15,6 +15,7 @@ mod ctl;
 mod dead_letter_rules;
 mod dead_letters;
 mod definitions;
+mod delayed;
 mod delivery_limit;
 mod exchanges;
 mod exclusive;

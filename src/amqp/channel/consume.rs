@@ -178,6 +178,20 @@ impl Channel {
         }
     }
 
+    /// A delivery was not settled in time: the client is told. The consumer stays, since it is served
+    /// again when the client has settled what was not (CTO-05, CTO-06).
+    pub(crate) fn consumer_timed_out(&mut self, consumer: ConsumerId, out: &mut Out<'_>) {
+        if let Some(timed_out) = self.consumers.by_id.get(&consumer) {
+            let consumer_tag = timed_out.tag.clone();
+            out.reply(self.id, basic::Cancel { consumer_tag, nowait: true });
+        }
+    }
+
+    /// The client takes its consumer for cancelled: if that only had timed out, it is cancelled now.
+    pub(crate) fn cancel_taken(&mut self, ok: basic::CancelOk, out: &mut Out<'_>) {
+        self.cancel(basic::Cancel { consumer_tag: ok.consumer_tag, nowait: true }, out);
+    }
+
     fn awaits_consume(&self) -> bool {
         matches!(self.waiting, Some(Waiting::Answer { then: Then::Consuming, .. }))
     }

@@ -232,7 +232,10 @@ impl Channel {
             basic::Method::Recover(recover) => self.recover(recover.requeue, false, out),
             basic::Method::RecoverAsync(recover) => self.recover(recover.requeue, true, out),
             // The answer to a notification that needs none (CON-13).
-            basic::Method::CancelOk(_) => Ok(()),
+            basic::Method::CancelOk(ok) => {
+                self.cancel_taken(ok, out);
+                Ok(())
+            }
             other @ (basic::Method::QosOk(_)
             | basic::Method::ConsumeOk(_)
             | basic::Method::GetEmpty(_)

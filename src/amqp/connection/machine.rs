@@ -371,11 +371,13 @@ impl Machine {
                 }
             }
             Event::ConsumerTimedOut { channel, consumer, exception } => {
-                if self.env.consumer_cancel_notify {
-                    let tag = quorate_types::ShortString::EMPTY;
-                    return self.event(Event::ConsumerCancelled { channel, consumer, tag }, outbox);
+                if !self.env.consumer_cancel_notify {
+                    return self.event(Event::ChannelException { channel, exception }, outbox);
                 }
-                return self.event(Event::ChannelException { channel, exception }, outbox);
+                if let Some(channel) = open(&mut self.channels, channel) {
+                    let out = &mut Out { env: &self.env, outbox, effects: &mut self.effects };
+                    channel.consumer_timed_out(consumer, out);
+                }
             }
             Event::Blocked { reason } => self.alarm = Some(reason),
             Event::Unblocked => self.unblock(outbox),

@@ -1,6 +1,8 @@
 //! What a death does to a message (DLX-24 to DLX-34, Q-42, Q-43): it gets the dead-letter exchange
-//! and key, its history grows, and what would kill it again goes. Pure.
+//! and key, its history grows, and what would kill it again goes. And what a delayed exchange does
+//! to it: nothing but to say that it has been delayed (EXC-17). Pure.
 
+use quorate_catalog::after_delay;
 use quorate_queue::{DeathReason, Via};
 use quorate_types::{
     FieldTable, FieldValue, Message, Properties, PropertiesError, ResourceName, ShortString,
@@ -25,6 +27,7 @@ pub(crate) fn reason_text(reason: DeathReason) -> &'static str {
         DeathReason::Expired => "expired",
         DeathReason::MaxLength => "maxlen",
         DeathReason::DeliveryLimit => "delivery_limit",
+        DeathReason::Delayed => "delayed",
     }
 }
 
@@ -39,6 +42,10 @@ pub(crate) fn annotate(
 ) -> Result<Message, PropertiesError> {
     let properties = Properties::parse(message.properties.clone())?;
     let headers = properties.decode_headers()?;
+    if death.reason == DeathReason::Delayed {
+        let properties = properties.with_headers(headers.map(after_delay).as_ref())?;
+        return Ok(Message { properties, ..message });
+    }
     let annotations = history(&message, &properties, headers.as_ref(), death);
     let mut raw = message.properties.clone();
     if properties.expiration.is_some() {

@@ -5,13 +5,13 @@ mod annotate;
 mod route;
 mod state;
 
-use crate::{ask::Carrier, executor::Executor, node::Node, pb, proposer::Courier, wire};
+use crate::{ask::Carrier, executor::Executor, node::Node, pb, proposer::Courier, way::Way, wire};
 use annotate::Death;
 use bytes::BytesMut;
 use parking_lot::Mutex;
 use quorate_catalog::Catalog;
 use quorate_queue::{
-    Answer, Command, DeadLetter, Effect, LetterView, Machine, MessageHead, RoutedLetters, Routes,
+    Answer, Command, DeadLetter, Effect, LetterView, Machine, RoutedLetters, Routes,
     TransferAnswer, TransferView, Via,
 };
 use quorate_rpc::Lane;
@@ -24,7 +24,7 @@ use quorate_storage::{
 };
 use quorate_types::{Home, LetterHome, LetterNumber, NodeId, Properties, QueueId, Sequence};
 use route::Found;
-use state::{LINE_MAX, Waiting, Worker};
+use state::{LINE_MAX, OncePerMinute, Waiting, Worker};
 use std::{
     collections::BTreeMap,
     sync::Arc,
@@ -47,6 +47,8 @@ const SEND_BYTES_MAX: usize = 1 << 20;
 pub(crate) struct DeadLetters {
     wake: tokio::sync::Notify,
     workers: Mutex<BTreeMap<Home, Worker>>,
+    /// When which queue's cycles were logged.
+    cycles: Mutex<OncePerMinute>,
 }
 
 impl DeadLetters {
@@ -204,6 +206,9 @@ impl Node {
                 }
                 (None, _) => Found::Nothing,
             };
+            if found == Found::NotYet {
+                break;
+            }
             match fate(found, &waiting, fresh) {
                 Some(routes) => add(&mut routed, letter.number, routes),
                 None if waiting.kept => left.push(*letter),
@@ -224,6 +229,12 @@ impl Node {
                 worker.routing_proposed(queue, first, now);
             }
         });
+        if routed.iter().any(|routed| routed.routes == Routes::Cycle)
+            && self.letters.cycles.lock().is_due(queue, now)
+        {
+            let name = &waiting.name;
+            tracing::warn!(queue = %name, "dead letters go round in a circle, and are dropped");
+        }
         if !routed.is_empty() {
             let letters = routed;
             self.propose_to(home, vec![Command::Routed { queue, at: version, via, letters }]);
@@ -304,12 +315,11 @@ impl Node {
                 break;
             }
             let letter = self.letter_of(transfer)?;
-            let priority =
-                Properties::parse(letter.properties.clone()).ok().and_then(|it| it.priority);
-            let body_bytes = u32::try_from(letter.body.len()).unwrap_or(u32::MAX);
+            let properties = Properties::parse(letter.properties.clone()).unwrap_or_default();
             octets += message::encode_into(&letter, &mut buffer);
             let queue = transfer.target;
-            let level = self.level(&self.catalog.read(), queue, priority);
+            let Way { level, head } =
+                self.way(&self.catalog.read(), queue, &properties, &letter.body);
             let place = runs.iter().position(|run| (run.queue, run.level) == (queue, level));
             let place = place.unwrap_or_else(|| {
                 runs.push(ProposedRun { queue, level, heads: Vec::new(), messages: Vec::new() });
@@ -317,7 +327,7 @@ impl Node {
             });
             let run = runs.get_mut(place)?;
             let at = u32::try_from(run.heads.len()).ok()?;
-            run.heads.push(MessageHead { body_bytes, expiration_ms: None });
+            run.heads.push(head);
             run.messages.push(buffer.split().freeze());
             let run = u32::try_from(place).ok()?;
             commands.push(Command::Transfer { run, first: at, round: transfer.round });
@@ -420,11 +430,9 @@ fn fate(found: Found, waiting: &Waiting, fresh: bool) -> Option<Routes> {
     let keeps = waiting.settings.as_ref().is_some_and(|settings| settings.at_least_once);
     match found {
         Found::Targets(targets) => Some(Routes::To(targets)),
+        Found::NotYet => None,
         Found::Nothing | Found::Cycle if !fresh => None,
-        Found::Cycle => {
-            tracing::warn!(queue = %waiting.name, "dead letters go round in a circle, and are dropped");
-            Some(Routes::Drop)
-        }
+        Found::Cycle => Some(Routes::Cycle),
         Found::Nothing if keeps => Some(Routes::Keep),
         Found::Nothing => Some(Routes::Drop),
     }

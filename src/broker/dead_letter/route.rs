@@ -3,8 +3,8 @@
 
 use super::annotate::{Death, annotate, is_cycle};
 use bytes::{Bytes, BytesMut};
-use quorate_catalog::{Catalog, RouteRequest};
-use quorate_queue::Via;
+use quorate_catalog::{Catalog, RouteError, RouteRequest};
+use quorate_queue::{DeathReason, Via};
 use quorate_storage::codec::message;
 use quorate_types::{Message, Properties, QueueId};
 
@@ -15,6 +15,8 @@ pub(crate) enum Found {
     Targets(Vec<QueueId>),
     /// Nothing takes it: no exchange, no route.
     Nothing,
+    /// A delayed exchange on the way has not got its queue yet (EXC-17).
+    NotYet,
     /// All that would take it are queues that it has died in (DLX-28, Q-44).
     Cycle,
 }
@@ -25,7 +27,7 @@ pub(crate) fn route(catalog: &Catalog, octets: &Bytes, death: Death<'_>, via: &V
     let properties = merged_properties(&letter);
     let request = RouteRequest {
         vhost: &death.queue.vhost,
-        exchange: &letter.exchange,
+        exchange: &via.exchange,
         routing_key: &letter.routing_key,
         further_keys: &letter.further_keys,
         properties: &properties,
@@ -34,9 +36,14 @@ pub(crate) fn route(catalog: &Catalog, octets: &Bytes, death: Death<'_>, via: &V
     };
     let mut targets = Vec::new();
     // An exchange that is not there takes nothing (DLX-06).
-    let _ = catalog.route(&request, &mut targets);
+    if catalog.route(&request, &mut targets) == Err(RouteError::NoDelayQueue) {
+        return Found::NotYet;
+    }
     if targets.is_empty() {
         return Found::Nothing;
+    }
+    if death.reason == DeathReason::Delayed {
+        return Found::Targets(targets);
     }
     targets.retain(|target| {
         let name = catalog.queue_by_id(*target).map(|entry| &entry.name.name);

@@ -67,7 +67,10 @@ fn fits(kind: ExchangeType, binding: &Binding, keys: &[String], headers: &FieldT
         ExchangeType::Fanout => true,
         ExchangeType::Topic => keys.iter().any(|k| topic_fits(&split(key), &split(k))),
         ExchangeType::Headers => headers_fit(&binding.arguments, headers),
-        ExchangeType::ConsistentHash | ExchangeType::ModulusHash | ExchangeType::Random => {
+        ExchangeType::ConsistentHash
+        | ExchangeType::ModulusHash
+        | ExchangeType::Random
+        | ExchangeType::Delayed => {
             unreachable!("not in this model")
         }
     }

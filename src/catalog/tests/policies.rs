@@ -39,7 +39,8 @@ fn definition(kind: PolicyKind, json: &str) -> PolicyDefinition {
 
 fn resolved(arguments: &[(&str, FieldValue)], json: &str, queue_type: QueueType) -> QueueConfig {
     let arguments = QueueArguments::parse(&table(arguments), queue_type).unwrap();
-    effective(&arguments, &definition(USER, json), queue_type, true, false, CatalogIndex(1))
+    let kind = (queue_type, true, false);
+    effective(&arguments, &definition(USER, json), kind, 1_000_000, CatalogIndex(1))
 }
 
 #[test]

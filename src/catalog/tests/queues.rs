@@ -355,7 +355,9 @@ fn exq_02_exq_03_an_exclusive_queue_is_its_owners_and_declared_as_such() {
 
 fn settings(queue_type: QueueType, fields: &[(&str, FieldValue)]) -> quorate_queue::QueueConfig {
     let arguments = QueueArguments::parse(&table(fields), queue_type).unwrap();
-    effective(&arguments, &PolicyDefinition::default(), queue_type, true, false, CatalogIndex(7))
+    let kind = (queue_type, true, false);
+    let letters_max = quorate_queue::LETTERS_MAX;
+    effective(&arguments, &PolicyDefinition::default(), kind, letters_max, CatalogIndex(7))
 }
 
 #[test]

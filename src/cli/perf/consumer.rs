@@ -37,10 +37,18 @@ struct Open {
     head_bytes: usize,
 }
 
+/// How a consumer settles what it gets.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Settling {
+    /// So many at once; 0: the broker acknowledges.
+    pub(crate) every: u64,
+    /// It rejects them.
+    pub(crate) nack: bool,
+}
+
 struct Consumer {
     shared: Arc<Shared>,
-    /// 0: the broker acknowledges.
-    ack_every: u64,
+    settling: Settling,
     unacked: u64,
     last_tag: u64,
     open: Option<Open>,
@@ -54,13 +62,13 @@ struct Consumer {
 pub(crate) async fn consume(
     at: u16,
     client: Client,
-    ack_every: u64,
+    settling: Settling,
     shared: Arc<Shared>,
     phase: watch::Receiver<Phase>,
 ) -> Consumed {
     let mut consumer = Consumer {
         shared,
-        ack_every,
+        settling,
         unacked: 0,
         last_tag: 0,
         open: None,
@@ -199,22 +207,27 @@ impl Consumer {
             self.order.record(open.queue, arrival);
             self.arrivals.push(arrival);
         }
-        if self.ack_every > 0 {
+        if self.settling.every > 0 {
             self.last_tag = open.delivery_tag;
             self.unacked += 1;
-            if self.unacked >= self.ack_every {
+            if self.unacked >= self.settling.every {
                 self.acknowledge();
             }
         }
     }
 
-    /// Acknowledges everything until now.
+    /// Settles everything until now.
     fn acknowledge(&mut self) {
         if self.unacked == 0 {
             return;
         }
-        let ack = hot::Ack { delivery_tag: self.last_tag, multiple: self.unacked > 1 };
-        ack.put(&mut self.acks, CHANNEL);
+        let (delivery_tag, multiple) = (self.last_tag, self.unacked > 1);
+        if self.settling.nack {
+            let nack = hot::Nack { delivery_tag, multiple, requeue: false };
+            nack.put(&mut self.acks, CHANNEL);
+        } else {
+            hot::Ack { delivery_tag, multiple }.put(&mut self.acks, CHANNEL);
+        }
         self.unacked = 0;
     }
 }

@@ -72,6 +72,10 @@ pub(crate) struct Options {
     /// acknowledgement by the broker.
     #[arg(long, short = 'A', value_name = "MESSAGES", default_value_t = 100)]
     pub(crate) ack_every: u64,
+    /// Reject deliveries (basic.nack without requeue) where others acknowledge them: queues with a
+    /// dead-letter exchange dead-letter them.
+    #[arg(long)]
+    pub(crate) nack: bool,
     /// Messages a second of all publishers together; 0 for as many as can be.
     #[arg(long, short = 'r', value_name = "MESSAGES", default_value_t = 0.0)]
     pub(crate) rate: f64,
@@ -121,6 +125,9 @@ impl Options {
         }
         if self.ack_every > u64::from(self.prefetch) && self.prefetch > 0 {
             return Err("--ack-every may not be more than --prefetch".to_owned());
+        }
+        if self.nack && self.ack_every == 0 {
+            return Err("--nack needs --ack-every 1 or more".to_owned());
         }
         if !self.rate.is_finite() || self.rate < 0.0 {
             return Err("--rate must be 0 or more".to_owned());

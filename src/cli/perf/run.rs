@@ -1,7 +1,7 @@
 //! One run: sets up, starts the workers, watches, ends.
 
 use super::client::{Client, ClientError};
-use super::consumer::{Consumed, consume};
+use super::consumer::{Consumed, Settling, consume};
 use super::options::Options;
 use super::process::{self, Usage};
 use super::publisher::{Plan, Published, publish};
@@ -154,9 +154,9 @@ impl Run {
                 }
             }
             let phase = self.phase.subscribe();
-            let ack_every = options.ack_every;
+            let settling = Settling { every: options.ack_every, nack: options.nack };
             let shared = Arc::clone(&self.shared);
-            self.consumers.spawn(consume(at, client, ack_every, shared, phase));
+            self.consumers.spawn(consume(at, client, settling, shared, phase));
         }
         let uris = options.publisher_uris().iter().cycle();
         let mut ready = Vec::new();

@@ -1,6 +1,7 @@
 //! `/metrics`: rabbitmq_prometheus' names where it has the thing, so that dashboards go on
 //! working, and `quorate_` where it has not.
 
+mod dead_letters;
 mod exposition;
 #[cfg(test)]
 mod tests;
@@ -23,6 +24,7 @@ pub(crate) fn text(
     queues(&mut page, view);
     publishes(&mut page, view);
     deliveries(&mut page, view);
+    dead_letters::show(&mut page, &view.dead_letters);
     groups(&mut page, view);
     flow(&mut page, view);
     histograms(&mut page, view);

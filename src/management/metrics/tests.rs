@@ -3,9 +3,18 @@
 use super::*;
 use crate::facts::Naming;
 use expect_test::expect_file;
-use quorate_broker::view::{GroupView, HistogramView, NodeView};
-use quorate_types::{ClusterId, GroupId, LogIndex, NodeId, Term};
+use quorate_broker::view::{
+    DeadLetterCounters, DeadLetterFact, DeadLetterStrategy, DeathReason, GroupView, HistogramView,
+    NodeView,
+};
+use quorate_types::{ClusterId, GroupId, LogIndex, NodeId, QueueType, Term};
 use std::time::Instant;
+
+const REJECTED: (QueueType, DeadLetterStrategy, DeadLetterFact) = (
+    QueueType::Quorum,
+    DeadLetterStrategy::AtLeastOnce,
+    DeadLetterFact::Died(DeathReason::Rejected),
+);
 
 fn view() -> MetricsView {
     let group = |group, role| GroupView {
@@ -38,6 +47,11 @@ fn view() -> MetricsView {
             get_auto_ack: 2,
             ..DeliveryCounters::default()
         },
+        dead_letters: DeadLetterCounters::from([
+            (REJECTED, 6),
+            ((QueueType::Classic, DeadLetterStrategy::AtMostOnce, DeadLetterFact::Cycle), 3),
+            ((QueueType::Quorum, DeadLetterStrategy::Disabled, DeadLetterFact::Cycle), 1),
+        ]),
         sync: HistogramView { bounds: vec![100, 1_000], counts: vec![3, 2, 1], sum: 4_200 },
         ..MetricsView::default()
     }

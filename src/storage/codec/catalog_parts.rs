@@ -31,6 +31,7 @@ pub(crate) fn put_exchange(exchange: &ExchangeRecord, out: &mut BytesMut) {
         ExchangeType::ConsistentHash => 4,
         ExchangeType::ModulusHash => 5,
         ExchangeType::Random => 6,
+        ExchangeType::Delayed => 7,
     });
     put_bool(out, exchange.durable);
     put_bool(out, exchange.auto_delete);
@@ -49,6 +50,7 @@ pub(crate) fn exchange(cursor: &mut Cursor<'_>) -> Result<ExchangeRecord, Decode
             4 => ExchangeType::ConsistentHash,
             5 => ExchangeType::ModulusHash,
             6 => ExchangeType::Random,
+            7 => ExchangeType::Delayed,
             _ => return Err(DecodeError::Invalid("exchange type")),
         },
         durable: cursor.bool()?,

@@ -28,6 +28,8 @@ pub(crate) fn put_config(config: &QueueConfig, out: &mut BytesMut) {
     put_dead_letter(config.dead_letter.as_ref(), out);
     put_bool(out, config.single_active_consumer);
     put_option(out, config.consumer_timeout_ms);
+    put_int(out, config.letters_max);
+    put_bool(out, config.delays);
 }
 
 pub(crate) fn config(cursor: &mut Cursor<'_>) -> Result<QueueConfig, DecodeError> {
@@ -55,6 +57,8 @@ pub(crate) fn config(cursor: &mut Cursor<'_>) -> Result<QueueConfig, DecodeError
         dead_letter: dead_letter(cursor)?,
         single_active_consumer: cursor.bool()?,
         consumer_timeout_ms: cursor.option()?,
+        letters_max: cursor.int()?,
+        delays: cursor.bool()?,
     })
 }
 

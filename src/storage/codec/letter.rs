@@ -11,7 +11,7 @@ use quorate_queue::{
 };
 use quorate_types::{
     CatalogIndex, GroupId, LetterHome, LetterNumber, Level, LogIndex, MessageId, QueueId, Sequence,
-    WallTime,
+    Timestamp, WallTime,
 };
 use std::collections::BTreeMap;
 
@@ -97,6 +97,7 @@ pub(crate) fn put_routed(
             }
             Routes::Keep => out.put_u8(1),
             Routes::Drop => out.put_u8(2),
+            Routes::Cycle => out.put_u8(3),
         }
     }
 }
@@ -112,6 +113,7 @@ pub(crate) fn routed(cursor: &mut Cursor<'_>) -> Result<Command, DecodeError> {
                 0 => Routes::To(cursor.list(Cursor::queue)?),
                 1 => Routes::Keep,
                 2 => Routes::Drop,
+                3 => Routes::Cycle,
                 _ => return Err(DecodeError::Invalid("routes of letters")),
             };
             Ok(RoutedLetters { first, last, routes })
@@ -189,6 +191,10 @@ pub(crate) fn put_letters(letters: &BTreeMap<LetterNumber, Letter>, out: &mut By
                 out.put_u8(2);
                 put_routing(routing, out);
             }
+            Stage::Delayed { until } => {
+                out.put_u8(3);
+                put_int(out, until.0);
+            }
         }
     }
 }
@@ -212,6 +218,7 @@ pub(crate) fn letters(
                 0 => Stage::Waiting { after: CatalogIndex(cursor.int()?) },
                 1 => Stage::Kept,
                 2 => Stage::Routed(Box::new(routing(cursor)?)),
+                3 => Stage::Delayed { until: Timestamp(cursor.int()?) },
                 _ => return Err(DecodeError::Invalid("stage of a letter")),
             },
         };
@@ -226,6 +233,7 @@ fn reason(cursor: &mut Cursor<'_>) -> Result<DeathReason, DecodeError> {
         2 => DeathReason::Expired,
         3 => DeathReason::MaxLength,
         4 => DeathReason::DeliveryLimit,
+        5 => DeathReason::Delayed,
         _ => return Err(DecodeError::Invalid("reason of a death")),
     })
 }

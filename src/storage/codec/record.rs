@@ -354,7 +354,8 @@ fn put_consumer_record(consumer: &ConsumerRecord, out: &mut BytesMut) {
     put_int(out, consumer.next.0);
     put_int(out, consumer.up_to.0);
     put_bool(out, consumer.cancelled);
-    put_bool(out, consumer.timed_out);
+    put_len(out, consumer.timed_out.len());
+    consumer.timed_out.iter().for_each(|number| put_int(out, number.0));
     put_int(out, consumer.arrival);
     put_bool(out, consumer.lost);
     put_bool(out, consumer.paused);
@@ -367,7 +368,7 @@ fn consumer_record(cursor: &mut Cursor<'_>) -> Result<ConsumerRecord, DecodeErro
         next: DeliveryNumber(cursor.int()?),
         up_to: DeliveryNumber(cursor.int()?),
         cancelled: cursor.bool()?,
-        timed_out: cursor.bool()?,
+        timed_out: cursor.list(|cursor| Ok(DeliveryNumber(cursor.int()?)))?.into_iter().collect(),
         arrival: cursor.int()?,
         lost: cursor.bool()?,
         paused: cursor.bool()?,

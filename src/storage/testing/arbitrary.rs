@@ -76,15 +76,15 @@ pub(super) fn config() -> impl Strategy<Value = QueueConfig> {
             at_least_once,
         },
     ));
-    let limits = (option::of(number()), option::of(number()), option::of(number32()));
+    let limits = (option::of(number()), option::of(number()), option::of(number32()), number());
     let times = (option::of(number()), option::of(number()), option::of(number()));
-    let flags = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
+    let flags = any::<[bool; 6]>();
     (number(), flags, overflow, dead_letter, limits, times, option::of(any::<u8>())).prop_map(
         |(index, flags, overflow, dead_letter, limits, times, priority_max)| QueueConfig {
             resolved_at: CatalogIndex(index),
-            queue_type: if flags.0 { QueueType::Quorum } else { QueueType::Classic },
-            durable: flags.1,
-            auto_delete: flags.2,
+            queue_type: if flags[0] { QueueType::Quorum } else { QueueType::Classic },
+            durable: flags[1],
+            auto_delete: flags[2],
             priority_max,
             message_ttl_ms: times.0,
             expires_ms: times.1,
@@ -92,10 +92,12 @@ pub(super) fn config() -> impl Strategy<Value = QueueConfig> {
             length_bytes_max: limits.1,
             overflow,
             delivery_limit: limits.2,
-            delivery_count_failures: flags.3,
+            delivery_count_failures: flags[3],
             dead_letter,
-            single_active_consumer: flags.4,
+            single_active_consumer: flags[4],
             consumer_timeout_ms: times.2,
+            letters_max: limits.3,
+            delays: flags[5],
         },
     )
 }
@@ -370,7 +372,8 @@ pub(super) fn group_record() -> impl Strategy<Value = Record> {
 }
 
 pub(super) fn holding_record() -> impl Strategy<Value = Record> {
-    let flags = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>(), number());
+    let timed_out = prop::collection::btree_set(number().prop_map(DeliveryNumber), 0..4);
+    let flags = (any::<bool>(), timed_out, any::<bool>(), any::<bool>(), number());
     let consumer = (terms(), number(), number(), flags, held());
     prop_oneof![
         consumer.prop_map(|(terms, next, up_to, flags, held)| {

@@ -7,7 +7,8 @@ use quorate_queue::{
     Stage, Transfer, TransferAnswer, Via,
 };
 use quorate_types::{
-    CatalogIndex, GroupId, LetterHome, LetterNumber, Level, LogIndex, MessageId, Sequence, WallTime,
+    CatalogIndex, GroupId, LetterHome, LetterNumber, Level, LogIndex, MessageId, Sequence,
+    Timestamp, WallTime,
 };
 
 pub(super) fn letter_home() -> impl Strategy<Value = LetterHome> {
@@ -26,6 +27,7 @@ pub(super) fn letter_command() -> impl Strategy<Value = Command> {
         vec(queue_id(), 0..4).prop_map(Routes::To),
         Just(Routes::Keep),
         Just(Routes::Drop),
+        Just(Routes::Cycle),
     ];
     let routed = (number(), number(), routes).prop_map(|(first, last, routes)| RoutedLetters {
         first: LetterNumber(first),
@@ -65,6 +67,7 @@ fn stage() -> impl Strategy<Value = Stage> {
     prop_oneof![
         number().prop_map(|after| Stage::Waiting { after: CatalogIndex(after) }),
         Just(Stage::Kept),
+        number().prop_map(|until| Stage::Delayed { until: Timestamp(until) }),
         (via(), number(), number(), any::<bool>(), transfers).prop_map(
             |(via, at, order, taken, transfers)| {
                 let at = CatalogIndex(at);
@@ -83,6 +86,7 @@ pub(super) fn letters() -> impl Strategy<Value = Record> {
         DeathReason::Expired,
         DeathReason::MaxLength,
         DeathReason::DeliveryLimit,
+        DeathReason::Delayed,
     ]);
     let letter = (message, number32(), reason, number(), stage()).prop_map(
         |(message, body_bytes, reason, died_at, stage)| Letter {

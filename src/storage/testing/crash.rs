@@ -37,7 +37,7 @@ enum Step {
 /// What an apply does to runs.
 #[derive(Clone, Debug)]
 enum Settling {
-    Cut { place: (u64, u8), first: u32, last: u32 },
+    Cut { place: (u64, u8), back: u64, first: u32, last: u32 },
     Settle { place: (u64, u8), up_to: u8 },
     End(u64),
 }
@@ -48,8 +48,9 @@ fn place() -> impl Strategy<Value = (u64, u8)> {
 
 fn settling() -> impl Strategy<Value = Settling> {
     prop_oneof![
-        3 => (place(), 0..3u32, 0..3u32)
-            .prop_map(|(place, first, more)| Settling::Cut { place, first, last: first + more }),
+        3 => (place(), 0..3u64, 0..3u32, 0..3u32).prop_map(|(place, back, first, more)| {
+            Settling::Cut { place, back, first, last: first + more }
+        }),
         4 => (place(), any::<u8>()).prop_map(|(place, up_to)| Settling::Settle { place, up_to }),
         1 => (1..=QUEUES).prop_map(Settling::End),
     ]
@@ -207,8 +208,9 @@ impl Run {
 
     fn settle(&mut self, settling: &Settling, changes: &mut Vec<Change>) {
         match *settling {
-            Settling::Cut { place: (number, level), first, last } => {
-                let run = (number, level, self.applied);
+            Settling::Cut { place: (number, level), back, first, last } => {
+                let index = self.applied.saturating_sub(back);
+                let run = (number, level, index);
                 if self.model.settled.contains(&run) {
                     return;
                 }
@@ -221,7 +223,7 @@ impl Run {
                 changes.push(Change::Cut {
                     queue: queue(number),
                     level: Level(level),
-                    index: LogIndex(self.applied),
+                    index: LogIndex(index),
                     first,
                     last,
                 });

@@ -7,9 +7,7 @@ use crate::{
     world::{Step, World, heads, name, session},
 };
 use proptest::prelude::*;
-use quorate_queue::{
-    Answer, Command, LETTERS_MAX, Origin, QueueConfig, Reply, RoutedLetters, Routes, TransferAnswer,
-};
+use quorate_queue::{Command, QueueConfig, Reply, RoutedLetters, Routes, TransferAnswer};
 use quorate_types::{CatalogIndex, LetterNumber, Level, QueueType, Sequence};
 
 #[derive(Clone, Debug)]
@@ -149,40 +147,32 @@ fn let_2_an_answer_given_twice_counts_once() {
 }
 
 #[test]
-fn q_45_a_queue_with_too_many_letters_takes_no_more_messages() {
+fn q_45_a_queue_with_as_many_letters_as_its_bound_takes_no_more_messages() {
     let mut world = World::new();
-    let config = QueueConfig { message_ttl_ms: Some(5), ..with_dlx() };
-    let create = Command::CreateQueue { name: name("q"), config };
-    let Reply::Created(queue) = world.one(session(9, 1), create) else { panic!("not created") };
-    let enqueue = |world: &mut World, count: usize| {
+    let by = session(9, 1);
+    let config = QueueConfig { message_ttl_ms: Some(0), letters_max: 3, ..with_dlx() };
+    let create = Command::CreateQueue { name: name("q"), config: config.clone() };
+    let Reply::Created(queue) = world.one(by, create) else { panic!("not created") };
+    let publish = |world: &mut World, count: usize| {
         let messages = heads(&vec![1; count]);
-        let steps = [Step::Enqueue { queue, level: Level(0), messages }];
-        let first = world.number(session(9, 1), 1);
-        let mut builder = crate::world::EntryBuilder::default();
-        let origin = Origin::Session { session: session(9, 1), first, mark: first };
-        builder.batch(origin, &steps);
-        world.apply_unchecked(&builder.build(world.time));
-        world.out.answers.clone()
+        world.run(by, &[Step::Enqueue { queue, level: Level(0), messages }]).pop().unwrap()
     };
-    let refused = |answers: &[Answer]| {
-        let [Answer::Answered { other, .. }] = answers else { panic!("{answers:?}") };
-        other.first().map(|(_, reply)| reply.clone())
+    let drop_first = |world: &mut World, last: u64| {
+        let (first, last) = (LetterNumber(1), LetterNumber(last));
+        let letters = vec![RoutedLetters { first, last, routes: Routes::Drop }];
+        world.leader(Command::Routed { queue, at: CatalogIndex(1), via: via(), letters });
     };
-    assert_eq!(refused(&enqueue(&mut world, LETTERS_MAX as usize)), None);
-    world.time += 10;
-    let leads = |world: &mut World, command: Command| {
-        let mut builder = crate::world::EntryBuilder::default();
-        builder.batch(Origin::Leader, &[Step::Other(command)]);
-        world.apply_unchecked(&builder.build(world.time));
-    };
-    leads(&mut world, Command::ExpireHead { queue });
-    while world.machine.letter_counts().0 < LETTERS_MAX {
-        leads(&mut world, Command::Continue);
-    }
-    assert_eq!(refused(&enqueue(&mut world, 2)), Some(Reply::Refused(vec![(0, 1)])));
-    let drop =
-        RoutedLetters { first: LetterNumber(1), last: LetterNumber(3), routes: Routes::Drop };
-    let letters = vec![drop];
-    leads(&mut world, Command::Routed { queue, at: CatalogIndex(1), via: via(), letters });
-    assert_eq!(refused(&enqueue(&mut world, 2)), None, "there is room again");
+    assert_eq!(publish(&mut world, 2), Reply::Taken);
+    assert_eq!(publish(&mut world, 2), Reply::Taken, "there was room when they came");
+    assert_eq!(publish(&mut world, 2), Reply::Refused(vec![(0, 1)]), "as reject-publish does");
+    drop_first(&mut world, 1);
+    assert_eq!(publish(&mut world, 1), Reply::Refused(vec![(0, 0)]));
+    drop_first(&mut world, 2);
+    assert_eq!(publish(&mut world, 1), Reply::Taken, "there is room again");
+    // Another bound acts at once.
+    assert_eq!(publish(&mut world, 1), Reply::Refused(vec![(0, 0)]));
+    let config = QueueConfig { resolved_at: CatalogIndex(9), letters_max: 4, ..config };
+    world.leader(Command::Configure { queue, config });
+    assert_eq!(publish(&mut world, 1), Reply::Taken);
+    assert_eq!(publish(&mut world, 1), Reply::Refused(vec![(0, 0)]));
 }

@@ -10,6 +10,7 @@
 )]
 
 mod bounds;
+mod delays;
 mod invariant;
 mod letter_model;
 mod letters;

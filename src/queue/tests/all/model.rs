@@ -1,9 +1,10 @@
 //! A small, obviously right queue group: the commands of an entry, carried out one after the other,
 //! nothing bounded and nothing cached.
 
-use crate::model_queue::{Consumer, Message, Queue};
+use crate::model_queue::{Consumer, Message, Queue, Tally};
 use quorate_queue::{
-    Answer, Command, Counts, Detach, Effect, Entry, Got, Origin, QueueReport, Reply, ReturnCause,
+    Answer, Command, Counts, DeadLetterFact, DeathReason, Detach, Effect, Entry, Got, Origin,
+    QueueReport, Reply, ReturnCause, RoutedLetters, Routes,
 };
 use quorate_types::{
     ConsumerId, DeliveryNumber, GroupId, Holder, Home, LogIndex, MessageId, NodeId, QueueId,
@@ -21,6 +22,8 @@ pub struct Session {
 #[derive(Debug, Default)]
 pub struct Model {
     pub queues: BTreeMap<QueueId, Queue>,
+    /// Queues that have ended with letters.
+    pub estates: BTreeMap<QueueId, Queue>,
     pub sessions: BTreeMap<SessionId, Session>,
     pub fences: BTreeMap<NodeId, u64>,
     pub suspected: BTreeSet<NodeId>,
@@ -29,6 +32,8 @@ pub struct Model {
     index: LogIndex,
     position: u32,
     pub effects: Vec<Effect>,
+    /// Of queues that ended.
+    tally: Tally,
 }
 
 impl Model {
@@ -50,6 +55,12 @@ impl Model {
                     answers.push(self.batch(entry, session, first.0, mark.0, &batch.commands));
                 }
             }
+        }
+        let mut tally = std::mem::take(&mut self.tally);
+        let queues = self.queues.values_mut().chain(self.estates.values_mut());
+        queues.for_each(|queue| add(&mut tally, std::mem::take(&mut queue.tally)));
+        for ((queue_type, strategy, fact), count) in tally {
+            self.effects.push(Effect::DeadLettersCounted { queue_type, strategy, fact, count });
         }
         answers
     }
@@ -121,10 +132,9 @@ impl Model {
         caller: Option<(SessionId, Sequence)>,
     ) -> Option<Reply> {
         match command {
-            Command::Routed { .. }
-            | Command::Transfer { .. }
-            | Command::DeadLettered { .. }
-            | Command::Retry { .. } => panic!("letters have a model of their own"),
+            Command::Transfer { .. } | Command::DeadLettered { .. } | Command::Retry { .. } => {
+                panic!("letters have a model of their own")
+            }
             Command::CreateQueue { name, config } => {
                 let home = Home::Group(GroupId(1));
                 let id = QueueId { home, index: self.index.0, position: self.position };
@@ -141,6 +151,9 @@ impl Model {
                     consumers: BTreeMap::new(),
                     gets: BTreeMap::new(),
                     turns: Vec::new(),
+                    letters: BTreeMap::new(),
+                    last_letter: 0,
+                    tally: Tally::new(),
                 };
                 self.queues.insert(id, queue);
                 return Some(Reply::Created(id));
@@ -205,7 +218,7 @@ impl Model {
                     next: 1,
                     up_to: terms.up_to.0,
                     cancelled: false,
-                    timed_out: false,
+                    timed_out: BTreeSet::new(),
                     arrival: queue.arrivals,
                     paused: false,
                     held: BTreeMap::new(),
@@ -230,9 +243,16 @@ impl Model {
                     self.used_until_now(*consumer);
                 }
             }
-            Command::Settle { holder, numbers } | Command::Discard { holder, numbers } => {
+            Command::Settle { holder, numbers } => {
                 if let Some(queue) = self.queue_of(*holder) {
                     queue.take(*holder, numbers);
+                }
+            }
+            Command::Discard { holder, numbers } => {
+                if let Some(queue) = self.queue_of(*holder) {
+                    for message in queue.take(*holder, numbers) {
+                        queue.die(message, DeathReason::Rejected);
+                    }
                 }
             }
             Command::Return { holder, numbers, cause } => {
@@ -278,9 +298,11 @@ impl Model {
             }
             Command::Purge { queue } => {
                 let queue = self.queues.get_mut(queue)?;
-                let messages = std::mem::take(&mut queue.ready).len() as u64;
-                return Some(Reply::Purged { messages });
+                let ready = std::mem::take(&mut queue.ready).len();
+                let kept = queue.letters.extract_if(.., |_, letter| letter.kept).count();
+                return Some(Reply::Purged { messages: (ready + kept) as u64 });
             }
+            Command::Routed { queue, letters, .. } => self.routed(*queue, letters),
             Command::SessionEnded { session } => self.fence(session.node, session.start.0),
             Command::NodeDown { node, start } => self.fence(*node, start.0),
             Command::NodeSuspected { node } => {
@@ -314,6 +336,26 @@ impl Model {
         Some(Reply::Taken)
     }
 
+    /// Letters that have been routed before are left alone; an estate goes with its last one.
+    fn routed(&mut self, id: QueueId, routed: &[RoutedLetters]) {
+        let queue = self.queues.get_mut(&id).or_else(|| self.estates.get_mut(&id));
+        let Some(queue) = queue else { return };
+        for RoutedLetters { first, last, routes } in routed {
+            let these = queue.letters.range_mut(first.0..=last.0);
+            match routes {
+                Routes::Keep => these.for_each(|(_, letter)| letter.kept = true),
+                Routes::Drop => {
+                    let dropped = queue.letters.extract_if(first.0..=last.0, |_, _| true).count();
+                    queue.count(DeadLetterFact::Unroutable, dropped as u64);
+                }
+                Routes::To(_) | Routes::Cycle => panic!("transfers have a model of their own"),
+            }
+        }
+        for (_, estate) in self.estates.extract_if(.., |_, estate| estate.letters.is_empty()) {
+            add(&mut self.tally, estate.tally);
+        }
+    }
+
     fn queue_of(&mut self, holder: Holder) -> Option<&mut Queue> {
         self.queues.values_mut().find(|queue| match holder {
             Holder::Consumer(id) => queue.consumers.contains_key(&id),
@@ -336,14 +378,16 @@ impl Model {
     fn lose(&mut self, lost: impl Fn(SessionId) -> bool, counted: u32) {
         for queue in self.queues.values_mut() {
             let attached = queue.attached();
-            let holders: Vec<_> = queue.consumers.keys().filter(|it| lost(it.session)).collect();
-            for id in holders.into_iter().copied().collect::<Vec<_>>() {
-                let consumer = queue.consumers.remove(&id).unwrap();
-                queue.give_back(consumer.held.into_values().collect(), 1, counted);
-            }
+            let consumers = queue.consumers.extract_if(.., |id, _| lost(id.session));
+            let consumers: Vec<_> = consumers.flat_map(|it| it.1.held.into_values()).collect();
             if attached > 0 && queue.attached() == 0 {
                 queue.used_at = self.now;
+                // It ends before anything comes back (EXQ-05).
+                if queue.config.auto_delete {
+                    continue;
+                }
             }
+            queue.give_back(consumers, 1, counted);
             let gets: Vec<_> = queue.gets.extract_if(.., |it, _| lost(it.0)).collect();
             queue.give_back(gets.into_iter().map(|it| it.1).collect(), 1, counted);
         }
@@ -359,13 +403,17 @@ impl Model {
     }
 
     fn end(&mut self, id: QueueId) {
-        let queue = self.queues.remove(&id).unwrap();
-        for (consumer, state) in queue.consumers {
+        let mut queue = self.queues.remove(&id).unwrap();
+        add(&mut self.tally, std::mem::take(&mut queue.tally));
+        for (consumer, state) in &queue.consumers {
             if !state.cancelled {
-                self.effects.push(Effect::CancelConsumer { consumer });
+                self.effects.push(Effect::CancelConsumer { consumer: *consumer });
             }
         }
-        self.effects.push(Effect::QueueEnded { queue: id, name: queue.name });
+        self.effects.push(Effect::QueueEnded { queue: id, name: queue.name.clone() });
+        if !queue.letters.is_empty() {
+            self.estates.insert(id, queue);
+        }
     }
 
     fn settle_down(&mut self) {
@@ -395,5 +443,11 @@ impl Model {
             queue.consumers.retain(|_, it| !it.cancelled || !it.held.is_empty());
             queue.note_use(now, &self.suspected);
         }
+    }
+}
+
+fn add(sum: &mut Tally, more: Tally) {
+    for (what, count) in more.into_iter().filter(|(_, count)| *count > 0) {
+        *sum.entry(what).or_default() += count;
     }
 }

@@ -1,9 +1,11 @@
 //! One queue of the model: who has which message, a sorted list searched from the front, and which
 //! messages are over by its clock.
 
-use quorate_queue::{ConsumerTerms, Counts, QueueConfig};
+use quorate_queue::{
+    ConsumerTerms, Counts, DeadLetterFact, DeadLetterStrategy, DeathReason, QueueConfig,
+};
 use quorate_types::{
-    ConsumerId, DeliveryNumber, Holder, MessageId, ResourceName, Sequence, SessionId,
+    ConsumerId, DeliveryNumber, Holder, MessageId, QueueType, ResourceName, Sequence, SessionId,
 };
 use std::{
     cmp::Reverse,
@@ -26,10 +28,18 @@ pub struct Consumer {
     pub next: u64,
     pub up_to: u64,
     pub cancelled: bool,
-    pub timed_out: bool,
+    pub timed_out: BTreeSet<u64>,
     pub arrival: usize,
     pub paused: bool,
     pub held: BTreeMap<u64, Message>,
+}
+
+/// A dead letter, by number in [`Queue::letters`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Letter {
+    pub message: MessageId,
+    pub reason: DeathReason,
+    pub kept: bool,
 }
 
 #[derive(Debug)]
@@ -46,7 +56,13 @@ pub struct Queue {
     pub consumers: BTreeMap<ConsumerId, Consumer>,
     pub gets: BTreeMap<(SessionId, Sequence), Message>,
     pub turns: Vec<ConsumerId>,
+    pub letters: BTreeMap<u64, Letter>,
+    pub last_letter: u64,
+    pub tally: Tally,
 }
+
+/// What is counted for metrics in one entry.
+pub type Tally = BTreeMap<(QueueType, DeadLetterStrategy, DeadLetterFact), u64>;
 
 impl Message {
     fn ttl(&self, config: &QueueConfig) -> u64 {
@@ -82,6 +98,8 @@ impl Queue {
                     let Some(consumer) = self.consumers.get_mut(&id) else { continue };
                     let inside = |number: &u64| first.0 <= *number && *number <= last.0;
                     taken.extend(consumer.held.extract_if(.., |n, _| inside(n)).map(|it| it.1));
+                    // A late settle counts for the consumer alone (CTO-06).
+                    consumer.timed_out.retain(|number| !inside(number));
                 }
                 Holder::Get(session, number) if first.0 <= 1 && last.0 >= 1 => {
                     taken.extend(self.gets.remove(&(session, number)));
@@ -92,34 +110,57 @@ impl Queue {
         taken
     }
 
+    pub fn count(&mut self, fact: DeadLetterFact, more: u64) {
+        let strategy = match &self.config.dead_letter {
+            None => DeadLetterStrategy::Disabled,
+            Some(it) if it.at_least_once => DeadLetterStrategy::AtLeastOnce,
+            Some(_) => DeadLetterStrategy::AtMostOnce,
+        };
+        *self.tally.entry((self.config.queue_type, strategy, fact)).or_default() += more;
+    }
+
+    /// With a dead-letter exchange in force it becomes a letter (LET 1).
+    pub fn die(&mut self, message: Message, reason: DeathReason) {
+        self.count(DeadLetterFact::Died(reason), 1);
+        if self.config.dead_letter.is_some() {
+            self.last_letter += 1;
+            let letter = Letter { message: message.id, reason, kept: false };
+            self.letters.insert(self.last_letter, letter);
+        }
+    }
+
     /// Those that come back too often are given up (DLM-04).
     pub fn give_back(&mut self, messages: Vec<Message>, acquired: u32, returned: u32) {
         let limit = self.config.delivery_limit.filter(|_| returned > 0).unwrap_or(u32::MAX);
-        let marked = messages.into_iter().map(|mut message| {
+        for mut message in messages {
             message.counts.acquired += acquired;
             message.counts.returned += returned;
-            message
-        });
-        self.add(marked.filter(|message| message.counts.returned <= limit));
+            if message.counts.returned > limit {
+                self.die(message, DeathReason::DeliveryLimit);
+            } else {
+                self.add([message]);
+            }
+        }
     }
 
     /// Those first in their level that are over; after all were served also those of TTL 0.
     pub fn expire(&mut self, now: u64, zero: bool) {
         let mut alive = BTreeSet::new();
-        let config = &self.config;
-        self.ready.retain(|it| {
-            let over = it.has_expired(config, now) || (zero && it.ttl(config) == 0);
-            let dies = over && !alive.contains(&it.id.level);
-            if !dies {
+        for it in std::mem::take(&mut self.ready) {
+            let over = it.has_expired(&self.config, now) || (zero && it.ttl(&self.config) == 0);
+            if over && !alive.contains(&it.id.level) {
+                self.die(it, DeathReason::Expired);
+            } else {
                 alive.insert(it.id.level);
+                self.ready.push(it);
             }
-            !dies
-        });
+        }
     }
 
     pub fn expire_first(&mut self, now: u64) {
         while self.ready.first().is_some_and(|it| it.has_expired(&self.config, now)) {
-            self.ready.remove(0);
+            let first = self.ready.remove(0);
+            self.die(first, DeathReason::Expired);
         }
     }
 }

@@ -2,7 +2,7 @@
 //! lease, which consumer is active, and whose turn it is.
 
 use crate::model_queue::{Consumer, Message, Queue};
-use quorate_queue::{Delivery, Effect};
+use quorate_queue::{DeathReason, Delivery, Effect};
 use quorate_types::{ConsumerId, DeliveryNumber, NodeId, Overflow, QueueId, QueueType};
 use std::{cmp::Reverse, collections::BTreeSet};
 
@@ -20,6 +20,9 @@ impl Queue {
         now: u64,
         suspected: &BTreeSet<NodeId>,
     ) -> Vec<(u32, u32)> {
+        if self.letters.len() as u64 >= self.config.letters_max {
+            return vec![(0, messages.len() as u32 - 1)];
+        }
         let drops = self.config.overflow == Overflow::DropHead;
         if !drops && (self.config.length_max, self.config.length_bytes_max) != (None, None) {
             self.expire(now, false);
@@ -41,6 +44,10 @@ impl Queue {
             self.ready.push(message);
             if self.exceeds() {
                 self.ready.pop();
+                let dies = self.config.overflow == Overflow::RejectPublishDlx;
+                if dies && self.config.dead_letter.is_some() {
+                    self.die(message, DeathReason::MaxLength);
+                }
                 match refused.last_mut() {
                     Some((_, last)) if *last + 1 == place => *last = place,
                     _ => refused.push((place, place)),
@@ -53,7 +60,8 @@ impl Queue {
 
     pub fn drop_head(&mut self) {
         while self.config.overflow == Overflow::DropHead && self.exceeds() {
-            self.ready.remove(0);
+            let first = self.ready.remove(0);
+            self.die(first, DeathReason::MaxLength);
         }
     }
 
@@ -63,12 +71,15 @@ impl Queue {
         for (id, consumer) in &mut self.consumers {
             let ms = consumer.terms.timeout_ms.or(of_queue).unwrap_or(u64::MAX);
             let over = consumer.held.extract_if(.., |_, it| now - it.held_since > ms);
-            let over: Vec<_> = over.map(|it| it.1).collect();
-            if !over.is_empty() && !consumer.timed_out && !consumer.cancelled {
-                consumer.timed_out = true;
-                out.push(Effect::ConsumerTimedOut { consumer: *id });
+            let over: Vec<_> = over.collect();
+            if let Some((last, _)) = over.last().filter(|_| !consumer.cancelled) {
+                if consumer.timed_out.is_empty() {
+                    let last = DeliveryNumber(*last);
+                    out.push(Effect::ConsumerTimedOut { consumer: *id, last });
+                }
+                consumer.timed_out.extend(over.iter().map(|it| it.0));
             }
-            back.extend(over);
+            back.extend(over.into_iter().map(|it| it.1));
         }
         let ms = of_queue.unwrap_or(u64::MAX);
         for ((session, sequence), it) in self.gets.extract_if(.., |_, it| now - it.held_since > ms)
@@ -98,7 +109,7 @@ impl Queue {
     }
 
     pub fn choose_active(&mut self, suspected: &BTreeSet<NodeId>) {
-        let serves = |it: &Consumer| !it.cancelled && !it.timed_out;
+        let serves = |it: &Consumer| !it.cancelled && it.timed_out.is_empty();
         let quorum = self.config.queue_type == QueueType::Quorum;
         let priority = |it: &Consumer| if quorum { it.terms.priority } else { 0 };
         let present = self.active.filter(|id| self.consumers.get(id).is_some_and(serves));
@@ -123,7 +134,7 @@ impl Queue {
             self.config.queue_type == QueueType::Quorum
                 && it.terms.priority > self.consumers[&id].terms.priority
                 && !it.cancelled
-                && !it.timed_out
+                && it.timed_out.is_empty()
                 && !suspected.contains(&other.session.node)
         };
         !self.config.single_active_consumer
@@ -139,7 +150,7 @@ impl Queue {
     /// How many messages it may be given.
     fn room(&self, id: ConsumerId, suspected: &BTreeSet<NodeId>) -> u64 {
         let Some(it) = self.consumers.get(&id) else { return 0 };
-        let idle = it.cancelled || it.timed_out || it.paused;
+        let idle = it.cancelled || !it.timed_out.is_empty() || it.paused;
         if idle || suspected.contains(&id.session.node) || !self.is_active(id, suspected) {
             return 0;
         }

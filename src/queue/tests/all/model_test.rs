@@ -2,13 +2,15 @@
 
 use crate::{
     model::Model,
+    model_queue::Queue,
     ops::{Op, entries},
     ops_entries::Known,
     world::World,
 };
 use proptest::prelude::*;
-use quorate_queue::{Effect, Record, RecordKey};
-use quorate_types::DeliveryNumber;
+use quorate_queue::{Effect, Machine, Record, RecordKey};
+use quorate_types::{DeliveryNumber, LetterNumber, QueueId};
+use std::collections::BTreeMap;
 
 fn compare(ops: &[Vec<Op>]) {
     let mut world = World::new();
@@ -28,7 +30,7 @@ fn compare(ops: &[Vec<Op>]) {
 
 /// Effects that tell the leader when to go on.
 fn hint(effect: &Effect) -> bool {
-    matches!(effect, Effect::ContinueSoon | Effect::WakeAt { .. })
+    matches!(effect, Effect::ContinueSoon | Effect::WakeAt { .. } | Effect::LettersWaiting)
 }
 
 fn by_queue(effects: &[Effect]) -> Vec<Effect> {
@@ -36,7 +38,7 @@ fn by_queue(effects: &[Effect]) -> Vec<Effect> {
     effects.sort_by_key(|effect| match effect {
         Effect::Deliver(delivery) => (0, Some(delivery.queue), None),
         Effect::QueueEnded { queue, .. } => (1, Some(*queue), None),
-        Effect::CancelConsumer { consumer } | Effect::ConsumerTimedOut { consumer } => {
+        Effect::CancelConsumer { consumer } | Effect::ConsumerTimedOut { consumer, .. } => {
             (2, None, Some(*consumer))
         }
         _ => (3, None, None),
@@ -47,6 +49,13 @@ fn by_queue(effects: &[Effect]) -> Vec<Effect> {
 fn compare_states(world: &World, model: &Model) {
     let machine = &world.machine;
     assert!(machine.queues().eq(model.queues.keys().copied()));
+    let all = model.queues.iter().chain(&model.estates);
+    all.for_each(|(id, expected)| compare_letters(machine, *id, expected));
+    let letters = |queues: &BTreeMap<QueueId, Queue>| {
+        queues.values().map(|it| it.letters.len() as u64).sum::<u64>()
+    };
+    let ended = letters(&model.estates);
+    assert_eq!(machine.letter_counts(), (letters(&model.queues) + ended, ended));
     for (id, expected) in &model.queues {
         let view = machine.queue(*id).unwrap();
         let held = expected.consumers.values().map(|it| it.held.len()).sum::<usize>();
@@ -72,6 +81,16 @@ fn compare_states(world: &World, model: &Model) {
         let mut turns = expected.turns.clone();
         turns.sort_by_key(|id| std::cmp::Reverse(expected.consumers[id].terms.priority));
         assert_eq!(Vec::from(record.turns), turns, "turns");
+    }
+}
+
+fn compare_letters(machine: &Machine, id: QueueId, expected: &Queue) {
+    for kept in [false, true] {
+        let letters = machine.unrouted(id, kept, LetterNumber(0), usize::MAX);
+        let letters = letters.iter().map(|it| (it.number.0, it.message, it.reason));
+        let expected = expected.letters.iter().filter(|it| it.1.kept == kept);
+        let expected = expected.map(|(number, it)| (*number, it.message, it.reason));
+        assert_eq!(letters.collect::<Vec<_>>(), expected.collect::<Vec<_>>(), "letters of {id}");
     }
 }
 

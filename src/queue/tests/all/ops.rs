@@ -66,6 +66,13 @@ pub enum Op {
     Purge {
         queue: usize,
     },
+    /// What the dead-letter worker says of letters that nothing takes.
+    Route {
+        queue: usize,
+        first: u64,
+        count: u64,
+        keep: bool,
+    },
     Suspect {
         node: u16,
     },
@@ -110,6 +117,8 @@ pub struct Rules {
     pub length_max: Option<u64>,
     pub length_bytes_max: Option<u64>,
     pub overflow: Overflow,
+    pub dead_letters: bool,
+    pub letters_max: Option<u64>,
     pub delivery_limit: Option<u32>,
     pub failures: bool,
     pub single_active: bool,
@@ -123,11 +132,21 @@ fn rarely<T: std::fmt::Debug + Clone>(
 }
 
 fn rules() -> impl Strategy<Value = Rules> {
-    let overflow = prop_oneof![2 => Just(Overflow::DropHead), 1 => Just(Overflow::RejectPublish)];
+    let overflow = prop_oneof![
+        2 => Just(Overflow::DropHead),
+        1 => Just(Overflow::RejectPublish),
+        2 => Just(Overflow::RejectPublishDlx),
+    ];
     let limits = (rarely(0u64..40), rarely(0u64..4_000), overflow, rarely(0u32..3), any::<bool>());
     let times = (rarely(0u64..60), prop::option::weighted(0.1, 60u64..400), rarely(5u64..80));
-    (limits, times, any::<bool>(), 0u8..5).prop_map(|(limits, times, quorum, single)| {
+    let kinds = (any::<bool>(), 0u8..5);
+    let letters = (any::<bool>(), rarely(1u64..20), 0u64..10);
+    (limits, times, kinds, letters).prop_map(|(limits, times, (quorum, single), letters)| {
+        let (dead_letters, letters_max, little) = letters;
         let (length_max, length_bytes_max, overflow, delivery_limit, failures) = limits;
+        // Most that may dead-letter what they refuse do refuse (LEN-12).
+        let refuses = overflow == Overflow::RejectPublishDlx;
+        let length_max = length_max.or_else(|| refuses.then_some(little));
         let (ttl, expires, timeout) = times;
         Rules {
             quorum,
@@ -136,6 +155,8 @@ fn rules() -> impl Strategy<Value = Rules> {
             length_max,
             length_bytes_max,
             overflow,
+            dead_letters,
+            letters_max,
             delivery_limit,
             failures,
             single_active: single == 0,
@@ -219,7 +240,7 @@ pub fn op(counts: impl Strategy<Value = u32> + 'static) -> impl Strategy<Value =
     });
     prop_oneof![
         4 => create,
-        4 => end,
+        6 => end,
         2 => (q.clone(), 0u64..5, rules())
             .prop_map(|(queue, at, rules)| Op::Configure { queue, at, rules }),
         6 => (q.clone(), any::<bool>()).prop_map(|(queue, renew)| Op::Look { queue, renew }),
@@ -233,6 +254,8 @@ pub fn op(counts: impl Strategy<Value = u32> + 'static) -> impl Strategy<Value =
         16 => (c, up_to()).prop_map(|(consumer, up_to)| Op::Credit { consumer, up_to }),
         30 => (q.clone(), node.clone()).prop_map(|(queue, node)| Op::Get { queue, node }),
         2 => q.clone().prop_map(|queue| Op::Purge { queue }),
+        16 => (q.clone(), 0u64..20, prop_oneof![0u64..20, Just(10_000)], prop::bool::weighted(0.3))
+            .prop_map(|(queue, first, count, keep)| Op::Route { queue, first, count, keep }),
         5 => node.clone().prop_map(|node| Op::Suspect { node }),
         8 => node.clone().prop_map(|node| Op::Back { node }),
         2 => node.clone().prop_map(|node| Op::TimedOut { node }),

@@ -1,13 +1,17 @@
 //! Entries of random commands: the small numbers of an [`Op`] are resolved against what there is.
 
 use crate::{
+    letter_model::{via, with_dlx},
     ops::{How, Op, Rules},
     world::{EntryBuilder, Step, heads, name, session},
 };
-use quorate_queue::{Command, ConsumerTerms, Entry, Machine, Numbers, Origin, QueueConfig};
+use quorate_queue::{
+    Command, ConsumerTerms, Entry, LETTERS_MAX, Machine, Numbers, Origin, QueueConfig,
+    RoutedLetters, Routes,
+};
 use quorate_types::{
-    CatalogIndex, ConsumerId, DeliveryNumber, GroupId, Holder, Home, Level, LogIndex, NodeId,
-    QueueId, QueueType, Sequence, SessionId, ShortString, StartNumber,
+    CatalogIndex, ConsumerId, DeliveryNumber, GroupId, Holder, Home, LetterNumber, Level, LogIndex,
+    NodeId, QueueId, QueueType, Sequence, SessionId, ShortString, StartNumber,
 };
 use std::collections::BTreeMap;
 
@@ -196,6 +200,13 @@ impl Known {
                 let queue = self.queue(queue)?;
                 self.by(self.session(2), Command::Purge { queue })
             }
+            Op::Route { queue, first, count, keep } => {
+                let queue = self.queue(queue)?;
+                let routes = if keep { Routes::Keep } else { Routes::Drop };
+                let (first, last) = (LetterNumber(first), LetterNumber(first + count));
+                let letters = vec![RoutedLetters { first, last, routes }];
+                Self::leader(Command::Routed { queue, at: CatalogIndex(1), via: via(), letters })
+            }
             Op::Suspect { node } => Self::leader(Command::NodeSuspected { node: NodeId(node) }),
             Op::Back { node } => Self::leader(Command::NodeBack { node: NodeId(node) }),
             Op::TimedOut { node } => Self::leader(Command::NodeTimedOut { node: NodeId(node) }),
@@ -251,6 +262,8 @@ impl Rules {
             length_max: self.length_max,
             length_bytes_max: self.length_bytes_max,
             overflow: self.overflow,
+            dead_letter: with_dlx().dead_letter.filter(|_| self.dead_letters),
+            letters_max: self.letters_max.unwrap_or(LETTERS_MAX),
             delivery_limit: self.delivery_limit,
             delivery_count_failures: self.failures,
             single_active_consumer: self.single_active,

@@ -14,20 +14,20 @@ use quorate_types::{GroupId, Home, LogIndex};
 use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Default)]
-struct Checkpoint {
-    records: BTreeMap<RecordKey, Record>,
+pub struct Checkpoint {
+    pub records: BTreeMap<RecordKey, Record>,
     dirty: BTreeSet<RecordKey>,
 }
 
 impl Checkpoint {
-    fn note(&mut self, changes: &[Change]) {
+    pub fn note(&mut self, changes: &[Change]) {
         self.dirty.extend(changes.iter().filter_map(|change| match change {
             Change::Record(key) => Some(*key),
             _ => None,
         }));
     }
 
-    fn write(&mut self, machine: &Machine) {
+    pub fn write(&mut self, machine: &Machine) {
         for key in std::mem::take(&mut self.dirty) {
             match machine.record(key) {
                 Some(record) => self.records.insert(key, record),

@@ -3,7 +3,10 @@
 //! outcomes anew, to be read before they are kept.
 #![expect(clippy::disallowed_methods, reason = "transcripts are files")]
 
-use crate::world::{Step, World, heads, name, session};
+use crate::{
+    letter_model::with_dlx,
+    world::{Step, World, heads, name, session},
+};
 use quorate_queue::{
     Command, ConsumerTerms, Counts, Detach, Effect, QueueConfig, Record, RecordKey, Reply,
     ReturnCause,
@@ -268,17 +271,19 @@ impl Script {
                     let name = self.queues.iter().find(|(_, id)| *id == queue).map(|it| it.0);
                     lines.push(format!("wake {} at {}", name.unwrap_or(&"it".to_owned()), time.0));
                 }
-                Effect::ConsumerTimedOut { consumer } => {
-                    lines.push(format!("{} has timed out", self.consumer(*consumer)));
+                Effect::ConsumerTimedOut { consumer, last } => {
+                    let consumer = self.consumer(*consumer);
+                    lines.push(format!("{consumer} has timed out up to {last}"));
                 }
                 Effect::GetTimedOut { session, sequence } => {
                     let get = self.gets.iter().find(|(_, it)| **it == (*session, *sequence));
                     lines.push(format!("{} has timed out", get.unwrap().0));
                 }
-                Effect::LettersWaiting
-                | Effect::TransfersReady { .. }
-                | Effect::TargetIdle { .. }
-                | Effect::Room { .. } => panic!("no queue here has a dead-letter exchange"),
+                Effect::DeadLettersCounted { .. } => continue,
+                Effect::LettersWaiting => lines.push("letters wait".to_owned()),
+                Effect::TransfersReady { .. } | Effect::TargetIdle { .. } | Effect::Room { .. } => {
+                    panic!("no letter here is routed")
+                }
             }
             last = None;
         }
@@ -290,7 +295,7 @@ impl Script {
         let machine = &self.world.machine;
         let Some(view) = machine.queue(queue) else { return "no queue".to_owned() };
         let mut text = format!("{} consumers; ready:", view.consumers);
-        let mut holds = String::new();
+        let (mut holds, mut letters) = (String::new(), String::new());
         let mut ready = Vec::new();
         for key in machine.keys() {
             match (key, machine.record(key).unwrap()) {
@@ -314,6 +319,12 @@ impl Script {
                         write!(holds, "; {} holds: {tag}", get.unwrap().0).unwrap();
                     }
                 }
+                (RecordKey::Letters(of, _), Record::Letters(record)) if of == queue => {
+                    for letter in record.values() {
+                        write!(letters, " {}", self.tag(letter.body_bytes, Counts::default()))
+                            .unwrap();
+                    }
+                }
                 _ => {}
             }
         }
@@ -325,6 +336,9 @@ impl Script {
         assert_eq!(ready.len() as u64, view.ready);
         for (_, _, _, tag) in ready {
             write!(text, " {tag}").unwrap();
+        }
+        if !letters.is_empty() {
+            write!(text, "; letters:{letters}").unwrap();
         }
         text + &holds
     }
@@ -349,6 +363,7 @@ fn config(line: &Line<'_>) -> QueueConfig {
         delivery_limit: line.number("delivery-limit").map(|limit| limit as u32),
         single_active_consumer: line.flag("single-active"),
         consumer_timeout_ms: line.number("timeout"),
+        dead_letter: with_dlx().dead_letter.filter(|_| line.flag("dlx")),
         ..QueueConfig::plain(queue_type)
     }
 }

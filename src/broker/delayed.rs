@@ -1,0 +1,82 @@
+//! The queues of delayed exchanges: made before their exchange, gone after it (EXC-17).
+
+use crate::{
+    client::QueueDeclare,
+    node::Node,
+    queues::{Made, NewQueue},
+};
+use quorate_catalog::{
+    ExchangeRecord, ExchangeType, QueueEntry, delay_config, delays_for, refusal,
+};
+use quorate_types::{Exception, FieldTable, LeaderLocator, QueueType, ResourceName};
+use std::sync::Arc;
+use tokio::sync::oneshot;
+
+impl Node {
+    /// Makes the queue of a delayed exchange, if it is not there. An exchange of another type has
+    /// none.
+    ///
+    /// # Errors
+    /// The catalog's refusal; `timeout`.
+    pub(crate) async fn make_delay_queue(
+        self: &Arc<Self>,
+        exchange: &ExchangeRecord,
+        timeout: &Exception,
+    ) -> Result<(), Exception> {
+        let Some(name) = exchange.delay_queue() else { return Ok(()) };
+        if self.catalog.read().queue_by_name(&name).is_some() {
+            return Ok(());
+        }
+        let new = NewQueue {
+            config: delay_config(exchange.name.name.clone(), self.catalog.read().version()),
+            locator: LeaderLocator::default(),
+            queue_type: QueueType::Quorum,
+            declare: QueueDeclare {
+                queue: name.name.clone(),
+                durable: true,
+                exclusive: false,
+                auto_delete: false,
+                arguments: FieldTable::default(),
+            },
+            name,
+        };
+        // Once proposed it is finished, whatever becomes of the client (NAM 2).
+        let (sender, receiver) = oneshot::channel();
+        let node = Arc::clone(self);
+        self.spawn(async move { drop(sender.send(node.make_queue(new).await)) });
+        match self.wait(receiver).await {
+            Ok(Ok(Made::Ok | Made::NameTaken)) => Ok(()),
+            Ok(Ok(Made::Refused(refused))) => Err(refused),
+            Ok(Err(_)) | Err(_) => Err(timeout.clone()),
+        }
+    }
+
+    /// A delayed exchange was refused: a queue that was made for it ends, unless the exchange is
+    /// there by now.
+    pub(crate) fn drop_delay_queue(self: &Arc<Self>, exchange: &ExchangeRecord) {
+        let Some(name) = exchange.delay_queue() else { return };
+        let entry = self.known_queue(&name).filter(|entry| self.check_free(entry).is_ok());
+        let Some(entry) = entry else { return };
+        let node = Arc::clone(self);
+        self.spawn(async move {
+            if let Err(error) = node.delete_queue(&entry, false, false).await {
+                tracing::warn!(queue = %entry.name, %error, "left over from a refused declare");
+            }
+        });
+    }
+
+    /// A delayed exchange's queue is neither bound nor deleted but with its exchange.
+    ///
+    /// # Errors
+    /// 403.
+    pub(crate) fn check_free(&self, entry: &QueueEntry) -> Result<(), Exception> {
+        let Some(exchange) = delays_for(&entry.name.name) else { return Ok(()) };
+        let name = ResourceName { vhost: entry.name.vhost.clone(), name: exchange };
+        match self.catalog.read().exchange(&name) {
+            Some(record) if record.kind == ExchangeType::Delayed => {
+                Err(refusal::delay_queue(&entry.name, &name.name))
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! The queue of a delayed exchange (EXC-17): nothing in it ever becomes ready. What is enqueued is
+//! put aside as a letter until its time, and is then routed as letters are, to nobody's loss.
+
+use crate::{
+    apply::Apply,
+    death::DeathReason,
+    digest::{self, Step},
+    letter::{Letter, Stage},
+    queue::Queue,
+    store::StoreError,
+};
+use quorate_types::CatalogIndex;
+
+impl Queue {
+    /// Puts aside what the present command has enqueued. A message's `expiration_ms` is its delay
+    /// here.
+    pub(crate) fn put_aside(&mut self, apply: &mut Apply<'_>) -> Result<(), StoreError> {
+        if !self.config.delays {
+            return Ok(());
+        }
+        while let Some(held) = self.take_first(apply)? {
+            let until = held.enqueued_at.plus_ms(held.head.expiration_ms.unwrap_or(0));
+            apply.digest.step(Step::Delay, digest::of_message(held.message), until.0);
+            self.letters.push(Letter {
+                message: held.message,
+                body_bytes: held.head.body_bytes,
+                reason: DeathReason::Delayed,
+                died_at: apply.group.wall,
+                stage: Stage::Delayed { until },
+            });
+            apply.spend(1);
+        }
+        Ok(())
+    }
+
+    /// Lets those go whose time has come, in the order of their times, as much as this apply may
+    /// handle.
+    pub(crate) fn let_go(&mut self, apply: &mut Apply<'_>) {
+        while self.letters.next_due().is_some_and(|due| due <= apply.now) {
+            if apply.budget == 0 {
+                self.leave_settling(apply);
+                break;
+            }
+            let Some(letter) = self.letters.take_due() else { break };
+            apply.digest.step(Step::Delay, digest::of_message(letter.message), 0);
+            // A new number: letters are routed in the order of those.
+            let stage = Stage::Waiting { after: CatalogIndex(0) };
+            self.letters.push(Letter { died_at: apply.group.wall, stage, ..letter });
+            apply.outbox.waiting.insert(self.id);
+            apply.letters_waiting = true;
+            apply.spend(1);
+        }
+    }
+}
