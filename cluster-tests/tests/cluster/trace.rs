@@ -1,7 +1,7 @@
 //! The firehose: what a traced virtual host's clients publish and get is told to the exchange
 //! `amq.rabbitmq.trace`, whichever node they are on (EXC-01).
 
-#![expect(clippy::expect_used, clippy::indexing_slicing, clippy::panic, reason = "tests")]
+#![expect(clippy::expect_used, clippy::panic, reason = "tests")]
 
 use futures::StreamExt;
 use lapin::options::{
