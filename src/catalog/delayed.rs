@@ -26,11 +26,11 @@ const DELAYED_TYPE: &str = "x-delayed-type";
 impl ExchangeRecord {
     /// How it routes: its type, or that which it delays for.
     pub(crate) fn routing_kind(&self) -> ExchangeType {
-        match self.kind {
-            // It was accepted at declare.
-            ExchangeType::Delayed => delayed_kind(self).unwrap_or(ExchangeType::Direct),
-            kind => kind,
+        if self.kind != ExchangeType::Delayed {
+            return self.kind;
         }
+        // It was accepted at declare.
+        delayed_kind(self).unwrap_or(ExchangeType::Direct)
     }
 
     /// The queue that a delayed exchange keeps messages in; `None` for every other one.

@@ -86,14 +86,14 @@ fn exc_17_arguments_are_checked_and_compared() {
     assert_eq!(refused(number), wrong);
     let long = "x".repeat(250);
     let told = refused(delayed(&long, "topic"));
-    assert!(told.contains(&long) && told.ends_with("is longer than 243 octets"), "{told}");
+    let wanted = "406 PRECONDITION_FAILED - a delayed exchange's name may have at most 243 octets";
+    assert!(told.starts_with(wanted) && told.contains("'xxx"), "{told}");
     world.done(C::DeclareExchange(delayed("x", "topic")));
     world.done(C::DeclareExchange(delayed("x", "topic")));
     assert_eq!(
         world.refusal(C::DeclareExchange(delayed("x", "fanout"))),
         "406 PRECONDITION_FAILED - inequivalent arg 'x-delayed-type' for exchange 'x' in vhost '/': \
-         received the value 'fanout' of type 'longstr' but current is the value 'topic' of type \
-         'longstr'"
+         received 'fanout' but current is 'topic'"
     );
     // Bindings are those of the type that it delays for.
     let mut hashed = delayed("h", "x-consistent-hash");
