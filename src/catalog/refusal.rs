@@ -149,8 +149,7 @@ pub fn delayed_type() -> Exception {
 #[must_use]
 pub fn delayed_exchange_name(exchange: &ResourceName, prefix: &str) -> Exception {
     let most = usize::from(u8::MAX) - prefix.len();
-    let text =
-        format!("a delayed exchange's name may have at most {most} octets, not {exchange}");
+    let text = format!("a delayed exchange's name may have at most {most} octets, not {exchange}");
     Exception::new(ReplyCode::PreconditionFailed, text)
 }
 

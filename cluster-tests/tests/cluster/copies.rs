@@ -76,7 +76,8 @@ async fn pub_06_what_a_queue_drops_or_refuses_is_not_returned() {
             ("refuses", vec![(LENGTH, int(0)), ("x-overflow", text("reject-publish"))], false),
         ] {
             let queue = format!("{queue}-{queue_type}");
-            declare_with(&channel, &queue, &[&with[..], &[of_type.clone()]].concat()).await;
+            declare_with(&channel, &queue, &[&with[..], std::slice::from_ref(&of_type)].concat())
+                .await;
             let options = BasicPublishOptions { mandatory: true, ..<_>::default() };
             let key = queue.as_str().into();
             let sent = channel.basic_publish("".into(), key, options, b"m", persistent()).await;

@@ -1,7 +1,7 @@
 //! Definitions in RabbitMQ's format: what the peer exports imports, what Quorate exports imports again, and
 //! what is wrong changes nothing (CTL, POL-01, OPP-01, ACL-23, VLM-01).
 
-#![expect(clippy::expect_used, reason = "tests")]
+#![expect(clippy::expect_used, clippy::indexing_slicing, reason = "tests")]
 
 use lapin::{Connection, ConnectionProperties};
 use quorate_cluster_tests::harness::amqp::{

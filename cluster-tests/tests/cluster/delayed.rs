@@ -1,7 +1,7 @@
 //! Delayed exchanges (EXC-17): a message is kept for as long as its header says, by all nodes, and
 //! then routed by the bindings of that moment.
 
-#![expect(clippy::expect_used, clippy::indexing_slicing, reason = "tests")]
+#![expect(clippy::expect_used, reason = "tests")]
 
 use lapin::options::{BasicPublishOptions, ExchangeDeclareOptions, ExchangeDeleteOptions};
 use lapin::types::{AMQPValue, FieldTable};

@@ -164,6 +164,7 @@ async fn cnf_07_a_confirm_means_that_a_majority_has_it_whatever_the_delivery_mod
     }
     cluster.node(2).kill9();
     cluster.node(3).kill9();
+    #[expect(clippy::async_yields_async, reason = "confirms are awaited later")]
     let publish = async |queue: &str, mode: u8| {
         let properties = BasicProperties::default().with_delivery_mode(mode);
         let options = BasicPublishOptions::default();

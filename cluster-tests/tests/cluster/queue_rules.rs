@@ -1,7 +1,7 @@
 //! Declaring queues: names, default types, redeclares that fail, and what others may do with an exclusive
 //! queue (QUE-04, QUE-14, EQV-08, SAC-08, BND-05, NDF-08, QUE-05).
 
-#![expect(clippy::expect_used, clippy::indexing_slicing, reason = "tests")]
+#![expect(clippy::expect_used, reason = "tests")]
 
 use lapin::options::{QueueBindOptions, QueueDeclareOptions};
 use lapin::types::{AMQPValue, FieldTable};

@@ -1,7 +1,13 @@
 //! The firehose: what a traced virtual host's clients publish and get is told to the exchange
 //! `amq.rabbitmq.trace`, whichever node they are on (EXC-01).
 
-#![expect(clippy::expect_used, clippy::panic, reason = "tests")]
+#![expect(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::wildcard_enum_match_arm,
+    reason = "tests"
+)]
 
 use futures::StreamExt;
 use lapin::options::{
@@ -86,6 +92,7 @@ fn names(trace: &Trace) -> Vec<&str> {
     trace.1.keys().map(String::as_str).collect()
 }
 
+#[expect(clippy::too_many_lines, reason = "one story, told in its order")]
 #[tokio::test(flavor = "multi_thread")]
 async fn exc_01_what_is_published_and_got_on_any_node_is_told_to_the_trace_exchange() {
     let cluster = Cluster::start(3, Options::default()).await;

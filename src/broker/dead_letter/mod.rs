@@ -176,7 +176,7 @@ impl Node {
     /// Routes letters of one queue by this node's copy. Those that nothing takes are handed back,
     /// unless the copy is known to be `fresh`: then they are kept or dropped.
     fn route_by_copy(&self, home: Home, mut waiting: Waiting, fresh: bool) -> Option<Waiting> {
-        let (queue, now) = (waiting.queue, Instant::now());
+        let queue = waiting.queue;
         let via = match &waiting.settings {
             Some(DeadLetter { exchange, routing_key, .. }) => {
                 Via { exchange: exchange.clone(), routing_key: routing_key.clone() }
@@ -222,25 +222,27 @@ impl Node {
             }
         }
         drop(catalog);
-        self.letters.with(home, |worker| {
-            if let (Some(first), false, false) =
-                (waiting.letters.first(), routed.is_empty(), waiting.kept)
-            {
-                worker.routing_proposed(queue, first, now);
-            }
-        });
+        if !routed.is_empty() {
+            self.tell_of_routing(home, &waiting, &routed);
+            let letters = routed;
+            self.propose_to(home, vec![Command::Routed { queue, at: version, via, letters }]);
+        }
+        waiting.letters = left;
+        (!waiting.kept && !fresh && !waiting.letters.is_empty()).then_some(waiting)
+    }
+
+    /// Notes what is about to be proposed; the log says when letters go round in a circle.
+    fn tell_of_routing(&self, home: Home, waiting: &Waiting, routed: &[RoutedLetters]) {
+        let (queue, now) = (waiting.queue, Instant::now());
+        if let Some(first) = waiting.letters.first().filter(|_| !waiting.kept) {
+            self.letters.with(home, |worker| worker.routing_proposed(queue, first, now));
+        }
         if routed.iter().any(|routed| routed.routes == Routes::Cycle)
             && self.letters.cycles.lock().is_due(queue, now)
         {
             let name = &waiting.name;
             tracing::warn!(queue = %name, "dead letters go round in a circle, and are dropped");
         }
-        if !routed.is_empty() {
-            let letters = routed;
-            self.propose_to(home, vec![Command::Routed { queue, at: version, via, letters }]);
-        }
-        waiting.letters = left;
-        (!waiting.kept && !fresh && !waiting.letters.is_empty()).then_some(waiting)
     }
 
     fn bodies_of(&self, queue: QueueId, letters: &[LetterView]) -> Vec<Option<bytes::Bytes>> {

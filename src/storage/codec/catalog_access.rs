@@ -70,11 +70,7 @@ pub(super) fn put_access_command(command: &AccessCommand, out: &mut BytesMut) {
         }
         C::ClearUserLimits { user, which } => {
             put_named(CLEAR_USER_LIMITS, user, out);
-            out.put_u8(match which {
-                UserLimit::Connections => 0,
-                UserLimit::Channels => 1,
-                UserLimit::All => 2,
-            });
+            out.put_u8(which_limit(*which));
         }
         C::SetPermissions(record) => {
             out.put_u8(SET_PERMISSIONS);
@@ -98,6 +94,14 @@ pub(super) fn put_access_command(command: &AccessCommand, out: &mut BytesMut) {
             put_named(SET_TRACING, vhost, out);
             put_bool(out, *tracing);
         }
+    }
+}
+
+fn which_limit(which: UserLimit) -> u8 {
+    match which {
+        UserLimit::Connections => 0,
+        UserLimit::Channels => 1,
+        UserLimit::All => 2,
     }
 }
 
