@@ -144,8 +144,8 @@ fn rules() -> impl Strategy<Value = Rules> {
     (limits, times, kinds, letters).prop_map(|(limits, times, (quorum, single), letters)| {
         let (dead_letters, letters_max, little) = letters;
         let (length_max, length_bytes_max, overflow, delivery_limit, failures) = limits;
-        // Most that may dead-letter what they refuse do refuse (LEN-12).
-        let refuses = overflow == Overflow::RejectPublishDlx;
+        // Those that dead-letter what they refuse do refuse (LEN-12).
+        let refuses = dead_letters && overflow == Overflow::RejectPublishDlx;
         let length_max = length_max.or_else(|| refuses.then_some(little));
         let (ttl, expires, timeout) = times;
         Rules {

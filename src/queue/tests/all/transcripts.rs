@@ -272,8 +272,7 @@ impl Script {
                     lines.push(format!("wake {} at {}", name.unwrap_or(&"it".to_owned()), time.0));
                 }
                 Effect::ConsumerTimedOut { consumer, last } => {
-                    let consumer = self.consumer(*consumer);
-                    lines.push(format!("{consumer} has timed out up to {last}"));
+                    lines.push(format!("{} has timed out up to {last}", self.consumer(*consumer)));
                 }
                 Effect::GetTimedOut { session, sequence } => {
                     let get = self.gets.iter().find(|(_, it)| **it == (*session, *sequence));
@@ -281,9 +280,7 @@ impl Script {
                 }
                 Effect::DeadLettersCounted { .. } => continue,
                 Effect::LettersWaiting => lines.push("letters wait".to_owned()),
-                Effect::TransfersReady { .. } | Effect::TargetIdle { .. } | Effect::Room { .. } => {
-                    panic!("no letter here is routed")
-                }
+                effect => panic!("no letter here is routed: {effect:?}"),
             }
             last = None;
         }
@@ -295,7 +292,7 @@ impl Script {
         let machine = &self.world.machine;
         let Some(view) = machine.queue(queue) else { return "no queue".to_owned() };
         let mut text = format!("{} consumers; ready:", view.consumers);
-        let (mut holds, mut letters) = (String::new(), String::new());
+        let mut holds = String::new();
         let mut ready = Vec::new();
         for key in machine.keys() {
             match (key, machine.record(key).unwrap()) {
@@ -319,12 +316,6 @@ impl Script {
                         write!(holds, "; {} holds: {tag}", get.unwrap().0).unwrap();
                     }
                 }
-                (RecordKey::Letters(of, _), Record::Letters(record)) if of == queue => {
-                    for letter in record.values() {
-                        write!(letters, " {}", self.tag(letter.body_bytes, Counts::default()))
-                            .unwrap();
-                    }
-                }
                 _ => {}
             }
         }
@@ -337,10 +328,23 @@ impl Script {
         for (_, _, _, tag) in ready {
             write!(text, " {tag}").unwrap();
         }
-        if !letters.is_empty() {
-            write!(text, "; letters:{letters}").unwrap();
+        text + &self.letters(queue) + &holds
+    }
+
+    fn letters(&self, queue: QueueId) -> String {
+        let mut text = String::new();
+        for key in self.world.machine.keys() {
+            if let (RecordKey::Letters(of, _), Some(Record::Letters(letters))) =
+                (key, self.world.machine.record(key))
+                && of == queue
+            {
+                for letter in letters.values() {
+                    let tag = self.tag(letter.body_bytes, Counts::default());
+                    write!(text, " {tag}").unwrap();
+                }
+            }
         }
-        text + &holds
+        if text.is_empty() { text } else { format!("; letters:{text}") }
     }
 }
 

@@ -23,6 +23,7 @@ pub fn name(name: &str) -> ResourceName {
 
 /// Messages to enqueue, or another command.
 #[derive(Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "a few at a time, in tests")]
 pub enum Step {
     Enqueue { queue: QueueId, level: Level, messages: Vec<MessageHead> },
     Other(Command),
