@@ -112,15 +112,10 @@ impl Connection {
             self.node.forget_queue(entry.id).await.map_err(|_| declare_timeout(&name))?;
             return Ok(None);
         };
-        let arguments = QueueArguments::parse(&declare.arguments, self.default_type())
-            .map_err(|error| refusal::invalid_argument(&error, &name, self.default_type()))?;
-        let queue_type = resolve_queue_type(
-            arguments.queue_type,
-            self.default_type(),
-            declare.durable,
-            declare.exclusive,
-            declare.auto_delete,
-        );
+        let default = self.default_type_of(declare);
+        let arguments = QueueArguments::parse(&declare.arguments, default)
+            .map_err(|error| refusal::invalid_argument(&error, &name, default))?;
+        let queue_type = arguments.queue_type.unwrap_or(default);
         let redeclared = Redeclared {
             queue_type,
             durable: declare.durable && !declare.exclusive,
@@ -140,6 +135,12 @@ impl Connection {
         let of_vhost = catalog.vhost(&self.info().vhost);
         let of_vhost = of_vhost.and_then(|vhost| vhost.metadata.default_queue_type);
         of_vhost.unwrap_or(self.node.settings.default_queue_type)
+    }
+
+    /// What a queue without a type of its own becomes (QUE-02, QUE-03).
+    fn default_type_of(&self, declare: &QueueDeclare) -> QueueType {
+        let QueueDeclare { durable, exclusive, auto_delete, .. } = *declare;
+        resolve_queue_type(None, self.default_type(), durable, exclusive, auto_delete)
     }
 
     /// DLX-05: a new queue that dead-letters is read, and its DLX written to.
@@ -193,14 +194,13 @@ impl Connection {
     /// QUE-10: name, arguments, properties.
     fn check_new(&self, declare: QueueDeclare) -> Result<NewQueue, Exception> {
         let given = self.resource(&declare.queue);
-        let default = self.default_type();
+        let default = self.default_type_of(&declare);
         self.check_dead_letter(&declare)?;
         let arguments = QueueArguments::parse(&declare.arguments, default)
             .map_err(|error| refusal::invalid_argument(&error, &given, default))?;
         let (durable, exclusive, auto_delete) =
             (declare.durable, declare.exclusive, declare.auto_delete);
-        let queue_type =
-            resolve_queue_type(arguments.queue_type, default, durable, exclusive, auto_delete);
+        let queue_type = arguments.queue_type.unwrap_or(default);
         if declare.queue.is_empty() && queue_type == QueueType::Quorum {
             return Err(refusal::server_named_quorum_queue());
         }

@@ -34,6 +34,9 @@ impl Catalog {
         // A delayed exchange brings its queue.
         let is_kept =
             |queue: &&QueueEntry| queue.owner.is_none() && delays_for(&queue.name.name).is_none();
+        // Like all else by name, so that what is imported is exported in the same order.
+        let mut queues: Vec<&QueueEntry> = self.queues().filter(is_kept).collect();
+        queues.sort_by(|one, other| one.name.cmp(&other.name));
         json!({
             "rabbit_version": version,
             "rabbitmq_version": version,
@@ -48,7 +51,7 @@ impl Catalog {
             "parameters": parameters,
             "global_parameters": global,
             "policies": self.policies_of_all(PolicyKind::User).map(policy).collect::<Vec<_>>(),
-            "queues": self.queues().filter(is_kept).map(queue).collect::<Vec<_>>(),
+            "queues": queues.into_iter().map(queue).collect::<Vec<_>>(),
             "exchanges": self.exchanges().filter(is_declared).map(exchange).collect::<Vec<_>>(),
             "bindings":
                 self.bindings().filter(|one| self.is_exported(one)).map(binding).collect::<Vec<_>>(),

@@ -9,27 +9,27 @@ use quorate_types::QueueType;
 const FACTS: [(&str, &str, DeadLetterFact); 5] = [
     (
         "rabbitmq_global_messages_dead_lettered_expired_total",
-        "Total number of messages dead-lettered due to message TTL exceeded",
+        "Messages that died since their time to live was over",
         DeadLetterFact::Died(DeathReason::Expired),
     ),
     (
         "rabbitmq_global_messages_dead_lettered_rejected_total",
-        "Total number of messages dead-lettered due to basic.reject or basic.nack",
+        "Messages that consumers rejected",
         DeadLetterFact::Died(DeathReason::Rejected),
     ),
     (
         "rabbitmq_global_messages_dead_lettered_maxlen_total",
-        "Total number of messages dead-lettered due to overflow drop-head or reject-publish-dlx",
+        "Messages that died of a length limit",
         DeadLetterFact::Died(DeathReason::MaxLength),
     ),
     (
         "rabbitmq_global_messages_dead_lettered_delivery_limit_total",
-        "Total number of messages dead-lettered due to delivery-limit exceeded",
+        "Messages that were returned more often than may be",
         DeadLetterFact::Died(DeathReason::DeliveryLimit),
     ),
     (
         "rabbitmq_global_messages_dead_lettered_confirmed_total",
-        "Total number of messages dead-lettered and confirmed by target queues",
+        "Dead letters that all their targets have taken",
         DeadLetterFact::Confirmed,
     ),
 ];
@@ -58,11 +58,7 @@ pub(super) fn show(page: &mut Page, counters: &DeadLetterCounters) {
         }
     }
     let name = "quorate_dead_letters_dropped_total";
-    page.head(
-        name,
-        "counter",
-        "Total number of dead letters that nothing takes and that were dropped",
-    );
+    page.head(name, "counter", "Dead letters dropped since nothing takes them");
     for (why, fact) in
         [("cycle", DeadLetterFact::Cycle), ("unroutable", DeadLetterFact::Unroutable)]
     {
