@@ -6,7 +6,7 @@ use crate::{
     Database, GroupStore, MessageRef, Options, Payload, ReplicaStore, RunRange, engine::Family,
 };
 use bytes::Bytes;
-use crossbeam_channel::{Sender, bounded};
+use crossbeam_channel::{Sender, bounded, unbounded};
 use quorate_queue::{Change, MessageStore};
 use quorate_types::{Level, LogIndex, MessageId};
 use std::{
@@ -26,11 +26,17 @@ fn without_caches() -> Options {
     options
 }
 
-/// Holds the writer after its first cycle, until the sender is dropped.
+/// Lets the writer stand still between two cycles until the sender is dropped. It stands when this
+/// returns: it may do so after a cycle whose end was told before, so no write is waited for.
 fn hold(database: &Database, store: &GroupStore) -> Sender<()> {
     let (release, held) = bounded::<()>(0);
-    database.writer().subscribe_cycles(Box::new(move |_| super::hold(&held)));
-    append(store, vec![entry(1, 1, &[])]);
+    let (stands, standing) = unbounded();
+    database.writer().subscribe_cycles(Box::new(move |_| {
+        let _ = stands.send(());
+        let _ = held.recv();
+    }));
+    store.save_vote(Bytes::new(), Box::new(drop));
+    standing.recv().unwrap();
     release
 }
 
@@ -45,6 +51,7 @@ fn runs_that_are_not_yet_written_can_be_read_whatever_the_budget() {
     let dir = tempfile::tempdir().unwrap();
     let database = open(dir.path(), without_caches());
     let store = database.group(GROUP).unwrap();
+    append(&store, vec![entry(1, 1, &[])]);
     let release = hold(&database, &store);
     let mut told = Vec::new();
     for index in 2..=20 {
@@ -78,9 +85,7 @@ fn truncated_runs_are_gone_before_the_truncation_is_written() {
     let database = open(dir.path(), without_caches());
     let store = database.group(GROUP).unwrap();
     append(&store, (1..=5).map(|index| entry(1, index, &[(1, 0, 1, 50)])).collect());
-    let (release, held) = bounded::<()>(0);
-    database.writer().subscribe_cycles(Box::new(move |_| super::hold(&held)));
-    written(|done| store.save_vote(Bytes::new(), done));
+    let release = hold(&database, &store);
     // The writer stands still: the disk has entries 4 and 5 of term 1.
     let (truncate_done, truncated) = done();
     store.truncate_after(Some(LogIndex(3)), truncate_done);
@@ -171,9 +176,7 @@ fn a_cut_is_seen_from_its_apply_on() {
         let mut replica = ReplicaStore::new(store.clone());
         append(&store, vec![entry(1, 1, &[(1, 0, 3, 20), (2, 0, 2, 20), (3, 0, 2, 20)])]);
         append(&store, vec![entry(1, 2, &[(1, 0, 1, 20)])]);
-        let (release, held) = bounded::<()>(0);
-        database.writer().subscribe_cycles(Box::new(move |_| super::hold(&held)));
-        written(|done| store.save_vote(Bytes::new(), done));
+        let release = hold(&database, &store);
         // The writer stands still.
         let check = |replica: &ReplicaStore| {
             assert_eq!(shown(replica, 1), [vec![false, true, false], vec![true]], "{when}");
@@ -308,8 +311,7 @@ fn reads_are_bounded_by_octets_but_give_at_least_one_entry() {
     let dir = tempfile::tempdir().unwrap();
     let database = open(dir.path(), without_caches());
     let store = database.group(GROUP).unwrap();
-    let release = hold(&database, &store);
-    drop(release);
+    append(&store, vec![entry(1, 1, &[])]);
     append(&store, (2..=9).map(|index| entry(1, index, &[(1, 0, 1, 1000)])).collect());
     for (bytes, count) in [(0, 1), (1, 1), (1500, 2), (3200, 4), (usize::MAX, 8)] {
         let read = store.read(LogIndex(2), LogIndex(99), bytes).unwrap();

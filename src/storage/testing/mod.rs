@@ -100,11 +100,6 @@ fn written(write: impl FnOnce(Done)) {
     receiver.recv().unwrap().unwrap();
 }
 
-/// Stands still until the other end is dropped.
-fn hold(until: &Receiver<()>) {
-    let _ = until.recv();
-}
-
 fn append(store: &GroupStore, entries: Vec<LogEntry>) {
     written(|done| store.append(entries, done));
 }
