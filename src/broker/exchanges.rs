@@ -11,19 +11,14 @@ use quorate_catalog::{
     ExchangeType, QueueEntry, Resource, check_deletable, check_owner, refusal,
 };
 use quorate_types::{Exception, ReplyCode, ResourceName, ShortString};
-use std::time::{Duration, Instant};
-
-/// A missing alternate exchange is told of this often.
-const ALTERNATE_WARNING: Duration = Duration::from_secs(60);
+use std::time::Instant;
 
 impl Node {
     /// AE-03: a message was unroutable; if an alternate is named for such and is not there, the
     /// log says so, once a minute at most.
     pub(crate) fn warn_of_missing_alternate(&self, catalog: &Catalog, exchange: ResourceName) {
         let Some(alternate) = catalog.missing_alternate(&exchange) else { return };
-        let mut warned = self.warned_of_alternate.lock();
-        if warned.is_none_or(|at| at.elapsed() >= ALTERNATE_WARNING) {
-            *warned = Some(Instant::now());
+        if self.warned_of_alternate.lock().is_due((), Instant::now()) {
             tracing::warn!(%exchange, %alternate, "alternate exchange does not exist");
         }
     }

@@ -58,6 +58,7 @@ mod handler;
 mod hearing;
 mod metrics;
 mod node;
+mod once_per_minute;
 mod query;
 mod registry;
 mod sink;

@@ -16,6 +16,7 @@ use crate::{
     lease::Lease,
     limits::Counts,
     local::LocalQueues,
+    once_per_minute::OncePerMinute,
     proposer::Proposer,
     registry::Registry,
     sequencer::{ProcessStart, Sequencer},
@@ -40,7 +41,6 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     future::Future,
     sync::{Arc, OnceLock, Weak},
-    time::Instant,
 };
 
 /// One node's broker, shared by all its rooms.
@@ -83,7 +83,7 @@ pub(crate) struct Node {
     /// Groups that this node is about to announce itself to again.
     pub(crate) reannouncing: Mutex<BTreeSet<GroupId>>,
     /// When a missing alternate exchange was last told of.
-    pub(crate) warned_of_alternate: Mutex<Option<Instant>>,
+    pub(crate) warned_of_alternate: Mutex<OncePerMinute<()>>,
     pub(crate) tracer: Tracer,
     /// The cluster's shape, once it has one.
     pub(crate) formed: tokio::sync::watch::Sender<Option<ClusterShape>>,

@@ -10,7 +10,7 @@ use crate::{
     counters::Counters,
     node::Node,
     reply_to::{self, ReplyAddress},
-    way::{Way, bad_header, check_delays},
+    way::{Way, check_delay},
 };
 use bytes::{Bytes, BytesMut};
 use quorate_catalog::{Catalog, RouteRequest};
@@ -309,7 +309,7 @@ fn route(
     let (vhost, who) = (&connection.info.vhost, connection.info.who());
     access.check(who, &exchange)?;
     let checked = sender_selected(&properties).and_then(|(further_keys, raw)| {
-        check_delays(&properties)?;
+        check_delay(&properties)?;
         let keys = std::iter::once(&routing_key).chain(&further_keys);
         access.check_topics(catalog, who, &exchange, keys)?;
         check_user_id(catalog, who, properties.user_id.as_ref())?;
@@ -456,4 +456,10 @@ pub(crate) fn sender_selected(
     let without = FieldTable(others.collect());
     let raw = properties.with_headers(Some(&without)).unwrap_or_else(|_| properties.raw.clone());
     Ok((keys, raw))
+}
+
+fn bad_header(name: &str, value: &FieldValue) -> Exception {
+    let kind = value.type_name();
+    let reason = format!("invalid message: {{unacceptable_type_in_header,\"{name}\",{kind}}}");
+    Exception::new(quorate_types::ReplyCode::PreconditionFailed, reason)
 }

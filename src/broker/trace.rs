@@ -9,6 +9,7 @@ use crate::{
     confirm::Told,
     connection::ConnectionState,
     node::Node,
+    once_per_minute::OncePerMinute,
     publish::{Outgoings, Source, sender_selected},
     shown::delivery_properties,
 };
@@ -24,7 +25,7 @@ use std::{
     iter,
     net::{Ipv4Addr, SocketAddr},
     sync::Arc,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 /// Where traces go, in every virtual host.
@@ -32,8 +33,6 @@ const EXCHANGE: ShortString = ShortString::from_static("amq.rabbitmq.trace");
 /// Octets of traces that may be on their way. Above, further ones are dropped, so that a queue that
 /// takes none holds up nobody.
 const IN_FLIGHT_BYTES_MAX: u64 = 16 * 1024 * 1024;
-/// How often that is told.
-const WARNING: Duration = Duration::from_secs(60);
 /// Headers of a message are one frame. Above, a trace goes without what makes them long: the
 /// properties and the lists of names.
 const HEADERS_BYTES_MAX: usize = 64 * 1024;
@@ -65,7 +64,7 @@ pub(crate) struct Tracer {
     /// never answered (SES 6).
     account: Mutex<Option<Arc<ConnectionState>>>,
     /// When it was last told that traces are dropped.
-    warned: Mutex<Option<Instant>>,
+    warned: Mutex<OncePerMinute<()>>,
 }
 
 /// A message that has come, or goes to a client.
@@ -253,9 +252,7 @@ impl Node {
         if account.in_flight() as u64 <= IN_FLIGHT_BYTES_MAX {
             return Some(account);
         }
-        let mut warned = self.tracer.warned.lock();
-        if warned.is_none_or(|at| at.elapsed() >= WARNING) {
-            *warned = Some(Instant::now());
+        if self.tracer.warned.lock().is_due((), Instant::now()) {
             tracing::warn!("the queues of amq.rabbitmq.trace are too slow: traces are dropped");
         }
         None

@@ -4,12 +4,7 @@ use crate::node::Node;
 use bytes::Bytes;
 use quorate_catalog::{Catalog, DELAY, DELAY_MAX_MS, delay_of, delays_for};
 use quorate_queue::MessageHead;
-use quorate_types::{
-    Exception, FieldValue, Home, Level, Levels, Properties, QueueId, QueueType, ReplyCode,
-};
-
-/// When an AMQP 1.0 client wants a message to be delivered.
-const DELIVERY_TIME: &str = "x-opt-delivery-time";
+use quorate_types::{Exception, Home, Level, Levels, Properties, QueueId, QueueType, ReplyCode};
 
 /// How a message goes into one queue.
 #[derive(Clone, Copy, Debug)]
@@ -52,32 +47,16 @@ impl Node {
     }
 }
 
-/// headers that ask for a later delivery are integers.
+/// EXC-17: a delay has a bound. That it is an integer the front end has seen to.
 ///
 /// # Errors
 /// 406 that names the header.
-pub(crate) fn check_delays(properties: &Properties) -> Result<(), Exception> {
-    let Some(octets) = &properties.headers else { return Ok(()) };
-    // A look at the octets spares decoding all other messages' headers.
-    let may_have = |name: &str| octets.windows(name.len()).any(|some| some == name.as_bytes());
-    if !may_have(DELAY) && !may_have(DELIVERY_TIME) {
-        return Ok(());
-    }
-    let Ok(Some(headers)) = properties.decode_headers() else { return Ok(()) };
-    for name in [DELAY, DELIVERY_TIME] {
-        let Some(value) = headers.get(name) else { continue };
-        let Some(number) = value.as_integer() else { return Err(bad_header(name, value)) };
-        if name == DELAY && u64::try_from(number).is_ok_and(|delay| delay > DELAY_MAX_MS) {
-            let text = format!("header '{name}' is {number}, and must not exceed {DELAY_MAX_MS}");
-            return Err(Exception::new(ReplyCode::PreconditionFailed, text));
+pub(crate) fn check_delay(properties: &Properties) -> Result<(), Exception> {
+    match delay_of(properties) {
+        Some(delay) if delay > DELAY_MAX_MS => {
+            let text = format!("header '{DELAY}' is {delay}, and must not exceed {DELAY_MAX_MS}");
+            Err(Exception::new(ReplyCode::PreconditionFailed, text))
         }
+        Some(_) | None => Ok(()),
     }
-    Ok(())
-}
-
-/// A header that the broker reads has another type than it must.
-pub(crate) fn bad_header(name: &str, value: &FieldValue) -> Exception {
-    let kind = value.type_name();
-    let reason = format!("invalid message: {{unacceptable_type_in_header,\"{name}\",{kind}}}");
-    Exception::new(ReplyCode::PreconditionFailed, reason)
 }

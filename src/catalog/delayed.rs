@@ -21,7 +21,8 @@ pub const DELAY: &str = "x-delay";
 pub const DELAY_MAX_MS: u64 = 315_360_000_000;
 /// What names of the queues of delayed exchanges begin with; no client can declare such a name.
 const PREFIX: &str = "amq.delayed.";
-const DELAYED_TYPE: &str = "x-delayed-type";
+/// The argument that names the type to delay for.
+pub(crate) const DELAYED_TYPE: &str = "x-delayed-type";
 
 impl ExchangeRecord {
     /// How it routes: its type, or that which it delays for.
@@ -96,15 +97,6 @@ pub(crate) fn check_delayed(declared: &ExchangeRecord) -> Result<(), Exception> 
         Some(_) => Ok(()),
         None => Err(refusal::delayed_exchange_name(&declared.name, PREFIX)),
     }
-}
-
-/// Both have the same type to delay for.
-pub(crate) fn same_delayed_type(one: &ExchangeRecord, other: &ExchangeRecord) -> bool {
-    one.routing_kind() == other.routing_kind()
-}
-
-pub(crate) fn delayed_type(record: &ExchangeRecord) -> (&'static str, Option<&FieldValue>) {
-    (DELAYED_TYPE, record.arguments.get(DELAYED_TYPE))
 }
 
 fn delayed_kind(declared: &ExchangeRecord) -> Result<ExchangeType, Exception> {

@@ -4,7 +4,7 @@ use crate::{
     alternate::{ALTERNATE, check_alternate},
     choice::{Choice, check_hashed},
     command::{Binding, CatalogReply, Destination, ExchangeRecord, ExchangeType},
-    delayed::{check_delayed, delayed_type, same_delayed_type},
+    delayed::{DELAYED_TYPE, check_delayed},
     equivalence::same_value,
     headers::Matcher,
     machine::{Catalog, Vhost},
@@ -195,16 +195,16 @@ fn equivalent(current: &ExchangeRecord, declared: &ExchangeRecord) -> Result<(),
             return Err(subject.different(name, &received.to_string(), &current.to_string()));
         }
     }
-    if !same_delayed_type(declared, current) {
-        let ((name, received), (_, current)) = (delayed_type(declared), delayed_type(current));
-        return Err(subject.different_argument(name, received, current));
+    // The other types know nothing of the argument (EXC-17).
+    let delayed = (current.kind == ExchangeType::Delayed).then_some(DELAYED_TYPE);
+    for argument in delayed.into_iter().chain([ALTERNATE]) {
+        let (received, current) =
+            (declared.arguments.get(argument), current.arguments.get(argument));
+        if !same_value(received, current) {
+            return Err(subject.different_argument(argument, received, current));
+        }
     }
-    let (received, current) = (declared.arguments.get(ALTERNATE), current.arguments.get(ALTERNATE));
-    if same_value(received, current) {
-        Ok(())
-    } else {
-        Err(subject.different_argument(ALTERNATE, received, current))
-    }
+    Ok(())
 }
 
 impl Catalog {

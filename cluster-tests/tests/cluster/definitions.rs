@@ -17,6 +17,20 @@ use std::path::PathBuf;
 /// In the shape of `rabbitmqctl export_definitions` of RabbitMQ 4.0.5; `alice`'s password is `guest`.
 const PEER: &str = include_str!("definitions_of_the_peer.json");
 
+/// What definitions list.
+const LISTS: [&str; 10] = [
+    "users",
+    "vhosts",
+    "permissions",
+    "topic_permissions",
+    "parameters",
+    "global_parameters",
+    "policies",
+    "queues",
+    "exchanges",
+    "bindings",
+];
+
 /// What RabbitMQ 4.0.5 itself exported, of every kind of object: by `rabbitmqctl export_definitions`, which
 /// leaves internal exchanges out and writes some objects as lists of pairs, and by `GET /api/definitions`.
 const BY_RABBITMQCTL: &str = include_str!("definitions_exported_by_rabbitmqctl.json");
@@ -93,18 +107,7 @@ async fn ctl_definitions_of_the_peer_import_and_go_round() {
     let other = Cluster::start(1, Options::default()).await;
     assert_eq!(import(&other, 1, &exported.to_string()).await.0, 0);
     let again = export(&other, 1).await;
-    for list in [
-        "users",
-        "vhosts",
-        "permissions",
-        "topic_permissions",
-        "parameters",
-        "global_parameters",
-        "policies",
-        "queues",
-        "exchanges",
-        "bindings",
-    ] {
+    for list in LISTS {
         assert_eq!(sorted(&again, list), sorted(&exported, list), "{list}");
     }
     // Once more changes nothing.
@@ -259,18 +262,7 @@ async fn imports_with_nothing_lost(definitions: &str) {
     assert_eq!((code, err.as_str()), (0, ""));
     let given: Value = serde_json::from_str(definitions).expect("JSON");
     let exported = export(&cluster, 3).await;
-    for list in [
-        "users",
-        "vhosts",
-        "permissions",
-        "topic_permissions",
-        "parameters",
-        "global_parameters",
-        "policies",
-        "queues",
-        "exchanges",
-        "bindings",
-    ] {
+    for list in LISTS {
         assert_eq!(comparable(&exported, list), comparable(&given, list), "{list}");
     }
     users_log_in_as_before(&cluster).await;

@@ -15,6 +15,7 @@ use quorate_cluster_tests::harness::amqp::{
     REQUEST_BOUND, bind, declare_exchange, declare_quorum, declare_with, headers, int, open,
     open_confirming, persistent, publish_confirmed, publish_with, text,
 };
+use quorate_cluster_tests::harness::dead_letters::{death, deaths};
 use quorate_cluster_tests::harness::wait::{eventually, hold, in_time};
 use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Options, figure};
 use quorate_cluster_tests::invariant::assert_replicas_equal;
@@ -61,22 +62,6 @@ async fn reject(delivery: &Delivery) {
     delivery.nack(BasicNackOptions::default()).await.expect("sent");
 }
 
-/// (queue, reason, count) of each entry of `x-death`, as they stand there.
-fn deaths(delivery: &Delivery) -> Vec<(String, String, i64)> {
-    let headers = headers(&delivery.properties);
-    let Some(AMQPValue::FieldArray(deaths)) = headers.get("x-death") else { return Vec::new() };
-    let deaths = deaths.as_slice().iter().map(|death| {
-        let death = death.as_field_table().expect("a table").inner();
-        let said = |field: &str| death[field].as_long_string().expect("a text").to_string();
-        (said("queue"), said("reason"), death["count"].as_long_long_int().expect("a count"))
-    });
-    deaths.collect()
-}
-
-fn death(queue: &str, reason: &str, count: i64) -> (String, String, i64) {
-    (queue.to_owned(), reason.to_owned(), count)
-}
-
 /// Waits until so many messages are in the queue, whatever state they are in.
 async fn holds(cluster: &Cluster, queue: &str, count: u64) {
     eventually("the number of messages", LIFECYCLE_BOUND, || async {
@@ -101,7 +86,7 @@ async fn dlx_27_dlx_29_a_rejected_message_comes_back_after_a_while_and_counts_it
     let (_other, elsewhere) = open(&cluster.amqp_uri(2)).await;
     let mut consumer = consume(&elsewhere, "work").await;
     let fresh = next(&mut consumer).await;
-    assert_eq!(deaths(&fresh), []);
+    assert_eq!(deaths(&fresh.properties), []);
     let mut rejected = Instant::now();
     reject(&fresh).await;
     for round in 1..=6 {
@@ -109,7 +94,7 @@ async fn dlx_27_dlx_29_a_rejected_message_comes_back_after_a_while_and_counts_it
         let paused = rejected.elapsed();
         assert!(paused >= PAUSE, "round {round}: {paused:?}");
         let history = [death("retry", "expired", round), death("work", "rejected", round)];
-        assert_eq!(deaths(&again), history, "round {round}");
+        assert_eq!(deaths(&again.properties), history, "round {round}");
         assert_eq!((again.data.as_slice(), again.redelivered), (&b"job"[..], false), "Q-43");
         let headers = headers(&again.properties);
         assert_eq!(headers["x-first-death-reason"], text("rejected"), "DLX-32");
@@ -143,7 +128,7 @@ async fn dlx_35_dlx_32_a_consumer_backs_off_and_parks_what_it_cannot_do() {
     publish_confirmed(&channel, "work", b"job").await;
     let mut consumer = consume(&channel, "work").await;
     let mut delivery = next(&mut consumer).await;
-    assert_eq!(deaths(&delivery), []);
+    assert_eq!(deaths(&delivery.properties), []);
     for (queue, pause) in PAUSES {
         let begun = Instant::now();
         assert!(publish_with(&channel, queue, &delivery.data, delivery.properties.clone()).await);
@@ -151,7 +136,7 @@ async fn dlx_35_dlx_32_a_consumer_backs_off_and_parks_what_it_cannot_do() {
         delivery = next(&mut consumer).await;
         let paused = begun.elapsed();
         assert!(paused >= Duration::from_millis(pause), "{queue}: {paused:?}");
-        assert_eq!(deaths(&delivery), [death(queue, "expired", 1)]);
+        assert_eq!(deaths(&delivery.properties), [death(queue, "expired", 1)]);
         assert_eq!(headers(&delivery.properties)["x-last-death-queue"], text(queue));
     }
     assert!(publish_with(&channel, "parking", &delivery.data, delivery.properties.clone()).await);
@@ -159,7 +144,7 @@ async fn dlx_35_dlx_32_a_consumer_backs_off_and_parks_what_it_cannot_do() {
     let parked = first(&channel, "parking").await;
     assert_eq!(parked.data, b"job");
     // As its publisher left it.
-    assert_eq!(deaths(&parked), [death("retry-3", "expired", 1)]);
+    assert_eq!(deaths(&parked.properties), [death("retry-3", "expired", 1)]);
     holds(&cluster, "work", 0).await;
 }
 
@@ -182,7 +167,8 @@ async fn dlx_30_a_consumer_parks_by_the_count_in_x_death() {
         let delivery = next(&mut consumer).await;
         let job = String::from_utf8(delivery.data.clone()).expect("text");
         *tries.entry(job.clone()).or_default() += 1;
-        let rejections = deaths(&delivery).into_iter().find(|(_, reason, _)| reason == "rejected");
+        let rejections =
+            deaths(&delivery.properties).into_iter().find(|(_, reason, _)| reason == "rejected");
         let rejections = rejections.map_or(0, |(_, _, count)| count);
         if job != "good" && rejections < TRIES {
             reject(&delivery).await;
@@ -213,7 +199,7 @@ async fn dlm_05_dlm_07_what_is_given_up_is_parked() {
     for delivery in 1..=4 {
         let (_other, elsewhere) = open(&cluster.amqp_uri(delivery % 3 + 1)).await;
         let got = next(&mut consume(&elsewhere, "work").await).await;
-        assert_eq!(deaths(&got), []);
+        assert_eq!(deaths(&got.properties), []);
         if delivery % 2 == 0 {
             let requeue = BasicNackOptions { requeue: true, ..BasicNackOptions::default() };
             got.nack(requeue).await.expect("sent");
@@ -221,7 +207,7 @@ async fn dlm_05_dlm_07_what_is_given_up_is_parked() {
         in_time("a close", REQUEST_BOUND, elsewhere.close(200, "".into())).await.expect("close-ok");
     }
     let parked = first(&channel, "parking").await;
-    assert_eq!(deaths(&parked), [death("work", "delivery_limit", 1)]);
+    assert_eq!(deaths(&parked.properties), [death("work", "delivery_limit", 1)]);
     assert_eq!((parked.data.as_slice(), parked.redelivered), (&b"job"[..], false), "Q-43");
     holds(&cluster, "work", 0).await;
 }
@@ -298,7 +284,7 @@ async fn come_true(consumer: &mut Consumer, mut begun: BTreeMap<String, Instant>
         // The lowest level was the last.
         let waited = (0..LEVELS).filter(|bit| units & (1 << bit) != 0);
         let history: Vec<_> = waited.map(|bit| death(&level(bit), "expired", 1)).collect();
-        assert_eq!(deaths(&delivery), history, "DLX-29");
+        assert_eq!(deaths(&delivery.properties), history, "DLX-29");
         delivery.ack(BasicAckOptions::default()).await.expect("sent");
     }
     latest
@@ -354,7 +340,7 @@ async fn dlx_26_dlx_27_a_message_that_expires_in_a_circle_is_dropped() {
         }
         publish_confirmed(&channel, queue, b"round").await;
         let seen_once = first(&channel, &seen).await;
-        assert_eq!(deaths(&seen_once), [death(queue, "expired", 1)]);
+        assert_eq!(deaths(&seen_once.properties), [death(queue, "expired", 1)]);
         holds(&cluster, queue, 0).await;
         holds(&cluster, &seen, 0).await;
     }
@@ -372,8 +358,8 @@ async fn dlx_26_dlx_27_a_message_that_expires_in_a_circle_is_dropped() {
     }
     publish_confirmed(&channel, "there", b"round").await;
     let history = [death("back", "expired", 1), death("there", "expired", 1)];
-    assert_eq!(deaths(&first(&channel, "seen-back").await), history);
-    assert_eq!(deaths(&first(&channel, "seen-there").await), history[1..]);
+    assert_eq!(deaths(&first(&channel, "seen-back").await.properties), history);
+    assert_eq!(deaths(&first(&channel, "seen-there").await.properties), history[1..]);
     for queue in ["there", "back", "seen-there", "seen-back"] {
         holds(&cluster, queue, 0).await;
     }
@@ -421,7 +407,7 @@ async fn dlx_09_dlx_03_a_policy_makes_dead_letters_of_what_is_there_already() {
     reject_first(&channel, "jobs-own").await;
     let dead = first(&channel, "dead").await;
     assert_eq!(
-        (dead.data.as_slice(), deaths(&dead)),
+        (dead.data.as_slice(), deaths(&dead.properties)),
         (&[2][..], vec![death("jobs", "rejected", 1)])
     );
     assert_eq!(first(&channel, "own-dead").await.data, [1]);
@@ -434,7 +420,7 @@ async fn dlx_09_dlx_03_a_policy_makes_dead_letters_of_what_is_there_already() {
     set(r#"{"dead-letter-exchange":"my-dlx","message-ttl":100}"#).await;
     let dead = first(&channel, "dead").await;
     assert_eq!(
-        (dead.data.as_slice(), deaths(&dead)),
+        (dead.data.as_slice(), deaths(&dead.properties)),
         (&[5][..], vec![death("jobs", "expired", 1)])
     );
     for queue in ["jobs", "jobs-own", "dead", "dead-too", "own-dead"] {

@@ -5,7 +5,10 @@ mod annotate;
 mod route;
 mod state;
 
-use crate::{ask::Carrier, executor::Executor, node::Node, pb, proposer::Courier, way::Way, wire};
+use crate::{
+    ask::Carrier, executor::Executor, node::Node, once_per_minute::OncePerMinute, pb,
+    proposer::Courier, way::Way, wire,
+};
 use annotate::Death;
 use bytes::BytesMut;
 use parking_lot::Mutex;
@@ -24,7 +27,7 @@ use quorate_storage::{
 };
 use quorate_types::{Home, LetterHome, LetterNumber, NodeId, Properties, QueueId, Sequence};
 use route::Found;
-use state::{LINE_MAX, OncePerMinute, Waiting, Worker};
+use state::{LINE_MAX, Waiting, Worker};
 use std::{
     collections::BTreeMap,
     sync::Arc,
@@ -48,7 +51,7 @@ pub(crate) struct DeadLetters {
     wake: tokio::sync::Notify,
     workers: Mutex<BTreeMap<Home, Worker>>,
     /// When which queue's cycles were logged.
-    cycles: Mutex<OncePerMinute>,
+    cycles: Mutex<OncePerMinute<QueueId>>,
 }
 
 impl DeadLetters {
@@ -206,9 +209,6 @@ impl Node {
                 }
                 (None, _) => Found::Nothing,
             };
-            if found == Found::NotYet {
-                break;
-            }
             match fate(found, &waiting, fresh) {
                 Some(routes) => add(&mut routed, letter.number, routes),
                 None if waiting.kept => left.push(*letter),

@@ -16,26 +16,6 @@ const PROPOSAL_LOST: Duration = Duration::from_secs(1);
 /// Transfers of a line that may be under way unanswered.
 pub(crate) const LINE_MAX: u64 = 2_048;
 
-/// A queue's dropped cycles are logged so often at most.
-const LOG_INTERVAL: Duration = Duration::from_secs(60);
-
-/// Lets something be said of a queue once a minute. It remembers those of the last minute.
-#[derive(Debug, Default)]
-pub(crate) struct OncePerMinute(BTreeMap<QueueId, Instant>);
-
-impl OncePerMinute {
-    /// Whether it is to be said now; then it is taken as said.
-    pub(crate) fn is_due(&mut self, queue: QueueId, now: Instant) -> bool {
-        let is_fresh = |at: &Instant| now.duration_since(*at) < LOG_INTERVAL;
-        if self.0.get(&queue).is_some_and(is_fresh) {
-            return false;
-        }
-        self.0.retain(|_, at| is_fresh(at));
-        self.0.insert(queue, now);
-        true
-    }
-}
-
 /// One home's.
 #[derive(Debug)]
 pub(crate) struct Worker {
@@ -173,25 +153,5 @@ impl Worker {
         };
         self.retried.insert(target.target, now);
         Some(count)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use quorate_types::{GroupId, Home};
-
-    #[test]
-    fn q_44_a_cycle_is_logged_once_a_minute_per_queue() {
-        let queue = |index| QueueId { home: Home::Group(GroupId(1)), index, position: 0 };
-        let begun = Instant::now();
-        let mut log = OncePerMinute::default();
-        let mut due = |index, secs| log.is_due(queue(index), begun + Duration::from_secs(secs));
-        assert_eq!(
-            [due(1, 0), due(1, 59), due(2, 59), due(1, 60), due(1, 61)],
-            [true, false, true, true, false]
-        );
-        assert!(due(3, 200));
-        assert_eq!(log.0.len(), 1, "older ones are forgotten");
     }
 }
