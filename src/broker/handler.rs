@@ -125,9 +125,8 @@ impl Node {
                     return;
                 };
                 let applied = CatalogIndex(request.applied);
-                if node.grant_lease(from.node, from.boot, applied).await {
-                    let all_applied = node.all_applied().0;
-                    let answer = pb::LeaseResponse { all_applied, lease_ms: 0 };
+                if node.grant_lease(from.node, from.boot, applied, request.renews).await {
+                    let answer = pb::LeaseResponse { all_applied: node.all_applied().0 };
                     responder.answer(wire::encode(&answer));
                 }
             }),

@@ -177,19 +177,20 @@ impl Node {
         let Some(leader) = self.catalog_client.leader(self) else { return };
         let asked = Instant::now();
         let applied = self.catalog.read().version();
+        let renews = self.lease.is_held();
         let granted = if leader == self.me {
-            self.grant_lease(self.me, self.boot, applied).await
+            self.grant_lease(self.me, self.boot, applied, renews).await
         } else {
-            self.ask_for_lease(leader, applied).await
+            self.ask_for_lease(leader, applied, renews).await
         };
         if granted {
             self.lease.granted(asked + LEASE);
         }
     }
 
-    async fn ask_for_lease(&self, leader: NodeId, applied: CatalogIndex) -> bool {
+    async fn ask_for_lease(&self, leader: NodeId, applied: CatalogIndex, renews: bool) -> bool {
         let Some(links) = self.links.get() else { return false };
-        let request = pb::LeaseRequest { applied: applied.0, boot: self.boot.0 };
+        let request = pb::LeaseRequest { applied: applied.0, renews };
         let payload = wire::encode(&request);
         let answer =
             links.call(leader, Lane::Control, wire::LEASE, GroupId::CATALOG, payload, LEASE).await;
@@ -199,17 +200,24 @@ impl Node {
         true
     }
 
-    /// Grants a lease, once a majority has answered this node since (NAM 5).
+    /// Grants a lease, once a majority has answered this node since (NAM 5). A renewal waits for
+    /// the answers to the next heartbeat, so that it costs the others nothing.
     pub(crate) async fn grant_lease(
         &self,
         to: NodeId,
         boot: BootNumber,
         applied: CatalogIndex,
+        renews: bool,
     ) -> bool {
         let Some(group) = self.groups().and_then(|groups| groups.catalog_group()) else {
             return false;
         };
-        if group.linearizable(BOUND).await.is_err() {
+        let confirmed = if renews {
+            group.leads_since_now(BOUND).await
+        } else {
+            group.linearizable(BOUND).await.is_ok()
+        };
+        if !confirmed {
             return false;
         }
         self.lease.grant(to, boot, applied);

@@ -12,7 +12,9 @@ use crate::{
 };
 use bytes::Bytes;
 use futures::FutureExt;
-use openraft::{Raft, ReadPolicy, async_runtime::WatchReceiver, errors::ClientWriteError};
+use openraft::{
+    LinearizerOption, Raft, ReadPolicy, async_runtime::WatchReceiver, errors::ClientWriteError,
+};
 use quorate_rpc::{Lane, Links};
 use quorate_storage::{CommandEntry, EntryId, GroupStore};
 use quorate_types::{GroupId, LogIndex, NodeId, Term};
@@ -286,6 +288,13 @@ impl Group {
     pub async fn read_index(&self) -> Result<LogIndex, ReadError> {
         let read = self.raft.get_read_log_id(ReadPolicy::ReadIndex).await;
         read.map(|(id, _)| LogIndex(id.index())).map_err(|_| ReadError::Timeout)
+    }
+
+    /// Whether a majority answers this node, as the leader, something that it sends from now on; no
+    /// more is sent for it than the group sends anyway.
+    pub async fn leads_since_now(&self, deadline: Duration) -> bool {
+        let answers = LinearizerOption::new(Some(Duration::ZERO), false);
+        self.raft.get_read_log_id(answers.with_wait_timeout(deadline)).await.is_ok()
     }
 
     async fn ask_read_index(&self, leader: NodeId, end: Instant) -> Option<LogIndex> {

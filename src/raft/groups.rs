@@ -6,7 +6,7 @@ use crate::{
     departures::{self, Departures},
     gate::Gate,
     group::{Group, GroupRaft, Parts, ProposeError, ReadError, WriteError},
-    leadership,
+    heartbeats, leadership,
     log_store::LogStore,
     machine::{GroupMachine, MachineError},
     metrics::GroupMetrics,
@@ -234,6 +234,7 @@ impl Groups {
             tokio::spawn(watch_over(Arc::clone(shared), Arc::clone(group)));
             form(&shared.settings, group).await?;
         }
+        tokio::spawn(until_stopped(shared, heartbeats::run(Arc::clone(shared))));
         tokio::spawn(until_stopped(shared, checkpoints(Arc::clone(shared))));
         tokio::spawn(until_stopped(shared, purge::run(Arc::clone(shared))));
         tokio::spawn(until_stopped(shared, watchdog::run(Arc::clone(shared))));

@@ -3,6 +3,7 @@
 //! The floor above proposes encoded entries, is told by its sinks what applying them brought and
 //! who leads, and never sees openraft.
 
+mod aligned_runtime;
 mod codec;
 mod type_config;
 
@@ -29,6 +30,7 @@ mod departures;
 mod gate;
 mod group;
 mod groups;
+mod heartbeats;
 mod leadership;
 mod metrics;
 mod purge;

@@ -60,6 +60,8 @@ impl Settings {
         let config = Config {
             cluster_name: "quorate".to_owned(),
             heartbeat_interval: ms(self.heartbeat),
+            // This floor sends them, all groups' together.
+            enable_heartbeat: false,
             election_timeout_min: ms(self.election.0),
             election_timeout_max: ms(self.election.1),
             // Snapshots and purges are this floor's own affair (openraft's issue 2116).

@@ -1,5 +1,6 @@
 //! openraft's types as this project uses them. Nothing above this floor sees them.
 
+use crate::aligned_runtime::AlignedRuntime;
 use openraft::{
     OptionalSend, RaftTypeConfig,
     impls::{BoxedErrorSource, InlineBatch, leader_id_std},
@@ -25,7 +26,7 @@ impl RaftTypeConfig for TypeConfig {
     type Vote = openraft::impls::Vote<Self::LeaderId>;
     type Payload = openraft::EntryPayload<Proposal, u64, ()>;
     type Entry = openraft::Entry<CommittedLeaderId, Self::Payload>;
-    type AsyncRuntime = openraft_rt_tokio::TokioRuntime;
+    type AsyncRuntime = AlignedRuntime;
     type Responder<T>
         = Ticket<T>
     where

@@ -1,0 +1,117 @@
+//! Tokio as openraft uses it, but for its clock ticks, which come together.
+
+use openraft::{AsyncRuntime, Instant, OptionalSend};
+use openraft_rt_tokio::{TokioInstant, TokioRuntime};
+use std::{future::Future, sync::LazyLock, time::Duration};
+
+/// Deadlines are rounded up to a multiple of it. It is openraft's tick at the default heartbeat.
+const GRID: Duration = Duration::from_millis(25);
+
+/// What the deadlines of a process are multiples from.
+static ORIGIN: LazyLock<TokioInstant> = LazyLock::new(TokioInstant::now);
+
+/// Deadlines nearer than this are left as they are: those are no ticks, but openraft's gathering of
+/// what the log writer tells.
+const NEAR: Duration = Duration::from_millis(1);
+
+/// openraft wakes each group five times a heartbeat, each at its own moment. A node has many groups,
+/// and a processor that has to be woken costs more than all that a tick does: so all groups tick at
+/// the same moments, and what they send then shares its packets.
+#[derive(Debug)]
+pub(crate) struct AlignedRuntime(TokioRuntime);
+
+/// The moment to wake for a deadline: never before it, and less than a step of the grid after it.
+fn align(deadline: TokioInstant, now: TokioInstant) -> TokioInstant {
+    let origin = *ORIGIN;
+    if deadline <= now + NEAR {
+        return deadline;
+    }
+    let steps = (deadline - origin).as_nanos().div_ceil(GRID.as_nanos());
+    let after = u32::try_from(steps).ok().and_then(|steps| GRID.checked_mul(steps));
+    after.map_or(deadline, |after| origin + after)
+}
+
+/// A moment at which all groups tick, at most a step from now.
+pub(crate) fn next_tick() -> tokio::time::Instant {
+    let now = TokioInstant::now();
+    tokio::time::Instant::now() + (align(now + 2 * NEAR, now) - now)
+}
+
+impl AsyncRuntime for AlignedRuntime {
+    type JoinError = <TokioRuntime as AsyncRuntime>::JoinError;
+    type JoinHandle<T: OptionalSend + 'static> = <TokioRuntime as AsyncRuntime>::JoinHandle<T>;
+    type Sleep = <TokioRuntime as AsyncRuntime>::Sleep;
+    type Instant = TokioInstant;
+    type TimeoutError = <TokioRuntime as AsyncRuntime>::TimeoutError;
+    type Timeout<R, T: Future<Output = R> + OptionalSend> =
+        <TokioRuntime as AsyncRuntime>::Timeout<R, T>;
+    type ThreadLocalRng = <TokioRuntime as AsyncRuntime>::ThreadLocalRng;
+    type Mpsc = <TokioRuntime as AsyncRuntime>::Mpsc;
+    type Watch = <TokioRuntime as AsyncRuntime>::Watch;
+    type Oneshot = <TokioRuntime as AsyncRuntime>::Oneshot;
+    type Mutex<T: OptionalSend + 'static> = <TokioRuntime as AsyncRuntime>::Mutex<T>;
+
+    fn spawn<T>(future: T) -> Self::JoinHandle<T::Output>
+    where
+        T: Future + OptionalSend + 'static,
+        T::Output: OptionalSend + 'static,
+    {
+        TokioRuntime::spawn(future)
+    }
+
+    fn sleep(duration: Duration) -> Self::Sleep {
+        TokioRuntime::sleep(duration)
+    }
+
+    fn sleep_until(deadline: Self::Instant) -> Self::Sleep {
+        TokioRuntime::sleep_until(align(deadline, TokioInstant::now()))
+    }
+
+    fn timeout<R, F: Future<Output = R> + OptionalSend>(
+        duration: Duration,
+        future: F,
+    ) -> Self::Timeout<R, F> {
+        TokioRuntime::timeout(duration, future)
+    }
+
+    fn timeout_at<R, F: Future<Output = R> + OptionalSend>(
+        deadline: Self::Instant,
+        future: F,
+    ) -> Self::Timeout<R, F> {
+        TokioRuntime::timeout_at(deadline, future)
+    }
+
+    fn is_panic(join_error: &Self::JoinError) -> bool {
+        TokioRuntime::is_panic(join_error)
+    }
+
+    fn thread_rng() -> Self::ThreadLocalRng {
+        TokioRuntime::thread_rng()
+    }
+
+    fn new(threads: usize) -> Self {
+        Self(TokioRuntime::new(threads))
+    }
+
+    fn block_on<F, T>(&mut self, future: F) -> T
+    where
+        F: Future<Output = T>,
+    {
+        self.0.block_on(future)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deadlines_within_a_step_are_one_moment() {
+        let origin = *ORIGIN;
+        let at = |ms| origin + Duration::from_millis(ms);
+        let now = at(50);
+        assert_eq!([52, 60, 75].map(|ms| align(at(ms), now)), [at(75); 3]);
+        assert_eq!(align(at(76), now), at(100));
+        assert_eq!([10, 50, 51].map(|ms| align(at(ms), now)), [10, 50, 51].map(at), "not a tick");
+    }
+}
