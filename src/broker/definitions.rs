@@ -43,12 +43,12 @@ impl Broker {
         catalog.definitions(version).to_string()
     }
 
-    /// Imports definitions written in JSON.
+    /// Imports definitions written in JSON. Gives what was passed over, and why.
     ///
     /// # Errors
     /// The object that cannot be taken, and then nothing has been changed; or that the cluster did
     /// not take all of it in time: importing again goes on.
-    pub async fn import_definitions(&self, text: String) -> Result<(), ImportError> {
+    pub async fn import_definitions(&self, text: String) -> Result<Vec<String>, ImportError> {
         let node = &self.0;
         let session = node.session().filter(|_| node.lease.is_held());
         let (true, Some(session)) = (node.read_catalog().await, session) else {
@@ -68,7 +68,10 @@ impl Broker {
         let bindings = definitions.binding_steps(&node.catalog.read());
         index = index.max(node.propose_steps(&bindings).await?);
         node.await_policies(index).await;
-        Ok(())
+        for left_out in &definitions.left_out {
+            tracing::warn!("definitions: left out {left_out}");
+        }
+        Ok(definitions.left_out)
     }
 }
 

@@ -63,6 +63,11 @@ impl<'a> Fields<'a> {
         self.wrong(format!("'{name}' must be {what}"))
     }
 
+    /// Whether it has the field.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.fields.contains_key(name)
+    }
+
     /// A field that must be there.
     pub(crate) fn value(&self, name: &str) -> Result<&'a Value, DefinitionsError> {
         self.fields.get(name).ok_or_else(|| self.wrong(format!("'{name}' is missing")))

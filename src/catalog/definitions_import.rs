@@ -26,6 +26,7 @@ use quorate_types::{
     ShortString, Stamp, VhostName,
 };
 use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Why definitions are not imported; it names the object.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -61,13 +62,16 @@ pub struct Definitions {
     pub queues: Vec<QueueEntry>,
     /// Bindings; those to new queues have the made-up ids.
     pub bindings: Vec<Binding>,
+    /// Bindings that cannot be made, since the file leaves their exchanges out, and why.
+    pub left_out: Vec<String>,
 }
 
 impl Definitions {
     /// Reads definitions in RabbitMQ's JSON format, and tries them out. What is in the catalog
     /// already stays as it is where it is an exchange, a queue or a binding, and is changed where
     /// it is something else. `creator` and `default_type` are those of the node that will make the
-    /// queues.
+    /// queues. `rabbitmqctl export_definitions` leaves internal exchanges out and keeps their
+    /// bindings: these are passed over, as RabbitMQ itself does.
     ///
     /// # Errors
     /// The first object that cannot be taken.
@@ -80,7 +84,15 @@ impl Definitions {
         let document: Value = serde_json::from_str(text)
             .map_err(|error| DefinitionsError::Json(error.to_string()))?;
         let document = Fields::document(&document)?;
-        let mut reading = Reading { catalog, definitions: Self::default(), creator, default_type };
+        let mut reading = Reading {
+            catalog,
+            definitions: Self::default(),
+            creator,
+            default_type,
+            exchanges: BTreeSet::new(),
+            queues: BTreeMap::new(),
+            without_internal: true,
+        };
         document.each("users", "user", |fields| reading.user(fields))?;
         document.each("vhosts", "vhost", |fields| reading.vhost(fields))?;
         document.each("permissions", "permissions", |fields| reading.permission(fields))?;
@@ -150,6 +162,11 @@ struct Reading<'a> {
     definitions: Definitions,
     creator: SessionId,
     default_type: QueueType,
+    /// New ones of the file.
+    exchanges: BTreeSet<ResourceName>,
+    queues: BTreeMap<ResourceName, QueueId>,
+    /// No exchange of the file says whether it is internal, so it is one that leaves these out.
+    without_internal: bool,
 }
 
 type Read = Result<(), DefinitionsError>;
@@ -291,6 +308,7 @@ impl Reading<'_> {
     }
 
     fn exchange(&mut self, fields: &Fields<'_>) -> Read {
+        self.without_internal &= !fields.has("internal");
         let name = ResourceName { vhost: fields.short("vhost")?, name: fields.short("name")? };
         if self.catalog.exchange(&name).is_some() {
             return Ok(());
@@ -304,6 +322,7 @@ impl Reading<'_> {
             internal: fields.truth("internal")?,
             arguments: fields.table("arguments")?,
         };
+        self.exchanges.insert(record.name.clone());
         self.step(fields, CatalogCommand::DeclareExchange(record));
         Ok(())
     }
@@ -337,6 +356,7 @@ impl Reading<'_> {
         let owner = None;
         let entry =
             QueueEntry { name, id, creator, queue_type, durable, auto_delete, owner, arguments };
+        self.queues.insert(entry.name.clone(), id);
         self.definitions.queues.push(entry);
         Ok(())
     }
@@ -355,8 +375,29 @@ impl Reading<'_> {
             other => return Err(fields.wrong(format!("unknown destination_type '{other}'"))),
         };
         let (key, arguments) = (fields.short("routing_key")?, fields.table("arguments")?);
+        let to = match &destination {
+            Destination::Exchange(name) => Some(ResourceName { vhost, name: name.clone() }),
+            Destination::Queue { .. } => None,
+        };
+        let missing = std::iter::once(&source).chain(&to).find(|name| !self.has_exchange(name));
+        if let Some(missing) = missing.filter(|_| self.without_internal) {
+            self.definitions.left_out.push(format!(
+                "{}: {}",
+                fields.object(),
+                refusal::no_exchange(missing).explanation
+            ));
+            return Ok(());
+        }
         self.definitions.bindings.push(Binding { source, destination, key, arguments });
         Ok(())
+    }
+
+    /// Whether the exchange is there, or comes with the file.
+    fn has_exchange(&self, name: &ResourceName) -> bool {
+        // Every virtual host has its own.
+        name.name.as_str().starts_with("amq.")
+            || self.exchanges.contains(name)
+            || self.catalog.exchange(name).is_some()
     }
 
     fn queue_destination(
@@ -366,8 +407,8 @@ impl Reading<'_> {
         name: ShortString,
     ) -> Result<Destination, DefinitionsError> {
         let full = ResourceName { vhost: vhost.clone(), name: name.clone() };
-        let new = self.definitions.queues.iter().find(|entry| entry.name == full);
-        let known = new.or_else(|| self.catalog.queue_by_name(&full)).map(|entry| entry.id);
+        let there = || self.catalog.queue_by_name(&full).map(|entry| entry.id);
+        let known = self.queues.get(&full).copied().or_else(there);
         let id = known.ok_or_else(|| fields.wrong(refusal::no_queue(&full).explanation))?;
         Ok(Destination::Queue { name, id })
     }

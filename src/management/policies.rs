@@ -198,7 +198,7 @@ impl Policies for PolicyService {
     async fn import_definitions(
         &self,
         request: Request<Streaming<wire::DefinitionsChunk>>,
-    ) -> Result<Response<wire::Done>, Status> {
+    ) -> Result<Response<wire::Imported>, Status> {
         let mut chunks = request.into_inner();
         let mut octets = Vec::new();
         while let Some(chunk) = chunks.message().await? {
@@ -211,7 +211,7 @@ impl Policies for PolicyService {
         }
         let text = String::from_utf8(octets).map_err(|_| invalid(&"definitions are not UTF-8"))?;
         match self.broker.import_definitions(text).await {
-            Ok(()) => Ok(Response::new(wire::Done {})),
+            Ok(left_out) => Ok(Response::new(wire::Imported { left_out })),
             Err(ImportError::Invalid(error)) => Err(invalid(&error)),
             Err(ImportError::Unavailable(text)) => Err(Status::unavailable(text)),
         }

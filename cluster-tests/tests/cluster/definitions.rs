@@ -285,6 +285,32 @@ async fn acl_23_what_rabbitmq_exported_over_http_imports_with_nothing_lost() {
     imports_with_nothing_lost(OVER_HTTP).await;
 }
 
+/// `rabbitmqctl export_definitions` leaves internal exchanges out and keeps their bindings: all else of
+/// such a file is imported, and what is not is told.
+#[tokio::test(flavor = "multi_thread")]
+async fn ctl_bindings_of_exchanges_that_rabbitmqctl_left_out_are_passed_over_and_named() {
+    let cluster = Cluster::start(1, Options::default()).await;
+    let mut given: Value = serde_json::from_str(BY_RABBITMQCTL).expect("JSON");
+    let mut bind = |source: &str, to: &str, kind: &str| {
+        let binding = json!({"source": source, "destination": to, "destination_type": kind,
+            "vhost": "orders", "routing_key": "", "arguments": {}});
+        given["bindings"].as_array_mut().expect("bindings").push(binding);
+    };
+    bind("hidden", "new", "queue");
+    bind("events", "hidden", "exchange");
+    let (code, _, err) = import(&cluster, 1, &given.to_string()).await;
+    let told = "Warning: left out binding from 'hidden' to 'new' in vhost 'orders': \
+                no exchange 'hidden' in vhost 'orders'\n\
+                Warning: left out binding from 'events' to 'hidden' in vhost 'orders': \
+                no exchange 'hidden' in vhost 'orders'\n";
+    assert_eq!((code, err.as_str()), (0, told));
+    let exported = export(&cluster, 1).await;
+    let original: Value = serde_json::from_str(BY_RABBITMQCTL).expect("JSON");
+    for list in LISTS {
+        assert_eq!(comparable(&exported, list), comparable(&original, list), "{list}");
+    }
+}
+
 /// Q-02: there are no streams, so a file that has one is refused as a whole, by its name.
 #[tokio::test(flavor = "multi_thread")]
 async fn q_02_definitions_with_a_stream_are_refused_by_its_name() {

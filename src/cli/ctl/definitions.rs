@@ -77,7 +77,10 @@ pub(super) async fn import(
     };
     let chunks: Vec<_> = (0..octets.len()).step_by(CHUNK_BYTES).map(chunk).collect();
     match client.import_definitions(tokio_stream::iter(chunks)).await {
-        Ok(_) => {
+        Ok(answer) => {
+            for left_out in answer.into_inner().left_out {
+                console.complain(&format!("Warning: left out {left_out}\n"));
+            }
             console.say("Successfully imported definitions\n");
             Ok(())
         }
