@@ -47,11 +47,12 @@ fix: deps rocksdb
 	cargo clippy --workspace --all-targets --fix --allow-dirty --allow-staged
 	cargo fmt --all
 
-# The table of figures, with RabbitMQ beside it where ../shared/peer has it installed; then fail-over, many queues, a long backlog.
+# Look-ups of routes; the table of figures, with RabbitMQ beside it where ../shared/peer has it installed; then fail-over, many queues, a long backlog.
 BENCH_QUEUES ?= 10000
 BENCH_BACKLOG ?= 5000000
 bench: deps rocksdb
 	cargo build --release --package quorate
+	cargo test --release --package quorate-catalog --test timing -- --ignored --nocapture
 	export QUORATE_BIN="$(CARGO_TARGET_DIR)/release/quorate" QUORATE_TEST_QUEUES=$(BENCH_QUEUES) QUORATE_TEST_BACKLOG=$(BENCH_BACKLOG); \
 	  cargo test --package quorate-cluster-tests --test bench -- --ignored --nocapture; \
 	  cargo test --package quorate-cluster-tests --test cluster -- failover many_queues backlog

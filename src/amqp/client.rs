@@ -162,6 +162,7 @@ fn open<S: AsyncRead + AsyncWrite + Unpin>(
     let bounds = Bounds {
         message_bytes_max: settings.message_bytes_max,
         consumers_max: settings.consumers_per_channel_max,
+        default_prefetch: settings.default_prefetch,
     };
     let info = ConnectionInfo {
         user: user.clone(),

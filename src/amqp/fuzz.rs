@@ -36,6 +36,7 @@ pub fn fuzz_client(data: &[u8]) {
         delivery_ahead_bytes: 4 * 1024 * 1024,
         message_bytes_max: 1 << 20,
         consumers_per_channel_max: None,
+        default_prefetch: 0,
         frame_max: FRAME_MAX,
         channel_max: 16,
         heartbeat_s: 60,
@@ -102,7 +103,7 @@ fn open(mut input: BytesMut, limits: Limits) {
         connection_blocked: true,
         consumer_cancel_notify: true,
     };
-    let bounds = Bounds { message_bytes_max: 1 << 20, consumers_max: None };
+    let bounds = Bounds { message_bytes_max: 1 << 20, consumers_max: None, default_prefetch: 0 };
     let mut machine =
         Machine::new(ShortString::from_static("/"), limits, capabilities, bounds, None);
     let mut outbox = Outbox::new();

@@ -203,6 +203,9 @@ impl Node {
         info: &ConnectionInfo,
     ) -> Result<(), Exception> {
         let ConnectionInfo { vhost, user, .. } = info;
+        if let Some(limit) = self.node_connections_reached() {
+            return Err(refusal::node_connection_limit(limit));
+        }
         if let Some(limit) = self.vhost_connections_reached(catalog, vhost) {
             return Err(refusal::vhost_connection_limit(vhost, user, limit));
         }

@@ -316,6 +316,8 @@ pub struct FrontSettings {
     pub message_bytes_max: u64,
     /// Consumers that one channel may have (CON-07); `None` for no limit.
     pub consumers_per_channel_max: Option<u32>,
+    /// Prefetch of consumers whose channel has set none (QOS-02); 0 for no limit.
+    pub default_prefetch: u16,
     /// Octets of deliveries that may be taken from the broker and not yet written, for one connection.
     pub delivery_ahead_bytes: u64,
     /// Offered in connection.tune.

@@ -87,11 +87,20 @@ impl Connection {
             self.check(Access::Read, Resource::Exchange(&exchange))?;
             self.check(Access::Write, Resource::Exchange(&alternate))?;
         }
+        self.check_exchange_limit(&record.name)?;
         self.node.make_delay_queue(&record, &timeout).await?;
         let declared = CatalogCommand::DeclareExchange(record.clone());
         self.change_catalog(declared, timeout).await.inspect_err(|_| {
             self.node.drop_delay_queue(&record);
         })
+    }
+
+    /// EXC-12. All are counted that lists show: each virtual host's default one too.
+    fn check_exchange_limit(&self, exchange: &ResourceName) -> Result<(), Exception> {
+        let Some(max) = self.node.settings.limits.exchanges_max else { return Ok(()) };
+        let catalog = self.node.catalog.read();
+        let count = catalog.exchanges().count() + catalog.vhosts().count();
+        if count as u64 >= max { Err(refusal::exchange_limit(exchange, max)) } else { Ok(()) }
     }
 
     /// `exchange.declare` passive (EXC-06).

@@ -82,5 +82,5 @@ pub use connection::{ChannelReport, Connection};
 pub use definitions::ImportError;
 pub use local::SpillSettings;
 pub use operator::{Closing, hash_password};
-pub use settings::BrokerSettings;
+pub use settings::{BrokerSettings, NodeLimits};
 pub use shown::delivery_properties;

@@ -50,6 +50,18 @@ impl Node {
         self.connections.all().iter().map(|connection| count(connection)).sum()
     }
 
+    /// The node's limit of connections, if it is reached.
+    pub(crate) fn node_connections_reached(&self) -> Option<u64> {
+        let limit = i64::from(self.settings.limits.connections_max?);
+        reached(Some(limit), self.own(|_| 1))
+    }
+
+    /// The node's limit of channels, if it is reached.
+    fn node_channels_reached(&self) -> Option<u64> {
+        let limit = i64::from(self.settings.limits.channels_max?);
+        reached(Some(limit), self.own(channels))
+    }
+
     /// The virtual host's limit, if it is reached.
     pub(crate) fn vhost_connections_reached(
         &self,
@@ -139,8 +151,11 @@ impl Connection {
     /// CHN-03.
     pub(crate) fn check_channels(&self) -> Result<(), Exception> {
         let user = &self.info().user;
-        match self.node.user_channels_reached(user) {
-            Some(limit) => Err(refusal::user_channel_limit(user, limit)),
+        if let Some(limit) = self.node.user_channels_reached(user) {
+            return Err(refusal::user_channel_limit(user, limit));
+        }
+        match self.node.node_channels_reached() {
+            Some(limit) => Err(refusal::node_channel_limit(&self.node.settings.name, limit)),
             None => Ok(()),
         }
     }

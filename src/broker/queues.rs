@@ -121,7 +121,7 @@ impl Connection {
             durable: declare.durable && !declare.exclusive,
             auto_delete: declare.auto_delete,
             arguments: &declare.arguments,
-            relaxed: false,
+            relaxed: self.node.settings.relaxed_redeclaration,
         };
         equivalent(&entry, &redeclared)?;
         let index = self.node.catalog.read().version();
@@ -158,14 +158,22 @@ impl Connection {
 
     /// QUE-11. Queues of this node that have no entry are counted too.
     fn check_limit(&self, queue: &ResourceName) -> Result<(), Exception> {
-        if self.node.catalog.read().vhost_limits(&queue.vhost).queues_max.is_none() {
+        let in_cluster = self.node.settings.limits.queues_max;
+        let in_vhost = self.node.catalog.read().vhost_limits(&queue.vhost).queues_max;
+        if in_vhost.is_none() && in_cluster.is_none() {
             return Ok(());
         }
         let local = self.node.local_entries.read();
         let catalog = self.node.catalog.read();
-        let of_vhost = local.values().filter(|entry| entry.name.vhost == queue.vhost);
-        let uncounted = of_vhost.filter(|entry| catalog.queue_by_id(entry.id).is_none()).count();
-        catalog.check_queue_limit(queue, uncounted)
+        let uncounted = || local.values().filter(|entry| catalog.queue_by_id(entry.id).is_none());
+        let of_vhost = uncounted().filter(|entry| entry.name.vhost == queue.vhost);
+        catalog.check_queue_limit(queue, of_vhost.count())?;
+        match in_cluster {
+            Some(max) if (catalog.queues().count() + uncounted().count()) as u64 >= max => {
+                Err(refusal::cluster_queue_limit(queue, max))
+            }
+            Some(_) | None => Ok(()),
+        }
     }
 
     /// Declares a queue that is not there; `None` if someone else was first.

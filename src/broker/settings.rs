@@ -4,6 +4,19 @@ use crate::{FrontSettings, alarm::AlarmSettings, local::SpillSettings};
 use quorate_catalog::ClusterShape;
 use quorate_types::{BootNumber, Incarnation, NodeId, QueueType};
 
+/// How much there may be of what; `None` for no limit.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NodeLimits {
+    /// Connections of this node (CONN-20).
+    pub connections_max: Option<u32>,
+    /// Channels of this node (CHN-03).
+    pub channels_max: Option<u32>,
+    /// Exchanges of the cluster, as this node's copy of the catalog has them (EXC-12).
+    pub exchanges_max: Option<u64>,
+    /// Queues of the cluster, likewise (QUE-11).
+    pub queues_max: Option<u64>,
+}
+
 /// Settings of one node's broker.
 #[derive(Clone, Debug)]
 pub struct BrokerSettings {
@@ -25,6 +38,10 @@ pub struct BrokerSettings {
     pub shape: ClusterShape,
     /// Type of a queue whose declare names none (QUE-02).
     pub default_queue_type: QueueType,
+    /// A classic redeclare of a quorum queue compares only what EQV-07 names.
+    pub relaxed_redeclaration: bool,
+    /// Limits of the node and of the cluster.
+    pub limits: NodeLimits,
     /// Users that may log in from loopback addresses only (ACL-24).
     pub loopback_users: Vec<String>,
     /// How long an operation waits for a majority, ms.

@@ -44,6 +44,13 @@ pub fn vhost_connection_limit(vhost: &VhostName, user: &ShortString, limit: u64)
     Exception::new(ReplyCode::NotAllowed, text)
 }
 
+/// CONN-20: the node has as many connections as it may have.
+#[must_use]
+pub fn node_connection_limit(limit: u64) -> Exception {
+    let text = format!("connection refused: node connection limit ({limit}) is reached");
+    Exception::new(ReplyCode::NotAllowed, text)
+}
+
 /// CONN-20: the user has as many connections as it may have.
 #[must_use]
 pub fn user_connection_limit(user: &ShortString, limit: u64) -> Exception {
@@ -65,6 +72,15 @@ pub fn user_channel_limit(user: &ShortString, limit: u64) -> Exception {
     let text = format!(
         "number of channels opened for user '{user}' has reached the maximum allowed user limit \
          of ({limit})"
+    );
+    Exception::new(ReplyCode::NotAllowed, text)
+}
+
+/// CHN-03: the node has as many channels as it may have.
+#[must_use]
+pub fn node_channel_limit(node: &str, limit: u64) -> Exception {
+    let text = format!(
+        "number of channels opened on node '{node}' has reached the maximum allowed limit of {limit}"
     );
     Exception::new(ReplyCode::NotAllowed, text)
 }
@@ -110,6 +126,23 @@ pub(crate) fn queue_limit(queue: &ResourceName, limit: u64) -> Exception {
     precondition(format!(
         "cannot declare queue '{}': queue limit in vhost '{}' ({limit}) is reached",
         queue.name, queue.vhost
+    ))
+}
+
+/// QUE-11: the cluster has as many queues as it may have.
+#[must_use]
+pub fn cluster_queue_limit(queue: &ResourceName, limit: u64) -> Exception {
+    precondition(format!(
+        "cannot declare queue '{}': queue limit in cluster ({limit}) is reached",
+        queue.name
+    ))
+}
+
+/// EXC-12: the cluster has as many exchanges as it may have.
+#[must_use]
+pub fn exchange_limit(exchange: &ResourceName, limit: u64) -> Exception {
+    precondition(format!(
+        "cannot declare exchange {exchange}: exchange limit of {limit} is reached"
     ))
 }
 

@@ -3,7 +3,7 @@
 use super::settings::{Identity, RABBITMQ_VERSION, Settings};
 use parking_lot::RwLock;
 use quorate_broker::{
-    AlarmBounds, AlarmSettings, Broker, BrokerSettings, FrontSettings, SpillSettings,
+    AlarmBounds, AlarmSettings, Broker, BrokerSettings, FrontSettings, NodeLimits, SpillSettings,
 };
 use quorate_catalog::{Catalog, ClusterShape};
 use quorate_management::NodeFacts;
@@ -191,6 +191,13 @@ fn broker_settings(
             queue_groups: settings.queue_groups,
         },
         default_queue_type: settings.default_queue_type,
+        relaxed_redeclaration: settings.relaxed_redeclaration,
+        limits: NodeLimits {
+            connections_max: settings.connection_max,
+            channels_max: settings.channel_max_per_node,
+            exchanges_max: settings.cluster_exchange_limit,
+            queues_max: settings.cluster_queue_limit,
+        },
         loopback_users: settings.loopback_users.0.clone(),
         operation_timeout_ms: settings.operation_timeout_ms,
         consumer_timeout_ms: settings.consumer_timeout_ms,
@@ -213,6 +220,7 @@ fn broker_settings(
             delivery_ahead_bytes: settings.delivery_ahead_bytes.0,
             message_bytes_max: settings.max_message_size.0,
             consumers_per_channel_max: settings.consumer_max_per_channel,
+            default_prefetch: settings.default_consumer_prefetch,
             frame_max: settings.frame_max,
             channel_max: settings.channel_max,
             heartbeat_s: settings.amqp_heartbeat_s,

@@ -25,6 +25,7 @@ mod large_bodies;
 mod limits;
 mod many_queues;
 mod minority;
+mod node_limits;
 mod permissions;
 mod policies;
 mod policy_effects;

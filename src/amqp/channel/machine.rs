@@ -92,10 +92,10 @@ impl Channel {
     }
 
     /// A channel whose open-ok waits for the broker (CHN-03).
-    pub(crate) fn opening(id: ChannelId) -> Self {
+    pub(crate) fn opening(id: ChannelId, prefetch: u16) -> Self {
         let then = Then::Reply(Box::new(channel::OpenOk::default().into()));
         let waiting = Waiting::Answer { id: channel::Open::ID, nowait: false, then };
-        Self { waiting: Some(waiting), ..Self::new(id) }
+        Self { waiting: Some(waiting), prefetch, ..Self::new(id) }
     }
 
     pub(crate) fn is_closing(&self) -> bool {

@@ -29,6 +29,8 @@ pub(crate) struct Bounds {
     pub(crate) message_bytes_max: u64,
     /// Consumers of one channel (CON-07).
     pub(crate) consumers_max: Option<u32>,
+    /// Prefetch of consumers whose channel has set none (QOS-02).
+    pub(crate) default_prefetch: u16,
 }
 
 /// What all channels of a connection have in common.
@@ -37,10 +39,8 @@ pub(crate) struct Env {
     pub(crate) vhost: ShortString,
     /// Negotiated, octets.
     pub(crate) frame_max: u32,
-    /// Largest body taken.
-    pub(crate) message_bytes_max: u64,
-    /// Consumers of one channel (CON-07).
-    pub(crate) consumers_max: Option<u32>,
+    /// By the node's settings.
+    pub(crate) bounds: Bounds,
     /// The client wants to hear of cancelled consumers (CON-13).
     pub(crate) consumer_cancel_notify: bool,
 }

@@ -92,8 +92,8 @@ impl Channel {
             return Err(Fault::new(ReplyCode::FrameError, text, id));
         }
         // One that is too large is counted to its end and refused then (PUB-02, FRM-17).
-        let keep =
-            body_bytes <= out.env.message_bytes_max && matches!(carrier, Carrier::Publish(_));
+        let keep = body_bytes <= out.env.bounds.message_bytes_max
+            && matches!(carrier, Carrier::Publish(_));
         let body = Assembly::new(body_bytes, keep);
         if body.is_complete() {
             return self
@@ -123,7 +123,8 @@ impl Channel {
             return self.content(Content { carrier, properties, body_bytes, body }, out);
         }
         out.effects.content_bytes += body.held_bytes();
-        let bound = INCOMPLETE_MESSAGES_MAX.saturating_mul(out.env.message_bytes_max.max(1 << 20));
+        let bound =
+            INCOMPLETE_MESSAGES_MAX.saturating_mul(out.env.bounds.message_bytes_max.max(1 << 20));
         if u64::try_from(out.effects.content_bytes).unwrap_or(u64::MAX) > bound {
             let text = format!("incomplete contents of all channels are larger than {bound}");
             out.effects.content_bytes -= body.held_bytes();
@@ -143,7 +144,7 @@ impl Channel {
         if publish.immediate {
             return refuse(ReplyCode::NotImplemented, "immediate=true".to_owned());
         }
-        let bytes_max = out.env.message_bytes_max;
+        let bytes_max = out.env.bounds.message_bytes_max;
         if body_bytes > bytes_max {
             let configured =
                 if bytes_max < MESSAGE_BYTES_CEILING { "configured max" } else { "max" };

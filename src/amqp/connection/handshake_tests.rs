@@ -24,6 +24,7 @@ fn settings() -> FrontSettings {
         delivery_ahead_bytes: 4 << 20,
         message_bytes_max: 16 << 20,
         consumers_per_channel_max: None,
+        default_prefetch: 0,
         frame_max: 131_072,
         channel_max: 2047,
         heartbeat_s: 60,

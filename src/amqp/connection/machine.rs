@@ -54,8 +54,7 @@ impl Machine {
         let env = Env {
             vhost,
             frame_max: limits.frame_max,
-            message_bytes_max: bounds.message_bytes_max,
-            consumers_max: bounds.consumers_max,
+            bounds,
             consumer_cancel_notify: capabilities.consumer_cancel_notify,
         };
         Self {
@@ -193,7 +192,10 @@ impl Machine {
         }
         let id = ChannelId { number: frame.channel, opened: self.opened };
         self.opened += 1;
-        self.channels.insert(frame.channel, Box::new(Channel::opening(id)));
+        self.channels.insert(
+            frame.channel,
+            Box::new(Channel::opening(id, self.env.bounds.default_prefetch)),
+        );
         self.effects.actions.push(Action::OpenChannel(id));
         Ok(())
     }

@@ -81,6 +81,18 @@ settings! {
     frame_max: u32 = "131072";
     /// Channels a connection offered to clients, at most 65535.
     channel_max: u16 = "2047";
+    /// Connections that this node may have. Empty: as many as come.
+    connection_max: Option<u32> = "";
+    /// Channels that all connections of this node together may have. Empty: as many as they like.
+    channel_max_per_node: Option<u32> = "";
+    /// Exchanges that the cluster may have, the predeclared ones among them. Empty: no limit.
+    cluster_exchange_limit: Option<u64> = "";
+    /// Queues that the cluster may have. Empty: no limit.
+    cluster_queue_limit: Option<u64> = "";
+    /// Prefetch of consumers on channels that have not set one; 0 for no limit.
+    default_consumer_prefetch: u16 = "0";
+    /// A declare as a classic queue finds a quorum queue of that name equal if its TTLs, limits, dead-lettering and single active consumer are.
+    relaxed_redeclaration: bool = "false";
     /// Consumers that a channel may have. Empty: as many as its client likes.
     consumer_max_per_channel: Option<u32> = "";
     /// AMQP heartbeat offered to clients, seconds; 0 for none.

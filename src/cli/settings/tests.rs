@@ -36,7 +36,9 @@ fn refusal(flags: &[(&str, &str)], variables: &[(&str, &str)], text: Option<&str
 
 #[test]
 fn flags_win_over_environment_over_file_over_defaults() {
-    let file = file("node_id = 2\nwatchdog_ms = 2000\nraft_heartbeat_ms = 50\n");
+    let text =
+        "node_id = 2\nwatchdog_ms = 2000\nraft_heartbeat_ms = 50\nrelaxed_redeclaration = true\n";
+    let file = file(text);
     let loaded = load(
         layer(&[("config", &file.path().display().to_string()), ("node_id", "4")]),
         environment(&[("QUORATE_NODE_ID", "3"), ("QUORATE_WATCHDOG_MS", "3000"), ("PATH", "/x")]),
@@ -46,6 +48,7 @@ fn flags_win_over_environment_over_file_over_defaults() {
     assert_eq!(loaded.settings.watchdog_ms, 3000);
     assert_eq!(loaded.settings.raft_heartbeat_ms, 50);
     assert_eq!(loaded.settings.election_min_ms, 300);
+    assert!(loaded.settings.relaxed_redeclaration);
     assert!(loaded.warnings.is_empty());
 }
 
@@ -102,6 +105,7 @@ fn a_refusal_is_one_line_that_names_the_setting_and_where_it_was_given() {
         refusal(&[("operation_timeout_ms", "0")], &[], None),
         refusal(&[("log", "quorate=loud")], &[], None),
         refusal(&[("queue_groups", "70000")], &[], None),
+        refusal(&[], &[], Some("relaxed_redeclaration = \"yes\"")),
     ];
     expect![[r#"
         setting node_id (from --node-id): '0' is no whole number from 1 to 65535
@@ -126,6 +130,7 @@ fn a_refusal_is_one_line_that_names_the_setting_and_where_it_was_given() {
         setting operation_timeout_ms: must be at least 1 ms
         setting log: is no filter, as info or warn,quorate_raft=debug
         setting queue_groups (from --queue-groups): '70000' is no whole number from 0 to 65535
+        setting relaxed_redeclaration (in FILE): 'yes' is neither true nor false
     "#]]
     .assert_eq(&format!("{}\n", lines.join("\n")));
 }

@@ -27,6 +27,14 @@ macro_rules! whole_number {
 
 whole_number!(u16, u32, u64);
 
+impl SettingValue for bool {
+    const SHAPE: &'static str = "true|false";
+
+    fn take(text: &str) -> Result<Self, String> {
+        text.parse().map_err(|_| "is neither true nor false".to_owned())
+    }
+}
+
 impl SettingValue for NodeId {
     const SHAPE: &'static str = "NUMBER";
 
