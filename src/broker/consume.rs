@@ -182,7 +182,8 @@ impl Connection {
         let Some(session) = self.node.session() else { return Err(get_failed(&entry.name)) };
         let home = entry.id.home;
         let (sender, receiver) = oneshot::channel();
-        let command = Command::Get { queue: entry.id };
+        let timeout_default_ms = Some(self.node.settings.consumer_timeout_ms);
+        let command = Command::Get { queue: entry.id, timeout_default_ms };
         self.node.fill(home, |batches| batches.push(command, Ticket::Get(sender)));
         let (sequence, got) = match self.node.wait(receiver).await {
             Ok((sequence, Reply::Got(got))) => (sequence, got),

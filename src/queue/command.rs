@@ -181,6 +181,8 @@ pub enum Command {
     Get {
         /// Queue.
         queue: QueueId,
+        /// How long the session's gets may hold a message unless the queue says otherwise, ms (CTO-04).
+        timeout_default_ms: Option<u64>,
     },
     /// `queue.purge` (DEL-07).
     Purge {

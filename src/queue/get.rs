@@ -18,6 +18,7 @@ impl Machine {
     pub(crate) fn get(
         &mut self,
         id: QueueId,
+        timeout_default_ms: Option<u64>,
         caller: Caller,
         apply: &mut Apply<'_>,
     ) -> Result<Reply, StoreError> {
@@ -28,8 +29,10 @@ impl Machine {
         queue.used_at = apply.now;
         let Some(mut held) = queue.take_first_living(apply)? else { return Ok(Reply::Empty) };
         held.held_since = apply.now;
-        queue.note_get_timeout(&held);
-        queue.gets.entry(session).or_default().insert(number, held);
+        queue.note_get_timeout(&held, timeout_default_ms);
+        let gets = queue.gets.entry(session).or_default();
+        gets.timeout_default_ms = timeout_default_ms;
+        gets.held.insert(number, held);
         queue.held += 1;
         queue.change_gets(session);
         apply.holders.gets.insert((session, number), id);

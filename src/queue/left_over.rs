@@ -57,7 +57,7 @@ impl Machine {
                 return false;
             }
         }
-        let gets = queue.gets.get(&session).into_iter().flatten();
+        let gets = queue.gets.get(&session).into_iter().flat_map(|gets| &gets.held);
         let sequences: Vec<Sequence> = gets
             .map(|(sequence, _)| *sequence)
             .take_while(|sequence| *sequence <= gets_through)

@@ -163,7 +163,7 @@ impl Machine {
             }
         }
         for (session, gets) in &queue.gets {
-            for sequence in gets.keys() {
+            for sequence in gets.held.keys() {
                 apply.holders.gets.remove(&(*session, *sequence));
             }
         }
@@ -190,7 +190,7 @@ impl Queue {
             burial.add(&mut self.levels, held.message);
         }
         let gets = std::mem::take(&mut self.gets);
-        for held in gets.values().flat_map(BTreeMap::values) {
+        for held in gets.values().flat_map(|gets| gets.held.values()) {
             burial.add(&mut self.levels, held.message);
         }
         burial.end(&mut self.levels);

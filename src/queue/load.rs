@@ -57,8 +57,7 @@ impl Machine {
                 Some(Record::Consumer(consumer.record()))
             }
             RecordKey::Gets(id, session) => {
-                let held = self.queues.get(&id)?.gets.get(&session)?.clone();
-                Some(Record::Gets(GetsRecord { held }))
+                Some(Record::Gets(self.queues.get(&id)?.gets.get(&session)?.clone()))
             }
             RecordKey::Returned(id, level) => {
                 let level = self.queues.get(&id)?.levels.get(&level)?;
@@ -219,7 +218,7 @@ impl Queue {
             self.join_held(held.message)?;
         }
         check(!record.held.is_empty(), || format!("a record of no gets of session {session}"))?;
-        self.gets.insert(session, record.held);
+        self.gets.insert(session, record);
         Ok(())
     }
 

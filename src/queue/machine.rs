@@ -194,7 +194,9 @@ impl Machine {
             Command::Attach { queue, consumer, terms } => {
                 return Ok(self.attach(*queue, *consumer, terms, caller, apply));
             }
-            Command::Get { queue } => return self.get(*queue, caller, apply),
+            Command::Get { queue, timeout_default_ms } => {
+                return self.get(*queue, *timeout_default_ms, caller, apply);
+            }
             Command::Purge { queue } => return Ok(self.purge(*queue, apply)),
             Command::Detach { consumer, shown, how } => {
                 self.detach(*consumer, *shown, *how, apply);

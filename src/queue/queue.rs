@@ -9,14 +9,14 @@ use crate::{
     letter::Letters,
     level::{LevelState, Place},
     output::RecordKey,
-    record::{Held, QueueRecord},
+    record::{GetsRecord, Held, QueueRecord},
     store::StoreError,
     transfer::Refusal,
     turns::Turns,
 };
 use quorate_types::{
-    ConsumerId, DeliveryNumber, LetterHome, Level, MessageId, QueueId, ResourceName, Sequence,
-    SessionId, Timestamp,
+    ConsumerId, DeliveryNumber, LetterHome, Level, MessageId, QueueId, ResourceName, SessionId,
+    Timestamp,
 };
 use std::collections::BTreeMap;
 
@@ -38,7 +38,7 @@ pub(crate) struct Queue {
     /// room for eleven.
     pub(crate) levels: BTreeMap<Level, Box<LevelState>>,
     pub(crate) consumers: BTreeMap<ConsumerId, Box<Consumer>>,
-    pub(crate) gets: BTreeMap<SessionId, BTreeMap<Sequence, Held>>,
+    pub(crate) gets: BTreeMap<SessionId, GetsRecord>,
     pub(crate) turns: Turns,
     pub(crate) letters: Letters,
     pub(crate) refusals: BTreeMap<LetterHome, Refusal>,
@@ -69,7 +69,7 @@ impl Queue {
     pub(crate) fn held_bytes(&self) -> u64 {
         let by_consumers =
             self.consumers.values().flat_map(|consumer| consumer.held.above(DeliveryNumber(0)));
-        let by_gets = self.gets.values().flat_map(BTreeMap::values);
+        let by_gets = self.gets.values().flat_map(|gets| gets.held.values());
         let octets = by_consumers.map(|(_, held)| held.head.body_bytes);
         octets.chain(by_gets.map(|held| held.head.body_bytes)).map(u64::from).sum()
     }

@@ -210,6 +210,8 @@ pub struct ConsumerRecord {
 /// The gets of one session that hold a message of one queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GetsRecord {
+    /// How long they may, unless the queue says otherwise, ms (CTO-04): a setting of the session's node.
+    pub timeout_default_ms: Option<u64>,
     /// By the sequence of the get.
     pub held: BTreeMap<Sequence, Held>,
 }

@@ -180,8 +180,8 @@ impl Queue {
         apply: &mut Apply<'_>,
     ) {
         let Some(gets) = self.gets.get_mut(&session) else { return };
-        let Some(held) = gets.remove(&sequence) else { return };
-        if gets.is_empty() {
+        let Some(held) = gets.held.remove(&sequence) else { return };
+        if gets.held.is_empty() {
             self.gets.remove(&session);
         }
         match fate {

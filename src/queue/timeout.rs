@@ -43,7 +43,8 @@ impl Queue {
         let consumers = self.consumers.iter().filter(|(_, it)| due(it.next_timeout(of_queue)));
         let consumers: Vec<ConsumerId> = consumers.map(|(id, _)| *id).collect();
         let gets = self.gets.iter().flat_map(|(session, gets)| {
-            let due = gets.iter().filter(|(_, held)| due(of_queue.map(|ms| end(held, ms))));
+            let timeout = of_queue.or(gets.timeout_default_ms);
+            let due = gets.held.iter().filter(move |(_, it)| due(timeout.map(|ms| end(it, ms))));
             due.map(|(sequence, _)| (*session, *sequence))
         });
         let gets: Vec<(SessionId, Sequence)> = gets.collect();
@@ -113,8 +114,10 @@ impl Queue {
     pub(crate) fn arm_timeout(&mut self) {
         let of_queue = self.config.consumer_timeout_ms;
         let consumers = self.consumers.values().filter_map(|it| it.next_timeout(of_queue));
-        let gets = self.gets.values().flat_map(|gets| gets.values());
-        let gets = gets.filter_map(|held| Some(end(held, of_queue?)));
+        let gets = self.gets.values().flat_map(|gets| {
+            let timeout = of_queue.or(gets.timeout_default_ms);
+            gets.held.values().filter_map(move |held| Some(end(held, timeout?)))
+        });
         self.timeout_at = consumers.chain(gets).min();
     }
 
@@ -128,8 +131,9 @@ impl Queue {
     }
 
     /// A get has taken a message.
-    pub(crate) fn note_get_timeout(&mut self, held: &Held) {
-        let next = self.config.consumer_timeout_ms.map(|ms| end(held, ms));
+    pub(crate) fn note_get_timeout(&mut self, held: &Held, timeout_default_ms: Option<u64>) {
+        let timeout = self.config.consumer_timeout_ms.or(timeout_default_ms);
+        let next = timeout.map(|ms| end(held, ms));
         self.timeout_at = [self.timeout_at, next].into_iter().flatten().min();
     }
 }

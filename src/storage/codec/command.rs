@@ -59,7 +59,10 @@ pub(crate) fn put_command(command: &Command, own: SessionId, out: &mut BytesMut)
         }
         Command::Discard { holder, numbers } => put_held(DISCARD, *holder, numbers, own, out),
         Command::Release { holder, numbers } => put_held(RELEASE, *holder, numbers, own, out),
-        Command::Get { queue } => put_on_queue(GET, *queue, &[], out),
+        Command::Get { queue, timeout_default_ms } => {
+            put_on_queue(GET, *queue, &[], out);
+            put_option(out, *timeout_default_ms);
+        }
         Command::Attach { queue, consumer, terms } => put_attach(*queue, *consumer, terms, out),
         Command::Detach { consumer, shown, how } => {
             out.put_u8(DETACH);
@@ -190,7 +193,7 @@ fn queue_command(tag: u8, cursor: &mut Cursor<'_>) -> Result<Command, DecodeErro
     }
     let queue = cursor.queue()?;
     Ok(match tag {
-        GET => Command::Get { queue },
+        GET => Command::Get { queue, timeout_default_ms: cursor.option()? },
         ATTACH => Command::Attach { queue, consumer: cursor.consumer()?, terms: terms(cursor)? },
         END_QUEUE => {
             Command::EndQueue { queue, if_unused: cursor.bool()?, if_empty: cursor.bool()? }

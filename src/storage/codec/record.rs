@@ -154,6 +154,7 @@ pub fn encode_record(record: &Record) -> Bytes {
         Record::Consumer(consumer) => put_consumer_record(consumer, &mut out),
         Record::Gets(gets) => {
             out.put_u8(GETS);
+            put_option(&mut out, gets.timeout_default_ms);
             put_held_by_number(
                 gets.held.iter().map(|(sequence, held)| (sequence.0, held)),
                 &mut out,
@@ -187,6 +188,7 @@ pub fn decode_record(octets: &[u8]) -> Result<Record, DecodeError> {
         QUEUE => Record::Queue(Box::new(queue_record(&mut cursor)?)),
         CONSUMER => Record::Consumer(consumer_record(&mut cursor)?),
         GETS => Record::Gets(GetsRecord {
+            timeout_default_ms: cursor.option()?,
             held: held_by_number(&mut cursor)?
                 .into_iter()
                 .map(|(number, held)| (Sequence(number), held))

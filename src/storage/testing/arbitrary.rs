@@ -141,7 +141,8 @@ pub(super) fn queue_command() -> impl Strategy<Value = Command> {
         }),
         (queue_id(), config()).prop_map(|(queue, config)| Command::Configure { queue, config }),
         (queue_id(), any::<bool>()).prop_map(|(queue, renew)| Command::Look { queue, renew }),
-        queue_id().prop_map(|queue| Command::Get { queue }),
+        (queue_id(), any::<Option<u64>>())
+            .prop_map(|(queue, timeout_default_ms)| Command::Get { queue, timeout_default_ms }),
         queue_id().prop_map(|queue| Command::Purge { queue }),
         (queue_id(), consumer(), terms()).prop_map(|(queue, consumer, terms)| Command::Attach {
             queue,
@@ -392,9 +393,12 @@ pub(super) fn holding_record() -> impl Strategy<Value = Record> {
                 held,
             })
         }),
-        held().prop_map(|held| Record::Gets(GetsRecord {
-            held: held.into_iter().map(|(n, held)| (Sequence(n), held)).collect()
-        })),
+        (held(), any::<Option<u64>>()).prop_map(|(held, timeout_default_ms)| Record::Gets(
+            GetsRecord {
+                timeout_default_ms,
+                held: held.into_iter().map(|(n, held)| (Sequence(n), held)).collect()
+            }
+        )),
         held().prop_map(|held| Record::Returned(ReturnedRecord {
             messages: held
                 .into_iter()

@@ -275,6 +275,9 @@ fn deliveries_held_in_a_row_cost_two_octets_each() {
             (Sequence(u64::from(position)), held)
         })
         .collect();
-    let octets = codec::queue::encode_record(&Record::Gets(GetsRecord { held }));
+    let octets = codec::queue::encode_record(&Record::Gets(GetsRecord {
+        timeout_default_ms: Some(1_800_000),
+        held,
+    }));
     assert!(octets.len() < 4050, "{} octets", octets.len());
 }

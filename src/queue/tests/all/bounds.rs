@@ -193,7 +193,7 @@ fn what_a_node_takes_after_its_timeout_does_not_go_with_what_is_left_over() {
     let mut world = World::new();
     let queue = create(&mut world);
     fill(&mut world, queue, 0..10_000);
-    let get = Command::Get { queue };
+    let get = Command::Get { queue, timeout_default_ms: None };
     attach(&mut world, queue, a(), 1, Some(4_000));
     attach(&mut world, queue, a(), 2, Some(2_000));
     world.leader(Command::Continue);
@@ -294,7 +294,7 @@ fn a_run_that_is_missing_in_the_store_is_fatal() {
     let mut machine = Machine::load(Home::Group(GroupId(1)), records).unwrap();
     let mut builder = EntryBuilder::default();
     let origin = Origin::Session { session: a(), first: Sequence(1), mark: Sequence(1) };
-    builder.batch(origin, &[Step::Other(Command::Get { queue })]);
+    builder.batch(origin, &[Step::Other(Command::Get { queue, timeout_default_ms: None })]);
     let mut store = TestStore::default();
     store.change(world.index, &[]);
     let entry = builder.build(0);

@@ -108,7 +108,7 @@ impl Cluster {
         world.run(session(9, 1), &[Step::Enqueue { queue, level: Level(0), messages }]);
         for _ in 0..count {
             let number = Sequence(world.next[&session(9, 1)]);
-            let got = world.one(session(9, 1), Command::Get { queue });
+            let got = world.one(session(9, 1), Command::Get { queue, timeout_default_ms: None });
             assert!(matches!(got, Reply::Got(_)), "{got:?}");
             let holder = Holder::Get(session(9, 1), number);
             let numbers = vec![(DeliveryNumber(1), DeliveryNumber(1))];
@@ -251,7 +251,11 @@ impl Cluster {
         for _ in 0..limit {
             let world = self.worlds.get_mut(&group).unwrap();
             let number = Sequence(*world.next.get(&session(8, 1)).unwrap_or(&1));
-            let Reply::Got(got) = world.one(session(8, 1), Command::Get { queue }) else { return };
+            let Reply::Got(got) =
+                world.one(session(8, 1), Command::Get { queue, timeout_default_ms: None })
+            else {
+                return;
+            };
             let id = got.message;
             let octets =
                 world.store.message(queue, id.level, id.index, id.position).unwrap().body_bytes;

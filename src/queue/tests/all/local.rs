@@ -32,7 +32,7 @@ fn messages_go_through_as_in_a_group() {
     let queue = create(&mut world);
     let messages = heads(&[7, 8]);
     world.run(session(3, 44), &[Step::Enqueue { queue, level: Level(0), messages }]);
-    let reply = world.one(session(3, 44), Command::Get { queue });
+    let reply = world.one(session(3, 44), Command::Get { queue, timeout_default_ms: None });
     let Reply::Got(got) = reply else { panic!("{reply:?}") };
     assert_eq!((got.message.position, got.ready), (0, 1));
 }

@@ -150,6 +150,7 @@ impl Model {
                     ready: Vec::new(),
                     consumers: BTreeMap::new(),
                     gets: BTreeMap::new(),
+                    get_timeouts: BTreeMap::new(),
                     turns: Vec::new(),
                     letters: BTreeMap::new(),
                     last_letter: 0,
@@ -278,7 +279,7 @@ impl Model {
                     (consumer.up_to, consumer.paused) = (up_to.0, false);
                 }
             }
-            Command::Get { queue: id } => {
+            Command::Get { queue: id, timeout_default_ms } => {
                 let (session, number) = caller?;
                 let now = self.now;
                 let queue = self.queues.get_mut(id)?;
@@ -289,6 +290,7 @@ impl Model {
                 }
                 let message = Message { held_since: now, ..queue.ready.remove(0) };
                 queue.gets.insert((session, number), message);
+                queue.get_timeouts.insert(session, *timeout_default_ms);
                 return Some(Reply::Got(Got {
                     queue: *id,
                     message: message.id,

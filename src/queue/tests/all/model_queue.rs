@@ -55,6 +55,7 @@ pub struct Queue {
     pub ready: Vec<Message>,
     pub consumers: BTreeMap<ConsumerId, Consumer>,
     pub gets: BTreeMap<(SessionId, Sequence), Message>,
+    pub get_timeouts: BTreeMap<SessionId, Option<u64>>,
     pub turns: Vec<ConsumerId>,
     pub letters: BTreeMap<u64, Letter>,
     pub last_letter: u64,

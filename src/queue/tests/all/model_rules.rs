@@ -69,7 +69,9 @@ impl Queue {
         let of_queue = self.config.consumer_timeout_ms;
         let mut back = Vec::new();
         for (id, consumer) in &mut self.consumers {
-            let ms = consumer.terms.timeout_ms.or(of_queue).unwrap_or(u64::MAX);
+            let terms = &consumer.terms;
+            let ms = terms.timeout_ms.or(of_queue).or(terms.timeout_default_ms);
+            let ms = ms.unwrap_or(u64::MAX);
             let over = consumer.held.extract_if(.., |_, it| now - it.held_since > ms);
             let over: Vec<_> = over.collect();
             if let Some((last, _)) = over.last().filter(|_| !consumer.cancelled) {
@@ -81,9 +83,11 @@ impl Queue {
             }
             back.extend(over.into_iter().map(|it| it.1));
         }
-        let ms = of_queue.unwrap_or(u64::MAX);
-        for ((session, sequence), it) in self.gets.extract_if(.., |_, it| now - it.held_since > ms)
-        {
+        let timeouts = &self.get_timeouts;
+        let over = self.gets.extract_if(.., |(session, _), it| {
+            of_queue.or(timeouts[session]).is_some_and(|ms| now - it.held_since > ms)
+        });
+        for ((session, sequence), it) in over {
             out.push(Effect::GetTimedOut { session, sequence });
             back.push(it);
         }

@@ -30,6 +30,11 @@ pub struct Known {
     pub time: u64,
 }
 
+/// What a session's holders have, unless they or the queue say otherwise: a setting of its node.
+fn timeout_default(session: SessionId) -> Option<u64> {
+    (session.node == NodeId(2)).then_some(70)
+}
+
 impl Default for Known {
     fn default() -> Self {
         Self {
@@ -166,7 +171,7 @@ impl Known {
                     tag,
                     no_ack: false,
                     timeout_ms: timeout,
-                    timeout_default_ms: timeout.map(|ms| ms * 2),
+                    timeout_default_ms: timeout_default(session),
                 };
                 self.by(session, Command::Attach { queue, consumer, terms })
             }
@@ -194,7 +199,8 @@ impl Known {
                 let queue = self.queue(queue)?;
                 let session = self.session(node);
                 self.gets.push((session, Sequence(*self.next.get(&session).unwrap_or(&1))));
-                self.by(session, Command::Get { queue })
+                let timeout_default_ms = timeout_default(session);
+                self.by(session, Command::Get { queue, timeout_default_ms })
             }
             Op::Purge { queue } => {
                 let queue = self.queue(queue)?;

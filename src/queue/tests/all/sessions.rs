@@ -27,7 +27,7 @@ fn enqueue(queue: QueueId, sizes: &[u32]) -> Step {
 }
 
 fn get(queue: QueueId) -> Step {
-    Step::Other(Command::Get { queue })
+    Step::Other(Command::Get { queue, timeout_default_ms: None })
 }
 
 fn answered(session: SessionId, first: u64, last: u64, other: &[(u64, Reply)]) -> Answer {
@@ -212,7 +212,7 @@ fn an_empty_batch_moves_the_mark_and_is_not_answered() {
 fn a_get_and_an_attach_need_a_session_of_their_own() {
     let (mut world, queue) = with_queue();
     world.run(session(9, 1), &[enqueue(queue, &[1])]);
-    world.leader(Command::Get { queue });
+    world.leader(Command::Get { queue, timeout_default_ms: None });
     let consumer = ConsumerId { session: session(2, 1), number: 1 };
     let attach = Command::Attach { queue, consumer, terms: terms(9) };
     world.leader(attach.clone());

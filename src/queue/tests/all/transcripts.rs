@@ -133,7 +133,10 @@ impl Script {
             "get" => {
                 let number = Sequence(self.world.next.get(&by).copied().unwrap_or(1));
                 self.gets.insert(line.words[2].to_owned(), (by, number));
-                Command::Get { queue: self.queues[line.words[0]] }
+                Command::Get {
+                    queue: self.queues[line.words[0]],
+                    timeout_default_ms: line.number("default"),
+                }
             }
             "settle" | "discard" | "return" | "release" | "cancel" | "close" | "credit" => {
                 return self.delivery_command(line);
@@ -380,7 +383,7 @@ fn terms(line: &Line<'_>) -> ConsumerTerms {
         priority: line.settings.get("priority").map_or(0, |it| it.parse().unwrap()),
         tag: ShortString::EMPTY,
         no_ack: line.flag("no-ack"),
-        timeout_default_ms: None,
+        timeout_default_ms: line.number("default"),
         timeout_ms: line.number("timeout"),
     }
 }
