@@ -310,6 +310,31 @@ async fn cto_05_who_cannot_be_told_has_its_channel_closed() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn cto_04_a_get_has_the_nodes_time_where_its_queue_says_nothing() {
+    let options = Options::default().with("--consumer-timeout-ms", "500");
+    let cluster = Cluster::start(1, options).await;
+    let (_connection, channel) = open_confirming(&cluster.amqp_uri(1)).await;
+    let quorum = ("x-queue-type", text("quorum"));
+    let long = ("x-consumer-timeout", int(60_000));
+    declare_with(&channel, "silent", &[quorum.clone()]).await;
+    declare_with(&channel, "patient", &[quorum, long]).await;
+    let mut getting = Vec::new();
+    for queue in ["patient", "silent"] {
+        publish(&channel, queue, "a").await;
+        let (connection, channel) = open(&cluster.amqp_uri(1)).await;
+        let got = channel.basic_get(queue.into(), BasicGetOptions::default()).await;
+        got.expect("get").expect("a message");
+        getting.push((connection, channel));
+    }
+    eventually("the channel's end", LIFECYCLE_BOUND, || async {
+        hold(!getting[1].1.status().connected(), || "it is open".to_owned())
+    })
+    .await;
+    assert_eq!(get(&channel, "silent").await.as_deref(), Some(&b"a"[..]));
+    assert!(getting[0].1.status().connected(), "its queue gives it a minute");
+}
+
 /// Tag, active and status of each consumer of a queue, in the order of the tags.
 async fn shown(cluster: &Cluster, node: u64, queue: &str) -> Vec<[String; 3]> {
     let columns = ["queue_name", "consumer_tag", "active", "activity_status"];
