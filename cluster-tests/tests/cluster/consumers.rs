@@ -317,7 +317,7 @@ async fn cto_04_a_get_has_the_nodes_time_where_its_queue_says_nothing() {
     let (_connection, channel) = open_confirming(&cluster.amqp_uri(1)).await;
     let quorum = ("x-queue-type", text("quorum"));
     let long = ("x-consumer-timeout", int(60_000));
-    declare_with(&channel, "silent", &[quorum.clone()]).await;
+    declare_with(&channel, "silent", std::slice::from_ref(&quorum)).await;
     declare_with(&channel, "patient", &[quorum, long]).await;
     let mut getting = Vec::new();
     for queue in ["patient", "silent"] {
