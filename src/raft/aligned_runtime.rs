@@ -1,14 +1,23 @@
-//! Tokio as openraft uses it, but for its clock ticks, which come together.
+//! Tokio as openraft uses it, but for its clock ticks, which come together; and what else comes at
+//! intervals, at the same moments.
 
 use openraft::{AsyncRuntime, Instant, OptionalSend};
 use openraft_rt_tokio::{TokioInstant, TokioRuntime};
-use std::{future::Future, sync::LazyLock, time::Duration};
+use std::{
+    future::Future,
+    sync::{
+        LazyLock,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+use tokio::time::{Interval, MissedTickBehavior, interval_at};
 
-/// Deadlines are rounded up to a multiple of it. It is openraft's tick at the default heartbeat.
-const GRID: Duration = Duration::from_millis(25);
-
-/// What the deadlines of a process are multiples from.
+/// What the moments of a process are multiples from.
 static ORIGIN: LazyLock<TokioInstant> = LazyLock::new(TokioInstant::now);
+
+/// From one tick to the next, ns; 0: openraft's own times.
+static TICK_NS: AtomicU64 = AtomicU64::new(0);
 
 /// Deadlines nearer than this are left as they are: those are no ticks, but openraft's gathering of
 /// what the log writer tells.
@@ -16,25 +25,34 @@ const NEAR: Duration = Duration::from_millis(1);
 
 /// openraft wakes each group five times a heartbeat, each at its own moment. A node has many groups,
 /// and a processor that has to be woken costs more than all that a tick does: so all groups tick at
-/// the same moments, and what they send then shares its packets.
+/// the same moments, and no more often than elections need.
 #[derive(Debug)]
 pub(crate) struct AlignedRuntime(TokioRuntime);
 
-/// The moment to wake for a deadline: never before it, and less than a step of the grid after it.
-fn align(deadline: TokioInstant, now: TokioInstant) -> TokioInstant {
-    let origin = *ORIGIN;
-    if deadline <= now + NEAR {
-        return deadline;
-    }
-    let steps = (deadline - origin).as_nanos().div_ceil(GRID.as_nanos());
-    let after = u32::try_from(steps).ok().and_then(|steps| GRID.checked_mul(steps));
-    after.map_or(deadline, |after| origin + after)
+/// Lets all groups of this process tick this often, at the same moments.
+pub(crate) fn tick_every(period: Duration) {
+    TICK_NS.store(u64::try_from(period.as_nanos()).unwrap_or(0), Relaxed);
 }
 
-/// A moment at which all groups tick, at most a step from now.
-pub(crate) fn next_tick() -> tokio::time::Instant {
+/// Comes at multiples of `period`, counted from one origin, so that intervals of which one divides
+/// the other come together.
+pub(crate) fn every(period: Duration) -> Interval {
     let now = TokioInstant::now();
-    tokio::time::Instant::now() + (align(now + 2 * NEAR, now) - now)
+    let first = tokio::time::Instant::now() + (align(now + 2 * NEAR, now, period) - now);
+    let mut due = interval_at(first, period);
+    due.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    due
+}
+
+/// The moment to wake for a deadline: never before it, and less than a step after it.
+fn align(deadline: TokioInstant, now: TokioInstant, step: Duration) -> TokioInstant {
+    let origin = *ORIGIN;
+    if step.is_zero() || deadline <= now + NEAR {
+        return deadline;
+    }
+    let steps = (deadline - origin).as_nanos().div_ceil(step.as_nanos());
+    let after = u32::try_from(steps).ok().and_then(|steps| step.checked_mul(steps));
+    after.map_or(deadline, |after| origin + after)
 }
 
 impl AsyncRuntime for AlignedRuntime {
@@ -64,7 +82,8 @@ impl AsyncRuntime for AlignedRuntime {
     }
 
     fn sleep_until(deadline: Self::Instant) -> Self::Sleep {
-        TokioRuntime::sleep_until(align(deadline, TokioInstant::now()))
+        let tick = Duration::from_nanos(TICK_NS.load(Relaxed));
+        TokioRuntime::sleep_until(align(deadline, TokioInstant::now(), tick))
     }
 
     fn timeout<R, F: Future<Output = R> + OptionalSend>(
@@ -109,9 +128,14 @@ mod tests {
     fn deadlines_within_a_step_are_one_moment() {
         let origin = *ORIGIN;
         let at = |ms| origin + Duration::from_millis(ms);
-        let now = at(50);
-        assert_eq!([52, 60, 75].map(|ms| align(at(ms), now)), [at(75); 3]);
-        assert_eq!(align(at(76), now), at(100));
-        assert_eq!([10, 50, 51].map(|ms| align(at(ms), now)), [10, 50, 51].map(at), "not a tick");
+        let (now, step) = (at(50), Duration::from_millis(25));
+        assert_eq!([52, 60, 75].map(|ms| align(at(ms), now, step)), [at(75); 3]);
+        assert_eq!(align(at(76), now, step), at(100));
+        assert_eq!(
+            [10, 50, 51].map(|ms| align(at(ms), now, step)),
+            [10, 50, 51].map(at),
+            "no tick"
+        );
+        assert_eq!(align(at(76), now, Duration::ZERO), at(76));
     }
 }

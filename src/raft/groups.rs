@@ -1,6 +1,7 @@
 //! All groups of a node: the catalog group and the queue groups.
 
 use crate::{
+    aligned_runtime::{every, tick_every},
     catalog_replica::CatalogReplica,
     codec::{DecodeError, Position, decode_vote},
     departures::{self, Departures},
@@ -193,6 +194,7 @@ impl Groups {
         if !settings.members.contains(&settings.me) {
             return Err(StartError::NotMember(settings.me));
         }
+        tick_every(settings.heartbeat / 2);
         let starter = Starter { config: Arc::new(settings.raft()?), settings, links, sinks };
         let mut groups = BTreeMap::new();
         let store = store(database, GroupId::CATALOG)?;
@@ -462,8 +464,7 @@ fn until_stopped(
 
 /// Writes what is dirty, group by group (DESIGN §3).
 async fn checkpoints(shared: Arc<Shared>) {
-    let mut due = tokio::time::interval(shared.settings.checkpoint_interval);
-    due.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut due = every(shared.settings.checkpoint_interval);
     loop {
         due.tick().await;
         shared.all().for_each(|group| group.replica().checkpoint());

@@ -1,16 +1,15 @@
 //! Heartbeats of all groups that this node leads, at one moment, so that those to one node share a
 //! packet and wake it once. openraft would send each group's at its own.
 
-use crate::{aligned_runtime, groups::Shared};
+use crate::{aligned_runtime::every, groups::Shared};
 use futures::future::join_all;
 use std::sync::Arc;
-use tokio::time::{MissedTickBehavior, interval_at, timeout};
+use tokio::time::timeout;
 
 /// Sends heartbeats, for ever.
 pub(crate) async fn run(shared: Arc<Shared>) {
-    let every = shared.settings.heartbeat;
-    let mut due = interval_at(aligned_runtime::next_tick(), every);
-    due.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    let period = shared.settings.heartbeat;
+    let mut due = every(period);
     loop {
         due.tick().await;
         // Also one that was elected just now and has nothing of its own term applied yet.
@@ -19,6 +18,6 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         let beats = leading.map(|group| async { group.raft().trigger().heartbeat().await });
         // A group whose Raft is too busy to take it in holds up no other; one that has ended ends
         // the process by itself.
-        let _ = timeout(every, join_all(beats)).await;
+        let _ = timeout(period, join_all(beats)).await;
     }
 }

@@ -1,7 +1,7 @@
 //! A leader whose disk hangs is the worst kind of alive: it gives up its leaderships and takes no
 //! new ones until the disk answers (DESIGN §8).
 
-use crate::{groups::Shared, leadership};
+use crate::{aligned_runtime::every, groups::Shared, leadership};
 use std::{sync::Arc, time::Duration};
 
 /// How often the log writer is looked at.
@@ -9,8 +9,7 @@ const EVERY: Duration = Duration::from_millis(100);
 
 /// Watches the log writer, for ever.
 pub(crate) async fn run(shared: Arc<Shared>) {
-    let mut due = tokio::time::interval(EVERY);
-    due.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut due = every(EVERY);
     loop {
         due.tick().await;
         let stalled = shared.writer.is_stalled();
