@@ -319,20 +319,24 @@ async fn cto_04_a_get_has_the_nodes_time_where_its_queue_says_nothing() {
     let long = ("x-consumer-timeout", int(60_000));
     declare_with(&channel, "silent", std::slice::from_ref(&quorum)).await;
     declare_with(&channel, "patient", &[quorum, long]).await;
-    let mut getting = Vec::new();
-    for queue in ["patient", "silent"] {
-        publish(&channel, queue, "a").await;
-        let (connection, channel) = open(&cluster.amqp_uri(1)).await;
-        let got = channel.basic_get(queue.into(), BasicGetOptions::default()).await;
-        got.expect("get").expect("a message");
-        getting.push((connection, channel));
-    }
+    publish(&channel, "patient", "a").await;
+    publish(&channel, "silent", "a").await;
+    let (_patient, patient) = get_and_keep(&cluster, "patient").await;
+    let (_silent, silent) = get_and_keep(&cluster, "silent").await;
     eventually("the channel's end", LIFECYCLE_BOUND, || async {
-        hold(!getting[1].1.status().connected(), || "it is open".to_owned())
+        hold(!silent.status().connected(), || "it is open".to_owned())
     })
     .await;
     assert_eq!(get(&channel, "silent").await.as_deref(), Some(&b"a"[..]));
-    assert!(getting[0].1.status().connected(), "its queue gives it a minute");
+    assert!(patient.status().connected(), "its queue gives it a minute");
+}
+
+/// A client that has got a message and does not settle it.
+async fn get_and_keep(cluster: &Cluster, queue: &str) -> (Connection, Channel) {
+    let (connection, channel) = open(&cluster.amqp_uri(1)).await;
+    let got = channel.basic_get(queue.into(), BasicGetOptions::default()).await;
+    got.expect("get").expect("a message");
+    (connection, channel)
 }
 
 /// Tag, active and status of each consumer of a queue, in the order of the tags.
