@@ -212,12 +212,7 @@ impl Node {
         let Some(group) = self.groups().and_then(|groups| groups.catalog_group()) else {
             return false;
         };
-        let confirmed = if renews {
-            group.leads_since_now(BOUND).await
-        } else {
-            group.linearizable(BOUND).await.is_ok()
-        };
-        if !confirmed {
+        if !group.leads_since_now(!renews, BOUND).await {
             return false;
         }
         self.lease.grant(to, boot, applied);

@@ -290,10 +290,10 @@ impl Group {
         read.map(|(id, _)| LogIndex(id.index())).map_err(|_| ReadError::Timeout)
     }
 
-    /// Whether a majority answers this node, as the leader, something that it sends from now on; no
-    /// more is sent for it than the group sends anyway.
-    pub async fn leads_since_now(&self, deadline: Duration) -> bool {
-        let answers = LinearizerOption::new(Some(Duration::ZERO), false);
+    /// Whether a majority answers this node, as the leader, something that it sends from now on:
+    /// `at_once` a heartbeat for it, or else whatever the group sends next anyway.
+    pub async fn leads_since_now(&self, at_once: bool, deadline: Duration) -> bool {
+        let answers = LinearizerOption::new(Some(Duration::ZERO), at_once);
         self.raft.get_read_log_id(answers.with_wait_timeout(deadline)).await.is_ok()
     }
 
