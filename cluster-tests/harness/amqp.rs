@@ -2,11 +2,13 @@
 
 use super::wait::in_time;
 use lapin::options::{
-    BasicGetOptions, ConfirmSelectOptions, ExchangeDeclareOptions, QueueBindOptions,
-    QueueDeclareOptions,
+    BasicConsumeOptions, BasicGetOptions, ConfirmSelectOptions, ExchangeDeclareOptions,
+    QueueBindOptions, QueueDeclareOptions,
 };
 use lapin::types::{AMQPValue, FieldTable};
-use lapin::{BasicProperties, Channel, Connection, ConnectionProperties, ErrorKind, ExchangeKind};
+use lapin::{
+    BasicProperties, Channel, Connection, ConnectionProperties, Consumer, ErrorKind, ExchangeKind,
+};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -201,6 +203,16 @@ pub async fn bind(channel: &Channel, queue: &str, exchange: &str, key: &str) {
     let bound = channel.queue_bind(queue.into(), exchange.into(), key.into(), options, arguments);
     let bound = in_time(&format!("bind '{queue}' to '{exchange}'"), REQUEST_BOUND, bound).await;
     bound.unwrap_or_else(|error| panic!("bind '{queue}' to '{exchange}': {error}"));
+}
+
+/// A consumer that acknowledges, with a tag of the server's.
+///
+/// # Panics
+/// When that does not work.
+pub async fn consume(channel: &Channel, queue: &str) -> Consumer {
+    let options = BasicConsumeOptions::default();
+    let consumer = channel.basic_consume(queue.into(), "".into(), options, FieldTable::default());
+    in_time("a consume", REQUEST_BOUND, consumer).await.expect("consume-ok")
 }
 
 /// Headers by name.

@@ -62,8 +62,7 @@ impl Play {
         let vhost = ShortString::from_static("/");
         let alarm = words.get("alarm").map(str::to_owned);
         let consumers_max = words.number("consumers_max");
-        let default_prefetch = words.number("default_prefetch").unwrap_or_default();
-        let bounds = Bounds { message_bytes_max: 20, consumers_max, default_prefetch };
+        let bounds = Bounds { message_bytes_max: 20, consumers_max, default_prefetch: 0 };
         Self {
             machine: Machine::new(vhost, limits, capabilities, bounds, alarm),
             outbox: Outbox::new(),

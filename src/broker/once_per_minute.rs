@@ -33,7 +33,6 @@ impl<K: Ord> OncePerMinute<K> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
     use quorate_types::{GroupId, Home, QueueId};
 
     #[test]

@@ -8,7 +8,7 @@ use crate::{
     digest::{self, Step},
     output::Effect,
     queue::Queue,
-    record::Held,
+    record::{GetsRecord, Held},
     settle::{Fate, Marking},
 };
 use quorate_types::{ConsumerId, DeliveryNumber, Holder, Sequence, SessionId, Timestamp};
@@ -32,6 +32,14 @@ impl Consumer {
     }
 }
 
+impl GetsRecord {
+    /// When each of the gets times out (CTO-04).
+    fn ends(&self, of_queue: Option<u64>) -> impl Iterator<Item = (Sequence, Timestamp)> + '_ {
+        let timeout = of_queue.or(self.timeout_default_ms);
+        self.held.iter().filter_map(move |(sequence, held)| Some((*sequence, end(held, timeout?))))
+    }
+}
+
 impl Queue {
     /// Takes back what has been held for too long.
     pub(crate) fn time_out(&mut self, apply: &mut Apply<'_>) {
@@ -43,9 +51,8 @@ impl Queue {
         let consumers = self.consumers.iter().filter(|(_, it)| due(it.next_timeout(of_queue)));
         let consumers: Vec<ConsumerId> = consumers.map(|(id, _)| *id).collect();
         let gets = self.gets.iter().flat_map(|(session, gets)| {
-            let timeout = of_queue.or(gets.timeout_default_ms);
-            let due = gets.held.iter().filter(move |(_, it)| due(timeout.map(|ms| end(it, ms))));
-            due.map(|(sequence, _)| (*session, *sequence))
+            let due = gets.ends(of_queue).filter(|(_, end)| *end <= apply.now);
+            due.map(|(sequence, _)| (*session, sequence))
         });
         let gets: Vec<(SessionId, Sequence)> = gets.collect();
         for id in consumers {
@@ -114,10 +121,7 @@ impl Queue {
     pub(crate) fn arm_timeout(&mut self) {
         let of_queue = self.config.consumer_timeout_ms;
         let consumers = self.consumers.values().filter_map(|it| it.next_timeout(of_queue));
-        let gets = self.gets.values().flat_map(|gets| {
-            let timeout = of_queue.or(gets.timeout_default_ms);
-            gets.held.values().filter_map(move |held| Some(end(held, timeout?)))
-        });
+        let gets = self.gets.values().flat_map(|gets| gets.ends(of_queue)).map(|(_, end)| end);
         self.timeout_at = consumers.chain(gets).min();
     }
 

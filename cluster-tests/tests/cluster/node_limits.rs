@@ -4,12 +4,12 @@
 #![expect(clippy::expect_used, reason = "tests")]
 
 use futures::StreamExt;
-use lapin::options::{BasicConsumeOptions, BasicQosOptions, ExchangeDeclareOptions};
+use lapin::options::{BasicQosOptions, ExchangeDeclareOptions};
 use lapin::types::FieldTable;
-use lapin::{Channel, Connection, ConnectionProperties, ExchangeKind};
+use lapin::{Connection, ConnectionProperties, ExchangeKind};
 use quorate_cluster_tests::harness::amqp::{
-    REQUEST_BOUND, arguments, declare_exchange, declare_quorum, durable, exclusive, int, open,
-    open_confirming, publish_confirmed, text,
+    REQUEST_BOUND, arguments, consume, declare_exchange, declare_quorum, durable, exclusive, int,
+    open, open_confirming, publish_confirmed, text,
 };
 use quorate_cluster_tests::harness::ctl;
 use quorate_cluster_tests::harness::wait::{eventually, hold, in_time};
@@ -83,11 +83,6 @@ async fn que_11_a_cluster_has_no_more_queues_than_it_may_have() {
         "PRECONDITION_FAILED - cannot declare queue 'b': queue limit in cluster (2) is reached";
     assert!(said.contains(words), "{said}");
     drop(connection);
-}
-
-async fn consume(channel: &Channel, queue: &str) -> lapin::Consumer {
-    let (options, none) = (BasicConsumeOptions::default(), FieldTable::default());
-    channel.basic_consume(queue.into(), "".into(), options, none).await.expect("consume-ok")
 }
 
 #[tokio::test(flavor = "multi_thread")]

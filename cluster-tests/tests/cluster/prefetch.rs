@@ -5,10 +5,9 @@
 use futures::StreamExt;
 use lapin::message::Delivery;
 use lapin::options::{BasicAckOptions, BasicConsumeOptions, BasicPublishOptions, BasicQosOptions};
-use lapin::types::FieldTable;
 use lapin::{Channel, Connection, Consumer};
 use quorate_cluster_tests::harness::amqp::{
-    REQUEST_BOUND, declare_quorum, declare_with, open, open_confirming, persistent,
+    REQUEST_BOUND, consume, declare_quorum, declare_with, open, open_confirming, persistent,
     publish_confirmed, text,
 };
 use quorate_cluster_tests::harness::wait::{eventually, hold, in_time};
@@ -27,12 +26,6 @@ async fn attach(cluster: &Cluster, node: u64, queue: &str, prefetch: u16) -> Cli
     channel.basic_qos(prefetch, BasicQosOptions::default()).await.expect("qos-ok");
     let consumer = consume(&channel, queue).await;
     Client { _connection: connection, channel, consumer }
-}
-
-async fn consume(channel: &Channel, queue: &str) -> Consumer {
-    let options = BasicConsumeOptions::default();
-    let consumer = channel.basic_consume(queue.into(), "".into(), options, FieldTable::default());
-    consumer.await.expect("consume-ok")
 }
 
 async fn take(consumer: &mut Consumer, count: usize) -> Vec<Delivery> {

@@ -6,14 +6,14 @@
 use futures::StreamExt;
 use lapin::message::Delivery;
 use lapin::options::{
-    BasicAckOptions, BasicCancelOptions, BasicConsumeOptions, BasicGetOptions, BasicNackOptions,
-    BasicPublishOptions, ExchangeBindOptions,
+    BasicAckOptions, BasicCancelOptions, BasicGetOptions, BasicNackOptions, BasicPublishOptions,
+    ExchangeBindOptions,
 };
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{Channel, Consumer, ExchangeKind};
 use quorate_cluster_tests::harness::amqp::{
-    REQUEST_BOUND, bind, declare_exchange, declare_quorum, declare_with, headers, int, open,
-    open_confirming, persistent, publish_confirmed, publish_with, text,
+    REQUEST_BOUND, bind, consume, declare_exchange, declare_quorum, declare_with, headers, int,
+    open, open_confirming, persistent, publish_confirmed, publish_with, text,
 };
 use quorate_cluster_tests::harness::dead_letters::{death, deaths};
 use quorate_cluster_tests::harness::wait::{eventually, hold, in_time};
@@ -35,12 +35,6 @@ async fn declare(channel: &Channel, queue: &str, with: &[(&str, AMQPValue)]) {
 /// Dead letters go straight to this queue.
 fn to_queue(queue: &str) -> [(&'static str, AMQPValue); 2] {
     [(DLX, text("")), (DLX_KEY, text(queue))]
-}
-
-async fn consume(channel: &Channel, queue: &str) -> Consumer {
-    let options = BasicConsumeOptions::default();
-    let consumer = channel.basic_consume(queue.into(), "".into(), options, FieldTable::default());
-    in_time("a consume", REQUEST_BOUND, consumer).await.expect("consume-ok")
 }
 
 async fn next(consumer: &mut Consumer) -> Delivery {
