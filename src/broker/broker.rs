@@ -12,6 +12,7 @@ use crate::{
     hearing::Hearing,
     lease::Lease,
     local::LocalQueues,
+    memory::MemoryBudget,
     node::Node,
     proposer::Proposer,
     registry::Registry,
@@ -73,6 +74,7 @@ impl Broker {
             failures: Failures::default(),
             configuring: Configuring::new(homes.iter().copied()),
             alarms: Alarms::new(&settings.alarms),
+            memory: MemoryBudget::new(settings.client_memory_bytes),
             counters: Arc::default(),
             local_entries: RwLock::default(),
             counts: Default::default(),
@@ -116,6 +118,12 @@ impl Broker {
         node.spawn(Arc::clone(node).look_after_letters());
         node.spawn(Arc::clone(node).watch_timer());
         node.spawn(Arc::clone(node).keep_configured());
+    }
+
+    /// The budget of bodies held for clients.
+    #[must_use]
+    pub fn memory(&self) -> &Arc<MemoryBudget> {
+        &self.0.memory
     }
 
     /// Settings for front ends.

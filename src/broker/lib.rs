@@ -24,6 +24,7 @@ mod transaction;
 
 mod executor;
 mod local;
+mod memory;
 mod pace;
 mod sequencer;
 mod spill;
@@ -81,6 +82,7 @@ pub use client::{
 pub use connection::{ChannelReport, Connection};
 pub use definitions::ImportError;
 pub use local::SpillSettings;
+pub use memory::{Held, MemoryBudget, Share, ShareFigures};
 pub use operator::{Closing, hash_password};
 pub use settings::{BrokerSettings, NodeLimits};
 pub use shown::delivery_properties;

@@ -16,6 +16,7 @@ use crate::{
     lease::Lease,
     limits::Counts,
     local::LocalQueues,
+    memory::MemoryBudget,
     once_per_minute::OncePerMinute,
     proposer::Proposer,
     registry::Registry,
@@ -74,6 +75,8 @@ pub(crate) struct Node {
     pub(crate) failures: Failures,
     pub(crate) configuring: Configuring,
     pub(crate) alarms: Alarms,
+    /// Bodies held for clients.
+    pub(crate) memory: Arc<MemoryBudget>,
     pub(crate) counters: Arc<Counters>,
     /// Entries of connection-bound queues of this node, also of those that are not in the catalog.
     pub(crate) local_entries: RwLock<BTreeMap<ResourceName, QueueEntry>>,

@@ -55,6 +55,8 @@ pub struct BrokerSettings {
     /// Octets of publishes of all connections in flight to one home. Above, sockets that have any in
     /// flight are not read.
     pub home_in_flight_bytes: u64,
+    /// Octets of message bodies that clients may make this node hold (see `MemoryBudget`).
+    pub client_memory_bytes: u64,
     /// Memory of connection-bound queues.
     pub spill: SpillSettings,
     /// Bounds of memory and disk.

@@ -204,6 +204,7 @@ fn broker_settings(
         consumer_disconnected_timeout_ms: settings.unreachable_node_timeout_ms,
         connection_in_flight_bytes: settings.connection_in_flight_bytes.0,
         home_in_flight_bytes: settings.group_in_flight_bytes.0,
+        client_memory_bytes: machine_memory_bytes() / 4,
         spill: SpillSettings {
             memory_bytes_max: settings.exclusive_memory_bytes.0,
             folder: settings.data_dir.clone(),
