@@ -2,7 +2,11 @@
 //! their death until all their targets have taken them (LET 1, Q-40, Q-45). They are never
 //! rewritten: a letter names a message of its queue, and keeps that message's run alive.
 
-use crate::death::DeathReason;
+use crate::{
+    death::DeathReason,
+    letter_block::{BLOCK_BITS, Block, PackedBlock, block_of},
+    number_set::NumberSet,
+};
 use quorate_types::{
     CatalogIndex, LetterNumber, MessageId, QueueId, Sequence, ShortString, Timestamp, WallTime,
 };
@@ -90,12 +94,15 @@ pub enum Transfer {
 /// Letters of one queue. The message of each counts among its run's living ones.
 #[derive(Debug, Default)]
 pub(crate) struct Letters {
-    all: BTreeMap<LetterNumber, Letter>,
+    packed: BTreeMap<u64, PackedBlock>,
+    /// Blocks that the present entry looks at; packed again when it ends.
+    open: BTreeMap<u64, Block>,
+    count: u64,
     /// Number of the last one.
     last: LetterNumber,
     /// Those that are to be routed, and those kept. Derived.
-    waiting: BTreeSet<LetterNumber>,
-    kept: BTreeSet<LetterNumber>,
+    waiting: NumberSet,
+    kept: NumberSet,
     /// Those put aside. Derived.
     delayed: BTreeSet<(Timestamp, LetterNumber)>,
     /// Pages that the present entry has changed.
@@ -113,15 +120,11 @@ impl Letters {
     }
 
     pub(crate) fn len(&self) -> u64 {
-        self.all.len() as u64
+        self.count
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.all.is_empty()
-    }
-
-    pub(crate) fn get(&self, number: LetterNumber) -> Option<&Letter> {
-        self.all.get(&number)
+        self.count == 0
     }
 
     /// Adds a letter that has just died.
@@ -134,23 +137,34 @@ impl Letters {
     /// Puts a letter in place, new or from a record.
     pub(crate) fn insert(&mut self, number: LetterNumber, letter: Letter) {
         self.note(number, &letter.stage);
-        self.all.insert(number, letter);
+        if self.block_mut(number).insert(number, letter).is_none() {
+            self.count += 1;
+        }
         self.changed.insert(page(number));
     }
 
-    /// Takes a letter that is waiting or kept out of those, for a routing.
-    pub(crate) fn take_unrouted(&mut self, number: LetterNumber) -> Option<&mut Letter> {
-        if !self.waiting.remove(&number) && !self.kept.remove(&number) {
-            return None;
+    /// The block of a letter, to be changed.
+    fn block_mut(&mut self, number: LetterNumber) -> &mut Block {
+        let block = block_of(number);
+        let packed = self.packed.remove(&block);
+        self.open
+            .entry(block)
+            .or_insert_with(|| packed.map(|block| block.unpack()).unwrap_or_default())
+    }
+
+    /// Takes a letter that is waiting or kept out of those, for a routing. False if it is neither.
+    pub(crate) fn take_unrouted(&mut self, number: LetterNumber) -> bool {
+        let found = self.waiting.remove(number) || self.kept.remove(number);
+        if found {
+            self.changed.insert(page(number));
         }
-        self.changed.insert(page(number));
-        self.all.get_mut(&number)
+        found
     }
 
     /// Changes a letter's stage.
     pub(crate) fn set_stage(&mut self, number: LetterNumber, stage: Stage) {
         self.note(number, &stage);
-        if let Some(letter) = self.all.get_mut(&number) {
+        if let Some(letter) = self.block_mut(number).get_mut(&number) {
             letter.stage = stage;
             self.changed.insert(page(number));
         }
@@ -158,21 +172,20 @@ impl Letters {
 
     /// The routing of a letter that is under way, to be changed.
     pub(crate) fn routing_mut(&mut self, number: LetterNumber) -> Option<&mut Routing> {
-        match &mut self.all.get_mut(&number)?.stage {
-            Stage::Routed(routing) => {
-                self.changed.insert(page(number));
-                Some(routing)
-            }
+        self.changed.insert(page(number));
+        match &mut self.block_mut(number).get_mut(&number)?.stage {
+            Stage::Routed(routing) => Some(routing),
             Stage::Waiting { .. } | Stage::Kept | Stage::Delayed { .. } => None,
         }
     }
 
     /// The letter is done with.
     pub(crate) fn remove(&mut self, number: LetterNumber) -> Option<Letter> {
-        self.waiting.remove(&number);
-        self.kept.remove(&number);
+        self.waiting.remove(number);
+        self.kept.remove(number);
         self.changed.insert(page(number));
-        let letter = self.all.remove(&number)?;
+        let letter = self.block_mut(number).remove(&number)?;
+        self.count -= 1;
         if let Stage::Delayed { until } = letter.stage {
             self.delayed.remove(&(until, number));
         }
@@ -197,12 +210,12 @@ impl Letters {
 
     /// All that there is is put aside.
     pub(crate) fn are_all_delayed(&self) -> bool {
-        self.delayed.len() == self.all.len()
+        self.delayed.len() as u64 == self.count
     }
 
     /// Takes out those kept as unroutable.
     pub(crate) fn take_kept(&mut self) -> Vec<Letter> {
-        let kept = std::mem::take(&mut self.kept);
+        let kept: Vec<_> = self.kept.range(LetterNumber(0)).collect();
         kept.into_iter().filter_map(|number| self.remove(number)).collect()
     }
 
@@ -214,47 +227,79 @@ impl Letters {
         !self.kept.is_empty()
     }
 
-    /// Numbers of those that are to be routed (or of those kept) from a number on.
+    /// Those that are to be routed (or those kept) from a number on.
     pub(crate) fn unrouted(
         &self,
         kept: bool,
         from: LetterNumber,
-    ) -> impl Iterator<Item = (LetterNumber, &Letter)> + '_ {
+    ) -> impl Iterator<Item = (LetterNumber, Letter)> + '_ {
         let numbers = if kept { &self.kept } else { &self.waiting };
-        numbers.range(from..).filter_map(|number| Some((*number, self.all.get(number)?)))
+        let mut reader = LetterReader::new(self);
+        numbers.range(from).filter_map(move |number| Some((number, reader.get(number)?.clone())))
     }
 
-    /// Pages that the present entry has changed, once.
+    /// The present entry has ended: packs what it has looked at, and tells the pages that it has
+    /// changed.
     pub(crate) fn take_changed(&mut self) -> BTreeSet<u64> {
+        for (number, block) in std::mem::take(&mut self.open) {
+            if !block.is_empty() {
+                self.packed.insert(number, PackedBlock::pack(&block));
+            }
+        }
         std::mem::take(&mut self.changed)
     }
 
     /// Every page that is written, or may be.
     pub(crate) fn pages(&self) -> BTreeSet<u64> {
-        self.all.keys().map(|number| page(*number)).chain(self.changed.iter().copied()).collect()
+        let blocks = self.packed.keys().chain(self.open.keys());
+        let pages = blocks.map(|block| block >> (PAGE_BITS - BLOCK_BITS));
+        pages.chain(self.changed.iter().copied()).collect()
     }
 
     /// What a page holds; `None` if nothing.
     pub(crate) fn page(&self, page: u64) -> Option<BTreeMap<LetterNumber, Letter>> {
-        let first = LetterNumber(page << PAGE_BITS);
-        let last = LetterNumber(first.0 | ((1 << PAGE_BITS) - 1));
-        let letters = self.all.range(first..=last).map(|(number, one)| (*number, one.clone()));
-        Some(letters.collect::<BTreeMap<_, _>>()).filter(|letters| !letters.is_empty())
+        let first = page << (PAGE_BITS - BLOCK_BITS);
+        let blocks = first..first + (1 << (PAGE_BITS - BLOCK_BITS));
+        let letters: BTreeMap<_, _> =
+            blocks.filter_map(|block| self.block(block)).flatten().collect();
+        Some(letters).filter(|letters| !letters.is_empty())
+    }
+
+    fn block(&self, block: u64) -> Option<Block> {
+        let open = self.open.get(&block).cloned();
+        open.or_else(|| self.packed.get(&block).map(PackedBlock::unpack))
     }
 
     fn note(&mut self, number: LetterNumber, stage: &Stage) {
         match stage {
-            Stage::Waiting { .. } => {
-                self.waiting.insert(number);
-            }
-            Stage::Kept => {
-                self.kept.insert(number);
-            }
+            Stage::Waiting { .. } => self.waiting.insert(number),
+            Stage::Kept => self.kept.insert(number),
             Stage::Delayed { until } => {
                 self.delayed.insert((*until, number));
             }
             Stage::Routed(_) => {}
         }
+    }
+}
+
+/// Looks letters up, neighbours cheaply: it keeps the block that it has unpacked last.
+pub(crate) struct LetterReader<'a> {
+    letters: &'a Letters,
+    block: Option<(u64, Block)>,
+}
+
+impl<'a> LetterReader<'a> {
+    pub(crate) fn new(letters: &'a Letters) -> Self {
+        Self { letters, block: None }
+    }
+
+    /// A letter.
+    pub(crate) fn get(&mut self, number: LetterNumber) -> Option<&Letter> {
+        let wanted = block_of(number);
+        if self.block.as_ref().is_none_or(|(block, _)| *block != wanted) {
+            self.block = self.letters.block(wanted).map(|block| (wanted, block));
+        }
+        self.block.as_ref()?.1.get(&number)
     }
 }
 

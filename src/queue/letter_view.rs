@@ -3,15 +3,17 @@
 use crate::{
     config::DeadLetter,
     death::DeathReason,
-    letter::{Stage, Transfer, Via},
+    letter::{Letter, LetterReader, Stage, Transfer, Via},
     machine::Machine,
     outbox::Way,
     output::Effect,
     queue::Queue,
+    ways::Ways,
 };
 use quorate_types::{
     CatalogIndex, LetterHome, LetterNumber, MessageId, QueueId, ResourceName, Sequence, WallTime,
 };
+use std::collections::BTreeMap;
 
 /// A letter that is to be routed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,7 +114,7 @@ impl Machine {
         limit: usize,
     ) -> Vec<LetterView> {
         let Some(queue) = self.letters_of(id) else { return Vec::new() };
-        let view = |(number, letter): (LetterNumber, &crate::Letter)| LetterView {
+        let view = |(number, letter): (LetterNumber, Letter)| LetterView {
             number,
             message: letter.message,
             reason: letter.reason,
@@ -133,43 +135,30 @@ impl Machine {
     #[must_use]
     pub fn line_mark(&self, line: LetterHome) -> Sequence {
         let last = self.group.letters.lines.get(&line).map_or(0, |last| last.0);
-        let first = self.outbox.lines.get(&line).and_then(|ways| ways.keys().next());
-        first.copied().unwrap_or(Sequence(last + 1))
+        let first = self.outbox.lines.get(&line).and_then(Ways::first_key);
+        Sequence(first.unwrap_or(last + 1))
     }
 
     /// Transfers of a line that are under way, from a number on, ascending.
     #[must_use]
     pub fn transfers(&self, line: LetterHome, from: Sequence, limit: usize) -> Vec<TransferView> {
-        let ways = self.outbox.lines.get(&line).into_iter().flat_map(|ways| ways.range(from..));
-        let view = |(number, way): (&Sequence, &Way)| self.transfer_view(*number, *way);
-        ways.take(limit).filter_map(view).collect()
+        let ways = self.outbox.lines.get(&line).into_iter().flat_map(|ways| ways.range(from.0));
+        let mut readers: BTreeMap<QueueId, LetterReader<'_>> = BTreeMap::new();
+        let mut found = Vec::new();
+        for (number, way) in ways.take(limit) {
+            let Some(queue) = self.letters_of(way.queue) else { continue };
+            let reader =
+                readers.entry(way.queue).or_insert_with(|| LetterReader::new(&queue.letters));
+            let letter = reader.get(way.letter);
+            found.extend(letter.and_then(|it| transfer_view(Sequence(number), way, queue, it)));
+        }
+        found
     }
-
-    fn transfer_view(&self, number: Sequence, way: Way) -> Option<TransferView> {
-        let queue = self.letters_of(way.queue)?;
-        let letter = queue.letters.get(way.letter)?;
-        let Stage::Routed(routing) = &letter.stage else { return None };
-        let Transfer::UnderWay { round, .. } = routing.transfers.get(&way.target)? else {
-            return None;
-        };
-        Some(TransferView {
-            number,
-            target: way.target,
-            round: *round,
-            queue: way.queue,
-            name: queue.name.clone(),
-            message: letter.message,
-            reason: letter.reason,
-            died_at: letter.died_at,
-            via: routing.via.clone(),
-        })
-    }
-
     /// Targets that letters are for.
     pub fn targets(&self) -> impl Iterator<Item = TargetView> + '_ {
         self.outbox.targets.iter().map(|(target, state)| TargetView {
             target: *target,
-            waits: state.waits.len() as u64,
+            waits: state.waits.len(),
             under_way: state.under_way,
             refused: self.group.letters.rounds.get(target).is_some_and(|round| round.refused),
         })
@@ -178,10 +167,33 @@ impl Machine {
     /// Letters of all queues, and of those how many are of queues that have ended.
     #[must_use]
     pub fn letter_counts(&self) -> (u64, u64) {
-        let of = |queues: &std::collections::BTreeMap<QueueId, Box<Queue>>| -> u64 {
+        let of = |queues: &BTreeMap<QueueId, Box<Queue>>| -> u64 {
             queues.values().map(|queue| queue.letters.len()).sum()
         };
         let ended = of(&self.estates);
         (of(&self.queues) + ended, ended)
     }
+}
+
+fn transfer_view(
+    number: Sequence,
+    way: Way,
+    queue: &Queue,
+    letter: &Letter,
+) -> Option<TransferView> {
+    let Stage::Routed(routing) = &letter.stage else { return None };
+    let Transfer::UnderWay { round, .. } = routing.transfers.get(&way.target)? else {
+        return None;
+    };
+    Some(TransferView {
+        number,
+        target: way.target,
+        round: *round,
+        queue: way.queue,
+        name: queue.name.clone(),
+        message: letter.message,
+        reason: letter.reason,
+        died_at: letter.died_at,
+        via: routing.via.clone(),
+    })
 }

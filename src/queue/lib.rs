@@ -38,12 +38,15 @@ mod node;
 mod expire;
 mod lease;
 mod letter;
+mod letter_block;
 mod letter_view;
 mod limit;
+mod number_set;
 mod outbox;
 mod tally;
 mod transfer;
 mod wake;
+mod ways;
 
 mod digest;
 mod load;

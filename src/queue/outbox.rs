@@ -11,6 +11,7 @@ use crate::{
     queue::Queue,
     record::Round,
     tally::DeadLetterFact,
+    ways::Ways,
 };
 use quorate_types::{CatalogIndex, LetterHome, LetterNumber, QueueId, Sequence};
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,7 +25,7 @@ pub(crate) struct Outbox {
     /// Queues with letters to be routed.
     pub(crate) waiting: BTreeSet<QueueId>,
     /// Transfers that have a number, by line.
-    pub(crate) lines: BTreeMap<LetterHome, BTreeMap<Sequence, Way>>,
+    pub(crate) lines: BTreeMap<LetterHome, Ways>,
     /// By target: what is on the way to it, and what waits since it is full.
     pub(crate) targets: BTreeMap<QueueId, Target>,
 }
@@ -42,7 +43,7 @@ pub(crate) struct Way {
 pub(crate) struct Target {
     pub(crate) under_way: u64,
     /// In the order of routing.
-    pub(crate) waits: BTreeMap<u64, Way>,
+    pub(crate) waits: Ways,
 }
 
 impl Outbox {
@@ -58,7 +59,7 @@ impl Outbox {
     }
 
     fn sent(&mut self, number: Sequence, way: Way) {
-        self.lines.entry(way.target.letter_home()).or_default().insert(number, way);
+        self.lines.entry(way.target.letter_home()).or_default().insert(number.0, way);
         self.targets.entry(way.target).or_default().under_way += 1;
     }
 
@@ -69,9 +70,10 @@ impl Outbox {
     /// Takes what has these numbers, ascending.
     fn take(&mut self, line: LetterHome, first: Sequence, last: Sequence) -> Vec<(Sequence, Way)> {
         let Some(ways) = self.lines.get_mut(&line) else { return Vec::new() };
-        let answered: Vec<_> = ways.range(first..=last).map(|(n, way)| (*n, *way)).collect();
+        let answered: Vec<_> =
+            ways.range(first.0).take_while(|(number, _)| *number <= last.0).collect();
         for (number, way) in &answered {
-            ways.remove(number);
+            ways.remove(*number);
             if let Some(target) = self.targets.get_mut(&way.target) {
                 target.under_way -= 1;
             }
@@ -79,7 +81,7 @@ impl Outbox {
         if ways.is_empty() {
             self.lines.remove(&line);
         }
-        answered
+        answered.into_iter().map(|(number, way)| (Sequence(number), way)).collect()
     }
 
     /// A target that nothing goes to is forgotten.
@@ -125,7 +127,7 @@ impl Machine {
         apply: &mut Apply<'_>,
     ) {
         let Some(queue) = self.with_letters(id) else { return };
-        if queue.letters.take_unrouted(number).is_none() {
+        if !queue.letters.take_unrouted(number) {
             return;
         }
         apply.spend(1);
