@@ -2,28 +2,12 @@
 //! connections and consumers.
 
 use crate::{
-    alarm::Alarms,
-    catalog_client::CatalogClient,
-    client::Event,
-    configure::Configuring,
-    connection::ConnectionState,
-    consumer::FrontConsumer,
-    counters::Counters,
-    dead_letter::DeadLetters,
-    executor::Executor,
-    failure::Failures,
-    hearing::Hearing,
-    lease::Lease,
-    limits::Counts,
-    local::LocalQueues,
-    once_per_minute::OncePerMinute,
-    proposer::Proposer,
-    registry::Registry,
-    sequencer::{ProcessStart, Sequencer},
-    settings::BrokerSettings,
-    sink::Early,
-    timer::Timer,
-    trace::Tracer,
+    alarm::Alarms, catalog_client::CatalogClient, client::Event, clock::ProcessStart,
+    configure::Configuring, connection::ConnectionState, consumer::FrontConsumer,
+    counters::Counters, dead_letter::DeadLetters, executor::Executor, failure::Failures,
+    hearing::Hearing, lease::Lease, limits::Counts, local::LocalQueues, making::Making,
+    once_per_minute::OncePerMinute, proposer::Proposer, registry::Registry, sequencer::Sequencer,
+    settings::BrokerSettings, sink::Early, timer::Timer, trace::Tracer,
 };
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use bytes::Bytes;
@@ -55,6 +39,7 @@ pub(crate) struct Node {
     /// Index that this node's copy has been applied up to.
     pub(crate) catalog_version: tokio::sync::watch::Sender<CatalogIndex>,
     pub(crate) lease: Lease,
+    pub(crate) making: Arc<Making>,
     pub(crate) local: LocalQueues,
     pub(crate) hearing: Hearing,
     /// One for each home that this node may send to.
