@@ -364,7 +364,7 @@ fn about_as_much_of_a_log_stays_as_is_to_be_kept_whatever_the_bodies() {
         let all = store.log_bytes();
         assert_eq!(store.log_index_keeping(all), None);
         let half = store.log_index_keeping(all / 2).unwrap();
-        kept.push(half);
+        kept.push(half.0);
         let checkpoint = crate::Checkpoint::new(id(1, 1_000), Bytes::new(), Vec::new());
         written(|done| store.checkpoint(checkpoint, done));
         written(|done| store.purge_through(id(1, half.0), done));
@@ -372,5 +372,7 @@ fn about_as_much_of_a_log_stays_as_is_to_be_kept_whatever_the_bodies() {
         let step = 32 << 10;
         assert!((all / 2..all / 2 + step).contains(&left), "{left} of {all} octets are left");
     }
-    assert_eq!(kept.first(), kept.last(), "bodies do not count");
+    // A length takes an octet or two; a body of 9,000 would weigh in quite otherwise.
+    let apart = kept.iter().max().zip(kept.iter().min()).map(|(most, least)| most - least);
+    assert!(apart.is_some_and(|apart| apart < 20), "bodies do not count: {kept:?}");
 }
