@@ -7,6 +7,7 @@ pub mod http;
 pub mod metrics;
 pub mod process;
 pub mod wait;
+pub mod wall_clock;
 pub mod wire;
 
 mod cluster;

@@ -133,9 +133,17 @@ impl Node {
     pub fn spawn_with(&self, flags: &[(&str, &str)]) {
         let mut launch = self.launch();
         flags.iter().for_each(|(flag, value)| launch.set(flag, value));
+        self.spawn_as(&launch);
+    }
+
+    /// As [`Node::spawn`], this once launched like that.
+    ///
+    /// # Panics
+    /// When it runs already.
+    pub fn spawn_as(&self, launch: &Launch) {
         let mut process = self.process();
         assert!(process.is_none(), "node {} runs already", self.id);
-        *process = Some(Process::spawn(&launch));
+        *process = Some(Process::spawn(launch));
     }
 
     /// Starts its process and waits until it is ready to serve.

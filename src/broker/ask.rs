@@ -4,15 +4,21 @@ use crate::{
     batch::{Answered, Batches, Ticket},
     confirm::{TargetAnswer, Verdict},
     node::Node,
-    proposer::Courier,
+    proposer::{Carried, Courier},
     wire,
 };
 use quorate_queue::{Command, Reply};
-use quorate_rpc::{Lane, Payload};
+use quorate_rpc::{Lane, NotifyError, Payload};
 use quorate_storage::codec::batch::{ProposedBatch, encode_batch};
 use quorate_types::{DeliveryNumber, Holder, Home, NodeId, Sequence, SessionId};
-use std::{sync::Arc, time::Duration};
-use tokio::sync::oneshot;
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use tokio::{sync::oneshot, time::MissedTickBehavior};
+
+/// How often is looked whether batches have gone unanswered for too long.
+const LOOK: Duration = Duration::from_millis(250);
 
 /// Why a command got no reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -71,6 +77,18 @@ impl Node {
         }
     }
 
+    /// Sends again what has gone unanswered for too long; runs as long as the node.
+    pub(crate) async fn send_overdue(self: Arc<Self>) {
+        let mut ticks = tokio::time::interval(LOOK);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            // Nothing is lost on the way to this node's own queues.
+            let others = self.proposers.iter().filter(|(home, _)| **home != Home::Node(self.me));
+            others.for_each(|(_, proposer)| proposer.send_overdue(&Carrier(&self)));
+        }
+    }
+
     /// Takes a home's answers to this node's batches.
     pub(crate) fn answered(
         self: &Arc<Self>,
@@ -115,12 +133,36 @@ impl Node {
             // The caller may have given up; only a get's message has to go back for that.
             (Ticket::Reply(caller), reply) => drop(caller.send(reply)),
             (Ticket::Get(caller), reply) => {
-                if let Err((sequence, Reply::Got(_))) = caller.send((answered.sequence, reply)) {
-                    let numbers = vec![(DeliveryNumber(1), DeliveryNumber(1))];
-                    let holder = Holder::Get(session, sequence);
-                    self.submit(home, Command::Release { holder, numbers });
-                }
+                let answer = Some((answered.sequence, reply));
+                drop(caller.send(GetAnswer { node: Arc::clone(self), home, session, answer }));
             }
+        }
+    }
+}
+
+/// A get's answer on its way to its caller. Wherever it is when the caller goes, also when it has
+/// come and was not looked at any more, its message is given back (SES 7).
+#[derive(Debug)]
+pub(crate) struct GetAnswer {
+    node: Arc<Node>,
+    home: Home,
+    session: SessionId,
+    answer: Option<(Sequence, Reply)>,
+}
+
+impl GetAnswer {
+    /// The caller has it: the message is the caller's to give back.
+    pub(crate) fn take(mut self) -> Option<(Sequence, Reply)> {
+        self.answer.take()
+    }
+}
+
+impl Drop for GetAnswer {
+    fn drop(&mut self) {
+        if let Some((sequence, Reply::Got(_))) = self.answer {
+            let numbers = vec![(DeliveryNumber(1), DeliveryNumber(1))];
+            let holder = Holder::Get(self.session, sequence);
+            self.node.submit(self.home, Command::Release { holder, numbers });
         }
     }
 }
@@ -159,13 +201,103 @@ impl Courier for Carrier<'_> {
         self.0.counters.batch_wait_us.record_time(waited);
     }
 
-    fn carry(&self, home: Home, to: NodeId, batch: &ProposedBatch) {
+    fn carry(&self, home: Home, to: NodeId, batch: &ProposedBatch) -> Carried {
         if to == self.0.me {
             self.0.take_batch(home, batch.clone());
-        } else if let Some(links) = self.0.links.get() {
-            // What does not arrive is sent again after the next announcement (SES 5).
-            let payload: Payload = encode_batch(batch).into_iter().collect();
-            let _ = links.notify(to, Lane::Bulk, wire::BATCH, wire::group(home), payload);
+            return Carried::Sent;
         }
+        let Some(links) = self.0.links.get() else { return Carried::Unreachable };
+        let payload: Payload = encode_batch(batch).into_iter().collect();
+        match links.notify(to, Lane::Bulk, wire::BATCH, wire::group(home), payload) {
+            Ok(()) => Carried::Sent,
+            Err(NotifyError::Full(_)) => {
+                self.0.counters.batches_refused.add(1);
+                Carried::Full
+            }
+            Err(NotifyError::NotConnected(_)) => Carried::Unreachable,
+            Err(error @ NotifyError::TooLarge(_)) => {
+                // One message and its commands are far below what a lane takes.
+                tracing::error!(%error, ?home, "a batch cannot be sent");
+                Carried::Unreachable
+            }
+        }
+    }
+
+    fn wait_for_room(&self, home: Home, to: NodeId) {
+        let Some(node) = self.0.arc() else { return };
+        self.0.spawn(async move {
+            if let Some(links) = node.links.get() {
+                links.wait_for_room(to, Lane::Bulk).await;
+            }
+            if let Some(proposer) = node.proposers.get(&home) {
+                proposer.has_room(&Carrier(&node));
+            }
+        });
+    }
+
+    fn now(&self) -> Instant {
+        Instant::now()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
+    use super::*;
+    use crate::testing;
+    use bytes::Bytes;
+    use quorate_queue::{MessageHead, QueueConfig};
+    use quorate_storage::codec::batch::{ProposedRun, Sender};
+    use quorate_types::{Level, QueueId, QueueType, ResourceName, ShortString, StartNumber};
+
+    const HOME: Home = Home::Node(testing::SESSION.node);
+
+    /// A queue with one message.
+    async fn queue(node: &Arc<Node>) -> QueueId {
+        let name = ResourceName {
+            vhost: ShortString::from_static("/"),
+            name: ShortString::from_static("q"),
+        };
+        let config = QueueConfig::plain(QueueType::Classic);
+        let created = node.ask(HOME, Command::CreateQueue { name, config }).await.unwrap();
+        let Reply::Created(queue) = created else { panic!("not created: {created:?}") };
+        let head = MessageHead { body_bytes: 4, expiration_ms: None };
+        let messages = vec![Bytes::from_static(b"body")];
+        let run = ProposedRun { queue, level: Level(0), heads: vec![head], messages };
+        let batch = ProposedBatch {
+            sender: Sender::Session(SessionId { node: NodeId(2), start: StartNumber(1) }),
+            first: Sequence(1),
+            mark: Sequence(1),
+            runs: vec![run],
+            commands: vec![Command::Enqueue { run: 0, first: 0, count: 1 }],
+        };
+        node.take_batch(HOME, batch);
+        node.local.run(node);
+        queue
+    }
+
+    fn counts(node: &Node, queue: QueueId) -> (u64, u64) {
+        let view = node.with_machine(HOME, |machine| machine.queue(queue)).flatten().unwrap();
+        (view.ready, view.unacknowledged)
+    }
+
+    #[tokio::test]
+    async fn ses_7_a_get_whose_answer_has_come_and_is_never_looked_at_gives_its_message_back() {
+        let node = testing::node();
+        let queue = queue(&node).await;
+        let get = || {
+            let (sender, receiver) = oneshot::channel();
+            let command = Command::Get { queue, timeout_default_ms: None };
+            node.fill(HOME, |batches| batches.push(command, Ticket::Get(sender)));
+            receiver
+        };
+        let answered = get();
+        assert_eq!(counts(&node, queue), (0, 1), "the answer lies in the channel");
+        drop(answered);
+        assert_eq!(counts(&node, queue), (1, 0));
+
+        let taken = get().await.ok().and_then(GetAnswer::take);
+        assert!(matches!(taken, Some((_, Reply::Got(_)))), "{taken:?}");
+        assert_eq!(counts(&node, queue), (0, 1), "who has taken it gives it back itself");
     }
 }

@@ -1,7 +1,7 @@
 //! The pure half of a proposer: collects commands into batches, numbers them, keeps them until
 //! they are answered, and says what to send again (SES 2, 3, 5).
 
-use crate::confirm::PublishTicket;
+use crate::{ask::GetAnswer, confirm::PublishTicket};
 use bytes::Bytes;
 use quorate_queue::{Command, MessageHead, Reply};
 use quorate_storage::codec::batch::{ProposedBatch, ProposedRun, Sender};
@@ -24,7 +24,7 @@ pub(crate) enum Ticket {
     /// A caller, who may have gone.
     Reply(oneshot::Sender<Reply>),
     /// A `basic.get`; should its caller have gone, its message is released (SES 7).
-    Get(oneshot::Sender<(Sequence, Reply)>),
+    Get(oneshot::Sender<GetAnswer>),
 }
 
 /// One message on its way to one queue.
@@ -83,6 +83,8 @@ pub(crate) struct Batches {
     next: Sequence,
     waiting: VecDeque<Filling>,
     under_way: VecDeque<UnderWay>,
+    /// Unanswered batches with this number or a higher one are to be sent.
+    unsent: Sequence,
     bytes: usize,
 }
 
@@ -94,6 +96,7 @@ impl Batches {
             next: Sequence(1),
             waiting: VecDeque::new(),
             under_way: VecDeque::new(),
+            unsent: Sequence(1),
             bytes: 0,
         }
     }
@@ -176,12 +179,33 @@ impl Batches {
         self.under_way.front().map_or(self.next, |under_way| under_way.batch.first)
     }
 
-    /// Unanswered batches from number `from` on, as they were cut (SES 5).
-    pub(crate) fn unanswered(&self, from: Sequence) -> impl Iterator<Item = &ProposedBatch> {
-        self.under_way
-            .iter()
-            .filter(move |under_way| !under_way.answered && under_way.last() >= from)
-            .map(|under_way| &under_way.batch)
+    /// The next batch to be sent: batches are sent in their order, so that one that is refused is
+    /// never followed by another, which its home would take for a gap (SES 3).
+    pub(crate) fn to_send(&self) -> Option<&ProposedBatch> {
+        self.unanswered(self.unsent).map(|under_way| &under_way.batch)
+    }
+
+    /// What [`Batches::to_send`] gave has been sent.
+    pub(crate) fn sent(&mut self) {
+        if let Some(sent) = self.unanswered(self.unsent) {
+            self.unsent = Sequence(sent.last().0 + 1);
+        }
+    }
+
+    /// Everything unanswered from number `from` on is to be sent again, as it was cut (SES 3, 5).
+    pub(crate) fn send_again(&mut self, from: Sequence) {
+        self.unsent = self.unsent.min(from);
+    }
+
+    /// The oldest unanswered batch that has been sent.
+    pub(crate) fn oldest_sent(&self) -> Option<&ProposedBatch> {
+        let oldest = self.unanswered(Sequence(0))?;
+        (oldest.batch.first < self.unsent).then_some(&oldest.batch)
+    }
+
+    /// The first unanswered batch that has a number from `from` on.
+    fn unanswered(&self, from: Sequence) -> Option<&UnderWay> {
+        self.under_way.iter().find(|it| !it.answered && it.last() >= from)
     }
 
     /// Takes answers, `Taken` but for those in `other` (SES 4). Numbers answered before are

@@ -4,6 +4,7 @@ use crate::{
     alarm::Alarms,
     catalog_client::CatalogClient,
     client::{ConnectionInfo, FrontSettings},
+    clock::ProcessStart,
     configure::Configuring,
     connection::{Connection, ConnectionState},
     dead_letter::DeadLetters,
@@ -16,7 +17,7 @@ use crate::{
     node::Node,
     proposer::Proposer,
     registry::Registry,
-    sequencer::{ProcessStart, Sequencer},
+    sequencer::Sequencer,
     settings::BrokerSettings,
     sink::Early,
     timer::Timer,
@@ -54,13 +55,17 @@ impl Broker {
             catalog_client: CatalogClient::default(),
             catalog_version: tokio::sync::watch::Sender::new(version),
             lease: Lease::new(),
-            local: LocalQueues::new(settings.spill.clone()),
+            making: Arc::default(),
+            local: LocalQueues::new(settings.spill.clone(), settings.wall),
             hearing: Hearing::new(
                 groups.iter().copied().map(Home::Group),
                 settings.consumer_disconnected_timeout_ms,
             ),
             proposers: homes.iter().map(|home| (*home, Proposer::new(*home, nobody))).collect(),
-            sequencers: groups.iter().map(|group| (*group, Sequencer::default())).collect(),
+            sequencers: groups
+                .iter()
+                .map(|group| (*group, Sequencer::new(settings.wall)))
+                .collect(),
             executor: Executor::new(homes.iter().copied()),
             letters: DeadLetters::default(),
             connections: Registry::default(),
@@ -70,7 +75,7 @@ impl Broker {
             links: OnceLock::new(),
             pacer: tokio::sync::Notify::new(),
             timer: Timer::default(),
-            process: ProcessStart::now(),
+            process: ProcessStart::now(settings.wall),
             failures: Failures::default(),
             configuring: Configuring::new(homes.iter().copied()),
             alarms: Alarms::new(&settings.alarms),
@@ -115,6 +120,7 @@ impl Broker {
         node.spawn(Arc::clone(node).look_after());
         node.spawn(Arc::clone(node).watch_alarms());
         node.spawn(Arc::clone(node).pace());
+        node.spawn(Arc::clone(node).send_overdue());
         node.spawn(Arc::clone(node).look_after_letters());
         node.spawn(Arc::clone(node).watch_timer());
         node.spawn(Arc::clone(node).keep_configured());
@@ -148,7 +154,13 @@ impl Broker {
         let id = ConnectionId { session, number: node.connections.number() };
         let in_flight_max = node.settings.connection_in_flight_bytes;
         let counters = Arc::clone(&node.counters);
-        let state = Arc::new(ConnectionState::new(id, info, in_flight_max, counters));
+        let state = Arc::new(ConnectionState::new(
+            id,
+            info,
+            node.settings.wall.now(),
+            in_flight_max,
+            counters,
+        ));
         node.connections.insert(id.number, Arc::clone(&state));
         drop(catalog);
         node.counters.connections_opened.add(1);

@@ -16,8 +16,9 @@ use tokio::sync::oneshot;
 
 /// Replies of applied entries that are remembered for whoever proposed them.
 const REPLIES_MAX: usize = 1_024;
-/// Commands in one entry.
+/// Commands and octets in one entry; a larger proposal makes an entry of its own.
 const ENTRY_COMMANDS_MAX: usize = 2_000;
+const ENTRY_BYTES_MAX: usize = 1 << 20;
 /// Between two tries to find a leader that answers.
 const RETRY: Duration = Duration::from_millis(20);
 
@@ -33,8 +34,32 @@ pub(crate) struct CatalogClient {
 
 #[derive(Debug, Default)]
 struct Waiting {
-    proposals: Vec<(Vec<CatalogCommand>, oneshot::Sender<Option<Outcome>>)>,
+    proposals: Vec<Proposal>,
     busy: bool,
+}
+
+/// What one caller proposes together.
+#[derive(Debug)]
+struct Proposal {
+    commands: Vec<CatalogCommand>,
+    /// Encoded.
+    bytes: usize,
+    caller: oneshot::Sender<Option<Outcome>>,
+}
+
+/// How many proposals of these numbers of commands and octets make one entry: at least one, if
+/// there are any.
+fn fitting(proposals: impl Iterator<Item = (usize, usize)>) -> usize {
+    let (mut commands, mut bytes, mut count) = (0, 0, 0);
+    for (more_commands, more_bytes) in proposals {
+        commands += more_commands;
+        bytes += more_bytes;
+        if count > 0 && (commands > ENTRY_COMMANDS_MAX || bytes > ENTRY_BYTES_MAX) {
+            break;
+        }
+        count += 1;
+    }
+    count
 }
 
 impl CatalogClient {
@@ -59,9 +84,20 @@ impl Node {
         self: &Arc<Self>,
         command: CatalogCommand,
     ) -> Result<(CatalogIndex, CatalogReply), CallError> {
-        let (index, replies) = self.propose_all_to_catalog(vec![command]).await?;
+        self.propose_telling(command).await.0
+    }
+
+    /// As [`Node::propose_to_catalog`]; tells also whether there were several tries, so that an
+    /// earlier one may have been applied long before.
+    pub(crate) async fn propose_telling(
+        self: &Arc<Self>,
+        command: CatalogCommand,
+    ) -> (Result<(CatalogIndex, CatalogReply), CallError>, bool) {
+        let mut tries = 0;
+        let outcome = self.propose_counting(vec![command], &mut tries).await;
         // An entry has one reply for each command.
-        Ok((index, replies.into_iter().next().unwrap_or(CatalogReply::Done)))
+        let first = |replies: Vec<_>| replies.into_iter().next().unwrap_or(CatalogReply::Done);
+        (outcome.map(|(index, replies)| (index, first(replies))), tries > 1)
     }
 
     /// Proposes commands, repeatedly until some leader has applied them (each is harmless when
@@ -70,12 +106,21 @@ impl Node {
         self: &Arc<Self>,
         commands: Vec<CatalogCommand>,
     ) -> Result<Outcome, CallError> {
+        self.propose_counting(commands, &mut 0).await
+    }
+
+    async fn propose_counting(
+        self: &Arc<Self>,
+        commands: Vec<CatalogCommand>,
+        tries: &mut u32,
+    ) -> Result<Outcome, CallError> {
         let deadline = Instant::now() + Duration::from_millis(self.settings.operation_timeout_ms);
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Err(CallError::TimedOut);
             }
+            *tries += 1;
             let tried = tokio::time::timeout(left, self.try_propose(&commands)).await;
             match tried {
                 Ok(Some(outcome)) => {
@@ -93,13 +138,15 @@ impl Node {
 
     async fn try_propose(self: &Arc<Self>, commands: &[CatalogCommand]) -> Option<Outcome> {
         let leader = self.catalog_client.leader(self)?;
-        if leader == self.me {
-            return self.propose_here(commands.to_vec()).await;
-        }
         let entry = CatalogEntry { stamp: Stamp::default(), commands: commands.to_vec() };
-        let request = pb::CatalogRequest { entry: codec::catalog::encode_entry(&entry) };
+        let octets = codec::catalog::encode_entry(&entry);
+        if leader == self.me {
+            return self.propose_here(entry.commands, octets.len()).await;
+        }
+        let request = pb::CatalogRequest { entry: octets };
         let bound = Duration::from_millis(self.settings.operation_timeout_ms);
-        let (lane, service, group) = (Lane::Control, wire::CATALOG, GroupId::CATALOG);
+        // As large as clients make them, so not among the votes and heartbeats.
+        let (lane, service, group) = (Lane::Bulk, wire::CATALOG, GroupId::CATALOG);
         let payload = wire::encode(&request);
         let answer =
             self.links.get()?.call(leader, lane, service, group, payload, bound).await.ok()?;
@@ -108,15 +155,17 @@ impl Node {
         Some((CatalogIndex(answer.index), replies))
     }
 
-    /// Proposes as the catalog's leader; `None` if this node does not lead it (any more).
+    /// Proposes commands of so many octets as the catalog's leader; `None` if this node does not
+    /// lead it (any more).
     pub(crate) async fn propose_here(
         self: &Arc<Self>,
         commands: Vec<CatalogCommand>,
+        bytes: usize,
     ) -> Option<Outcome> {
-        let (sender, receiver) = oneshot::channel();
+        let (caller, receiver) = oneshot::channel();
         let begin = {
             let mut waiting = self.catalog_client.waiting.lock();
-            waiting.proposals.push((commands, sender));
+            waiting.proposals.push(Proposal { commands, bytes, caller });
             !std::mem::replace(&mut waiting.busy, true)
         };
         if begin {
@@ -131,12 +180,8 @@ impl Node {
         loop {
             let proposals = {
                 let mut waiting = self.catalog_client.waiting.lock();
-                let mut count = 0;
-                let fit = waiting.proposals.iter().take_while(|(commands, _)| {
-                    count += commands.len();
-                    count <= ENTRY_COMMANDS_MAX
-                });
-                let fit = fit.count().max(1).min(waiting.proposals.len());
+                let sizes = waiting.proposals.iter().map(|it| (it.commands.len(), it.bytes));
+                let fit = fitting(sizes);
                 if fit == 0 {
                     waiting.busy = false;
                     return;
@@ -147,17 +192,14 @@ impl Node {
         }
     }
 
-    async fn propose_entry(
-        &self,
-        proposals: Vec<(Vec<CatalogCommand>, oneshot::Sender<Option<Outcome>>)>,
-    ) {
-        let stamp = Stamp { time: Timestamp(0), wall: crate::sequencer::wall_time() };
+    async fn propose_entry(&self, proposals: Vec<Proposal>) {
+        let stamp = Stamp { time: Timestamp(0), wall: self.settings.wall.now() };
         let mut commands = self.formation();
         let own_count = commands.len();
         let mut callers = Vec::new();
-        for (proposed, caller) in proposals {
-            callers.push((proposed.len(), caller));
-            commands.extend(proposed);
+        for proposal in proposals {
+            callers.push((proposal.commands.len(), proposal.caller));
+            commands.extend(proposal.commands);
         }
         let command = codec::catalog::encode_entry(&CatalogEntry { stamp, commands });
         let entry = CommandEntry { command, bodies: Vec::new() };
@@ -200,5 +242,21 @@ impl Node {
             return false;
         };
         group.linearizable(bound).await.is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_is_bounded_in_commands_and_in_octets() {
+        let fit = |proposals: &[(usize, usize)]| fitting(proposals.iter().copied());
+        assert_eq!(fit(&[]), 0);
+        assert_eq!(fit(&[(1, 100); 5_000]), 2_000);
+        assert_eq!(fit(&[(1, 128 << 10); 2_000]), 8, "as large as a client's frame may be");
+        assert_eq!(fit(&[(1, 8 << 20), (1, 10)]), 1, "a large one by itself");
+        assert_eq!(fit(&[(1, 10), (1, 8 << 20)]), 1);
+        assert_eq!(fit(&[(9_000, 10), (1, 10)]), 1);
     }
 }

@@ -8,7 +8,6 @@ use crate::{
     mailbox::Mailbox,
     node::Node,
     reply_to::{Replies, ReplyConsumer},
-    sequencer::wall_time,
 };
 use parking_lot::Mutex;
 use quorate_catalog::ConnectionId;
@@ -123,6 +122,7 @@ impl ConnectionState {
     pub(crate) fn new(
         id: ConnectionId,
         info: ConnectionInfo,
+        connected_at: WallTime,
         in_flight_max: u64,
         counters: Arc<Counters>,
     ) -> Self {
@@ -139,7 +139,7 @@ impl ConnectionState {
             held: Mutex::default(),
             held_publishes: Mutex::default(),
             reported: Reported::default(),
-            connected_at: wall_time(),
+            connected_at,
             publish_access: Mutex::default(),
             counters,
         }

@@ -1,6 +1,7 @@
 //! Consuming and getting (CON, GET; DLV 2, 3, SES 7).
 
 use crate::{
+    ask::GetAnswer,
     batch::Ticket,
     client::{ChannelId, Consume, Event, GetOk, HolderRef},
     connection::Connection,
@@ -185,15 +186,16 @@ impl Connection {
         let timeout_default_ms = Some(self.node.settings.consumer_timeout_ms);
         let command = Command::Get { queue: entry.id, timeout_default_ms };
         self.node.fill(home, |batches| batches.push(command, Ticket::Get(sender)));
-        let (sequence, got) = match self.node.wait(receiver).await {
-            Ok((sequence, Reply::Got(got))) => (sequence, got),
-            Ok((_, Reply::Empty)) => {
+        let answer = self.node.wait(receiver).await.ok().and_then(GetAnswer::take);
+        let (sequence, got) = match answer {
+            Some((sequence, Reply::Got(got))) => (sequence, got),
+            Some((_, Reply::Empty)) => {
                 self.node.counters.deliveries(entry.queue_type).got_empty.add(1);
                 return Ok(None);
             }
-            Ok((_, Reply::Gone)) => return Err(refusal::no_queue(&entry.name)),
-            Ok((_, other)) => return Err(crate::queues::unexpected(&entry.name, &other)),
-            Err(_) => return Err(get_failed(&entry.name)),
+            Some((_, Reply::Gone)) => return Err(refusal::no_queue(&entry.name)),
+            Some((_, other)) => return Err(crate::queues::unexpected(&entry.name, &other)),
+            None => return Err(get_failed(&entry.name)),
         };
         let holder = HolderRef { home, holder: Holder::Get(session, sequence) };
         let guard = GetGuard { node: &self.node, holder: Some(holder) };

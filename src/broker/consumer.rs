@@ -1,6 +1,9 @@
 //! A consumer as its front end sees it: references that came from the queue's leader, what was
 //! shown to the client, and what may be assigned (DLV).
 
+#[cfg(test)]
+mod tests;
+
 use crate::{
     client::{ChannelId, Delivered, Event, HolderRef},
     connection::ConnectionState,
@@ -263,8 +266,8 @@ impl FrontConsumer {
         let mut commands = Vec::new();
         let taken = self.take_locked(node, bytes_max, into, &mut commands);
         // Only now, without the lock: the queue may answer at once with another delivery.
-        for command in commands {
-            node.submit(self.home(), command);
+        for (home, command) in commands {
+            node.submit(home, command);
         }
         taken
     }
@@ -274,7 +277,7 @@ impl FrontConsumer {
         node: &Arc<Node>,
         bytes_max: usize,
         into: &mut Vec<Delivered>,
-        commands: &mut Vec<Command>,
+        commands: &mut Vec<(Home, Command)>,
     ) -> Taken {
         let mut state = self.state.lock();
         state.listed = false;
@@ -355,7 +358,12 @@ impl FrontConsumer {
     }
 
     /// Settles for a client that does not, and renews the window (DLV 6).
-    fn note_shown(&self, state: &mut FrontState, count: usize, commands: &mut Vec<Command>) {
+    fn note_shown(
+        &self,
+        state: &mut FrontState,
+        count: usize,
+        commands: &mut Vec<(Home, Command)>,
+    ) {
         if count == 0 {
             return;
         }
@@ -364,7 +372,8 @@ impl FrontConsumer {
             let first = DeliveryNumber(state.settled.0 + 1);
             state.settled = state.shown;
             let holder = Holder::Consumer(self.id);
-            commands.push(Command::Settle { holder, numbers: vec![(first, state.shown)] });
+            let settle = Command::Settle { holder, numbers: vec![(first, state.shown)] };
+            commands.push((self.home(), settle));
         } else {
             state.unsettled += count as u64;
             if let Some(channel) = self.connection.held.lock().channels.get_mut(&self.channel) {
@@ -376,25 +385,28 @@ impl FrontConsumer {
             && state.up_to.0 < state.shown.0 + CREDIT_WINDOW / 2
         {
             state.up_to = DeliveryNumber(state.shown.0 + CREDIT_WINDOW);
-            commands.push(Command::Credit { consumer: self.id, up_to: state.up_to });
+            let credit = Command::Credit { consumer: self.id, up_to: state.up_to };
+            commands.push((self.home(), credit));
         }
     }
 
     /// The channel's limit is reached: its consumers are paused, and what this one has beyond the
     /// limit is given back (DLV 6). The others first, so that it does not go to them.
-    fn close_gate(&self, state: &mut FrontState, commands: &mut Vec<Command>) {
-        let others: Vec<ConsumerId> = {
+    fn close_gate(&self, state: &mut FrontState, commands: &mut Vec<(Home, Command)>) {
+        let others: Vec<(Home, ConsumerId)> = {
             let held = self.connection.held.lock();
             let consumers = held.channels.get(&self.channel).map(|channel| &channel.consumers);
-            consumers.into_iter().flat_map(|consumers| consumers.keys().copied()).collect()
+            let consumers = consumers.into_iter().flatten().filter(|(id, _)| **id != self.id);
+            consumers.map(|(id, consumer)| (consumer.home(), *id)).collect()
         };
-        for consumer in others.into_iter().filter(|consumer| *consumer != self.id) {
+        for (home, consumer) in others {
             let holder = Holder::Consumer(consumer);
-            commands.push(Command::Release { holder, numbers: Vec::new() });
+            commands.push((home, Command::Release { holder, numbers: Vec::new() }));
         }
         let numbers = state.ready.drain(..).map(|reference| (reference.number, reference.number));
         let holder = Holder::Consumer(self.id);
-        commands.push(Command::Release { holder, numbers: numbers.collect() });
+        let release = Command::Release { holder, numbers: numbers.collect() };
+        commands.push((self.home(), release));
     }
 
     /// The channel's limit, or what it counts, has changed: what may be assigned now (DLV 6).

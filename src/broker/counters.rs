@@ -25,6 +25,8 @@ pub(crate) struct Counters {
     pub(crate) unroutable_dropped: Counter,
     pub(crate) confirmed: Counter,
     pub(crate) refused: Counter,
+    /// Batches that a full lane did not take; each is sent later.
+    pub(crate) batches_refused: Counter,
     classic: Deliveries,
     quorum: Deliveries,
     /// Of queues that this node leads; a lock, since an entry counts each once.
@@ -102,6 +104,7 @@ impl Counters {
         view.unroutable_dropped = self.unroutable_dropped.get();
         view.confirmed = self.confirmed.get();
         view.refused = self.refused.get();
+        view.batches_refused = self.batches_refused.get();
         view.classic = self.classic.view();
         view.quorum = self.quorum.view();
         view.dead_letters = self.dead_letters.lock().clone();

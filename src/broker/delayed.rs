@@ -10,7 +10,6 @@ use quorate_catalog::{
 };
 use quorate_types::{Exception, FieldTable, LeaderLocator, QueueType, ResourceName};
 use std::sync::Arc;
-use tokio::sync::oneshot;
 
 impl Node {
     /// Makes the queue of a delayed exchange, if it is not there. An exchange of another type has
@@ -40,14 +39,10 @@ impl Node {
             },
             name,
         };
-        // Once proposed it is finished, whatever becomes of the client (NAM 2).
-        let (sender, receiver) = oneshot::channel();
-        let node = Arc::clone(self);
-        self.spawn(async move { drop(sender.send(node.make_queue(new).await)) });
-        match self.wait(receiver).await {
-            Ok(Ok(Made::Ok | Made::NameTaken)) => Ok(()),
-            Ok(Ok(Made::Refused(refused))) => Err(refused),
-            Ok(Err(_)) | Err(_) => Err(timeout.clone()),
+        match self.make_in_turn(new).await {
+            Ok(Made::Ok | Made::NameTaken) => Ok(()),
+            Ok(Made::Refused(refused)) => Err(refused),
+            Err(_) => Err(timeout.clone()),
         }
     }
 

@@ -90,8 +90,12 @@ impl Connection {
         self.check_exchange_limit(&record.name)?;
         self.node.make_delay_queue(&record, &timeout).await?;
         let declared = CatalogCommand::DeclareExchange(record.clone());
-        self.change_catalog(declared, timeout).await.inspect_err(|_| {
-            self.node.drop_delay_queue(&record);
+        let timed_out = timeout.clone();
+        self.change_catalog(declared, timeout).await.inspect_err(|error| {
+            // One that timed out may be declared yet, and would keep nothing without its queue.
+            if *error != timed_out {
+                self.node.drop_delay_queue(&record);
+            }
         })
     }
 

@@ -44,6 +44,7 @@ impl Node {
     /// Both lanes to a process are open: what it leads and what it sent may be new (SES 5).
     pub(crate) fn connected(self: &Arc<Self>, peer: &PeerHello) {
         self.failures.unreachable.lock().remove(&peer.node);
+        self.tell_clocks(self.sequencers.keys().copied(), Some(peer.node));
         let homes = self.proposers.keys().copied().filter(|home| match home {
             Home::Group(_) => true,
             Home::Node(node) => *node == self.me,
@@ -135,7 +136,7 @@ impl Node {
         commands
     }
 
-    fn begin_session(self: &Arc<Self>, start: StartNumber) {
+    pub(crate) fn begin_session(self: &Arc<Self>, start: StartNumber) {
         let session = SessionId { node: self.me, start };
         for proposer in self.proposers.values() {
             proposer.restart(session);

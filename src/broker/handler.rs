@@ -60,6 +60,11 @@ impl Node {
                     self.heard(Home::Group(GroupId(group)), from, Term(one.term));
                 }
             }
+            wire::CLOCKS => {
+                if let Some(message) = wire::decode::<pb::Clocks>(payload, from) {
+                    self.clocks_told(&message);
+                }
+            }
             wire::COUNTS => {
                 if let Some(message) = wire::decode::<pb::Counts>(payload, from) {
                     self.counts_from(from, message);
@@ -162,7 +167,8 @@ impl Node {
                 return;
             }
         };
-        if let Some((index, replies)) = self.propose_here(commands).await {
+        let bytes = request.entry.len();
+        if let Some((index, replies)) = self.propose_here(commands, bytes).await {
             let replies = codec::catalog_reply::encode_replies(&replies);
             responder.answer(wire::encode(&pb::CatalogResponse { index: index.0, replies }));
         }

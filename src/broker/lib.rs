@@ -22,6 +22,7 @@ mod reply_to;
 mod trace;
 mod transaction;
 
+mod clock;
 mod executor;
 mod local;
 mod memory;
@@ -42,6 +43,7 @@ mod operator;
 mod delayed;
 mod delete;
 mod exchanges;
+mod making;
 mod queues;
 
 mod configure;
@@ -66,6 +68,9 @@ mod sink;
 mod way;
 mod wire;
 
+#[cfg(test)]
+mod testing;
+
 /// The generated messages of `proto/broker.proto`.
 mod pb {
     include!(concat!(env!("OUT_DIR"), "/quorate.broker.v1.rs"));
@@ -79,6 +84,7 @@ pub use client::{
     FrontSettings, GetOk, HolderRef, Pressure, Publish, PublishOutcome, QueueDeclare,
     RoutedPublish, Settle, Settlement,
 };
+pub use clock::WallClock;
 pub use connection::{ChannelReport, Connection};
 pub use definitions::ImportError;
 pub use local::SpillSettings;

@@ -2,6 +2,7 @@
 //! NAM 8). Entries are applied as they come; nothing is replicated.
 
 use crate::{
+    clock::WallClock,
     node::Node,
     spill::{Bodies, Kept},
 };
@@ -30,6 +31,7 @@ pub(crate) struct LocalQueues {
     running: AtomicBool,
     state: Mutex<Option<State>>,
     began: Instant,
+    wall: WallClock,
     spill: SpillSettings,
 }
 
@@ -68,9 +70,10 @@ struct LocalStore {
 
 impl LocalQueues {
     /// No queues; none can be made before [`LocalQueues::begin`].
-    pub(crate) fn new(spill: SpillSettings) -> Self {
+    pub(crate) fn new(spill: SpillSettings, wall: WallClock) -> Self {
         Self {
             spill,
+            wall,
             inbox: Mutex::default(),
             running: AtomicBool::new(false),
             state: Mutex::new(None),
@@ -134,7 +137,7 @@ impl LocalQueues {
             return None;
         }
         let elapsed = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let stamp = Stamp { time: Timestamp(elapsed), wall: crate::sequencer::wall_time() };
+        let stamp = Stamp { time: Timestamp(elapsed), wall: self.wall.now() };
         let (mut entry, bodies) = batch::merge(batches, stamp);
         if !commands.is_empty() {
             entry.batches.push(Batch { origin: Origin::Leader, commands });

@@ -1,6 +1,9 @@
 //! The driver half of a proposer: one for each home that this node sends commands to. All
 //! commands of the node's front end to that home go through it (SES 2).
 
+#[cfg(test)]
+mod tests;
+
 use crate::batch::{Answered, Batches};
 use parking_lot::Mutex;
 use quorate_queue::Reply;
@@ -13,16 +16,35 @@ use std::{
 
 /// Batches under way at once. More waiting publishes make larger batches, not more of them.
 const UNDER_WAY_MAX: usize = 4;
+/// After so long without an answer the oldest batch is sent again; each further time after twice
+/// as long, up to the maximum.
+const PATIENCE: Duration = Duration::from_secs(1);
+const PATIENCE_MAX: Duration = Duration::from_secs(8);
 
-/// Takes a batch to whoever leads its home. A batch that does not arrive is sent again after the
-/// next announcement (SES 5).
+/// What became of handing a batch to whoever leads its home.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Carried {
+    /// It is on its way, but may be lost.
+    Sent,
+    /// The lane takes no more just now.
+    Full,
+    /// The leader cannot be reached; its announcement or a new stream will follow (SES 5).
+    Unreachable,
+}
+
+/// Takes batches to whoever leads their home. Must not call back into the proposer.
 pub(crate) trait Courier {
-    /// Counts a batch that has just been cut, and how long its first command had waited. Must not
-    /// call back into the proposer.
+    /// Counts a batch that has just been cut, and how long its first command had waited.
     fn cut(&self, batch: &ProposedBatch, waited: Duration);
 
-    /// Sends; must not call back into the proposer.
-    fn carry(&self, home: Home, to: NodeId, batch: &ProposedBatch);
+    /// Sends.
+    fn carry(&self, home: Home, to: NodeId, batch: &ProposedBatch) -> Carried;
+
+    /// Sees to it that [`Proposer::has_room`] is called once the lane takes batches again.
+    fn wait_for_room(&self, home: Home, to: NodeId);
+
+    /// The present moment.
+    fn now(&self) -> Instant;
 }
 
 /// One proposer.
@@ -38,13 +60,32 @@ struct State {
     leader: Option<(NodeId, Term)>,
     /// When the first command came of each batch that waits to be cut.
     arrivals: VecDeque<Instant>,
+    /// The lane was full, and who waits for room in it will call.
+    waits_for_room: bool,
+    /// What has been sent last became overdue, or was answered, or began to be waited for.
+    silent_since: Option<Instant>,
+    patience: Duration,
+}
+
+impl State {
+    /// The home is heard, or has nothing to answer.
+    fn note_progress(&mut self, now: Instant) {
+        (self.silent_since, self.patience) = (Some(now), PATIENCE);
+    }
 }
 
 impl Proposer {
     /// A proposer that knows no leader yet.
     pub(crate) fn new(home: Home, session: SessionId) -> Self {
-        let (batches, arrivals) = (Batches::new(session), VecDeque::new());
-        Self { home, state: Mutex::new(State { batches, leader: None, arrivals }) }
+        let state = State {
+            batches: Batches::new(session),
+            leader: None,
+            arrivals: VecDeque::new(),
+            waits_for_room: false,
+            silent_since: None,
+            patience: PATIENCE,
+        };
+        Self { home, state: Mutex::new(state) }
     }
 
     /// Adds what `fill` adds, and sends what can be sent.
@@ -53,7 +94,7 @@ impl Proposer {
         fill(&mut state.batches);
         let waiting = state.batches.waiting();
         if state.arrivals.len() < waiting {
-            state.arrivals.resize(waiting, Instant::now());
+            state.arrivals.resize(waiting, courier.now());
         }
         self.send(&mut state, courier);
     }
@@ -76,22 +117,44 @@ impl Proposer {
             return false;
         }
         state.leader = Some((leader, term));
-        for batch in state.batches.unanswered(Sequence(0)) {
-            courier.carry(self.home, leader, batch);
-        }
+        state.batches.send_again(Sequence(0));
+        state.note_progress(courier.now());
         self.send(&mut state, courier);
         true
     }
 
     /// The home wants everything from `want` on again (SES 3).
     pub(crate) fn wanted(&self, courier: &impl Courier, session: SessionId, want: Sequence) {
-        let state = self.state.lock();
-        if let Some((leader, _)) = state.leader
-            && state.batches.session() == session
-        {
-            for batch in state.batches.unanswered(want) {
-                courier.carry(self.home, leader, batch);
-            }
+        let mut state = self.state.lock();
+        if state.batches.session() == session {
+            state.batches.send_again(want);
+            self.send(&mut state, courier);
+        }
+    }
+
+    /// The lane takes batches again, or has ended.
+    pub(crate) fn has_room(&self, courier: &impl Courier) {
+        let mut state = self.state.lock();
+        state.waits_for_room = false;
+        self.send(&mut state, courier);
+    }
+
+    /// To be called now and then. A batch, or its answer, may have been lost where nothing tells of
+    /// it: the leader had no room for it, or this node's lane had none for the answer. The oldest
+    /// is sent again; its home takes it for a repeat if it was not lost, and asks for what follows
+    /// if that was lost too (SES 3).
+    pub(crate) fn send_overdue(&self, courier: &impl Courier) {
+        let mut state = self.state.lock();
+        let now = courier.now();
+        let Some((leader, _)) = state.leader else { return };
+        let silent = state.silent_since.map(|since| now.saturating_duration_since(since));
+        if silent.is_none_or(|silent| silent < state.patience) {
+            return;
+        }
+        if let Some(batch) = state.batches.oldest_sent() {
+            courier.carry(self.home, leader, batch);
+            state.silent_since = Some(now);
+            state.patience = (state.patience * 2).min(PATIENCE_MAX);
         }
     }
 
@@ -108,6 +171,9 @@ impl Proposer {
         let mut state = self.state.lock();
         if state.batches.session() == session {
             state.batches.answered(first, last, other, &mut answered);
+            if !answered.is_empty() {
+                state.note_progress(courier.now());
+            }
             self.send(&mut state, courier);
         }
         answered
@@ -120,13 +186,32 @@ impl Proposer {
         state.arrivals.clear();
     }
 
+    /// Sends everything that is to be sent, as far as the lane takes it.
     fn send(&self, state: &mut State, courier: &impl Courier) {
         let Some((leader, _)) = state.leader else { return };
-        while state.batches.waiting() > 0 && state.batches.under_way() < UNDER_WAY_MAX {
+        loop {
+            while let Some(batch) = state.batches.to_send() {
+                match courier.carry(self.home, leader, batch) {
+                    Carried::Sent => state.batches.sent(),
+                    Carried::Unreachable => return,
+                    Carried::Full => {
+                        if !std::mem::replace(&mut state.waits_for_room, true) {
+                            courier.wait_for_room(self.home, leader);
+                        }
+                        return;
+                    }
+                }
+            }
+            if state.batches.waiting() == 0 || state.batches.under_way() >= UNDER_WAY_MAX {
+                return;
+            }
+            let now = courier.now();
+            if state.batches.under_way() == 0 {
+                state.note_progress(now);
+            }
             let arrived = state.arrivals.pop_front();
             if let Some(batch) = state.batches.cut() {
-                courier.cut(batch, arrived.map(|arrived| arrived.elapsed()).unwrap_or_default());
-                courier.carry(self.home, leader, batch);
+                courier.cut(batch, arrived.map(|it| now - it).unwrap_or_default());
             }
         }
     }

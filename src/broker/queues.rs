@@ -17,7 +17,6 @@ use quorate_types::{
     ResourceName, SessionId, ShortString,
 };
 use std::{sync::Arc, time::Duration};
-use tokio::sync::oneshot;
 
 /// How long a declare waits at most until all routing nodes have its entry (NAM 3).
 const BARRIER: Duration = Duration::from_millis(1_200);
@@ -183,19 +182,14 @@ impl Connection {
             return self.declare_exclusive(new).await;
         }
         let name = new.name.clone();
-        // Once proposed it is finished, whatever becomes of the client (NAM 2).
-        let (sender, receiver) = oneshot::channel();
-        let node = Arc::clone(&self.node);
-        self.node.spawn(async move { drop(sender.send(node.make_queue(new).await)) });
-        // The client is told in time; the queue is made all the same once there is a majority.
-        match self.node.wait(receiver).await {
-            Ok(Ok(Made::Ok)) => {
+        match self.node.make_in_turn(new).await {
+            Ok(Made::Ok) => {
                 let empty = DeclareOk { queue: name.name, messages: 0, consumers: 0 };
                 Ok(Some(empty))
             }
-            Ok(Ok(Made::NameTaken)) => Ok(None),
-            Ok(Ok(Made::Refused(exception))) => Err(exception),
-            Ok(Err(_)) | Err(_) => Err(declare_timeout(&name)),
+            Ok(Made::NameTaken) => Ok(None),
+            Ok(Made::Refused(exception)) => Err(exception),
+            Err(_) => Err(declare_timeout(&name)),
         }
     }
 
@@ -358,9 +352,9 @@ impl Node {
     }
 
     /// Renews the lease of a new queue, if it has one; false if the queue has ended meanwhile
-    /// (NAM 3).
-    async fn renew(&self, queue: QueueId, leased: bool) -> bool {
-        if !leased {
+    /// (NAM 3). Without a lease it is only asked where the name may have come too late.
+    async fn renew(&self, queue: QueueId, asks: bool) -> bool {
+        if !asks {
             return true;
         }
         let look = Command::Look { queue, renew: true };
@@ -398,14 +392,28 @@ impl Node {
             owner: None,
             arguments: declare.arguments,
         };
+        let mut repeated = false;
         loop {
-            match self.propose_to_catalog(CatalogCommand::AddQueue(entry.clone())).await {
+            let (added, again) =
+                self.propose_telling(CatalogCommand::AddQueue(entry.clone())).await;
+            repeated |= again;
+            match added {
                 Ok((index, CatalogReply::Done)) => {
                     self.counters.queues_created.add(1);
+                    // An earlier try may have given the queue its name, so that it could be deleted
+                    // before this one; or it was ended with its former virtual host.
+                    let late = repeated || self.is_of_former_vhost(&entry, &config);
                     let configured = self.configure_new(&entry, &config);
-                    let ((), lives, _) =
-                        tokio::join!(self.barrier(index), self.renew(id, leased), configured);
-                    return Ok(if lives { Made::Ok } else { Made::NameTaken });
+                    let ((), lives, _) = tokio::join!(
+                        self.barrier(index),
+                        self.renew(id, leased || late),
+                        configured
+                    );
+                    if lives {
+                        return Ok(Made::Ok);
+                    }
+                    self.queue_ended(id);
+                    return Ok(Made::NameTaken);
                 }
                 Ok((_, CatalogReply::NameTaken { .. })) => {
                     self.end_unnamed(id);
@@ -425,6 +433,10 @@ impl Node {
                 Err(CallError::SessionEnded) => return Err(CallError::SessionEnded),
             }
         }
+    }
+
+    fn is_of_former_vhost(&self, entry: &QueueEntry, config: &QueueConfig) -> bool {
+        self.catalog.read().is_of_former_vhost(&entry.name.vhost, config.resolved_at)
     }
 
     /// Puts a connection-bound queue's entry into the catalog, if it is not yet there (NAM 8).

@@ -1,6 +1,7 @@
 //! Makes a group's entries while this node leads it: merges what the nodes' proposers sent, and
 //! paces entries by the disk (DESIGN §6).
 
+use crate::clock::{GroupClock, WallClock};
 use parking_lot::Mutex;
 use quorate_queue::{Batch, Command, Origin};
 use quorate_storage::{
@@ -10,10 +11,10 @@ use quorate_storage::{
         queue,
     },
 };
-use quorate_types::{Stamp, Timestamp, WallTime};
+use quorate_types::{Stamp, Timestamp};
 use std::{
     sync::atomic::{AtomicBool, Ordering},
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant},
 };
 
 /// Entries proposed and not yet applied, at most.
@@ -22,7 +23,8 @@ const IN_FLIGHT_MAX: usize = 8;
 const ENTRY_BYTES: usize = 1 << 20;
 /// Commands of the leader's own in one entry, so that applying it stays short.
 const LEADER_COMMANDS_MAX: usize = 1_000;
-/// Octets that may wait here; a batch above is dropped, and sent again when its proposer asks.
+/// Octets that may wait here; a batch above is dropped, and sent again by its proposer when it has
+/// gone unanswered for too long.
 const WAITING_BYTES_MAX: usize = 256 << 20;
 
 /// Why an entry might be cut now.
@@ -55,21 +57,9 @@ pub(crate) struct Sequencer {
     state: Mutex<State>,
     /// Whether anything waits, to be looked at without the lock.
     waiting: AtomicBool,
-    /// When the last entry was applied here.
-    applied_at: Mutex<Option<Instant>>,
-}
-
-/// When this process began.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ProcessStart {
-    at: Instant,
-    wall: WallTime,
-}
-
-impl ProcessStart {
-    pub(crate) fn now() -> Self {
-        Self { at: Instant::now(), wall: wall_time() }
-    }
+    /// The group's clock, whoever leads.
+    pub(crate) clock: GroupClock,
+    wall: WallClock,
 }
 
 #[derive(Debug, Default)]
@@ -83,33 +73,32 @@ struct State {
     stalled: Option<CommandEntry>,
 }
 
-/// The group's clock while this node leads: it goes on from the last stamp by the monotonic clock
-/// (DESIGN §4).
+/// The group's clock while this node leads: it goes on by the monotonic clock (DESIGN §4).
 #[derive(Debug)]
 struct Clock {
     base: Timestamp,
     since: Instant,
+    wall: WallClock,
 }
 
 impl Clock {
     fn stamp(&self) -> Stamp {
         let elapsed = u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX);
-        Stamp { time: self.base.plus_ms(elapsed), wall: wall_time() }
+        Stamp { time: self.base.plus_ms(elapsed), wall: self.wall.now() }
     }
 }
 
-/// Wall time of now.
-pub(crate) fn wall_time() -> WallTime {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    WallTime(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
-}
-
 impl Sequencer {
+    /// A sequencer of a group that this node does not lead.
+    pub(crate) fn new(wall: WallClock) -> Self {
+        Self { wall, ..Self::default() }
+    }
+
     /// This node leads from now on; the group's clock stands at `time`.
     pub(crate) fn lead(&self, time: Timestamp) {
         let mut state = self.state.lock();
-        *state =
-            State { clock: Some(Clock { base: time, since: Instant::now() }), ..State::default() };
+        let clock = Clock { base: time, since: Instant::now(), wall: self.wall };
+        *state = State { clock: Some(clock), ..State::default() };
         self.waiting.store(false, Ordering::Relaxed);
     }
 
@@ -118,24 +107,6 @@ impl Sequencer {
         let state = self.state.lock();
         let clock = state.clock.as_ref()?;
         clock.since.checked_add(Duration::from_millis(time.ms_since(clock.base)))
-    }
-
-    /// An entry has been applied here, by whichever leader it was cut.
-    pub(crate) fn note_applied(&self) {
-        *self.applied_at.lock() = Some(Instant::now());
-    }
-
-    /// What has passed since the entry that was applied last. `wall` is what its leader's wall
-    /// clock said; it counts only for the time that this process did not live (DESIGN §4, *Time*).
-    pub(crate) fn since_applied(&self, wall: WallTime, process: ProcessStart) -> Duration {
-        let down = Duration::from_millis(process.wall.0.saturating_sub(wall.0));
-        if wall == WallTime(0) {
-            Duration::ZERO
-        } else if down > Duration::ZERO {
-            down + process.at.elapsed()
-        } else {
-            self.applied_at.lock().map_or(Duration::ZERO, |at| at.elapsed())
-        }
     }
 
     /// It leads no more; what waits is sent again to the next leader by its proposers.
@@ -149,10 +120,18 @@ impl Sequencer {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// Takes a proposer's batch. Dropped if this node does not lead or too much waits already.
+    /// Takes a proposer's batch. Dropped if this node does not lead or too much waits already, or
+    /// if the same batch waits here: without a majority it is sent again and again.
     pub(crate) fn push(&self, batch: ProposedBatch, propose: impl Propose) {
         let mut state = self.state.lock();
-        if state.clock.is_none() || state.bytes > WAITING_BYTES_MAX {
+        let waits = |it: &ProposedBatch| {
+            (it.sender, it.first, it.commands.len())
+                == (batch.sender, batch.first, batch.commands.len())
+        };
+        if state.clock.is_none()
+            || state.bytes > WAITING_BYTES_MAX
+            || state.batches.iter().any(waits)
+        {
             return;
         }
         state.bytes +=

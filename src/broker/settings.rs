@@ -1,6 +1,6 @@
 //! What a broker needs to be told.
 
-use crate::{FrontSettings, alarm::AlarmSettings, local::SpillSettings};
+use crate::{FrontSettings, alarm::AlarmSettings, clock::WallClock, local::SpillSettings};
 use quorate_catalog::ClusterShape;
 use quorate_types::{BootNumber, Incarnation, NodeId, QueueType};
 
@@ -63,4 +63,6 @@ pub struct BrokerSettings {
     pub alarms: AlarmSettings,
     /// What front ends need.
     pub front: FrontSettings,
+    /// The wall clock.
+    pub wall: WallClock,
 }

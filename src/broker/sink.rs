@@ -77,7 +77,6 @@ impl QueueSink for Broker {
     fn applied(&self, group: GroupId, _: EntryId, leading: bool, _: &Entry, output: &Output) {
         let node = &self.0;
         let Some(sequencer) = node.sequencers.get(&group) else { return };
-        sequencer.note_applied();
         if leading {
             sequencer.applied(|entry| node.propose(group, entry));
             node.executor.perform(node, Home::Group(group), output);
@@ -181,8 +180,8 @@ impl Node {
         let (Some((time, wall)), Some(sequencer)) = (begun, self.sequencers.get(&group)) else {
             return;
         };
-        let passed = sequencer.since_applied(wall, self.process);
-        sequencer.lead(time.plus_ms(u64::try_from(passed.as_millis()).unwrap_or(u64::MAX)));
+        sequencer.lead(sequencer.clock.lead(time, wall, self.process));
+        self.tell_clocks(std::iter::once(group), None);
         self.executor.lead(home, term);
         self.executor.perform(self, home, &owed);
         self.announce(home, term, None);

@@ -244,7 +244,8 @@ impl Node {
             Some(_) | None => {
                 let id = ConnectionId { session, number: 0 };
                 let (info, counters) = (nobody(), Arc::clone(&self.counters));
-                let new = ConnectionState::new(id, info, IN_FLIGHT_BYTES_MAX, counters);
+                let wall = self.settings.wall.now();
+                let new = ConnectionState::new(id, info, wall, IN_FLIGHT_BYTES_MAX, counters);
                 Arc::clone(known.insert(Arc::new(new)))
             }
         };

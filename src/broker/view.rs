@@ -453,6 +453,9 @@ pub struct MetricsView {
     pub confirmed: u64,
     /// Counter: refused (basic.nack).
     pub refused: u64,
+    /// Counter: batches of commands that a full lane to another node did not take, and that were
+    /// kept and sent later.
+    pub batches_refused: u64,
     /// Deliveries from classic queues.
     pub classic: DeliveryCounters,
     /// Deliveries from quorum queues.

@@ -37,6 +37,8 @@ pub(crate) const HEARD: u32 = 111;
 pub(crate) const ROOM: u32 = 112;
 /// What the sender counts against limits (VLM-04).
 pub(crate) const COUNTS: u32 = 114;
+/// How the clocks of groups stand.
+pub(crate) const CLOCKS: u32 = 115;
 /// A node asks whether the queues led by another have the settings of a catalog index.
 pub(crate) const SETTINGS: u32 = 113;
 

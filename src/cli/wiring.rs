@@ -4,6 +4,7 @@ use super::settings::{Identity, RABBITMQ_VERSION, Settings};
 use parking_lot::RwLock;
 use quorate_broker::{
     AlarmBounds, AlarmSettings, Broker, BrokerSettings, FrontSettings, NodeLimits, SpillSettings,
+    WallClock,
 };
 use quorate_catalog::{Catalog, ClusterShape};
 use quorate_management::NodeFacts;
@@ -229,6 +230,7 @@ fn broker_settings(
             anonymous_user: settings.anonymous_user.clone(),
             server_properties: server_properties(settings, facts),
         },
+        wall: WallClock::default(),
     }
 }
 

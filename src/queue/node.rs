@@ -5,6 +5,7 @@ use crate::{
     apply::{Apply, sessions_of},
     digest::{self, Step},
     machine::Machine,
+    outbox::forget_lines,
     output::RecordKey,
     queue::Queue,
     record::LeftOver,
@@ -41,6 +42,8 @@ impl Machine {
             self.sessions.remove(&session);
             apply.change(RecordKey::Session(session));
         }
+        self.forget_sources(first, last, apply);
+        forget_lines(first, last, apply);
         self.lose(first, last, true, apply)
     }
 

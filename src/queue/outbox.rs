@@ -13,7 +13,7 @@ use crate::{
     tally::DeadLetterFact,
     ways::Ways,
 };
-use quorate_types::{CatalogIndex, LetterHome, LetterNumber, QueueId, Sequence};
+use quorate_types::{CatalogIndex, Home, LetterHome, LetterNumber, QueueId, Sequence, SessionId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Numbers that one `Retry` gives at most (LET 3).
@@ -84,11 +84,20 @@ impl Outbox {
         answered.into_iter().map(|(number, way)| (Sequence(number), way)).collect()
     }
 
-    /// A target that nothing goes to is forgotten.
-    fn tidy(&mut self, target: QueueId) {
-        if self.targets.get(&target).is_some_and(|it| it.under_way == 0 && it.waits.is_empty()) {
+    /// Forgets a target that nothing goes to; true if so.
+    fn tidy(&mut self, target: QueueId) -> bool {
+        let idle =
+            self.targets.get(&target).is_some_and(|it| it.under_way == 0 && it.waits.is_empty());
+        if idle {
             self.targets.remove(&target);
         }
+        idle
+    }
+
+    /// Whether letters are for a queue of that run.
+    fn has_targets_of(&self, run: SessionId) -> bool {
+        let queue = |position| QueueId { home: Home::Node(run.node), index: run.start.0, position };
+        self.targets.range(queue(0)..=queue(u32::MAX)).next().is_some()
     }
 }
 
@@ -110,11 +119,25 @@ impl Machine {
         apply: &mut Apply<'_>,
     ) {
         for RoutedLetters { first, last, routes } in letters {
+            let routes = self.without_ended_runs(routes);
             for number in first.0..=last.0 {
-                self.route(id, LetterNumber(number), at, via, routes, apply);
+                self.route(id, LetterNumber(number), at, via, &routes, apply);
             }
         }
         self.after_routing(id, apply);
+    }
+
+    /// A queue of a run that is over takes nothing (LET 4), and the line there is forgotten: it
+    /// must not begin again under numbers that it has had.
+    fn without_ended_runs(&self, routes: &Routes) -> Routes {
+        let lives = |target: &QueueId| match target.letter_home() {
+            LetterHome::Group(_) => true,
+            LetterHome::Run(run) => !self.is_fenced(run),
+        };
+        match routes {
+            Routes::To(targets) => Routes::To(targets.iter().copied().filter(lives).collect()),
+            Routes::Keep | Routes::Drop | Routes::Cycle => routes.clone(),
+        }
     }
 
     fn route(
@@ -133,16 +156,18 @@ impl Machine {
         apply.spend(1);
         apply.digest.step(Step::Route, digest::of_queue(id), number.0);
         match routes {
+            Routes::To(targets) if targets.is_empty() => {
+                queue.letters.set_stage(number, Stage::Waiting { after: at });
+                apply.letters_waiting = true;
+            }
             Routes::To(targets) => {
                 apply.group.letters.routings += 1;
                 let order = apply.group.letters.routings;
                 let transfers = targets
                     .iter()
                     .map(|target| {
-                        (
-                            *target,
-                            start(Way { queue: id, letter: number, target: *target }, order, apply),
-                        )
+                        let way = Way { queue: id, letter: number, target: *target };
+                        (*target, start(way, order, apply))
                     })
                     .collect();
                 let via = via.clone();
@@ -209,6 +234,11 @@ impl Machine {
         for target in targets {
             settle_target(target, apply);
         }
+        if let LetterHome::Run(run) = line
+            && self.is_fenced(run)
+        {
+            forget_lines(run, run, apply);
+        }
     }
 
     fn answered(&mut self, way: Way, answer: TransferAnswer, apply: &mut Apply<'_>) {
@@ -268,6 +298,17 @@ impl Machine {
     }
 }
 
+/// Lines to these runs, which are over, go once nothing is on its way to them: nothing is sent there
+/// again.
+pub(crate) fn forget_lines(first: SessionId, last: SessionId, apply: &mut Apply<'_>) {
+    let Apply { group, outbox, .. } = apply;
+    let ended = LetterHome::Run(first)..=LetterHome::Run(last);
+    group.letters.lines.retain(|line, _| match line {
+        LetterHome::Run(run) if ended.contains(line) => outbox.has_targets_of(*run),
+        LetterHome::Run(_) | LetterHome::Group(_) => true,
+    });
+}
+
 /// A letter sets out for a target: with a number, or behind those that wait for it (LET 3).
 fn start(way: Way, order: u64, apply: &mut Apply<'_>) -> Transfer {
     let waits = apply.outbox.targets.get(&way.target).is_some_and(|it| !it.waits.is_empty());
@@ -292,10 +333,14 @@ fn give_number(way: Way, apply: &mut Apply<'_>) -> Transfer {
 
 /// Nothing is on the way to a target for which letters wait: it can be tried again (LET 3).
 fn settle_target(id: QueueId, apply: &mut Apply<'_>) {
-    apply.outbox.tidy(id);
+    let refused = apply.group.letters.rounds.get(&id).is_some_and(|round| round.refused);
+    if apply.outbox.tidy(id) && !refused {
+        // The target has taken a letter of its present round, or has ended: it refuses no round of
+        // this home's any more, and counting begins anew.
+        apply.group.letters.rounds.remove(&id);
+    }
     let Some(target) = apply.outbox.targets.get(&id) else { return };
     if target.under_way == 0 && !target.waits.is_empty() {
-        let refused = apply.group.letters.rounds.get(&id).is_some_and(|round| round.refused);
         apply.effect(Effect::TargetIdle { target: id, refused });
     }
 }

@@ -49,6 +49,13 @@ impl Machine {
         batch: &Batch,
         apply: &mut Apply<'_>,
     ) -> Result<(), StoreError> {
+        if let LetterHome::Run(session) = from
+            && self.is_fenced(session)
+        {
+            // Nobody waits for an answer any more.
+            refuse(&batch.commands, apply);
+            return Ok(());
+        }
         let by = self.letter_home();
         let last = self.sources.get(&from).map_or(Sequence(0), |record| record.last);
         if first.0 > last.0 + 1 {
@@ -80,6 +87,32 @@ impl Machine {
             apply.out.answers.push(Answer::Transferred { from, by, first, last: through, other });
         }
         Ok(())
+    }
+
+    /// Runs that are over send no more: nothing is kept of what they have sent (SES 6).
+    pub(crate) fn forget_sources(
+        &mut self,
+        first: SessionId,
+        last: SessionId,
+        apply: &mut Apply<'_>,
+    ) {
+        let runs = LetterHome::Run(first)..=LetterHome::Run(last);
+        let ended: Vec<_> = self.sources.range(runs.clone()).map(|(from, _)| *from).collect();
+        if ended.is_empty() {
+            // Only what has been sent can have been refused.
+            return;
+        }
+        for from in ended {
+            self.sources.remove(&from);
+            apply.change(RecordKey::Source(from));
+        }
+        for queue in self.queues.values_mut() {
+            let refused = queue.refusals.len();
+            queue.refusals.retain(|from, _| !runs.contains(from));
+            if queue.refusals.len() < refused {
+                queue.touch(apply);
+            }
+        }
     }
 
     fn keep_transfers(

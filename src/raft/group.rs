@@ -1,28 +1,26 @@
 //! One group as the floor above uses it: propose, ask who leads, read.
 
 use crate::{
-    codec::{Position, decode_log_index},
+    aligned_runtime::every,
+    codec::Position,
     metrics::GroupMetrics,
+    purge::Sending,
+    read::Rounds,
     replica::{Replica, StateMachine},
-    service::Service,
     settings::Settings,
     standing::{Leadership, Standing},
-    tail::Tail,
     type_config::{Proposal, Ticket, TypeConfig, WriteResult, entry_id, node_of, raft_id},
 };
-use bytes::Bytes;
 use futures::FutureExt;
-use openraft::{
-    LinearizerOption, Raft, ReadPolicy, async_runtime::WatchReceiver, errors::ClientWriteError,
-};
-use quorate_rpc::{Lane, Links};
+use openraft::{Raft, async_runtime::WatchReceiver, errors::ClientWriteError};
+use quorate_rpc::Links;
 use quorate_storage::{CommandEntry, EntryId, GroupStore};
 use quorate_types::{GroupId, LogIndex, NodeId, Term};
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch},
     task::unconstrained,
-    time::{Instant, sleep, timeout, timeout_at},
+    time::{Instant, timeout},
 };
 
 pub(crate) type GroupRaft = Raft<TypeConfig, StateMachine>;
@@ -36,9 +34,6 @@ const PROPOSALS_MAX: usize = 16_384;
 /// Octets that may wait for this node's log writer before it proposes nothing more: where its disk
 /// is slower than those of a majority, entries are applied long before they are written here.
 const UNWRITTEN_BYTES_MAX: usize = 32 << 20;
-
-/// Pause before a read that found no leader is tried again.
-const READ_RETRY: Duration = Duration::from_millis(20);
 
 /// Why a proposal was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -89,10 +84,12 @@ pub struct Group {
     store: GroupStore,
     links: Links,
     metrics: Arc<GroupMetrics>,
-    tail: Arc<Tail>,
+    sending: Arc<Sending>,
     proposals: Arc<Semaphore>,
     proposal_permits: Arc<Semaphore>,
     proposal_permits_max: u32,
+    rounds: Rounds,
+    heartbeat: Duration,
 }
 
 /// The parts that a group is made of.
@@ -103,7 +100,7 @@ pub(crate) struct Parts {
     pub(crate) store: GroupStore,
     pub(crate) links: Links,
     pub(crate) metrics: Arc<GroupMetrics>,
-    pub(crate) tail: Arc<Tail>,
+    pub(crate) sending: Arc<Sending>,
 }
 
 impl Group {
@@ -118,10 +115,12 @@ impl Group {
             store: parts.store,
             links: parts.links,
             metrics: parts.metrics,
-            tail: parts.tail,
+            sending: parts.sending,
             proposals: Arc::new(Semaphore::new(settings.proposals_max.min(PROPOSALS_MAX))),
             proposal_permits: Arc::new(Semaphore::new(permits)),
             proposal_permits_max: permits as u32,
+            rounds: Rounds::default(),
+            heartbeat: settings.heartbeat,
         })
     }
 
@@ -256,54 +255,6 @@ impl Group {
         }
     }
 
-    /// A read barrier, from any node: whatever was committed anywhere before this call has been
-    /// applied here when it returns. Asks a majority (DESIGN §8: no lease reads); one call may
-    /// serve all reads that wait at that moment. Gives the index that was waited for.
-    ///
-    /// # Errors
-    /// No majority in time.
-    pub async fn linearizable(&self, deadline: Duration) -> Result<LogIndex, ReadError> {
-        let end = Instant::now() + deadline;
-        loop {
-            let found = match self.leadership().leader {
-                Some(leader) if leader == self.me => self.read_index().await.ok(),
-                Some(leader) => self.ask_read_index(leader, end).await,
-                None => None,
-            };
-            if let Some(index) = found {
-                let left = end.saturating_duration_since(Instant::now());
-                return self.wait_applied(index, left).await.map(|()| index);
-            }
-            if timeout_at(end, sleep(READ_RETRY)).await.is_err() {
-                return Err(ReadError::Timeout);
-            }
-        }
-    }
-
-    /// On the leader: the index that a read must have applied. A majority has answered it since
-    /// the call (NAM 5). It may not have been applied here yet.
-    ///
-    /// # Errors
-    /// This node does not lead, or no majority answers within the lease.
-    pub async fn read_index(&self) -> Result<LogIndex, ReadError> {
-        let read = self.raft.get_read_log_id(ReadPolicy::ReadIndex).await;
-        read.map(|(id, _)| LogIndex(id.index())).map_err(|_| ReadError::Timeout)
-    }
-
-    /// Whether a majority answers this node, as the leader, something that it sends from now on:
-    /// `at_once` a heartbeat for it, or else whatever the group sends next anyway.
-    pub async fn leads_since_now(&self, at_once: bool, deadline: Duration) -> bool {
-        let answers = LinearizerOption::new(Some(Duration::ZERO), at_once);
-        self.raft.get_read_log_id(answers.with_wait_timeout(deadline)).await.is_ok()
-    }
-
-    async fn ask_read_index(&self, leader: NodeId, end: Instant) -> Option<LogIndex> {
-        let left = end.saturating_duration_since(Instant::now());
-        let number = Service::ReadIndex.number();
-        let asked = self.links.call(leader, Lane::Control, number, self.id, Bytes::new(), left);
-        decode_log_index(&asked.await.ok()?).ok()
-    }
-
     /// Rolling digest of everything applied, and up to which entry.
     #[must_use]
     pub fn digest(&self) -> (Option<LogIndex>, u64) {
@@ -335,6 +286,19 @@ impl Group {
         self.raft.voter_ids().map(node_of).collect()
     }
 
+    /// Waits for the moment at which the next heartbeats are sent.
+    pub(crate) async fn next_heartbeat(&self) {
+        every(self.heartbeat).tick().await;
+    }
+
+    pub(crate) fn rounds(&self) -> &Rounds {
+        &self.rounds
+    }
+
+    pub(crate) fn links(&self) -> &Links {
+        &self.links
+    }
+
     pub(crate) fn me(&self) -> u64 {
         raft_id(self.me)
     }
@@ -351,8 +315,8 @@ impl Group {
         &self.replica
     }
 
-    pub(crate) fn tail(&self) -> &Tail {
-        &self.tail
+    pub(crate) fn sending(&self) -> &Sending {
+        &self.sending
     }
 
     /// Where this node stands, for an election.

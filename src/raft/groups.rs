@@ -12,7 +12,7 @@ use crate::{
     machine::{GroupMachine, MachineError},
     metrics::GroupMetrics,
     network::Network,
-    purge,
+    purge::{self, Sending},
     queue_replica::QueueReplica,
     replica::{Replica, StateMachine},
     service::Inbox,
@@ -20,7 +20,6 @@ use crate::{
     sink::{CatalogSink, FatalHook, GroupSink, QueueSink},
     standing::Standing,
     succession,
-    tail::Tail,
     type_config::raft_id,
     watchdog,
 };
@@ -410,13 +409,14 @@ impl Starter {
             self.settings.checkpoint_bytes,
         )
         .map_err(|source| StartError::Machine { group: id, source })?;
-        let tail = Arc::new(Tail::default());
-        let log = LogStore::new(store.clone(), Arc::clone(&standing), Arc::clone(&tail));
+        let log = LogStore::new(store.clone(), Arc::clone(&standing));
+        let sending = Arc::new(Sending::default());
         let network = Network {
             links: self.links.clone(),
             me: raft_id(me),
             group: id,
             metrics: Arc::clone(&metrics),
+            sending: Arc::clone(&sending),
         };
         let config = Arc::clone(&self.config);
         let machine = StateMachine(Arc::clone(&replica));
@@ -424,7 +424,7 @@ impl Starter {
         let raft =
             raft.map_err(|error| StartError::Raft { group: id, reason: error.to_string() })?;
         let links = self.links.clone();
-        let parts = Parts { raft, replica, standing, store, links, metrics, tail };
+        let parts = Parts { raft, replica, standing, store, links, metrics, sending };
         Ok(Group::new(&self.settings, parts))
     }
 }

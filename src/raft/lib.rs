@@ -9,7 +9,6 @@ mod type_config;
 
 mod sink;
 mod standing;
-mod tail;
 
 mod log_store;
 
@@ -34,6 +33,7 @@ mod heartbeats;
 mod leadership;
 mod metrics;
 mod purge;
+mod read;
 mod settings;
 mod succession;
 mod watchdog;

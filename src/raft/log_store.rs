@@ -6,7 +6,6 @@ use crate::{
         into_log_entry,
     },
     standing::Standing,
-    tail::Tail,
     type_config::{Entry, LogId, TypeConfig, Vote, entry_id, log_id},
 };
 use futures::{Stream, stream};
@@ -14,7 +13,7 @@ use openraft::{
     LogState, OptionalSend, RaftLogReader, entry::RaftEntry, storage::IOFlushed,
     storage::RaftLogStorage,
 };
-use quorate_storage::{Done, GroupStore, Payload, StorageError};
+use quorate_storage::{Done, GroupStore, StorageError};
 use quorate_types::LogIndex;
 use std::{
     fmt::Debug,
@@ -35,12 +34,11 @@ const APPLY_READ_BYTES: usize = 2 * 1024 * 1024;
 pub(crate) struct LogStore {
     store: GroupStore,
     standing: Arc<Standing>,
-    tail: Arc<Tail>,
 }
 
 impl LogStore {
-    pub(crate) fn new(store: GroupStore, standing: Arc<Standing>, tail: Arc<Tail>) -> Self {
-        Self { store, standing, tail }
+    pub(crate) fn new(store: GroupStore, standing: Arc<Standing>) -> Self {
+        Self { store, standing }
     }
 
     /// Entries from `first` to before `end`, about `bytes_max` octets of them.
@@ -224,13 +222,6 @@ impl RaftLogStorage<TypeConfig> for LogStore {
         I::IntoIter: OptionalSend,
     {
         let entries: Vec<_> = entries.into_iter().map(into_log_entry).collect();
-        for entry in &entries {
-            let bytes = match &entry.payload {
-                Payload::Commands(commands) => commands.bytes(),
-                Payload::Blank | Payload::Membership(_) => 0,
-            };
-            self.tail.appended(entry.id.index.0, bytes);
-        }
         let flushed = Flushed(Some(callback));
         self.store.append(entries, Box::new(move |result| flushed.tell(result)));
         Ok(())
@@ -238,7 +229,6 @@ impl RaftLogStorage<TypeConfig> for LogStore {
 
     async fn truncate_after(&mut self, last: Option<LogId>) -> io::Result<()> {
         let after = last.map(|id| id.index);
-        self.tail.truncated(after);
         written(|done| self.store.truncate_after(after.map(LogIndex), done)).await
     }
 
@@ -393,7 +383,7 @@ mod tests {
                 Arc::default(),
                 1 << 20,
             );
-            let log = LogStore::new(store.clone(), standing, Arc::default());
+            let log = LogStore::new(store.clone(), standing);
             Ok(((dir, database), log, Eager(StateMachine(replica.unwrap()), store)))
         }
     }

@@ -10,6 +10,7 @@ use crate::{
     },
     metrics::GroupMetrics,
     pipeline::pipeline,
+    purge::Sending,
     service::{self, Service},
     snapshot::{Snapshot, SnapshotData},
     type_config::{TypeConfig, Vote, entry_id, node_of},
@@ -62,6 +63,7 @@ pub(crate) struct Network {
     pub(crate) me: u64,
     pub(crate) group: GroupId,
     pub(crate) metrics: Arc<GroupMetrics>,
+    pub(crate) sending: Arc<Sending>,
 }
 
 /// What a client is for.
@@ -78,6 +80,7 @@ pub(crate) struct Client {
     pub(crate) group: GroupId,
     pub(crate) metrics: Arc<GroupMetrics>,
     pub(crate) target: NodeId,
+    sending: Arc<Sending>,
     purpose: Purpose,
 }
 
@@ -89,6 +92,7 @@ impl Network {
             group: self.group,
             metrics: Arc::clone(&self.metrics),
             target: node_of(target),
+            sending: Arc::clone(&self.sending),
             purpose,
         }
     }
@@ -265,6 +269,8 @@ impl Client {
         let transfer = next_number();
         let applied = crate::type_config::log_id(reader.applied());
         tracing::info!(group = %self.group, node = %self.target, at = %entry_id(&applied).index, "sending a snapshot");
+        // What follows the snapshot stays in the log until the follower has it.
+        let _held = self.sending.begin(self.target, applied.index);
         let begin = encode_snapshot_begin(transfer, vote, &applied, reader.meta());
         self.step(begin, SNAPSHOT_STEP_TIMEOUT).await?;
         let mut under_way = VecDeque::new();

@@ -1,12 +1,22 @@
 //! Purging the logs: by octets over all groups, never above what is checkpointed (STO 3). openraft
 //! decides nothing of it (its issue 2116).
 
-use crate::{group::Group, groups::Shared};
+use crate::{
+    group::Group,
+    groups::Shared,
+    type_config::{LogId, node_of},
+};
 use openraft::async_runtime::WatchReceiver;
-use std::{sync::Arc, time::Duration};
+use parking_lot::Mutex;
+use quorate_types::NodeId;
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 /// How often the logs are looked at.
 const EVERY: Duration = Duration::from_millis(500);
+
+/// A log may become so many times longer than its share while a linked follower needs it: one that
+/// comes back by a snapshot would need the next one else, as long as there is traffic.
+const HELD_MAX: u64 = 8;
 
 /// Purges, for ever.
 pub(crate) async fn run(shared: Arc<Shared>) {
@@ -19,7 +29,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         let Some(keep) = keep(&sizes, shared.settings.log_keep_bytes) else { continue };
         for (group, size) in groups.into_iter().zip(sizes) {
             if size > keep {
-                purge(group, keep).await;
+                purge(group, size, keep).await;
             }
         }
     }
@@ -46,15 +56,86 @@ fn keep(sizes: &[u64], budget: u64) -> Option<u64> {
     None
 }
 
+/// Snapshots of a group that are being sent: to whom, and from which index on that follower will
+/// need the log.
+#[derive(Debug, Default)]
+pub(crate) struct Sending(Mutex<BTreeMap<NodeId, u64>>);
+
+impl Sending {
+    /// A snapshot at that index is sent until the result is dropped.
+    pub(crate) fn begin(self: &Arc<Self>, to: NodeId, at: u64) -> Sent {
+        self.0.lock().insert(to, at);
+        Sent { sending: Arc::clone(self), to, at }
+    }
+
+    fn at(&self, to: NodeId) -> Option<u64> {
+        self.0.lock().get(&to).copied()
+    }
+}
+
+/// One snapshot that is being sent.
+pub(crate) struct Sent {
+    sending: Arc<Sending>,
+    to: NodeId,
+    at: u64,
+}
+
+impl Drop for Sent {
+    fn drop(&mut self) {
+        let mut sending = self.sending.0.lock();
+        // A later one to the same node has taken its place.
+        if sending.get(&self.to) == Some(&self.at) {
+            sending.remove(&self.to);
+        }
+    }
+}
+
+/// What a linked follower has, or will have: the index up to which it matches, and that of a
+/// snapshot that is being sent to it.
+type Follower = (Option<u64>, Option<u64>);
+
+/// The index behind which followers still need the log. One that is behind the purged log needs a
+/// snapshot, whatever stays.
+fn needed(purged: u64, followers: impl Iterator<Item = Follower>) -> Option<u64> {
+    let needs = |(matching, sent): Follower| sent.or(matching.filter(|at| *at >= purged));
+    followers.filter_map(needs).min()
+}
+
+/// How far a log goes that is `size` octets long and of which `keep` are to stay: not beyond what
+/// followers need, unless it has grown much too long for their sake.
+fn through(wanted: u64, needed: Option<u64>, size: u64, keep: u64) -> u64 {
+    match needed {
+        Some(needed) if size <= keep.saturating_mul(HELD_MAX) => wanted.min(needed),
+        Some(_) | None => wanted,
+    }
+}
+
+/// Where the followers of a group stand that this node leads and that are linked.
+fn followers(group: &Group) -> Vec<Follower> {
+    let linked: Vec<_> = group.links().all_connected().iter().map(|peer| peer.node).collect();
+    let data = group.raft().data_metrics();
+    let data = data.borrow_watched();
+    let others = data.replication.iter().flatten().map(|(node, at)| (node_of(*node), at));
+    let others = others.filter(|(node, _)| linked.contains(node));
+    let stands = |(node, at): (NodeId, &Option<LogId>)| {
+        (at.as_ref().map(|id| id.index), group.sending().at(node))
+    };
+    others.map(stands).collect()
+}
+
 /// Asks openraft to purge. It goes no further than the last snapshot that it knows, and that one
 /// no further than the last written checkpoint; so it is told of a newer one first, and purges
 /// with the next turn.
-async fn purge(group: &Group, keep: u64) {
-    let Some(wanted) = group.tail().purge_index(keep) else { return };
+async fn purge(group: &Group, size: u64, keep: u64) {
+    let budget = usize::try_from(keep).unwrap_or(usize::MAX);
+    let Some(wanted) = group.store().log_index_keeping(budget) else { return };
+    let purged = group.store().log_state().last_purged.map_or(0, |id| id.index.0);
+    let needed = needed(purged, followers(group).into_iter());
+    let wanted = through(wanted.0, needed, size, keep);
     let known = group.raft().metrics().borrow_watched().snapshot;
     let through = known.map_or(0, |id| id.index).min(wanted);
     let trigger = group.raft().trigger();
-    if through > 0 {
+    if through > purged {
         // A group that has ended purges nothing.
         let _ = trigger.purge_log(through).await;
     }
@@ -74,5 +155,36 @@ mod tests {
         assert_eq!(keep(&[0, 0, 100], 64), Some(64));
         assert_eq!(keep(&[50, 50, 50, 50], 100), Some(25));
         assert_eq!(keep(&[10, 60, 60], 100), Some(45));
+    }
+
+    #[test]
+    fn what_a_linked_follower_needs_stays() {
+        assert_eq!(needed(100, [].into_iter()), None);
+        assert_eq!(needed(100, [(Some(170), None), (Some(150), None)].into_iter()), Some(150));
+        let lagging = (Some(40), None);
+        assert_eq!(needed(100, [(Some(170), None), lagging].into_iter()), Some(170));
+        let downloading = (Some(40), Some(120));
+        assert_eq!(needed(100, [(Some(170), None), downloading].into_iter()), Some(120));
+        assert_eq!(needed(100, [(None, None)].into_iter()), None);
+    }
+
+    #[test]
+    fn but_not_for_ever() {
+        assert_eq!(through(500, None, 70, 10), 500);
+        assert_eq!(through(500, Some(120), 70, 10), 120);
+        assert_eq!(through(500, Some(900), 70, 10), 500);
+        assert_eq!(through(500, Some(120), 80, 10), 120);
+        assert_eq!(through(500, Some(120), 81, 10), 500);
+    }
+
+    #[test]
+    fn a_later_snapshot_takes_the_place_of_an_earlier_one() {
+        let sending = Arc::new(Sending::default());
+        let first = sending.begin(NodeId(2), 10);
+        let second = sending.begin(NodeId(2), 30);
+        drop(first);
+        assert_eq!(sending.at(NodeId(2)), Some(30));
+        drop(second);
+        assert_eq!(sending.at(NodeId(2)), None);
     }
 }

@@ -3,12 +3,13 @@
 use crate::{
     append_session::AppendSessions,
     codec::{
-        decode_groups, decode_heartbeat, decode_transfer, decode_vote_request,
+        decode_groups, decode_heartbeat, decode_transfer, decode_vote, decode_vote_request,
         encode_append_answer, encode_log_index, encode_positions, encode_transfer_answer,
         encode_vote_answer,
     },
     group::Group,
     groups::Shared,
+    read::follows,
     snapshot_session::SnapshotSessions,
     type_config::TypeConfig,
 };
@@ -35,6 +36,7 @@ pub(crate) enum Service {
     Ready,
     Positions,
     Leaving,
+    Follows,
 }
 
 /// Services up to this number belong to the raft floor; the floors above number theirs from the
@@ -42,7 +44,7 @@ pub(crate) enum Service {
 pub const SERVICE_MAX: u32 = 31;
 
 impl Service {
-    const ALL: [Service; 10] = [
+    const ALL: [Service; 11] = [
         Service::Append,
         Service::Heartbeat,
         Service::Vote,
@@ -53,6 +55,7 @@ impl Service {
         Service::Ready,
         Service::Positions,
         Service::Leaving,
+        Service::Follows,
     ];
 
     pub(crate) fn number(self) -> u32 {
@@ -67,6 +70,7 @@ impl Service {
             Service::Ready => 8,
             Service::Positions => 9,
             Service::Leaving => 10,
+            Service::Follows => 11,
         }
     }
 
@@ -80,9 +84,11 @@ impl Service {
             Service::Append | Service::Heartbeat => RPCTypes::AppendEntries,
             Service::Vote | Service::PreVote | Service::Positions => RPCTypes::Vote,
             Service::Snapshot => RPCTypes::InstallSnapshot,
-            Service::Transfer | Service::ReadIndex | Service::Ready | Service::Leaving => {
-                RPCTypes::TransferLeader
-            }
+            Service::Transfer
+            | Service::ReadIndex
+            | Service::Ready
+            | Service::Leaving
+            | Service::Follows => RPCTypes::TransferLeader,
         }
     }
 }
@@ -155,7 +161,8 @@ impl Inbox {
             | Service::ReadIndex
             | Service::Ready
             | Service::Positions
-            | Service::Leaving => {
+            | Service::Leaving
+            | Service::Follows => {
                 let member = Arc::clone(member);
                 let answer = answer(groups, member, service, payload);
                 tokio::spawn(async move {
@@ -231,6 +238,10 @@ async fn answer(
         }
         Service::ReadIndex => member.read_index().await.map(encode_log_index).map_err(text),
         Service::Ready => Ok(encode_transfer_answer(groups.gate().may_lead())),
+        Service::Follows => {
+            let leader = decode_vote(&payload).map_err(text)?;
+            Ok(encode_transfer_answer(follows(member.standing().vote(), leader)))
+        }
         Service::Positions => {
             let asked = decode_groups(&payload).map_err(text)?;
             let positions: Vec<_> =

@@ -2,7 +2,7 @@
 
 use crate::{
     frame::{Head, Outgoing},
-    hello::{PeerHello, Refusal, examine, hello},
+    hello::{PeerHello, Refusal},
     join::{FrameError, Incoming, Joiner},
     lane::{FRAME_BYTES_MAX, Lane, LaneFrames, LaneQueue},
     links::{Origin, Responder, Shared},
@@ -68,7 +68,7 @@ impl Acceptor {
         let greeted = self.greet(&mut frames).await;
         let peer = greeted.map_err(|refusal| self.refuse(&refusal))?;
         let queue = LaneQueue::new(lane);
-        let mine = hello(&self.shared.me(), self.shared.config.cluster.get(), peer.node);
+        let mine = self.shared.hello(peer.node);
         queue.push_beyond(Outgoing::new(Head::Hello(mine), Payload::new()));
         let stream = self.streams.fetch_add(1, Ordering::Relaxed);
         let origin = Origin { peer, stream, lane };
@@ -96,8 +96,7 @@ impl Acceptor {
         let Some(Incoming { head: Head::Hello(theirs), .. }) = incoming else {
             return Err(Refusal::NoHello);
         };
-        let config = &self.shared.config;
-        let peer = examine(&theirs, config.me, config.cluster.get())?;
+        let peer = self.shared.examine(&theirs)?;
         let replaced = self.shared.peers.meet(&peer)?;
         self.shared.tell_lost(replaced);
         Ok(peer)

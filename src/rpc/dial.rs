@@ -4,7 +4,7 @@ use crate::{
     admission::Attempt,
     connection::Connection,
     frame::{Head, Outgoing},
-    hello::{PeerHello, Refusal, examine, hello},
+    hello::{PeerHello, Refusal},
     join::{FrameError, Incoming, Joiner},
     lane::{Lane, LaneFrames, LaneQueue},
     links::Shared,
@@ -163,7 +163,7 @@ async fn open(
         timeout(OPEN_TIMEOUT, connect(address)).await.map_err(|_| DialError::Timeout)??;
     let mut client = LinksClient::new(channel);
     let queue = LaneQueue::new(lane);
-    let mine = hello(&shared.me(), shared.config.cluster.get(), node);
+    let mine = shared.hello(node);
     queue.push_beyond(Outgoing::new(Head::Hello(mine), crate::Payload::new()));
     let mut request = Request::new(LaneFrames(Arc::clone(&queue)));
     shared.config.secret.sign(&mut request);
@@ -188,7 +188,7 @@ fn greeted(shared: &Shared, node: NodeId, first: Frame) -> Result<PeerHello, Dia
     let Some(Incoming { head: Head::Hello(theirs), .. }) = incoming else {
         return Err(Refusal::NoHello.into());
     };
-    let peer = examine(&theirs, shared.config.me, shared.config.cluster.get())?;
+    let peer = shared.examine(&theirs)?;
     if peer.node != node {
         return Err(Refusal::OtherNode { wanted: node, found: peer.node }.into());
     }

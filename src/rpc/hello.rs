@@ -2,9 +2,12 @@
 
 use crate::wire::Hello;
 use quorate_types::{BootNumber, ClusterId, Incarnation, NodeId};
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 /// Version of the protocol between nodes. Another one is refused.
@@ -71,6 +74,10 @@ pub enum Refusal {
         /// What is known of it.
         known: Incarnation,
     },
+    /// The cluster is not formed yet, and its settings name other nodes: the two would form it
+    /// each in its own way.
+    #[error("its settings name other nodes of the cluster than this node's (setting cluster)")]
+    Members,
     /// The process has been replaced by a later one of the same data directory.
     #[error("it comes from a former process of node {0}, or from a copy of its data directory")]
     FormerProcess(NodeId),
@@ -110,8 +117,16 @@ impl ClusterCell {
     }
 }
 
+/// Digest of a list of nodes (FNV-1a): lists that differ are never taken for one.
+pub(crate) fn digest_of(members: &BTreeSet<NodeId>) -> u64 {
+    let octets = members.iter().flat_map(|node| node.0.to_be_bytes());
+    octets.fold(0xcbf2_9ce4_8422_2325, |digest, octet| {
+        (digest ^ u64::from(octet)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
 /// What this node says of itself, to `to`.
-pub(crate) fn hello(me: &PeerHello, cluster: Option<ClusterId>, to: NodeId) -> Hello {
+pub(crate) fn hello(me: &PeerHello, cluster: Option<ClusterId>, members: u64, to: NodeId) -> Hello {
     Hello {
         protocol: PROTOCOL_VERSION,
         cluster: cluster.unwrap_or_default().0,
@@ -119,6 +134,7 @@ pub(crate) fn hello(me: &PeerHello, cluster: Option<ClusterId>, to: NodeId) -> H
         incarnation: me.incarnation.0,
         boot: me.boot.0,
         to: u32::from(to.0),
+        members,
     }
 }
 
@@ -127,6 +143,7 @@ pub(crate) fn examine(
     hello: &Hello,
     me: NodeId,
     cluster: Option<ClusterId>,
+    members: u64,
 ) -> Result<PeerHello, Refusal> {
     if hello.protocol != PROTOCOL_VERSION {
         return Err(Refusal::Protocol { theirs: hello.protocol });
@@ -144,6 +161,10 @@ pub(crate) fn examine(
     let to = node_id(hello.to)?;
     if to != me {
         return Err(Refusal::OtherNode { wanted: to, found: me });
+    }
+    // Once it is formed, its log says who belongs to it.
+    if (theirs.is_none() || cluster.is_none()) && hello.members != members {
+        return Err(Refusal::Members);
     }
     Ok(PeerHello {
         node,
@@ -174,11 +195,20 @@ mod tests {
     #[test]
     fn a_hello_is_examined() {
         let ours = Some(ClusterId(7));
-        let good = hello(&me(1), ours, NodeId(2));
-        let peer = examine(&good, NodeId(2), ours).unwrap();
+        let good = hello(&me(1), ours, 4, NodeId(2));
+        let peer = examine(&good, NodeId(2), ours, 4).unwrap();
         assert_eq!((peer.node, peer.boot, peer.cluster), (NodeId(1), BootNumber(10), ours));
-        assert!(examine(&good, NodeId(2), None).is_ok(), "a node being formed takes any cluster");
-        assert!(examine(&hello(&me(1), None, NodeId(2)), NodeId(2), ours).is_ok());
+        assert!(
+            examine(&good, NodeId(2), None, 4).is_ok(),
+            "a node being formed takes any cluster"
+        );
+        let forming = hello(&me(1), None, 4, NodeId(2));
+        assert!(examine(&forming, NodeId(2), ours, 4).is_ok());
+        for (hello, cluster) in [(good, None), (forming, ours), (forming, None)] {
+            let refused = examine(&hello, NodeId(2), cluster, 5);
+            assert_eq!(refused, Err(Refusal::Members), "with another list nothing is formed");
+        }
+        assert!(examine(&good, NodeId(2), ours, 5).is_ok(), "its log has the members");
 
         let cases = [
             (Hello { protocol: 9, ..good }, Refusal::Protocol { theirs: 9 }),
@@ -191,7 +221,16 @@ mod tests {
             (Hello { node: 70_000, ..good }, Refusal::NoHello),
         ];
         for (bad, refusal) in cases {
-            assert_eq!(examine(&bad, NodeId(2), ours), Err(refusal));
+            assert_eq!(examine(&bad, NodeId(2), ours, 4), Err(refusal));
         }
+    }
+
+    #[test]
+    fn lists_of_nodes_are_told_apart() {
+        let digest = |nodes: &[u16]| digest_of(&nodes.iter().map(|node| NodeId(*node)).collect());
+        assert_eq!(digest(&[1, 2, 3]), digest(&[3, 1, 2]));
+        let lists: [&[u16]; 6] = [&[1], &[1, 2], &[1, 2, 3], &[1, 2, 4], &[1, 2, 3, 4], &[0x0102]];
+        let digests: BTreeSet<u64> = lists.into_iter().map(digest).collect();
+        assert_eq!(digests.len(), lists.len());
     }
 }

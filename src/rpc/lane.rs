@@ -28,8 +28,9 @@ pub enum Lane {
 }
 
 impl Lane {
-    /// Most octets that wait in this lane to one peer. Beyond it a notice is refused and a call
-    /// waits; a single message that is larger passes when the lane is empty.
+    /// While so many octets wait in this lane to one peer, a notice is refused and a call waits.
+    /// The message that fills a lane may be of any size, so that a large one needs no more room
+    /// than the small ones that would otherwise always come first.
     #[must_use]
     pub fn bytes_max(self) -> usize {
         match self {
@@ -75,8 +76,7 @@ impl LaneQueue {
         if state.closed {
             return Err((PushError::Closed, message));
         }
-        let bytes = message.bytes();
-        if state.bytes > 0 && state.bytes.saturating_add(bytes) > self.bytes_max {
+        if state.bytes >= self.bytes_max {
             return Err((PushError::Full, message));
         }
         Self::enqueue(&mut state, message);
@@ -222,7 +222,7 @@ mod tests {
         let mut frames = LaneFrames(Arc::clone(&queue));
         let half = Lane::Control.bytes_max() / 2;
         queue.try_push(notice(half)).unwrap();
-        queue.try_push(notice(half - 200)).unwrap();
+        queue.try_push(notice(half)).unwrap();
         let refused = queue.try_push(notice(half));
         assert!(matches!(refused, Err((PushError::Full, _))));
         let waiting = tokio::spawn({
@@ -236,8 +236,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_message_larger_than_the_bound_passes_an_empty_lane() {
+    async fn the_message_that_fills_a_lane_may_be_of_any_size() {
         let queue = LaneQueue::new(Lane::Control);
+        assert!(queue.try_push(notice(Lane::Control.bytes_max() - 200)).is_ok());
         assert!(queue.try_push(notice(Lane::Control.bytes_max() + 1)).is_ok());
         assert!(queue.try_push(notice(1)).is_err());
     }

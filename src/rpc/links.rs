@@ -7,12 +7,13 @@ use crate::{
     connection::Connection,
     dial::keep_linked,
     frame::{Head, Outgoing},
-    hello::{ClusterCell, PeerHello},
+    hello::{ClusterCell, PeerHello, Refusal, digest_of, examine, hello},
     lane::{Lane, LaneQueue, MESSAGE_BYTES_MAX, PushError},
     payload::Payload,
     peers::{Cause, Lost, Peers},
     rejection::Rejected,
     secret::ClusterSecret,
+    wire,
 };
 use bytes::Bytes;
 use parking_lot::RwLock;
@@ -115,6 +116,8 @@ impl Drop for Responder {
 /// What the tasks of a node's links share.
 pub(crate) struct Shared {
     pub(crate) config: LinkConfig,
+    /// Digest of the nodes that it names.
+    members: u64,
     pub(crate) handler: Arc<dyn LinkHandler>,
     pub(crate) peers: Peers,
     pub(crate) admission: Admission,
@@ -134,6 +137,16 @@ impl Shared {
             incarnation: self.config.incarnation,
             cluster: self.config.cluster.get(),
         }
+    }
+
+    /// What this node says of itself, to `to`.
+    pub(crate) fn hello(&self, to: NodeId) -> wire::Hello {
+        hello(&self.me(), self.config.cluster.get(), self.members, to)
+    }
+
+    /// What does not depend on what is known of the peer.
+    pub(crate) fn examine(&self, theirs: &wire::Hello) -> Result<PeerHello, Refusal> {
+        examine(theirs, self.config.me, self.config.cluster.get(), self.members)
     }
 
     /// Takes note of what came of dialing a node, and tells if this process is in the wrong place.
@@ -170,6 +183,7 @@ impl Links {
             peers: Peers::new(config.peers.keys().copied()),
             admission: Admission::new(config.me, config.peers.keys().copied()),
             rejected: watch::Sender::new(None),
+            members: digest_of(&config.peers.keys().copied().chain([config.me]).collect()),
             config,
             handler,
             linked: RwLock::default(),
@@ -254,6 +268,14 @@ impl Links {
             PushError::Closed => NotifyError::NotConnected(node),
             PushError::Full => NotifyError::Full(node),
         })
+    }
+
+    /// Waits until a lane that has refused a notice takes messages again, or its connection has
+    /// ended.
+    pub async fn wait_for_room(&self, node: NodeId, lane: Lane) {
+        if let Some(connection) = self.connection(node) {
+            connection.lane(lane).wait_for_room().await;
+        }
     }
 
     /// Names the only data directory that a node is believed with: with another one it is refused

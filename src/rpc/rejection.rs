@@ -40,6 +40,7 @@ impl Reason {
             | Refusal::SameNode(_)
             | Refusal::Unknown(_)
             | Refusal::OtherNode { .. }
+            | Refusal::Members
             | Refusal::NoHello => None,
         }
     }
@@ -83,6 +84,7 @@ pub(crate) fn status(refusal: &Refusal, admitted: bool) -> Status {
         | Refusal::OtherNode { .. }
         | Refusal::Incarnation { .. }
         | Refusal::FormerProcess(_)
+        | Refusal::Members
         | Refusal::NoHello => Code::FailedPrecondition,
     };
     let Some(reason) = Reason::of(refusal) else { return Status::new(code, refusal.to_string()) };

@@ -281,6 +281,13 @@ impl GroupStore {
         self.memory.log_bytes()
     }
 
+    /// The highest index up to which the log can be purged so that about `keep` of
+    /// [`GroupStore::log_bytes`] stay. What was there before the start is not counted.
+    #[must_use]
+    pub fn log_index_keeping(&self, keep: usize) -> Option<LogIndex> {
+        self.memory.index_keeping(keep)
+    }
+
     /// The encoded message ([`codec::message`]); `None` if it is gone, or was never here.
     ///
     /// # Errors

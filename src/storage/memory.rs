@@ -12,8 +12,8 @@ use std::{collections::VecDeque, sync::Arc};
 /// Octets that an entry costs in memory beside its content, about.
 const OVERHEAD_BYTES: usize = 128;
 
-/// Appends whose sizes are remembered for [`GroupMemory::log_bytes`]; more are added to the last.
-const SIZES_MAX: usize = 4096;
+/// Octets of `log` records whose appends are counted together.
+const SIZE_STEP: usize = 16 << 10;
 
 /// One group's log in memory.
 pub(crate) struct GroupMemory {
@@ -40,7 +40,7 @@ pub(crate) struct Log {
     tail_bytes: usize,
     /// Index behind the log's last entry; the tail ends before it.
     end: LogIndex,
-    /// Last index and octets of `log` records, append by append.
+    /// Last index and octets of `log` records, some appends at a time.
     sizes: VecDeque<(LogIndex, usize)>,
 }
 
@@ -129,6 +129,19 @@ impl GroupMemory {
     pub(crate) fn log_bytes(&self) -> usize {
         self.log.lock().sizes.iter().map(|(_, bytes)| bytes).sum()
     }
+
+    /// The highest index up to which the log can go so that `keep` of these octets stay, about.
+    pub(crate) fn index_keeping(&self, keep: usize) -> Option<LogIndex> {
+        let log = self.log.lock();
+        let mut kept = 0;
+        for (index, bytes) in log.sizes.iter().rev() {
+            if kept >= keep {
+                return Some(*index);
+            }
+            kept += bytes;
+        }
+        None
+    }
 }
 
 impl Log {
@@ -194,10 +207,9 @@ impl Log {
 
     fn note_size(&mut self, bytes: usize) {
         let last = LogIndex(self.end.0.saturating_sub(1));
-        if self.sizes.len() < SIZES_MAX {
-            self.sizes.push_back((last, bytes));
-        } else if let Some(size) = self.sizes.back_mut() {
-            *size = (last, size.1 + bytes);
+        match self.sizes.back_mut() {
+            Some(size) if size.1 < SIZE_STEP => *size = (last, size.1 + bytes),
+            Some(_) | None => self.sizes.push_back((last, bytes)),
         }
     }
 

@@ -4,7 +4,7 @@
 
 use lapin::options::BasicGetOptions;
 use quorate_cluster_tests::harness::amqp::{
-    code, declare_quorum, open, open_confirming, persistent, publish_confirmed,
+    code, declare_quorum, get, open, open_confirming, persistent, publish_confirmed,
 };
 use quorate_cluster_tests::harness::{Cluster, Options, figure};
 use std::time::Instant;
@@ -47,4 +47,36 @@ async fn bodies_from_none_to_128_mib_go_through_all_nodes() {
     };
     assert_eq!(code(&refused), Some(406), "{refused}");
     publish_confirmed(&declarer, "large", b"served").await;
+}
+
+/// Twelve large publishes at once, to queues that another node leads: more than the link between
+/// the two takes. What it refuses is sent when it has room (SES 2, 5).
+#[tokio::test(flavor = "multi_thread")]
+async fn more_than_a_link_takes_at_once_is_confirmed_all_the_same() {
+    const PUBLISHERS: usize = 12;
+    let cluster = Cluster::start(3, Options::alone()).await;
+    let (_declaring, declarer) = open_confirming(&cluster.amqp_uri(1)).await;
+    let queues: Vec<String> = (0..PUBLISHERS).map(|number| format!("large-{number}")).collect();
+    for queue in &queues {
+        declare_quorum(&declarer, queue).await;
+    }
+    let sent = std::sync::Arc::new(body(15 * MIB));
+    let mut publishers = tokio::task::JoinSet::new();
+    for queue in queues.clone() {
+        let (uri, sent) = (cluster.amqp_uri(2), std::sync::Arc::clone(&sent));
+        publishers.spawn(async move {
+            let (_connection, publisher) = open_confirming(&uri).await;
+            publish_confirmed(&publisher, &queue, &sent).await;
+        });
+    }
+    while let Some(published) = publishers.join_next().await {
+        published.expect("every publish is confirmed");
+    }
+    let refused = cluster.node(2).metrics().await.sum("quorate_batches_refused_total");
+    assert!(refused.is_some_and(|refused| refused > 0.0), "the link was never full: {refused:?}");
+    let (_taking, taker) = open(&cluster.amqp_uri(1)).await;
+    for queue in &queues {
+        assert!(get(&taker, queue).await.is_some_and(|got| got == *sent), "'{queue}'");
+        assert!(get(&taker, queue).await.is_none(), "'{queue}' has it twice");
+    }
 }

@@ -44,3 +44,4 @@ mod trace;
 mod transactions;
 mod ttl;
 mod vhosts;
+mod wall_clock;

@@ -6,8 +6,14 @@ mod route;
 mod state;
 
 use crate::{
-    ask::Carrier, executor::Executor, node::Node, once_per_minute::OncePerMinute, pb,
-    proposer::Courier, way::Way, wire,
+    ask::Carrier,
+    executor::Executor,
+    node::Node,
+    once_per_minute::OncePerMinute,
+    pb,
+    proposer::{Carried, Courier},
+    way::Way,
+    wire,
 };
 use annotate::Death;
 use bytes::BytesMut;
@@ -29,7 +35,7 @@ use quorate_types::{Home, LetterHome, LetterNumber, NodeId, Properties, QueueId,
 use route::Found;
 use state::{LINE_MAX, Waiting, Worker};
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -101,6 +107,7 @@ impl Node {
             for home in homes {
                 self.route_letters(home).await;
                 if all {
+                    self.forget_done_letters(home);
                     self.route_kept_letters(home).await;
                     self.tell_of_room_again(home);
                 }
@@ -108,6 +115,19 @@ impl Node {
                 self.retry_letters(home);
             }
         }
+    }
+
+    /// Forgets what the worker remembers of queues whose letters have ended.
+    fn forget_done_letters(&self, home: Home) {
+        let alive = self.with_machine(home, |machine| {
+            let queues = machine.queues_with_letters().chain(machine.queues_with_kept());
+            let targets = machine.targets().map(|target| target.target);
+            (queues.collect::<BTreeSet<_>>(), targets.collect::<BTreeSet<_>>())
+        });
+        let Some((queues, targets)) = alive else { return };
+        self.letters.with(home, |worker| {
+            worker.forget_others(|it| queues.contains(it), |it| targets.contains(it));
+        });
     }
 
     /// Routes what waits (LET 1, 5).
@@ -280,8 +300,11 @@ impl Node {
                     break;
                 };
                 let through = Sequence(batch.first.0 + batch.commands.len() as u64 - 1);
+                if Carrier(self).carry(line.home(), leader, &batch) != Carried::Sent {
+                    // The next turn tries again.
+                    break;
+                }
                 self.letters.with(home, |worker| worker.sent(line, through));
-                Carrier(self).carry(line.home(), leader, &batch);
                 if line.home() == Home::Node(self.me) {
                     self.local.run(self);
                 }

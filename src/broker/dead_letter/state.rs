@@ -61,6 +61,18 @@ impl Worker {
         }
     }
 
+    /// Forgets queues without letters, and targets that letters are no longer for.
+    pub(crate) fn forget_others(
+        &mut self,
+        has_letters: impl Fn(&QueueId) -> bool,
+        is_target: impl Fn(&QueueId) -> bool,
+    ) {
+        self.proposed.retain(|queue, _| has_letters(queue));
+        self.kept.retain(|queue, _| has_letters(queue));
+        self.told.retain(|target, _| is_target(target));
+        self.retried.retain(|target, _| is_target(target));
+    }
+
     /// Whether the queue's first waiting letters may be routed now: one routing of a queue is
     /// under way at a time, so that order is kept (LET 6).
     pub(crate) fn may_route(&self, queue: QueueId, first: &LetterView, now: Instant) -> bool {
@@ -153,5 +165,42 @@ impl Worker {
         };
         self.retried.insert(target.target, now);
         Some(count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quorate_queue::DeathReason;
+    use quorate_types::{GroupId, Home, Level, LogIndex, MessageId};
+
+    #[test]
+    fn what_is_remembered_of_queues_goes_with_their_letters() {
+        let queue = |index| QueueId { home: Home::Group(GroupId(1)), index, position: 0 };
+        let message = MessageId { level: Level(0), index: LogIndex(3), position: 0 };
+        let letter = LetterView {
+            number: LetterNumber(1),
+            message,
+            reason: DeathReason::Rejected,
+            after: CatalogIndex(0),
+        };
+        let target =
+            |index| TargetView { target: queue(index), waits: 1, under_way: 0, refused: false };
+        let (mut worker, now) = (Worker::new(Term(1)), Instant::now());
+        for index in [1, 2] {
+            worker.routing_proposed(queue(index), &letter, now);
+            worker.looked(queue(index), CatalogIndex(9), None);
+            worker.told(queue(index), 5);
+            assert!(worker.retry(&target(index), false, now).is_some());
+            worker.told(queue(index), 5);
+        }
+        worker.forget_others(|it| *it == queue(1), |it| *it == queue(2));
+        assert!(
+            !worker.may_route(queue(1), &letter, now) && worker.may_route(queue(2), &letter, now)
+        );
+        assert!(!worker.may_look(queue(1), CatalogIndex(9), &None));
+        assert!(worker.may_look(queue(2), CatalogIndex(9), &None));
+        assert_eq!(worker.told.keys().copied().collect::<Vec<_>>(), [queue(2)]);
+        assert_eq!(worker.retried.keys().copied().collect::<Vec<_>>(), [queue(2)]);
     }
 }

@@ -284,6 +284,11 @@ fn flow(page: &mut Page, view: &MetricsView) {
         ("quorate_entries_total", "Log entries proposed by this node as leader", view.entries),
         ("quorate_bodies_read_total", "Bodies read from disk, not the cache", view.bodies_read),
         ("quorate_snapshots_installed_total", "Snapshots installed", view.snapshots_installed),
+        (
+            "quorate_batches_refused_total",
+            "Batches that a full link to another node did not take and that were sent later",
+            view.batches_refused,
+        ),
     ];
     for (name, help, value) in counters {
         page.counter(name, help, &[], value);

@@ -348,3 +348,31 @@ fn handles_are_shared_between_threads() {
     check::<Arc<Database>>();
     check::<ReplicaStore>();
 }
+
+/// What is kept of a log and what a purge frees is counted alike: octets of its own records, however
+/// large the bodies beside them are.
+#[test]
+fn about_as_much_of_a_log_stays_as_is_to_be_kept_whatever_the_bodies() {
+    let dir = tempfile::tempdir().unwrap();
+    let database = open(dir.path(), options());
+    let mut kept = Vec::new();
+    for (group, body) in [(quorate_types::GroupId(1), 9), (quorate_types::GroupId(2), 9_000)] {
+        let store = database.group(group).unwrap();
+        for index in 1..=1_000 {
+            append(&store, vec![entry(1, index, &[(1, 0, 1, body)])]);
+        }
+        let all = store.log_bytes();
+        assert_eq!(store.log_index_keeping(all), None);
+        let half = store.log_index_keeping(all / 2).unwrap();
+        kept.push(half.0);
+        let checkpoint = crate::Checkpoint::new(id(1, 1_000), Bytes::new(), Vec::new());
+        written(|done| store.checkpoint(checkpoint, done));
+        written(|done| store.purge_through(id(1, half.0), done));
+        let left = store.log_bytes();
+        let step = 32 << 10;
+        assert!((all / 2..all / 2 + step).contains(&left), "{left} of {all} octets are left");
+    }
+    // A length takes an octet or two; a body of 9,000 would weigh in quite otherwise.
+    let apart = kept.iter().max().zip(kept.iter().min()).map(|(most, least)| most - least);
+    assert!(apart.is_some_and(|apart| apart < 20), "bodies do not count: {kept:?}");
+}

@@ -7,7 +7,7 @@ use crate::{
 };
 use quorate_queue::{
     Answer, Batch, Command, DeadLetter, DeathReason, Effect, Entry, Machine, MessageHead, Origin,
-    QueueConfig, Reply, RoutedLetters, Routes, Run, Via,
+    QueueConfig, Record, RecordKey, Reply, RoutedLetters, Routes, Run, Via,
 };
 use quorate_types::{
     CatalogIndex, DeliveryNumber, GroupId, Holder, Home, LetterHome, LetterNumber, Level, Overflow,
@@ -331,6 +331,12 @@ impl Cluster {
     }
 
     pub fn check(&mut self) {
+        let group = self.source().machine.record(RecordKey::Group);
+        if let Some(Record::Group(group)) = group
+            && self.source().machine.letter_counts().0 == 0
+        {
+            assert_eq!(group.letters.rounds, BTreeMap::new(), "rounds of targets that took all");
+        }
         for (queue, taken) in &self.taken {
             let once: BTreeSet<_> = taken.iter().collect();
             assert_eq!(once.len(), taken.len(), "{queue} has taken a letter twice");

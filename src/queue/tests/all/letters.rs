@@ -7,8 +7,15 @@ use crate::{
     world::{Step, World, heads, name, session},
 };
 use proptest::prelude::*;
-use quorate_queue::{Command, QueueConfig, Reply, RoutedLetters, Routes, TransferAnswer};
-use quorate_types::{CatalogIndex, LetterNumber, Level, QueueType, Sequence};
+use quorate_queue::{
+    Batch, Command, Entry, Origin, QueueConfig, Record, RecordKey, Reply, RoutedLetters, Routes,
+    Run, TransferAnswer,
+};
+use quorate_types::{
+    CatalogIndex, LetterHome, LetterNumber, Level, NodeId, QueueId, QueueType, Sequence,
+    StartNumber,
+};
+use std::collections::BTreeMap;
 
 #[derive(Clone, Debug)]
 enum Act {
@@ -144,6 +151,65 @@ fn let_2_an_answer_given_twice_counts_once() {
     let (first, last) = (Sequence(1), Sequence(1));
     cluster.source().leader(Command::DeadLettered { line: line(3), first, last, other: gone });
     assert_eq!(cluster.source().machine.letter_counts(), (0, 0));
+}
+
+/// A run of a node that dead-letters into a group and is dead-lettered into by it.
+#[test]
+fn ses_6_what_a_run_sent_and_what_was_sent_to_it_is_forgotten_once_it_is_over() {
+    let mut cluster = Cluster::new(&[1]);
+    let (target, run) = (cluster.targets[0], LetterHome::Run(session(5, 3)));
+    let from_run = |cluster: &mut Cluster, first: u64, count: usize| {
+        let messages = heads(&vec![1; count]).into_iter();
+        let run_of = Run { queue: target, level: Level(0), messages: messages.collect() };
+        let transfer = |place| Command::Transfer { run: 0, first: place, round: 1 };
+        let commands = (0..count as u32).map(transfer).collect();
+        let origin = Origin::Letters { from: run, first: Sequence(first), mark: Sequence(first) };
+        let batches = vec![Batch { origin, commands }];
+        let entry = Entry { runs: vec![run_of], batches, ..Entry::default() };
+        let world = cluster.worlds.get_mut(&2).unwrap();
+        world.apply(&entry);
+        world.out.answers.clone()
+    };
+    // Two letters for a queue that has room for one: the second is refused.
+    assert_eq!(from_run(&mut cluster, 1, 2).len(), 1);
+    let down = Command::NodeDown { node: NodeId(5), start: StartNumber(3) };
+    let at_target = &mut cluster.worlds.get_mut(&2).unwrap();
+    assert!(at_target.machine.record(RecordKey::Source(run)).is_some());
+    at_target.leader(down.clone());
+    assert_eq!(at_target.machine.record(RecordKey::Source(run)), None);
+    let Some(Record::Queue(queue)) = at_target.machine.record(RecordKey::Queue(target)) else {
+        panic!("no queue")
+    };
+    assert_eq!(queue.refusals, BTreeMap::new());
+    assert_eq!(from_run(&mut cluster, 1, 1), [], "what comes late has no effect and no answer");
+    let ready = |cluster: &Cluster| cluster.worlds[&2].machine.queue(target).unwrap().ready;
+    assert_eq!(ready(&cluster), 1);
+
+    // And the other way.
+    let lines = |cluster: &mut Cluster| match cluster.source().machine.record(RecordKey::Group) {
+        Some(Record::Group(group)) => group.letters.lines.into_keys().collect::<Vec<_>>(),
+        other => panic!("{other:?}"),
+    };
+    cluster.kill(2);
+    let (queue, local) = (cluster.source, QueueId { home: run.home(), index: 3, position: 0 });
+    let route = |number: u64| {
+        let number = LetterNumber(number);
+        let routes = Routes::To(vec![local]);
+        let letters = vec![RoutedLetters { first: number, last: number, routes }];
+        Command::Routed { queue, at: CatalogIndex(7), via: via(), letters }
+    };
+    cluster.source().leader(route(1));
+    cluster.source().leader(down);
+    assert_eq!(lines(&mut cluster), [run], "something is under way");
+    let (first, last) = (Sequence(1), Sequence(1));
+    let other = vec![(first, TransferAnswer::Gone)];
+    cluster.source().leader(Command::DeadLettered { line: run, first, last, other });
+    assert_eq!(lines(&mut cluster), []);
+    cluster.source().leader(route(2));
+    assert_eq!(lines(&mut cluster), [], "the line does not begin again");
+    let unrouted = cluster.source().machine.unrouted(queue, false, LetterNumber(0), 9);
+    let after: Vec<_> = unrouted.iter().map(|it| (it.number.0, it.after.0)).collect();
+    assert_eq!(after, [(1, 7), (2, 7)], "both wait for a newer copy");
 }
 
 #[test]

@@ -1,0 +1,180 @@
+//! The wall clock, and how a group's own clock goes on from one leader to the next (DESIGN §4,
+//! *Time*).
+//!
+//! A group's clock is carried by the processes that live with it: whoever leads goes on by its
+//! monotonic clock, and tells the others how it stands. Who has been told goes on from there, also
+//! without entries; a process that begins is told by those that it is linked with, followers too.
+//! Wall clocks differ between nodes, so they count only where nobody is left who knows: when the
+//! whole group was down.
+
+use crate::{node::Node, pb, wire};
+use parking_lot::Mutex;
+use quorate_rpc::Lane;
+use quorate_types::{GroupId, NodeId, Timestamp, WallTime};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// The one place that wall time is read from.
+#[derive(Clone, Copy, Debug)]
+pub struct WallClock(pub fn() -> WallTime);
+
+impl WallClock {
+    /// Wall time of now.
+    #[must_use]
+    pub fn now(self) -> WallTime {
+        (self.0)()
+    }
+}
+
+impl Default for WallClock {
+    /// The machine's.
+    fn default() -> Self {
+        Self(|| {
+            let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            WallTime(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+        })
+    }
+}
+
+/// When this process began.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ProcessStart {
+    at: Instant,
+    wall: WallTime,
+}
+
+impl ProcessStart {
+    pub(crate) fn now(wall: WallClock) -> Self {
+        Self { at: Instant::now(), wall: wall.now() }
+    }
+}
+
+/// How a group's clock stood at some moment of this process; nothing if it has not lived with the
+/// group's leaders yet.
+#[derive(Debug, Default)]
+pub(crate) struct GroupClock(Mutex<Option<(Timestamp, Instant)>>);
+
+impl GroupClock {
+    /// Another process says that the clock stands there. One that is behind, as what was long on
+    /// its way, changes nothing.
+    pub(crate) fn told(&self, time: Timestamp) {
+        let now = Instant::now();
+        let mut known = self.0.lock();
+        if known.is_none_or(|known| shows(known, now) < time) {
+            *known = Some((time, now));
+        }
+    }
+
+    /// Where it stands now.
+    pub(crate) fn now(&self) -> Option<Timestamp> {
+        self.0.lock().map(|known| shows(known, Instant::now()))
+    }
+
+    /// A leadership of this process begins, with these last stamps in the state: where it lets the
+    /// clock begin.
+    pub(crate) fn lead(&self, time: Timestamp, wall: WallTime, process: ProcessStart) -> Timestamp {
+        let now = Instant::now();
+        let mut known = self.0.lock();
+        let shown = known.map(|known| shows(known, now));
+        let begins = begins_at((time, wall), shown, (process.wall, process.at.elapsed()));
+        *known = Some((begins, now));
+        begins
+    }
+}
+
+fn shows((time, at): (Timestamp, Instant), now: Instant) -> Timestamp {
+    time.plus_ms(millis(now.saturating_duration_since(at)))
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Where a leadership lets a group's clock begin: with the last entry's stamps, with what a process
+/// that lived knows, and with when this process began by its wall clock and how long ago that was.
+fn begins_at(
+    (time, wall): (Timestamp, WallTime),
+    known: Option<Timestamp>,
+    (began, lived): (WallTime, Duration),
+) -> Timestamp {
+    match known {
+        Some(known) => known.max(time),
+        // Nothing has ever been stamped.
+        None if wall == WallTime(0) => time,
+        // All were down: what passed until this process began, if positive, and since.
+        None => time.plus_ms(began.0.saturating_sub(wall.0).saturating_add(millis(lived))),
+    }
+}
+
+impl Node {
+    /// Tells all nodes, or one, how the clocks of these groups stand, as far as this process knows.
+    pub(crate) fn tell_clocks(&self, groups: impl Iterator<Item = GroupId>, to: Option<NodeId>) {
+        let Some(links) = self.links.get() else { return };
+        let clock = |group| {
+            let time = self.sequencers.get(&group)?.clock.now()?;
+            Some(pb::clocks::Clock { group: u32::from(group.0), time: time.0 })
+        };
+        let clocks: Vec<_> = groups.filter_map(clock).collect();
+        if clocks.is_empty() {
+            return;
+        }
+        let payload = wire::encode(&pb::Clocks { clocks });
+        let peers = links.all_connected().into_iter().map(|peer| peer.node);
+        for peer in peers.filter(|peer| to.is_none_or(|to| to == *peer)) {
+            let group = GroupId::CATALOG;
+            // Who is not linked is told when it is.
+            let _ = links.notify(peer, Lane::Control, wire::CLOCKS, group, payload.clone());
+        }
+    }
+
+    /// Another process says how clocks stand.
+    pub(crate) fn clocks_told(&self, message: &pb::Clocks) {
+        for clock in &message.clocks {
+            let Ok(group) = u16::try_from(clock.group) else { return };
+            if let Some(sequencer) = self.sequencers.get(&GroupId(group)) {
+                sequencer.clock.told(Timestamp(clock.time));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: u64 = 3_600_000;
+    const STAMPS: (Timestamp, WallTime) = (Timestamp(5_000), WallTime(100 * HOUR));
+
+    #[test]
+    fn who_knows_the_clock_goes_by_no_wall_clock() {
+        let ahead = (WallTime(101 * HOUR), Duration::from_secs(2));
+        assert_eq!(begins_at(STAMPS, Some(Timestamp(7_000)), ahead), Timestamp(7_000));
+        assert_eq!(begins_at(STAMPS, Some(Timestamp(4_000)), ahead), Timestamp(5_000));
+    }
+
+    #[test]
+    fn down_time_of_all_counts_and_never_backwards() {
+        let later = (WallTime(101 * HOUR), Duration::from_secs(2));
+        assert_eq!(begins_at(STAMPS, None, later), Timestamp(5_000 + HOUR + 2_000));
+        let set_back = (WallTime(99 * HOUR), Duration::from_secs(2));
+        assert_eq!(begins_at(STAMPS, None, set_back), Timestamp(7_000));
+    }
+
+    #[test]
+    fn a_group_without_a_stamp_begins_where_it_is() {
+        let new = (Timestamp(0), WallTime(0));
+        assert_eq!(begins_at(new, None, (WallTime(HOUR), Duration::from_secs(9))), Timestamp(0));
+    }
+
+    #[test]
+    fn a_clock_goes_on_from_where_it_was_told_and_never_back() {
+        let clock = GroupClock::default();
+        assert_eq!(clock.now(), None);
+        clock.told(Timestamp(50_000));
+        clock.told(Timestamp(40_000));
+        assert!(clock.now().is_some_and(|now| now >= Timestamp(50_000)));
+        let far_ahead = ProcessStart { at: Instant::now(), wall: WallTime(999 * HOUR) };
+        let begins = clock.lead(STAMPS.0, STAMPS.1, far_ahead);
+        assert!(begins >= Timestamp(50_000) && begins < Timestamp(50_000 + HOUR), "{begins}");
+        assert!(clock.now() >= Some(begins));
+    }
+}

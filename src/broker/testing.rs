@@ -1,0 +1,82 @@
+//! A broker of one node without groups or links, which serves connection-bound queues: what unit
+//! tests of this floor act on. Must be called within a tokio runtime.
+
+use crate::{
+    AlarmBounds, AlarmSettings, Broker, BrokerSettings, ConnectionInfo, FrontSettings, NodeLimits,
+    SpillSettings, WallClock, connection::ConnectionState, node::Node,
+};
+use quorate_catalog::{Catalog, ClusterShape, ConnectionId};
+use quorate_types::{
+    BootNumber, ClusterId, Incarnation, NodeId, QueueType, SessionId, ShortString, StartNumber,
+};
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    sync::Arc,
+};
+
+/// The node's only start.
+pub(crate) const SESSION: SessionId = SessionId { node: NodeId(1), start: StartNumber(1) };
+
+/// A node that has begun its session.
+pub(crate) fn node() -> Arc<Node> {
+    let settings = BrokerSettings {
+        me: SESSION.node,
+        name: "node-1".to_owned(),
+        boot: BootNumber(1),
+        incarnation: Incarnation(1),
+        members: vec![SESSION.node],
+        rpc_address: String::new(),
+        amqp_address: String::new(),
+        shape: ClusterShape { cluster: ClusterId(1), queue_groups: 2 },
+        default_queue_type: QueueType::Classic,
+        relaxed_redeclaration: false,
+        limits: NodeLimits::default(),
+        loopback_users: Vec::new(),
+        operation_timeout_ms: 10_000,
+        consumer_disconnected_timeout_ms: 10_000,
+        consumer_timeout_ms: 1_800_000,
+        connection_in_flight_bytes: 1 << 20,
+        home_in_flight_bytes: 1 << 20,
+        spill: SpillSettings { memory_bytes_max: 1 << 20, folder: std::env::temp_dir() },
+        alarms: AlarmSettings {
+            bounds: AlarmBounds { memory_bytes_max: u64::MAX, disk_free_bytes_min: 0 },
+            machine_memory_bytes: 1 << 30,
+            data_dir: std::env::temp_dir(),
+        },
+        front: FrontSettings {
+            message_bytes_max: 1 << 20,
+            consumers_per_channel_max: None,
+            default_prefetch: 0,
+            delivery_ahead_bytes: 1 << 20,
+            frame_max: 1 << 17,
+            channel_max: 100,
+            heartbeat_s: 60,
+            handshake_timeout_ms: 10_000,
+            anonymous_user: None,
+            server_properties: Default::default(),
+        },
+        wall: WallClock::default(),
+    };
+    let node = Broker::new(settings, Arc::new(parking_lot::RwLock::new(Catalog::new()))).0;
+    node.begin_session(SESSION.start);
+    node
+}
+
+/// What is kept of a connection of that node.
+pub(crate) fn connection(node: &Arc<Node>) -> Arc<ConnectionState> {
+    let at = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
+    let info = ConnectionInfo {
+        user: ShortString::from_static("guest"),
+        vhost: ShortString::from_static("/"),
+        peer: at,
+        local: at,
+        client_properties: Default::default(),
+        channel_max: 10,
+        frame_max: 1 << 17,
+        heartbeat_s: 60,
+    };
+    let id = ConnectionId { session: SESSION, number: 1 };
+    let counters = Arc::clone(&node.counters);
+    let wall = node.settings.wall.now();
+    Arc::new(ConnectionState::new(id, info, wall, 1 << 20, counters))
+}

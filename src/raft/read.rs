@@ -1,0 +1,203 @@
+//! Reads that see everything committed before, and whether a leader leads still (LET 5, NAM 5).
+//!
+//! openraft credits an answer to the newest request that it may belong to, so one that lay in a
+//! socket while this process was stopped, or on a link that was cut, can make a deposed leader
+//! believe that a majority follows it still. So leadership is confirmed by a question of its own,
+//! whose answers are known to belong to it.
+
+use crate::{
+    codec::{decode_log_index, decode_transfer_answer, encode_vote},
+    group::{Group, ReadError},
+    service::Service,
+    type_config::{Vote, node_of},
+};
+use bytes::Bytes;
+use futures::{StreamExt, stream::FuturesUnordered};
+use openraft::ReadPolicy;
+use quorate_rpc::Lane;
+use quorate_types::{LogIndex, NodeId};
+use std::{
+    future::Future,
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
+use tokio::{
+    sync::Mutex,
+    time::{Instant, sleep, timeout, timeout_at},
+};
+
+/// Pause before a read that found no leader is tried again.
+const READ_RETRY: Duration = Duration::from_millis(20);
+/// Longest wait for a majority's answers to one question.
+const ANSWERS_WAIT: Duration = Duration::from_millis(500);
+
+/// Questions to a majority, one at a time; each serves all who wait when it is put.
+#[derive(Debug, Default)]
+pub(crate) struct Rounds {
+    begun: AtomicU64,
+    /// The round that ended last, and what came of it.
+    ended: Mutex<(u64, bool)>,
+}
+
+impl Rounds {
+    /// What comes of a round that begins after this call: one of this caller's, by `run`, or of
+    /// another who waits too. Answers to earlier questions prove nothing.
+    pub(crate) async fn next(&self, run: impl Future<Output = bool>) -> bool {
+        let wanted = self.begun.load(Ordering::Acquire) + 1;
+        let mut ended = self.ended.lock().await;
+        let (number, confirmed) = *ended;
+        if number >= wanted {
+            return confirmed;
+        }
+        // Others that were woken by the same moment join.
+        tokio::task::yield_now().await;
+        let number = self.begun.fetch_add(1, Ordering::AcqRel) + 1;
+        let confirmed = run.await;
+        *ended = (number, confirmed);
+        confirmed
+    }
+}
+
+/// Whether a node with this vote may have elected nobody after the leader that asks: what it has
+/// promised is to that one, or to an earlier one.
+pub(crate) fn follows(mine: Option<Vote>, leader: Vote) -> bool {
+    mine.is_none_or(|mine| {
+        let (mine, leader) = (mine.leader_id, leader.leader_id);
+        mine.term < leader.term || mine == leader
+    })
+}
+
+impl Group {
+    /// A read barrier, from any node: whatever was committed anywhere before this call has been
+    /// applied here when it returns. Asks a majority (DESIGN §8: no lease reads); one call may
+    /// serve all reads that wait at that moment. Gives the index that was waited for.
+    ///
+    /// # Errors
+    /// No majority in time.
+    pub async fn linearizable(&self, deadline: Duration) -> Result<LogIndex, ReadError> {
+        let end = Instant::now() + deadline;
+        loop {
+            let found = match self.leadership().leader {
+                Some(leader) if leader == node_of(self.me()) => self.read_index().await.ok(),
+                Some(leader) => self.ask_read_index(leader, end).await,
+                None => None,
+            };
+            if let Some(index) = found {
+                let left = end.saturating_duration_since(Instant::now());
+                return self.wait_applied(index, left).await.map(|()| index);
+            }
+            if timeout_at(end, sleep(READ_RETRY)).await.is_err() {
+                return Err(ReadError::Timeout);
+            }
+        }
+    }
+
+    /// On the leader: the index that a read must have applied. A majority has answered it since
+    /// the call (NAM 5). It may not have been applied here yet.
+    ///
+    /// # Errors
+    /// This node does not lead, or no majority answers within the lease.
+    pub async fn read_index(&self) -> Result<LogIndex, ReadError> {
+        let index = self.raft().get_read_log_id(ReadPolicy::ReadIndex);
+        match tokio::join!(index, self.is_confirmed()) {
+            (Ok((id, _)), true) => Ok(LogIndex(id.index())),
+            (Ok(_), false) | (Err(_), _) => Err(ReadError::Timeout),
+        }
+    }
+
+    /// Whether a majority answers this node, as the leader, a question that it puts from now on:
+    /// `at_once`, or else together with the next heartbeats.
+    pub async fn leads_since_now(&self, at_once: bool, deadline: Duration) -> bool {
+        let confirmed = async {
+            if !at_once {
+                self.next_heartbeat().await;
+            }
+            self.is_confirmed().await
+        };
+        timeout(deadline, confirmed).await.unwrap_or(false)
+    }
+
+    async fn is_confirmed(&self) -> bool {
+        self.rounds().next(self.ask_majority()).await
+    }
+
+    /// Asks all voters whether they follow a later leader; false unless a majority does not.
+    async fn ask_majority(&self) -> bool {
+        let leads = || {
+            let vote = self.standing().vote()?;
+            (self.standing().is_leading() && vote.leader_id.voted_for == self.me()).then_some(vote)
+        };
+        let Some(vote) = leads() else { return false };
+        let voters: Vec<NodeId> = self.voters();
+        let me = node_of(self.me());
+        let mut follow = usize::from(voters.contains(&me));
+        let others = voters.iter().filter(|voter| **voter != me);
+        let mut answers: FuturesUnordered<_> =
+            others.map(|voter| self.ask_follower(*voter, &vote)).collect();
+        while 2 * follow <= voters.len() {
+            let Some(follows) = answers.next().await else { return false };
+            follow += usize::from(follows);
+        }
+        leads() == Some(vote)
+    }
+
+    async fn ask_follower(&self, voter: NodeId, vote: &Vote) -> bool {
+        let (number, payload) = (Service::Follows.number(), encode_vote(vote));
+        let asked =
+            self.links().call(voter, Lane::Control, number, self.id(), payload, ANSWERS_WAIT);
+        asked.await.ok().and_then(|answer| decode_transfer_answer(&answer).ok()).unwrap_or(false)
+    }
+
+    async fn ask_read_index(&self, leader: NodeId, end: Instant) -> Option<LogIndex> {
+        let left = end.saturating_duration_since(Instant::now());
+        let number = Service::ReadIndex.number();
+        let asked = self.links().call(leader, Lane::Control, number, self.id(), Bytes::new(), left);
+        decode_log_index(&asked.await.ok()?).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::type_config::vote;
+    use std::sync::Arc;
+    use tokio::{sync::oneshot, task::JoinHandle};
+
+    #[test]
+    fn who_has_promised_anything_to_a_later_leader_does_not_follow() {
+        let leader = vote(5, 1, true);
+        assert!(follows(None, leader));
+        assert!(follows(Some(vote(4, 2, true)), leader));
+        assert!(follows(Some(vote(5, 1, false)), leader));
+        assert!(follows(Some(leader), leader));
+        assert!(!follows(Some(vote(5, 2, false)), leader), "of the same term, to another");
+        assert!(!follows(Some(vote(6, 2, false)), leader), "promised, not yet elected");
+    }
+
+    fn asks(
+        rounds: &Arc<Rounds>,
+        run: impl Future<Output = bool> + Send + 'static,
+    ) -> JoinHandle<bool> {
+        let rounds = Arc::clone(rounds);
+        tokio::spawn(async move { rounds.next(run).await })
+    }
+
+    #[tokio::test]
+    async fn an_answer_to_an_earlier_question_serves_nobody_later() {
+        let rounds = Arc::new(Rounds::default());
+        let (answer, answered) = oneshot::channel();
+        let earlier = asks(&rounds, async { answered.await.unwrap_or(false) });
+        while rounds.begun.load(Ordering::Acquire) == 0 {
+            tokio::task::yield_now().await;
+        }
+        // Called while the first question is under way: two that are served by one of their own.
+        let later = [asks(&rounds, async { false }), asks(&rounds, async { false })];
+        tokio::task::yield_now().await;
+        assert_eq!(answer.send(true), Ok(()));
+        assert!(earlier.await.is_ok_and(|confirmed| confirmed));
+        for later in later {
+            assert!(later.await.is_ok_and(|confirmed| !confirmed), "served by the earlier answer");
+        }
+        assert_eq!(rounds.begun.load(Ordering::Acquire), 2, "one round serves both");
+    }
+}
