@@ -41,6 +41,7 @@ mod operator;
 mod delayed;
 mod delete;
 mod exchanges;
+mod exclusive;
 mod queues;
 
 mod configure;
@@ -48,6 +49,7 @@ mod definitions;
 mod policies;
 
 mod catalog_client;
+mod grants;
 mod lease;
 mod links;
 
@@ -60,8 +62,11 @@ mod metrics;
 mod node;
 mod once_per_minute;
 mod query;
+mod reconcile;
 mod registry;
 mod sink;
+#[cfg(test)]
+mod testing;
 mod way;
 mod wire;
 

@@ -18,6 +18,7 @@ use crate::{
     local::LocalQueues,
     once_per_minute::OncePerMinute,
     proposer::Proposer,
+    reconcile::Reconciler,
     registry::Registry,
     sequencer::{ProcessStart, Sequencer},
     settings::BrokerSettings,
@@ -72,6 +73,9 @@ pub(crate) struct Node {
     pub(crate) timer: Timer,
     pub(crate) process: ProcessStart,
     pub(crate) failures: Failures,
+    pub(crate) reconciler: Reconciler,
+    /// Somebody was told that a connection-bound queue of this node is gone.
+    pub(crate) gone: tokio::sync::Notify,
     pub(crate) configuring: Configuring,
     pub(crate) alarms: Alarms,
     pub(crate) counters: Arc<Counters>,

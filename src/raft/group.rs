@@ -290,11 +290,13 @@ impl Group {
         read.map(|(id, _)| LogIndex(id.index())).map_err(|_| ReadError::Timeout)
     }
 
-    /// Whether a majority answers this node, as the leader, something that it sends from now on:
-    /// `at_once` a heartbeat for it, or else whatever the group sends next anyway.
-    pub async fn leads_since_now(&self, at_once: bool, deadline: Duration) -> bool {
+    /// On the leader: what is committed, as a majority confirms that answers something which this
+    /// node sends from now on: `at_once` a heartbeat for it, or else whatever the group sends next
+    /// anyway. `None` if none does.
+    pub async fn committed_since_now(&self, at_once: bool, deadline: Duration) -> Option<LogIndex> {
         let answers = LinearizerOption::new(Some(Duration::ZERO), at_once);
-        self.raft.get_read_log_id(answers.with_wait_timeout(deadline)).await.is_ok()
+        let read = self.raft.get_read_log_id(answers.with_wait_timeout(deadline)).await;
+        read.ok().map(|(id, _)| LogIndex(id.index()))
     }
 
     async fn ask_read_index(&self, leader: NodeId, end: Instant) -> Option<LogIndex> {

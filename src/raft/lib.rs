@@ -27,6 +27,7 @@ mod service;
 mod snapshot_session;
 
 mod departures;
+mod founding;
 mod gate;
 mod group;
 mod groups;
@@ -34,6 +35,7 @@ mod heartbeats;
 mod leadership;
 mod metrics;
 mod purge;
+mod reach;
 mod settings;
 mod succession;
 mod watchdog;

@@ -9,6 +9,7 @@ use crate::{
     },
     group::Group,
     groups::Shared,
+    reach,
     snapshot_session::SnapshotSessions,
     type_config::TypeConfig,
 };
@@ -35,6 +36,7 @@ pub(crate) enum Service {
     Ready,
     Positions,
     Leaving,
+    Reach,
 }
 
 /// Services up to this number belong to the raft floor; the floors above number theirs from the
@@ -42,7 +44,7 @@ pub(crate) enum Service {
 pub const SERVICE_MAX: u32 = 31;
 
 impl Service {
-    const ALL: [Service; 10] = [
+    const ALL: [Service; 11] = [
         Service::Append,
         Service::Heartbeat,
         Service::Vote,
@@ -53,6 +55,7 @@ impl Service {
         Service::Ready,
         Service::Positions,
         Service::Leaving,
+        Service::Reach,
     ];
 
     pub(crate) fn number(self) -> u32 {
@@ -67,6 +70,7 @@ impl Service {
             Service::Ready => 8,
             Service::Positions => 9,
             Service::Leaving => 10,
+            Service::Reach => 11,
         }
     }
 
@@ -80,9 +84,11 @@ impl Service {
             Service::Append | Service::Heartbeat => RPCTypes::AppendEntries,
             Service::Vote | Service::PreVote | Service::Positions => RPCTypes::Vote,
             Service::Snapshot => RPCTypes::InstallSnapshot,
-            Service::Transfer | Service::ReadIndex | Service::Ready | Service::Leaving => {
-                RPCTypes::TransferLeader
-            }
+            Service::Transfer
+            | Service::ReadIndex
+            | Service::Ready
+            | Service::Leaving
+            | Service::Reach => RPCTypes::TransferLeader,
         }
     }
 }
@@ -155,7 +161,8 @@ impl Inbox {
             | Service::ReadIndex
             | Service::Ready
             | Service::Positions
-            | Service::Leaving => {
+            | Service::Leaving
+            | Service::Reach => {
                 let member = Arc::clone(member);
                 let answer = answer(groups, member, service, payload);
                 tokio::spawn(async move {
@@ -190,11 +197,15 @@ impl Inbox {
     /// A process is lost; see [`quorate_rpc::LinkHandler::lost`]. One known dead is succeeded at
     /// once where it led.
     pub fn lost(&self, node: NodeId, boot: BootNumber, cause: Cause) {
-        if cause.is_known_dead()
-            && let Some(groups) = self.groups()
-        {
-            tracing::info!(%node, boot = boot.0, "the process is dead: succeeding it");
-            groups.node_died(node);
+        let Some(groups) = self.groups() else { return };
+        groups.reach().lost(node);
+        if cause.is_known_dead() {
+            tokio::spawn(async move {
+                if reach::is_dead(&groups, node, boot).await {
+                    tracing::info!(%node, boot = boot.0, "the process is dead: succeeding it");
+                    groups.node_died(node);
+                }
+            });
         }
     }
 }
@@ -230,6 +241,7 @@ async fn answer(
             Ok(encode_transfer_answer(accepted))
         }
         Service::ReadIndex => member.read_index().await.map(encode_log_index).map_err(text),
+        Service::Reach => Ok(reach::answer(&groups)),
         Service::Ready => Ok(encode_transfer_answer(groups.gate().may_lead())),
         Service::Positions => {
             let asked = decode_groups(&payload).map_err(text)?;
