@@ -2,6 +2,7 @@
 //! the test ends; what a failed test leaves is kept and shown.
 
 use super::ctl::{self, CtlOutput};
+use super::links::Links;
 use super::machine::Share;
 use super::node::{LIFECYCLE_BOUND, Node};
 use super::process::Launch;
@@ -22,6 +23,8 @@ pub struct Options {
     pub env: Vec<(String, String)>,
     /// No other cluster of this machine runs meanwhile: for tests that measure.
     pub alone: bool,
+    /// What nodes say to each other goes over proxies: [`Cluster::links`].
+    pub proxied: bool,
 }
 
 impl Options {
@@ -29,6 +32,12 @@ impl Options {
     #[must_use]
     pub fn alone() -> Self {
         Self { alone: true, ..Self::default() }
+    }
+
+    /// For tests that cut links between nodes.
+    #[must_use]
+    pub fn proxied() -> Self {
+        Self { proxied: true, ..Self::default() }
     }
 
     /// With one more argument and its value.
@@ -44,6 +53,7 @@ impl Options {
 pub struct Cluster {
     // Dropped in this order: processes first, then their folder, the machine last.
     nodes: Vec<Node>,
+    links: Links,
     folder: Option<TempDir>,
     binary: PathBuf,
     secret: String,
@@ -76,11 +86,15 @@ impl Cluster {
         let mut members: Vec<Node> = (1..=nodes)
             .map(|id| Node::new(id, folder.path(), launch(id, &binary, folder.path(), &options)))
             .collect();
-        let listed = if nodes == 1 { String::new() } else { listed(&members) };
+        let addresses: Vec<_> =
+            members.iter().map(|node| (node.id(), node.rpc_address())).collect();
+        let links = if options.proxied { Links::start(&addresses) } else { Links::default() };
         for node in &mut members {
+            let listed =
+                if nodes == 1 { String::new() } else { listed(&addresses, &links, node.id()) };
             node.configure(&listed, &secret_file, &options.args);
         }
-        Self { nodes: members, folder: Some(folder), binary, secret, _share: share }
+        Self { nodes: members, links, folder: Some(folder), binary, secret, _share: share }
     }
 
     /// Waits until every node says that it is ready.
@@ -144,10 +158,18 @@ impl Cluster {
         &self.secret
     }
 
+    /// The links between the nodes, of a cluster started with [`Options::proxied`].
+    #[must_use]
+    pub fn links(&self) -> &Links {
+        &self.links
+    }
+
     /// `members` as `--cluster` wants them: `1=HOST:PORT,2=…`.
     #[must_use]
     pub fn listed(&self) -> String {
-        listed(&self.nodes)
+        let addresses: Vec<_> =
+            self.nodes.iter().map(|node| (node.id(), node.rpc_address())).collect();
+        listed(&addresses, &Links::default(), 0)
     }
 
     /// Runs `quorate ctl` against a node.
@@ -262,10 +284,12 @@ fn launch(id: u64, binary: &Path, folder: &Path, options: &Options) -> Launch {
     }
 }
 
-fn listed(nodes: &[Node]) -> String {
-    let members: Vec<String> =
-        nodes.iter().map(|node| format!("{}={}", node.id(), node.rpc_address())).collect();
-    members.join(",")
+/// What a node is told of all members: others by the proxies that it dials, if there are any.
+fn listed(addresses: &[(u64, String)], links: &Links, of: u64) -> String {
+    let member = |(id, address): &(u64, String)| {
+        format!("{id}={}", links.address(of, *id).unwrap_or_else(|| address.clone()))
+    };
+    addresses.iter().map(member).collect::<Vec<_>>().join(",")
 }
 
 /// A folder named after the test that runs in this thread.

@@ -4,6 +4,7 @@ pub mod amqp;
 pub mod ctl;
 pub mod dead_letters;
 pub mod http;
+pub mod links;
 pub mod metrics;
 pub mod process;
 pub mod wait;

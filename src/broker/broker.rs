@@ -16,6 +16,7 @@ use crate::{
     memory::MemoryBudget,
     node::Node,
     proposer::Proposer,
+    reconcile::Reconciler,
     registry::Registry,
     sequencer::Sequencer,
     settings::BrokerSettings,
@@ -76,7 +77,9 @@ impl Broker {
             pacer: tokio::sync::Notify::new(),
             timer: Timer::default(),
             process: ProcessStart::now(settings.wall),
-            failures: Failures::default(),
+            failures: Failures::new(settings.me, &settings.members),
+            reconciler: Reconciler::default(),
+            gone: tokio::sync::Notify::new(),
             configuring: Configuring::new(homes.iter().copied()),
             alarms: Alarms::new(&settings.alarms),
             memory: MemoryBudget::new(settings.client_memory_bytes),
@@ -113,11 +116,14 @@ impl Broker {
             return;
         }
         node.expect_incarnations();
+        node.note_formed();
         node.lead_early();
         let tasks = Arc::clone(node);
         node.spawn(async move { tasks.announce_start().await });
         node.spawn(Arc::clone(node).keep_lease());
         node.spawn(Arc::clone(node).look_after());
+        node.spawn(Arc::clone(node).reconcile());
+        node.spawn(Arc::clone(node).compare_own_names());
         node.spawn(Arc::clone(node).watch_alarms());
         node.spawn(Arc::clone(node).pace());
         node.spawn(Arc::clone(node).send_overdue());

@@ -194,7 +194,10 @@ impl Node {
 
     async fn propose_entry(&self, proposals: Vec<Proposal>) {
         let stamp = Stamp { time: Timestamp(0), wall: self.settings.wall.now() };
-        let mut commands = self.formation();
+        let Some(mut commands) = self.formation() else {
+            proposals.into_iter().for_each(|proposal| drop(proposal.caller.send(None)));
+            return;
+        };
         let own_count = commands.len();
         let mut callers = Vec::new();
         for proposal in proposals {
@@ -237,8 +240,13 @@ impl Node {
 
     /// Brings this node's copy up to a linearizable read (NAM 6, LET 5); false without a majority.
     pub(crate) async fn read_catalog(&self) -> bool {
+        self.read_group(GroupId::CATALOG).await
+    }
+
+    /// Brings this node's replica of a group up to a linearizable read; false without a majority.
+    pub(crate) async fn read_group(&self, group: GroupId) -> bool {
         let bound = Duration::from_millis(self.settings.operation_timeout_ms);
-        let Some(group) = self.groups().and_then(|groups| groups.catalog_group()) else {
+        let Some(group) = self.groups().and_then(|groups| groups.group(group)) else {
             return false;
         };
         group.linearizable(bound).await.is_ok()

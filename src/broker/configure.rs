@@ -113,7 +113,11 @@ impl Node {
         match home {
             Home::Group(group) => {
                 let catalog = self.catalog.read();
-                catalog.queues_of_group(group, after).take(COMPARED_AT_ONCE).cloned().collect()
+                catalog
+                    .queues_of_home(Home::Group(group), after)
+                    .take(COMPARED_AT_ONCE)
+                    .cloned()
+                    .collect()
             }
             Home::Node(_) => {
                 let local = self.local_entries.read();

@@ -39,7 +39,7 @@ impl Connection {
     /// What the client is told: 404, 405, 403 (exclusive use), 406 (arguments), 541.
     pub async fn consume(&self, consume: Consume) -> Result<ConsumerId, Exception> {
         self.check(Access::Read, Resource::Queue(&consume.queue))?;
-        let entry = self.find_queue(&consume.queue)?;
+        let entry = self.find_queue(&consume.queue).await?;
         let priority = consumer_priority(&entry, &consume.arguments)?;
         let timeout_ms = consumer_timeout(&entry, &consume.arguments)?;
         let timed_out = || consume_failed(&entry.name, "the operation timed out");
@@ -178,7 +178,7 @@ impl Connection {
         no_ack: bool,
     ) -> Result<Option<GetOk>, Exception> {
         self.check(Access::Read, Resource::Queue(&queue))?;
-        let entry = self.find_queue(&queue)?;
+        let entry = self.find_queue(&queue).await?;
         self.check_get(&entry)?;
         let Some(session) = self.node.session() else { return Err(get_failed(&entry.name)) };
         let home = entry.id.home;

@@ -161,10 +161,13 @@ impl FrontConsumer {
         self.state.lock().up_to
     }
 
-    /// Takes references only of that term from now on; says what to tell its leader (DLV 2).
+    /// Takes references only of that term from now on, and only such as follow this re-attaching:
+    /// of those sent before, some may have been lost with a connection. Says what to tell its leader
+    /// (DLV 2).
     pub(crate) fn reattach(&self, term: Term) -> Attachment {
         let mut state = self.state.lock();
         state.term = term;
+        state.attachment += 1;
         Attachment { consumer: self.id, last: state.received, number: state.attachment }
     }
 

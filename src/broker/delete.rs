@@ -15,7 +15,7 @@ impl Connection {
     /// 404, 405, 541.
     pub async fn queue_purge(&self, queue: ShortString) -> Result<u64, Exception> {
         self.check(Access::Read, Resource::Queue(&queue))?;
-        let entry = self.find_queue(&queue)?;
+        let entry = self.find_queue(&queue).await?;
         self.node.purge_queue(&entry).await
     }
 
@@ -32,7 +32,7 @@ impl Connection {
         self.check(Access::Configure, Resource::Queue(&queue))?;
         let name = self.resource(&queue);
         // A queue that is not there is deleted already (DEL-01).
-        let Ok(entry) = self.node.find_queue(&name) else { return Ok(0) };
+        let Some(entry) = self.node.known_queue(&name) else { return Ok(0) };
         check_owner(&entry, self.state.id, None)?;
         self.node.check_free(&entry)?;
         let (sender, receiver) = oneshot::channel();
@@ -60,7 +60,7 @@ impl Node {
         if self.catalog.read().queue_by_id(id).is_some() {
             let (index, _) =
                 self.propose_to_catalog(CatalogCommand::RemoveQueue { queue: id }).await?;
-            self.barrier(index).await;
+            self.barrier(index).await?;
         } else {
             // The catalog counts those that it knows.
             self.counters.queues_deleted.add(u64::from(was_local));

@@ -36,10 +36,7 @@ impl Connection {
         timeout: Exception,
     ) -> Result<(), Exception> {
         match self.node.propose_to_catalog(command).await {
-            Ok((index, CatalogReply::Done)) => {
-                self.node.barrier(index).await;
-                Ok(())
-            }
+            Ok((index, CatalogReply::Done)) => self.node.barrier(index).await.map_err(|_| timeout),
             Ok((_, CatalogReply::Refused(exception))) => Err(exception),
             Ok((
                 _,
@@ -79,8 +76,7 @@ impl Connection {
         if there {
             self.node.make_delay_queue(&record, &timeout).await?;
             let index = self.node.catalog.read().version();
-            self.node.barrier(index).await;
-            return Ok(());
+            return self.node.barrier(index).await.map_err(|_| timeout);
         }
         // Only for a new one (EXC-03, ACL-08).
         if let Some(alternate) = Catalog::declared_alternate(&record.arguments) {
@@ -200,10 +196,7 @@ impl Connection {
         let Some(entry) = self.node.known_queue(&queue) else {
             // A missing source is told first (BND-02).
             self.node.catalog.read().declared_exchange(&source)?;
-            return Err(self
-                .find_queue(&bind.destination)
-                .err()
-                .unwrap_or(refusal::no_queue(&queue)));
+            return Err(self.node.missing_queue(&queue).await);
         };
         check_owner(&entry, self.state.id, None)?;
         self.node.check_free(&entry)?;

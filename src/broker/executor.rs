@@ -9,6 +9,7 @@ use quorate_types::{ConsumerId, DeliveryNumber, Home, NodeId, Term};
 use std::{
     collections::{BTreeMap, HashMap},
     sync::Arc,
+    time::{Duration, Instant},
 };
 
 /// For each home, which consumers have re-attached in this node's present leadership.
@@ -22,8 +23,36 @@ struct Leadership {
     /// Term that this node leads in and has applied its first entry of.
     term: Option<Term>,
     /// Consumers that were sent what they hold, each with the number of its attachment; others ask
-    /// first (DLV 2).
+    /// first (DLV 2). Those that are gone are left out now and then.
     attached: HashMap<ConsumerId, u32>,
+    /// How many there may be before that is done again.
+    attached_max: usize,
+    /// When the leadership began.
+    since: Option<Instant>,
+}
+
+/// So many consumers are remembered before it is looked which of them are gone.
+const ATTACHED_MIN: usize = 1_024;
+
+impl Leadership {
+    /// A consumer has asked; false if it has asked again since. Whoever ended is not told of one by
+    /// one, so that those are forgotten when there may be as many of them as of others.
+    fn attach(
+        &mut self,
+        consumer: ConsumerId,
+        number: u32,
+        lives: impl Fn(ConsumerId) -> bool,
+    ) -> bool {
+        if self.attached.get(&consumer).is_some_and(|known| *known > number) {
+            return false;
+        }
+        self.attached.insert(consumer, number);
+        if self.attached.len() > self.attached_max.max(ATTACHED_MIN) {
+            self.attached.retain(|consumer, _| lives(*consumer));
+            self.attached_max = 2 * self.attached.len();
+        }
+        true
+    }
 }
 
 /// What a consumer says when it attaches itself at a leader.
@@ -53,7 +82,8 @@ impl Executor {
     /// This node leads the home from now on.
     pub(crate) fn lead(&self, home: Home, term: Term) {
         if let Some(leadership) = self.homes.get(&home) {
-            *leadership.lock() = Leadership { term: Some(term), attached: HashMap::new() };
+            let since = Some(Instant::now());
+            *leadership.lock() = Leadership { term: Some(term), since, ..Leadership::default() };
         }
     }
 
@@ -67,6 +97,12 @@ impl Executor {
     /// Term in which this node leads the home.
     pub(crate) fn leading(&self, home: Home) -> Option<Term> {
         self.homes.get(&home).and_then(|leadership| leadership.lock().term)
+    }
+
+    /// For how long this node has led the home.
+    pub(crate) fn leading_for(&self, home: Home) -> Option<Duration> {
+        let since = self.homes.get(&home)?.lock().since?;
+        Some(since.elapsed())
     }
 
     /// Performs what one entry handed out. Nothing if this node does not lead.
@@ -110,7 +146,9 @@ impl Executor {
             for &Attachment { consumer, last, number } in consumers {
                 match machine.held_after(consumer, last) {
                     Some(held) => {
-                        leadership.attached.insert(consumer, number);
+                        if !leadership.attach(consumer, number, |id| machine.has_consumer(id)) {
+                            continue;
+                        }
                         let timed_out = machine.timed_out(consumer);
                         what.timed_out.extend(timed_out.map(|last| timed_out_to(consumer, last)));
                         for one in &held {
@@ -274,9 +312,6 @@ impl Node {
         if !proposer.announced(&crate::ask::Carrier(self), leader, term) {
             return;
         }
-        // It has just committed its term's first entry. Before the consumers re-attach: one that dropped
-        // what came for it after that would not be taken up again.
-        self.hearing.heard(home, || {});
         self.reattach_all(home, leader, term);
         self.send_letters_again(home);
         if home == Home::Node(self.me) {
@@ -339,5 +374,70 @@ impl Node {
                     links.notify(peer.node, Lane::Control, wire::ANNOUNCE, group, payload.clone());
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quorate_types::{
+        Counts, GroupId, Level, LogIndex, MessageId, QueueId, SessionId, StartNumber,
+    };
+
+    /// DLV 5: an announcement says who leads, not that a majority stands behind it: it is repeated on
+    /// every new connection, and by leaders that have lost proposals.
+    #[tokio::test]
+    async fn dlv_05_only_a_leader_that_has_just_heard_a_majority_is_heard() {
+        let (node, home, term) = (crate::testing::node(), Home::Group(GroupId(1)), Term(7));
+        node.announced(home, NodeId(2), term);
+        assert!(!node.hearing.may_show(home));
+        node.heard(home, NodeId(3), term);
+        node.heard(home, NodeId(2), Term(6));
+        assert!(!node.hearing.may_show(home), "not of the leader that is known");
+        node.heard(home, NodeId(2), term);
+        assert!(node.hearing.may_show(home));
+    }
+
+    /// DLV 2: a reference that was lost with a connection is not passed over, though one that was
+    /// sent behind it comes first over the next connection.
+    #[tokio::test]
+    async fn dlv_02_what_is_sent_before_a_re_attaching_is_not_taken_after_it() {
+        let consumer = crate::testing::consumer(&crate::testing::node());
+        let queue = QueueId { home: Home::Group(GroupId(1)), index: 1, position: 0 };
+        let delivery = |number: u64| Delivery {
+            consumer: consumer.id,
+            number: DeliveryNumber(number),
+            queue,
+            message: MessageId { level: Level(0), index: LogIndex(number), position: 0 },
+            counts: Counts::default(),
+        };
+        let term = Term(3);
+        let first = consumer.reattach(term);
+        consumer.deliver(term, first.number, &[delivery(1), delivery(2)]);
+        let second = consumer.reattach(term);
+        assert_eq!(second.last, DeliveryNumber(2));
+        // 3 was lost; 4 was under way behind it, or sent before the leader knew.
+        consumer.deliver(term, first.number, &[delivery(4)]);
+        consumer.deliver(term, second.number, &[delivery(3), delivery(4)]);
+        assert_eq!(consumer.reattach(term).last, DeliveryNumber(4));
+
+        let mut leadership = Leadership::default();
+        assert!(leadership.attach(consumer.id, second.number, |_| true));
+        assert!(!leadership.attach(consumer.id, first.number, |_| true), "it came late");
+    }
+
+    /// Clients that consume and cancel, again and again, beside some that stay.
+    #[test]
+    fn consumers_that_are_gone_are_not_remembered_for_ever() {
+        let session = SessionId { node: NodeId(1), start: StartNumber(1) };
+        let stays = |number: u64| number < 3_000;
+        let mut leadership = Leadership::default();
+        for number in 0..100_000 {
+            let present = |id: ConsumerId| stays(id.number) || id.number == number;
+            leadership.attach(ConsumerId { session, number }, 1, present);
+        }
+        let kept = leadership.attached.keys().filter(|id| stays(id.number)).count();
+        assert_eq!(kept, 3_000, "who stays is remembered");
+        assert!(leadership.attached.len() <= 2 * 3_000 + 2, "{}", leadership.attached.len());
     }
 }

@@ -3,10 +3,10 @@
 
 use crate::{node::Node, pb, wire};
 use parking_lot::Mutex;
-use quorate_catalog::{CatalogCommand, CatalogReply, NodeEntry};
-use quorate_queue::{Command, QueueView};
+use quorate_catalog::{Catalog, CatalogCommand, CatalogReply, NodeEntry};
+use quorate_queue::Command;
 use quorate_rpc::{Cause, PeerHello};
-use quorate_types::{BootNumber, GroupId, Home, NodeId, QueueId, SessionId, StartNumber, Term};
+use quorate_types::{BootNumber, GroupId, Home, NodeId, SessionId, StartNumber, Term};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -17,26 +17,58 @@ use std::{
 const LOOK: Duration = Duration::from_millis(500);
 /// A node that is not linked for this long is suspected.
 const SUSPECTED_AFTER: Duration = Duration::from_secs(1);
-/// Names and queues are compared this often, and when a leadership begins (NAM 7).
-const COMPARE: Duration = Duration::from_secs(10);
 
 /// What is known of the other nodes' processes.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Failures {
-    dead: Mutex<BTreeSet<(NodeId, BootNumber)>>,
+    /// Processes that are known dead and not fenced yet, each with the start that it is accused of
+    /// once the catalog has told it: later ones of the same process are not meant.
+    dead: Mutex<BTreeMap<(NodeId, BootNumber), Option<StartNumber>>>,
+    /// Members that are not linked, and since when: those not met yet since this process began.
     unreachable: Mutex<BTreeMap<NodeId, Instant>>,
-    /// Groups whose names are to be compared at the next look.
-    to_compare: Mutex<BTreeSet<GroupId>>,
 }
 
 impl Failures {
+    /// Of a process that has not been linked with anybody.
+    pub(crate) fn new(me: NodeId, members: &[NodeId]) -> Self {
+        let others = members.iter().filter(|node| **node != me);
+        let unreachable = others.map(|node| (*node, Instant::now())).collect();
+        Self { dead: Mutex::default(), unreachable: Mutex::new(unreachable) }
+    }
+
     fn unreachable_for(&self, node: NodeId) -> Option<Duration> {
         self.unreachable.lock().get(&node).map(Instant::elapsed)
     }
 
-    /// A leadership of the group has begun.
-    pub(crate) fn compare(&self, group: GroupId) {
-        self.to_compare.lock().insert(group);
+    /// Processes that are known dead and not fenced yet.
+    pub(crate) fn dead(&self) -> Vec<(NodeId, BootNumber)> {
+        self.dead.lock().keys().copied().collect()
+    }
+
+    /// Starts to be fenced. A process that lives after all is accused no more, nor is one that is
+    /// fenced: it may have begun anew.
+    fn to_fence(
+        &self,
+        catalog: &Catalog,
+        lives: impl Fn(NodeId, BootNumber) -> bool,
+    ) -> Vec<SessionId> {
+        let mut due = Vec::new();
+        self.dead.lock().retain(|&(node, boot), accused| {
+            let replaced = catalog.node(node).is_some_and(|entry| entry.boot > boot);
+            if replaced || lives(node, boot) {
+                return false;
+            }
+            *accused = accused.or_else(|| Some(catalog.session_of(node, boot)?.start));
+            // Its start may be under way still.
+            let Some(start) = *accused else { return true };
+            let session = SessionId { node, start };
+            if catalog.is_fenced(session) {
+                return false;
+            }
+            due.push(session);
+            true
+        });
+        due
     }
 }
 
@@ -65,31 +97,46 @@ impl Node {
 
     /// A process can no longer be reached, or is known dead.
     pub(crate) fn lost(self: &Arc<Self>, node: NodeId, boot: BootNumber, cause: Cause) {
-        if cause.is_known_dead() {
-            self.failures.dead.lock().insert((node, boot));
-            self.lease.dead(node, boot);
-            self.tell_all_applied();
-            let this = Arc::clone(self);
-            self.spawn(async move { this.bury().await });
-        } else {
-            self.failures.unreachable.lock().entry(node).or_insert_with(Instant::now);
+        {
+            let mut unreachable = self.failures.unreachable.lock();
+            // Under the lock: its successor may be linked already, or at this moment.
+            let linked = self.links.get().and_then(|links| links.connected(node));
+            if linked.is_none_or(|peer| peer.boot == boot) {
+                unreachable.entry(node).or_insert_with(Instant::now);
+            }
         }
+        if cause.is_known_dead() {
+            let this = Arc::clone(self);
+            self.spawn(async move {
+                let groups = this.groups().cloned();
+                let is_dead = match groups {
+                    Some(groups) => groups.is_dead(node, boot).await,
+                    None => true,
+                };
+                if is_dead {
+                    this.accuse(node, boot).await;
+                }
+            });
+        }
+    }
+
+    /// A process is dead, as far as anybody here can tell.
+    async fn accuse(self: &Arc<Self>, node: NodeId, boot: BootNumber) {
+        self.failures.dead.lock().entry((node, boot)).or_default();
+        self.lease.dead(node, boot);
+        self.tell_all_applied();
+        self.bury().await;
     }
 
     /// As the catalog's leader: fences the starts of processes that are known dead.
     pub(crate) async fn bury(self: &Arc<Self>) {
+        let lives = |node, boot| self.links.get().is_some_and(|links| links.lives(node, boot));
+        let due = self.failures.to_fence(&self.catalog.read(), lives);
         if self.catalog_client.leader(self) != Some(self.me) {
             return;
         }
-        let commands: Vec<_> = {
-            let catalog = self.catalog.read();
-            let dead = self.failures.dead.lock();
-            dead.iter()
-                .filter_map(|&(node, boot)| catalog.session_of(node, boot))
-                .filter(|session| !catalog.is_fenced(*session))
-                .map(|SessionId { node, start }| CatalogCommand::NodeDown { node, start })
-                .collect()
-        };
+        let down = |SessionId { node, start }| CatalogCommand::NodeDown { node, start };
+        let commands: Vec<_> = due.into_iter().map(down).collect();
         if !commands.is_empty() && self.propose_all_to_catalog(commands).await.is_err() {
             tracing::warn!("the end of a dead node could not be noted yet");
         }
@@ -119,8 +166,9 @@ impl Node {
     }
 
     /// What the catalog's leader puts before anything that it proposes: the cluster's shape if it
-    /// has none, and a new life if the whole cluster has been stopped (DESIGN §7).
-    pub(crate) fn formation(&self) -> Vec<CatalogCommand> {
+    /// has none, and a new life if the whole cluster has been stopped (DESIGN §7). `None` while it
+    /// cannot tell that, since it is not linked with a majority.
+    pub(crate) fn formation(&self) -> Option<Vec<CatalogCommand>> {
         let catalog = self.catalog.read();
         let mut commands = Vec::new();
         if catalog.shape().is_none() {
@@ -129,11 +177,12 @@ impl Node {
         let known = |node, boot| catalog.session_of(node, boot).is_some();
         if !known(self.me, self.boot) {
             let peers = self.links.get().map(quorate_rpc::Links::all_connected).unwrap_or_default();
-            if !peers.iter().any(|peer| known(peer.node, peer.boot)) {
+            let linked: Vec<bool> = peers.iter().map(|peer| known(peer.node, peer.boot)).collect();
+            if has_been_stopped(&linked, self.settings.members.len())? {
                 commands.push(CatalogCommand::NewLife { boot: self.boot });
             }
         }
-        commands
+        Some(commands)
     }
 
     pub(crate) fn begin_session(self: &Arc<Self>, start: StartNumber) {
@@ -178,22 +227,13 @@ impl Node {
     pub(crate) async fn look_after(self: Arc<Self>) {
         let mut interval = tokio::time::interval(LOOK);
         interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let mut compared = Instant::now();
         loop {
             interval.tick().await;
             self.bury().await;
             self.tell_heard();
             self.tell_counts();
-            let mut to_compare = std::mem::take(&mut *self.failures.to_compare.lock());
-            if compared.elapsed() > COMPARE {
-                compared = Instant::now();
-                to_compare.extend(self.led_groups());
-            }
             for group in self.led_groups() {
                 self.look_after_nodes(group);
-            }
-            for group in to_compare {
-                self.compare_names(group).await;
             }
         }
     }
@@ -201,14 +241,22 @@ impl Node {
     /// Tells everyone which groups this node leads with a majority behind it (DLV 5).
     fn tell_heard(self: &Arc<Self>) {
         let Some(groups) = self.groups() else { return };
+        let led = self.led_groups().into_iter();
+        let heard = led.filter(|group| groups.majority_heard_within(*group, 2 * LOOK));
+        let terms =
+            heard.filter_map(|group| Some((group, self.executor.leading(Home::Group(group))?)));
+        self.tell_heard_of(terms);
+    }
+
+    /// Tells everyone that this node has just heard a majority of groups that it leads.
+    pub(crate) fn tell_heard_of(
+        self: &Arc<Self>,
+        groups: impl IntoIterator<Item = (GroupId, Term)>,
+    ) {
         let mut heard = pb::Heard::default();
-        for group in self.led_groups() {
-            let home = Home::Group(group);
-            let Some(term) = self.executor.leading(home) else { continue };
-            if groups.majority_heard_within(group, 2 * LOOK) {
-                self.heard(home, self.me, term);
-                heard.groups.push(pb::heard::Group { group: u32::from(group.0), term: term.0 });
-            }
+        for (group, term) in groups {
+            self.heard(Home::Group(group), self.me, term);
+            heard.groups.push(pb::heard::Group { group: u32::from(group.0), term: term.0 });
         }
         if !heard.groups.is_empty() {
             self.tell_all(wire::HEARD, &wire::encode(&heard));
@@ -218,6 +266,7 @@ impl Node {
     /// Makes a group that this node leads agree with what the catalog says of nodes and lives.
     pub(crate) fn look_after_nodes(&self, group: GroupId) {
         let mut commands = Vec::new();
+        let led_for = self.executor.leading_for(Home::Group(group)).unwrap_or_default();
         let catalog = self.catalog.read();
         self.with_machine(Home::Group(group), |machine| {
             let sessions: BTreeSet<NodeId> =
@@ -229,7 +278,10 @@ impl Node {
                     commands.push(Command::NodeDown { node, start: *fenced });
                 }
                 if node != self.me && present {
-                    commands.extend(self.reachability(node, suspected.contains(&node)));
+                    let silent_for = self.failures.unreachable_for(node);
+                    // Until then another leader may have been heard there (DLV 5).
+                    let silent_for = silent_for.map(|time| time.min(led_for));
+                    commands.extend(self.reachability(node, silent_for, suspected.contains(&node)));
                 }
             }
             if machine.life() < catalog.life() {
@@ -242,9 +294,14 @@ impl Node {
         }
     }
 
-    fn reachability(&self, node: NodeId, suspected: bool) -> Option<Command> {
+    fn reachability(
+        &self,
+        node: NodeId,
+        silent_for: Option<Duration>,
+        suspected: bool,
+    ) -> Option<Command> {
         let timeout = Duration::from_millis(self.settings.consumer_disconnected_timeout_ms);
-        match (self.failures.unreachable_for(node), suspected) {
+        match (silent_for, suspected) {
             (None, true) => Some(Command::NodeBack { node }),
             (None, false) => None,
             (Some(time), false) if time > SUSPECTED_AFTER => Some(Command::NodeSuspected { node }),
@@ -252,49 +309,91 @@ impl Node {
             (Some(_), _) => None,
         }
     }
+}
 
-    /// The reconciler: takes away what a crash left half done, and never adds (NAM 7).
-    async fn compare_names(self: &Arc<Self>, group: GroupId) {
-        let home = Home::Group(group);
-        if self.executor.leading(home).is_none() || !self.read_catalog().await {
-            return;
+/// Whether the whole cluster has been stopped, as a process sees it whose own start is not known:
+/// `linked` says of each linked process whether its start is. `None` while too few are linked.
+fn has_been_stopped(linked: &[bool], members: usize) -> Option<bool> {
+    if linked.contains(&true) {
+        return Some(false);
+    }
+    ((linked.len() + 1) * 2 > members).then_some(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quorate_catalog::{CatalogEntry, CatalogOutput};
+    use quorate_types::{CatalogIndex, Incarnation, Stamp};
+
+    /// a life that ends too early ends all transient queues.
+    #[test]
+    fn a_new_life_begins_only_when_a_majority_is_known_to_have_been_stopped() {
+        assert_eq!(has_been_stopped(&[], 3), None, "its links are down at the moment");
+        assert_eq!(has_been_stopped(&[false], 3), Some(true));
+        assert_eq!(has_been_stopped(&[false, true], 3), Some(false), "a rolling restart");
+        assert_eq!(has_been_stopped(&[false], 5), None);
+        assert_eq!(has_been_stopped(&[], 1), Some(true));
+    }
+
+    const TWO: NodeId = NodeId(2);
+    const BOOT: BootNumber = BootNumber(20);
+
+    fn apply(catalog: &mut Catalog, index: u64, command: CatalogCommand) {
+        let entry = CatalogEntry { stamp: Stamp::default(), commands: vec![command] };
+        catalog.apply(CatalogIndex(index), &entry, &mut CatalogOutput::default());
+    }
+
+    fn started(boot: BootNumber) -> CatalogCommand {
+        CatalogCommand::NodeStarted {
+            node: TWO,
+            incarnation: Incarnation(2),
+            boot,
+            rpc_address: String::new(),
+            amqp_address: String::new(),
         }
-        let mut nameless: Vec<QueueId> = Vec::new();
-        let mut ended = Vec::new();
-        {
-            let catalog = self.catalog.read();
-            let compared = self.with_machine(home, |machine| {
-                nameless.extend(machine.queues().filter(|&id| {
-                    let queue = machine.queue(id);
-                    let creator = queue.as_ref().and_then(|queue| queue.creator);
-                    let homeless = |queue: QueueView| {
-                        catalog.is_of_former_vhost(&queue.name.vhost, queue.config.resolved_at)
-                    };
-                    catalog.queue_by_id(id).is_none()
-                        && (creator.is_none_or(|creator| catalog.is_fenced(creator))
-                            || queue.is_some_and(homeless))
-                }));
-                ended.extend(
-                    catalog
-                        .queues_of_group(group, None)
-                        .filter(|entry| machine.queue(entry.id).is_none())
-                        .map(|entry| entry.id),
-                );
-            });
-            if compared.is_none() {
-                return;
-            }
-        }
-        for queue in nameless {
-            tracing::info!(%queue, "ending a queue that has no name");
-            self.propose_as_leader(
-                group,
-                Command::EndQueue { queue, if_unused: false, if_empty: false },
-            );
-        }
-        for queue in ended {
-            self.queue_ended(queue);
-        }
-        self.begin_configuring(home);
+    }
+
+    fn accused() -> Failures {
+        let failures = Failures::new(NodeId(1), &[NodeId(1), TWO]);
+        failures.dead.lock().insert((TWO, BOOT), None);
+        failures
+    }
+
+    fn fence(failures: &Failures, catalog: &Catalog, lives: bool) -> Vec<u64> {
+        let due = failures.to_fence(catalog, |_, _| lives);
+        due.into_iter().map(|session| session.start.0).collect()
+    }
+
+    #[test]
+    fn ses_06_an_accusation_fences_one_start_of_a_process_and_no_later_one() {
+        let (failures, mut catalog) = (accused(), Catalog::new());
+        assert!(fence(&failures, &catalog, false).is_empty(), "its start is not known yet");
+        apply(&mut catalog, 5, started(BOOT));
+        assert_eq!(fence(&failures, &catalog, false), [5]);
+        apply(&mut catalog, 6, CatalogCommand::NodeDown { node: TWO, start: StartNumber(5) });
+        // It lived after all, and begins anew before anybody has met it again.
+        apply(&mut catalog, 7, started(BOOT));
+        assert!(fence(&failures, &catalog, false).is_empty());
+        assert!(failures.dead().is_empty());
+    }
+
+    #[test]
+    fn a_process_that_is_met_again_or_replaced_is_accused_no_more() {
+        let (failures, mut catalog) = (accused(), Catalog::new());
+        apply(&mut catalog, 5, started(BOOT));
+        assert!(fence(&failures, &catalog, true).is_empty());
+        assert!(fence(&failures, &catalog, false).is_empty(), "that it was met ends the belief");
+        let failures = accused();
+        apply(&mut catalog, 6, started(BootNumber(21)));
+        assert!(fence(&failures, &catalog, false).is_empty());
+        assert!(failures.dead().is_empty());
+    }
+
+    #[test]
+    fn dlv_05_a_member_that_was_never_met_is_unreachable_from_the_start() {
+        let failures = Failures::new(NodeId(1), &[NodeId(1), TWO]);
+        assert!(failures.unreachable_for(TWO).is_some());
+        assert!(failures.unreachable_for(NodeId(1)).is_none());
     }
 }

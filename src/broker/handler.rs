@@ -1,6 +1,6 @@
 //! What other brokers tell and ask this node: the one match on service numbers.
 
-use crate::{executor::Attachment, node::Node, pb, wire};
+use crate::{executor::Attachment, grants::Granting, node::Node, pb, wire};
 use bytes::Bytes;
 use quorate_catalog::CatalogEntry;
 use quorate_rpc::{Lane, Origin, Responder};
@@ -37,7 +37,7 @@ impl Node {
             wire::REATTACH => self.reattach_from(from, group, payload),
             wire::APPLIED => {
                 if let Some(message) = wire::decode::<pb::Applied>(payload, from) {
-                    self.lease.applied(from, CatalogIndex(message.index));
+                    self.lease.applied(from, origin.peer.boot, CatalogIndex(message.index));
                     self.tell_all_applied();
                 }
             }
@@ -130,10 +130,14 @@ impl Node {
                     return;
                 };
                 let applied = CatalogIndex(request.applied);
-                if node.grant_lease(from.node, from.boot, applied, request.renews).await {
-                    let answer = pb::LeaseResponse { all_applied: node.all_applied().0 };
-                    responder.answer(wire::encode(&answer));
-                }
+                let granting = node.grant_lease(from.node, from.boot, applied, request.renews);
+                let reach = match granting.await {
+                    Some(Granting::Granted) => None,
+                    Some(Granting::NotYet(reach)) => Some(reach.0),
+                    None => return,
+                };
+                let answer = pb::LeaseResponse { all_applied: node.all_applied().0, reach };
+                responder.answer(wire::encode(&answer));
             }),
             wire::SETTINGS => self.spawn(async move {
                 node.settings_request(from.node, payload, responder).await;

@@ -1,19 +1,21 @@
 //! The routing lease: a node routes publishes only while the catalog's leader lets it, so that a
 //! declare that has been answered is known wherever a publish may come in (NAM 3, 5).
 
-use crate::{node::Node, pb, wire};
+use crate::{
+    ask::CallError,
+    grants::{BOUND, Granting, Grants},
+    node::Node,
+    pb, wire,
+};
 use parking_lot::Mutex;
 use quorate_rpc::Lane;
-use quorate_types::{BootNumber, CatalogIndex, GroupId, NodeId};
+use quorate_types::{BootNumber, CatalogIndex, GroupId, LogIndex, NodeId};
 use std::{
-    collections::BTreeMap,
     sync::Arc,
     time::{Duration, Instant},
 };
 use tokio::sync::watch;
 
-/// After this long without a renewal the others count a node out (NAM 5).
-const BOUND: Duration = Duration::from_millis(1_000);
 /// A lease runs this long from the moment that the node asked; shorter than the bound.
 const LEASE: Duration = Duration::from_millis(800);
 /// How often a node asks.
@@ -26,21 +28,6 @@ pub(crate) struct Lease {
     /// Highest index that all routing nodes are known to have applied.
     all_applied: watch::Sender<CatalogIndex>,
     grants: Mutex<Grants>,
-}
-
-/// What the catalog's leader knows of the nodes.
-#[derive(Debug, Default)]
-struct Grants {
-    /// Since when this node leads the catalog; a silent node counts for one bound after.
-    leading_since: Option<Instant>,
-    nodes: BTreeMap<NodeId, Grant>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Grant {
-    boot: BootNumber,
-    counts_until: Instant,
-    applied: CatalogIndex,
 }
 
 impl Lease {
@@ -90,21 +77,20 @@ impl Lease {
 
     /// Waits until all routing nodes have applied the catalog up to `index` (NAM 3); false if
     /// that takes longer than `bound`.
-    pub(crate) async fn barrier(&self, index: CatalogIndex, bound: Duration) -> bool {
+    async fn barrier(&self, index: CatalogIndex, bound: Duration) -> bool {
         let mut all_applied = self.all_applied.subscribe();
         let reached = all_applied.wait_for(|known| *known >= index);
         matches!(tokio::time::timeout(bound, reached).await, Ok(Ok(_)))
     }
 
-    /// This node leads the catalog from now on: every member counts for one bound (NAM 5).
+    /// This node leads the catalog from now on.
     pub(crate) fn lead(&self) {
-        *self.grants.lock() =
-            Grants { leading_since: Some(Instant::now()), nodes: BTreeMap::new() };
+        *self.grants.lock() = Grants::lead(Instant::now());
     }
 
     /// Whether this node leads the catalog.
     pub(crate) fn leads(&self) -> bool {
-        self.grants.lock().leading_since.is_some()
+        self.grants.lock().leads()
     }
 
     /// It leads it no more.
@@ -114,48 +100,12 @@ impl Lease {
 
     /// A node's process is known dead, so it routes no more (NAM 5).
     pub(crate) fn dead(&self, node: NodeId, boot: BootNumber) {
-        let mut grants = self.grants.lock();
-        if grants.nodes.get(&node).is_none_or(|grant| grant.boot == boot) {
-            let counts_until = Instant::now();
-            let applied = CatalogIndex(0);
-            grants.nodes.insert(node, Grant { boot, counts_until, applied });
-        }
+        self.grants.lock().dead(Instant::now(), node, boot);
     }
 
-    fn grant(&self, node: NodeId, boot: BootNumber, applied: CatalogIndex) {
-        let mut grants = self.grants.lock();
-        if grants.leading_since.is_some() {
-            let counts_until = Instant::now() + BOUND;
-            let known = grants.nodes.get(&node).filter(|grant| grant.boot == boot);
-            let applied = known.map_or(applied, |grant| grant.applied.max(applied));
-            grants.nodes.insert(node, Grant { boot, counts_until, applied });
-        }
-    }
-
-    /// A node has applied the catalog up to `index`.
-    pub(crate) fn applied(&self, node: NodeId, index: CatalogIndex) {
-        if let Some(grant) = self.grants.lock().nodes.get_mut(&node) {
-            grant.applied = grant.applied.max(index);
-        }
-    }
-
-    /// What all members that may be routing have applied; `None` while one is silent that may
-    /// still hold a lease of an earlier leader.
-    fn all_applied_of(&self, members: &[NodeId]) -> Option<CatalogIndex> {
-        let grants = self.grants.lock();
-        let now = Instant::now();
-        let since = grants.leading_since?;
-        let mut least = None;
-        for member in members {
-            let applied = match grants.nodes.get(member) {
-                Some(grant) if now < grant.counts_until => grant.applied,
-                Some(_) => continue,
-                None if now < since + BOUND => return None,
-                None => continue,
-            };
-            least = Some(least.map_or(applied, |least: CatalogIndex| least.min(applied)));
-        }
-        least
+    /// A process has applied the catalog up to `index`.
+    pub(crate) fn applied(&self, node: NodeId, boot: BootNumber, index: CatalogIndex) {
+        self.grants.lock().applied(node, boot, index);
     }
 }
 
@@ -171,60 +121,75 @@ impl Node {
     }
 
     async fn renew_lease(self: &Arc<Self>) {
-        if self.session().is_none() {
-            return;
-        }
-        let Some(leader) = self.catalog_client.leader(self) else { return };
-        let asked = Instant::now();
-        let applied = self.catalog.read().version();
-        let renews = self.lease.is_held();
-        let granted = if leader == self.me {
-            self.grant_lease(self.me, self.boot, applied, renews).await
-        } else {
-            self.ask_for_lease(leader, applied, renews).await
-        };
-        if granted {
-            self.lease.granted(asked + LEASE);
+        loop {
+            let Some(leader) = self.catalog_client.leader(self) else { return };
+            if self.session().is_none() {
+                return;
+            }
+            let asked = Instant::now();
+            let applied = self.catalog.read().version();
+            let renews = self.lease.is_held();
+            let granting = if leader == self.me {
+                self.grant_lease(self.me, self.boot, applied, renews).await
+            } else {
+                self.ask_for_lease(leader, applied, renews).await
+            };
+            match granting {
+                Some(Granting::Granted) => return self.lease.granted(asked + LEASE),
+                Some(Granting::NotYet(reach)) if self.catches_up(reach).await => {}
+                Some(Granting::NotYet(_)) | None => return,
+            }
         }
     }
 
-    async fn ask_for_lease(&self, leader: NodeId, applied: CatalogIndex, renews: bool) -> bool {
-        let Some(links) = self.links.get() else { return false };
+    /// Waits until this node has applied the catalog up to `index`; false if it does not for long.
+    async fn catches_up(&self, index: CatalogIndex) -> bool {
+        let Some(group) = self.groups().and_then(|groups| groups.catalog_group()) else {
+            return false;
+        };
+        group.wait_applied(LogIndex(index.0), BOUND).await.is_ok()
+    }
+
+    async fn ask_for_lease(
+        &self,
+        leader: NodeId,
+        applied: CatalogIndex,
+        renews: bool,
+    ) -> Option<Granting> {
         let request = pb::LeaseRequest { applied: applied.0, renews };
         let payload = wire::encode(&request);
-        let answer =
-            links.call(leader, Lane::Control, wire::LEASE, GroupId::CATALOG, payload, LEASE).await;
-        let Ok(answer) = answer else { return false };
-        let Some(answer) = wire::decode::<pb::LeaseResponse>(answer, leader) else { return false };
+        let (lane, group) = (Lane::Control, GroupId::CATALOG);
+        let links = self.links.get()?;
+        let answer = links.call(leader, lane, wire::LEASE, group, payload, LEASE).await.ok()?;
+        let answer = wire::decode::<pb::LeaseResponse>(answer, leader)?;
         self.lease.note_all_applied(CatalogIndex(answer.all_applied));
-        true
+        let not_yet = answer.reach.map(|index| Granting::NotYet(CatalogIndex(index)));
+        Some(not_yet.unwrap_or(Granting::Granted))
     }
 
-    /// Grants a lease, once a majority has answered this node since (NAM 5). A renewal waits for
-    /// the answers to the next heartbeat, so that it costs the others nothing.
+    /// Grants a lease, once a majority has answered this node since, to a node whose copy of the
+    /// catalog is as new as what has been answered (NAM 5, MEM 3). A renewal waits for the answers
+    /// to the next heartbeat, so that it costs the others nothing. `None`: this node does not lead.
     pub(crate) async fn grant_lease(
         &self,
         to: NodeId,
         boot: BootNumber,
         applied: CatalogIndex,
         renews: bool,
-    ) -> bool {
-        let Some(group) = self.groups().and_then(|groups| groups.catalog_group()) else {
-            return false;
-        };
-        if !group.leads_since_now(!renews, BOUND).await {
-            return false;
-        }
-        self.lease.grant(to, boot, applied);
+    ) -> Option<Granting> {
+        let group = self.groups()?.catalog_group()?;
+        let committed = CatalogIndex(group.committed_since_now(!renews, BOUND).await?.0);
+        let now = Instant::now();
+        let granting = self.lease.grants.lock().ask(now, (to, boot), applied, committed);
         self.tell_all_applied();
-        true
+        granting
     }
 
     /// This node's catalog copy has grown: tells the catalog's leader.
     pub(crate) fn tell_applied(&self, index: CatalogIndex) {
         match self.catalog_client.leader(self) {
             Some(leader) if leader == self.me => {
-                self.lease.applied(self.me, index);
+                self.lease.applied(self.me, self.boot, index);
                 self.tell_all_applied();
             }
             Some(leader) => {
@@ -240,7 +205,9 @@ impl Node {
 
     /// As the catalog's leader: works out what all have applied, and tells all if it has grown.
     pub(crate) fn tell_all_applied(&self) {
-        let Some(all) = self.lease.all_applied_of(&self.members()) else { return };
+        let members = self.members();
+        let all = self.lease.grants.lock().all_applied(Instant::now(), &members);
+        let Some(all) = all else { return };
         if *self.lease.all_applied.borrow() >= all {
             return;
         }
@@ -251,6 +218,17 @@ impl Node {
             let (node, group) = (peer.node, GroupId::CATALOG);
             let _ = links.notify(node, Lane::Control, wire::ALL_APPLIED, group, payload.clone());
         }
+    }
+
+    /// Waits until all routing nodes have the catalog up to `index`; those that do not keep up are
+    /// counted out meanwhile (NAM 3, 5).
+    ///
+    /// # Errors
+    /// The catalog has no leader that says so in time.
+    pub(crate) async fn barrier(&self, index: CatalogIndex) -> Result<(), CallError> {
+        let bound = Duration::from_millis(self.settings.operation_timeout_ms);
+        let reached = self.lease.barrier(index, bound).await;
+        if reached { Ok(()) } else { Err(CallError::TimedOut) }
     }
 
     /// What all routing nodes are known to have applied.

@@ -43,6 +43,7 @@ mod operator;
 mod delayed;
 mod delete;
 mod exchanges;
+mod exclusive;
 mod making;
 mod queues;
 
@@ -51,6 +52,7 @@ mod definitions;
 mod policies;
 
 mod catalog_client;
+mod grants;
 mod lease;
 mod links;
 
@@ -63,13 +65,13 @@ mod metrics;
 mod node;
 mod once_per_minute;
 mod query;
+mod reconcile;
 mod registry;
 mod sink;
-mod way;
-mod wire;
-
 #[cfg(test)]
 mod testing;
+mod way;
+mod wire;
 
 /// The generated messages of `proto/broker.proto`.
 mod pb {

@@ -9,7 +9,8 @@ use crate::{
 use bytes::Bytes;
 use parking_lot::Mutex;
 use quorate_queue::{
-    Batch, Change, Command, Entry, Machine, MessageStore, Origin, Output, RunHead, StoreError,
+    Answer, Batch, Change, Command, Entry, Machine, MessageStore, Origin, Output, Reply, RunHead,
+    StoreError,
 };
 use quorate_storage::{
     MessageRef, RunBodies,
@@ -114,6 +115,9 @@ impl LocalQueues {
                 return;
             }
             while let Some(output) = self.apply_next() {
+                if says_gone(&output) {
+                    node.gone.notify_one();
+                }
                 node.executor.perform(&node, Home::Node(node.me), &output);
                 if let Some(state) = self.state.lock().as_mut() {
                     state.output = output;
@@ -162,6 +166,17 @@ impl LocalQueues {
     pub(crate) fn read<T>(&self, read: impl FnOnce(&Machine) -> T) -> Option<T> {
         self.state.lock().as_ref().map(|state| read(&state.machine))
     }
+}
+
+/// Whether somebody asked for a queue that is gone, whose name may be left.
+fn says_gone(output: &Output) -> bool {
+    output.answers.iter().any(|answer| match answer {
+        Answer::Answered { other, .. } => other.iter().any(|(_, reply)| *reply == Reply::Gone),
+        Answer::Want { .. }
+        | Answer::Fenced { .. }
+        | Answer::Transferred { .. }
+        | Answer::TransfersWanted { .. } => false,
+    })
 }
 
 impl State {

@@ -2,31 +2,13 @@
 //! connections and consumers.
 
 use crate::{
-    alarm::Alarms,
-    catalog_client::CatalogClient,
-    client::Event,
-    clock::ProcessStart,
-    configure::Configuring,
-    connection::ConnectionState,
-    consumer::FrontConsumer,
-    counters::Counters,
-    dead_letter::DeadLetters,
-    executor::Executor,
-    failure::Failures,
-    hearing::Hearing,
-    lease::Lease,
-    limits::Counts,
-    local::LocalQueues,
-    making::Making,
-    memory::MemoryBudget,
-    once_per_minute::OncePerMinute,
-    proposer::Proposer,
-    registry::Registry,
-    sequencer::Sequencer,
-    settings::BrokerSettings,
-    sink::Early,
-    timer::Timer,
-    trace::Tracer,
+    alarm::Alarms, catalog_client::CatalogClient, client::Event, clock::ProcessStart,
+    configure::Configuring, connection::ConnectionState, consumer::FrontConsumer,
+    counters::Counters, dead_letter::DeadLetters, executor::Executor, failure::Failures,
+    hearing::Hearing, lease::Lease, limits::Counts, local::LocalQueues, making::Making,
+    memory::MemoryBudget, once_per_minute::OncePerMinute, proposer::Proposer,
+    reconcile::Reconciler, registry::Registry, sequencer::Sequencer, settings::BrokerSettings,
+    sink::Early, timer::Timer, trace::Tracer,
 };
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use bytes::Bytes;
@@ -76,6 +58,9 @@ pub(crate) struct Node {
     pub(crate) timer: Timer,
     pub(crate) process: ProcessStart,
     pub(crate) failures: Failures,
+    pub(crate) reconciler: Reconciler,
+    /// Somebody was told that a connection-bound queue of this node is gone.
+    pub(crate) gone: tokio::sync::Notify,
     pub(crate) configuring: Configuring,
     pub(crate) alarms: Alarms,
     /// Bodies held for clients.

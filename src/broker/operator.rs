@@ -52,8 +52,7 @@ impl Broker {
         }
         match node.propose_to_catalog(CatalogCommand::Access(command)).await {
             Ok((index, CatalogReply::Done)) => {
-                node.barrier(index).await;
-                Ok(())
+                node.barrier(index).await.map_err(|_| ChangeError::TimedOut)
             }
             Ok((_, CatalogReply::Denied(denial))) => Err(denial.into()),
             Ok((_, other)) => {

@@ -121,7 +121,10 @@ impl Node {
 
     /// Waits until a change of policies is in force: every node routes by it, every queue has it.
     pub(crate) async fn await_policies(self: &Arc<Self>, index: CatalogIndex) {
-        let ((), in_force) = tokio::join!(self.barrier(index), self.in_force(index));
+        let (known, in_force) = tokio::join!(self.barrier(index), self.in_force(index));
+        if known.is_err() {
+            tracing::warn!(%index, "not all nodes have told in time that they know a change of policies");
+        }
         if !in_force {
             tracing::warn!(%index, "not all queues have told in time that they have new settings");
         }

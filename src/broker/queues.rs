@@ -7,19 +7,16 @@ use crate::{
     node::Node,
 };
 use quorate_catalog::{
-    Access, CatalogCommand, CatalogReply, ConnectionId, QueueEntry, Redeclared, Resource,
-    check_owner, check_queue_properties, effective, equivalent, leader_locator, refusal,
-    resolve_queue_type, server_given_name, server_named_queue,
+    Access, CatalogCommand, CatalogReply, QueueEntry, Redeclared, Resource, check_owner,
+    check_queue_properties, effective, equivalent, leader_locator, refusal, resolve_queue_type,
 };
 use quorate_queue::{Command, QueueConfig, QueueReport, Reply};
 use quorate_types::{
-    CatalogIndex, Exception, Home, LeaderLocator, QueueArguments, QueueId, QueueType, ReplyCode,
-    ResourceName, SessionId, ShortString,
+    Exception, Home, LeaderLocator, QueueArguments, QueueId, QueueType, ReplyCode, ResourceName,
+    ShortString,
 };
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
-/// How long a declare waits at most until all routing nodes have its entry (NAM 3).
-const BARRIER: Duration = Duration::from_millis(1_200);
 /// What names that the server gives begin with (QUE-06).
 const SERVER_GIVEN: &str = "amq.gen-";
 /// Tries to declare a name that others declare and delete at the same time.
@@ -53,9 +50,11 @@ impl Connection {
     ///
     /// # Errors
     /// 404, 405.
-    pub(crate) fn find_queue(&self, name: &ShortString) -> Result<QueueEntry, Exception> {
+    pub(crate) async fn find_queue(&self, name: &ShortString) -> Result<QueueEntry, Exception> {
         let name = self.resource(name);
-        let entry = self.node.find_queue(&name)?;
+        let Some(entry) = self.node.known_queue(&name) else {
+            return Err(self.node.missing_queue(&name).await);
+        };
         check_owner(&entry, self.state.id, None)?;
         Ok(entry)
     }
@@ -124,7 +123,7 @@ impl Connection {
         };
         equivalent(&entry, &redeclared)?;
         let index = self.node.catalog.read().version();
-        self.node.barrier(index).await;
+        self.node.barrier(index).await.map_err(|_| declare_timeout(&name))?;
         Ok(Some(declare_ok(&name, report)))
     }
 
@@ -224,74 +223,6 @@ impl Connection {
         Ok(NewQueue { name, declare, queue_type, config, locator })
     }
 
-    /// NAM 8: on this node, in memory; only a name that the client chose is in the catalog.
-    async fn declare_exclusive(&self, new: NewQueue) -> Result<Option<DeclareOk>, Exception> {
-        let node = &self.node;
-        let NewQueue { name, declare, queue_type, config, .. } = new;
-        let home = Home::Node(node.me);
-        let create = Command::CreateQueue { name: name.clone(), config: config.clone() };
-        let Ok(Reply::Created(id)) = node.ask(home, create).await else {
-            return Err(declare_timeout(&name));
-        };
-        let server_named = declare.queue.is_empty();
-        let name = match server_given_name(id, rand::random()) {
-            Some(given) if server_named => ResourceName { vhost: name.vhost, name: given },
-            Some(_) | None => name,
-        };
-        let session = SessionId { node: node.me, start: quorate_types::StartNumber(id.index) };
-        let entry = QueueEntry {
-            name: name.clone(),
-            id,
-            creator: session,
-            queue_type,
-            durable: false,
-            auto_delete: declare.auto_delete,
-            owner: Some(self.state.id),
-            arguments: declare.arguments,
-        };
-        if !self.own(id) {
-            node.submit(home, Command::EndQueue { queue: id, if_unused: false, if_empty: false });
-            return Err(declare_timeout(&name));
-        }
-        node.local_entries.write().insert(name.clone(), entry.clone());
-        // A server-given name is known only now.
-        node.configure_new(&entry, &config).await;
-        if server_named {
-            node.counters.queues_created.add(1);
-            return Ok(Some(DeclareOk { queue: name.name, messages: 0, consumers: 0 }));
-        }
-        match node.propose_to_catalog(CatalogCommand::AddQueue(entry)).await {
-            Ok((index, CatalogReply::Done)) => {
-                node.counters.queues_created.add(1);
-                node.barrier(index).await;
-                Ok(Some(DeclareOk { queue: name.name, messages: 0, consumers: 0 }))
-            }
-            Ok((_, CatalogReply::NameTaken { .. })) => {
-                self.state.held.lock().queues.remove(&id);
-                node.drop_local(id);
-                Ok(None)
-            }
-            Ok((_, CatalogReply::Refused(exception))) => {
-                node.drop_local(id);
-                Err(exception)
-            }
-            Ok((_, CatalogReply::Fenced | CatalogReply::Started(_) | CatalogReply::Denied(_)))
-            | Err(_) => {
-                node.drop_local(id);
-                Err(declare_timeout(&name))
-            }
-        }
-    }
-
-    /// Notes that a queue ends with the connection; false if the connection has ended already.
-    fn own(&self, queue: QueueId) -> bool {
-        let mut held = self.state.held.lock();
-        if !held.closed {
-            held.queues.insert(queue);
-        }
-        !held.closed
-    }
-
     /// `queue.declare` passive (QUE-12).
     ///
     /// # Errors
@@ -301,7 +232,7 @@ impl Connection {
             return Ok(ok);
         }
         self.check_passive(Resource::Queue(&queue))?;
-        let entry = self.find_queue(&queue)?;
+        let entry = self.find_queue(&queue).await?;
         let report = self.node.look(&entry, false).await?;
         match report {
             Some(report) => Ok(declare_ok(&entry.name, report)),
@@ -315,25 +246,6 @@ impl Node {
     pub(crate) fn known_queue(&self, name: &ResourceName) -> Option<QueueEntry> {
         let entry = self.catalog.read().queue_by_name(name).cloned();
         entry.or_else(|| self.local_entries.read().get(name).cloned())
-    }
-
-    /// As [`Node::known_queue`]; a queue that only its own connection, elsewhere, may use is 405.
-    pub(crate) fn find_queue(&self, name: &ResourceName) -> Result<QueueEntry, Exception> {
-        if let Some(entry) = self.known_queue(name) {
-            return Ok(entry);
-        }
-        let elsewhere = server_named_queue(&name.name).filter(|id| {
-            let catalog = self.catalog.read();
-            let live = |node| catalog.live_session(node).map(|session| session.start.0);
-            match id.home {
-                Home::Node(node) => node != self.me && live(node) == Some(id.index),
-                Home::Group(_) => false,
-            }
-        });
-        match elsewhere {
-            Some(_) => Err(refusal::exclusive_queue(name)),
-            None => Err(refusal::no_queue(name)),
-        }
     }
 
     /// Looks at a queue in its home; `None` if it has ended.
@@ -359,14 +271,6 @@ impl Node {
         }
         let look = Command::Look { queue, renew: true };
         !matches!(self.ask(queue.home, look).await, Ok(Reply::Gone))
-    }
-
-    /// Waits until all routing nodes have the catalog up to `index`, or until those that have not
-    /// are counted out (NAM 3, 5).
-    pub(crate) async fn barrier(&self, index: CatalogIndex) {
-        if !self.lease.barrier(index, BARRIER).await {
-            tracing::warn!(%index, "not all nodes have told in time that they know a declaration");
-        }
     }
 
     /// Creates a queue in its group, then makes its name visible (NAM 2).
@@ -404,16 +308,17 @@ impl Node {
                     // before this one; or it was ended with its former virtual host.
                     let late = repeated || self.is_of_former_vhost(&entry, &config);
                     let configured = self.configure_new(&entry, &config);
-                    let ((), lives, _) = tokio::join!(
+                    let (known, lives, _) = tokio::join!(
                         self.barrier(index),
                         self.renew(id, leased || late),
                         configured
                     );
-                    if lives {
-                        return Ok(Made::Ok);
+                    if !lives {
+                        self.queue_ended(id);
+                        return Ok(Made::NameTaken);
                     }
-                    self.queue_ended(id);
-                    return Ok(Made::NameTaken);
+                    known?;
+                    return Ok(Made::Ok);
                 }
                 Ok((_, CatalogReply::NameTaken { .. })) => {
                     self.end_unnamed(id);
@@ -438,19 +343,6 @@ impl Node {
     fn is_of_former_vhost(&self, entry: &QueueEntry, config: &QueueConfig) -> bool {
         self.catalog.read().is_of_former_vhost(&entry.name.vhost, config.resolved_at)
     }
-
-    /// Puts a connection-bound queue's entry into the catalog, if it is not yet there (NAM 8).
-    pub(crate) async fn publish_entry(
-        self: &Arc<Self>,
-        entry: &QueueEntry,
-        owner: ConnectionId,
-    ) -> Result<(), CallError> {
-        let missing = self.catalog.read().queue_by_id(entry.id).is_none();
-        if missing && entry.owner == Some(owner) {
-            self.propose_to_catalog(CatalogCommand::AddQueue(entry.clone())).await?;
-        }
-        Ok(())
-    }
 }
 
 fn declare_ok(name: &ResourceName, report: QueueReport) -> DeclareOk {
@@ -459,7 +351,7 @@ fn declare_ok(name: &ResourceName, report: QueueReport) -> DeclareOk {
 }
 
 /// Q-60, QUE-16.
-fn declare_timeout(name: &ResourceName) -> Exception {
+pub(crate) fn declare_timeout(name: &ResourceName) -> Exception {
     let text = format!("Could not declare queue {name} because the operation timed out");
     Exception::new(ReplyCode::InternalError, text)
 }

@@ -66,9 +66,14 @@ impl GroupSink for Broker {
 
     fn installed(&self, group: GroupId, applied: EntryId) {
         if group == GroupId::CATALOG {
-            self.0.catalog_grown(CatalogIndex(applied.index.0));
-            self.0.configuring.changed();
-            self.0.close_orphans();
+            let node = &self.0;
+            node.catalog_grown(CatalogIndex(applied.index.0));
+            node.configuring.changed();
+            node.close_orphans();
+            // A snapshot brings no events.
+            node.note_formed();
+            let node = Arc::clone(node);
+            node.clone().spawn(async move { node.nodes_changed() });
         }
     }
 }
@@ -94,7 +99,7 @@ impl CatalogSink for Broker {
         let mut nodes_changed = false;
         for event in &output.events {
             match event {
-                CatalogEvent::Formed(shape) => drop(node.formed.send_replace(Some(*shape))),
+                CatalogEvent::Formed(_) => node.note_formed(),
                 CatalogEvent::NodeStarted { .. }
                 | CatalogEvent::NodeDowned { .. }
                 | CatalogEvent::LifeBegan { .. } => nodes_changed = true,
@@ -128,6 +133,16 @@ impl Node {
     fn catalog_grown(&self, index: CatalogIndex) {
         self.catalog_version.send_replace(index);
         self.tell_applied(index);
+    }
+
+    /// Tells those who wait for the cluster's shape, if this node's copy has it.
+    pub(crate) fn note_formed(&self) {
+        let shape = self.catalog.read().shape();
+        self.formed.send_if_modified(|known| {
+            let news = *known != shape;
+            *known = shape;
+            news
+        });
     }
 
     /// Starts or lives of nodes have changed: groups led here are told; this run may be over.
@@ -167,6 +182,9 @@ impl Node {
         tracing::info!(%group, %term, "leading");
         if group == GroupId::CATALOG {
             self.lease.lead();
+            for (node, boot) in self.failures.dead() {
+                self.lease.dead(node, boot);
+            }
             let node = Arc::clone(self);
             self.spawn(async move { node.bury().await });
             return;
@@ -186,7 +204,9 @@ impl Node {
         self.executor.perform(self, home, &owed);
         self.announce(home, term, None);
         self.announced(home, self.me, term);
-        self.failures.compare(group);
+        // A majority has just committed its term's first entry.
+        self.tell_heard_of([(group, term)]);
+        self.reconciler.compare(group);
         let node = Arc::clone(self);
         self.spawn(async move { node.look_after_nodes(group) });
     }

@@ -2,12 +2,16 @@
 //! tests of this floor act on. Must be called within a tokio runtime.
 
 use crate::{
-    AlarmBounds, AlarmSettings, Broker, BrokerSettings, ConnectionInfo, FrontSettings, NodeLimits,
-    SpillSettings, WallClock, connection::ConnectionState, node::Node,
+    AlarmBounds, AlarmSettings, Broker, BrokerSettings, ChannelId, ConnectionInfo, FrontSettings,
+    NodeLimits, SpillSettings, WallClock,
+    connection::ConnectionState,
+    consumer::{FrontConsumer, NewConsumer},
+    node::Node,
 };
 use quorate_catalog::{Catalog, ClusterShape, ConnectionId};
 use quorate_types::{
-    BootNumber, ClusterId, Incarnation, NodeId, QueueType, SessionId, ShortString, StartNumber,
+    BootNumber, ClusterId, ConsumerId, GroupId, Home, Incarnation, NodeId, QueueId, QueueType,
+    SessionId, ShortString, StartNumber,
 };
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -37,6 +41,7 @@ pub(crate) fn node() -> Arc<Node> {
         consumer_timeout_ms: 1_800_000,
         connection_in_flight_bytes: 1 << 20,
         home_in_flight_bytes: 1 << 20,
+        client_memory_bytes: 1 << 30,
         spill: SpillSettings { memory_bytes_max: 1 << 20, folder: std::env::temp_dir() },
         alarms: AlarmSettings {
             bounds: AlarmBounds { memory_bytes_max: u64::MAX, disk_free_bytes_min: 0 },
@@ -79,4 +84,22 @@ pub(crate) fn connection(node: &Arc<Node>) -> Arc<ConnectionState> {
     let counters = Arc::clone(&node.counters);
     let wall = node.settings.wall.now();
     Arc::new(ConnectionState::new(id, info, wall, 1 << 20, counters))
+}
+
+/// A consumer of a replicated queue, without a limit.
+pub(crate) fn consumer(node: &Arc<Node>) -> Arc<FrontConsumer> {
+    let new = NewConsumer {
+        id: ConsumerId { session: SESSION, number: 1 },
+        queue: QueueId { home: Home::Group(GroupId(1)), index: 1, position: 0 },
+        queue_type: QueueType::Quorum,
+        has_delivery_limit: false,
+        channel: ChannelId { number: 1, opened: 0 },
+        tag: ShortString::from_static("tag"),
+        no_ack: false,
+        prefetch: 0,
+        windowed: true,
+        arguments: Default::default(),
+        room: None,
+    };
+    Arc::new(FrontConsumer::new(new, connection(node)))
 }

@@ -12,8 +12,8 @@ use crate::{
 };
 use quorate_queue::{DeadLetter, QueueConfig};
 use quorate_types::{
-    CatalogIndex, Exception, FieldValue, GroupId, Home, LeaderLocator, Levels, Overflow,
-    QueueArguments, QueueId, QueueType, ResourceName, ShortString,
+    CatalogIndex, Exception, FieldValue, Home, LeaderLocator, Levels, Overflow, QueueArguments,
+    QueueId, QueueType, ResourceName, ShortString,
 };
 
 use std::ops::Bound;
@@ -40,13 +40,12 @@ impl Catalog {
         self.queues.values()
     }
 
-    /// The queues of a group, in the order of their ids, from the one after `after` on.
-    pub fn queues_of_group(
+    /// The queues of a home, in the order of their ids, from the one after `after` on.
+    pub fn queues_of_home(
         &self,
-        group: GroupId,
+        home: Home,
         after: Option<QueueId>,
     ) -> impl Iterator<Item = &QueueEntry> {
-        let home = Home::Group(group);
         // No queue has index 0.
         let after = after.unwrap_or(QueueId { home, index: 0, position: 0 });
         let last = QueueId { home, index: u64::MAX, position: u32::MAX };

@@ -75,7 +75,7 @@ pub(crate) async fn start(
     let catalog = Arc::new(RwLock::new(Catalog::new()));
     let broker = Broker::new(broker_settings, Arc::clone(&catalog));
     let inbox = Inbox::new();
-    let links = Links::start(
+    let links = Links::new(
         LinkConfig {
             me: settings.node_id,
             boot,
@@ -100,6 +100,8 @@ pub(crate) async fn start(
     let groups = Arc::new(groups.await?);
     check_shape(&groups, settings)?;
     broker.begin(Arc::clone(&groups), links.clone(), &database);
+    // Not before the catalog has told which data directories the others are believed with.
+    links.open();
     tokio::spawn(keep_cluster_id(broker.clone(), Arc::clone(&database), cluster));
     Ok(Node { broker, routes, groups, links, database, fatal, amqp: None })
 }

@@ -83,6 +83,18 @@ impl Machine {
         Some(state.held.above(after).map(delivery).collect())
     }
 
+    /// Whether the consumer is attached, or holds something still.
+    #[must_use]
+    pub fn has_consumer(&self, consumer: ConsumerId) -> bool {
+        self.holders.consumers.contains_key(&consumer)
+    }
+
+    /// Whether the queue lives.
+    #[must_use]
+    pub fn has_queue(&self, id: QueueId) -> bool {
+        self.queues.contains_key(&id)
+    }
+
     /// Rolling digest of everything applied.
     #[must_use]
     pub fn digest(&self) -> u64 {

@@ -5,6 +5,7 @@ use crate::{
     catalog_replica::CatalogReplica,
     codec::{DecodeError, Position, decode_vote},
     departures::{self, Departures},
+    founding,
     gate::Gate,
     group::{Group, GroupRaft, Parts, ProposeError, ReadError, WriteError},
     heartbeats, leadership,
@@ -14,6 +15,7 @@ use crate::{
     network::Network,
     purge::{self, Sending},
     queue_replica::QueueReplica,
+    reach::{self, Reach},
     replica::{Replica, StateMachine},
     service::Inbox,
     settings::Settings,
@@ -24,17 +26,13 @@ use crate::{
     watchdog,
 };
 use openraft::Instant as _;
-use openraft::{
-    Config, ConfigError,
-    async_runtime::WatchReceiver,
-    errors::{InitializeError, RaftError},
-};
+use openraft::{Config, ConfigError, async_runtime::WatchReceiver};
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
 use quorate_catalog::Catalog;
 use quorate_queue::Machine;
 use quorate_rpc::{Links, PeerHello};
 use quorate_storage::{CommandEntry, Database, EntryId, GroupStore, LogWriter, StorageError};
-use quorate_types::{GroupId, LogIndex, NodeId, Term};
+use quorate_types::{BootNumber, GroupId, LogIndex, NodeId, Term};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -114,6 +112,7 @@ pub(crate) struct Shared {
     groups: BTreeMap<GroupId, Arc<Group>>,
     gate: Gate,
     departures: Departures,
+    reach: Reach,
     pub(crate) stopping: watch::Sender<bool>,
     fatal: FatalHook,
 }
@@ -135,8 +134,17 @@ impl Shared {
         &self.departures
     }
 
+    pub(crate) fn reach(&self) -> &Reach {
+        &self.reach
+    }
+
     pub(crate) fn position(&self, id: GroupId) -> Option<Position> {
         self.group(id)?.position(self.gate.may_lead())
+    }
+
+    /// Ends the process.
+    pub(crate) fn fail(&self, group: GroupId, reason: &str) {
+        (self.fatal)(group, reason);
     }
 
     /// A node can be reached again: followers on it need not wait for the next attempt.
@@ -177,9 +185,8 @@ pub struct Groups {
 
 impl Groups {
     /// Starts the catalog group and the queue groups: reads their state back, applies what their
-    /// logs have committed (the sinks are called meanwhile, not leading), and opens the inbox. A
-    /// group without a log is formed of the members: every node writes the same first entry, and
-    /// elects with a majority, so that nodes may be started in any order.
+    /// logs have committed (the sinks are called meanwhile, not leading), and opens the inbox. Groups
+    /// without a log are founded as soon as all members are there (`founding`).
     ///
     /// # Errors
     /// What [`StartError`] names; the process should end.
@@ -217,6 +224,7 @@ impl Groups {
             groups,
             gate: Gate::default(),
             departures: Departures::default(),
+            reach: Reach::default(),
             stopping: watch::Sender::new(false),
             fatal: starter.sinks.fatal,
         });
@@ -233,13 +241,15 @@ impl Groups {
             group.replica().run();
             group.raft().run();
             tokio::spawn(watch_over(Arc::clone(shared), Arc::clone(group)));
-            form(&shared.settings, group).await?;
+            founding::check_members(&shared.settings, group).await?;
         }
+        tokio::spawn(until_stopped(shared, founding::run(Arc::clone(shared))));
         tokio::spawn(until_stopped(shared, heartbeats::run(Arc::clone(shared))));
         tokio::spawn(until_stopped(shared, checkpoints(Arc::clone(shared))));
         tokio::spawn(until_stopped(shared, purge::run(Arc::clone(shared))));
         tokio::spawn(until_stopped(shared, watchdog::run(Arc::clone(shared))));
         tokio::spawn(until_stopped(shared, leadership::run(Arc::clone(shared))));
+        tokio::spawn(until_stopped(shared, reach::run(Arc::clone(shared))));
         Ok(())
     }
 
@@ -325,6 +335,12 @@ impl Groups {
         let alone = self.shared.settings.members.len() == 1;
         let acked = group.raft().metrics().borrow_watched().last_quorum_acked;
         group.is_leading() && (alone || acked.is_some_and(|acked| acked.elapsed() < bound))
+    }
+
+    /// Resolves when no node that this one reaches does reach a process whose address has refused this
+    /// one: it is dead. False if it turns out to live.
+    pub async fn is_dead(&self, node: NodeId, boot: BootNumber) -> bool {
+        reach::is_dead(&self.shared, node, boot).await
     }
 
     /// Hands a group that this node leads over to another node, and waits until that is known as
@@ -429,25 +445,6 @@ impl Starter {
     }
 }
 
-/// Forms a group that has no log yet: all nodes write the same first entry.
-async fn form(settings: &Settings, group: &Group) -> Result<(), StartError> {
-    let failed = |reason: String| StartError::Raft { group: group.id(), reason };
-    let members: BTreeSet<u64> = settings.members.iter().copied().map(raft_id).collect();
-    if group.raft().is_initialized().await.map_err(|error| failed(error.to_string()))? {
-        let membership = group.raft().metrics().borrow_watched().membership_config.clone();
-        let formed: BTreeSet<u64> = membership.voter_ids().collect();
-        if !formed.is_empty() && formed != members {
-            return Err(StartError::Members { formed, asked: members });
-        }
-        return Ok(());
-    }
-    match group.raft().initialize(members).await {
-        // Not allowed: the leader was faster to send the log.
-        Ok(()) | Err(RaftError::APIError(InitializeError::NotAllowed(_))) => Ok(()),
-        Err(error) => Err(failed(error.to_string())),
-    }
-}
-
 /// Runs a task of the groups until they stop.
 fn until_stopped(
     shared: &Shared,
@@ -483,5 +480,5 @@ async fn watch_over(shared: Arc<Shared>, group: Arc<Group>) {
         Ok(()) => "its Raft has ended without a word".to_owned(),
         Err(fatal) => fatal.to_string(),
     };
-    (shared.fatal)(group.id(), &reason);
+    shared.fail(group.id(), &reason);
 }

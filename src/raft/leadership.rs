@@ -133,7 +133,8 @@ impl Seen {
         let settled =
             self.linked.get(&preferred).is_some_and(|(_, since)| since.elapsed() >= SETTLED);
         let paused = self.moved.get(&group.id()).is_some_and(|moved| moved.elapsed() < PAUSE);
-        if !settled || paused || !has_caught_up(group, preferred) {
+        let worse = || shared.reach().is_worse(shared.settings.me, preferred, &order(group));
+        if !settled || paused || !has_caught_up(group, preferred) || worse() {
             return;
         }
         self.moved.insert(group.id(), Instant::now());

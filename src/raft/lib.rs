@@ -26,6 +26,7 @@ mod service;
 mod snapshot_session;
 
 mod departures;
+mod founding;
 mod gate;
 mod group;
 mod groups;
@@ -33,6 +34,7 @@ mod heartbeats;
 mod leadership;
 mod metrics;
 mod purge;
+mod reach;
 mod read;
 mod settings;
 mod succession;

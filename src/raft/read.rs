@@ -13,7 +13,7 @@ use crate::{
 };
 use bytes::Bytes;
 use futures::{StreamExt, stream::FuturesUnordered};
-use openraft::ReadPolicy;
+use openraft::{LinearizerOption, ReadPolicy};
 use quorate_rpc::Lane;
 use quorate_types::{LogIndex, NodeId};
 use std::{
@@ -105,16 +105,21 @@ impl Group {
         }
     }
 
-    /// Whether a majority answers this node, as the leader, a question that it puts from now on:
-    /// `at_once`, or else together with the next heartbeats.
-    pub async fn leads_since_now(&self, at_once: bool, deadline: Duration) -> bool {
+    /// On the leader: what is committed, as a majority confirms that answers a question put from now
+    /// on: `at_once`, or else together with the next heartbeats. `None` if no majority does.
+    pub async fn committed_since_now(&self, at_once: bool, deadline: Duration) -> Option<LogIndex> {
+        let answers = LinearizerOption::new(Some(Duration::ZERO), at_once);
+        let index = self.raft().get_read_log_id(answers.with_wait_timeout(deadline));
         let confirmed = async {
             if !at_once {
                 self.next_heartbeat().await;
             }
             self.is_confirmed().await
         };
-        timeout(deadline, confirmed).await.unwrap_or(false)
+        match tokio::join!(index, timeout(deadline, confirmed)) {
+            (Ok((id, _)), Ok(true)) => Some(LogIndex(id.index())),
+            (Ok(_) | Err(_), _) => None,
+        }
     }
 
     async fn is_confirmed(&self) -> bool {

@@ -9,6 +9,7 @@ use crate::{
     },
     group::Group,
     groups::Shared,
+    reach,
     read::follows,
     snapshot_session::SnapshotSessions,
     type_config::TypeConfig,
@@ -37,6 +38,7 @@ pub(crate) enum Service {
     Positions,
     Leaving,
     Follows,
+    Reach,
 }
 
 /// Services up to this number belong to the raft floor; the floors above number theirs from the
@@ -44,7 +46,7 @@ pub(crate) enum Service {
 pub const SERVICE_MAX: u32 = 31;
 
 impl Service {
-    const ALL: [Service; 11] = [
+    const ALL: [Service; 12] = [
         Service::Append,
         Service::Heartbeat,
         Service::Vote,
@@ -56,6 +58,7 @@ impl Service {
         Service::Positions,
         Service::Leaving,
         Service::Follows,
+        Service::Reach,
     ];
 
     pub(crate) fn number(self) -> u32 {
@@ -71,6 +74,7 @@ impl Service {
             Service::Positions => 9,
             Service::Leaving => 10,
             Service::Follows => 11,
+            Service::Reach => 12,
         }
     }
 
@@ -88,7 +92,8 @@ impl Service {
             | Service::ReadIndex
             | Service::Ready
             | Service::Leaving
-            | Service::Follows => RPCTypes::TransferLeader,
+            | Service::Follows
+            | Service::Reach => RPCTypes::TransferLeader,
         }
     }
 }
@@ -162,7 +167,8 @@ impl Inbox {
             | Service::Ready
             | Service::Positions
             | Service::Leaving
-            | Service::Follows => {
+            | Service::Follows
+            | Service::Reach => {
                 let member = Arc::clone(member);
                 let answer = answer(groups, member, service, payload);
                 tokio::spawn(async move {
@@ -197,11 +203,15 @@ impl Inbox {
     /// A process is lost; see [`quorate_rpc::LinkHandler::lost`]. One known dead is succeeded at
     /// once where it led.
     pub fn lost(&self, node: NodeId, boot: BootNumber, cause: Cause) {
-        if cause.is_known_dead()
-            && let Some(groups) = self.groups()
-        {
-            tracing::info!(%node, boot = boot.0, "the process is dead: succeeding it");
-            groups.node_died(node);
+        let Some(groups) = self.groups() else { return };
+        groups.reach().lost(node);
+        if cause.is_known_dead() {
+            tokio::spawn(async move {
+                if reach::is_dead(&groups, node, boot).await {
+                    tracing::info!(%node, boot = boot.0, "the process is dead: succeeding it");
+                    groups.node_died(node);
+                }
+            });
         }
     }
 }
@@ -237,6 +247,7 @@ async fn answer(
             Ok(encode_transfer_answer(accepted))
         }
         Service::ReadIndex => member.read_index().await.map(encode_log_index).map_err(text),
+        Service::Reach => Ok(reach::answer(&groups)),
         Service::Ready => Ok(encode_transfer_answer(groups.gate().may_lead())),
         Service::Follows => {
             let leader = decode_vote(&payload).map_err(text)?;

@@ -64,6 +64,9 @@ impl Acceptor {
         if *self.shared.stopping.borrow() {
             return Err(Status::unavailable("this node is stopping"));
         }
+        if !self.shared.is_open() {
+            return Err(Status::unavailable("this node is starting"));
+        }
         let mut frames = request.into_inner();
         let greeted = self.greet(&mut frames).await;
         let peer = greeted.map_err(|refusal| self.refuse(&refusal))?;
@@ -72,6 +75,7 @@ impl Acceptor {
         queue.push_beyond(Outgoing::new(Head::Hello(mine), Payload::new()));
         let stream = self.streams.fetch_add(1, Ordering::Relaxed);
         let origin = Origin { peer, stream, lane };
+        self.shared.peers.stream_opened(peer.node, peer.boot);
         let reading = read(Arc::clone(&self.shared), origin, frames, Arc::clone(&queue));
         tokio::spawn(reading);
         Ok(Response::new(Box::pin(LaneFrames(queue).map(Ok))))
@@ -85,7 +89,7 @@ impl Acceptor {
             *told = Some(Instant::now());
             tracing::warn!("refused a stream: {refusal}");
         }
-        status(refusal, self.shared.admission.is_admitted())
+        status(refusal, self.shared.is_member())
     }
 
     /// Reads the hello that a stream begins with, and takes note of who speaks.
@@ -151,6 +155,8 @@ async fn read(
         _ = stopping.wait_for(|stop| *stop) => {}
     }
     queue.close();
+    let PeerHello { node, boot, .. } = origin.peer;
+    shared.tell_lost(shared.peers.stream_ended(node, boot));
 }
 
 fn hand_on(

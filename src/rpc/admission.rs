@@ -3,10 +3,12 @@
 //!
 //! A rejection says only that two nodes do not fit; which one is wrong follows from what else is
 //! known. A process that a majority has let in belongs there and is never wrong again, whatever a
-//! stranger says. One that was not yet let in is wrong
+//! stranger says. Only nodes that know their cluster count for that majority, or all nodes together
+//! (the first formation): two nodes that have lost their data let each other in, beside the one that
+//! has it. One that was not yet let in is wrong
 //! - if so many reject it that the rest, with it, can be no majority; or
-//! - if every node that it reaches rejects it, and one of them has been let in itself: a cluster
-//!   works there, or did, and this process is no part of it.
+//! - if a member rejects it and no node that knows its cluster lets it in: a cluster works there, or
+//!   did, and this process is no part of it.
 
 use crate::rejection::{Reason, Rejected, Rejection};
 use parking_lot::Mutex;
@@ -18,8 +20,8 @@ use std::collections::BTreeMap;
 pub(crate) enum Attempt {
     /// None has ended yet.
     UnderWay,
-    /// It let this process in.
-    Linked,
+    /// It let this process in; and whether it knows its cluster.
+    Linked { formed: bool },
     /// It rejects this process for good.
     Rejected(Rejection),
     /// Nothing that proves anything: it cannot be reached, or may let this process in later.
@@ -63,9 +65,10 @@ impl State {
         let by_a_member = self
             .count(|attempt| matches!(attempt, Attempt::Rejected(rejection) if rejection.admitted))
             > 0;
-        let all_say_so =
-            self.count(|attempt| matches!(attempt, Attempt::UnderWay | Attempt::Linked)) == 0;
-        no_majority_left || (by_a_member && all_say_so)
+        let nobody_vouches = self.count(|attempt| {
+            matches!(attempt, Attempt::UnderWay | Attempt::Linked { formed: true })
+        }) == 0;
+        no_majority_left || (by_a_member && nobody_vouches)
     }
 
     /// The reason given by the most nodes, and those.
@@ -99,8 +102,9 @@ impl Admission {
     pub(crate) fn note(&self, node: NodeId, attempt: Attempt) -> Option<Rejected> {
         let mut state = self.state.lock();
         state.attempts.insert(node, attempt);
-        let linked = state.count(|attempt| *attempt == Attempt::Linked);
-        state.admitted |= linked + 1 >= state.majority();
+        let formed = state.count(|attempt| *attempt == Attempt::Linked { formed: true });
+        let linked = state.count(|attempt| matches!(attempt, Attempt::Linked { .. }));
+        state.admitted |= formed + 1 >= state.majority() || linked + 1 == state.members();
         if state.is_wrong() { state.verdict(self.me) } else { None }
     }
 }
@@ -111,6 +115,9 @@ mod tests {
 
     const TWO: NodeId = NodeId(2);
     const THREE: NodeId = NodeId(3);
+
+    const FORMED: Attempt = Attempt::Linked { formed: true };
+    const NEW: Attempt = Attempt::Linked { formed: false };
 
     fn of_three() -> Admission {
         Admission::new(NodeId(1), [TWO, THREE])
@@ -129,7 +136,8 @@ mod tests {
         let admission = of_three();
         assert_eq!(admission.note(TWO, Attempt::Failed), None);
         assert_eq!(admission.note(THREE, rejected(Reason::Secret, false)), None);
-        assert_eq!(admission.note(TWO, Attempt::Linked), None, "the third one decides: for us");
+        assert_eq!(admission.note(TWO, NEW), None);
+        assert_eq!(admission.note(THREE, NEW), None, "the third one decides: for us");
         assert!(admission.is_admitted());
 
         let admission = of_three();
@@ -147,7 +155,7 @@ mod tests {
 
         let of_five = Admission::new(NodeId(1), (2..=5).map(NodeId));
         assert_eq!(of_five.note(TWO, rejection), None);
-        assert_eq!(of_five.note(THREE, Attempt::Linked), None);
+        assert_eq!(of_five.note(THREE, FORMED), None);
         for node in [4, 5] {
             assert_eq!(of_five.note(NodeId(node), Attempt::Failed), None, "node 3 lets it in");
         }
@@ -156,11 +164,22 @@ mod tests {
     #[test]
     fn who_was_let_in_once_goes_on_for_ever() {
         let admission = of_three();
-        admission.note(TWO, Attempt::Linked);
+        admission.note(TWO, FORMED);
         for node in [TWO, THREE] {
             assert_eq!(admission.note(node, rejected(Reason::Cluster, true)), None);
         }
         assert!(Admission::new(NodeId(1), []).is_admitted(), "one node alone");
+    }
+
+    /// Nodes 1 and 2 of three have lost their data; node 3 has not.
+    #[test]
+    fn two_that_lost_their_data_do_not_vouch_for_each_other() {
+        let admission = of_three();
+        admission.note(THREE, Attempt::Failed);
+        assert_eq!(admission.note(TWO, NEW), None, "node 3 is down");
+        assert!(!admission.is_admitted());
+        let against = admission.note(THREE, rejected(Reason::Incarnation, true));
+        assert_eq!(against, verdict(&[THREE], Reason::Incarnation));
     }
 
     #[test]

@@ -224,7 +224,7 @@ async fn run(shared: &Shared, mut control: Opened, mut bulk: Opened) {
     if !shared.peers.linked(peer.node, peer.boot) {
         return;
     }
-    shared.note(peer.node, Attempt::Linked);
+    shared.note(peer.node, Attempt::Linked { formed: peer.cluster.is_some() });
     let queues = (Arc::clone(&control.queue), Arc::clone(&bulk.queue));
     let connection = Arc::new(Connection::new(peer, queues.0, queues.1));
     shared.linked.write().insert(peer.node, Arc::clone(&connection));

@@ -18,7 +18,14 @@ use crate::{
 use bytes::Bytes;
 use parking_lot::RwLock;
 use quorate_types::{BootNumber, GroupId, Incarnation, NodeId};
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 use tokio::{sync::watch, time::timeout};
 
 /// What a node's links need to know.
@@ -123,6 +130,8 @@ pub(crate) struct Shared {
     pub(crate) admission: Admission,
     /// The verdict, once there is one.
     rejected: watch::Sender<Option<Rejected>>,
+    /// Set when this node begins to dial and to accept.
+    opened: AtomicBool,
     /// The connection to each node, while both its lanes are open.
     pub(crate) linked: RwLock<BTreeMap<NodeId, Arc<Connection>>>,
     pub(crate) stopping: watch::Sender<bool>,
@@ -147,6 +156,17 @@ impl Shared {
     /// What does not depend on what is known of the peer.
     pub(crate) fn examine(&self, theirs: &wire::Hello) -> Result<PeerHello, Refusal> {
         examine(theirs, self.config.me, self.config.cluster.get(), self.members)
+    }
+
+    /// Whether this node accepts streams yet.
+    pub(crate) fn is_open(&self) -> bool {
+        self.opened.load(Ordering::Acquire)
+    }
+
+    /// Whether this process is one of a cluster's for certain: a majority has let it in, or it knows
+    /// the cluster that it belongs to.
+    pub(crate) fn is_member(&self) -> bool {
+        self.admission.is_admitted() || self.config.cluster.get().is_some()
     }
 
     /// Takes note of what came of dialing a node, and tells if this process is in the wrong place.
@@ -175,24 +195,31 @@ impl Shared {
 pub struct Links(Arc<Shared>);
 
 impl Links {
-    /// Starts dialing all peers, for ever: again at once when a connection ends, then every 50 to
-    /// 100 ms. Must be called within a tokio runtime; the caller mounts [`Links::service`].
+    /// Links that neither dial nor accept before [`Links::open`]. The caller mounts
+    /// [`Links::service`].
     #[must_use]
-    pub fn start(config: LinkConfig, handler: Arc<dyn LinkHandler>) -> Self {
-        let shared = Arc::new(Shared {
+    pub fn new(config: LinkConfig, handler: Arc<dyn LinkHandler>) -> Self {
+        Self(Arc::new(Shared {
             peers: Peers::new(config.peers.keys().copied()),
             admission: Admission::new(config.me, config.peers.keys().copied()),
             rejected: watch::Sender::new(None),
             members: digest_of(&config.peers.keys().copied().chain([config.me]).collect()),
             config,
             handler,
+            opened: AtomicBool::new(false),
             linked: RwLock::default(),
             stopping: watch::Sender::new(false),
-        });
+        }))
+    }
+
+    /// Accepts streams, and dials all peers, for ever: again at once when a connection ends, then
+    /// every 50 to 100 ms. Must be called within a tokio runtime, once.
+    pub fn open(&self) {
+        let shared = &self.0;
+        shared.opened.store(true, Ordering::Release);
         for (node, address) in &shared.config.peers {
-            tokio::spawn(keep_linked(Arc::clone(&shared), *node, address.clone()));
+            tokio::spawn(keep_linked(Arc::clone(shared), *node, address.clone()));
         }
-        Self(shared)
     }
 
     /// The gRPC service that the other nodes dial, to be mounted at this node's rpc port.
@@ -313,6 +340,12 @@ impl Links {
     #[must_use]
     pub fn all_connected(&self) -> Vec<PeerHello> {
         self.0.linked.read().values().map(|connection| connection.peer).collect()
+    }
+
+    /// Whether that very process of the node lives, as far as this node knows.
+    #[must_use]
+    pub fn lives(&self, node: NodeId, boot: BootNumber) -> bool {
+        self.0.peers.present(node) == Some(boot)
     }
 
     /// Whether the node's process is known dead, or has never been met: there is none that might

@@ -10,7 +10,8 @@ use std::collections::BTreeMap;
 pub enum Cause {
     /// A connection to it has ended. Proves nothing about the process (DESIGN §8).
     Closed,
-    /// After that, its address refused a connection: the process is dead.
+    /// After that its address refused a connection, and no stream of its own is open any more: the
+    /// process is dead.
     Refused,
     /// A process with a higher boot number answers for the node: the former one is dead.
     Replaced,
@@ -55,6 +56,22 @@ struct Known {
 struct Process {
     boot: BootNumber,
     link: Link,
+    /// Streams that it has opened to this node.
+    streams: usize,
+    /// Its address has refused a connection since it was last heard of.
+    refused: bool,
+}
+
+impl Process {
+    fn new(boot: BootNumber) -> Self {
+        Self { boot, link: Link::Never, streams: 0, refused: false }
+    }
+
+    /// A process that dies takes all its sockets with it. What refuses while streams of its own are
+    /// open is something else: a firewall, a proxy, a port that is not mapped at the moment.
+    fn is_dead(&self) -> bool {
+        self.link == Link::Closed && self.refused && self.streams == 0
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +83,13 @@ enum Link {
     Open,
     /// They were.
     Closed,
+}
+
+impl Known {
+    fn take_dead(&mut self, node: NodeId) -> Option<Lost> {
+        let process = self.present.take_if(|process| process.is_dead())?;
+        Some(Lost { node, boot: process.boot, cause: Cause::Refused })
+    }
 }
 
 impl Peers {
@@ -97,10 +121,11 @@ impl Peers {
             return Err(Refusal::FormerProcess(node));
         }
         known.latest = Some(hello.boot);
-        if known.present.as_ref().is_some_and(|process| process.boot == hello.boot) {
+        if let Some(process) = known.present.as_mut().filter(|process| process.boot == hello.boot) {
+            process.refused = false;
             return Ok(None);
         }
-        let replaced = known.present.replace(Process { boot: hello.boot, link: Link::Never });
+        let replaced = known.present.replace(Process::new(hello.boot));
         Ok(replaced.map(|process| Lost { node, boot: process.boot, cause: Cause::Replaced }))
     }
 
@@ -110,7 +135,7 @@ impl Peers {
         let present = nodes.get_mut(&node).and_then(|known| known.present.as_mut());
         match present {
             Some(process) if process.boot == boot => {
-                process.link = Link::Open;
+                (process.link, process.refused) = (Link::Open, false);
                 true
             }
             Some(_) | None => false,
@@ -128,14 +153,32 @@ impl Peers {
         Some(Lost { node, boot, cause: Cause::Closed })
     }
 
-    /// The node's address refused a connection: a process whose connection has closed is dead
+    /// The process has opened a stream to this node.
+    pub(crate) fn stream_opened(&self, node: NodeId, boot: BootNumber) {
+        let mut nodes = self.0.lock();
+        let present = nodes.get_mut(&node).and_then(|known| known.present.as_mut());
+        if let Some(process) = present.filter(|process| process.boot == boot) {
+            process.streams += 1;
+        }
+    }
+
+    /// A stream that the process has opened has ended.
+    pub(crate) fn stream_ended(&self, node: NodeId, boot: BootNumber) -> Option<Lost> {
+        let mut nodes = self.0.lock();
+        let known = nodes.get_mut(&node)?;
+        let process = known.present.as_mut().filter(|process| process.boot == boot)?;
+        process.streams = process.streams.saturating_sub(1);
+        known.take_dead(node)
+    }
+
+    /// The node's address refused a connection: a process whose connections have all closed is dead
     /// (DESIGN §8). Should it be met again all the same, something else has refused, and it is
     /// linked as if it were new.
     pub(crate) fn refused(&self, node: NodeId) -> Option<Lost> {
         let mut nodes = self.0.lock();
         let known = nodes.get_mut(&node)?;
-        let process = known.present.take_if(|process| process.link == Link::Closed)?;
-        Some(Lost { node, boot: process.boot, cause: Cause::Refused })
+        known.present.as_mut()?.refused = true;
+        known.take_dead(node)
     }
 
     /// The process that the node is known by, dead ones left out.
@@ -175,6 +218,33 @@ mod tests {
         assert_eq!(peers.refused(NodeId(2)), None, "told once");
         assert_eq!(peers.meet(&hello(1, 9)), Ok(None), "it was not dead: linked again");
         assert!(peers.linked(NodeId(2), BootNumber(1)));
+    }
+
+    /// A rule that rejects connections to its port, or a proxy that is gone, does not kill it.
+    #[test]
+    fn a_process_whose_own_streams_are_open_is_not_dead_though_its_address_refuses() {
+        let peers = Peers::new([NodeId(2)]);
+        assert_eq!(peers.meet(&hello(1, 9)), Ok(None));
+        peers.stream_opened(NodeId(2), BootNumber(1));
+        peers.stream_opened(NodeId(2), BootNumber(1));
+        assert!(peers.linked(NodeId(2), BootNumber(1)));
+        assert_eq!(peers.closed(NodeId(2), BootNumber(1)), lost(1, Cause::Closed));
+        assert_eq!(peers.refused(NodeId(2)), None);
+        assert_eq!(peers.stream_ended(NodeId(2), BootNumber(1)), None);
+        // Heard of once more: what has refused before proves nothing any more.
+        assert_eq!(peers.meet(&hello(1, 9)), Ok(None));
+        assert_eq!(peers.stream_ended(NodeId(2), BootNumber(1)), None);
+        assert_eq!(peers.present(NodeId(2)), Some(BootNumber(1)));
+        assert_eq!(peers.refused(NodeId(2)), lost(1, Cause::Refused));
+        // The other way round: refused first, noticed at the end of its last stream.
+        assert_eq!(peers.meet(&hello(1, 9)), Ok(None));
+        assert_eq!(peers.present(NodeId(2)), Some(BootNumber(1)), "it lives after all");
+        peers.stream_opened(NodeId(2), BootNumber(1));
+        assert!(peers.linked(NodeId(2), BootNumber(1)));
+        assert_eq!(peers.closed(NodeId(2), BootNumber(1)), lost(1, Cause::Closed));
+        assert_eq!(peers.refused(NodeId(2)), None);
+        assert_eq!(peers.stream_ended(NodeId(2), BootNumber(1)), lost(1, Cause::Refused));
+        assert_eq!(peers.present(NodeId(2)), None);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 
 use quorate_cluster_tests::harness::amqp::{declare_quorum, open_confirming, publish_confirmed};
 use quorate_cluster_tests::harness::process::{Launch, Process};
+use quorate_cluster_tests::harness::wait::{eventually, hold};
 use quorate_cluster_tests::harness::{Cluster, Options, Port, write_secret};
 use std::fs;
 use std::path::Path;
@@ -48,11 +49,8 @@ async fn still_serves(cluster: &Cluster) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wrong_secret() {
-    let cluster = Cluster::prepare(3, Options::default()).await;
-    cluster.node(1).spawn();
-    cluster.node(2).spawn();
-    cluster.node(1).ready().await;
-    cluster.node(2).ready().await;
+    let cluster = Cluster::start(3, Options::default()).await;
+    cluster.node(3).sigterm().await;
     let wrong = cluster.folder().join("wrong-secret");
     write_secret(&wrong, "this is not the secret of that cluster".replace(' ', "-").as_str());
     let mut launch = cluster.node(3).launch();
@@ -198,6 +196,49 @@ async fn a_node_that_has_lost_its_data() {
     fs::remove_dir_all(cluster.node(3).data_dir()).expect("the data directory");
     refused(cluster.node(3).launch(), &["another data directory"]).await;
     still_serves(&cluster).await;
+}
+
+/// Nodes 1 and 2 lose their data and are started again, beside node 3 or before it: they end.
+async fn two_that_lost_their_data(cluster: &Cluster, survivor_runs: bool) {
+    still_serves(cluster).await;
+    for id in [1, 2] {
+        cluster.node(id).kill9();
+        fs::remove_dir_all(cluster.node(id).data_dir()).expect("the data directory");
+    }
+    if !survivor_runs {
+        cluster.node(3).kill9();
+    }
+    cluster.node(1).spawn();
+    cluster.node(2).spawn();
+    if !survivor_runs {
+        // A majority, of nodes that know nothing: nothing comes of it.
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        for id in [1, 2] {
+            let ready = cluster.node(id).get("/health/ready").await.expect("an answer");
+            assert_eq!(ready.status, 503, "node {id}: {ready:?}");
+        }
+        cluster.node(3).spawn();
+    }
+    for id in [1, 2] {
+        eventually("a node that has lost its data ends", REFUSAL_BOUND, || async {
+            hold(!cluster.node(id).runs(), || cluster.node(id).log())
+        })
+        .await;
+        assert!(cluster.node(id).log().contains("another data directory"));
+    }
+    assert!(cluster.node(3).runs(), "who has the data goes on");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mem_02_two_nodes_that_lost_their_data_found_nothing_beside_the_one_that_has_it() {
+    let cluster = Cluster::start(3, Options::default()).await;
+    two_that_lost_their_data(&cluster, true).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mem_02_two_nodes_that_lost_their_data_found_nothing_while_the_one_that_has_it_is_down() {
+    let cluster = Cluster::start(3, Options::default()).await;
+    two_that_lost_their_data(&cluster, false).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

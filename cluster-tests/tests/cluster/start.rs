@@ -9,6 +9,7 @@ use quorate_cluster_tests::harness::wait::{eventually, hold};
 use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Node, Options, binary, http};
 use rustix::process::Signal;
 use std::net::TcpListener;
+use std::time::Duration;
 
 async fn lives(node: &Node) {
     eventually("a node that waits for its peers lives", LIFECYCLE_BOUND, || async {
@@ -39,7 +40,8 @@ async fn nodes_started_in_any_order_form_one_cluster() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_alone_is_not_ready_until_it_has_a_majority() {
-    let cluster = Cluster::prepare(3, Options::default()).await;
+    let cluster = Cluster::start(3, Options::default()).await;
+    cluster.nodes().iter().for_each(Node::kill9);
     cluster.node(2).spawn();
     lives(cluster.node(2)).await;
     let ready = cluster.node(2).get("/health/ready").await.expect("an answer");
@@ -47,6 +49,26 @@ async fn a_node_alone_is_not_ready_until_it_has_a_majority() {
     cluster.node(1).spawn();
     cluster.node(1).ready().await;
     cluster.node(2).ready().await;
+}
+
+/// A new cluster is founded by all of its nodes, an old one goes on with a majority.
+#[tokio::test(flavor = "multi_thread")]
+async fn mem_02_two_nodes_of_three_found_nothing() {
+    let cluster = Cluster::prepare(3, Options::default()).await;
+    for id in [1, 2] {
+        cluster.node(id).spawn();
+        lives(cluster.node(id)).await;
+    }
+    eventually("node 1 says for whom it waits", LIFECYCLE_BOUND, || async {
+        let log = cluster.node(1).log();
+        hold(log.contains("waiting for all nodes, to found the cluster"), || log)
+    })
+    .await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let ready = cluster.node(1).get("/health/ready").await.expect("an answer");
+    assert_eq!(ready.status, 503, "{ready:?}");
+    cluster.node(3).spawn();
+    cluster.ready().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

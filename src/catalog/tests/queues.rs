@@ -453,8 +453,9 @@ fn que_15_a_queue_is_placed_in_the_least_loaded_group() {
     }
     assert_eq!(place(&world, balanced, &[1]), GroupId(4));
     assert_eq!(place(&world, local, &[1, 2, 3]), GroupId(2));
-    let in_group =
-        |world: &World, group| world.catalog.queues_of_group(GroupId(group), None).count();
+    let in_group = |world: &World, group| {
+        world.catalog.queues_of_home(Home::Group(GroupId(group)), None).count()
+    };
     assert_eq!([1, 2, 3, 4].map(|group| in_group(&world, group)), [2, 1, 2, 0]);
     let first = QueueId { home: Home::Group(GroupId(1)), index: 1, position: 0 };
     world.done(C::RemoveQueue { queue: first });

@@ -4,10 +4,11 @@ use super::{
     DecodeError,
     wire::{Reader, begin, put_option_log_id, put_vote},
 };
-use crate::type_config::{LogId, TypeConfig, Vote, raft_id};
+use crate::type_config::{LogId, TypeConfig, Vote, node_of, raft_id};
 use bytes::{BufMut, Bytes};
 use openraft::raft::{TransferLeaderRequest, VoteRequest, VoteResponse};
 use quorate_types::{GroupId, NodeId};
+use std::collections::BTreeSet;
 
 /// Encodes a vote as it is stored.
 pub(crate) fn encode_vote(vote: &Vote) -> Bytes {
@@ -128,6 +129,23 @@ pub(crate) fn decode_groups(octets: &Bytes) -> Result<Vec<GroupId>, DecodeError>
     let groups = (0..count).map(|_| reader.u16().map(GroupId)).collect::<Result<_, _>>()?;
     reader.end()?;
     Ok(groups)
+}
+
+/// Encodes names of nodes.
+pub(crate) fn encode_nodes(nodes: impl ExactSizeIterator<Item = NodeId>) -> Bytes {
+    let mut out = begin(4 + 8 * nodes.len());
+    out.put_u32(nodes.len() as u32);
+    nodes.for_each(|node| out.put_u64(raft_id(node)));
+    out.freeze()
+}
+
+/// Decodes names of nodes.
+pub(crate) fn decode_nodes(octets: &Bytes) -> Result<BTreeSet<NodeId>, DecodeError> {
+    let mut reader = Reader::begin(octets)?;
+    let count = reader.count(8)?;
+    let nodes = (0..count).map(|_| reader.u64().map(node_of)).collect::<Result<_, _>>()?;
+    reader.end()?;
+    Ok(nodes)
 }
 
 /// Encodes positions.

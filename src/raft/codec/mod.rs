@@ -12,9 +12,10 @@ pub(crate) use append::{
     encode_append_answer, encode_heartbeat,
 };
 pub(crate) use election::{
-    Position, decode_groups, decode_positions, decode_transfer, decode_transfer_answer,
-    decode_vote, decode_vote_answer, decode_vote_request, encode_groups, encode_positions,
-    encode_transfer, encode_transfer_answer, encode_vote, encode_vote_answer, encode_vote_request,
+    Position, decode_groups, decode_nodes, decode_positions, decode_transfer,
+    decode_transfer_answer, decode_vote, decode_vote_answer, decode_vote_request, encode_groups,
+    encode_nodes, encode_positions, encode_transfer, encode_transfer_answer, encode_vote,
+    encode_vote_answer, encode_vote_request,
 };
 pub(crate) use membership::{
     decode_committed, decode_stored_membership, encode_committed, encode_stored_membership,

@@ -90,7 +90,8 @@ impl Node {
             secret: ClusterSecret::new(spec.secret).unwrap(),
             cluster: ClusterCell::new(Some(ClusterId(spec.cluster))),
         };
-        let links = Links::start(config, Arc::clone(&echo) as Arc<dyn LinkHandler>);
+        let links = Links::new(config, Arc::clone(&echo) as Arc<dyn LinkHandler>);
+        links.open();
         let (stop, stopped) = oneshot::channel::<()>();
         let routes = Routes::new(links.service());
         let serving = tokio::spawn(async move {

@@ -14,7 +14,7 @@ use quorate_rpc::{
 };
 use quorate_storage::{CommandEntry, Database, EntryId, Options, RunBodies, codec};
 use quorate_types::{
-    BootNumber, ClusterId, GroupId, Home, Incarnation, Level, Message, NodeId, QueueId, QueueType,
+    BootNumber, GroupId, Home, Incarnation, Level, Message, NodeId, QueueId, QueueType,
     ResourceName, Sequence, SessionId, ShortString, Stamp, StartNumber, Term, VhostName,
 };
 use std::{
@@ -186,9 +186,10 @@ impl Cluster {
             incarnation,
             peers: peers.map(|(other, address)| (*other, address.to_string())).collect(),
             secret: ClusterSecret::new(b"the secret of the tests").unwrap(),
-            cluster: ClusterCell::new(Some(ClusterId(1))),
+            cluster: ClusterCell::default(),
         };
-        let links = Links::start(config, Arc::new(Handler(inbox.clone())));
+        let links = Links::new(config, Arc::new(Handler(inbox.clone())));
+        links.open();
         let (stop, stopped) = oneshot::channel::<()>();
         let routes = Routes::new(links.service());
         let serving = tokio::spawn(async move {

@@ -1,0 +1,75 @@
+//! Links between nodes are cut, one at a time: a third node reaches both ends, so that clients notice a
+//! pause and nothing else (PRT).
+
+#![expect(clippy::expect_used, reason = "tests")]
+
+use quorate_cluster_tests::harness::amqp::{declare_quorum, open};
+use quorate_cluster_tests::harness::links::Links;
+use quorate_cluster_tests::harness::{Cluster, Options, figure};
+use quorate_cluster_tests::history::{ConsumerOptions, Load, PublisherOptions};
+use std::time::Duration;
+
+/// How long a link stays cut.
+const CUT: Duration = Duration::from_secs(6);
+/// The aim is 1.5 s; a debug build beside others on two cores is slow.
+const GAP_BOUND: Duration = Duration::from_secs(3);
+
+/// Where a queue is declared, and by that led; where it is published to; where it is consumed.
+const QUEUES: [(&str, u64, u64, u64); 4] = [
+    ("from-2-to-1", 1, 2, 2),
+    ("from-1-to-2", 2, 1, 1),
+    ("from-3-to-1", 1, 3, 2),
+    ("own-2", 2, 2, 3),
+];
+
+/// Node 1 leads the catalog; its link with node 2 is cut.
+async fn one_link_is_cut(what: &str, cut: impl FnOnce(&Links)) {
+    let cluster = Cluster::start(3, Options { alone: true, ..Options::proxied() }).await;
+    let mut loads = Vec::new();
+    for (queue, led_by, publisher, consumer) in QUEUES {
+        let (connection, channel) = open(&cluster.amqp_uri(led_by)).await;
+        declare_quorum(&channel, queue).await;
+        connection.close(200, "declared".into()).await.expect("close-ok");
+        let publisher = PublisherOptions {
+            per_second: 300,
+            ..PublisherOptions::new(cluster.amqp_uri(publisher), queue)
+        };
+        let consumer = ConsumerOptions::new(cluster.amqp_uri(consumer), queue);
+        loads.push((queue, Load::default().publish(publisher).consume(consumer)));
+    }
+    for (_, load) in &loads {
+        load.delivers(200).await;
+    }
+    let from: Vec<Duration> = loads.iter().map(|(_, load)| load.history().now()).collect();
+    cut(cluster.links());
+    tokio::time::sleep(CUT).await;
+    for ((queue, load), from) in loads.iter().zip(from) {
+        let gap = load.history().longest_confirm_gap(from, load.history().now());
+        figure(&format!("{what}: {queue}: longest time without a confirm"), gap);
+        assert!(gap < GAP_BOUND, "{what}: {queue}: {gap:?} without a confirm");
+    }
+    cluster.links().heal();
+    for (queue, load) in loads {
+        load.delivers(300).await;
+        load.finish(&cluster, queue).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_link_with_the_catalogs_leader_that_is_cut_stops_nobody() {
+    one_link_is_cut("cut both ways", |links| links.cut(1, 2)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_link_that_is_cut_one_way_stops_nobody() {
+    one_link_is_cut("cut one way", |links| links.cut_one_way(1, 2)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_link_that_is_rejected_stops_nobody_and_fences_nobody() {
+    one_link_is_cut("rejected", |links| {
+        links.refuse(1, 2);
+        links.refuse(2, 1);
+    })
+    .await;
+}

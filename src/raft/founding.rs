@@ -1,0 +1,148 @@
+//! How a cluster is founded: once, by one node, when all are there (of MEM 2 what does not
+//! need a charter).
+//!
+//! The lowest of the members writes the first entry of every group, after every other one has let it
+//! in and has said that it belongs to no cluster. The others take it from its log. So nodes that have
+//! lost their data, even a majority, never found a second cluster beside one that has them: that one
+//! refuses them, or is missing. Founding asks for all nodes; everything after it for a majority.
+
+use crate::{
+    group::Group,
+    groups::{Shared, StartError},
+    settings::Settings,
+    type_config::raft_id,
+};
+use openraft::{
+    async_runtime::WatchReceiver,
+    errors::{InitializeError, RaftError},
+};
+use quorate_rpc::PeerHello;
+use quorate_types::{GroupId, NodeId};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+/// How often the founder looks whether all are there.
+const LOOK: Duration = Duration::from_millis(20);
+/// How often it says for whom it waits.
+const TELL_EVERY: u32 = 500;
+
+/// What keeps this node from founding.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Obstacle {
+    /// A node with a lower id founds.
+    NotLowest,
+    /// These are not linked.
+    Missing(Vec<NodeId>),
+    /// These belong to a cluster already.
+    Formed(Vec<NodeId>),
+}
+
+/// A group that has a log was formed of the members that the settings name.
+pub(crate) async fn check_members(settings: &Settings, group: &Group) -> Result<(), StartError> {
+    if !is_initialized(group).await? {
+        return Ok(());
+    }
+    let membership = group.raft().metrics().borrow_watched().membership_config.clone();
+    let formed: BTreeSet<u64> = membership.voter_ids().collect();
+    let asked = members(settings);
+    if formed.is_empty() || formed == asked {
+        return Ok(());
+    }
+    Err(StartError::Members { formed, asked })
+}
+
+/// Founds the groups if they have no log and it is this node that does, as soon as it may.
+pub(crate) async fn run(shared: Arc<Shared>) {
+    // The catalog comes last: a catalog that has a log says that all groups have one.
+    let catalog = shared.group(GroupId::CATALOG).map(Arc::clone);
+    let queues = shared.all().filter(|group| group.id() != GroupId::CATALOG).map(Arc::clone);
+    let groups: Vec<Arc<Group>> = queues.chain(catalog.clone()).collect();
+    let Some(catalog) = catalog else { return };
+    let mut looks = 0;
+    while matches!(is_initialized(&catalog).await, Ok(false)) {
+        match obstacle(&shared.settings, &shared.links.all_connected()) {
+            None => {
+                for group in &groups {
+                    if let Err(error) = initialize(&shared.settings, group).await {
+                        shared.fail(group.id(), &error.to_string());
+                        return;
+                    }
+                }
+                tracing::info!("the cluster is founded");
+                return;
+            }
+            Some(Obstacle::NotLowest) => return,
+            Some(Obstacle::Missing(nodes)) if looks % TELL_EVERY == 0 => {
+                tracing::info!(?nodes, "waiting for all nodes, to found the cluster");
+            }
+            Some(Obstacle::Formed(nodes)) if looks % TELL_EVERY == 0 => {
+                tracing::warn!(?nodes, "founding nothing: they belong to a cluster already");
+            }
+            Some(Obstacle::Missing(_) | Obstacle::Formed(_)) => {}
+        }
+        looks += 1;
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+fn obstacle(settings: &Settings, linked: &[PeerHello]) -> Option<Obstacle> {
+    let others = || settings.members.iter().copied().filter(|node| *node != settings.me);
+    if others().any(|node| node < settings.me) {
+        return Some(Obstacle::NotLowest);
+    }
+    let peer = |node: NodeId| linked.iter().find(|peer| peer.node == node);
+    let missing: Vec<_> = others().filter(|node| peer(*node).is_none()).collect();
+    if !missing.is_empty() {
+        return Some(Obstacle::Missing(missing));
+    }
+    let is_formed = |node: &NodeId| peer(*node).is_some_and(|peer| peer.cluster.is_some());
+    let formed: Vec<_> = others().filter(is_formed).collect();
+    (!formed.is_empty()).then_some(Obstacle::Formed(formed))
+}
+
+fn members(settings: &Settings) -> BTreeSet<u64> {
+    settings.members.iter().copied().map(raft_id).collect()
+}
+
+async fn is_initialized(group: &Group) -> Result<bool, StartError> {
+    group.raft().is_initialized().await.map_err(|error| failed(group, &error.to_string()))
+}
+
+async fn initialize(settings: &Settings, group: &Group) -> Result<(), StartError> {
+    match group.raft().initialize(members(settings)).await {
+        // Not allowed: it has a log, from a founding that was cut short.
+        Ok(()) | Err(RaftError::APIError(InitializeError::NotAllowed(_))) => Ok(()),
+        Err(error) => Err(failed(group, &error.to_string())),
+    }
+}
+
+fn failed(group: &Group, reason: &str) -> StartError {
+    StartError::Raft { group: group.id(), reason: reason.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quorate_types::{BootNumber, ClusterId, Incarnation};
+
+    fn peer(node: u16, cluster: Option<u64>) -> PeerHello {
+        PeerHello {
+            node: NodeId(node),
+            boot: BootNumber(1),
+            incarnation: Incarnation(1),
+            cluster: cluster.map(ClusterId),
+        }
+    }
+
+    #[test]
+    fn mem_02_the_lowest_node_founds_when_all_are_there_and_belong_nowhere() {
+        let of = |me: u16| Settings::new(NodeId(me), (1..=3).map(NodeId));
+        let all = [peer(2, None), peer(3, None)];
+        assert_eq!(obstacle(&of(1), &all), None);
+        assert_eq!(obstacle(&of(2), &[peer(1, None), peer(3, None)]), Some(Obstacle::NotLowest));
+        let missing = Some(Obstacle::Missing(vec![NodeId(3)]));
+        assert_eq!(obstacle(&of(1), &[peer(2, None)]), missing, "a majority is not enough");
+        let formed = Some(Obstacle::Formed(vec![NodeId(3)]));
+        assert_eq!(obstacle(&of(1), &[peer(2, None), peer(3, Some(7))]), formed);
+        assert_eq!(obstacle(&Settings::new(NodeId(1), [NodeId(1)]), &[]), None, "one node alone");
+    }
+}
