@@ -17,7 +17,7 @@ use quorate_management::wire::{
 use quorate_management::{
     AccessService, AdminService, ListenerFacts, Naming, NodeFacts, Peers, PolicyService,
 };
-use quorate_rpc::{ClusterSecret, ListenError, Listener, SecretGuard};
+use quorate_rpc::{ClusterSecret, Connector, Door, ListenError, Listener};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -171,16 +171,15 @@ pub(crate) async fn run(
     let mut node = wiring::start(settings, &facts, secret.clone()).await?;
 
     let (stop, stopping) = watch::channel(false);
-    let guard = SecretGuard::new(secret);
-    let peers = Peers::new(settings.node_id, &guard);
+    let peers = Peers::new(settings.node_id, Connector::new(secret));
     let admin = AdminService::new(node.broker.clone(), Arc::clone(&facts), peers.clone());
     let access = AccessService::new(node.broker.clone(), peers);
     let policies = PolicyService::new(node.broker.clone(), Arc::clone(&facts));
     let routes = node.routes.clone();
-    let routes = routes.add_service(AdminServer::with_interceptor(admin, guard.clone()));
-    let routes = routes.add_service(AccessServer::with_interceptor(access, guard.clone()));
-    let routes = routes.add_service(PoliciesServer::with_interceptor(policies, guard));
-    let rpc = tokio::spawn(serve_rpc(rpc, routes, stopping.clone()));
+    let routes = routes.add_service(AdminServer::new(admin));
+    let routes = routes.add_service(AccessServer::new(access));
+    let routes = routes.add_service(PoliciesServer::new(policies));
+    let rpc = tokio::spawn(serve_rpc(rpc, routes, node.door(), stopping.clone()));
     let router = quorate_management::router(node.broker.clone(), Arc::clone(&facts));
     let http = tokio::spawn(quorate_management::serve(http, router, stopped(stopping)));
     node.serve_amqp(amqp);
@@ -214,9 +213,10 @@ fn log_end<E: std::fmt::Display>(
 async fn serve_rpc(
     listener: Listener,
     routes: Routes,
+    door: Door,
     stopping: watch::Receiver<bool>,
 ) -> Result<(), ListenError> {
-    listener.serve(routes, stopped(stopping)).await
+    listener.serve(routes, door, stopped(stopping)).await
 }
 
 /// Resolves when the node stops.

@@ -9,7 +9,7 @@ use quorate_broker::{
 use quorate_catalog::{Catalog, ClusterShape};
 use quorate_management::NodeFacts;
 use quorate_raft::{Groups, Inbox, Sinks};
-use quorate_rpc::{ClusterCell, ClusterSecret, LinkConfig, Links};
+use quorate_rpc::{ClusterCell, ClusterSecret, Door, LinkConfig, Links};
 use quorate_storage::{Database, OpenError, Options, StorageError};
 use quorate_types::{
     BootNumber, ClusterId, FieldTable, FieldValue, Incarnation, NodeId, ShortString,
@@ -279,6 +279,11 @@ fn server_properties(settings: &Settings, facts: &NodeFacts) -> FieldTable {
 }
 
 impl Node {
+    /// Who may come in at the rpc port.
+    pub(crate) fn door(&self) -> Door {
+        self.links.door()
+    }
+
     /// Accepts AMQP clients until the node stops.
     pub(crate) fn serve_amqp(&mut self, listener: TcpListener) {
         let (full, stop) = (watch::Sender::new(false), watch::Sender::new(false));

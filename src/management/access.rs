@@ -240,7 +240,7 @@ fn closing(which: Option<&wire::close_request::Which>) -> Result<Closing, Status
 }
 
 impl<S: Source> AccessService<S> {
-    /// The service of one node. Guard it with the cluster secret where it is mounted.
+    /// The service of one node, to be mounted at the rpc port.
     #[must_use]
     pub fn new(source: S, peers: Peers) -> Self {
         Self { source, peers }

@@ -78,7 +78,7 @@ fn amount(request: &wire::AlarmRequest) -> Result<Amount, Status> {
 }
 
 impl<S: Source> AdminService<S> {
-    /// The service of one node. Guard it with the cluster secret where it is mounted.
+    /// The service of one node, to be mounted at the rpc port.
     #[must_use]
     pub fn new(source: S, facts: Arc<NodeFacts>, peers: Peers) -> Self {
         Self { source, facts, peers }

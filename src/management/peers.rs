@@ -4,13 +4,12 @@ use crate::wire::{self, access_client::AccessClient, admin_client::AdminClient};
 use futures::future::join_all;
 use parking_lot::Mutex;
 use quorate_broker::view::{ClusterView, MemberView};
-use quorate_rpc::SecretGuard;
+use quorate_rpc::Connector;
 use quorate_types::NodeId;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
-use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Status, Streaming};
 
@@ -20,16 +19,16 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The admin service of another node.
-pub(crate) type Peer = AdminClient<InterceptedService<Channel, SecretGuard>>;
+pub(crate) type Peer = AdminClient<Channel>;
 
 /// The access service of another node.
-pub(crate) type AccessPeer = AccessClient<InterceptedService<Channel, SecretGuard>>;
+pub(crate) type AccessPeer = AccessClient<Channel>;
 
 /// Connections to the other nodes' admin services, opened when first needed.
 #[derive(Clone, Debug)]
 pub struct Peers {
     this: NodeId,
-    guard: SecretGuard,
+    connector: Connector,
     channels: Arc<Mutex<BTreeMap<NodeId, (String, Channel)>>>,
 }
 
@@ -41,10 +40,10 @@ pub(crate) struct Answers<T> {
 }
 
 impl Peers {
-    /// Peers of the node `this`; `guard` holds the cluster secret.
+    /// Peers of the node `this`, reached by `connector`.
     #[must_use]
-    pub fn new(this: NodeId, guard: &SecretGuard) -> Self {
-        Self { this, guard: guard.signing(), channels: Arc::default() }
+    pub fn new(this: NodeId, connector: Connector) -> Self {
+        Self { this, connector, channels: Arc::default() }
     }
 
     /// Asks every other member at once.
@@ -85,7 +84,7 @@ impl Peers {
     }
 
     fn peer(&self, node: NodeId, address: &str) -> Option<Peer> {
-        Some(AdminClient::with_interceptor(self.channel(node, address)?, self.guard.clone()))
+        Some(AdminClient::new(self.channel(node, address)?))
     }
 
     /// The access service of another member that can be reached.
@@ -93,8 +92,7 @@ impl Peers {
         if member.id == self.this || !member.running {
             return None;
         }
-        let channel = self.channel(member.id, &member.rpc_address)?;
-        Some(AccessClient::with_interceptor(channel, self.guard.clone()))
+        Some(AccessClient::new(self.channel(member.id, &member.rpc_address)?))
     }
 
     fn channel(&self, node: NodeId, address: &str) -> Option<Channel> {
@@ -103,7 +101,8 @@ impl Peers {
             Some((known, channel)) if known == address => channel.clone(),
             Some(_) | None => {
                 let endpoint = Endpoint::from_shared(format!("http://{address}")).ok()?;
-                let channel = endpoint.connect_timeout(CONNECT_TIMEOUT).connect_lazy();
+                let endpoint = endpoint.connect_timeout(CONNECT_TIMEOUT);
+                let channel = endpoint.connect_with_connector_lazy(self.connector.clone());
                 channels.insert(node, (address.to_owned(), channel.clone()));
                 channel
             }

@@ -97,7 +97,7 @@ fn parameter_message(parameter: ParameterRecord) -> wire::Parameter {
 }
 
 impl PolicyService {
-    /// The service of one node. Guard it with the cluster secret where it is mounted.
+    /// The service of one node, to be mounted at the rpc port.
     #[must_use]
     pub fn new(broker: Broker, facts: Arc<NodeFacts>) -> Self {
         Self { broker, facts }

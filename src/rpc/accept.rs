@@ -36,7 +36,7 @@ const TELL_EVERY: Duration = Duration::from_secs(1);
 /// What a frame has beside its payload, octets, at most.
 const FRAME_HEAD_BYTES_MAX: usize = 1024;
 
-/// The gRPC service of the links: what the other nodes dial. It checks the cluster secret itself.
+/// The gRPC service of the links: what the other nodes dial.
 pub type LinkService = LinksServer<Acceptor>;
 
 /// Accepts the streams of other nodes.
@@ -58,9 +58,6 @@ impl Acceptor {
         lane: Lane,
         request: Request<Streaming<Frame>>,
     ) -> Result<Response<Answers>, Status> {
-        if self.shared.config.secret.check(&request).is_err() {
-            return Err(self.refuse(&Refusal::Secret));
-        }
         if *self.shared.stopping.borrow() {
             return Err(Status::unavailable("this node is stopping"));
         }

@@ -4,11 +4,13 @@ use crate::{
     admission::Attempt,
     connection::Connection,
     frame::{Head, Outgoing},
+    handshake::{self, HandshakeError},
     hello::{PeerHello, Refusal},
     join::{FrameError, Incoming, Joiner},
     lane::{Lane, LaneFrames, LaneQueue},
     links::Shared,
-    rejection::rejection,
+    rejection::{Reason, Rejection, rejection},
+    secret::ClusterSecret,
     server::{CONNECTION_WINDOW_BYTES, HTTP_FRAME_BYTES, KEEP_ALIVE, STREAM_WINDOW_BYTES},
     wire::{Frame, links_client::LinksClient},
 };
@@ -49,6 +51,8 @@ enum DialError {
     Timeout,
     #[error("it refused the stream: {}", .0.message())]
     Status(Box<Status>),
+    #[error("it was not opened: {0}")]
+    Handshake(#[from] HandshakeError),
     #[error(transparent)]
     Peer(#[from] Refusal),
     #[error(transparent)]
@@ -68,8 +72,13 @@ impl DialError {
     fn attempt(&self) -> Attempt {
         match self {
             Self::Status(status) => rejection(status).map_or(Attempt::Failed, Attempt::Rejected),
+            Self::Handshake(HandshakeError::Refused { admitted }) => {
+                let (reason, admitted) = (Reason::Secret, *admitted);
+                Attempt::Rejected(Rejection { reason, admitted })
+            }
             // What this node has against the other one says nothing of its own place.
             Self::Peer(_)
+            | Self::Handshake(_)
             | Self::Refused
             | Self::Io(_)
             | Self::Transport(_)
@@ -126,7 +135,9 @@ fn tell(shared: &Shared, node: NodeId, address: &str, error: &DialError, told: &
     }
     let text = error.to_string();
     if *told != text {
-        if matches!(error, DialError::Peer(_) | DialError::Status(_)) {
+        let told_by_peer =
+            matches!(error, DialError::Peer(_) | DialError::Status(_) | DialError::Handshake(_));
+        if told_by_peer {
             tracing::warn!(%node, address, "not linked: {text}");
         } else {
             tracing::debug!(%node, address, "not linked: {text}");
@@ -159,14 +170,14 @@ async fn open(
     address: &str,
     lane: Lane,
 ) -> Result<Opened, DialError> {
-    let channel =
-        timeout(OPEN_TIMEOUT, connect(address)).await.map_err(|_| DialError::Timeout)??;
+    let channel = timeout(OPEN_TIMEOUT, connect(address, &shared.config.secret))
+        .await
+        .map_err(|_| DialError::Timeout)??;
     let mut client = LinksClient::new(channel);
     let queue = LaneQueue::new(lane);
     let mine = shared.hello(node);
     queue.push_beyond(Outgoing::new(Head::Hello(mine), crate::Payload::new()));
-    let mut request = Request::new(LaneFrames(Arc::clone(&queue)));
-    shared.config.secret.sign(&mut request);
+    let request = Request::new(LaneFrames(Arc::clone(&queue)));
     let greeting = async {
         let response = match lane {
             Lane::Control => client.control(request).await?,
@@ -196,12 +207,13 @@ fn greeted(shared: &Shared, node: NodeId, first: Frame) -> Result<PeerHello, Dia
     Ok(peer)
 }
 
-async fn connect(address: &str) -> Result<Channel, DialError> {
-    let stream = TcpStream::connect(address).await.map_err(|error| {
+async fn connect(address: &str, secret: &ClusterSecret) -> Result<Channel, DialError> {
+    let mut stream = TcpStream::connect(address).await.map_err(|error| {
         let refused = error.kind() == io::ErrorKind::ConnectionRefused;
         if refused { DialError::Refused } else { DialError::Io(error) }
     })?;
     stream.set_nodelay(true).map_err(DialError::Io)?;
+    handshake::dial(&mut stream, secret).await?;
     let mut stream = Some(TokioIo::new(stream));
     let connector = service_fn(move |_: tonic::transport::Uri| {
         // Asked a second time only if the connection has ended, and then it is not wanted.

@@ -30,9 +30,6 @@ pub struct PeerHello {
 /// the one who is refused as a [`Reason`](crate::Reason).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// It does not know the cluster secret.
-    #[error("it does not know the cluster secret")]
-    Secret,
     /// Another protocol version.
     #[error("it speaks protocol version {theirs}, this node {PROTOCOL_VERSION}")]
     Protocol {

@@ -25,9 +25,13 @@ mod accept;
 mod dial;
 mod server;
 
+// Who may come in.
+mod door;
+mod handshake;
+mod secret;
+
 // Who is there, and who belongs there.
 mod hello;
-mod secret;
 
 mod peers;
 
@@ -46,11 +50,13 @@ mod wire {
 
 pub use accept::{Acceptor, LinkService};
 pub use call::{CallError, NotifyError, PendingCall};
+pub use door::{Connector, Door};
+pub use handshake::HandshakeError;
 pub use hello::{ClusterCell, PROTOCOL_VERSION, PeerHello, Refusal};
 pub use lane::{FRAME_BYTES_MAX, Lane, MESSAGE_BYTES_MAX};
 pub use links::{LinkConfig, LinkHandler, Links, Origin, Responder};
 pub use payload::Payload;
 pub use peers::Cause;
 pub use rejection::{Reason, Rejected};
-pub use secret::{ClusterSecret, SECRET_BYTES_MIN, SecretError, SecretGuard};
+pub use secret::{ClusterSecret, SECRET_BYTES_MIN, SecretError};
 pub use server::{ListenError, Listener, server};

@@ -6,6 +6,7 @@ use crate::{
     call::{CallError, NotifyError, PendingCall},
     connection::Connection,
     dial::keep_linked,
+    door::Door,
     frame::{Head, Outgoing},
     hello::{ClusterCell, PeerHello, Refusal, digest_of, examine, hello},
     lane::{Lane, LaneQueue, MESSAGE_BYTES_MAX, PushError},
@@ -353,6 +354,14 @@ impl Links {
     #[must_use]
     pub fn has_no_process(&self, node: NodeId) -> bool {
         self.0.peers.present(node).is_none()
+    }
+
+    /// The door that the other nodes come in by, for [`crate::Listener::serve`].
+    #[must_use]
+    pub fn door(&self) -> Door {
+        let shared = Arc::downgrade(&self.0);
+        let is_admitted = move || shared.upgrade().is_some_and(|shared| shared.is_member());
+        Door::new(self.0.config.secret.clone(), is_admitted)
     }
 
     /// This node.

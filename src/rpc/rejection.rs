@@ -31,7 +31,6 @@ impl Reason {
     /// The reason to tell for a refusal; `None` for one that may pass by itself.
     fn of(refusal: &Refusal) -> Option<Self> {
         match refusal {
-            Refusal::Secret => Some(Self::Secret),
             Refusal::Cluster { .. } => Some(Self::Cluster),
             Refusal::Incarnation { .. } => Some(Self::Incarnation),
             Refusal::FormerProcess(_) => Some(Self::FormerProcess),
@@ -76,7 +75,6 @@ pub(crate) struct Rejection {
 /// The status that ends a stream which is refused.
 pub(crate) fn status(refusal: &Refusal, admitted: bool) -> Status {
     let code = match refusal {
-        Refusal::Secret => Code::Unauthenticated,
         Refusal::Protocol { .. }
         | Refusal::Cluster { .. }
         | Refusal::SameNode(_)
@@ -126,11 +124,9 @@ mod tests {
     #[test]
     fn a_refusal_for_good_travels_typed() {
         let cluster = Refusal::Cluster { theirs: ClusterId(1), ours: ClusterId(2) };
-        for (refusal, reason) in [
-            (Refusal::Secret, Reason::Secret),
-            (cluster, Reason::Cluster),
-            (Refusal::FormerProcess(NodeId(2)), Reason::FormerProcess),
-        ] {
+        for (refusal, reason) in
+            [(cluster, Reason::Cluster), (Refusal::FormerProcess(NodeId(2)), Reason::FormerProcess)]
+        {
             for admitted in [false, true] {
                 let said = rejection(&status(&refusal, admitted));
                 assert_eq!(said, Some(Rejection { reason, admitted }));

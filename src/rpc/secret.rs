@@ -1,18 +1,28 @@
 //! The cluster secret, without which no one is let in at the rpc port (DESIGN §1).
 
+use hmac::{Hmac, Mac};
+use sha2::Sha256;
 use std::{fmt, sync::Arc};
-use subtle::ConstantTimeEq;
-use tonic::{
-    Request, Status,
-    metadata::{Binary, MetadataValue},
-    service::Interceptor,
-};
-
-/// Metadata key of the secret on every stream and call.
-const SECRET_KEY: &str = "quorate-secret-bin";
 
 /// Fewest octets of a secret.
 pub const SECRET_BYTES_MIN: usize = 16;
+
+/// Octets of a nonce.
+pub(crate) const NONCE_BYTES: usize = 32;
+/// Octets of a proof.
+pub(crate) const PROOF_BYTES: usize = 32;
+
+/// A number used once.
+pub(crate) type Nonce = [u8; NONCE_BYTES];
+
+/// Who proves that it knows the secret.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Role {
+    /// Who has opened the connection.
+    Dialer,
+    /// Who listens.
+    Acceptor,
+}
 
 /// What all nodes of a cluster, and who administers it, know. Its `Debug` shows nothing of it.
 #[derive(Clone)]
@@ -36,27 +46,36 @@ impl ClusterSecret {
         Ok(Self(octets.into()))
     }
 
-    /// Puts the secret on a request to another node.
-    pub fn sign<T>(&self, request: &mut Request<T>) {
-        let value = MetadataValue::<Binary>::from_bytes(&self.0);
-        request.metadata_mut().insert_bin(SECRET_KEY, value);
+    /// HMAC-SHA-256 of the role and the nonces of both ends.
+    fn mac(&self, role: Role, acceptor: &Nonce, dialer: &Nonce) -> Option<Hmac<Sha256>> {
+        let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).ok()?;
+        mac.update(match role {
+            Role::Dialer => b"quorate dialer",
+            Role::Acceptor => b"quorate acceptor",
+        });
+        mac.update(acceptor);
+        mac.update(dialer);
+        Some(mac)
     }
 
-    /// Lets a request in that carries the secret. Compares in constant time.
-    ///
-    /// # Errors
-    /// `Unauthenticated`, without or with another secret.
-    pub fn check<T>(&self, request: &Request<T>) -> Result<(), Status> {
-        let Some(shown) = request.metadata().get_bin(SECRET_KEY) else {
-            return Err(Status::unauthenticated("no cluster secret was given"));
-        };
-        let shown = shown.to_bytes().map_err(|_| wrong())?;
-        if bool::from(shown.ct_eq(&self.0)) { Ok(()) } else { Err(wrong()) }
+    /// Proves to the other end that this one knows the secret.
+    pub(crate) fn proof(&self, role: Role, acceptor: &Nonce, dialer: &Nonce) -> [u8; PROOF_BYTES] {
+        let mac = self.mac(role, acceptor, dialer);
+        // HMAC takes keys of any length.
+        mac.map(|mac| mac.finalize().into_bytes().into()).unwrap_or_default()
     }
-}
 
-fn wrong() -> Status {
-    Status::unauthenticated("the cluster secret is another one")
+    /// Whether the other end's proof is right. Compares in constant time.
+    pub(crate) fn proves(
+        &self,
+        role: Role,
+        acceptor: &Nonce,
+        dialer: &Nonce,
+        proof: &[u8],
+    ) -> bool {
+        let mac = self.mac(role, acceptor, dialer);
+        mac.is_some_and(|mac| mac.verify_slice(proof).is_ok())
+    }
 }
 
 impl fmt::Debug for ClusterSecret {
@@ -65,56 +84,15 @@ impl fmt::Debug for ClusterSecret {
     }
 }
 
-/// Guards a gRPC service of this node: only who knows the cluster secret gets through. As an
-/// interceptor: `SomeServer::with_interceptor(service, guard)`. On the calling side the same type
-/// signs: `SomeClient::with_interceptor(channel, guard.signing())`.
-#[derive(Clone, Debug)]
-pub struct SecretGuard {
-    secret: ClusterSecret,
-    signs: bool,
-}
-
-impl SecretGuard {
-    /// A guard that checks.
-    #[must_use]
-    pub fn new(secret: ClusterSecret) -> Self {
-        Self { secret, signs: false }
-    }
-
-    /// The same secret, put on outgoing calls.
-    #[must_use]
-    pub fn signing(&self) -> Self {
-        Self { secret: self.secret.clone(), signs: true }
-    }
-}
-
-impl Interceptor for SecretGuard {
-    fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
-        if self.signs {
-            self.secret.sign(&mut request);
-        } else {
-            self.secret.check(&request)?;
-        }
-        Ok(request)
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "tests")]
     use super::*;
 
     #[test]
-    fn only_the_same_secret_gets_in() {
-        let secret = ClusterSecret::new(b"0123456789abcdef\n").unwrap();
-        let mut signed = Request::new(());
-        secret.sign(&mut signed);
-        assert!(secret.check(&signed).is_ok());
-        assert!(secret.check(&Request::new(())).is_err());
-        for other in [&b"0123456789abcdeg"[..], b"0123456789abcdef0"] {
-            assert!(ClusterSecret::new(other).unwrap().check(&signed).is_err());
-        }
-        assert_eq!(ClusterSecret::new(b"short  ").err(), Some(SecretError(5)));
+    fn a_secret_is_long_enough_and_never_shown() -> Result<(), SecretError> {
+        let secret = ClusterSecret::new(b"0123456789abcdef\n")?;
         assert_eq!(format!("{secret:?}"), "ClusterSecret(..)");
+        assert_eq!(ClusterSecret::new(b"short  ").err(), Some(SecretError(5)));
+        Ok(())
     }
 }

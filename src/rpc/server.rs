@@ -1,11 +1,15 @@
 //! The rpc port: HTTP/2 settings that both ends share, and the listener.
 
-use crate::lane::FRAME_BYTES_MAX;
-use std::{future::Future, net::SocketAddr, time::Duration};
-use tonic::{
-    service::Routes,
-    transport::{Server, server::TcpIncoming},
+use crate::{door::Door, lane::FRAME_BYTES_MAX};
+use futures::stream::unfold;
+use std::{
+    future::Future,
+    io,
+    net::{SocketAddr, TcpListener},
+    time::Duration,
 };
+use tokio::sync::mpsc;
+use tonic::{service::Routes, transport::Server};
 
 /// Flow-control window of one stream, octets: more than bandwidth times delay within a site.
 pub(crate) const STREAM_WINDOW_BYTES: u32 = 8 * 1024 * 1024;
@@ -47,7 +51,7 @@ pub enum ListenError {
 /// can dial back.
 #[derive(Debug)]
 pub struct Listener {
-    incoming: TcpIncoming,
+    listener: tokio::net::TcpListener,
     address: SocketAddr,
 }
 
@@ -58,9 +62,9 @@ impl Listener {
     /// The address is taken, or not this machine's.
     pub fn bind(address: SocketAddr) -> Result<Self, ListenError> {
         let bind_error = |error| ListenError::Bind { address, error };
-        let incoming = TcpIncoming::bind(address).map_err(bind_error)?.with_nodelay(Some(true));
-        let address = incoming.local_addr().map_err(bind_error)?;
-        Ok(Self { incoming, address })
+        let listener = listen(address).map_err(bind_error)?;
+        let address = listener.local_addr().map_err(bind_error)?;
+        Ok(Self { listener, address })
     }
 
     /// Where it listens.
@@ -69,17 +73,33 @@ impl Listener {
         self.address
     }
 
-    /// Serves the routes (`Routes::new(links.service())`, and what else is mounted) until `stop`
-    /// resolves and the streams have ended; [`crate::Links::stop`] ends those of the links.
+    /// Serves the routes (`Routes::new(links.service())`, and what else is mounted) to those whom the
+    /// door lets in, until `stop` resolves and the streams have ended; [`crate::Links::stop`] ends
+    /// those of the links.
     ///
     /// # Errors
     /// Accepting fails.
     pub async fn serve(
         self,
         routes: Routes,
+        door: Door,
         stop: impl Future<Output = ()>,
     ) -> Result<(), ListenError> {
+        let (let_in, streams) = mpsc::channel(1);
+        // Ends when `streams` is dropped.
+        tokio::spawn(door.accept_all(self.listener, let_in));
+        let incoming = unfold(streams, async |mut streams| {
+            let stream = streams.recv().await?;
+            Some((Ok::<_, io::Error>(stream), streams))
+        });
         let router = server().add_routes(routes);
-        Ok(router.serve_with_incoming_shutdown(self.incoming, stop).await?)
+        Ok(router.serve_with_incoming_shutdown(incoming, stop).await?)
     }
+}
+
+/// As tonic's own: the port can be taken again at once after a stop.
+fn listen(address: SocketAddr) -> io::Result<tokio::net::TcpListener> {
+    let listener = TcpListener::bind(address)?;
+    listener.set_nonblocking(true)?;
+    tokio::net::TcpListener::from_std(listener)
 }

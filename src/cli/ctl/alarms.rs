@@ -6,7 +6,7 @@ use super::connect::{self, Target, call_failure};
 use super::exit::{Exit, Failure};
 use super::options::{Invocation, refusal};
 use quorate_management::wire::{self, alarm_request::BeginsAt};
-use quorate_rpc::SecretGuard;
+use quorate_rpc::Connector;
 
 /// What an alarm is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,13 +134,13 @@ pub(super) async fn set(
     resource: Resource,
     begins_at: BeginsAt,
     invocation: &Invocation,
-    (target, guard): (&Target, &SecretGuard),
+    (target, connector): (&Target, &Connector),
     console: &mut Console<'_>,
 ) -> Result<(), Failure> {
     if invocation.options.banners() {
         console.say(&banner(resource, invocation, target));
     }
-    let mut client = connect::connect(target, guard).await?.client;
+    let mut client = connect::connect(target, connector).await?.client;
     let request = wire::AlarmRequest { caller: wire::caller(), begins_at: Some(begins_at) };
     let reply = match resource {
         Resource::Memory => client.set_memory_high_watermark(request).await,

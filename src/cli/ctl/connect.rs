@@ -7,10 +7,9 @@ use quorate_management::wire::{
     self, Cluster, access_client::AccessClient, admin_client::AdminClient,
     policies_client::PoliciesClient,
 };
-use quorate_rpc::SecretGuard;
+use quorate_rpc::Connector;
 use std::net::ToSocketAddrs;
 use std::time::Duration;
-use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
@@ -20,10 +19,10 @@ const DEFAULT_HOST: &str = "127.0.0.1";
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The client of virtual hosts, users and permissions.
-pub(crate) type AccessPeer = AccessClient<InterceptedService<Channel, SecretGuard>>;
+pub(crate) type AccessPeer = AccessClient<Channel>;
 
-pub(crate) type Client = AdminClient<InterceptedService<Channel, SecretGuard>>;
-pub(crate) type PolicyClient = PoliciesClient<InterceptedService<Channel, SecretGuard>>;
+pub(crate) type Client = AdminClient<Channel>;
+pub(crate) type PolicyClient = PoliciesClient<Channel>;
 
 /// A node as `-n` names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,15 +62,15 @@ impl Target {
     }
 }
 
-/// The cluster secret as a client has it.
-pub(crate) fn guard(options: &Options) -> Result<SecretGuard, Failure> {
+/// Opens connections with the cluster secret as a client has it.
+pub(crate) fn connector(options: &Options) -> Result<Connector, Failure> {
     let variable = std::env::var(secret::VARIABLE).ok();
     let home = std::env::var("HOME").ok();
     let file = std::env::var("QUORATE_CLUSTER_SECRET_FILE").ok().map(Into::into);
     let file = options.secret_file.clone().or(file);
     let secret = secret::find(variable.as_deref(), file.as_deref(), home.as_deref());
     match secret.and_then(|secret| secret.cluster_secret()) {
-        Ok(secret) => Ok(SecretGuard::new(secret).signing()),
+        Ok(secret) => Ok(Connector::new(secret)),
         Err(error) => Err(Failure::new(Exit::Unavailable, format!("Error: {error}\n"))),
     }
 }
@@ -93,13 +92,13 @@ impl Connected {
 
 /// Connects to a node. If it was named, and the node at that address knows one of that name
 /// elsewhere, connects to that one: so nodes of one host can be told apart by name.
-pub(crate) async fn connect(target: &Target, guard: &SecretGuard) -> Result<Connected, Failure> {
-    let connected = connect_to(&target.address, target, guard).await?;
+pub(crate) async fn connect(target: &Target, connector: &Connector) -> Result<Connected, Failure> {
+    let connected = connect_to(&target.address, target, connector).await?;
     let Some(name) = &target.name else { return Ok(connected) };
     let named = connected.cluster.members.iter().find(|member| member.name == *name);
     match named {
         Some(member) if member.id != connected.cluster.asked => {
-            connect_to(&member.rpc_address, target, guard).await
+            connect_to(&member.rpc_address, target, connector).await
         }
         Some(_) | None => Ok(connected),
     }
@@ -108,7 +107,7 @@ pub(crate) async fn connect(target: &Target, guard: &SecretGuard) -> Result<Conn
 async fn connect_to(
     address: &str,
     target: &Target,
-    guard: &SecretGuard,
+    connector: &Connector,
 ) -> Result<Connected, Failure> {
     if let Err(error) = address.to_socket_addrs() {
         return Err(unreachable(target, Exit::NoHost, &error.to_string()));
@@ -116,10 +115,11 @@ async fn connect_to(
     let refuse =
         |error: tonic::transport::Error| unreachable(target, Exit::Unavailable, &innermost(&error));
     let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(refuse)?;
-    let channel = endpoint.connect_timeout(CONNECT_TIMEOUT).connect().await.map_err(refuse)?;
-    let policies = PoliciesClient::with_interceptor(channel.clone(), guard.clone());
-    let access = AccessClient::with_interceptor(channel.clone(), guard.clone());
-    let mut client = AdminClient::with_interceptor(channel, guard.clone());
+    let endpoint = endpoint.connect_timeout(CONNECT_TIMEOUT);
+    let channel = endpoint.connect_with_connector(connector.clone()).await.map_err(refuse)?;
+    let policies = PoliciesClient::new(channel.clone());
+    let access = AccessClient::new(channel.clone());
+    let mut client = AdminClient::new(channel);
     let request = wire::ClusterRequest { caller: wire::caller() };
     match client.get_cluster(request).await {
         Ok(cluster) => Ok(Connected { client, policies, access, cluster: cluster.into_inner() }),

@@ -28,7 +28,7 @@ use exit::{Exit, Failure};
 use names::Names;
 use options::{Formatter, Invocation};
 use quorate_management::wire;
-use quorate_rpc::SecretGuard;
+use quorate_rpc::Connector;
 use std::future::Future;
 use std::io::Write;
 use std::time::Duration;
@@ -120,19 +120,19 @@ async fn obey(line: &[String], program: &str, console: &mut Console<'_>) -> Resu
     } else {
         Vec::new()
     };
-    let guard = connect::guard(&invocation.options)?;
+    let connector = connect::connector(&invocation.options)?;
     let target = Target::read(invocation.options.node.as_deref());
     let limit = invocation.options.timeout;
     if manual.verb == Verb::AwaitStartup {
-        return await_startup(&target, &guard, limit.unwrap_or(AWAIT_DEFAULT)).await;
+        return await_startup(&target, &connector, limit.unwrap_or(AWAIT_DEFAULT)).await;
     }
     let limit = limit.unwrap_or(TIMEOUT_DEFAULT);
     if let Verb::SetAlarm(resource) = manual.verb {
         let begins_at = alarms::read(resource, &invocation, line, program)?;
-        let set = alarms::set(resource, begins_at, &invocation, (&target, &guard), console);
+        let set = alarms::set(resource, begins_at, &invocation, (&target, &connector), console);
         return within(limit, manual.name, &target, set).await;
     }
-    let ask = ask(&invocation, &columns, &target, &guard, console);
+    let ask = ask(&invocation, &columns, &target, &connector, console);
     within(limit, manual.name, &target, ask).await
 }
 
@@ -179,7 +179,7 @@ async fn ask(
     invocation: &Invocation,
     columns: &[&'static str],
     target: &Target,
-    guard: &SecretGuard,
+    connector: &Connector,
     console: &mut Console<'_>,
 ) -> Result<(), Failure> {
     match invocation.manual.verb {
@@ -187,46 +187,46 @@ async fn ask(
             if invocation.options.banners() {
                 console.say(&lists::banner(listing, &invocation.options));
             }
-            let mut connected = connect::connect(target, guard).await?;
+            let mut connected = connect::connect(target, connector).await?;
             lists::list(listing, columns, &invocation.options, &mut connected, console).await
         }
         Verb::DeleteQueue | Verb::PurgeQueue => {
             if invocation.options.banners() {
                 console.say(&queues::banner(invocation));
             }
-            let mut connected = connect::connect(target, guard).await?;
+            let mut connected = connect::connect(target, connector).await?;
             queues::change(invocation, &mut connected, console).await
         }
         Verb::Policies(verb) => {
             if invocation.options.banners() {
                 console.say(&policies::banner(verb, invocation));
             }
-            let mut connected = connect::connect(target, guard).await?;
+            let mut connected = connect::connect(target, connector).await?;
             policies::obey(verb, invocation, &mut connected.policies, console).await
         }
         Verb::ExportDefinitions => {
             if invocation.options.banners() {
                 console.say(&definitions::export_banner(invocation));
             }
-            let mut connected = connect::connect(target, guard).await?;
+            let mut connected = connect::connect(target, connector).await?;
             definitions::export(invocation, &mut connected.policies, console).await
         }
         Verb::ImportDefinitions => {
             if invocation.options.banners() {
                 console.say(&definitions::import_banner(invocation));
             }
-            let mut connected = connect::connect(target, guard).await?;
+            let mut connected = connect::connect(target, connector).await?;
             definitions::import(invocation, &mut connected.policies, console).await
         }
         Verb::ClusterStatus | Verb::Status => {
-            let connected = connect::connect(target, guard).await?;
+            let connected = connect::connect(target, connector).await?;
             show_status(invocation, &connected, console)
         }
         Verb::Audit => {
-            let mut connected = connect::connect(target, guard).await?;
+            let mut connected = connect::connect(target, connector).await?;
             audit_groups(invocation, &mut connected, console).await
         }
-        Verb::Access(verb) => access::run(verb, invocation, target, guard, console).await,
+        Verb::Access(verb) => access::run(verb, invocation, target, connector, console).await,
         Verb::Help | Verb::Version | Verb::AwaitStartup | Verb::SetAlarm(_) => Ok(()),
     }
 }
@@ -297,7 +297,7 @@ async fn audit_groups(
 /// Waits for a node, that may not be running yet, to serve.
 async fn await_startup(
     target: &Target,
-    guard: &SecretGuard,
+    connector: &Connector,
     limit: Duration,
 ) -> Result<(), Failure> {
     let until = Instant::now() + limit;
@@ -305,7 +305,7 @@ async fn await_startup(
     while Instant::now() < until {
         let left = until.saturating_duration_since(Instant::now());
         let attempt = async {
-            let mut connected = connect::connect(target, guard).await?;
+            let mut connected = connect::connect(target, connector).await?;
             let timeout_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
             let request = wire::AwaitRequest { caller: wire::caller(), timeout_ms };
             let answer = connected.client.await_startup(request).await;

@@ -93,12 +93,12 @@ impl Node {
         let links = Links::new(config, Arc::clone(&echo) as Arc<dyn LinkHandler>);
         links.open();
         let (stop, stopped) = oneshot::channel::<()>();
-        let routes = Routes::new(links.service());
+        let (routes, door) = (Routes::new(links.service()), links.door());
         let serving = tokio::spawn(async move {
             let stopped = async {
                 let _ = stopped.await;
             };
-            listener.serve(routes, stopped).await.unwrap();
+            listener.serve(routes, door, stopped).await.unwrap();
         });
         Self { links, echo, events, stop, serving }
     }

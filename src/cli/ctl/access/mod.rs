@@ -12,7 +12,7 @@ use super::exit::{Exit, Failure};
 use super::names::Names;
 use super::options::{Formatter, Invocation};
 use quorate_management::wire;
-use quorate_rpc::SecretGuard;
+use quorate_rpc::Connector;
 use std::io::BufRead;
 use wire::close_request::Which;
 
@@ -67,7 +67,7 @@ pub(super) async fn run(
     verb: AccessVerb,
     invocation: &Invocation,
     target: &Target,
-    guard: &SecretGuard,
+    connector: &Connector,
     console: &mut Console<'_>,
 ) -> Result<(), Failure> {
     use AccessVerb as V;
@@ -75,7 +75,7 @@ pub(super) async fn run(
     if invocation.options.banners() {
         console.say(&format!("{}\n", banner::banner(verb, invocation, target)));
     }
-    let mut connected = super::connect::connect(target, guard).await?;
+    let mut connected = super::connect::connect(target, connector).await?;
     match verb {
         V::List(table) => list::list(table, invocation, &mut connected, console).await,
         V::AuthenticateUser => authenticate(invocation, &mut connected, console).await,

@@ -11,14 +11,14 @@ use quorate_management::wire::{access_server::AccessServer, admin_server::AdminS
 use quorate_management::{
     AccessService, AdminService, ListenerFacts, Naming, NodeFacts, Peers, Source,
 };
-use quorate_rpc::SecretGuard;
+use quorate_rpc::{Connector, Door};
 use quorate_types::*;
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Instant;
 use tokio::net::TcpListener;
-use tokio_stream::wrappers::TcpListenerStream;
+use tokio_stream::{StreamExt, wrappers::ReceiverStream};
 
 /// One node's views.
 #[derive(Clone)]
@@ -51,7 +51,7 @@ pub(super) fn start(nodes: u16) -> Cluster {
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let secret_file = secret_file("the secret of this test");
     let secret = secret::find(None, Some(secret_file.path()), None).unwrap();
-    let guard = SecretGuard::new(secret.cluster_secret().unwrap());
+    let secret = secret.cluster_secret().unwrap();
     let listeners: Vec<TcpListener> =
         (0..nodes).map(|_| runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap()).collect();
     let addresses: Vec<String> =
@@ -67,15 +67,18 @@ pub(super) fn start(nodes: u16) -> Cluster {
             catalog: Arc::clone(&catalog),
         };
         worlds.push(world.clone());
-        let peers = Peers::new(NodeId(id), &guard);
+        let peers = Peers::new(NodeId(id), Connector::new(secret.clone()));
         let access = AccessService::new(world.clone(), peers.clone());
-        let access = AccessServer::with_interceptor(access, guard.clone());
+        let access = AccessServer::new(access);
         let service = AdminService::new(world, Arc::new(facts(id)), peers);
-        let service = AdminServer::with_interceptor(service, guard.clone());
+        let service = AdminServer::new(service);
+        let door = Door::new(secret.clone(), || true);
         let (serving, served) = mpsc::channel();
         runtime.spawn(async move {
             serving.send(()).unwrap();
-            let incoming = TcpListenerStream::new(listener);
+            let (let_in, streams) = tokio::sync::mpsc::channel(1);
+            tokio::spawn(door.accept_all(listener, let_in));
+            let incoming = ReceiverStream::new(streams).map(Ok::<_, std::io::Error>);
             tonic::transport::Server::builder()
                 .add_service(service)
                 .add_service(access)

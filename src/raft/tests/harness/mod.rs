@@ -191,12 +191,12 @@ impl Cluster {
         let links = Links::new(config, Arc::new(Handler(inbox.clone())));
         links.open();
         let (stop, stopped) = oneshot::channel::<()>();
-        let routes = Routes::new(links.service());
+        let (routes, door) = (Routes::new(links.service()), links.door());
         let serving = tokio::spawn(async move {
             let stopped = async {
                 let _ = stopped.await;
             };
-            listener.serve(routes, stopped).await.unwrap();
+            listener.serve(routes, door, stopped).await.unwrap();
         });
         let over = Arc::clone(&self.over);
         let ear = Arc::new(Ear::default());
