@@ -5,6 +5,7 @@ use crate::{
     catalog_replica::CatalogReplica,
     codec::{DecodeError, Position, decode_vote},
     departures::{self, Departures},
+    followers::Followers,
     gate::Gate,
     group::{Group, GroupRaft, Parts, ProposeError, ReadError, WriteError},
     heartbeats, leadership,
@@ -158,6 +159,11 @@ impl Shared {
     /// A node's process is known dead: there is no need to wait for a timeout (DESIGN §8).
     pub(crate) fn node_died(self: &Arc<Self>, node: NodeId) {
         tokio::spawn(succession::succeed(Arc::clone(self), node));
+    }
+
+    /// A group cannot go on, and with it the process.
+    pub(crate) fn end(&self, group: GroupId, reason: &str) {
+        (self.fatal)(group, reason);
     }
 
     /// Leaderships are taken, or not, by election timeouts.
@@ -417,6 +423,7 @@ impl Starter {
             me: raft_id(me),
             group: id,
             metrics: Arc::clone(&metrics),
+            followers: Arc::new(Followers::default()),
         };
         let config = Arc::clone(&self.config);
         let machine = StateMachine(Arc::clone(&replica));

@@ -27,6 +27,7 @@ mod service;
 mod snapshot_session;
 
 mod departures;
+mod followers;
 mod gate;
 mod group;
 mod groups;

@@ -3,10 +3,11 @@
 use crate::{
     append_session::AppendSessions,
     codec::{
-        decode_groups, decode_heartbeat, decode_transfer, decode_vote_request,
+        decode_groups, decode_heartbeat, decode_lost, decode_transfer, decode_vote_request,
         encode_append_answer, encode_log_index, encode_positions, encode_transfer_answer,
         encode_vote_answer,
     },
+    followers,
     group::Group,
     groups::Shared,
     snapshot_session::SnapshotSessions,
@@ -35,6 +36,7 @@ pub(crate) enum Service {
     Ready,
     Positions,
     Leaving,
+    Lost,
 }
 
 /// Services up to this number belong to the raft floor; the floors above number theirs from the
@@ -42,7 +44,7 @@ pub(crate) enum Service {
 pub const SERVICE_MAX: u32 = 31;
 
 impl Service {
-    const ALL: [Service; 10] = [
+    const ALL: [Service; 11] = [
         Service::Append,
         Service::Heartbeat,
         Service::Vote,
@@ -53,6 +55,7 @@ impl Service {
         Service::Ready,
         Service::Positions,
         Service::Leaving,
+        Service::Lost,
     ];
 
     pub(crate) fn number(self) -> u32 {
@@ -67,6 +70,7 @@ impl Service {
             Service::Ready => 8,
             Service::Positions => 9,
             Service::Leaving => 10,
+            Service::Lost => 12,
         }
     }
 
@@ -80,9 +84,11 @@ impl Service {
             Service::Append | Service::Heartbeat => RPCTypes::AppendEntries,
             Service::Vote | Service::PreVote | Service::Positions => RPCTypes::Vote,
             Service::Snapshot => RPCTypes::InstallSnapshot,
-            Service::Transfer | Service::ReadIndex | Service::Ready | Service::Leaving => {
-                RPCTypes::TransferLeader
-            }
+            Service::Transfer
+            | Service::ReadIndex
+            | Service::Ready
+            | Service::Leaving
+            | Service::Lost => RPCTypes::TransferLeader,
         }
     }
 }
@@ -155,7 +161,8 @@ impl Inbox {
             | Service::ReadIndex
             | Service::Ready
             | Service::Positions
-            | Service::Leaving => {
+            | Service::Leaving
+            | Service::Lost => {
                 let member = Arc::clone(member);
                 let answer = answer(groups, member, service, payload);
                 tokio::spawn(async move {
@@ -236,6 +243,13 @@ async fn answer(
             let positions: Vec<_> =
                 asked.into_iter().filter_map(|group| groups.position(group)).collect();
             Ok(encode_positions(&positions))
+        }
+        Service::Lost => {
+            let (vote, acknowledged) = decode_lost(&payload).map_err(text)?;
+            if followers::lacks(&member, &vote, &acknowledged) {
+                groups.end(member.id(), &followers::lacking(&acknowledged));
+            }
+            Ok(Bytes::new())
         }
         Service::Append | Service::Snapshot | Service::Leaving => {
             Err("not a single request".to_owned())

@@ -68,7 +68,8 @@ impl Acceptor {
         let greeted = self.greet(&mut frames).await;
         let peer = greeted.map_err(|refusal| self.refuse(&refusal))?;
         let queue = LaneQueue::new(lane);
-        let mine = hello(&self.shared.me(), self.shared.config.cluster.get(), peer.node);
+        let config = &self.shared.config;
+        let mine = hello(&self.shared.me(), &config.former_boots, config.cluster.get(), peer.node);
         queue.push_beyond(Outgoing::new(Head::Hello(mine), Payload::new()));
         let stream = self.streams.fetch_add(1, Ordering::Relaxed);
         let origin = Origin { peer, stream, lane };
@@ -98,7 +99,7 @@ impl Acceptor {
         };
         let config = &self.shared.config;
         let peer = examine(&theirs, config.me, config.cluster.get())?;
-        let replaced = self.shared.peers.meet(&peer)?;
+        let replaced = self.shared.peers.meet(&peer, &theirs.former_boots)?;
         self.shared.tell_lost(replaced);
         Ok(peer)
     }

@@ -163,7 +163,8 @@ async fn open(
         timeout(OPEN_TIMEOUT, connect(address)).await.map_err(|_| DialError::Timeout)??;
     let mut client = LinksClient::new(channel);
     let queue = LaneQueue::new(lane);
-    let mine = hello(&shared.me(), shared.config.cluster.get(), node);
+    let config = &shared.config;
+    let mine = hello(&shared.me(), &config.former_boots, config.cluster.get(), node);
     queue.push_beyond(Outgoing::new(Head::Hello(mine), crate::Payload::new()));
     let mut request = Request::new(LaneFrames(Arc::clone(&queue)));
     shared.config.secret.sign(&mut request);
@@ -192,7 +193,7 @@ fn greeted(shared: &Shared, node: NodeId, first: Frame) -> Result<PeerHello, Dia
     if peer.node != node {
         return Err(Refusal::OtherNode { wanted: node, found: peer.node }.into());
     }
-    shared.tell_lost(shared.peers.meet(&peer)?);
+    shared.tell_lost(shared.peers.meet(&peer, &theirs.former_boots)?);
     Ok(peer)
 }
 

@@ -71,8 +71,10 @@ pub enum Refusal {
         /// What is known of it.
         known: Incarnation,
     },
-    /// The process has been replaced by a later one of the same data directory.
-    #[error("it comes from a former process of node {0}, or from a copy of its data directory")]
+    /// The node has had a process that its data directory knows nothing of.
+    #[error(
+        "it comes from a former process of node {0}, or from a data directory that was set back"
+    )]
     FormerProcess(NodeId),
     /// The first message of the stream is no hello, or did not come in time.
     #[error("it did not say who it is")]
@@ -111,7 +113,12 @@ impl ClusterCell {
 }
 
 /// What this node says of itself, to `to`.
-pub(crate) fn hello(me: &PeerHello, cluster: Option<ClusterId>, to: NodeId) -> Hello {
+pub(crate) fn hello(
+    me: &PeerHello,
+    former_boots: &[BootNumber],
+    cluster: Option<ClusterId>,
+    to: NodeId,
+) -> Hello {
     Hello {
         protocol: PROTOCOL_VERSION,
         cluster: cluster.unwrap_or_default().0,
@@ -119,6 +126,7 @@ pub(crate) fn hello(me: &PeerHello, cluster: Option<ClusterId>, to: NodeId) -> H
         incarnation: me.incarnation.0,
         boot: me.boot.0,
         to: u32::from(to.0),
+        former_boots: former_boots.iter().map(|boot| boot.0).collect(),
     }
 }
 
@@ -174,20 +182,23 @@ mod tests {
     #[test]
     fn a_hello_is_examined() {
         let ours = Some(ClusterId(7));
-        let good = hello(&me(1), ours, NodeId(2));
+        let good = hello(&me(1), &[], ours, NodeId(2));
         let peer = examine(&good, NodeId(2), ours).unwrap();
         assert_eq!((peer.node, peer.boot, peer.cluster), (NodeId(1), BootNumber(10), ours));
         assert!(examine(&good, NodeId(2), None).is_ok(), "a node being formed takes any cluster");
-        assert!(examine(&hello(&me(1), None, NodeId(2)), NodeId(2), ours).is_ok());
+        assert!(examine(&hello(&me(1), &[], None, NodeId(2)), NodeId(2), ours).is_ok());
 
         let cases = [
-            (Hello { protocol: 9, ..good }, Refusal::Protocol { theirs: 9 }),
+            (Hello { protocol: 9, ..good.clone() }, Refusal::Protocol { theirs: 9 }),
             (
-                Hello { cluster: 8, ..good },
+                Hello { cluster: 8, ..good.clone() },
                 Refusal::Cluster { theirs: ClusterId(8), ours: ClusterId(7) },
             ),
-            (Hello { node: 2, ..good }, Refusal::SameNode(NodeId(2))),
-            (Hello { to: 3, ..good }, Refusal::OtherNode { wanted: NodeId(3), found: NodeId(2) }),
+            (Hello { node: 2, ..good.clone() }, Refusal::SameNode(NodeId(2))),
+            (
+                Hello { to: 3, ..good.clone() },
+                Refusal::OtherNode { wanted: NodeId(3), found: NodeId(2) },
+            ),
             (Hello { node: 70_000, ..good }, Refusal::NoHello),
         ];
         for (bad, refusal) in cases {
