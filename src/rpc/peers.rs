@@ -222,7 +222,7 @@ mod tests {
         let set_back = Err(Refusal::FormerProcess(NodeId(2)));
         // However often it has been opened since.
         for boot in [20, 31, 40] {
-            assert_eq!(peers.meet(&hello(boot, 9), &[10, boot - 1]), set_back, "{boot}");
+            assert_eq!(peers.meet(&hello(boot, 9), &[10, boot - 2]), set_back, "{boot}");
         }
         assert_eq!(peers.meet(&hello(50, 9), &[]), set_back);
         assert_eq!(peers.meet(&hello(40, 9), &[10, 30, 39]), Ok(None));

@@ -96,13 +96,13 @@ async fn ends_and_comes_back(fault: DiskFault, error: u32, words: &[&str]) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_disk_ends_the_node_and_nothing_else() {
-    let words = ["storage", "cannot write", "No space left on device"];
+    let words = ["storage: cannot write", "No space left on device"];
     ends_and_comes_back(DiskFault::WriteFails, ENOSPC, &words).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sync_that_fails_ends_the_node_and_nothing_else() {
-    let words = ["storage", "cannot write", "Input/output error"];
+    let words = ["storage: cannot write", "Input/output error"];
     ends_and_comes_back(DiskFault::SyncFails, EIO, &words).await;
 }
 
@@ -187,10 +187,21 @@ async fn a_snapshot_that_does_not_fit_is_not_received() {
     let (_connection, channel) = open_confirming(&cluster.amqp_uri(1)).await;
     declare_quorum(&channel, QUEUE).await;
     let node = cluster.node(3);
+    let index = |of: u64, name: &'static str| {
+        let cluster = &cluster;
+        async move { cluster.node(of).metrics().await.sum(name).expect("a gauge of the groups") }
+    };
+    let known = index(3, "quorate_group_applied_index").await;
     node.kill9();
-    // No log has what the follower needs any more.
     for _ in 0..4 {
         fill(&channel, 500).await;
+    }
+    for other in [1, 2] {
+        eventually("what the follower needs is purged", LIFECYCLE_BOUND, || async {
+            let purged = index(other, "quorate_group_purged_index").await;
+            hold(purged > known + 20.0, || format!("{purged}, it knows {known}"))
+        })
+        .await;
     }
     // More than the limit of the alarm, less than what a snapshot takes beside it.
     faults.set(3, DiskFault::FreeMib, 1024 + 4);
