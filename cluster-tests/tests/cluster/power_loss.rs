@@ -20,6 +20,12 @@ const QUEUE: &str = "kept";
 /// Publishes under way at a time.
 const WINDOW: usize = 50;
 
+/// Every so many cycles more is published, of larger messages, so that log files are flushed, taken away
+/// and used again before the power is cut.
+const LONG_EVERY: u32 = 5;
+const LONG_CONFIRMS: usize = 5_000;
+const LONG_BODY_BYTES: usize = 32 << 10;
+
 /// How often power is cut.
 fn cycles(default: u32) -> u32 {
     let asked = std::env::var("QUORATE_TEST_POWER_LOSSES").ok();
@@ -28,7 +34,7 @@ fn cycles(default: u32) -> u32 {
 
 /// A disk; `None`, with the reason printed, where this machine has none to offer.
 fn disk() -> Option<LoopDisk> {
-    LoopDisk::make(2048).map_err(|why| eprintln!("SKIPPED, power cannot be cut here: {why}")).ok()
+    LoopDisk::make(4096).map_err(|why| eprintln!("SKIPPED, power cannot be cut here: {why}")).ok()
 }
 
 /// Numbers that a broker has confirmed.
@@ -46,12 +52,13 @@ impl Confirmed {
 }
 
 /// Publishes numbers from `first` on until the broker is gone; gives the next one.
-async fn publish(uri: String, first: u64, confirmed: Confirmed) -> u64 {
+async fn publish(uri: String, first: u64, bytes: usize, confirmed: Confirmed) -> u64 {
     let (_connection, channel) = open_confirming(&uri).await;
     let mut under_way = VecDeque::new();
     for number in first.. {
         let options = BasicPublishOptions::default();
-        let body = number.to_be_bytes();
+        let mut body = number.to_be_bytes().to_vec();
+        body.resize(bytes, 0);
         let sent = channel.basic_publish("".into(), QUEUE.into(), options, &body, persistent());
         let Ok(confirm) = sent.await else { return number + 1 };
         under_way.push_back((number, confirm));
@@ -74,10 +81,11 @@ async fn publish_until_the_power_is_cut(
     cluster: &Cluster,
     disk: &LoopDisk,
     first: u64,
+    (further, bytes): (usize, usize),
     confirmed: &Confirmed,
 ) -> u64 {
-    let goal = confirmed.count() + 200 + (first as usize * 37) % 300;
-    let publishing = tokio::spawn(publish(cluster.amqp_uri(1), first, confirmed.clone()));
+    let goal = confirmed.count() + further;
+    let publishing = tokio::spawn(publish(cluster.amqp_uri(1), first, bytes, confirmed.clone()));
     eventually("confirms come", LIFECYCLE_BOUND, || {
         let have = confirmed.count();
         std::future::ready(hold(have >= goal, || format!("{have} of {goal}")))
@@ -105,7 +113,11 @@ async fn of_nodes(nodes: u64, cycles: u32) {
     let confirmed = Confirmed::default();
     let mut next = 0;
     for cycle in 1..=cycles {
-        next = publish_until_the_power_is_cut(&cluster, &disk, next, &confirmed).await;
+        let load = match cycle % LONG_EVERY {
+            0 => (LONG_CONFIRMS, LONG_BODY_BYTES),
+            _ => (200 + (next as usize * 37) % 300, 8),
+        };
+        next = publish_until_the_power_is_cut(&cluster, &disk, next, load, &confirmed).await;
         started(&cluster).await;
         // Which they are is looked at in the end.
         let wanted = confirmed.count() as u64;
@@ -145,7 +157,7 @@ async fn a_broker_that_does_not_sync_is_caught() {
     connection.close(200, "declared".into()).await.expect("close-ok");
     faults.set(1, DiskFault::SyncLies, 1);
     let confirmed = Confirmed::default();
-    publish_until_the_power_is_cut(&cluster, &disk, 0, &confirmed).await;
+    publish_until_the_power_is_cut(&cluster, &disk, 0, (200, 8), &confirmed).await;
     faults.set(1, DiskFault::SyncLies, 0);
     cluster.node(1).spawn();
     let lost = eventually("it is ready, or refuses", Duration::from_secs(60), || async {
