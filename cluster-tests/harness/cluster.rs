@@ -19,7 +19,7 @@ const LOG_LINES_SHOWN: usize = 40;
 pub struct Options {
     /// Further arguments of `quorate server`, on every node.
     pub args: Vec<String>,
-    /// Variables set for every node.
+    /// Variables set for every node; `{node}` in a value is its id.
     pub env: Vec<(String, String)>,
     /// No other cluster of this machine runs meanwhile: for tests that measure.
     pub alone: bool,
@@ -275,7 +275,8 @@ fn launch(id: u64, binary: &Path, folder: &Path, options: &Options) -> Launch {
     // openraft tells every vote; `QUORATE_LOG` of the test run asks for it, or for anything else.
     let log = std::env::var("QUORATE_LOG").unwrap_or_else(|_| "info,openraft=warn".to_owned());
     env.push(("QUORATE_LOG".to_owned(), log));
-    env.extend(options.env.iter().cloned());
+    let of_node = |value: &String| value.replace("{node}", &id.to_string());
+    env.extend(options.env.iter().map(|(name, value)| (name.clone(), of_node(value))));
     Launch {
         binary: binary.to_owned(),
         args: Vec::new(),

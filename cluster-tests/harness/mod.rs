@@ -3,6 +3,7 @@
 pub mod amqp;
 pub mod ctl;
 pub mod dead_letters;
+pub mod disk;
 pub mod http;
 pub mod links;
 pub mod metrics;

@@ -194,6 +194,14 @@ impl Node {
         (process.exit(LIFECYCLE_BOUND).await, asked.elapsed())
     }
 
+    /// Waits until it has ended by itself, and tells how.
+    ///
+    /// # Panics
+    /// When it does not run, or does not end in time.
+    pub async fn ends(&self) -> ExitStatus {
+        self.taken().exit(LIFECYCLE_BOUND).await
+    }
+
     /// Freezes it (SIGSTOP): its sockets stay open and nobody answers.
     ///
     /// # Panics

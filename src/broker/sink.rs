@@ -158,13 +158,13 @@ impl Node {
         }
     }
 
-    /// Other nodes are believed with the data directories only that the catalog knows them by: one
-    /// that has lost its data must neither vote nor acknowledge (DESIGN §8).
+    /// Other nodes are believed with the data directories only that the catalog knows them by, as they
+    /// were or later: one that has lost its data must neither vote nor acknowledge (DESIGN §8).
     pub(crate) fn expect_incarnations(&self) {
         let Some(links) = self.links.get() else { return };
         for (node, entry) in self.catalog.read().nodes() {
             if node != self.me && entry.start > StartNumber(0) {
-                links.expect_incarnation(node, Some(entry.incarnation));
+                links.expect(node, Some((entry.incarnation, entry.boot)));
             }
         }
     }

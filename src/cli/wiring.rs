@@ -70,15 +70,15 @@ pub(crate) async fn start(
     let database = open(settings, tell_fatal.clone())?;
     let identity = database.identity();
     let cluster = ClusterCell::new(identity.cluster);
-    let boot = BootNumber::of_opening(identity.opened, rand::random());
-    let broker_settings = broker_settings(settings, facts, boot, identity.incarnation);
+    let broker_settings = broker_settings(settings, facts, identity.boot, identity.incarnation);
     let catalog = Arc::new(RwLock::new(Catalog::new()));
     let broker = Broker::new(broker_settings, Arc::clone(&catalog));
     let inbox = Inbox::new();
     let links = Links::new(
         LinkConfig {
             me: settings.node_id,
-            boot,
+            boot: identity.boot,
+            former_boots: identity.former,
             incarnation: identity.incarnation,
             peers: peers(settings),
             secret,
@@ -108,10 +108,12 @@ pub(crate) async fn start(
 
 fn open(settings: &Settings, tell_fatal: mpsc::Sender<String>) -> Result<Arc<Database>, OpenError> {
     let mut options = Options::new(settings.node_id, Incarnation(rand::random()));
+    options.chance = rand::random();
     options.write_buffer_bytes = settings.write_buffer_bytes.0 as usize;
     options.block_cache_bytes = settings.block_cache_bytes.0 as usize;
     options.run_cache_bytes = settings.run_cache_bytes.0 as usize;
     options.sync_time_max = Duration::from_millis(settings.watchdog_ms);
+    options.disk_reserve_bytes = settings.disk_free_limit.0;
     options.fatal = Arc::new(move |error: &StorageError| {
         let _ = tell_fatal.try_send(format!("storage: {error}"));
     });

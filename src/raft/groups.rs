@@ -5,6 +5,7 @@ use crate::{
     catalog_replica::CatalogReplica,
     codec::{DecodeError, Position, decode_vote},
     departures::{self, Departures},
+    followers::Followers,
     founding,
     gate::Gate,
     group::{Group, GroupRaft, Parts, ProposeError, ReadError, WriteError},
@@ -165,6 +166,11 @@ impl Shared {
     /// A node's process is known dead: there is no need to wait for a timeout (DESIGN §8).
     pub(crate) fn node_died(self: &Arc<Self>, node: NodeId) {
         tokio::spawn(succession::succeed(Arc::clone(self), node));
+    }
+
+    /// A group cannot go on, and with it the process.
+    pub(crate) fn end(&self, group: GroupId, reason: &str) {
+        (self.fatal)(group, reason);
     }
 
     /// Leaderships are taken, or not, by election timeouts.
@@ -433,6 +439,7 @@ impl Starter {
             group: id,
             metrics: Arc::clone(&metrics),
             sending: Arc::clone(&sending),
+            followers: Arc::new(Followers::default()),
         };
         let config = Arc::clone(&self.config);
         let machine = StateMachine(Arc::clone(&replica));

@@ -26,6 +26,7 @@ mod service;
 mod snapshot_session;
 
 mod departures;
+mod followers;
 mod founding;
 mod gate;
 mod group;

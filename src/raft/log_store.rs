@@ -345,7 +345,7 @@ mod tests {
         ) -> io::Result<()> {
             let SnapshotData::Outgoing(mut reader) = snapshot else { return Ok(()) };
             let (applied, octets) = (reader.applied(), reader.meta().clone());
-            let mut download = self.1.download(applied, octets).unwrap();
+            let mut download = self.1.download(applied, reader.bytes(), octets).unwrap();
             while let Some(chunk) = reader.next_chunk().unwrap() {
                 download.chunk(&chunk).unwrap();
             }

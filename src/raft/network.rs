@@ -5,9 +5,10 @@
 use crate::{
     codec::{
         decode_append_answer, decode_transfer_answer, decode_vote, decode_vote_answer,
-        encode_heartbeat, encode_snapshot_begin, encode_snapshot_chunk, encode_snapshot_end,
-        encode_transfer, encode_vote_request,
+        encode_heartbeat, encode_lost, encode_snapshot_begin, encode_snapshot_chunk,
+        encode_snapshot_end, encode_transfer, encode_vote_request,
     },
+    followers::Followers,
     metrics::GroupMetrics,
     pipeline::pipeline,
     purge::Sending,
@@ -27,8 +28,9 @@ use openraft::{
     errors::{NetworkError, RPCError, ReplicationClosed, StreamingError, Timeout, Unreachable},
     network::{Backoff, RPCOption},
     raft::{
-        AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, StreamAppendResult,
-        TransferLeaderRequest, TransferLeaderResponse, VoteRequest, VoteResponse,
+        AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, StreamAppendError,
+        StreamAppendResult, TransferLeaderRequest, TransferLeaderResponse, VoteRequest,
+        VoteResponse,
     },
 };
 use quorate_rpc::{CallError, Lane, Links, Payload, PendingCall};
@@ -52,6 +54,9 @@ const UNREACHABLE_PAUSE: Duration = Duration::from_millis(50);
 const SNAPSHOT_STEP_TIMEOUT: Duration = Duration::from_secs(10);
 const SNAPSHOT_INSTALL_TIMEOUT: Duration = Duration::from_secs(300);
 
+/// Longest wait for a follower to take in that it has lost entries.
+const LOST_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// Chunks of a snapshot under way.
 const SNAPSHOT_WINDOW: usize = 8;
 
@@ -64,6 +69,7 @@ pub(crate) struct Network {
     pub(crate) group: GroupId,
     pub(crate) metrics: Arc<GroupMetrics>,
     pub(crate) sending: Arc<Sending>,
+    pub(crate) followers: Arc<Followers>,
 }
 
 /// What a client is for.
@@ -79,6 +85,7 @@ pub(crate) struct Client {
     pub(crate) me: u64,
     pub(crate) group: GroupId,
     pub(crate) metrics: Arc<GroupMetrics>,
+    pub(crate) followers: Arc<Followers>,
     pub(crate) target: NodeId,
     sending: Arc<Sending>,
     purpose: Purpose,
@@ -91,6 +98,7 @@ impl Network {
             me: self.me,
             group: self.group,
             metrics: Arc::clone(&self.metrics),
+            followers: Arc::clone(&self.followers),
             target: node_of(target),
             sending: Arc::clone(&self.sending),
             purpose,
@@ -157,7 +165,28 @@ impl Client {
         deadline: Duration,
     ) -> RpcResult<StreamAppendResult<TypeConfig>> {
         let answer = self.call(Service::Heartbeat, encode_heartbeat(&request), deadline).await?;
-        decode_append_answer(&answer).map_err(malformed)
+        let answer = decode_append_answer(&answer).map_err(malformed)?;
+        self.examine(request.vote, answer).await
+    }
+
+    /// Keeps an answer from openraft by which the follower lacks what it has acknowledged, and tells it
+    /// so. openraft then tries again after a pause, until the follower has ended.
+    pub(crate) async fn examine(
+        &self,
+        vote: Vote,
+        answer: StreamAppendResult<TypeConfig>,
+    ) -> RpcResult<StreamAppendResult<TypeConfig>> {
+        let lost = match &answer {
+            Err(StreamAppendError::Conflict(lacking)) => {
+                self.followers.lost(self.target, vote, *lacking)
+            }
+            Ok(_) | Err(StreamAppendError::HigherVote(_)) => None,
+        };
+        let Some(lost) = lost else { return Ok(answer) };
+        // It may have ended before it answers.
+        let _ = self.call(Service::Lost, encode_lost(&vote, &lost), LOST_TIMEOUT).await;
+        let error = format!("the node lacks entry {}, which it has acknowledged", lost.index);
+        Err(RPCError::Unreachable(Unreachable::from_string(error)))
     }
 }
 
@@ -234,7 +263,7 @@ impl RaftNetworkV2<TypeConfig> for Client {
             let error = NetworkError::from_string("there is no checkpoint to send yet");
             return Err(StreamingError::Network(error));
         };
-        let sending = pin!(self.send_snapshot(&vote, reader));
+        let sending = pin!(self.offer_snapshot(&vote, reader));
         match select(sending, pin!(cancel)).await {
             Either::Left((sent, _)) => sent,
             Either::Right((closed, _)) => Err(StreamingError::Closed(closed)),
@@ -260,6 +289,22 @@ impl RaftNetworkV2<TypeConfig> for Client {
 }
 
 impl Client {
+    /// Sends a snapshot, unless the follower has had no room for one a moment ago.
+    async fn offer_snapshot(
+        &self,
+        vote: &Vote,
+        reader: Box<SnapshotReader>,
+    ) -> Result<SnapshotResponse<TypeConfig>, StreamingError<TypeConfig>> {
+        if let Some(until) = self.followers.held_back(self.target) {
+            // It keeps what has been removed meanwhile on disk; the next one is made anew.
+            drop(reader);
+            tokio::time::sleep_until(until).await;
+            let error = "the node had no room for a snapshot";
+            return Err(StreamingError::Unreachable(Unreachable::from_string(error)));
+        }
+        self.send_snapshot(vote, reader).await
+    }
+
     /// Streams a snapshot, a few chunks under way at a time, and waits for its install.
     async fn send_snapshot(
         &self,
@@ -271,8 +316,8 @@ impl Client {
         tracing::info!(group = %self.group, node = %self.target, at = %entry_id(&applied).index, "sending a snapshot");
         // What follows the snapshot stays in the log until the follower has it.
         let _held = self.sending.begin(self.target, applied.index);
-        let begin = encode_snapshot_begin(transfer, vote, &applied, reader.meta());
-        self.step(begin, SNAPSHOT_STEP_TIMEOUT).await?;
+        let begin = encode_snapshot_begin(transfer, vote, &applied, reader.bytes(), reader.meta());
+        self.taken(&self.step(begin, SNAPSHOT_STEP_TIMEOUT).await?)?;
         let mut under_way = VecDeque::new();
         let mut chunks = 0;
         loop {
@@ -314,9 +359,21 @@ impl Client {
         let late = CallError::Timeout(self.target);
         let taken = tokio::time::timeout(SNAPSHOT_STEP_TIMEOUT, call).await;
         match taken.unwrap_or(Err(late)) {
-            Ok(_) => Ok(()),
+            Ok(answer) => self.taken(&answer),
             Err(error) => Err(self.snapshot_error(error, SNAPSHOT_STEP_TIMEOUT)),
         }
+    }
+
+    /// Whether the follower has room for what it was sent. One that has none is held back.
+    fn taken(&self, answer: &Bytes) -> Result<(), StreamingError<TypeConfig>> {
+        if decode_transfer_answer(answer).map_err(malformed)? {
+            return Ok(());
+        }
+        let (group, node) = (self.group, self.target);
+        tracing::warn!(%group, %node, "a node has no room for a snapshot: it is held back");
+        self.followers.no_room(self.target);
+        let error = "the node has no room for a snapshot";
+        Err(StreamingError::Unreachable(Unreachable::from_string(error)))
     }
 
     async fn step(

@@ -4,7 +4,7 @@ use crate::{
     codec::{decode_append_answer, encode_append},
     network::{Client, malformed, next_number},
     service::Service,
-    type_config::{LogId, TypeConfig},
+    type_config::{LogId, TypeConfig, Vote},
 };
 use bytes::Bytes;
 use futures::{Stream, StreamExt, stream};
@@ -57,6 +57,8 @@ struct Pipeline<'a, S> {
 struct Append {
     call: PendingCall,
     bytes: usize,
+    vote: Vote,
+    has_entries: bool,
 }
 
 /// The answers to a stream of appends, in their order. Ends with the first that is not a success.
@@ -100,7 +102,7 @@ where
             let room = self.under_way.len() < APPENDS_MAX && self.bytes < APPEND_BYTES_MAX;
             tokio::select! {
                 biased;
-                answer = first(&mut self.under_way) => return Some(self.answered(answer)),
+                answer = first(&mut self.under_way) => return Some(self.answered(answer).await),
                 request = self.input.next(), if self.open && room => match request {
                     Some(request) if self.may_wait(&request) => {
                         if self.notice.replace(request).is_none() {
@@ -153,19 +155,24 @@ where
         if self.under_way.is_empty() || bytes > BYTES_A_SECOND {
             self.have_patience();
         }
-        self.under_way.push_back(Append { call, bytes });
+        let (vote, has_entries) = (request.vote, !request.entries.is_empty());
+        self.under_way.push_back(Append { call, bytes, vote, has_entries });
         client.metrics.appends_sent.add(1);
         client.metrics.append_bytes_sent.add(bytes as u64);
         Ok(())
     }
 
-    fn answered(&mut self, answer: Result<Bytes, CallError>) -> Answer {
-        if let Some(append) = self.under_way.pop_front() {
-            self.bytes -= append.bytes;
-        }
+    async fn answered(&mut self, answer: Result<Bytes, CallError>) -> Answer {
+        let append = self.under_way.pop_front();
+        self.bytes -= append.as_ref().map_or(0, |append| append.bytes);
         self.have_patience();
         let answer = answer.map_err(|error| self.failed(error))?;
-        decode_append_answer(&answer).map_err(malformed)
+        let answer = decode_append_answer(&answer).map_err(malformed)?;
+        let Some(Append { vote, has_entries, .. }) = append else { return Ok(answer) };
+        if has_entries && let Ok(Some(last)) = &answer {
+            self.client.followers.acknowledged(self.client.target, vote, *last);
+        }
+        self.client.examine(vote, answer).await
     }
 
     fn have_patience(&mut self) {

@@ -3,10 +3,11 @@
 use crate::{
     append_session::AppendSessions,
     codec::{
-        decode_groups, decode_heartbeat, decode_transfer, decode_vote, decode_vote_request,
-        encode_append_answer, encode_log_index, encode_positions, encode_transfer_answer,
-        encode_vote_answer,
+        decode_groups, decode_heartbeat, decode_lost, decode_transfer, decode_vote,
+        decode_vote_request, encode_append_answer, encode_log_index, encode_positions,
+        encode_transfer_answer, encode_vote_answer,
     },
+    followers,
     group::Group,
     groups::Shared,
     reach,
@@ -39,6 +40,7 @@ pub(crate) enum Service {
     Leaving,
     Follows,
     Reach,
+    Lost,
 }
 
 /// Services up to this number belong to the raft floor; the floors above number theirs from the
@@ -46,7 +48,7 @@ pub(crate) enum Service {
 pub const SERVICE_MAX: u32 = 31;
 
 impl Service {
-    const ALL: [Service; 12] = [
+    const ALL: [Service; 13] = [
         Service::Append,
         Service::Heartbeat,
         Service::Vote,
@@ -59,6 +61,7 @@ impl Service {
         Service::Leaving,
         Service::Follows,
         Service::Reach,
+        Service::Lost,
     ];
 
     pub(crate) fn number(self) -> u32 {
@@ -75,6 +78,7 @@ impl Service {
             Service::Leaving => 10,
             Service::Follows => 11,
             Service::Reach => 12,
+            Service::Lost => 13,
         }
     }
 
@@ -93,7 +97,8 @@ impl Service {
             | Service::Ready
             | Service::Leaving
             | Service::Follows
-            | Service::Reach => RPCTypes::TransferLeader,
+            | Service::Reach
+            | Service::Lost => RPCTypes::TransferLeader,
         }
     }
 }
@@ -168,7 +173,8 @@ impl Inbox {
             | Service::Positions
             | Service::Leaving
             | Service::Follows
-            | Service::Reach => {
+            | Service::Reach
+            | Service::Lost => {
                 let member = Arc::clone(member);
                 let answer = answer(groups, member, service, payload);
                 tokio::spawn(async move {
@@ -258,6 +264,13 @@ async fn answer(
             let positions: Vec<_> =
                 asked.into_iter().filter_map(|group| groups.position(group)).collect();
             Ok(encode_positions(&positions))
+        }
+        Service::Lost => {
+            let (vote, acknowledged) = decode_lost(&payload).map_err(text)?;
+            if followers::lacks(&member, &vote, &acknowledged) {
+                groups.end(member.id(), &followers::lacking(&acknowledged));
+            }
+            Ok(Bytes::new())
         }
         Service::Append | Service::Snapshot | Service::Leaving => {
             Err("not a single request".to_owned())

@@ -1,7 +1,7 @@
 //! Snapshots from leaders: downloaded first, beside the data, then installed in one step (STO 6).
 
 use crate::{
-    codec::{SnapshotStep, decode_snapshot_step, encode_vote},
+    codec::{SnapshotStep, decode_snapshot_step, encode_transfer_answer, encode_vote},
     group::Group,
     snapshot::{Snapshot, SnapshotData, snapshot_meta},
     type_config::{LogId, Vote, entry_id},
@@ -96,6 +96,10 @@ async fn run(
     while let Ok(Some((step, responder))) = timeout(SILENCE_MAX, steps.recv()).await {
         match download.step(step).await {
             Ok(answer) => responder.answer(answer),
+            Err(ReceiveError::Storage(error @ StorageError::NoRoom { .. })) => {
+                tracing::error!(group = %member.id(), "a snapshot is not received: {error}");
+                return responder.answer(encode_transfer_answer(false));
+            }
             Err(error) => {
                 tracing::warn!(group = %member.id(), "receiving a snapshot failed: {error}");
                 responder.refuse(error.to_string().into_bytes());
@@ -116,19 +120,20 @@ struct Download<'a> {
 impl Download<'_> {
     async fn step(&mut self, step: SnapshotStep) -> Result<Bytes, ReceiveError> {
         match step {
-            SnapshotStep::Begin { vote, .. } => {
+            SnapshotStep::Begin { vote, bytes, .. } => {
                 let present = self.member.standing().vote();
                 if present.is_some_and(|present| present.leader_id.term > vote.leader_id.term) {
                     return Err(ReceiveError::Failed("it comes from a former leader".into()));
                 }
                 let (store, meta) = (self.member.store().clone(), self.meta.clone());
                 let applied = entry_id(&self.applied);
-                self.state = Some(blocking(move || Ok(store.download(applied, meta)?)).await?);
-                Ok(Bytes::new())
+                let begin = blocking(move || Ok(store.download(applied, bytes, meta)?));
+                self.state = Some(begin.await?);
+                Ok(encode_transfer_answer(true))
             }
             SnapshotStep::Chunk { number, octets, .. } => {
                 self.chunk(number, octets).await?;
-                Ok(Bytes::new())
+                Ok(encode_transfer_answer(true))
             }
             SnapshotStep::End { vote, chunks, .. } => self.install(vote, chunks).await,
         }

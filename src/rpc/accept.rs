@@ -98,7 +98,7 @@ impl Acceptor {
             return Err(Refusal::NoHello);
         };
         let peer = self.shared.examine(&theirs)?;
-        let replaced = self.shared.peers.meet(&peer)?;
+        let replaced = self.shared.peers.meet(&peer, &theirs.former_boots)?;
         self.shared.tell_lost(replaced);
         Ok(peer)
     }

@@ -203,7 +203,7 @@ fn greeted(shared: &Shared, node: NodeId, first: Frame) -> Result<PeerHello, Dia
     if peer.node != node {
         return Err(Refusal::OtherNode { wanted: node, found: peer.node }.into());
     }
-    shared.tell_lost(shared.peers.meet(&peer)?);
+    shared.tell_lost(shared.peers.meet(&peer, &theirs.former_boots)?);
     Ok(peer)
 }
 

@@ -75,8 +75,10 @@ pub enum Refusal {
     /// each in its own way.
     #[error("its settings name other nodes of the cluster than this node's (setting cluster)")]
     Members,
-    /// The process has been replaced by a later one of the same data directory.
-    #[error("it comes from a former process of node {0}, or from a copy of its data directory")]
+    /// The node has had a process that its data directory knows nothing of.
+    #[error(
+        "it comes from a former process of node {0}, or from a data directory that was set back"
+    )]
     FormerProcess(NodeId),
     /// The first message of the stream is no hello, or did not come in time.
     #[error("it did not say who it is")]
@@ -123,7 +125,13 @@ pub(crate) fn digest_of(members: &BTreeSet<NodeId>) -> u64 {
 }
 
 /// What this node says of itself, to `to`.
-pub(crate) fn hello(me: &PeerHello, cluster: Option<ClusterId>, members: u64, to: NodeId) -> Hello {
+pub(crate) fn hello(
+    me: &PeerHello,
+    former_boots: &[BootNumber],
+    cluster: Option<ClusterId>,
+    members: u64,
+    to: NodeId,
+) -> Hello {
     Hello {
         protocol: PROTOCOL_VERSION,
         cluster: cluster.unwrap_or_default().0,
@@ -132,6 +140,7 @@ pub(crate) fn hello(me: &PeerHello, cluster: Option<ClusterId>, members: u64, to
         boot: me.boot.0,
         to: u32::from(to.0),
         members,
+        former_boots: former_boots.iter().map(|boot| boot.0).collect(),
     }
 }
 
@@ -192,29 +201,32 @@ mod tests {
     #[test]
     fn a_hello_is_examined() {
         let ours = Some(ClusterId(7));
-        let good = hello(&me(1), ours, 4, NodeId(2));
+        let good = hello(&me(1), &[], ours, 4, NodeId(2));
         let peer = examine(&good, NodeId(2), ours, 4).unwrap();
         assert_eq!((peer.node, peer.boot, peer.cluster), (NodeId(1), BootNumber(10), ours));
         assert!(
             examine(&good, NodeId(2), None, 4).is_ok(),
             "a node being formed takes any cluster"
         );
-        let forming = hello(&me(1), None, 4, NodeId(2));
+        let forming = hello(&me(1), &[], None, 4, NodeId(2));
         assert!(examine(&forming, NodeId(2), ours, 4).is_ok());
-        for (hello, cluster) in [(good, None), (forming, ours), (forming, None)] {
+        for (hello, cluster) in [(good.clone(), None), (forming.clone(), ours), (forming, None)] {
             let refused = examine(&hello, NodeId(2), cluster, 5);
             assert_eq!(refused, Err(Refusal::Members), "with another list nothing is formed");
         }
         assert!(examine(&good, NodeId(2), ours, 5).is_ok(), "its log has the members");
 
         let cases = [
-            (Hello { protocol: 9, ..good }, Refusal::Protocol { theirs: 9 }),
+            (Hello { protocol: 9, ..good.clone() }, Refusal::Protocol { theirs: 9 }),
             (
-                Hello { cluster: 8, ..good },
+                Hello { cluster: 8, ..good.clone() },
                 Refusal::Cluster { theirs: ClusterId(8), ours: ClusterId(7) },
             ),
-            (Hello { node: 2, ..good }, Refusal::SameNode(NodeId(2))),
-            (Hello { to: 3, ..good }, Refusal::OtherNode { wanted: NodeId(3), found: NodeId(2) }),
+            (Hello { node: 2, ..good.clone() }, Refusal::SameNode(NodeId(2))),
+            (
+                Hello { to: 3, ..good.clone() },
+                Refusal::OtherNode { wanted: NodeId(3), found: NodeId(2) },
+            ),
             (Hello { node: 70_000, ..good }, Refusal::NoHello),
         ];
         for (bad, refusal) in cases {

@@ -36,6 +36,8 @@ pub struct LinkConfig {
     pub me: NodeId,
     /// Boot number of this process.
     pub boot: BootNumber,
+    /// Those of the directory's processes before, as far as it remembers them.
+    pub former_boots: Vec<BootNumber>,
     /// Identity of this node's data directory.
     pub incarnation: Incarnation,
     /// The other nodes and their rpc addresses, `host:port`.
@@ -151,7 +153,7 @@ impl Shared {
 
     /// What this node says of itself, to `to`.
     pub(crate) fn hello(&self, to: NodeId) -> wire::Hello {
-        hello(&self.me(), self.config.cluster.get(), self.members, to)
+        hello(&self.me(), &self.config.former_boots, self.config.cluster.get(), self.members, to)
     }
 
     /// What does not depend on what is known of the peer.
@@ -306,12 +308,14 @@ impl Links {
         }
     }
 
-    /// Names the only data directory that a node is believed with: with another one it is refused
+    /// Names the only data directory that a node is believed with, and a process that it has had:
+    /// with another directory, or one that knows nothing of that process, it is refused
     /// (DESIGN §8). Without this, the first one met since the process started is it. `None`
     /// forgets, for a node that an operator has let back in without its data.
-    /// A process that is linked with another one is let go.
-    pub fn expect_incarnation(&self, node: NodeId, incarnation: Option<Incarnation>) {
-        self.0.peers.expect(node, incarnation);
+    /// A process that is linked with another directory is let go.
+    pub fn expect(&self, node: NodeId, known: Option<(Incarnation, BootNumber)>) {
+        self.0.peers.expect(node, known);
+        let incarnation = known.map(|(incarnation, _)| incarnation);
         if let Some(connection) = self.connection(node)
             && incarnation.is_some_and(|expected| expected != connection.peer.incarnation)
         {

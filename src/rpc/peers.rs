@@ -47,8 +47,9 @@ struct Known {
     incarnation: Option<Incarnation>,
     /// The process that lives, as far as this node knows.
     present: Option<Process>,
-    /// Highest boot number met of that incarnation. They ascend, so that a hello of a former
-    /// process is known as such, also one that comes late and of which nothing was heard before.
+    /// Highest boot number known of that incarnation. They ascend, and each process of a directory
+    /// names those before it, so that a hello of a former process, or from a directory that was set
+    /// back, is known by its not naming this one.
     latest: Option<BootNumber>,
 }
 
@@ -97,18 +98,26 @@ impl Peers {
         Self(Mutex::new(nodes.into_iter().map(|node| (node, Known::default())).collect()))
     }
 
-    /// Names the only data directory that the node is believed with from now on.
-    pub(crate) fn expect(&self, node: NodeId, incarnation: Option<Incarnation>) {
+    /// Names the only data directory that the node is believed with from now on, and a process that
+    /// it has had.
+    pub(crate) fn expect(&self, node: NodeId, expected: Option<(Incarnation, BootNumber)>) {
         if let Some(known) = self.0.lock().get_mut(&node) {
+            let (incarnation, boot) = expected.unzip();
             if known.incarnation != incarnation {
                 known.latest = None;
             }
             known.incarnation = incarnation;
+            known.latest = known.latest.max(boot);
         }
     }
 
-    /// Takes note of a hello, from either direction. Gives the process that it replaces.
-    pub(crate) fn meet(&self, hello: &PeerHello) -> Result<Option<Lost>, Refusal> {
+    /// Takes note of a hello, from either direction, with the boots that its directory has had
+    /// before. Gives the process that it replaces.
+    pub(crate) fn meet(
+        &self,
+        hello: &PeerHello,
+        former_boots: &[u64],
+    ) -> Result<Option<Lost>, Refusal> {
         let mut nodes = self.0.lock();
         let node = hello.node;
         let Some(known) = nodes.get_mut(&node) else { return Err(Refusal::Unknown(node)) };
@@ -117,7 +126,7 @@ impl Peers {
             let theirs = hello.incarnation;
             return Err(Refusal::Incarnation { node, theirs, known: incarnation });
         }
-        if known.latest.is_some_and(|latest| latest > hello.boot) {
+        if known.latest.is_some_and(|latest| !follows(hello.boot, former_boots, latest)) {
             return Err(Refusal::FormerProcess(node));
         }
         known.latest = Some(hello.boot);
@@ -187,6 +196,13 @@ impl Peers {
     }
 }
 
+/// Whether a process is that one, or a later one of a directory that has seen it. Directories remember
+/// a number of boots: one older than all of these is taken to be among those forgotten.
+fn follows(boot: BootNumber, former_boots: &[u64], latest: BootNumber) -> bool {
+    let forgotten = former_boots.first().is_some_and(|oldest| latest.0 < *oldest);
+    boot == latest || former_boots.contains(&latest.0) || (forgotten && boot > latest)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -208,7 +224,7 @@ mod tests {
     fn a_closed_connection_proves_nothing_a_refused_one_does() {
         let peers = Peers::new([NodeId(2)]);
         assert_eq!(peers.refused(NodeId(2)), None, "never met");
-        assert_eq!(peers.meet(&hello(1, 9)), Ok(None));
+        assert_eq!(peers.meet(&hello(1, 9), &[]), Ok(None));
         assert_eq!(peers.refused(NodeId(2)), None, "its port may not be open yet");
         assert!(peers.linked(NodeId(2), BootNumber(1)));
         assert_eq!(peers.refused(NodeId(2)), None, "linked: it lives");
@@ -216,7 +232,7 @@ mod tests {
         assert_eq!(peers.closed(NodeId(2), BootNumber(1)), None, "told once");
         assert_eq!(peers.refused(NodeId(2)), lost(1, Cause::Refused));
         assert_eq!(peers.refused(NodeId(2)), None, "told once");
-        assert_eq!(peers.meet(&hello(1, 9)), Ok(None), "it was not dead: linked again");
+        assert_eq!(peers.meet(&hello(1, 9), &[]), Ok(None), "it was not dead: linked again");
         assert!(peers.linked(NodeId(2), BootNumber(1)));
     }
 
@@ -224,7 +240,7 @@ mod tests {
     #[test]
     fn a_process_whose_own_streams_are_open_is_not_dead_though_its_address_refuses() {
         let peers = Peers::new([NodeId(2)]);
-        assert_eq!(peers.meet(&hello(1, 9)), Ok(None));
+        assert_eq!(peers.meet(&hello(1, 9), &[]), Ok(None));
         peers.stream_opened(NodeId(2), BootNumber(1));
         peers.stream_opened(NodeId(2), BootNumber(1));
         assert!(peers.linked(NodeId(2), BootNumber(1)));
@@ -232,12 +248,12 @@ mod tests {
         assert_eq!(peers.refused(NodeId(2)), None);
         assert_eq!(peers.stream_ended(NodeId(2), BootNumber(1)), None);
         // Heard of once more: what has refused before proves nothing any more.
-        assert_eq!(peers.meet(&hello(1, 9)), Ok(None));
+        assert_eq!(peers.meet(&hello(1, 9), &[]), Ok(None));
         assert_eq!(peers.stream_ended(NodeId(2), BootNumber(1)), None);
         assert_eq!(peers.present(NodeId(2)), Some(BootNumber(1)));
         assert_eq!(peers.refused(NodeId(2)), lost(1, Cause::Refused));
         // The other way round: refused first, noticed at the end of its last stream.
-        assert_eq!(peers.meet(&hello(1, 9)), Ok(None));
+        assert_eq!(peers.meet(&hello(1, 9), &[]), Ok(None));
         assert_eq!(peers.present(NodeId(2)), Some(BootNumber(1)), "it lives after all");
         peers.stream_opened(NodeId(2), BootNumber(1));
         assert!(peers.linked(NodeId(2), BootNumber(1)));
@@ -250,37 +266,55 @@ mod tests {
     #[test]
     fn a_higher_boot_number_replaces_a_process_for_ever() {
         let peers = Peers::new([NodeId(2)]);
-        assert_eq!(peers.meet(&hello(1, 9)), Ok(None));
+        assert_eq!(peers.meet(&hello(1, 9), &[]), Ok(None));
         assert!(peers.linked(NodeId(2), BootNumber(1)));
-        assert_eq!(peers.meet(&hello(2, 9)), Ok(lost(1, Cause::Replaced)));
+        assert_eq!(peers.meet(&hello(2, 9), &[1]), Ok(lost(1, Cause::Replaced)));
         assert!(!peers.linked(NodeId(2), BootNumber(1)));
         assert_eq!(peers.closed(NodeId(2), BootNumber(1)), None);
-        assert_eq!(peers.meet(&hello(1, 9)), Err(Refusal::FormerProcess(NodeId(2))));
+        assert_eq!(peers.meet(&hello(1, 9), &[]), Err(Refusal::FormerProcess(NodeId(2))));
         assert_eq!(peers.present(NodeId(2)), Some(BootNumber(2)));
     }
 
     #[test]
     fn a_hello_of_a_former_process_that_comes_late_harms_nothing() {
         let peers = Peers::new([NodeId(2)]);
-        assert_eq!(peers.meet(&hello(5, 9)), Ok(None));
+        assert_eq!(peers.meet(&hello(5, 9), &[1, 4]), Ok(None));
         // Its predecessor had dialed too, and was not heard of until now.
-        assert_eq!(peers.meet(&hello(4, 9)), Err(Refusal::FormerProcess(NodeId(2))));
-        assert_eq!(peers.meet(&hello(5, 9)), Ok(None));
+        assert_eq!(peers.meet(&hello(4, 9), &[1]), Err(Refusal::FormerProcess(NodeId(2))));
+        assert_eq!(peers.meet(&hello(5, 9), &[1, 4]), Ok(None));
         assert!(peers.linked(NodeId(2), BootNumber(5)));
+    }
+
+    #[test]
+    fn a_directory_that_knows_nothing_of_a_later_start_is_refused() {
+        let peers = Peers::new([NodeId(2)]);
+        peers.expect(NodeId(2), Some((Incarnation(9), BootNumber(30))));
+        let set_back = Err(Refusal::FormerProcess(NodeId(2)));
+        // However often it has been opened since.
+        for boot in [20, 31, 40] {
+            assert_eq!(peers.meet(&hello(boot, 9), &[10, boot - 2]), set_back, "{boot}");
+        }
+        assert_eq!(peers.meet(&hello(50, 9), &[]), set_back);
+        assert_eq!(peers.meet(&hello(40, 9), &[10, 30, 39]), Ok(None));
+        // What the catalog says comes later than what is known.
+        peers.expect(NodeId(2), Some((Incarnation(9), BootNumber(30))));
+        assert_eq!(peers.meet(&hello(40, 9), &[10, 30, 39]), Ok(None));
+        // So many starts ago that the directory has forgotten.
+        assert_eq!(peers.meet(&hello(90, 9), &[60, 61]), Ok(lost(40, Cause::Replaced)));
     }
 
     #[test]
     fn a_node_that_lost_its_data_is_refused_until_it_is_expected() {
         let peers = Peers::new([NodeId(2)]);
-        assert_eq!(peers.meet(&hello(1, 9)), Ok(None));
-        let refused = peers.meet(&hello(2, 10));
+        assert_eq!(peers.meet(&hello(1, 9), &[]), Ok(None));
+        let refused = peers.meet(&hello(2, 10), &[1]);
         assert!(matches!(refused, Err(Refusal::Incarnation { .. })));
-        peers.expect(NodeId(2), Some(Incarnation(10)));
-        assert_eq!(peers.meet(&hello(2, 10)), Ok(lost(1, Cause::Replaced)));
+        peers.expect(NodeId(2), Some((Incarnation(10), BootNumber(2))));
+        assert_eq!(peers.meet(&hello(2, 10), &[1]), Ok(lost(1, Cause::Replaced)));
         // Another directory counts from its own beginning.
-        peers.expect(NodeId(2), Some(Incarnation(11)));
-        assert_eq!(peers.meet(&hello(1, 11)), Ok(lost(2, Cause::Replaced)));
+        peers.expect(NodeId(2), Some((Incarnation(11), BootNumber(1))));
+        assert_eq!(peers.meet(&hello(1, 11), &[]), Ok(lost(2, Cause::Replaced)));
         let stranger = PeerHello { node: NodeId(5), ..hello(1, 1) };
-        assert_eq!(peers.meet(&stranger), Err(Refusal::Unknown(NodeId(5))));
+        assert_eq!(peers.meet(&stranger, &[]), Err(Refusal::Unknown(NodeId(5))));
     }
 }

@@ -22,8 +22,11 @@ pub enum Reason {
          (setting node_id or data_dir; or the node has lost its data)"
     )]
     Incarnation,
-    /// A later process with the same data directory, or a copy of it, has its id.
-    #[error("its id is already in use by a later process of the same data directory or a copy")]
+    /// The node has had a process that its data directory knows nothing of.
+    #[error(
+        "the node has had a later start that its data directory knows nothing of: it was set back, or \
+         is in use elsewhere (setting data_dir)"
+    )]
     FormerProcess,
 }
 

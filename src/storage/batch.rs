@@ -7,7 +7,6 @@ use crate::{
         key::{self, RaftRecord, RunKey},
     },
     engine::{Engine, Family, scanned},
-    install::Install,
     memory::GroupMemory,
     reclaim::one_run,
 };
@@ -53,9 +52,12 @@ pub(crate) enum Work {
         group: GroupId,
         ranges: Vec<RunRange>,
     },
-    Install(Box<Install>),
+    /// A batch made elsewhere: of an install.
+    Batch(Box<WriteBatch>),
     /// Nothing; its end says that all before it is written.
     Barrier,
+    /// Something beside the writer has failed as a write fails.
+    Failed(StorageError),
 }
 
 /// Entries of one group.
@@ -108,16 +110,17 @@ impl Work {
             Self::Append(append) => append.bytes,
             Self::Checkpoint(checkpoint) => checkpoint.bytes(),
             Self::RemoveRuns { ranges, .. } => ranges.len() * 2 * KEY_BYTES,
-            Self::Truncate { .. } | Self::Purge { .. } | Self::Install(_) | Self::Barrier => {
+            Self::Batch(batch) => batch.size_in_bytes(),
+            Self::Truncate { .. } | Self::Purge { .. } | Self::Barrier | Self::Failed(_) => {
                 KEY_BYTES
             }
         }
     }
 
-    /// It reads what those before it have written, so they are written first.
-    pub(crate) fn reads_the_disk(&self) -> bool {
+    /// What is before it is written first: it reads that, or is a batch of its own.
+    pub(crate) fn begins_a_batch(&self) -> bool {
         match self {
-            Self::Truncate { .. } | Self::Install(_) => true,
+            Self::Truncate { .. } | Self::Batch(_) | Self::Failed(_) => true,
             Self::Put { .. }
             | Self::Append(_)
             | Self::Purge { .. }
@@ -195,7 +198,7 @@ impl<'a> BatchBuilder<'a> {
         self.batch.size_in_bytes()
     }
 
-    /// Adds a write. An install is none: it is several batches of its own.
+    /// Adds a write, but for those that are no part of a batch.
     pub(crate) fn add(&mut self, work: &Work) -> Result<(), StorageError> {
         match work {
             Work::Put { family, key, value } => {
@@ -214,7 +217,7 @@ impl<'a> BatchBuilder<'a> {
                     self.remove_range(*group, range);
                 }
             }
-            Work::Install(_) | Work::Barrier => {}
+            Work::Batch(_) | Work::Barrier | Work::Failed(_) => {}
         }
         Ok(())
     }

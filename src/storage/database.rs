@@ -10,18 +10,22 @@ use crate::{
     },
     directory,
     engine::{Engine, Family},
-    install, log_reader,
+    install,
+    installer::Installer,
+    log_reader,
     memory::{GroupMemory, Log},
     reclaim::Reclaim,
     run_cache::RunCache,
+    synced::{SyncedFile, SyncedKeeper},
+    wal,
 };
 use bytes::{BufMut, Bytes, BytesMut};
 use parking_lot::Mutex;
-use quorate_types::{ClusterId, GroupId, Incarnation, LogIndex, NodeId};
-use std::{collections::HashMap, path::Path, sync::Arc};
+use quorate_types::{BootNumber, ClusterId, GroupId, Incarnation, LogIndex, NodeId};
+use std::{collections::HashMap, fs::File, path::Path, sync::Arc};
 
 /// Whose directory this is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// Node.
     pub node: NodeId,
@@ -29,20 +33,33 @@ pub struct Identity {
     pub incarnation: Incarnation,
     /// Cluster that the node belongs to, once it does.
     pub cluster: Option<ClusterId>,
-    /// How often the directory has been opened, this time included. Durable before it is given.
-    pub opened: u32,
+    /// This process's boot number. Durable before it is given.
+    pub boot: BootNumber,
+    /// Those of the directory's last openings before, the oldest first.
+    pub former: Vec<BootNumber>,
+}
+
+impl Identity {
+    fn of(node: NodeId, incarnation: Incarnation, cluster: Option<ClusterId>) -> Self {
+        Self { node, incarnation, cluster, boot: BootNumber(0), former: Vec::new() }
+    }
 }
 
 const VERSION: u8 = 1;
 const IDENTITY: &[u8] = b"identity";
 const CLUSTER: &[u8] = b"cluster";
-const OPENED: &[u8] = b"opened";
+const BOOTS: &[u8] = b"boots";
+
+/// Openings of the directory that are remembered.
+const BOOTS_MAX: usize = 64;
 
 /// The node's database. Dropped, it closes.
 pub struct Database {
     engine: Arc<Engine>,
     writer: LogWriter,
+    installer: Arc<Installer>,
     reclaim: Arc<Reclaim>,
+    synced: SyncedKeeper,
     cache: Arc<RunCache>,
     tail_cache_bytes: usize,
     identity: Mutex<Identity>,
@@ -50,27 +67,32 @@ pub struct Database {
 }
 
 impl Database {
-    /// Opens or makes the directory; does installs again that a crash left unfinished (STO 6).
+    /// Opens or makes the directory, unless it has lost what had been synced to it; does installs
+    /// again that a crash left unfinished (STO 6).
     ///
     /// # Errors
     /// What [`OpenError`] names.
     pub fn open(dir: &Path, options: Options) -> Result<Arc<Self>, OpenError> {
         let lock = directory::claim(dir, options.node)?;
         let failed = |source| OpenError::Storage { path: dir.to_owned(), source };
-        let engine = Arc::new(Engine::open(dir, lock, &options).map_err(failed)?);
+        let (engine, synced) = open_whole(dir, lock, &options).map_err(failed)?;
         let mut identity = identify(&engine, &options).map_err(failed)?;
         if identity.node != options.node {
             let (found, node) = (identity.node.0, options.node.0);
             return Err(OpenError::OtherNode { path: dir.to_owned(), found, node });
         }
-        identity.opened = count_opening(&engine).map_err(failed)?;
+        (identity.boot, identity.former) = begin_boot(&engine, &options).map_err(failed)?;
         install::recover(&engine).map_err(failed)?;
         let reclaim = Arc::new(Reclaim::start(engine.clone()).map_err(failed)?);
         let writer = LogWriter::start(engine.clone(), reclaim.clone(), &options).map_err(failed)?;
+        let installer = Installer::start(engine.clone(), writer.clone(), &options);
+        let synced = SyncedKeeper::start(engine.clone(), synced).map_err(failed)?;
         Ok(Arc::new(Self {
             engine,
             writer,
+            installer: Arc::new(installer.map_err(failed)?),
             reclaim,
+            synced,
             cache: Arc::new(RunCache::new(options.run_cache_bytes)),
             tail_cache_bytes: options.tail_cache_bytes,
             identity: Mutex::new(identity),
@@ -81,7 +103,7 @@ impl Database {
     /// Whose directory it is.
     #[must_use]
     pub fn identity(&self) -> Identity {
-        *self.identity.lock()
+        self.identity.lock().clone()
     }
 
     /// Notes the cluster that the node belongs to.
@@ -120,7 +142,8 @@ impl Database {
         log.committed = raft_record(engine, group, RaftRecord::Committed)?;
         let cache = self.cache.clone();
         let memory = Arc::new(GroupMemory::new(group, cache, self.tail_cache_bytes, log));
-        let store = GroupStore::new(engine.clone(), self.writer.clone(), memory);
+        let (writer, installer) = (self.writer.clone(), self.installer.clone());
+        let store = GroupStore::new(engine.clone(), writer, installer, memory);
         store.purge_what_ends_below_the_checkpoint();
         Ok(store)
     }
@@ -149,8 +172,10 @@ impl Database {
     /// Writes what waits and ends the database's threads; later writes are refused. To be called
     /// before the process exits, not from a [`Done`].
     pub fn close(&self) {
+        self.installer.close();
         self.writer.close();
         self.reclaim.close();
+        self.synced.close();
     }
 }
 
@@ -158,6 +183,22 @@ impl Drop for Database {
     fn drop(&mut self) {
         self.close();
     }
+}
+
+/// Opens the database if nothing is missing in it that had been synced. What RocksDB would pass over,
+/// or take away, is looked at first.
+fn open_whole(
+    dir: &Path,
+    lock: File,
+    options: &Options,
+) -> Result<(Arc<Engine>, SyncedFile), StorageError> {
+    let synced = SyncedFile::open(dir)?;
+    let db = dir.join("db");
+    synced.check_manifest(&db)?;
+    wal::check(&db)?;
+    let engine = Arc::new(Engine::open(dir, lock, options, synced.is_new())?);
+    synced.check_sequence(&engine)?;
+    Ok((engine, synced))
 }
 
 fn raft_record(
@@ -182,36 +223,48 @@ fn identify(engine: &Engine, options: &Options) -> Result<Identity, StorageError
         let mut batch = rocksdb::WriteBatch::default();
         batch.put_cf(engine.family(Family::Identity)?, IDENTITY, value);
         engine.write_synced(batch)?;
-        return Ok(Identity { node, incarnation, cluster: None, opened: 0 });
+        return Ok(Identity::of(node, incarnation, None));
     };
     let (node, incarnation) = decode_identity(&octets).map_err(&wrong)?;
     let cluster = engine
         .get(Family::Identity, CLUSTER)?
         .map(|octets| decode_cluster(&octets).map_err(&wrong))
         .transpose()?;
-    Ok(Identity { node, incarnation, cluster, opened: 0 })
+    Ok(Identity::of(node, incarnation, cluster))
 }
 
-/// Counts the openings of the directory, this one included: processes of one directory can be put
-/// in order by it. One that crashes right behind this has counted for nothing, which is no harm.
-fn count_opening(engine: &Engine) -> Result<u32, StorageError> {
-    let wrong = corrupt("number of openings", LogIndex(0));
-    let before = engine.get(Family::Identity, OPENED)?;
-    let before = before.map(|octets| decode_opened(&octets).map_err(&wrong)).transpose()?;
-    let opened = before.unwrap_or(0).saturating_add(1);
-    let mut value = BytesMut::with_capacity(5);
+/// Draws this process's boot number and writes it down behind those of the directory's former
+/// openings, so that processes of one directory can be put in order, and one whose directory was set
+/// back is known by what it lacks. One that crashes right behind this has counted for nothing, which
+/// is no harm.
+fn begin_boot(
+    engine: &Engine,
+    options: &Options,
+) -> Result<(BootNumber, Vec<BootNumber>), StorageError> {
+    let wrong = corrupt("boot numbers", LogIndex(0));
+    let before = engine.get(Family::Identity, BOOTS)?;
+    let before = before.map(|octets| decode_boots(&octets).map_err(&wrong)).transpose()?;
+    let mut former = before.unwrap_or_default();
+    former.drain(..former.len().saturating_sub(BOOTS_MAX));
+    let opened = former.last().map_or(0, |last| last.opened()).saturating_add(1);
+    let boot = BootNumber::of_opening(opened, options.chance);
+    let mut value = BytesMut::with_capacity(1 + 8 * (former.len() + 1));
     value.put_u8(VERSION);
-    value.put_u32(opened);
+    former.iter().chain([&boot]).for_each(|boot| value.put_u64(boot.0));
     let mut batch = rocksdb::WriteBatch::default();
-    batch.put_cf(engine.family(Family::Identity)?, OPENED, value);
+    batch.put_cf(engine.family(Family::Identity)?, BOOTS, value);
     engine.write_synced(batch)?;
-    Ok(opened)
+    Ok((boot, former))
 }
 
-fn decode_opened(octets: &[u8]) -> Result<u32, DecodeError> {
+fn decode_boots(octets: &[u8]) -> Result<Vec<BootNumber>, DecodeError> {
     let mut cursor = Cursor::new(octets);
     cursor.version(VERSION)?;
-    Ok(u32::from_be_bytes(cursor.array()?))
+    let mut boots = Vec::new();
+    while cursor.remaining() > 0 {
+        boots.push(BootNumber(u64::from_be_bytes(cursor.array()?)));
+    }
+    Ok(boots)
 }
 
 fn decode_identity(octets: &[u8]) -> Result<(NodeId, Incarnation), DecodeError> {

@@ -9,9 +9,9 @@ use std::{
 };
 
 /// Format that this version reads and writes.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
-/// File that says that a directory is ours: one line, `quorate format 1 node 3`.
+/// File that says that a directory is ours: one line, `quorate format 2 node 3`.
 const MARK: &str = "QUORATE";
 
 const LOCK: &str = "LOCK";

@@ -2,14 +2,16 @@
 //! writer writes.
 
 use crate::{Options, StorageError};
+use parking_lot::Mutex;
 use rocksdb::{
     BlockBasedOptions, Cache, ColumnFamily, ColumnFamilyDescriptor, DB, DBCompressionType,
-    DBPinnableSlice, DBRawIterator, LogLevel, ReadOptions, WriteBatch, WriteBufferManager,
-    WriteOptions,
+    DBPinnableSlice, DBRawIterator, FlushOptions, IngestExternalFileOptions, LogLevel, ReadOptions,
+    WriteBatch, WriteBufferManager, WriteOptions,
 };
 use std::{
     fs::File,
     path::{Path, PathBuf},
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 
 /// Range deletions in one memtable before it is flushed. Each read after a new one sorts all of
@@ -71,20 +73,36 @@ pub(crate) struct Engine {
     db: DB,
     cache: Cache,
     dir: PathBuf,
+    disk_reserve_bytes: u64,
+    /// Sequence number up to which everything is known to be on the disk.
+    synced: AtomicU64,
+    /// Held while tables are taken in: meanwhile the sequence number runs ahead of the disk.
+    ingesting: Mutex<()>,
     /// Held as long as the database is open; the system lets go of it with the process.
     _lock: File,
 }
 
 impl Engine {
-    /// Opens or makes the database below `dir`, whose lock the caller has taken.
-    pub(crate) fn open(dir: &Path, lock: File, options: &Options) -> Result<Self, StorageError> {
+    /// Opens the database below `dir`, whose lock the caller has taken, or makes a `new` one.
+    pub(crate) fn open(
+        dir: &Path,
+        lock: File,
+        options: &Options,
+        new: bool,
+    ) -> Result<Self, StorageError> {
         let cache = Cache::new_lru_cache(options.block_cache_bytes);
         let families = Family::ALL.map(|family| {
             ColumnFamilyDescriptor::new(family.name(), tuned(family, options, &cache))
         });
-        let db = DB::open_cf_descriptors(&database_options(options), dir.join("db"), families)
+        let mut database = database_options(options);
+        // Never in place of one whose files are gone.
+        database.create_if_missing(new);
+        let db = DB::open_cf_descriptors(&database, dir.join("db"), families)
             .map_err(|error| disk("cannot open the database", &error))?;
-        let engine = Self { db, cache, dir: dir.to_owned(), _lock: lock };
+        let synced = AtomicU64::new(db.latest_sequence_number());
+        let ingesting = Mutex::default();
+        let (dir, disk_reserve_bytes) = (dir.to_owned(), options.disk_reserve_bytes);
+        let engine = Self { db, cache, dir, disk_reserve_bytes, synced, ingesting, _lock: lock };
         for family in [Family::Log, Family::Heads, Family::Bodies, Family::State, Family::Catalog] {
             let option = [("memtable_max_range_deletions", RANGE_DELETIONS_MAX)];
             engine
@@ -98,6 +116,27 @@ impl Engine {
     /// The data directory.
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
+    }
+
+    /// Refuses what takes so many octets if the disk has not that much room.
+    pub(crate) fn check_room(&self, needed: u64) -> Result<(), StorageError> {
+        let free = fs2::available_space(&self.dir).map_err(file("cannot look at free space"))?;
+        let reserve = self.disk_reserve_bytes;
+        if free >= needed.saturating_add(reserve) {
+            return Ok(());
+        }
+        Err(StorageError::NoRoom { needed, free, reserve })
+    }
+
+    /// Octets that a range of keys has on disk, about.
+    pub(crate) fn octets(
+        &self,
+        family: Family,
+        start: &[u8],
+        end: &[u8],
+    ) -> Result<u64, StorageError> {
+        let range = [rocksdb::Range::new(start, end)];
+        Ok(self.db.get_approximate_sizes_cf(self.family(family)?, &range).iter().sum())
     }
 
     pub(crate) fn db(&self) -> &DB {
@@ -142,7 +181,41 @@ impl Engine {
         let mut options = WriteOptions::default();
         options.set_sync(true);
         options.set_memtable_insert_hint_per_batch(true);
-        self.db.write_opt(batch, &options).map_err(|error| disk("cannot write", &error))
+        self.db.write_opt(batch, &options).map_err(|error| disk("cannot write", &error))?;
+        if let Some(_nobody_ingests) = self.ingesting.try_lock() {
+            self.synced.fetch_max(self.sequence(), Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Takes in a table file, which goes away. Writes wait meanwhile, but only briefly if nothing in
+    /// the family's memtable overlaps it.
+    pub(crate) fn ingest(&self, family: Family, table: PathBuf) -> Result<(), StorageError> {
+        let mut options = IngestExternalFileOptions::default();
+        options.set_move_files(true);
+        let _held = self.ingesting.lock();
+        self.db
+            .ingest_external_file_cf_opts(self.family(family)?, &options, vec![table])
+            .map_err(|error| disk("cannot take in a snapshot's table", &error))?;
+        self.synced.fetch_max(self.sequence(), Relaxed);
+        Ok(())
+    }
+
+    /// Writes the family's memtable to a table, while writes go on.
+    pub(crate) fn flush(&self, family: Family) -> Result<(), StorageError> {
+        self.db
+            .flush_cf_opt(self.family(family)?, &FlushOptions::default())
+            .map_err(|error| disk("cannot flush", &error))
+    }
+
+    /// RocksDB's number of the last write.
+    pub(crate) fn sequence(&self) -> u64 {
+        self.db.latest_sequence_number()
+    }
+
+    /// The last write that is known to be on the disk.
+    pub(crate) fn synced(&self) -> u64 {
+        self.synced.load(Relaxed)
     }
 
     /// Failed flushes and compactions so far; above 0 the database takes no more writes.
@@ -168,7 +241,6 @@ pub(crate) fn scanned(iterator: &DBRawIterator<'_>) -> Result<(), StorageError> 
 
 fn database_options(options: &Options) -> rocksdb::Options {
     let mut tuned = rocksdb::Options::default();
-    tuned.create_if_missing(true);
     tuned.create_missing_column_families(true);
     tuned.set_max_total_wal_size(WAL_BYTES_MAX);
     let budget = WriteBufferManager::new_write_buffer_manager(options.write_buffer_bytes, false);
@@ -179,6 +251,9 @@ fn database_options(options: &Options) -> rocksdb::Options {
     // A recycled log file does not grow, so that a sync need not write the file's size too. One is
     // enough to have the next at hand; each is some 32 MiB that an empty node keeps.
     tuned.set_recycle_log_file_num(1);
+    // A file of the log that is gone or too short is noticed; damage within one by `wal`, the end of
+    // the last one by `synced`.
+    tuned.set_track_and_verify_wals_in_manifest(true);
     tuned.set_max_background_jobs(2);
     tuned.set_bytes_per_sync(1 << 20);
     tuned.set_max_open_files(512);

@@ -26,6 +26,14 @@ pub enum StorageError {
         /// Why it cannot be decoded.
         source: DecodeError,
     },
+    /// A file of the database has lost what had been synced to it.
+    #[error("{file}: {what}")]
+    Damaged {
+        /// The file.
+        file: Arc<str>,
+        /// What is wrong with it.
+        what: Arc<str>,
+    },
     /// Entries that do not follow the log's last one.
     #[error("entry {found} does not follow the log's last, {last}")]
     NotContiguous {
@@ -33,6 +41,19 @@ pub enum StorageError {
         found: u64,
         /// Last index of the log.
         last: u64,
+    },
+    /// What is to be received does not fit on the disk.
+    #[error(
+        "it takes {needed} octets at times, {free} are free, and {reserve} are to stay free \
+         (setting disk_free_limit)"
+    )]
+    NoRoom {
+        /// Octets that it takes while it is installed, about.
+        needed: u64,
+        /// Octets that are free.
+        free: u64,
+        /// Octets that are to stay free.
+        reserve: u64,
     },
     /// The writer has ended, by [`crate::Database::close`] or by an earlier failure.
     #[error("the log writer has ended")]
@@ -84,7 +105,8 @@ pub enum OpenError {
         /// Path.
         path: PathBuf,
     },
-    /// RocksDB does not open it, or an unfinished install cannot be redone.
+    /// It has lost what had been synced, RocksDB does not open it, or an unfinished install cannot
+    /// be redone.
     #[error("data directory {path}: {source}")]
     Storage {
         /// Path.

@@ -11,6 +11,7 @@ use crate::{
     },
     engine::{Engine, Family},
     install::Install,
+    installer::{Installer, Job},
     log_reader,
     memory::{GroupMemory, Log, content_bytes},
     message_reader,
@@ -67,6 +68,7 @@ pub struct MessageRef {
 pub struct GroupStore {
     engine: Arc<Engine>,
     writer: LogWriter,
+    installer: Arc<Installer>,
     memory: Arc<GroupMemory>,
 }
 
@@ -77,8 +79,13 @@ impl GroupStore {
         self.writer.waiting_bytes()
     }
 
-    pub(crate) fn new(engine: Arc<Engine>, writer: LogWriter, memory: Arc<GroupMemory>) -> Self {
-        Self { engine, writer, memory }
+    pub(crate) fn new(
+        engine: Arc<Engine>,
+        writer: LogWriter,
+        installer: Arc<Installer>,
+        memory: Arc<GroupMemory>,
+    ) -> Self {
+        Self { engine, writer, installer, memory }
     }
 
     pub(crate) fn engine(&self) -> &Engine {
@@ -152,9 +159,18 @@ impl GroupStore {
         Ok(())
     }
 
-    /// Puts a write into the FIFO under the log's lock; if the FIFO is closed, `done` is called
-    /// without it.
-    fn push_ordered(&self, log: parking_lot::MutexGuard<'_, Log>, work: Work, done: Option<Done>) {
+    /// Puts a write into the FIFO under the log's lock, or behind the install that is under way; if
+    /// the FIFO is closed, `done` is called without the lock.
+    fn push_ordered(
+        &self,
+        mut log: parking_lot::MutexGuard<'_, Log>,
+        work: Work,
+        done: Option<Done>,
+    ) {
+        if let Some(held) = &mut log.held {
+            held.push((work, done));
+            return;
+        }
         let refused = self.writer.push(work, done);
         drop(log);
         if let Some((done, error)) = refused {
@@ -179,7 +195,11 @@ impl GroupStore {
     pub fn save_committed(&self, committed: Bytes) {
         let mut log = self.memory.log();
         log.committed = Some(committed.clone());
-        self.writer.ride_along(self.raft_record(RaftRecord::Committed, committed));
+        let work = self.raft_record(RaftRecord::Committed, committed);
+        match &mut log.held {
+            Some(held) => held.push((work, None)),
+            None => self.writer.ride_along(work),
+        }
     }
 
     /// The committed index noted last.
@@ -358,17 +378,18 @@ impl GroupStore {
         SnapshotReader::open(self.engine.clone(), self.group())
     }
 
-    /// Begins to receive a snapshot of the group, as of `applied`, with what the sender's raft
-    /// floor wrote beside it. Several may be received at once.
+    /// Begins to receive a snapshot of the group, as of `applied`, of about so many octets, with
+    /// what the sender's raft floor wrote beside it. Several may be received at once.
     ///
     /// # Errors
-    /// The file cannot be made.
+    /// `NoRoom`; or the file cannot be made.
     pub fn download(
         &self,
         applied: EntryId,
+        bytes: u64,
         meta: Bytes,
     ) -> Result<SnapshotDownload, StorageError> {
-        SnapshotDownload::begin(self.engine.clone(), self.group(), applied, meta)
+        SnapshotDownload::begin(self.engine.clone(), self.group(), applied, bytes, meta)
     }
 
     /// Makes a received snapshot the group's own (STO 6). The caller has dropped its dirty
@@ -376,9 +397,45 @@ impl GroupStore {
     /// Entries above the snapshot stay, and so do their runs.
     pub fn install(&self, snapshot: ReceivedSnapshot, done: Done) {
         let mut log = self.memory.log();
+        if log.held.is_some() {
+            drop(log);
+            let (action, reason) = ("cannot install a snapshot", "another one is being installed");
+            return done(Err(StorageError::Disk { action, reason: reason.into() }));
+        }
         let keeps_tail = self.memory.install(&mut log, snapshot.applied());
-        let work = Work::Install(Box::new(Install::new(snapshot, keeps_tail)));
-        self.push_ordered(log, work, Some(done));
+        let install = Install::new(snapshot, keeps_tail);
+        let (mark, store) = (install.mark(), self.clone());
+        let marked: Done = Box::new(move |result| match result {
+            Ok(()) => store.installer.clone().take(Job { store, install, done }),
+            Err(error) => {
+                done(Err(error.clone()));
+                store.release(Some(&error));
+            }
+        });
+        // What was handed over before is written before the mark, what comes later after the end.
+        let refused = self.writer.push(mark, Some(marked));
+        log.held = Some(Vec::new());
+        drop(log);
+        if let Some((marked, error)) = refused {
+            marked(Err(error));
+        }
+    }
+
+    /// The group's install is through, or has failed: so do then the writes that it held.
+    pub(crate) fn release(&self, failed: Option<&StorageError>) {
+        let mut log = self.memory.log();
+        let held = log.held.take().unwrap_or_default();
+        let mut refused = Vec::new();
+        for (work, done) in held {
+            match failed {
+                Some(error) => refused.extend(done.map(|done| (done, error.clone()))),
+                None => refused.extend(self.writer.push(work, done)),
+            }
+        }
+        drop(log);
+        for (done, error) in refused {
+            done(Err(error));
+        }
     }
 }
 

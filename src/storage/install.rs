@@ -1,23 +1,23 @@
 //! Making a received snapshot a group's own (STO 6): a synced mark, the group's runs cleared, the
 //! table files taken in, one synced batch with state, applied index and the mark taken away. A
-//! start that finds the mark does it again.
+//! start that finds the mark does it again. `installer` does it while the node runs.
 
 use crate::{
     EntryId, ReceivedSnapshot, RunRange, StorageError,
-    batch::{corrupt, range_keys, state_family},
+    batch::{Work, corrupt, range_keys, state_family},
     checkpoint,
     codec::{
         self, DecodeError,
         cursor::{Cursor, put_bool, put_octets},
         key::{self, RaftRecord, RunKey},
     },
-    engine::{Engine, Family, disk, file},
+    engine::{Engine, Family, file},
     message_reader::first_run_from,
     snapshot::{Files, read_state, snapshots_dir},
 };
 use bytes::{BufMut, Bytes, BytesMut};
 use quorate_types::{GroupId, Home, Level, LogIndex, QueueId};
-use rocksdb::{IngestExternalFileOptions, WriteBatch};
+use rocksdb::WriteBatch;
 use std::{fs, path::Path};
 
 const VERSION: u8 = 1;
@@ -32,8 +32,11 @@ pub(crate) struct Install {
     files: Files,
 }
 
-/// Called before each write to RocksDB; tests crash there.
-pub(crate) type Step<'a> = &'a mut dyn FnMut() -> Result<(), StorageError>;
+/// Called before each write to RocksDB that is not the log writer's; tests crash there.
+pub(crate) type Step<'a> = &'a dyn Fn() -> Result<(), StorageError>;
+
+/// How a batch is written and synced: by the log writer, or directly at a start.
+pub(crate) type Put<'a> = &'a dyn Fn(WriteBatch) -> Result<(), StorageError>;
 
 impl Install {
     pub(crate) fn new(snapshot: ReceivedSnapshot, keeps_tail: bool) -> Self {
@@ -41,41 +44,39 @@ impl Install {
         Self { group, applied, meta, keeps_tail, files }
     }
 
-    /// Carries it out, on the writer's thread.
-    pub(crate) fn run(mut self, engine: &Engine, step: Step<'_>) -> Result<(), StorageError> {
-        let result = self.mark(engine, step).and_then(|()| self.redo(engine, step));
-        if result.is_err() {
-            // The next start needs the files.
-            self.files.keep();
-        }
-        result
+    /// The synced mark that it begins with: from then on there is no way back.
+    pub(crate) fn mark(&self) -> Work {
+        let key = Bytes::copy_from_slice(&key::raft_key(self.group, RaftRecord::Install));
+        Work::Put { family: Family::Raft, key, value: self.encode() }
     }
 
-    fn mark(&self, engine: &Engine, step: Step<'_>) -> Result<(), StorageError> {
-        let mut batch = WriteBatch::default();
-        let key = key::raft_key(self.group, RaftRecord::Install);
-        batch.put_cf(engine.family(Family::Raft)?, key, self.encode());
-        step()?;
-        engine.write_synced(batch)
+    /// The next start needs the files.
+    pub(crate) fn keep_files(&mut self) {
+        self.files.keep();
     }
 
-    /// What follows the mark, as often as it takes.
-    fn redo(&self, engine: &Engine, step: Step<'_>) -> Result<(), StorageError> {
+    /// What follows the mark, as often as it takes. What takes long goes on beside the writes of
+    /// others: only the two batches and the brief moment of taking in are in their way.
+    pub(crate) fn carry_out(
+        &self,
+        engine: &Engine,
+        put: Put<'_>,
+        step: Step<'_>,
+    ) -> Result<(), StorageError> {
         let mut batch = WriteBatch::default();
         self.clear(engine, &mut batch)?;
-        step()?;
-        engine.write_synced(batch)?;
+        put(batch)?;
         for (family, path) in
             [(Family::Heads, self.files.heads()), (Family::Bodies, self.files.bodies())]
         {
             if path.exists() {
                 step()?;
+                // A memtable that overlaps the tables would be flushed while all writes wait.
+                engine.flush(family)?;
                 ingest(engine, family, &path)?;
             }
         }
-        let batch = self.last_batch(engine)?;
-        step()?;
-        engine.write_synced(batch)
+        put(self.last_batch(engine)?)
     }
 
     /// Removes the group's runs up to the snapshot's index, of every queue that is on disk.
@@ -157,12 +158,7 @@ fn ingest(engine: &Engine, family: Family, path: &Path) -> Result<(), StorageErr
         fs::remove_file(&link).map_err(file("cannot remove a snapshot's link"))?;
     }
     fs::hard_link(path, &link).map_err(file("cannot link a snapshot's table"))?;
-    let mut options = IngestExternalFileOptions::default();
-    options.set_move_files(true);
-    engine
-        .db()
-        .ingest_external_file_cf_opts(engine.family(family)?, &options, vec![link])
-        .map_err(|error| disk("cannot take in a snapshot's table", &error))
+    engine.ingest(family, link)
 }
 
 /// At a start: does unfinished installs again, and removes all files of snapshots.
@@ -184,7 +180,7 @@ pub(crate) fn recover(engine: &Engine) -> Result<(), StorageError> {
     crate::engine::scanned(&raft)?;
     for install in unfinished {
         tracing::info!(group = %install.group, "a snapshot's install is done again");
-        install.redo(engine, &mut || Ok(()))?;
+        install.carry_out(engine, &|batch| engine.write_synced(batch), &|| Ok(()))?;
     }
     let dir = snapshots_dir(engine.dir());
     match fs::remove_dir_all(&dir) {

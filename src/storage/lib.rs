@@ -15,6 +15,7 @@ mod error;
 mod fifo;
 mod group_store;
 mod install;
+mod installer;
 mod log_reader;
 mod log_writer;
 mod memory;
@@ -26,6 +27,8 @@ mod replica_store;
 mod run_cache;
 mod snapshot;
 mod statistics;
+mod synced;
+mod wal;
 mod watchdog;
 
 #[cfg(test)]

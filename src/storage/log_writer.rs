@@ -12,6 +12,7 @@ use crate::{
 };
 use bytes::BytesMut;
 use parking_lot::{Mutex, RwLock};
+use rocksdb::WriteBatch;
 use std::{collections::VecDeque, sync::Arc, thread::JoinHandle, time::Duration};
 
 /// Octets from which on a batch takes nothing more, so that one sync stays short and the first in
@@ -54,6 +55,7 @@ struct Shared {
     sync_time_max: Duration,
     listeners: RwLock<Vec<Listener>>,
     thread: Mutex<Option<JoinHandle<()>>>,
+    crash: Crash,
 }
 
 impl LogWriter {
@@ -70,6 +72,7 @@ impl LogWriter {
             sync_time_max: options.sync_time_max,
             listeners: RwLock::default(),
             thread: Mutex::new(None),
+            crash: Crash::new(options),
         });
         let writer = Writer {
             engine,
@@ -78,7 +81,6 @@ impl LogWriter {
             fatal: options.fatal.clone(),
             scratch: BytesMut::new(),
             cycles: 0,
-            crash: Crash::new(options),
         };
         let thread = std::thread::Builder::new()
             .name("log-writer".to_owned())
@@ -96,6 +98,17 @@ impl LogWriter {
 
     pub(crate) fn ride_along(&self, work: Work) {
         self.shared.fifo.ride_along(work);
+    }
+
+    /// Something beside the writer has failed as a write fails: nothing more is written.
+    pub(crate) fn fail(&self, error: StorageError) {
+        // Closed already: it has been told.
+        let _ = self.push(Work::Failed(error), None);
+    }
+
+    /// Called before each write to RocksDB that is not the writer's own; tests crash there.
+    pub(crate) fn step(&self) -> Result<(), StorageError> {
+        self.shared.crash.step()
     }
 
     /// Writes what waits and ends the thread.
@@ -155,7 +168,6 @@ struct Writer {
     fatal: FatalHook,
     scratch: BytesMut,
     cycles: u32,
-    crash: Crash,
 }
 
 impl Writer {
@@ -179,15 +191,12 @@ impl Writer {
         batch: &mut Vec<Write>,
     ) -> Result<(), StorageError> {
         let (entries, octets, sync) = match taken.pop_front() {
-            Some(Write { work: Work::Install(install), bytes, done }) => {
+            Some(Write { work: Work::Batch(rocks), bytes, done }) => {
                 batch.push(Write { work: Work::Barrier, bytes, done });
-                let (result, sync) = self
-                    .shared
-                    .watchdog
-                    .watch(0, || install.run(&self.engine, &mut || self.crash.step()));
-                result?;
-                (0, 0, sync)
+                let octets = rocks.size_in_bytes();
+                (0, octets, self.sync(*rocks, octets)?)
             }
+            Some(Write { work: Work::Failed(error), .. }) => return Err(error),
             Some(first) => {
                 batch.push(first);
                 self.write(taken, batch)?
@@ -223,7 +232,7 @@ impl Writer {
     ) -> Result<(usize, usize, Duration), StorageError> {
         let mut bytes: usize = batch.iter().map(|write| write.bytes).sum();
         while bytes < BATCH_BYTES_MAX
-            && let Some(next) = taken.pop_front_if(|next| !next.work.reads_the_disk())
+            && let Some(next) = taken.pop_front_if(|next| !next.work.begins_a_batch())
         {
             bytes += next.bytes;
             batch.push(next);
@@ -242,12 +251,17 @@ impl Writer {
         if rocks.is_empty() {
             return Ok((0, 0, Duration::ZERO));
         }
-        self.look_at_the_background()?;
-        self.crash.step()?;
-        let (result, sync) = self.shared.watchdog.watch(octets, || self.engine.write_synced(rocks));
-        result?;
+        let sync = self.sync(rocks, octets)?;
         self.reclaim.note(&removed);
         Ok((entries, octets, sync))
+    }
+
+    /// Writes a batch of so many octets, under watch; says how long that took.
+    fn sync(&mut self, rocks: WriteBatch, octets: usize) -> Result<Duration, StorageError> {
+        self.look_at_the_background()?;
+        self.shared.crash.step()?;
+        let (result, sync) = self.shared.watchdog.watch(octets, || self.engine.write_synced(rocks));
+        result.map(|()| sync)
     }
 
     /// A flush or compaction that failed ends the process too, even if this write would not.
@@ -266,7 +280,7 @@ impl Writer {
     /// fails, and the hook ends the process (DESIGN §8).
     fn fail(&self, error: &StorageError, unwritten: impl Iterator<Item = Write>) {
         self.shared.fifo.close(error.clone());
-        if self.crash.has_come() {
+        if self.shared.crash.has_come() {
             // A crashed process tells nobody anything.
             drop((unwritten.count(), self.shared.fifo.abandon()));
             return;
@@ -284,22 +298,21 @@ impl Writer {
 /// written from then on.
 struct Crash {
     #[cfg(test)]
-    steps_left: Option<u64>,
-    #[cfg(test)]
-    come: bool,
+    state: Mutex<(Option<u64>, bool)>,
 }
 
 #[cfg(test)]
 impl Crash {
     fn new(options: &crate::Options) -> Self {
-        Self { steps_left: options.crash_after, come: false }
+        Self { state: Mutex::new((options.crash_after, false)) }
     }
 
-    fn step(&mut self) -> Result<(), StorageError> {
-        match &mut self.steps_left {
+    fn step(&self) -> Result<(), StorageError> {
+        let (steps_left, come) = &mut *self.state.lock();
+        match steps_left {
             None => Ok(()),
             Some(0) => {
-                self.come = true;
+                *come = true;
                 Err(StorageError::Closed)
             }
             Some(left) => {
@@ -310,7 +323,7 @@ impl Crash {
     }
 
     fn has_come(&self) -> bool {
-        self.come
+        self.state.lock().1
     }
 }
 
@@ -321,7 +334,7 @@ impl Crash {
     }
 
     #[expect(clippy::unnecessary_wraps, clippy::unused_self, reason = "the test's twin fails")]
-    fn step(&mut self) -> Result<(), StorageError> {
+    fn step(&self) -> Result<(), StorageError> {
         Ok(())
     }
 

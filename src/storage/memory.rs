@@ -2,7 +2,9 @@
 //! are not yet written among them), its vote. Serves replication and apply.
 
 use crate::{
-    EntryId, LogEntry, LogState, Payload, StorageError, batch::Prepared, run_cache::RunCache,
+    Done, EntryId, LogEntry, LogState, Payload, StorageError,
+    batch::{Prepared, Work},
+    run_cache::RunCache,
 };
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -42,6 +44,8 @@ pub(crate) struct Log {
     end: LogIndex,
     /// Last index and octets of `log` records, some appends at a time.
     sizes: VecDeque<(LogIndex, usize)>,
+    /// Writes that wait for the end of an install; `None` while there is none.
+    pub(crate) held: Option<Vec<(Work, Option<Done>)>>,
 }
 
 struct TailEntry {

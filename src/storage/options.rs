@@ -15,6 +15,8 @@ pub struct Options {
     pub node: NodeId,
     /// Written into a directory that is made now, ignored for one that exists.
     pub incarnation: Incarnation,
+    /// Random: tells processes of copies of a directory apart.
+    pub chance: u32,
     /// Octets of all memtables together.
     pub write_buffer_bytes: usize,
     /// Octets of the block cache, indexes and filters included.
@@ -28,32 +30,41 @@ pub struct Options {
     /// A sync that takes longer makes `LogWriter::is_stalled` true (DESIGN §8); one of many octets has
     /// more time.
     pub sync_time_max: Duration,
+    /// Octets of the disk that a snapshot leaves free, or it is not received.
+    pub disk_reserve_bytes: u64,
     /// What to do when a write has failed.
     pub fatal: FatalHook,
     /// Writes to RocksDB after which the writer "crashes".
     #[cfg(test)]
     pub(crate) crash_after: Option<u64>,
+    /// Holds installs up while nothing comes and it is not closed.
+    #[cfg(test)]
+    pub(crate) install_gate: Option<crossbeam_channel::Receiver<()>>,
 }
 
 impl Options {
     /// Defaults for a node of 300 MiB: 64 MiB of memtables, 48 MiB of blocks, 48 MiB of runs,
-    /// 2 MiB of entries a group, 1 s for a sync. A failure aborts the process.
+    /// 2 MiB of entries a group, 1 s for a sync, no reserve of disk. A failure aborts the process.
     #[must_use]
     pub fn new(node: NodeId, incarnation: Incarnation) -> Self {
         Self {
             node,
             incarnation,
+            chance: 0,
             write_buffer_bytes: 64 << 20,
             block_cache_bytes: 48 << 20,
             run_cache_bytes: 48 << 20,
             tail_cache_bytes: 2 << 20,
             sync_time_max: Duration::from_secs(1),
+            disk_reserve_bytes: 0,
             fatal: Arc::new(|error| {
                 tracing::error!("storage failed, the process ends: {error}");
                 std::process::abort();
             }),
             #[cfg(test)]
             crash_after: None,
+            #[cfg(test)]
+            install_gate: None,
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::{
 };
 use parking_lot::{Condvar, Mutex};
 use quorate_types::{GroupId, Level, LogIndex, QueueId};
-use rocksdb::{ColumnFamily, CompactOptions, Range};
+use rocksdb::{ColumnFamily, CompactOptions};
 use std::{
     collections::BTreeMap,
     sync::Arc,
@@ -174,10 +174,7 @@ impl Shared {
         let (start, end) = keys(place, removed);
         let mut octets = 0;
         for family in [Family::Heads, Family::Bodies] {
-            let family = self.engine.family(family)?;
-            let sizes =
-                self.engine.db().get_approximate_sizes_cf(family, &[Range::new(&start, &end)]);
-            octets += sizes.iter().sum::<u64>();
+            octets += self.engine.octets(family, &start, &end)?;
         }
         Ok(octets)
     }

@@ -79,6 +79,12 @@ impl BootNumber {
     pub fn of_opening(opened: u32, chance: u32) -> Self {
         Self(u64::from(opened) << 32 | u64::from(chance))
     }
+
+    /// How often its data directory had been opened, for this process too.
+    #[must_use]
+    pub fn opened(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
 }
 
 impl GroupId {

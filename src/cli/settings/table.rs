@@ -135,7 +135,7 @@ settings! {
     exclusive_memory_bytes: ByteCount = "64MiB";
     /// Memory above which publishers are blocked: bytes, or a fraction (with a point) of the machine's memory.
     memory_high_watermark: MemoryLimit = "0.6";
-    /// Free disk below which publishers are blocked.
+    /// Free disk below which publishers are blocked, and which a snapshot that is received must leave.
     disk_free_limit: ByteCount = "1GiB";
     /// Threads that run the node's tasks; 0 for one a core.
     worker_threads: u16 = "0";

@@ -78,6 +78,23 @@ pub(crate) fn decode_heartbeat(
     Ok(AppendEntriesRequest { vote, prev_log_id, entries: Vec::new(), leader_commit })
 }
 
+/// Encodes what a leader tells a follower that lacks what it has acknowledged: its vote, and the last
+/// entry acknowledged to it.
+pub(crate) fn encode_lost(vote: &Vote, acknowledged: &LogId) -> Bytes {
+    let mut out = begin(40);
+    put_vote(&mut out, vote);
+    put_log_id(&mut out, acknowledged);
+    out.freeze()
+}
+
+/// Decodes what a leader tells a follower that lacks what it has acknowledged.
+pub(crate) fn decode_lost(octets: &Bytes) -> Result<(Vote, LogId), DecodeError> {
+    let mut reader = Reader::begin(octets)?;
+    let told = (reader.vote()?, reader.log_id()?);
+    reader.end()?;
+    Ok(told)
+}
+
 const MATCHING: u8 = 0;
 const CONFLICT: u8 = 1;
 const HIGHER_VOTE: u8 = 2;

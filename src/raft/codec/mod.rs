@@ -8,8 +8,8 @@ mod snapshot;
 mod wire;
 
 pub(crate) use append::{
-    AppendRequest, decode_append, decode_append_answer, decode_heartbeat, encode_append,
-    encode_append_answer, encode_heartbeat,
+    AppendRequest, decode_append, decode_append_answer, decode_heartbeat, decode_lost,
+    encode_append, encode_append_answer, encode_heartbeat, encode_lost,
 };
 pub(crate) use election::{
     Position, decode_groups, decode_nodes, decode_positions, decode_transfer,

@@ -23,6 +23,8 @@ pub(crate) enum SnapshotStep {
         vote: Vote,
         /// Last entry applied to it.
         applied: LogId,
+        /// Octets that are to come, about.
+        bytes: u64,
         /// What the leader's checkpoint kept beside it.
         meta: Bytes,
     },
@@ -51,13 +53,15 @@ pub(crate) fn encode_snapshot_begin(
     transfer: u64,
     vote: &Vote,
     applied: &LogId,
+    bytes: u64,
     meta: &Bytes,
 ) -> Bytes {
-    let mut out = begin(50 + meta.len());
+    let mut out = begin(60 + meta.len());
     out.put_u8(BEGIN);
     out.put_u64(transfer);
     put_vote(&mut out, vote);
     put_log_id(&mut out, applied);
+    out.put_u64(bytes);
     out.put_slice(meta);
     out.freeze()
 }
@@ -88,8 +92,8 @@ pub(crate) fn decode_snapshot_step(octets: &Bytes) -> Result<SnapshotStep, Decod
     let transfer = reader.u64()?;
     match step {
         BEGIN => {
-            let (vote, applied) = (reader.vote()?, reader.log_id()?);
-            Ok(SnapshotStep::Begin { transfer, vote, applied, meta: reader.rest() })
+            let (vote, applied, bytes) = (reader.vote()?, reader.log_id()?, reader.u64()?);
+            Ok(SnapshotStep::Begin { transfer, vote, applied, bytes, meta: reader.rest() })
         }
         CHUNK => {
             let number = reader.u64()?;

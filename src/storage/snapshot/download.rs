@@ -26,6 +26,9 @@ const KEY_BYTES_MAX: u64 = 1024;
 /// Octets of a value, at most: a run is at most one entry.
 const VALUE_BYTES_MAX: u64 = 1 << 30;
 
+/// Octets received from one look at the disk's free space to the next.
+const LOOK_BYTES: u64 = 8 << 20;
+
 /// Directory of received snapshots below the data directory.
 pub(crate) fn snapshots_dir(dir: &Path) -> PathBuf {
     dir.join("snapshots")
@@ -83,6 +86,11 @@ pub struct SnapshotDownload {
     meta: Bytes,
     stream: BufWriter<File>,
     files: Files,
+    /// Octets that the sender expects to send; it may be more.
+    expected: u64,
+    received: u64,
+    /// Octets received at which the disk's free space is looked at.
+    next_look: u64,
 }
 
 /// Tells apart the downloads of one process; a start removes those of earlier ones.
@@ -93,8 +101,11 @@ impl SnapshotDownload {
         engine: Arc<Engine>,
         group: GroupId,
         applied: EntryId,
+        expected: u64,
         meta: Bytes,
     ) -> Result<Self, StorageError> {
+        // The stream, and the tables made of it.
+        engine.check_room(expected.saturating_mul(2))?;
         let number = NUMBER.fetch_add(1, Relaxed);
         let process = std::process::id();
         let name = format!("g{group}-{}-{process}-{number}", applied.index);
@@ -102,14 +113,22 @@ impl SnapshotDownload {
         let action = "cannot make the files of a snapshot";
         fs::create_dir_all(&files.dir).map_err(file(action))?;
         let stream = BufWriter::new(File::create(files.stream()).map_err(file(action))?);
-        Ok(Self { engine, group, applied, meta, stream, files })
+        let (received, next_look) = (0, LOOK_BYTES);
+        Ok(Self { engine, group, applied, meta, stream, files, expected, received, next_look })
     }
 
     /// Takes the next piece. Blocks for the disk.
     ///
     /// # Errors
-    /// A failed write.
+    /// `NoRoom`, or a failed write.
     pub fn chunk(&mut self, chunk: &[u8]) -> Result<(), StorageError> {
+        self.received += chunk.len() as u64;
+        if self.received >= self.next_look {
+            self.next_look = self.received + LOOK_BYTES;
+            // The rest of the stream, the tables of all of it.
+            let whole = self.expected.max(self.received + LOOK_BYTES);
+            self.engine.check_room((whole - self.received).saturating_add(whole))?;
+        }
         self.stream.write_all(chunk).map_err(file("cannot write a snapshot"))
     }
 
@@ -118,7 +137,7 @@ impl SnapshotDownload {
     /// # Errors
     /// A failed write, or a stream that is not whole.
     pub fn complete(self) -> Result<ReceivedSnapshot, StorageError> {
-        let Self { engine, group, applied, meta, mut stream, files } = self;
+        let Self { engine, group, applied, meta, mut stream, files, .. } = self;
         stream.flush().map_err(file("cannot write a snapshot"))?;
         drop(stream);
         check(&files.stream())?;

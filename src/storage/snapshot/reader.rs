@@ -29,12 +29,14 @@ type Piece = Result<Bytes, StorageError>;
 pub struct SnapshotReader {
     applied: EntryId,
     meta: Bytes,
+    bytes: u64,
     pieces: Receiver<Piece>,
 }
 
 impl SnapshotReader {
     /// Takes the RocksDB snapshot. `None`: the group has no checkpoint.
     pub(crate) fn open(engine: Arc<Engine>, group: GroupId) -> Result<Option<Self>, StorageError> {
+        let bytes = octets_of(&engine, group)?;
         let (begun, begin) = bounded(1);
         let (sender, pieces) = bounded(AHEAD);
         std::thread::Builder::new()
@@ -54,7 +56,12 @@ impl SnapshotReader {
             })
             .map_err(file("cannot start to read a snapshot"))?;
         let ended = |_| StorageError::Closed;
-        Ok(begin.recv().map_err(ended)??.map(|(applied, meta)| Self { applied, meta, pieces }))
+        Ok(begin.recv().map_err(ended)??.map(|(applied, meta)| Self {
+            applied,
+            meta,
+            bytes,
+            pieces,
+        }))
     }
 
     /// Last entry applied to it.
@@ -69,6 +76,12 @@ impl SnapshotReader {
         &self.meta
     }
 
+    /// Octets of the stream, about: as they lie on the disk.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// The next piece, at most 256 KiB; `None` at the end. Blocks while it is read from disk.
     ///
     /// # Errors
@@ -76,6 +89,16 @@ impl SnapshotReader {
     pub fn next_chunk(&mut self) -> Result<Option<Bytes>, StorageError> {
         self.pieces.recv().ok().transpose()
     }
+}
+
+/// Octets that a group has on disk, about.
+fn octets_of(engine: &Engine, group: GroupId) -> Result<u64, StorageError> {
+    let (start, end) = (key::group_start(group), key::group_end(group));
+    let mut octets = 0;
+    for family in [Family::Heads, Family::Bodies, state_family(group)] {
+        octets += engine.octets(family, &start, &end)?;
+    }
+    Ok(octets)
 }
 
 /// What a part of a section came to.

@@ -290,7 +290,7 @@ impl Run {
         if self.model.last_index() >= index {
             self.truncate(0);
         }
-        let mut download = self.store.download(applied, meta.clone()).unwrap();
+        let mut download = self.store.download(applied, 0, meta.clone()).unwrap();
         while let Some(chunk) = snapshot.next_chunk().unwrap() {
             download.chunk(&chunk).unwrap();
         }

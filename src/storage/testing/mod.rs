@@ -9,6 +9,7 @@ mod arbitrary_letters;
 mod caches;
 mod codecs;
 mod crash;
+mod damage;
 mod model;
 mod opening;
 mod reclaim;

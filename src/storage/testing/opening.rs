@@ -3,7 +3,7 @@
 use super::{GROUP, append, entry, open, options, written};
 use crate::{Database, OpenError};
 use bytes::Bytes;
-use quorate_types::{ClusterId, GroupId, Incarnation, NodeId};
+use quorate_types::{BootNumber, ClusterId, GroupId, Incarnation, NodeId};
 use std::fs;
 
 fn refusal(dir: &std::path::Path, node: u16) -> OpenError {
@@ -26,15 +26,24 @@ fn the_identity_is_made_once_and_kept() {
     {
         let database = open(&dir, options());
         assert_eq!(database.identity().incarnation, Incarnation(77));
-        assert_eq!((database.identity().cluster, database.identity().opened), (None, 1));
+        let identity = database.identity();
+        assert_eq!((identity.cluster, identity.boot.opened(), identity.former), (None, 1, vec![]));
         written(|done| database.set_cluster(ClusterId(5), done));
     }
     let mut other = options();
     other.incarnation = Incarnation(78);
+    other.chance = 9;
     let identity = open(&dir, other).identity();
     assert_eq!(identity.node, NodeId(1));
     assert_eq!(identity.incarnation, Incarnation(77), "that of the first start");
-    assert_eq!((identity.cluster, identity.opened), (Some(ClusterId(5)), 2));
+    assert_eq!(identity.cluster, Some(ClusterId(5)));
+    let first = BootNumber::of_opening(1, 0);
+    assert_eq!((identity.boot, identity.former), (BootNumber::of_opening(2, 9), vec![first]));
+    for opened in 3..80 {
+        let identity = open(&dir, options()).identity();
+        assert_eq!(identity.boot.opened(), opened);
+        assert!(identity.former.len() <= 64 && identity.former.is_sorted());
+    }
 }
 
 #[test]
@@ -42,6 +51,9 @@ fn a_database_that_is_lost_is_another_incarnation() {
     let dir = tempfile::tempdir().unwrap();
     drop(open(dir.path(), options()));
     fs::remove_dir_all(dir.path().join("db")).unwrap();
+    // What says that there was one is still there.
+    assert!(matches!(refusal(dir.path(), 1), OpenError::Storage { .. }));
+    fs::remove_file(dir.path().join("SYNCED")).unwrap();
     let mut other = options();
     other.incarnation = Incarnation(78);
     assert_eq!(open(dir.path(), other).identity().incarnation, Incarnation(78));
@@ -69,7 +81,7 @@ fn an_unknown_format_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     drop(open(dir.path(), options()));
     fs::write(dir.path().join("QUORATE"), "quorate format 9 node 1\n").unwrap();
-    assert!(matches!(refusal(dir.path(), 1), OpenError::Format { known: 1, .. }));
+    assert!(matches!(refusal(dir.path(), 1), OpenError::Format { known: 2, .. }));
 }
 
 #[test]

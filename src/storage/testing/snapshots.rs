@@ -6,7 +6,11 @@ use crate::{Database, GroupStore, ReplicaStore, StorageError, engine::Family, sn
 use bytes::Bytes;
 use quorate_queue::{Change, NodeRecord, Record, RecordKey};
 use quorate_types::{GroupId, Level, LogIndex, NodeId, StartNumber};
-use std::{path::Path, sync::Arc, time::Instant};
+use std::{
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 /// A group with a backlog, larger than a few pieces, some of it cut; entries above the checkpoint.
 fn donor(dir: &Path, messages: u32) -> (Arc<Database>, GroupStore) {
@@ -36,7 +40,7 @@ fn pieces(store: &GroupStore) -> Vec<Bytes> {
 }
 
 fn receive(store: &GroupStore, pieces: &[Bytes]) -> Result<crate::ReceivedSnapshot, StorageError> {
-    let mut download = store.download(id(1, 18), Bytes::from_static(b"voters 1 2 3")).unwrap();
+    let mut download = store.download(id(1, 18), 0, Bytes::from_static(b"voters 1 2 3")).unwrap();
     for piece in pieces {
         download.chunk(piece).unwrap();
     }
@@ -141,6 +145,31 @@ fn a_stream_that_is_not_whole_is_refused_and_leaves_nothing() {
     assert_eq!(files(to.path()), 0, "received, never installed");
 }
 
+/// What would fill the disk is refused first, also if it turns out larger than was said.
+#[test]
+fn a_snapshot_that_does_not_fit_is_refused_before_it_fills_the_disk() {
+    let (from, to) = (super::scratch(), super::scratch());
+    let (_database, donor) = donor(from.path(), 20);
+    donor.engine().flush(Family::Bodies).unwrap();
+    let expected = donor.snapshot().unwrap().unwrap().bytes();
+    let octets: usize = pieces(&donor).iter().map(Bytes::len).sum();
+    assert!(expected > octets as u64 / 2 && expected < octets as u64 * 2, "{expected} of {octets}");
+    let free = fs2::available_space(to.path()).unwrap();
+    let mut options = options();
+    options.disk_reserve_bytes = free - (64 << 20);
+    let database = open(to.path(), options);
+    let store = database.group(GROUP).unwrap();
+    let begin = |bytes| store.download(id(1, 18), bytes, Bytes::new());
+    assert!(matches!(begin(free), Err(StorageError::NoRoom { .. })));
+    let mut download = begin(expected).unwrap();
+    let pieces = pieces(&donor);
+    let refused = (0..30).flat_map(|_| &pieces).find_map(|piece| download.chunk(piece).err());
+    assert!(matches!(refused, Some(StorageError::NoRoom { .. })), "{refused:?}");
+    drop(download);
+    assert_eq!(files(to.path()), 0);
+    assert!(receive(&store, &pieces).is_ok());
+}
+
 #[test]
 fn a_snapshot_shows_the_moment_that_it_was_taken() {
     let dir = tempfile::tempdir().unwrap();
@@ -162,6 +191,50 @@ fn there_is_no_snapshot_before_the_first_checkpoint() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path(), options()).group(GROUP).unwrap();
     assert!(store.snapshot().unwrap().is_none());
+}
+
+/// A large snapshot takes its time, and only its own group's.
+#[test]
+fn other_groups_do_not_wait_for_an_install() {
+    let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (_database, donor) = donor(from.path(), 20);
+    let pieces = pieces(&donor);
+    let (open_gate, gate) = crossbeam_channel::bounded::<()>(0);
+    let mut options = options();
+    options.install_gate = Some(gate);
+    options.sync_time_max = Duration::from_millis(500);
+    let database = open(to.path(), options);
+    let store = database.group(GROUP).unwrap();
+    append(&store, (1..=7).map(|index| entry(9, index, &[(5, 1, 2, 10)])).collect());
+    let received = receive(&store, &pieces).unwrap();
+    let (done, installed) = super::done();
+    store.install(received, done);
+    let (done, appended) = super::done();
+    store.append(vec![entry(2, 19, &[(1, 0, 1, 10)])], done);
+    let (done, voted) = super::done();
+    store.save_vote(Bytes::from_static(b"late"), done);
+    // Meanwhile another group writes, and the disk does not count as stalled.
+    let neighbour = database.group(GroupId(GROUP.0 + 1)).unwrap();
+    let begun = Instant::now();
+    let mut index = 0;
+    while begun.elapsed() < Duration::from_secs(1) {
+        index += 1;
+        append(&neighbour, vec![entry(1, index, &[(5, 1, 2, 10)])]);
+        written(|done| neighbour.save_vote(Bytes::from_static(b"meanwhile"), done));
+        assert!(!database.writer().is_stalled());
+    }
+    for waiting in [&installed, &appended, &voted] {
+        assert!(waiting.try_recv().is_err(), "it did not wait for the install");
+    }
+    drop(open_gate);
+    for waiting in [installed, appended, voted] {
+        waiting.recv().unwrap().unwrap();
+    }
+    drop((store, neighbour, database));
+    let store = open(to.path(), super::options()).group(GROUP).unwrap();
+    assert_eq!(store.log_state().last, Some(id(2, 19)));
+    assert_eq!(store.vote().as_deref(), Some(&b"late"[..]));
+    assert_eq!(store.load().unwrap(), donor.load().unwrap());
 }
 
 /// STO 6: at whatever write an install is broken off, the start has the old state or the new one.

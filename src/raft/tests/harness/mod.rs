@@ -183,6 +183,7 @@ impl Cluster {
         let config = LinkConfig {
             me: id,
             boot,
+            former_boots: (1..boot.0).map(BootNumber).collect(),
             incarnation,
             peers: peers.map(|(other, address)| (*other, address.to_string())).collect(),
             secret: ClusterSecret::new(b"the secret of the tests").unwrap(),

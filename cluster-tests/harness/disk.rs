@@ -1,0 +1,161 @@
+//! Disks that fail: an LD_PRELOAD library for the faults of calls, and a file system of its own whose power
+//! is cut.
+
+use super::machine::package_dir;
+use super::{Node, Options};
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use tempfile::TempDir;
+
+/// What a node's disk does; by its place in the control page of `faults/disk.c`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DiskFault {
+    /// Syncs fail with this error number.
+    SyncFails = 0,
+    /// Syncs do not return, for as long as it is 1.
+    SyncHangs = 1,
+    /// Syncs succeed and do nothing.
+    SyncLies = 2,
+    /// Writes fail with this error number.
+    WriteFails = 3,
+    /// Reads fail with this error number.
+    ReadFails = 4,
+    /// So many MiB are free on the disk.
+    FreeMib = 5,
+}
+
+/// `EIO`.
+pub const EIO: u32 = 5;
+/// `ENOSPC`.
+pub const ENOSPC: u32 = 28;
+
+/// The library, compiled, and a control page for each node.
+#[derive(Debug)]
+pub struct DiskFaults {
+    folder: TempDir,
+}
+
+impl DiskFaults {
+    /// Compiles the library.
+    ///
+    /// # Panics
+    /// Without a C compiler.
+    #[must_use]
+    pub fn prepare() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        compile("disk.c", &folder.path().join("disk.so"), &["-shared", "-fPIC"]);
+        for node in 1..=3 {
+            fs::write(folder.path().join(format!("node-{node}")), [0; 4096]).expect("a page");
+        }
+        Self { folder }
+    }
+
+    /// Options with which nodes' disks obey.
+    #[must_use]
+    pub fn on(&self, mut options: Options) -> Options {
+        let path = |name: &str| self.folder.path().join(name).display().to_string();
+        options.env.extend([
+            ("LD_PRELOAD".to_owned(), path("disk.so")),
+            ("DISK_FAULTS".to_owned(), path("node-{node}")),
+            ("DISK_FAULTS_UNDER".to_owned(), "/node-{node}/".to_owned()),
+        ]);
+        options
+    }
+
+    /// From now on a node's disk does this; with 0, no longer.
+    ///
+    /// # Panics
+    /// When the node has no page.
+    pub fn set(&self, node: u64, fault: DiskFault, value: u32) {
+        let page =
+            File::options().write(true).open(self.folder.path().join(format!("node-{node}")));
+        let written =
+            page.and_then(|page| page.write_all_at(&value.to_ne_bytes(), 4 * fault as u64));
+        written.expect("the node's page");
+    }
+}
+
+fn compile(source: &str, to: &Path, flags: &[&str]) {
+    let source = package_dir().join("faults").join(source);
+    let mut compiler = Command::new("cc");
+    let status = compiler.args(["-O2", "-o"]).arg(to).args(flags).arg(source).status();
+    assert!(status.expect("a C compiler").success(), "cc failed");
+}
+
+/// A file system in a file, whose power can be cut.
+#[derive(Debug)]
+pub struct LoopDisk {
+    folder: TempDir,
+}
+
+impl LoopDisk {
+    /// Makes and mounts one.
+    ///
+    /// # Errors
+    /// What this machine lacks for it: root, loop devices, ext4.
+    pub fn make(mib: u64) -> Result<Self, String> {
+        let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
+        compile("power.c", &folder.path().join("power"), &[]);
+        let disk = Self { folder };
+        let image = File::create(disk.image()).and_then(|image| image.set_len(mib << 20));
+        image.map_err(|error| error.to_string())?;
+        run(Command::new("mkfs.ext4").args(["-q", "-F"]).arg(disk.image()))?;
+        fs::create_dir(disk.root()).map_err(|error| error.to_string())?;
+        disk.mount()?;
+        Ok(disk)
+    }
+
+    fn image(&self) -> PathBuf {
+        self.folder.path().join("image")
+    }
+
+    /// Where it is mounted.
+    #[must_use]
+    pub fn root(&self) -> PathBuf {
+        self.folder.path().join("root")
+    }
+
+    /// Makes it the disk of a node that has not been started.
+    ///
+    /// # Panics
+    /// When the node has a data directory already.
+    pub fn take(&self, node: &Node) {
+        let name = node.data_dir().file_name().expect("the name of a folder");
+        let folder = self.root().join(name);
+        fs::create_dir(&folder).expect("a folder on the disk");
+        std::os::unix::fs::symlink(folder, node.data_dir()).expect("a link to it");
+    }
+
+    fn mount(&self) -> Result<(), String> {
+        run(Command::new("mount").args(["-o", "loop"]).arg(self.image()).arg(self.root()))
+    }
+
+    /// Cuts its power: whoever used it has been killed before. It is mounted again then.
+    ///
+    /// # Panics
+    /// When it is still in use.
+    pub fn cut_power(&self) {
+        let cut = run(Command::new(self.folder.path().join("power")).arg(self.root()))
+            .and_then(|()| run(Command::new("umount").arg(self.root())))
+            .and_then(|()| self.mount());
+        cut.expect("power is cut and comes back");
+    }
+}
+
+impl Drop for LoopDisk {
+    fn drop(&mut self) {
+        // Not mounted if it could not be made.
+        let _ = run(Command::new("umount").arg("--lazy").arg(self.root()));
+    }
+}
+
+fn run(command: &mut Command) -> Result<(), String> {
+    let output = command.output().map_err(|error| format!("{command:?}: {error}"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    Err(format!("{command:?}: {}: {said}", output.status))
+}

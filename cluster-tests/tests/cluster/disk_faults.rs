@@ -1,0 +1,223 @@
+//! One node's disk hangs, fills up, or fails: that is noticed and told in a clear line, nothing confirmed is
+//! lost, and the others go on (DESIGN §8).
+
+#![expect(clippy::expect_used, clippy::indexing_slicing, reason = "tests")]
+
+use lapin::options::BasicPublishOptions;
+use quorate_cluster_tests::harness::amqp::{
+    declare_quorum, get, open, open_confirming, persistent,
+};
+use quorate_cluster_tests::harness::ctl;
+use quorate_cluster_tests::harness::disk::{DiskFault, DiskFaults, EIO, ENOSPC};
+use quorate_cluster_tests::harness::wait::{eventually, hold};
+use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Node, Options, figure};
+use quorate_cluster_tests::history::{ConsumerOptions, Load, PublisherOptions};
+use quorate_cluster_tests::invariant::assert_replicas_equal;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+const QUEUE: &str = "faulty";
+
+/// A cluster whose disks obey, the queue's leader, and load on the two other nodes.
+async fn under_load(faults: &DiskFaults) -> (Cluster, u64, Load) {
+    let cluster = Cluster::start(3, faults.on(Options::default())).await;
+    let (connection, channel) = open(&cluster.amqp_uri(1)).await;
+    declare_quorum(&channel, QUEUE).await;
+    connection.close(200, "declared".into()).await.expect("close-ok");
+    let leader = cluster.leader_of(QUEUE).await;
+    let others = cluster.others(leader);
+    let load = Load::default()
+        .publish(PublisherOptions::new(cluster.amqp_uri(others[0]), QUEUE))
+        .consume(ConsumerOptions::new(cluster.amqp_uri(others[1]), QUEUE));
+    load.delivers(500).await;
+    (cluster, leader, load)
+}
+
+/// Waits for a line of a node's log that has all these words; gives it.
+async fn says(node: &Node, words: &[&str]) -> String {
+    let what = format!("node {} says {words:?}", node.id());
+    eventually(&what, LIFECYCLE_BOUND, || async {
+        let log = node.log();
+        let line = log.lines().find(|line| words.iter().all(|word| line.contains(word)));
+        line.map(str::to_owned).ok_or_else(|| "it does not".to_owned())
+    })
+    .await
+}
+
+/// A node ends by itself, with a failure and a line that has all these words.
+async fn ends_saying(node: &Node, words: &[&str]) {
+    let status = node.ends().await;
+    assert_eq!(status.code().map(|code| code != 0), Some(true), "{status}");
+    let line = says(node, words).await;
+    figure("said", line);
+    assert!(!node.log().contains("panicked"), "node {} panicked", node.id());
+}
+
+/// A leader whose disk does not answer is replaced, although it lives.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_whose_syncs_hang_gives_up_its_leaderships() {
+    let faults = DiskFaults::prepare();
+    let (cluster, leader, load) = under_load(&faults).await;
+    let others = cluster.others(leader);
+    let from = load.history().now();
+    faults.set(leader, DiskFault::SyncHangs, 1);
+    says(cluster.node(leader), &["the disk does not answer", "giving up all leaderships"]).await;
+    eventually("another node leads", LIFECYCLE_BOUND, || async {
+        let rows = cluster.rows(others[0], &["list_queues", "name", "leader"]).await?;
+        let leads = ctl::text(rows.first().ok_or("not listed")?, "leader");
+        let named = others.iter().any(|node| leads.contains(&node.to_string()));
+        hold(named, || format!("'{leads}' leads"))
+    })
+    .await;
+    load.confirms(500).await;
+    load.delivers(500).await;
+    let history = load.history();
+    figure("sync hangs: longest gap", history.longest_confirm_gap(from, history.now()));
+    assert!(cluster.node(leader).runs(), "it lives");
+    faults.set(leader, DiskFault::SyncHangs, 0);
+    says(cluster.node(leader), &["the disk answers again"]).await;
+    load.finish(&cluster, QUEUE).await;
+}
+
+/// The disk of a queue's leader fails once and for all; it comes back with a good one.
+async fn ends_and_comes_back(fault: DiskFault, error: u32, words: &[&str]) {
+    let faults = DiskFaults::prepare();
+    let (cluster, leader, load) = under_load(&faults).await;
+    faults.set(leader, fault, error);
+    ends_saying(cluster.node(leader), words).await;
+    load.confirms(500).await;
+    load.delivers(500).await;
+    faults.set(leader, fault, 0);
+    cluster.node(leader).restart().await;
+    load.delivers(500).await;
+    load.finish(&cluster, QUEUE).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_disk_ends_the_node_and_nothing_else() {
+    let words = ["storage: cannot write", "No space left on device"];
+    ends_and_comes_back(DiskFault::WriteFails, ENOSPC, &words).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sync_that_fails_ends_the_node_and_nothing_else() {
+    let words = ["storage: cannot write", "Input/output error"];
+    ends_and_comes_back(DiskFault::SyncFails, EIO, &words).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_disk_that_cannot_be_read_is_refused_at_the_start() {
+    let faults = DiskFaults::prepare();
+    let (cluster, leader, load) = under_load(&faults).await;
+    cluster.node(leader).kill9();
+    faults.set(leader, DiskFault::ReadFails, EIO);
+    cluster.node(leader).spawn();
+    ends_saying(cluster.node(leader), &["data_dir", "Input/output error"]).await;
+    faults.set(leader, DiskFault::ReadFails, 0);
+    cluster.node(leader).restart().await;
+    load.finish(&cluster, QUEUE).await;
+}
+
+/// The newest file of a node's write-ahead log.
+fn newest_log(data_dir: &Path) -> PathBuf {
+    let entries = fs::read_dir(data_dir.join("db")).expect("a database").flatten();
+    let logs = entries
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "log"));
+    logs.max().expect("a write-ahead log")
+}
+
+/// A node that has lost the middle of what it had synced neither votes nor acknowledges.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_with_a_hole_is_refused_with_the_files_name() {
+    let cluster = Cluster::start(3, Options::default()).await;
+    let (_connection, channel) = open_confirming(&cluster.amqp_uri(1)).await;
+    declare_quorum(&channel, QUEUE).await;
+    fill(&channel, 100).await;
+    let node = cluster.node(3);
+    node.kill9();
+    let log = newest_log(node.data_dir());
+    let whole = fs::read(&log).expect("the log");
+    let mut octets = whole.clone();
+    let middle = octets.len() / 2;
+    octets[middle] ^= 1;
+    fs::write(&log, octets).expect("spoilt");
+    for _ in 0..2 {
+        node.spawn();
+        ends_saying(node, &[&log.display().to_string(), "write-ahead log is damaged"]).await;
+    }
+    fill(&channel, 10).await;
+    fs::write(&log, whole).expect("as it was");
+    node.restart().await;
+    assert_replicas_equal(&cluster).await;
+    cluster.node(2).kill9();
+    take_all(&cluster, 3, 110).await;
+}
+
+/// Publishes, and waits for the confirms.
+async fn fill(channel: &lapin::Channel, count: usize) {
+    let mut confirms = Vec::new();
+    for _ in 0..count {
+        let options = BasicPublishOptions::default();
+        let body = [7; 16 << 10];
+        let sent = channel.basic_publish("".into(), QUEUE.into(), options, &body, persistent());
+        confirms.push(sent.await.expect("sent"));
+    }
+    for confirm in confirms {
+        assert!(confirm.await.expect("a confirm").is_ack());
+    }
+}
+
+async fn take_all(cluster: &Cluster, from: u64, count: usize) {
+    let (_connection, channel) = open(&cluster.amqp_uri(from)).await;
+    for number in 0..count {
+        assert!(get(&channel, QUEUE).await.is_some(), "{number} of {count} messages are left");
+    }
+    assert_eq!(get(&channel, QUEUE).await, None);
+}
+
+/// A follower without room for a snapshot is held back, goes on, and catches up when it has room.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_that_does_not_fit_is_not_received() {
+    let faults = DiskFaults::prepare();
+    let options =
+        Options::default().with("--log-tail-bytes", "0").with("--disk-free-limit", "1GiB");
+    let cluster = Cluster::start(3, faults.on(options)).await;
+    let (_connection, channel) = open_confirming(&cluster.amqp_uri(1)).await;
+    declare_quorum(&channel, QUEUE).await;
+    let node = cluster.node(3);
+    let index = |of: u64, name: &'static str| {
+        let cluster = &cluster;
+        async move { cluster.node(of).metrics().await.sum(name).expect("a gauge of the groups") }
+    };
+    let known = index(3, "quorate_group_applied_index").await;
+    node.kill9();
+    for _ in 0..4 {
+        fill(&channel, 500).await;
+    }
+    for other in [1, 2] {
+        eventually("what the follower needs is purged", LIFECYCLE_BOUND, || async {
+            let purged = index(other, "quorate_group_purged_index").await;
+            hold(purged > known + 20.0, || format!("{purged}, it knows {known}"))
+        })
+        .await;
+    }
+    // More than the limit of the alarm, less than what a snapshot takes beside it.
+    faults.set(3, DiskFault::FreeMib, 1024 + 4);
+    node.spawn();
+    says(node, &["a snapshot is not received", "disk_free_limit"]).await;
+    let begun = Instant::now();
+    let refusals = || node.log().matches("a snapshot is not received").count();
+    while begun.elapsed() < Duration::from_secs(3) {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert!(node.runs(), "it has ended");
+    }
+    // Each group tries once in ten seconds.
+    assert!(refusals() <= 26, "{} refusals", refusals());
+    faults.set(3, DiskFault::FreeMib, 0);
+    node.ready().await;
+    assert_replicas_equal(&cluster).await;
+    cluster.node(2).kill9();
+    take_all(&cluster, 3, 2_000).await;
+}

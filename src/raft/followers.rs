@@ -1,0 +1,138 @@
+//! What the leader of a group knows of its followers beside what openraft does: the last entry that
+//! each has acknowledged, and which of them has no room for a snapshot.
+//!
+//! A follower whose directory was set back lacks entries that it has acknowledged. openraft would
+//! send from the acknowledged one on for ever. Here such a follower is told, and ends; the leader
+//! goes on leading, since with its leadership the knowledge would go, too.
+
+use crate::{
+    group::Group,
+    type_config::{LogId, Vote, entry_id},
+};
+use parking_lot::Mutex;
+use quorate_types::{LogIndex, NodeId};
+use std::{collections::BTreeMap, time::Duration};
+use tokio::time::Instant;
+
+/// How long a follower that has no room is not offered a snapshot.
+const NO_ROOM_PAUSE: Duration = Duration::from_secs(10);
+
+/// What is known of the followers of one group.
+#[derive(Debug, Default)]
+pub(crate) struct Followers(Mutex<BTreeMap<NodeId, Follower>>);
+
+#[derive(Debug, Default)]
+struct Follower {
+    /// The leader's vote, and the last entry that the follower has acknowledged to it.
+    acknowledged: Option<(Vote, LogId)>,
+    /// It has been logged that the follower lacks that entry.
+    told: bool,
+    no_room_until: Option<Instant>,
+}
+
+impl Followers {
+    /// A follower has acknowledged entries up to this one, to the leader with that vote.
+    pub(crate) fn acknowledged(&self, node: NodeId, vote: Vote, last: LogId) {
+        let mut followers = self.0.lock();
+        let follower = followers.entry(node).or_default();
+        let before = follower.acknowledged.filter(|(before, _)| *before == vote);
+        if before.is_none_or(|(_, before)| before.index < last.index) {
+            follower.acknowledged = Some((vote, last));
+        }
+    }
+
+    /// The entry that a follower has acknowledged and lost, if it says that it has not the entry
+    /// `lacking`.
+    pub(crate) fn lost(&self, node: NodeId, vote: Vote, lacking: LogId) -> Option<LogId> {
+        let mut followers = self.0.lock();
+        let follower = followers.get_mut(&node)?;
+        let (_, last) = follower
+            .acknowledged
+            .filter(|(to, last)| *to == vote && lacking.index <= last.index)?;
+        if !std::mem::replace(&mut follower.told, true) {
+            let entry = entry_id(&last).index;
+            tracing::error!(
+                %node, %entry,
+                "a node lacks entries that it has acknowledged: its data directory was set back, or \
+                 has lost what was synced; it is told so, and ends"
+            );
+        }
+        Some(last)
+    }
+
+    /// A follower has no room for a snapshot.
+    pub(crate) fn no_room(&self, node: NodeId) {
+        let until = Instant::now() + NO_ROOM_PAUSE;
+        self.0.lock().entry(node).or_default().no_room_until = Some(until);
+    }
+
+    /// Until when a follower is not offered a snapshot, if it is of the future.
+    pub(crate) fn held_back(&self, node: NodeId) -> Option<Instant> {
+        let until = self.0.lock().get(&node)?.no_room_until;
+        until.filter(|until| *until > Instant::now())
+    }
+}
+
+/// As a follower: whether this node lacks an entry that it has acknowledged to the present leader. In
+/// the leader's own term an acknowledged entry is never truncated.
+pub(crate) fn lacks(group: &Group, vote: &Vote, acknowledged: &LogId) -> bool {
+    if group.standing().vote().as_ref() != Some(vote) {
+        return false;
+    }
+    let state = group.store().log_state();
+    let index = LogIndex(acknowledged.index);
+    if state.last_purged.is_some_and(|purged| purged.index >= index) {
+        return false;
+    }
+    if state.last.is_none_or(|last| last.index < index) {
+        return true;
+    }
+    let found = group.store().read_shared(index, index.next(), 0);
+    found.is_ok_and(|found| {
+        found.first().is_none_or(|found| found.id.term != entry_id(acknowledged).term)
+    })
+}
+
+/// What a node that lacks such an entry ends with.
+pub(crate) fn lacking(acknowledged: &LogId) -> String {
+    format!(
+        "entry {} is missing, which this node has acknowledged: its data directory was set back, or \
+         has lost what was synced (setting data_dir)",
+        acknowledged.index
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::type_config::{log_id_of, vote};
+
+    const NODE: NodeId = NodeId(3);
+
+    #[test]
+    fn what_was_acknowledged_in_the_same_term_cannot_be_lacking() {
+        let followers = Followers::default();
+        let (mine, former) = (vote(5, 1, true), vote(4, 1, true));
+        assert_eq!(followers.lost(NODE, mine, log_id_of(4, 10)), None, "nothing is known yet");
+        followers.acknowledged(NODE, mine, log_id_of(5, 20));
+        followers.acknowledged(NODE, mine, log_id_of(5, 12));
+        assert_eq!(followers.lost(NODE, mine, log_id_of(5, 21)), None, "it was never there");
+        assert_eq!(followers.lost(NODE, mine, log_id_of(5, 20)), Some(log_id_of(5, 20)));
+        assert_eq!(followers.lost(NODE, mine, log_id_of(4, 10)), Some(log_id_of(5, 20)));
+        assert_eq!(followers.lost(NODE, former, log_id_of(4, 10)), None);
+        assert_eq!(followers.lost(NodeId(2), mine, log_id_of(4, 10)), None);
+        followers.acknowledged(NODE, vote(6, 1, true), log_id_of(5, 11));
+        assert_eq!(followers.lost(NODE, vote(6, 1, true), log_id_of(5, 12)), None);
+    }
+
+    #[test]
+    fn a_follower_without_room_is_left_alone_for_a_while() {
+        let followers = Followers::default();
+        assert_eq!(followers.held_back(NODE), None);
+        let before = Instant::now();
+        followers.no_room(NODE);
+        let until = followers.held_back(NODE);
+        assert!(until.is_some_and(|until| until >= before + NO_ROOM_PAUSE), "{until:?}");
+        assert_eq!(followers.held_back(NodeId(2)), None);
+    }
+}

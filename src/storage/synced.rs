@@ -1,0 +1,329 @@
+//! What is known to be on the disk, kept apart from the database: a file that says how far the
+//! database had been synced. A database that has less when it is opened has lost it, and is
+//! refused: its votes and acknowledgements would have a hole behind them.
+//!
+//! The file is written once a second, and at the end, so that a write pays nothing for it. It
+//! covers what RocksDB cannot know to be missing: the end of its log, and of its manifest.
+
+use crate::{
+    StorageError,
+    engine::{Engine, file},
+};
+use parking_lot::{Condvar, Mutex};
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{ErrorKind, Read, Seek, SeekFrom},
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+    sync::Arc,
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+/// Name of the file in the data directory.
+pub(crate) const NAME: &str = "SYNCED";
+
+/// From one look to the next.
+const TICK: Duration = Duration::from_secs(1);
+
+const VERSION: u8 = 1;
+
+/// Octets of a mark: version, number, sequence, manifest (number, octets, checksum), checksum.
+const MARK_BYTES: usize = 1 + 4 * 8 + 2 * 4;
+
+/// The two places of marks, which are written by turns so that a torn write leaves the other one. They
+/// are apart, so that no disk writes them together.
+const PLACES: [u64; 2] = [0, 4096];
+
+/// How far the database had been synced.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Mark {
+    /// Counts the marks.
+    number: u64,
+    /// RocksDB's sequence number; 0: nothing was ever synced.
+    sequence: u64,
+    manifest: Manifest,
+}
+
+/// The beginning of a manifest that had been synced.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Manifest {
+    number: u64,
+    bytes: u64,
+    checksum: u32,
+}
+
+/// The file, opened, and what it says.
+pub(crate) struct SyncedFile {
+    path: PathBuf,
+    file: File,
+    mark: Mark,
+}
+
+impl SyncedFile {
+    /// Reads the file, or makes it for a directory without a database.
+    pub(crate) fn open(dir: &Path) -> Result<Self, StorageError> {
+        let path = dir.join(NAME);
+        let failed = file("cannot open SYNCED");
+        match OpenOptions::new().read(true).write(true).open(&path) {
+            Ok(file) => {
+                let mark = read(&file).map_err(failed)?;
+                let mark = mark.ok_or_else(|| damaged(&path, "cannot be read: it is damaged"))?;
+                Ok(Self { path, file, mark })
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                if dir.join("db").exists() {
+                    return Err(damaged(&path, "it is missing"));
+                }
+                Self::make(dir, path)
+            }
+            Err(error) => Err(failed(error)),
+        }
+    }
+
+    fn make(dir: &Path, path: PathBuf) -> Result<Self, StorageError> {
+        let make = || {
+            let new = path.with_extension("new");
+            let options =
+                OpenOptions::new().read(true).write(true).create(true).truncate(true).clone();
+            let file = options.open(&new)?;
+            // Both places, so that a later mark changes nothing but their octets.
+            for place in PLACES {
+                file.write_all_at(&Mark::default().encode(), place)?;
+            }
+            file.sync_all()?;
+            fs::rename(&new, &path)?;
+            File::open(dir)?.sync_all()?;
+            Ok(file)
+        };
+        let file = make().map_err(file("cannot make SYNCED"))?;
+        Ok(Self { path, file, mark: Mark::default() })
+    }
+
+    /// True if the database is still to be made.
+    pub(crate) fn is_new(&self) -> bool {
+        self.mark.sequence == 0
+    }
+
+    /// Refuses a database whose manifest has lost or changed what had been synced, before RocksDB
+    /// makes something else of it.
+    pub(crate) fn check_manifest(&self, db: &Path) -> Result<(), StorageError> {
+        if self.is_new() {
+            return Ok(());
+        }
+        let known = self.mark.manifest;
+        let current = db.join("CURRENT");
+        let name = fs::read_to_string(&current)
+            .map_err(|error| damaged(&current, &format!("cannot be read: {error}")))?;
+        let number = manifest_number(&name)
+            .ok_or_else(|| damaged(&current, "it does not name a manifest"))?;
+        if number < known.number {
+            let what = format!("it names manifest {number}, but {} was in use", known.number);
+            return Err(damaged(&current, &what));
+        }
+        if number == known.number {
+            let path = db.join(name.trim_end());
+            let mut found = Manifest { number, ..Manifest::default() };
+            let read = |error| damaged(&path, &format!("cannot be read: {error}"));
+            let mut manifest = File::open(&path).map_err(read)?;
+            found.read_on(&mut manifest, known.bytes).map_err(read)?;
+            if found != known {
+                return Err(damaged(&path, "it is damaged, or its end is missing"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses an opened database that ends before what had been synced.
+    pub(crate) fn check_sequence(&self, engine: &Engine) -> Result<(), StorageError> {
+        let found = engine.sequence();
+        if found >= self.mark.sequence {
+            return Ok(());
+        }
+        let what = format!(
+            "the database ends at write {found}, but write {} had been synced: the end of its \
+             write-ahead log (db/*.log) is lost",
+            self.mark.sequence
+        );
+        Err(damaged(&self.path, &what))
+    }
+
+    /// Writes a mark if anything has been synced since the last one.
+    fn keep_up(&mut self, engine: &Engine) -> std::io::Result<()> {
+        let sequence = engine.synced();
+        let mut manifest = self.mark.manifest;
+        follow_manifest(&engine.dir().join("db"), &mut manifest)?;
+        if (sequence, manifest) == (self.mark.sequence, self.mark.manifest) {
+            return Ok(());
+        }
+        let mark = Mark { number: self.mark.number + 1, sequence, manifest };
+        let [even, odd] = PLACES;
+        let place = if mark.number.is_multiple_of(2) { even } else { odd };
+        self.file.write_all_at(&mark.encode(), place)?;
+        self.file.sync_data()?;
+        self.mark = mark;
+        Ok(())
+    }
+}
+
+impl Mark {
+    fn encode(&self) -> Vec<u8> {
+        let Self { number, sequence, manifest } = self;
+        let mut octets = vec![VERSION];
+        for value in [*number, *sequence, manifest.number, manifest.bytes] {
+            octets.extend_from_slice(&value.to_be_bytes());
+        }
+        octets.extend_from_slice(&manifest.checksum.to_be_bytes());
+        let checksum = crc32fast::hash(&octets);
+        octets.extend_from_slice(&checksum.to_be_bytes());
+        octets
+    }
+
+    /// `None`: torn, or damaged.
+    fn decode(octets: &[u8; MARK_BYTES]) -> Option<Self> {
+        let (content, checksum) = octets.split_last_chunk::<4>()?;
+        if u32::from_be_bytes(*checksum) != crc32fast::hash(content) {
+            return None;
+        }
+        let (version, content) = content.split_first()?;
+        let (values, manifest_checksum) = content.split_last_chunk::<4>()?;
+        let value = |at: usize| {
+            let octets = values.get(8 * at..)?.first_chunk()?;
+            Some(u64::from_be_bytes(*octets))
+        };
+        let checksum = u32::from_be_bytes(*manifest_checksum);
+        let manifest = Manifest { number: value(2)?, bytes: value(3)?, checksum };
+        (*version == VERSION).then_some(Self { number: value(0)?, sequence: value(1)?, manifest })
+    }
+}
+
+/// The later of the two marks that can be read.
+fn read(file: &File) -> std::io::Result<Option<Mark>> {
+    let mut latest: Option<Mark> = None;
+    for place in PLACES {
+        let mut octets = [0; MARK_BYTES];
+        match file.read_exact_at(&mut octets, place) {
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => continue,
+            read => read?,
+        }
+        let mark = Mark::decode(&octets);
+        if mark.is_some_and(|mark| latest.is_none_or(|latest| latest.number < mark.number)) {
+            latest = mark;
+        }
+    }
+    Ok(latest)
+}
+
+/// Brings what is known of the manifest up to its present end, synced.
+fn follow_manifest(db: &Path, known: &mut Manifest) -> std::io::Result<()> {
+    let name = fs::read_to_string(db.join("CURRENT"))?;
+    let Some(number) = manifest_number(&name) else { return Ok(()) };
+    let mut manifest = match File::open(db.join(name.trim_end())) {
+        // Another one has just taken its place.
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        manifest => manifest?,
+    };
+    let bytes = manifest.metadata()?.len();
+    if (number, bytes) == (known.number, known.bytes) {
+        return Ok(());
+    }
+    manifest.sync_data()?;
+    if known.number != number {
+        *known = Manifest { number, ..Manifest::default() };
+    }
+    known.read_on(&mut manifest, bytes)
+}
+
+impl Manifest {
+    /// Reads on up to `end`, or to the file's end before it.
+    fn read_on(&mut self, file: &mut File, end: u64) -> std::io::Result<()> {
+        file.seek(SeekFrom::Start(self.bytes))?;
+        let mut octets = Vec::new();
+        file.take(end.saturating_sub(self.bytes)).read_to_end(&mut octets)?;
+        let mut checksum = crc32fast::Hasher::new_with_initial_len(self.checksum, self.bytes);
+        checksum.update(&octets);
+        self.checksum = checksum.finalize();
+        self.bytes += octets.len() as u64;
+        Ok(())
+    }
+}
+
+/// The number in the name of a manifest, as CURRENT has it.
+fn manifest_number(name: &str) -> Option<u64> {
+    name.strip_suffix('\n')?.strip_prefix("MANIFEST-")?.parse().ok()
+}
+
+fn damaged(path: &Path, what: &str) -> StorageError {
+    StorageError::Damaged { file: path.display().to_string().into(), what: what.into() }
+}
+
+/// The thread that keeps the file up to date.
+pub(crate) struct SyncedKeeper {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+struct Shared {
+    engine: Arc<Engine>,
+    file: Mutex<SyncedFile>,
+    closed: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl SyncedKeeper {
+    /// Starts the thread.
+    pub(crate) fn start(engine: Arc<Engine>, synced: SyncedFile) -> Result<Self, StorageError> {
+        let shared = Arc::new(Shared {
+            engine,
+            file: Mutex::new(synced),
+            closed: Mutex::new(false),
+            changed: Condvar::new(),
+        });
+        let thread = std::thread::Builder::new()
+            .name("synced".to_owned())
+            .spawn({
+                let shared = shared.clone();
+                move || shared.run()
+            })
+            .map_err(file("cannot start the thread that keeps SYNCED"))?;
+        Ok(Self { shared, thread: Mutex::new(Some(thread)) })
+    }
+
+    /// Writes a last mark and ends the thread. Whoever writes has ended before.
+    pub(crate) fn close(&self) {
+        *self.shared.closed.lock() = true;
+        self.shared.changed.notify_all();
+        if let Some(thread) = self.thread.lock().take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the thread that keeps SYNCED has panicked");
+        }
+    }
+}
+
+impl Shared {
+    fn run(&self) {
+        loop {
+            let closed = self.sleep();
+            if let Err(error) = self.file.lock().keep_up(&self.engine) {
+                // The log writer meets the same disk, and ends the process if need be.
+                tracing::warn!("SYNCED is not kept up to date: {error}");
+            }
+            if closed {
+                return;
+            }
+        }
+    }
+
+    /// Waits a tick; true if the database closes.
+    fn sleep(&self) -> bool {
+        let until = Instant::now() + TICK;
+        let mut closed = self.closed.lock();
+        while !*closed {
+            if self.changed.wait_until(&mut closed, until).timed_out() {
+                break;
+            }
+        }
+        *closed
+    }
+}
