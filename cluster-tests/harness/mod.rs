@@ -6,6 +6,8 @@ pub mod dead_letters;
 pub mod http;
 pub mod metrics;
 pub mod process;
+pub mod scale;
+pub mod spread;
 pub mod wait;
 pub mod wire;
 
