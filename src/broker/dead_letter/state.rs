@@ -155,3 +155,6 @@ impl Worker {
         Some(count)
     }
 }
+
+#[cfg(test)]
+mod tests;
