@@ -10,7 +10,8 @@ use lapin::{
     BasicProperties, Channel, Connection, ConnectionProperties, Consumer, ErrorKind, ExchangeKind,
 };
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::future::Future;
+use std::time::{Duration, Instant};
 
 /// Everything that a healthy cluster is asked to do ends within this.
 pub const REQUEST_BOUND: Duration = Duration::from_secs(30);
@@ -101,6 +102,33 @@ pub async fn publish_confirmed(channel: &Channel, queue: &str, body: &[u8]) {
     let confirmed = in_time(&format!("a confirm from '{queue}'"), REQUEST_BOUND, publish).await;
     let confirmed = confirmed.unwrap_or_else(|error| panic!("publish to '{queue}': {error}"));
     assert!(confirmed.is_ack(), "publish to '{queue}': {confirmed:?}");
+}
+
+/// Publishes to a queue, one message after the other, while something goes on: what that gives, and
+/// the longest that a publish took.
+///
+/// # Panics
+/// When a publish is refused.
+pub async fn beside<T>(uri: &str, queue: &str, goes_on: impl Future<Output = T>) -> (T, Duration) {
+    let (_connection, channel) = open_confirming(uri).await;
+    let mut slowest = Duration::ZERO;
+    tokio::pin!(goes_on);
+    loop {
+        let begun = Instant::now();
+        let publish = publish_confirmed(&channel, queue, b"beside");
+        tokio::pin!(publish);
+        let done = tokio::select! {
+            () = &mut publish => None,
+            done = &mut goes_on => {
+                publish.await;
+                Some(done)
+            }
+        };
+        slowest = slowest.max(begun.elapsed());
+        if let Some(done) = done {
+            return (done, slowest);
+        }
+    }
 }
 
 /// Gets one message, acking it in the same go.

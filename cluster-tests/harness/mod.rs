@@ -8,6 +8,8 @@ pub mod http;
 pub mod links;
 pub mod metrics;
 pub mod process;
+pub mod scale;
+pub mod spread;
 pub mod wait;
 pub mod wall_clock;
 pub mod wire;

@@ -153,6 +153,16 @@ impl Wire {
         in_time("the broker answers", CLOSE_BOUND, self.read_frame()).await
     }
 
+    /// The next frame, if one begins to come within a while.
+    ///
+    /// # Panics
+    /// When it begins and does not end.
+    pub async fn within(&mut self, a_while: Duration) -> Option<Frame> {
+        // Looked at and not taken, so that a frame is read whole or not at all.
+        tokio::time::timeout(a_while, self.socket.peek(&mut [0])).await.ok()?.ok()?;
+        self.next().await
+    }
+
     /// The next frame that is no heartbeat, which must be this method.
     ///
     /// # Panics

@@ -26,6 +26,8 @@ pub struct ConsumerOptions {
     pub prefetch: u16,
     /// Every so many deliveries one is given back instead of acked; 0 for none.
     pub returns_every: u64,
+    /// Every so many deliveries one is rejected instead of acked; 0 for none.
+    pub rejects_every: u64,
     /// Whether it connects again when its connection is lost. Otherwise a loss fails the test.
     pub reconnects: bool,
 }
@@ -39,6 +41,7 @@ impl ConsumerOptions {
             queue: queue.to_owned(),
             prefetch: 100,
             returns_every: 0,
+            rejects_every: 0,
             reconnects: false,
         }
     }
@@ -96,7 +99,7 @@ async fn consume(
     channel.basic_qos(options.prefetch, BasicQosOptions::default()).await?;
     let queue = options.queue.as_str();
     // Attached before consume-ok: deliveries may be under way when the connection is lost there.
-    let number = history.attached(queue);
+    let number = history.attached(queue, options.prefetch);
     let consumer = channel.basic_consume(
         queue.into(),
         "".into(),
@@ -156,16 +159,24 @@ impl Session<'_> {
 
     async fn take(&self, delivery: &Delivery, taken: u64) -> lapin::Result<()> {
         let place = self.history.delivered(self.number, &delivery.data, delivery.redelivered);
-        let returns = self.options.returns_every > 0
-            && taken.is_multiple_of(self.options.returns_every)
-            && !delivery.redelivered;
-        // Written down first: the redelivery may come before the call returns.
-        if returns {
-            self.history.settled(place, Fate::Returned);
-            delivery.nack(BasicNackOptions { requeue: true, multiple: false }).await?;
+        let one_of = |every: u64| every > 0 && taken.is_multiple_of(every);
+        let fate = if one_of(self.options.rejects_every) {
+            Fate::Rejected
+        } else if one_of(self.options.returns_every) && !delivery.redelivered {
+            Fate::Returned
         } else {
-            self.history.settled(place, Fate::Settled);
-            delivery.ack(BasicAckOptions::default()).await?;
+            Fate::Settled
+        };
+        // Written down first: the redelivery may come before the call returns.
+        self.history.settled(place, fate);
+        match fate {
+            Fate::Returned | Fate::Rejected => {
+                let requeue = fate == Fate::Returned;
+                delivery.nack(BasicNackOptions { requeue, multiple: false }).await?;
+            }
+            Fate::Held | Fate::Settled => {
+                delivery.ack(BasicAckOptions::default()).await?;
+            }
         }
         Ok(())
     }

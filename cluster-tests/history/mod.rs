@@ -4,11 +4,14 @@
 mod consumer;
 mod load;
 mod message;
+mod mix;
 mod publisher;
+mod transactional;
 
 pub use consumer::{Consumer, ConsumerOptions};
 pub use load::{Load, Summary};
 pub use message::Number;
+pub use mix::{Homes, Mix};
 pub use publisher::{Publisher, PublisherOptions};
 
 use std::collections::BTreeMap;
@@ -22,9 +25,9 @@ pub enum Answer {
     Outstanding,
     /// None came before the connection was lost: the message may be in the queue, or not (DUR-02).
     Lost,
-    /// `basic.ack`.
+    /// `basic.ack`, or `tx.commit-ok`.
     Confirmed,
-    /// `basic.nack`.
+    /// `basic.nack`, or a rollback.
     Refused,
 }
 
@@ -33,6 +36,10 @@ pub enum Answer {
 pub struct Published {
     /// To which queue.
     pub queue: String,
+    /// Priority; 0 for none.
+    pub priority: u8,
+    /// When it was handed to the connection, since the history began.
+    pub at: Duration,
     /// How it was answered.
     pub answer: Answer,
     /// When that answer came, since the history began.
@@ -50,6 +57,20 @@ pub enum Fate {
     Settled,
     /// Given back to the queue.
     Returned,
+    /// Rejected: dropped, or a dead letter where the queue has somewhere to send it.
+    Rejected,
+}
+
+/// What a queue does beside giving messages to its consumers in turn. Queues that nobody
+/// [described](History::describe) do nothing else.
+#[derive(Clone, Debug, Default)]
+pub struct Traits {
+    /// The queue that its dead letters go to.
+    pub dead_letters: Option<String>,
+    /// Messages die without a consumer's doing: of age, or of the queue's length.
+    pub dies: bool,
+    /// Only one consumer at a time is served (SAC-01).
+    pub single_active: bool,
 }
 
 /// One delivery.
@@ -67,6 +88,8 @@ pub struct Delivered {
     pub at: Duration,
     /// What became of it.
     pub fate: Fate,
+    /// When the client said so.
+    pub settled_at: Option<Duration>,
 }
 
 /// One attached consumer, from consume-ok to its end.
@@ -74,6 +97,8 @@ pub struct Delivered {
 pub struct Attached {
     /// Of which queue.
     pub queue: String,
+    /// What it can be given unsettled; 0 for no limit.
+    pub prefetch: u16,
     /// When it began.
     pub from: Duration,
     /// When its channel or connection was lost with deliveries in doubt, if it was. One that was
@@ -90,11 +115,20 @@ pub struct Log {
     pub delivered: Vec<Delivered>,
     /// By the number that [`History::attached`] gave.
     pub consumers: Vec<Attached>,
+    /// What was said of queues.
+    pub queues: BTreeMap<String, Traits>,
     /// Deliveries whose body is not what was published, in words.
     pub damaged: Vec<String>,
     /// Confirmed and not yet delivered.
     awaited: u64,
     producers: u32,
+}
+
+impl Log {
+    fn confirmed_of(&self, queue: &str) -> impl Iterator<Item = &Published> {
+        let published = self.published.values();
+        published.filter(move |p| p.answer == Answer::Confirmed && p.queue == queue)
+    }
 }
 
 /// The recorder, shared by all clients of a test.
@@ -124,10 +158,17 @@ impl History {
         log.producers
     }
 
+    /// Says what a queue does.
+    pub fn describe(&self, queue: &str, traits: Traits) {
+        self.log().queues.insert(queue.to_owned(), traits);
+    }
+
     /// A message is about to be published.
-    pub fn publishing(&self, number: Number, queue: &str) {
+    pub fn publishing(&self, number: Number, queue: &str, priority: u8) {
         let published = Published {
             queue: queue.to_owned(),
+            priority,
+            at: self.now(),
             answer: Answer::Outstanding,
             answered_at: None,
             deliveries: 0,
@@ -158,10 +199,10 @@ impl History {
     }
 
     /// A consumer has been attached; gives its number.
-    pub fn attached(&self, queue: &str) -> usize {
+    pub fn attached(&self, queue: &str, prefetch: u16) -> usize {
         let from = self.now();
         let mut log = self.log();
-        log.consumers.push(Attached { queue: queue.to_owned(), from, lost_at: None });
+        log.consumers.push(Attached { queue: queue.to_owned(), prefetch, from, lost_at: None });
         log.consumers.len() - 1
     }
 
@@ -191,15 +232,25 @@ impl History {
                 log.awaited -= 1;
             }
         }
-        let fate = Fate::Held;
-        log.delivered.push(Delivered { queue, number, consumer, redelivered, at, fate });
+        let (fate, settled_at) = (Fate::Held, None);
+        log.delivered.push(Delivered {
+            queue,
+            number,
+            consumer,
+            redelivered,
+            at,
+            fate,
+            settled_at,
+        });
         log.delivered.len() - 1
     }
 
     /// What the client did with a delivery.
     pub fn settled(&self, delivery: usize, fate: Fate) {
+        let at = self.now();
         if let Some(delivered) = self.log().delivered.get_mut(delivery) {
             delivered.fate = fate;
+            delivered.settled_at = Some(at);
         }
     }
 
@@ -209,10 +260,16 @@ impl History {
         self.log().awaited
     }
 
-    /// How many deliveries there were so far.
+    /// How many deliveries from a queue there were so far.
     #[must_use]
-    pub fn deliveries(&self) -> usize {
-        self.log().delivered.len()
+    pub fn deliveries_of(&self, queue: &str) -> usize {
+        self.log().delivered.iter().filter(|delivered| delivered.queue == queue).count()
+    }
+
+    /// How many confirms of publishes to a queue there were so far.
+    #[must_use]
+    pub fn confirms_of(&self, queue: &str) -> usize {
+        self.log().confirmed_of(queue).count()
     }
 
     /// How many confirms there were so far.
@@ -221,18 +278,19 @@ impl History {
         self.log().published.values().filter(|p| p.answer == Answer::Confirmed).count()
     }
 
-    /// The longest time without a confirm in a span of the history, its ends counting as confirms.
+    /// The longest time without a confirm from a queue in a span of the history, its ends counting as
+    /// confirms.
     #[must_use]
-    pub fn longest_confirm_gap(&self, from: Duration, to: Duration) -> Duration {
-        let log = self.log();
-        let confirmed = log.published.values().filter(|p| p.answer == Answer::Confirmed);
-        longest_gap(confirmed.filter_map(|p| p.answered_at), from, to)
+    pub fn longest_confirm_gap(&self, queue: &str, from: Duration, to: Duration) -> Duration {
+        longest_gap(self.log().confirmed_of(queue).filter_map(|p| p.answered_at), from, to)
     }
 
-    /// The longest time without a delivery in a span of the history.
+    /// The longest time without a delivery from a queue in a span of the history.
     #[must_use]
-    pub fn longest_delivery_gap(&self, from: Duration, to: Duration) -> Duration {
-        longest_gap(self.log().delivered.iter().map(|delivered| delivered.at), from, to)
+    pub fn longest_delivery_gap(&self, queue: &str, from: Duration, to: Duration) -> Duration {
+        let log = self.log();
+        let delivered = log.delivered.iter().filter(|delivered| delivered.queue == queue);
+        longest_gap(delivered.map(|delivered| delivered.at), from, to)
     }
 
     /// A copy of everything recorded so far.
@@ -270,10 +328,10 @@ mod tests {
     #[test]
     fn a_confirmed_message_is_awaited_until_it_is_delivered() {
         let history = History::default();
-        let consumer = history.attached("q");
+        let consumer = history.attached("q", 0);
         let [first, second] = [1, 2].map(|seq| Number { producer: 1, seq });
         for number in [first, second] {
-            history.publishing(number, "q");
+            history.publishing(number, "q", 0);
         }
         history.delivered(consumer, &first.body(20), false);
         history.answered(first, Answer::Confirmed);

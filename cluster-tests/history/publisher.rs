@@ -1,12 +1,12 @@
 //! A client that publishes numbered messages with confirms, and writes down every answer.
 
-use super::{Answer, History, Number};
+use super::{Answer, History, Number, transactional};
 use crate::harness::amqp::persistent;
 use crate::harness::wait::in_time;
 use futures::stream::{FuturesUnordered, StreamExt};
 use futures::{Future, FutureExt};
 use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
-use lapin::{Channel, Confirmation, Connection, ConnectionProperties};
+use lapin::{Channel, Confirmation, Connection, ConnectionProperties, PublisherConfirm};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,14 +22,18 @@ pub(super) const RECONNECT_INTERVAL: Duration = Duration::from_millis(50);
 pub struct PublisherOptions {
     /// Where it connects; the next one after each loss.
     pub uris: Vec<String>,
-    /// Queue, reached through the default exchange.
-    pub queue: String,
+    /// Queues, reached through the default exchange, each in turn.
+    pub queues: Vec<String>,
+    /// Messages get priorities from 0 up to this one, in turn; 0 for none.
+    pub priorities: u8,
     /// Body size.
     pub body_bytes: usize,
     /// Unconfirmed publishes at most.
     pub window: usize,
     /// Publishes a second at most; 0 for as fast as confirms come.
     pub per_second: u32,
+    /// Messages of a transaction; 0 for confirms instead.
+    pub transactions_of: u32,
     /// Whether it connects again when its connection is lost. Otherwise a loss fails the test.
     pub reconnects: bool,
 }
@@ -40,10 +44,12 @@ impl PublisherOptions {
     pub fn new(uri: String, queue: &str) -> Self {
         Self {
             uris: vec![uri],
-            queue: queue.to_owned(),
+            queues: vec![queue.to_owned()],
+            priorities: 0,
             body_bytes: 1024,
             window: 200,
             per_second: 2_000,
+            transactions_of: 0,
             reconnects: false,
         }
     }
@@ -82,22 +88,50 @@ async fn run(history: Arc<History>, options: PublisherOptions, stopped: watch::R
     let mut uris = options.uris.iter().cycle();
     while !*stopped.borrow() {
         let uri = uris.next().expect("a publisher has somewhere to connect to");
-        let error = match open(uri).await {
-            Ok((connection, channel)) => {
-                let mut session = Session::new(&history, &options, channel);
-                let ended = session.publish(&stopped).await;
-                session.give_up_outstanding();
-                drop(connection);
-                let Err(error) = ended else { return };
-                error
-            }
-            Err(error) => error,
+        let ended = if options.transactions_of > 0 {
+            transactional::session(&history, &options, uri, &stopped).await
+        } else {
+            confirming(&history, &options, uri, &stopped).await
         };
+        let Err(error) = ended else { return };
         assert!(options.reconnects, "a publisher lost its connection to {uri}: {error}");
         tokio::time::sleep(RECONNECT_INTERVAL).await;
     }
 }
 
+/// Until told to stop and all is confirmed, or the connection is lost.
+async fn confirming(
+    history: &History,
+    options: &PublisherOptions,
+    uri: &str,
+    stopped: &watch::Receiver<bool>,
+) -> lapin::Result<()> {
+    let (_connection, channel) = open(uri).await?;
+    let mut session = Session::new(history, options, channel);
+    let ended = session.publish(stopped).await;
+    session.give_up_outstanding();
+    ended
+}
+
+/// Hands one message to the connection.
+pub(super) async fn publish(
+    history: &History,
+    options: &PublisherOptions,
+    channel: &Channel,
+    number: Number,
+) -> lapin::Result<PublisherConfirm> {
+    // Queues take turns message by message, priorities round by round.
+    let (turn, queues) = (number.seq as usize, &options.queues);
+    let queue = &queues[turn % queues.len()];
+    let priority = (turn / queues.len() % (usize::from(options.priorities) + 1)) as u8;
+    history.publishing(number, queue, priority);
+    let properties =
+        if options.priorities > 0 { persistent().with_priority(priority) } else { persistent() };
+    let (body, to) = (number.body(options.body_bytes), queue.as_str().into());
+    channel.basic_publish("".into(), to, BasicPublishOptions::default(), &body, properties).await
+}
+
+/// A connection and a channel of it that confirms.
 async fn open(uri: &str) -> lapin::Result<(Connection, Channel)> {
     let connection = Connection::connect(uri, ConnectionProperties::default()).await?;
     let channel = connection.create_channel().await?;
@@ -161,11 +195,7 @@ impl<'a> Session<'a> {
     async fn publish_one(&mut self) -> lapin::Result<()> {
         self.seq += 1;
         let number = Number { producer: self.producer, seq: self.seq };
-        self.history.publishing(number, &self.options.queue);
-        let body = number.body(self.options.body_bytes);
-        let (queue, options) = (self.options.queue.as_str().into(), BasicPublishOptions::default());
-        let sent = self.channel.basic_publish("".into(), queue, options, &body, persistent());
-        let confirm = sent.await?;
+        let confirm = publish(self.history, self.options, &self.channel, number).await?;
         self.unconfirmed.push(Box::pin(async move { (number, confirm.await) }));
         Ok(())
     }

@@ -11,16 +11,20 @@ pub(super) fn check(log: &Log) -> Vec<Violation> {
         match published.answer {
             Answer::Outstanding => found.push(Violation::Unanswered(story)),
             Answer::Confirmed if published.deliveries == 0 => found.push(Violation::Lost(story)),
-            // A refused publish stays refused (SES 3), and each goes to one queue only (CNF-04).
+            // A refused publish stays refused (SES 3, TX-09), and each goes to one queue only (CNF-04).
             Answer::Refused if published.deliveries > 0 => found.push(Violation::Invented(story)),
             Answer::Lost | Answer::Confirmed | Answer::Refused => {}
         }
     }
     for delivered in &log.delivered {
         let story = || Violation::Invented(format!("{delivered:?}"));
-        match log.published.get(&delivered.number) {
-            Some(published) if published.queue == delivered.queue => {}
-            Some(_) | None => found.push(story()),
+        let Some(published) = log.published.get(&delivered.number) else {
+            found.push(story());
+            continue;
+        };
+        let letters = || log.queues.get(&published.queue)?.dead_letters.as_ref();
+        if delivered.queue != published.queue && letters() != Some(&delivered.queue) {
+            found.push(story());
         }
     }
     found

@@ -1,9 +1,12 @@
 //! What every history must keep, whatever died meanwhile; each rule in a file of its own.
 
 mod conserved;
+mod excuse;
+mod letters;
 mod order;
 mod redelivery;
 mod replicas;
+mod single_active;
 
 pub use replicas::assert_replicas_equal;
 
@@ -16,27 +19,35 @@ const SHOWN: usize = 5;
 /// A broken rule, with its story.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Violation {
-    /// A publish was confirmed and nobody ever saw the message.
+    /// A publish was confirmed and nobody ever saw the message, or nobody did after it was given back
+    /// or rejected.
     Lost(String),
-    /// A message was seen that was never published, was refused, belongs to another queue, or is
-    /// not octet for octet what was published.
+    /// A message was seen that was never published, was refused, belongs to another queue, came as a
+    /// dead letter without a death, or is not octet for octet what was published.
     Invented(String),
     /// A publish got no answer although its connection lives.
     Unanswered(String),
-    /// A message came again, unmarked.
+    /// A message came again, unmarked, or after its end.
     Doubled(String),
     /// A message came marked as redelivered that nobody can have been shown before.
     FalselyRedelivered(String),
     /// A message came after one that had been published after it.
     Reordered(String),
+    /// A queue with a single active consumer served two.
+    Together(String),
 }
 
 /// Every violation in a finished history.
 #[must_use]
 pub fn violations(log: &Log) -> Vec<Violation> {
     let mut found = conserved::check(log);
-    found.extend(redelivery::check(log));
-    found.extend(order::check(log));
+    let heard = excuse::Heard::new(log);
+    found.extend(letters::check(log, &heard));
+    found.extend(single_active::check(log));
+    let (redelivered, mut claims) = redelivery::check(log, &heard);
+    found.extend(redelivered);
+    claims.extend(order::check(log));
+    found.extend(excuse::unexcused(log, claims));
     found.sort();
     found
 }

@@ -1,16 +1,21 @@
 //! Planted faults: a history with one thing wrong, for each thing that can be, and the checker's word.
 
 use super::{Violation, violations};
-use crate::history::{Answer, Fate, History, Log, Number};
+use crate::history::{Answer, Fate, History, Log, Number, Traits};
+use std::time::Duration;
 
 const BYTES: usize = 32;
+/// Of every consumer; fewer than a history has messages.
+const PREFETCH: u16 = 3;
+/// Longer than anything is in doubt.
+const LONG: Duration = Duration::from_secs(60);
 
 fn number(seq: u64) -> Number {
     Number { producer: 1, seq }
 }
 
 fn publish(history: &History, seq: u64, answer: Answer) {
-    history.publishing(number(seq), "q");
+    history.publishing(number(seq), "q", 0);
     match answer {
         Answer::Outstanding => {}
         Answer::Lost => history.unanswered(number(seq)),
@@ -27,7 +32,7 @@ fn deliver(history: &History, consumer: usize, seq: u64, redelivered: bool, fate
 fn sound() -> (History, usize) {
     let history = History::default();
     (1..=4).for_each(|seq| publish(&history, seq, Answer::Confirmed));
-    let consumer = history.attached("q");
+    let consumer = history.attached("q", PREFETCH);
     (history, consumer)
 }
 
@@ -41,6 +46,7 @@ fn kinds(log: &Log) -> Vec<&'static str> {
             Violation::Doubled(_) => "doubled",
             Violation::FalselyRedelivered(_) => "falsely redelivered",
             Violation::Reordered(_) => "reordered",
+            Violation::Together(_) => "together",
         })
         .collect()
 }
@@ -83,7 +89,7 @@ fn an_invented_message_is_found() {
     assert_eq!(damaged, ["invented"]);
     let elsewhere = after(&[1, 2, 3, 4], |history, _| {
         publish(history, 5, Answer::Confirmed);
-        let other = history.attached("other");
+        let other = history.attached("other", PREFETCH);
         deliver(history, other, 5, false, Fate::Settled);
     });
     assert_eq!(elsewhere, ["invented"]);
@@ -135,33 +141,214 @@ fn what_a_lost_consumer_was_sent_comes_again_marked() {
     // Message 4 was acked, but nobody knows whether the broker heard it.
     let lost = after(&[1, 2, 3, 4], |history, consumer| {
         history.lost(consumer);
-        let next = history.attached("q");
+        let next = history.attached("q", PREFETCH);
         deliver(history, next, 4, true, Fate::Settled);
     });
     assert!(lost.is_empty());
     // Message 4 was on its way.
     let on_its_way = after(&[1, 2, 3], |history, consumer| {
         history.lost(consumer);
-        let next = history.attached("q");
+        let next = history.attached("q", PREFETCH);
         deliver(history, next, 4, true, Fate::Settled);
     });
     assert!(on_its_way.is_empty());
     // Another queue's loss is no cause.
     let other_queue = after(&[1, 2, 3], |history, consumer| {
-        let other = history.attached("other");
+        let other = history.attached("other", PREFETCH);
         history.lost(other);
         deliver(history, consumer, 4, true, Fate::Settled);
     });
     assert_eq!(other_queue, ["falsely redelivered"]);
 }
 
-#[test]
-fn disorder_is_found_but_not_where_another_consumer_was_lost() {
-    assert_eq!(after(&[1, 3, 2, 4], |_, _| {}), ["reordered"]);
+/// Two consumers of which the first is lost when it has seen these, and the history as it is then
+/// handed to the second, its clock set forward in between.
+fn succession(
+    seqs: &[u64],
+    pause: Duration,
+    further: impl FnOnce(&History, usize),
+) -> Vec<&'static str> {
     let (history, first) = sound();
-    let second = history.attached("q");
-    deliver(&history, second, 3, false, Fate::Settled);
+    let second = history.attached("q", PREFETCH);
+    seqs.iter().for_each(|seq| deliver(&history, first, *seq, false, Fate::Settled));
     history.lost(first);
-    [1, 2, 4].iter().for_each(|seq| deliver(&history, second, *seq, false, Fate::Settled));
-    assert!(kinds(&history.snapshot()).is_empty());
+    let until_then = history.snapshot();
+    further(&history, second);
+    let mut log = history.snapshot();
+    for delivered in log.delivered.iter_mut().skip(until_then.delivered.len()) {
+        delivered.at += pause;
+        delivered.settled_at = delivered.settled_at.map(|at| at + pause);
+    }
+    for (number, published) in &mut log.published {
+        if !until_then.published.contains_key(number) {
+            published.at += pause;
+        }
+    }
+    kinds(&log)
+}
+
+#[test]
+fn a_consumer_was_given_no_more_than_its_prefetch() {
+    // The fourth delivery says that the queue had heard of the first one's ack.
+    let again = |seq| {
+        succession(&[1, 2, 3, 4], Duration::ZERO, |history, next| {
+            deliver(history, next, seq, true, Fate::Settled);
+        })
+    };
+    assert_eq!(again(1), ["falsely redelivered"]);
+    assert!(again(2).is_empty());
+    // It cannot have been sent all of these and not shown any.
+    let unseen = succession(&[], Duration::ZERO, |history, next| {
+        (1..=4).for_each(|seq| deliver(history, next, seq, true, Fate::Settled));
+    });
+    assert_eq!(unseen, ["falsely redelivered"]);
+    // Nor these, of which it was shown one.
+    let both = succession(&[4], Duration::ZERO, |history, next| {
+        [4, 1, 2, 3].iter().for_each(|seq| deliver(history, next, *seq, true, Fate::Settled));
+    });
+    assert_eq!(both, ["falsely redelivered"]);
+}
+
+#[test]
+fn an_ack_long_before_the_loss_is_not_in_doubt() {
+    let (history, first) = sound();
+    (1..=4).for_each(|seq| deliver(&history, first, seq, false, Fate::Settled));
+    history.lost(first);
+    let second = history.attached("q", PREFETCH);
+    deliver(&history, second, 4, true, Fate::Settled);
+    let mut log = history.snapshot();
+    assert!(kinds(&log).is_empty());
+    log.consumers[first].lost_at = Some(history.now() + LONG);
+    log.delivered[4].at += LONG;
+    assert_eq!(kinds(&log), ["falsely redelivered"]);
+}
+
+#[test]
+fn a_loss_is_no_cause_of_what_came_before_it() {
+    let (history, first) = sound();
+    let second = history.attached("q", PREFETCH);
+    [1, 3].iter().for_each(|seq| deliver(&history, second, *seq, false, Fate::Settled));
+    deliver(&history, second, 2, false, Fate::Settled);
+    deliver(&history, second, 4, true, Fate::Settled);
+    history.lost(first);
+    let mut log = history.snapshot();
+    assert!(kinds(&log).is_empty());
+    log.consumers[first].lost_at = Some(history.now() + LONG);
+    assert_eq!(kinds(&log), ["falsely redelivered", "reordered"]);
+}
+
+#[test]
+fn a_loss_is_no_cause_of_what_befalls_later_messages() {
+    let later = |pause| {
+        succession(&[1, 2, 3], pause, |history, next| {
+            (5..=7).for_each(|seq| publish(history, seq, Answer::Confirmed));
+            [4, 6].iter().for_each(|seq| deliver(history, next, *seq, false, Fate::Settled));
+            deliver(history, next, 5, false, Fate::Settled);
+            deliver(history, next, 7, true, Fate::Settled);
+        })
+    };
+    assert!(later(Duration::ZERO).is_empty());
+    assert_eq!(later(LONG), ["falsely redelivered", "reordered"]);
+}
+
+#[test]
+fn disorder_is_found_but_not_of_what_a_lost_consumer_held() {
+    assert_eq!(after(&[1, 3, 2, 4], |_, _| {}), ["reordered"]);
+    let late = |seqs: &[u64]| {
+        let (history, first) = sound();
+        publish(&history, 5, Answer::Confirmed);
+        let second = history.attached("q", PREFETCH);
+        deliver(&history, second, 5, false, Fate::Settled);
+        history.lost(first);
+        seqs.iter().for_each(|seq| deliver(&history, second, *seq, false, Fate::Settled));
+        kinds(&history.snapshot())
+    };
+    // Three of the four were given to the first and not shown; the fourth was not.
+    assert_eq!(late(&[1, 2, 3, 4]), ["reordered"]);
+    assert_eq!(late(&[2, 3, 4]), ["lost"]);
+}
+
+#[test]
+fn messages_of_one_priority_keep_their_order() {
+    let levels = |priorities: [u8; 4]| {
+        let history = History::default();
+        for (seq, priority) in (1..).zip(priorities) {
+            history.publishing(number(seq), "q", priority);
+            history.answered(number(seq), Answer::Confirmed);
+        }
+        let consumer = history.attached("q", PREFETCH);
+        for seq in [3, 1, 2, 4] {
+            deliver(&history, consumer, seq, false, Fate::Settled);
+        }
+        kinds(&history.snapshot())
+    };
+    assert!(levels([0, 0, 1, 0]).is_empty());
+    assert_eq!(levels([1, 0, 1, 0]), ["reordered"]);
+}
+
+/// As [`after`], where the queue sends its dead letters to `dead`, which has a consumer too.
+fn with_letters(
+    dies: bool,
+    seqs: &[u64],
+    further: impl FnOnce(&History, usize, usize),
+) -> Vec<&'static str> {
+    let (history, consumer) = sound();
+    let dead_letters = Some("dead".to_owned());
+    history.describe("q", Traits { dead_letters, dies, ..Traits::default() });
+    seqs.iter().for_each(|seq| deliver(&history, consumer, *seq, false, Fate::Settled));
+    let other = history.attached("dead", PREFETCH);
+    further(&history, consumer, other);
+    kinds(&history.snapshot())
+}
+
+#[test]
+fn a_rejected_message_must_come_as_a_letter_and_only_then() {
+    let rejected = |letters: &[u64]| {
+        with_letters(false, &[1, 2, 3], |history, consumer, other| {
+            deliver(history, consumer, 4, false, Fate::Rejected);
+            letters.iter().for_each(|seq| deliver(history, other, *seq, false, Fate::Settled));
+        })
+    };
+    assert!(rejected(&[4]).is_empty());
+    assert_eq!(rejected(&[]), ["lost"]);
+    assert_eq!(rejected(&[4, 4]), ["doubled"]);
+    // Acked, and a letter.
+    assert_eq!(rejected(&[4, 3]), ["doubled"]);
+    let unseen = |dies| {
+        with_letters(dies, &[1, 2, 3], |history, _, other| {
+            deliver(history, other, 4, false, Fate::Settled);
+        })
+    };
+    assert_eq!(unseen(false), ["invented"]);
+    assert!(unseen(true).is_empty());
+    let back = with_letters(true, &[1, 2, 3], |history, consumer, other| {
+        deliver(history, other, 4, false, Fate::Settled);
+        deliver(history, consumer, 4, false, Fate::Settled);
+    });
+    assert_eq!(back, ["doubled"]);
+}
+
+#[test]
+fn a_message_that_is_given_back_must_come_again() {
+    let returned = after(&[1, 2, 3], |history, consumer| {
+        deliver(history, consumer, 4, false, Fate::Returned);
+    });
+    assert_eq!(returned, ["lost"]);
+}
+
+#[test]
+fn two_consumers_of_a_queue_for_one_are_found() {
+    let single = |first_is_lost: bool| {
+        let (history, first) = sound();
+        history.describe("q", Traits { single_active: true, ..Traits::default() });
+        let second = history.attached("q", PREFETCH);
+        [1, 2].iter().for_each(|seq| deliver(&history, first, *seq, false, Fate::Settled));
+        if first_is_lost {
+            history.lost(first);
+        }
+        [3, 4].iter().for_each(|seq| deliver(&history, second, *seq, false, Fate::Settled));
+        kinds(&history.snapshot())
+    };
+    assert!(single(true).is_empty());
+    assert_eq!(single(false), ["together"]);
 }

@@ -7,7 +7,8 @@ use quorate_cluster_tests::harness::{Cluster, Node, Options, binary, package_dir
 use serde_json::Value;
 use std::fmt::Write;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
 
 /// One row of the table.
 struct Row {
@@ -34,9 +35,25 @@ const ROWS: &[Row] = &[
     Row { what: "20 bytes, one queue", flags: &["-s", "20"], nodes: Some([0, 0, 0]) },
     Row { what: "16 KiB, one queue", flags: &["-s", "16384"], nodes: Some([0, 0, 0]) },
     Row { what: "100 KiB, one queue", flags: &["-s", "102400"], nodes: Some([0, 0, 0]) },
+    // What the rules cost where nothing dies, against the first row; then every message dies.
+    Row {
+        what: "1 KiB, one queue, dead-letter rules unused",
+        flags: &["--queue-arg", DLX, "--queue-arg", DLX_KEY],
+        nodes: Some([0, 0, 0]),
+    },
+    Row { what: "dead letters, 1 KiB", flags: LETTERS, nodes: Some([0, 0, 0]) },
+    Row { what: "dead letters, 1 KiB, ten queues", flags: LETTERS_OF_TEN, nodes: None },
     Row { what: "window of 1, leader's node", flags: &["-c", "1"], nodes: Some([0, 0, 0]) },
     Row { what: "window of 1, another node", flags: &["-c", "1"], nodes: Some([0, 1, 2]) },
 ];
+
+/// Arguments of a queue whose dead letters go to the first queue of perf's that are called so.
+const DLX: &str = "x-dead-letter-exchange=";
+const DLX_KEY: &str = "x-dead-letter-routing-key=letters-1";
+/// Rows with them measure the letters that arrive.
+const LETTERS: &[&str] = &["--nack", "--queue-arg", DLX, "--queue-arg", DLX_KEY];
+const LETTERS_OF_TEN: &[&str] =
+    &["--queues", "10", "-x", "3", "-y", "3", "--nack", "--queue-arg", DLX, "--queue-arg", DLX_KEY];
 
 /// A cluster to load.
 struct Broker {
@@ -63,10 +80,39 @@ impl Broker {
                 .args(["--publisher-uri", &self.uris[publishers]])
                 .args(["--consumer-uri", &self.uris[consumers]]),
         };
-        let output = perf.output().expect("perf starts");
-        let said = String::from_utf8_lossy(&output.stdout);
-        serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {output:?}"))
+        let letters = row.flags.contains(&"--nack").then(|| self.take_letters());
+        let mut run = summary(&perf.output().expect("perf starts"));
+        if let Some(letters) = letters {
+            let taken = summary(&letters.wait_with_output().expect("perf ends"));
+            run["received_per_s"] = taken["received_per_s"].clone();
+        }
+        run
     }
+
+    /// Takes the letters that arrive, for as long as a run is.
+    fn take_letters(&self) -> Child {
+        let mut perf = Command::new(binary());
+        perf.args([
+            "perf",
+            "--json",
+            "--warmup",
+            "3",
+            "--queue-name",
+            "letters",
+            "--publishers",
+            "0",
+        ]);
+        perf.args(["--duration", &environment("BENCH_SECONDS", "8"), "--uri", &self.uris[2]]);
+        let perf = perf.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("perf starts");
+        // Its queue is declared, its consumer attached.
+        std::thread::sleep(Duration::from_secs(1));
+        perf
+    }
+}
+
+fn summary(perf: &Output) -> Value {
+    let said = String::from_utf8_lossy(&perf.stdout);
+    serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {perf:?}"))
 }
 
 /// The figures of a row: the median run by messages a second.

@@ -172,7 +172,7 @@ impl PublishTicket {
             Some(shared) => shared.answered(answer),
             None => Some(answer),
         };
-        self.connection.landed(self.bytes / self.count.max(1) as usize);
+        self.connection.landed(self.share(place));
         match combined {
             None => Verdict::Open,
             Some(TargetAnswer::Gone) => Verdict::RouteAgain(message.clone()),
@@ -183,6 +183,13 @@ impl PublishTicket {
         }
     }
 
+    /// Octets in flight of the publish at `place`: all places together make up the ticket's.
+    fn share(&self, place: u32) -> usize {
+        let each = self.bytes / self.count.max(1) as usize;
+        let others = self.count.saturating_sub(1);
+        if place == others { self.bytes - each * others as usize } else { each }
+    }
+
     fn confirm_range(&self, place: u32, count: u32, taken: bool) {
         if matches!(self.told, Told::Confirm(_)) {
             self.connection.counters.answered_publishes(u64::from(count), taken);
@@ -190,3 +197,6 @@ impl PublishTicket {
         self.told.after(place).tell(&self.connection, self.channel, count, taken);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,8 +4,9 @@
 
 use quorate_cluster_tests::harness::amqp::{declare_quorum, get, open};
 use quorate_cluster_tests::harness::ctl;
+use quorate_cluster_tests::harness::wait::{eventually, hold};
 use quorate_cluster_tests::harness::wire::{self, Wire, frame};
-use quorate_cluster_tests::harness::{Cluster, Options};
+use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Options};
 use std::time::Duration;
 
 /// A client that understands `connection.blocked`.
@@ -28,7 +29,24 @@ fn publish(queue: &str) -> Vec<u8> {
     .concat()
 }
 
-async fn blocks(options: Options, reason: &str) {
+/// Messages in the queue stay as many for a while.
+async fn stays_at(cluster: &Cluster, count: u64) {
+    for _ in 0..10 {
+        assert_eq!(cluster.counts(1, "alarmed", ["messages"]).await, Ok([count]));
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+async fn becomes(cluster: &Cluster, count: u64) {
+    eventually("what waited is in the queue", LIFECYCLE_BOUND, || async {
+        let [messages] = cluster.counts(1, "alarmed", ["messages"]).await?;
+        hold(messages == count, || format!("{messages} of {count}"))
+    })
+    .await;
+}
+
+/// `raise` is the command of `quorate ctl` that ends the alarm.
+async fn blocks(options: Options, reason: &str, raise: &[&str]) {
     let cluster = Cluster::start(1, options).await;
     let address = cluster.node(1).amqp_address();
     let (_connection, other) = open(&cluster.amqp_uri(1)).await;
@@ -39,19 +57,36 @@ async fn blocks(options: Options, reason: &str) {
     let blocked = publisher.expect(0, 10, 60).await;
     // ALM-04.
     assert_eq!(blocked.arguments(), wire::short(reason));
-    // ALM-01: who does not publish goes on. What brought the block about may be in the queue.
-    let got = get(&other, "alarmed").await;
-    assert!(got.is_none_or(|body| body == b"body"));
+    // ALM-01: who does not publish goes on. ALM-02: a message that is published waits, as does the one
+    // that brought the block about; none is lost.
+    assert_eq!(get(&other, "alarmed").await, None);
+    for _ in 0..5 {
+        publisher.send(&publish("alarmed")).await;
+    }
+    stays_at(&cluster, 0).await;
+    cluster.ctl(1, raise).await.succeeded().expect("set");
+    publisher.expect(0, 10, 61).await;
+    becomes(&cluster, 6).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn low_on_disk() {
-    blocks(Options::default().with("--disk-free-limit", "1000000GiB"), "low on disk").await;
+    blocks(
+        Options::default().with("--disk-free-limit", "1000000GiB"),
+        "low on disk",
+        &["set_disk_free_limit", "1kB"],
+    )
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn low_on_memory() {
-    blocks(Options::default().with("--memory-high-watermark", "1MiB"), "low on memory").await;
+    blocks(
+        Options::default().with("--memory-high-watermark", "1MiB"),
+        "low on memory",
+        &["set_vm_memory_high_watermark", "1.0"],
+    )
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -64,24 +99,63 @@ async fn an_alarm_on_one_node_blocks_publishers_on_all_and_ends_with_it() {
     node.spawn_with(&[("--disk-free-limit", "1000000GiB")]);
     node.ready().await;
     let mut publisher = aware(&cluster.node(1).amqp_address()).await;
-    assert_eq!(blocked(&mut publisher).await, wire::short("low on disk"));
+    let (reason, passed) = blocked(&mut publisher).await;
+    assert_eq!(reason, wire::short("low on disk"));
+    becomes(&cluster, passed).await;
+    for _ in 0..5 {
+        publisher.send(&publish("alarmed")).await;
+    }
+    stays_at(&cluster, passed).await;
     node.sigterm().await;
     node.restart().await;
     publisher.expect(0, 10, 61).await;
+    becomes(&cluster, passed + 6).await;
 }
 
-/// Publishes until it is blocked: the reason, a short string.
-async fn blocked(publisher: &mut Wire) -> Vec<u8> {
-    for _ in 0..150 {
+/// Publishes until it is blocked: the reason, a short string, and how many were taken before the one
+/// that waits.
+async fn blocked(publisher: &mut Wire) -> (Vec<u8>, u64) {
+    for passed in 0..150 {
         publisher.send(&publish("alarmed")).await;
         // An alarm reaches the other nodes soon; until then publishes pass.
         let next = tokio::time::timeout(Duration::from_millis(200), publisher.next());
         if let Ok(Some(frame)) = next.await {
             assert_eq!(frame.method(), Some((10, 60)), "{frame:?}");
-            return frame.arguments().to_vec();
+            return (frame.arguments().to_vec(), passed);
         }
     }
     panic!("another node has an alarm, and publishes go on");
+}
+
+/// ALM-05: a client that is faster than its queue is read slowly, and told nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn alm_05_flow_control_is_never_told() {
+    const PUBLISHES: u64 = 64;
+    let options = Options::default().with("--connection-in-flight-bytes", "16KiB");
+    let cluster = Cluster::start(3, options).await;
+    let (_connection, channel) = open(&cluster.amqp_uri(1)).await;
+    declare_quorum(&channel, "alarmed").await;
+    let mut publisher = aware(&cluster.node(1).amqp_address()).await;
+    // Nothing is answered without a majority, so that what is in flight stays so.
+    cluster.node(2).kill9();
+    cluster.node(3).kill9();
+    let body = vec![7; 4 << 10];
+    let payload = [&[0, 60, 0, 40][..], &wire::basic_publish("alarmed", false)].concat();
+    for _ in 0..PUBLISHES {
+        publisher.send(&frame(wire::METHOD, 1, &payload)).await;
+        let header = wire::content_header(60, body.len() as u64, None);
+        publisher.send(&frame(wire::HEADER, 1, &header)).await;
+        publisher.send(&frame(wire::BODY, 1, &body)).await;
+    }
+    eventually("the socket is read no more", LIFECYCLE_BOUND, || async {
+        let rows = cluster.rows(1, &["list_connections", "state"]).await?;
+        hold(rows.iter().any(|row| ctl::text(row, "state") == "flow"), || format!("{rows:?}"))
+    })
+    .await;
+    assert_eq!(publisher.within(Duration::from_millis(500)).await, None);
+    cluster.node(2).restart().await;
+    becomes(&cluster, PUBLISHES).await;
+    assert_eq!(publisher.within(Duration::from_millis(100)).await, None);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -104,7 +178,7 @@ async fn alm_01_an_operator_sets_where_a_nodes_alarms_begin() {
         // On the node asked it is on when the command returns.
         there.send(&publish("alarmed")).await;
         assert_eq!(there.expect(0, 10, 60).await.arguments(), wire::short(reason), "{lower:?}");
-        assert_eq!(blocked(&mut elsewhere).await, wire::short(reason), "{lower:?}");
+        assert_eq!(blocked(&mut elsewhere).await.0, wire::short(reason), "{lower:?}");
         cluster.ctl(3, &raise).await.succeeded().expect("set");
         there.expect(0, 10, 61).await;
         elsewhere.expect(0, 10, 61).await;

@@ -1,25 +1,17 @@
-//! A long backlog costs disk, not memory; drained, it costs nothing. 300,000 messages, or
-//! `QUORATE_TEST_BACKLOG`; at 5,000,000 or more the figures of the release build are required.
+//! A long backlog costs disk, not memory; drained, it costs nothing.
 
 #![expect(clippy::expect_used, clippy::indexing_slicing, reason = "tests")]
 
 use quorate_cluster_tests::harness::wait::{eventually, hold, in_time};
-use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Node, Options, figure};
+use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Node, Options, figure, scale};
 use quorate_cluster_tests::invariant::assert_replicas_equal;
+use std::future::Future;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 const QUEUE: &str = "backlog-1";
-/// For each node, however long the queue.
-const MEMORY_BOUND: u64 = 300 << 20;
-
 /// No run of perf takes longer.
 const PERF_BOUND: Duration = Duration::from_secs(600);
-
-fn messages() -> u64 {
-    let asked = std::env::var("QUORATE_TEST_BACKLOG").ok();
-    asked.map_or(300_000, |text| text.parse().expect("QUORATE_TEST_BACKLOG is a number"))
-}
 
 /// Octets of all files under a folder. Files come and go while one looks.
 fn size(folder: &Path) -> u64 {
@@ -57,44 +49,63 @@ async fn waiting(cluster: &Cluster) -> u64 {
     .await
 }
 
-fn most_memory(cluster: &Cluster) -> u64 {
-    cluster.nodes().iter().map(Node::rss_bytes).max().unwrap_or_default()
+/// Watches the memory of all nodes while something goes on: what that gives, and the most MiB that any
+/// node had.
+async fn most_memory<T>(cluster: &Cluster, goes_on: impl Future<Output = T>) -> (T, u64) {
+    let mut most = 0;
+    let mut look = tokio::time::interval(Duration::from_millis(100));
+    tokio::pin!(goes_on);
+    loop {
+        tokio::select! {
+            done = &mut goes_on => return (done, most),
+            _ = look.tick() => {
+                let now = cluster.nodes().iter().map(Node::rss_bytes).max();
+                most = most.max(now.unwrap_or_default() >> 20);
+            }
+        }
+    }
+}
+
+/// Drains the queue in four parts; how many a second in each.
+async fn drain(cluster: &Cluster, count: u64) -> Vec<f64> {
+    let mut rates = Vec::new();
+    for quarter in 1..=4 {
+        let before = waiting(cluster).await;
+        // perf may take some more than it is asked for; the last one is asked for the rest.
+        let part = if quarter == 4 { before } else { count / 4 };
+        let took = perf(cluster, &["--publishers", "0", "--messages", &part.to_string()]).await;
+        rates.push((before - waiting(cluster).await) as f64 / took.as_secs_f64());
+    }
+    rates
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_backlog_costs_no_memory_and_drains_at_an_even_rate() {
-    let count = messages();
-    let strict = count >= 5_000_000;
+    let count = scale::BACKLOG.get();
     let cluster = Cluster::start(3, Options::alone()).await;
     let all = count.to_string();
-    let filled = perf(&cluster, &["--consumers", "0", "--messages", &all]).await;
+    let flags = ["--consumers", "0", "--messages", &all];
+    let fill = perf(&cluster, &flags);
+    let (filled, memory) = most_memory(&cluster, fill).await;
     assert_eq!(cluster.counts(2, QUEUE, ["messages_ready"]).await, Ok([count]));
-    let (memory, disk) = (most_memory(&cluster), size(cluster.folder()));
     figure(&format!("{count} waiting: time to fill"), filled);
-    figure(&format!("{count} waiting: largest memory, MiB"), memory >> 20);
-    figure(&format!("{count} waiting: disk of all nodes, MiB"), disk >> 20);
-    assert!(memory < MEMORY_BOUND, "{memory} octets with {count} messages waiting");
-    // In four parts, of which the last must not be slower than the first by much.
-    let mut rates = Vec::new();
-    for quarter in 1..=4 {
-        let before = waiting(&cluster).await;
-        // perf may take some more than it is asked for; the last one is asked for the rest.
-        let part = if quarter == 4 { before } else { count / 4 };
-        let took = perf(&cluster, &["--publishers", "0", "--messages", &part.to_string()]).await;
-        rates.push((before - waiting(&cluster).await) as f64 / took.as_secs_f64());
-    }
+    figure(&format!("{count} waiting: disk of all nodes, MiB"), size(cluster.folder()) >> 20);
+    scale::BACKLOG_MEMORY.upto("most MiB of a node while it fills", memory);
+    let (rates, memory) = most_memory(&cluster, drain(&cluster, count)).await;
     figure(&format!("{count} waiting: drained a second, by quarters"), &rates);
-    assert!(rates[3] > rates[0] / 3.0, "draining slows down: {rates:?}");
-    let memory = most_memory(&cluster);
-    assert!(memory < MEMORY_BOUND, "{memory} octets after draining");
+    scale::BACKLOG_MEMORY.upto("most MiB of a node while it is drained", memory);
+    scale::BACKLOG_EVEN.at_least("rate of the slowest quarter by the first", slowest(&rates));
     assert_eq!(waiting(&cluster).await, 0);
     assert_replicas_equal(&cluster).await;
-    if strict {
-        eventually("the disk is given back", Duration::from_secs(180), || async {
-            let disk = size(cluster.folder()) >> 20;
-            hold(disk < 300, || format!("{disk} MiB on three nodes"))
-        })
-        .await;
-    }
-    figure("drained: disk of all nodes, MiB", size(cluster.folder()) >> 20);
+    let disk = eventually("the disk is given back", Duration::from_secs(180), || async {
+        let disk = size(cluster.folder()) >> 20;
+        hold(disk <= scale::BACKLOG_DISK.get(), || format!("{disk} MiB on three nodes"))?;
+        Ok(disk)
+    });
+    scale::BACKLOG_DISK.upto("MiB of disk on all nodes when it is drained", disk.await);
+}
+
+/// The lowest rate, as a part of the first.
+fn slowest(rates: &[f64]) -> f64 {
+    rates.iter().copied().fold(f64::INFINITY, f64::min) / rates[0]
 }

@@ -10,7 +10,7 @@ use quorate_cluster_tests::harness::amqp::{
 };
 use quorate_cluster_tests::harness::wait::eventually;
 use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Options, figure};
-use quorate_cluster_tests::history::{ConsumerOptions, Load, PublisherOptions};
+use quorate_cluster_tests::history::{ConsumerOptions, Homes, Load, Mix, PublisherOptions};
 use quorate_cluster_tests::invariant::assert_replicas_equal;
 use std::time::Instant;
 
@@ -56,11 +56,14 @@ async fn a_follower_comes_back_after_the_log_was_purged() {
     declare_quorum(&channel, QUEUE).await;
     declare_quorum(&channel, BACKLOG).await;
     connection.close(200, "declared".into()).await.expect("close-ok");
+    let mix = Mix::declare(&cluster).await;
     let absent = cluster.others(cluster.leader_of(QUEUE).await)[1];
     let present = cluster.others(absent);
-    let load = Load::default()
+    let load = Load::on(QUEUE)
         .publish(PublisherOptions::new(cluster.amqp_uri(present[0]), QUEUE))
         .consume(ConsumerOptions::new(cluster.amqp_uri(present[1]), QUEUE));
+    let uris = present.iter().map(|id| cluster.amqp_uri(*id)).collect();
+    let load = mix.load(load, &Homes { uris, reconnects: false });
     load.delivers(500).await;
     cluster.node(absent).kill9();
     let (_filling, filler) = open_confirming(&cluster.amqp_uri(present[0])).await;
@@ -68,7 +71,7 @@ async fn a_follower_comes_back_after_the_log_was_purged() {
     load.delivers(6_000).await;
     cluster.node(absent).restart().await;
     load.delivers(1_000).await;
-    figure("came back by snapshot", load.finish(&cluster, QUEUE).await);
+    figure("came back by snapshot", load.finish(&cluster).await);
     let installed = cluster.node(absent).metrics().await.sum("quorate_snapshots_installed_total");
     assert!(installed >= Some(1.0), "the log it needed was still there: {installed:?} snapshots");
     // With another node gone, nothing is decided without the one that was away.

@@ -118,6 +118,9 @@ async fn sac_05_higher_priority_takes_over_on_quorum_queues_only() {
         } else {
             assert_eq!(low.bodies(1).await, "b", "SAC-06");
         }
+        for client in [low, high] {
+            client.connection.close(200, "done".into()).await.expect("close-ok");
+        }
     }
     // SAC-07.
     let options = BasicGetOptions::default();
@@ -125,8 +128,10 @@ async fn sac_05_higher_priority_takes_over_on_quorum_queues_only() {
     assert_eq!(code(&refused), Some(405), "{refused}");
     assert!(refused.to_string().contains("single active consumer"), "{refused}");
     let (_connection, channel) = open(&cluster.amqp_uri(1)).await;
-    // It works; what it finds is as the clients that have just gone leave it.
-    get(&channel, "prio-classic").await;
+    // On a classic queue it works, and finds what the clients that have gone held.
+    for body in ["a", "b"] {
+        assert_eq!(get(&channel, "prio-classic").await.as_deref(), Some(body.as_bytes()));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -278,6 +283,7 @@ async fn cto_06_who_timed_out_is_served_again_once_it_has_settled_all_that_did()
     }
 }
 
+/// CTO-02 for the text.
 #[tokio::test(flavor = "multi_thread")]
 async fn cto_05_who_cannot_be_told_has_its_channel_closed() {
     let cluster = Cluster::start(3, Options::default()).await;
@@ -311,7 +317,7 @@ async fn cto_05_who_cannot_be_told_has_its_channel_closed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn cto_04_a_get_has_the_nodes_time_where_its_queue_says_nothing() {
+async fn cto_01_cto_04_a_get_has_the_nodes_time_where_its_queue_says_nothing() {
     let options = Options::default().with("--consumer-timeout-ms", "500");
     let cluster = Cluster::start(1, options).await;
     let (_connection, channel) = open_confirming(&cluster.amqp_uri(1)).await;

@@ -68,7 +68,6 @@ async fn json_is_an_array_of_rows_without_banners() {
     let args = [&["list_queues", "--formatter=json"], &columns[..]].concat();
     let rows = cluster.ctl(2, &args).await.rows().expect("JSON");
     assert_eq!(rows.len(), 2);
-    let leader = cluster.leader_of("two").await;
     let row = rows.iter().find(|row| text(row, "name") == "two").expect("the queue 'two'");
     let keys: Vec<&String> = row.as_object().expect("an object").keys().collect();
     assert_eq!(keys.len(), columns.len(), "{row}");
@@ -82,7 +81,6 @@ async fn json_is_an_array_of_rows_without_banners() {
     let members = row.get("members").and_then(|members| members.as_array()).expect("members");
     assert_eq!(members.len(), 3, "{row}");
     assert!(members.contains(&row["leader"]), "{row}");
-    assert!((1..=3).contains(&leader));
 }
 
 #[tokio::test(flavor = "multi_thread")]

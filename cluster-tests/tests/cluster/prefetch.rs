@@ -11,8 +11,9 @@ use quorate_cluster_tests::harness::amqp::{
     publish_confirmed, text,
 };
 use quorate_cluster_tests::harness::wait::{eventually, hold, in_time};
+use quorate_cluster_tests::harness::wire::{self, Wire};
 use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Options};
-use std::collections::VecDeque;
+use std::time::Duration;
 
 /// A consumer on a channel and a connection of its own.
 struct Client {
@@ -37,14 +38,81 @@ async fn take(consumer: &mut Consumer, count: usize) -> Vec<Delivery> {
     taken
 }
 
-/// Whatever has arrived and nobody has taken yet.
-fn already_there(consumer: &mut Consumer) -> usize {
-    use futures::FutureExt;
+/// A while in which a broker would send what it may not send.
+const A_WHILE: Duration = Duration::from_millis(100);
+
+/// Deliveries that nobody has taken yet, after a while.
+async fn already_there(consumer: &mut Consumer) -> usize {
     let mut count = 0;
-    while let Some(Some(_)) = consumer.next().now_or_never() {
+    while let Ok(Some(_)) = tokio::time::timeout(A_WHILE, consumer.next()).await {
         count += 1;
     }
     count
+}
+
+/// A client that takes everything as soon as it comes: what it has not acked is all that the broker
+/// has sent beyond what it may have heard to be settled.
+struct Eager {
+    wire: Wire,
+    limit: u64,
+    received: u64,
+    acked: u64,
+}
+
+impl Eager {
+    async fn attach(
+        cluster: &Cluster,
+        node: u64,
+        queues: &[&str],
+        limit: u16,
+        global: bool,
+    ) -> Self {
+        let mut wire = Wire::open_channel(&cluster.node(node).amqp_address()).await;
+        let [high, low] = limit.to_be_bytes();
+        wire.method(1, 60, 10, &[0, 0, 0, 0, high, low, u8::from(global)]).await;
+        wire.expect(1, 60, 11).await;
+        let mut client = Self { wire, limit: limit.into(), received: 0, acked: 0 };
+        for queue in queues {
+            client.wire.method(1, 60, 20, &wire::basic_consume(queue, false)).await;
+            // Deliveries of the one before may come first.
+            while client.next(REQUEST_BOUND).await.expect("consume-ok") != (60, 21) {}
+        }
+        client
+    }
+
+    /// The next method, if one comes within a while. A delivery must not be one too many.
+    async fn next(&mut self, within: Duration) -> Option<(u16, u16)> {
+        loop {
+            let frame = self.wire.within(within).await?;
+            if let Some(method) = frame.method() {
+                if method == (60, 60) {
+                    self.received += 1;
+                    let held = self.received - self.acked;
+                    assert!(held <= self.limit, "{held} of {} are held", self.limit);
+                }
+                return Some(method);
+            }
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.received - self.acked == self.limit
+    }
+
+    /// Acks that many more, in one go.
+    async fn ack(&mut self, more: u64) {
+        self.acked += more;
+        let arguments = [&self.acked.to_be_bytes()[..], &[1]].concat();
+        self.wire.method(1, 60, 80, &arguments).await;
+    }
+
+    /// Takes until the limit, and a while more.
+    async fn fill_up(&mut self) {
+        while !self.is_full() {
+            self.next(REQUEST_BOUND).await.expect("a delivery");
+        }
+        assert_eq!(self.next(A_WHILE).await, None, "at the limit");
+    }
 }
 
 async fn fill(cluster: &Cluster, queue: &str, count: u32) {
@@ -91,9 +159,9 @@ async fn every_consumer_gets_exactly_its_prefetch() {
         take(&mut client.consumer, deliveries.len() - 1).await;
     }
     counts_are(&cluster, "exact", 44, 28).await;
-    let more: Vec<usize> =
-        clients.iter_mut().map(|client| already_there(&mut client.consumer)).collect();
-    assert_eq!(more, [0, 0, 0], "deliveries beyond the prefetch");
+    for client in &mut clients {
+        assert_eq!(already_there(&mut client.consumer).await, 0, "deliveries beyond the prefetch");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -104,33 +172,25 @@ async fn prefetch_is_never_exceeded_while_acks_flow() {
     let workers = (1..=3).map(|node| {
         let cluster = &cluster;
         async move {
-            let mut client = attach(cluster, node, "flow", PREFETCH).await;
-            let mut outstanding = VecDeque::new();
-            let mut taken = 0;
-            while taken < 400 {
-                outstanding.extend(take(&mut client.consumer, 1).await);
-                taken += 1;
-                assert!(outstanding.len() <= usize::from(PREFETCH), "{} held", outstanding.len());
-                // Acks of one, of several at once, and pauses at the limit.
-                if taken % 3 == 0 && outstanding.len() > 4 {
-                    let upto: Delivery = outstanding.drain(..4).next_back().expect("four");
-                    upto.ack(BasicAckOptions { multiple: true }).await.expect("ack");
-                } else if outstanding.len() == usize::from(PREFETCH) {
-                    let oldest = outstanding.pop_front().expect("ten");
-                    oldest.ack(BasicAckOptions::default()).await.expect("ack");
+            let mut client = Eager::attach(cluster, node, &["flow"], PREFETCH, false).await;
+            // Acks of one, of some and of all, at the limit; then below it, where they and deliveries
+            // cross.
+            for more in [1, 3, 10].into_iter().cycle().take(30) {
+                client.fill_up().await;
+                client.ack(more).await;
+            }
+            while client.received < 400 {
+                client.next(REQUEST_BOUND).await.expect("a delivery");
+                if client.is_full() || client.received.is_multiple_of(3) {
+                    client.ack(1).await;
                 }
             }
-            client.channel.close(200, "done".into()).await.expect("close-ok");
+            client.acked
         }
     });
-    futures::future::join_all(workers).await;
-    let settled_or_back = |counts: [u64; 2]| counts[1] == 0 && counts[0] >= 300;
-    eventually("what was held is back", LIFECYCLE_BOUND, || async {
-        let columns = ["messages_ready", "messages_unacknowledged"];
-        let counts = cluster.counts(1, "flow", columns).await?;
-        hold(settled_or_back(counts), || format!("{counts:?}"))
-    })
-    .await;
+    let acked: u64 = futures::future::join_all(workers).await.into_iter().sum();
+    // What was held is back: the sockets are closed.
+    counts_are(&cluster, "flow", 1_500 - acked, 0).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -138,26 +198,13 @@ async fn a_channel_wide_limit_covers_consumers_of_queues_everywhere() {
     let cluster = Cluster::start(3, Options::default()).await;
     fill(&cluster, "left", 50).await;
     fill(&cluster, "right", 50).await;
-    let (_connection, channel) = open(&cluster.amqp_uri(2)).await;
     // QOS-06, Q-12: on quorum queues too.
-    channel.basic_qos(9, BasicQosOptions { global: true }).await.expect("qos-ok");
-    let consumers = [consume(&channel, "left").await, consume(&channel, "right").await];
-    let mut both = futures::stream::select_all(consumers);
-    let mut next = async || {
-        let delivery = in_time("a delivery", REQUEST_BOUND, both.next()).await;
-        delivery.expect("the consumers go on").expect("a delivery")
-    };
-    let mut held = Vec::new();
-    for _ in 0..9 {
-        held.push(next().await);
+    let mut client = Eager::attach(&cluster, 2, &["left", "right"], 9, true).await;
+    for more in [1, 4, 9].into_iter().cycle().take(12) {
+        client.fill_up().await;
+        client.ack(more).await;
     }
-    for round in 0..40 {
-        held.remove(0).ack(BasicAckOptions::default()).await.expect("ack");
-        held.push(next().await);
-        assert_eq!(held.len(), 9, "round {round}");
-    }
-    use futures::FutureExt;
-    assert!(both.next().now_or_never().is_none(), "a delivery beyond the channel's limit");
+    client.fill_up().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -172,7 +219,7 @@ async fn prefetch_survives_a_failover_of_the_queue() {
     assert_ne!(cluster.leader_of("failover").await, leader);
     cluster.node(leader).restart().await;
     counts_are(&cluster, "failover", 85, 15).await;
-    assert_eq!(already_there(&mut client.consumer), 0, "deliveries beyond the prefetch");
+    assert_eq!(already_there(&mut client.consumer).await, 0, "deliveries beyond the prefetch");
     held[14].ack(BasicAckOptions { multiple: true }).await.expect("ack");
     let next = take(&mut client.consumer, 15).await;
     for (number, delivery) in (15_u32..).zip(&next) {

@@ -5,7 +5,7 @@
 
 use quorate_cluster_tests::harness::amqp::{declare_quorum, open};
 use quorate_cluster_tests::harness::{Cluster, Node, Options, figure};
-use quorate_cluster_tests::history::{ConsumerOptions, Load, PublisherOptions};
+use quorate_cluster_tests::history::{ConsumerOptions, Homes, Load, Mix, PublisherOptions};
 
 const QUEUE: &str = "reconnect";
 
@@ -15,6 +15,7 @@ async fn under_load() -> (Cluster, Load) {
     let (connection, channel) = open(&cluster.amqp_uri(1)).await;
     declare_quorum(&channel, QUEUE).await;
     connection.close(200, "declared".into()).await.expect("close-ok");
+    let mix = Mix::declare(&cluster).await;
     let uris = |first: usize| -> Vec<String> {
         let all = cluster.nodes().iter().map(Node::amqp_uri);
         all.cycle().skip(first).take(3).collect()
@@ -30,11 +31,12 @@ async fn under_load() -> (Cluster, Load) {
         reconnects: true,
         ..ConsumerOptions::new(String::new(), QUEUE)
     };
-    let load = Load::default()
+    let load = Load::on(QUEUE)
         .publish(publisher(0))
         .publish(publisher(1))
         .consume(consumer(1))
         .consume(consumer(2));
+    let load = mix.load(load, &Homes { uris: uris(0), reconnects: true });
     load.delivers(1_000).await;
     (cluster, load)
 }
@@ -49,7 +51,7 @@ async fn all_nodes_restarted_one_by_one_under_load() {
         node.restart().await;
         load.delivers(500).await;
     }
-    figure("restarted one by one", load.finish(&cluster, QUEUE).await);
+    figure("restarted one by one", load.finish(&cluster).await);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -62,7 +64,7 @@ async fn all_nodes_killed_at_once_under_load() {
         load.confirms(500).await;
         load.delivers(500).await;
     }
-    figure("killed at once", load.finish(&cluster, QUEUE).await);
+    figure("killed at once", load.finish(&cluster).await);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -76,7 +78,7 @@ async fn all_nodes_stopped_cleanly_and_started_again_under_load() {
     cluster.nodes().iter().for_each(Node::spawn);
     cluster.ready().await;
     load.delivers(1_000).await;
-    figure("stopped and started", load.finish(&cluster, QUEUE).await);
+    figure("stopped and started", load.finish(&cluster).await);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -89,5 +91,5 @@ async fn leaders_killed_in_turn_with_their_clients() {
         cluster.node(leader).restart().await;
         load.delivers(500).await;
     }
-    figure("killed in turn", load.finish(&cluster, QUEUE).await);
+    figure("killed in turn", load.finish(&cluster).await);
 }

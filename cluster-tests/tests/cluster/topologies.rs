@@ -17,7 +17,7 @@ use quorate_cluster_tests::harness::amqp::{
 };
 use quorate_cluster_tests::harness::dead_letters::{death, deaths};
 use quorate_cluster_tests::harness::wait::{eventually, hold, in_time};
-use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Options, figure};
+use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Options, scale};
 use quorate_cluster_tests::invariant::assert_replicas_equal;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -206,9 +206,14 @@ async fn dlm_05_dlm_07_what_is_given_up_is_parked() {
     holds(&cluster, "work", 0).await;
 }
 
-/// Levels of the delay ladder; NServiceBus and Celery have 28, of seconds.
-const LEVELS: usize = 6;
+/// The lowest levels of the delay ladder, of which each sum is waited for.
+const WAITED: usize = 6;
 const UNIT: Duration = Duration::from_millis(50);
+
+/// All of its levels; NServiceBus and Celery have 28.
+fn levels() -> usize {
+    usize::try_from(scale::LEVELS.get()).expect("few")
+}
 
 fn level(level: usize) -> String {
     format!("delay-{level}")
@@ -218,7 +223,7 @@ fn level(level: usize) -> String {
 /// then to exchange `due` with the rest of the key.
 async fn build_ladder(channel: &Channel) {
     declare_exchange(channel, "due", ExchangeKind::Topic).await;
-    for number in 0..LEVELS {
+    for number in 0..levels() {
         let name = level(number);
         let below = number.checked_sub(1).map_or("due".to_owned(), level);
         declare_exchange(channel, &name, ExchangeKind::Topic).await;
@@ -230,7 +235,7 @@ async fn build_ladder(channel: &Channel) {
             ("x-overflow", text("reject-publish")),
         ];
         declare(channel, &name, &with).await;
-        let bits = "*.".repeat(LEVELS - 1 - number);
+        let bits = "*.".repeat(levels() - 1 - number);
         bind(channel, &name, &name, &format!("{bits}1.#")).await;
         let key = format!("{bits}0.#");
         let options = ExchangeBindOptions::default();
@@ -242,8 +247,8 @@ async fn build_ladder(channel: &Channel) {
 
 /// Publishes to be due in so many units; when that was.
 async fn delay(channel: &Channel, units: usize) -> Instant {
-    let bits: String = (0..LEVELS).rev().map(|bit| format!("{}.", (units >> bit) & 1)).collect();
-    let (top, key) = (level(LEVELS - 1), format!("{bits}task"));
+    let bits: String = (0..levels()).rev().map(|bit| format!("{}.", (units >> bit) & 1)).collect();
+    let (top, key) = (level(levels() - 1), format!("{bits}task"));
     let begun = Instant::now();
     let body = units.to_string();
     let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
@@ -258,7 +263,7 @@ async fn delay(channel: &Channel, units: usize) -> Instant {
 /// Publishes one of each sum of levels; when each was.
 async fn delay_all(channel: &Channel) -> BTreeMap<String, Instant> {
     let mut begun = BTreeMap::new();
-    for units in 0..1 << LEVELS {
+    for units in 0..1 << WAITED {
         begun.insert(units.to_string(), delay(channel, units).await);
     }
     begun
@@ -276,7 +281,7 @@ async fn come_true(consumer: &mut Consumer, mut begun: BTreeMap<String, Instant>
         assert!(took >= UNIT * units, "a delay of {units} units: {took:?}");
         latest = latest.max(took - UNIT * units);
         // The lowest level was the last.
-        let waited = (0..LEVELS).filter(|bit| units & (1 << bit) != 0);
+        let waited = (0..WAITED).filter(|bit| units & (1 << bit) != 0);
         let history: Vec<_> = waited.map(|bit| death(&level(bit), "expired", 1)).collect();
         assert_eq!(deaths(&delivery.properties), history, "DLX-29");
         delivery.ack(BasicAckOptions::default()).await.expect("sent");
@@ -295,16 +300,22 @@ async fn q_40_dlx_07_the_delay_ladder_keeps_any_sum_of_its_levels() {
     let mut consumer = consume(&elsewhere, "tasks").await;
     let delayed = delay_all(&channel).await;
     let latest = come_true(&mut consumer, delayed).await;
-    figure("delay ladder, 64 delays: the latest was late by", latest);
+    scale::LADDER_LATE.upto("64 delays, the latest was late by", latest);
     // A node that has neither client dies while they wait: late then, but neither lost nor doubled.
     let delayed = delay_all(&channel).await;
     cluster.node(3).kill9();
     cluster.node(3).restart().await;
     come_true(&mut consumer, delayed).await;
-    for number in 0..LEVELS {
+    for number in 0..levels() {
         holds(&cluster, &level(number), 0).await;
     }
     holds(&cluster, "tasks", 0).await;
+    // The longest delay of all waits at the top.
+    let top = levels() - 1;
+    if top >= WAITED {
+        delay(&channel, 1 << top).await;
+        holds(&cluster, &level(top), 1).await;
+    }
     assert_replicas_equal(&cluster).await;
 }
 

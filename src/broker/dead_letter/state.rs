@@ -169,38 +169,4 @@ impl Worker {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use quorate_queue::DeathReason;
-    use quorate_types::{GroupId, Home, Level, LogIndex, MessageId};
-
-    #[test]
-    fn what_is_remembered_of_queues_goes_with_their_letters() {
-        let queue = |index| QueueId { home: Home::Group(GroupId(1)), index, position: 0 };
-        let message = MessageId { level: Level(0), index: LogIndex(3), position: 0 };
-        let letter = LetterView {
-            number: LetterNumber(1),
-            message,
-            reason: DeathReason::Rejected,
-            after: CatalogIndex(0),
-        };
-        let target =
-            |index| TargetView { target: queue(index), waits: 1, under_way: 0, refused: false };
-        let (mut worker, now) = (Worker::new(Term(1)), Instant::now());
-        for index in [1, 2] {
-            worker.routing_proposed(queue(index), &letter, now);
-            worker.looked(queue(index), CatalogIndex(9), None);
-            worker.told(queue(index), 5);
-            assert!(worker.retry(&target(index), false, now).is_some());
-            worker.told(queue(index), 5);
-        }
-        worker.forget_others(|it| *it == queue(1), |it| *it == queue(2));
-        assert!(
-            !worker.may_route(queue(1), &letter, now) && worker.may_route(queue(2), &letter, now)
-        );
-        assert!(!worker.may_look(queue(1), CatalogIndex(9), &None));
-        assert!(worker.may_look(queue(2), CatalogIndex(9), &None));
-        assert_eq!(worker.told.keys().copied().collect::<Vec<_>>(), [queue(2)]);
-        assert_eq!(worker.retried.keys().copied().collect::<Vec<_>>(), [queue(2)]);
-    }
-}
+mod tests;

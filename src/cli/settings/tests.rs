@@ -68,6 +68,7 @@ fn every_default_is_taken_and_they_agree_with_each_other() {
     assert_eq!(loaded.settings.memory_high_watermark, MemoryLimit::Fraction(0.6));
     assert_eq!(loaded.settings.cluster, Members::default());
     assert_eq!(loaded.settings.node_name, None);
+    assert_eq!(loaded.settings.consumer_timeout_ms, 1_800_000, "CTO-01");
 }
 
 #[test]

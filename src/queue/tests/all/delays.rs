@@ -66,7 +66,7 @@ fn to_be_routed(world: &World, queue: QueueId) -> Vec<u32> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
     #[test]
     fn exc_17_messages_go_at_their_times_and_in_the_order_of_those(

@@ -95,7 +95,7 @@ fn compare_letters(machine: &Machine, id: QueueId, expected: &Queue) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1_000, max_shrink_iters: 20_000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 1_000, max_shrink_iters: 20_000, ..ProptestConfig::default() })]
 
     #[test]
     fn machine_equals_model(ops in entries(1u32..6, 120)) {

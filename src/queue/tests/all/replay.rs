@@ -116,7 +116,7 @@ fn restarts() -> impl Strategy<Value = Vec<bool>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, max_shrink_iters: 5_000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 400, max_shrink_iters: 5_000, ..ProptestConfig::default() })]
 
     #[test]
     fn a_restarted_replica_goes_on_the_same(ops in entries(1u32..60, 120), restarts in restarts()) {
@@ -125,7 +125,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 40, max_shrink_iters: 300, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 40, max_shrink_iters: 300, ..ProptestConfig::default() })]
 
     /// Enough messages that applies leave work over and windows overflow.
     #[test]

@@ -380,7 +380,7 @@ fn sent_again(lines: &[Line], sends: &[(usize, usize)]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
 
     #[test]
     fn ses_3_sending_often_is_sending_once(

@@ -1,0 +1,150 @@
+//! Confirms against what they must come to: every publish is told once, what its targets answered; and
+//! what is in flight comes down to nothing.
+
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
+
+use super::*;
+use crate::client::ConnectionInfo;
+use crate::counters::Counters;
+use proptest::{collection::vec, prelude::*};
+use quorate_catalog::ConnectionId;
+use quorate_types::{FieldTable, NodeId, SessionId, ShortString, StartNumber};
+use std::collections::BTreeMap;
+
+const IN_FLIGHT_MAX: u64 = 1 << 20;
+
+fn connection() -> Arc<ConnectionState> {
+    let address = "127.0.0.1:1".parse().unwrap();
+    let info = ConnectionInfo {
+        user: ShortString::from_static("guest"),
+        vhost: ShortString::from_static("/"),
+        peer: address,
+        local: address,
+        client_properties: FieldTable::default(),
+        channel_max: 0,
+        frame_max: 0,
+        heartbeat_s: 0,
+    };
+    let id =
+        ConnectionId { session: SessionId { node: NodeId(1), start: StartNumber(1) }, number: 1 };
+    Arc::new(ConnectionState::new(id, info, IN_FLIGHT_MAX, Arc::new(Counters::default())))
+}
+
+const CHANNEL: ChannelId = ChannelId { number: 1, opened: 0 };
+
+fn ticket(connection: &Arc<ConnectionState>, told: Told, bytes: usize) -> PublishTicket {
+    connection.launched(bytes);
+    let connection = Arc::clone(connection);
+    PublishTicket {
+        connection,
+        channel: CHANNEL,
+        told,
+        mandatory: false,
+        count: 1,
+        bytes,
+        shared: None,
+    }
+}
+
+/// What the connection was told, by confirm number.
+fn told(connection: &ConnectionState) -> BTreeMap<u64, Vec<bool>> {
+    let mut events = Vec::new();
+    connection.mailbox.take_now(&mut events);
+    let mut told = BTreeMap::<u64, Vec<bool>>::new();
+    for event in events {
+        if let Event::Confirmed { first, last, taken, .. } = event {
+            (first..=last).for_each(|number| told.entry(number).or_default().push(taken));
+        }
+    }
+    told
+}
+
+fn answer() -> impl Strategy<Value = TargetAnswer> {
+    prop::sample::select(vec![TargetAnswer::Taken, TargetAnswer::Refused, TargetAnswer::Gone])
+}
+
+proptest! {
+    /// CNF-04, NAM 6: a publish is refused if any target refused it, taken if one did and none refused,
+    /// and routed again only when all are gone; told once, when the last has answered.
+    #[test]
+    fn nam_06_several_targets_come_to_one_answer(answers in vec(answer(), 1..5)) {
+        let connection = connection();
+        let shared = Arc::new(FanOut::new(u32::try_from(answers.len()).unwrap()));
+        let mut verdicts = Vec::new();
+        for answer in &answers {
+            let mut ticket = ticket(&connection, Told::Confirm(7), 100);
+            ticket.shared = Some(Arc::clone(&shared));
+            verdicts.push(ticket.finish_one(0, *answer, &Bytes::from_static(b"sent")));
+        }
+        let (last, before) = verdicts.split_last().unwrap();
+        prop_assert!(before.iter().all(|verdict| matches!(verdict, Verdict::Open)));
+        let expected = match answers.iter().max_by_key(|answer| match answer {
+            TargetAnswer::Gone => 0,
+            TargetAnswer::Taken => 1,
+            TargetAnswer::Refused => 2,
+        }) {
+            Some(TargetAnswer::Refused) => BTreeMap::from([(7, vec![false])]),
+            Some(TargetAnswer::Taken) => BTreeMap::from([(7, vec![true])]),
+            Some(TargetAnswer::Gone) | None => BTreeMap::new(),
+        };
+        let again = matches!(last, Verdict::RouteAgain(octets) if octets == "sent");
+        prop_assert_eq!(again, expected.is_empty());
+        prop_assert_eq!(told(&connection), expected);
+        prop_assert_eq!(connection.in_flight(), 0);
+    }
+
+    /// Publishes that follow each other share a ticket. Answered together or one by one, each is told
+    /// once, and nothing of them stays in flight.
+    #[test]
+    fn cnf_02_each_publish_of_a_ticket_is_told_once(
+        sizes in vec(0_usize..5_000, 1..40),
+        answers in vec(answer(), 40),
+        first in 1_u64..1_000,
+    ) {
+        let connection = connection();
+        let count = u32::try_from(sizes.len()).unwrap();
+        let mut joined = ticket(&connection, Told::Confirm(first), sizes[0]);
+        for (number, bytes) in (first + 1..).zip(&sizes[1..]) {
+            let next = ticket(&connection, Told::Confirm(number), *bytes);
+            prop_assert!(joined.joins(&next));
+            joined.count += 1;
+            joined.bytes += next.bytes;
+        }
+        let mut expected = BTreeMap::new();
+        for (place, answer) in (0..count).zip(&answers) {
+            let verdict = joined.finish_one(place, *answer, &Bytes::new());
+            if *answer == TargetAnswer::Gone {
+                prop_assert!(matches!(verdict, Verdict::RouteAgain(_)));
+            } else {
+                expected.insert(first + u64::from(place), vec![*answer == TargetAnswer::Taken]);
+            }
+        }
+        prop_assert_eq!(told(&connection), expected);
+        prop_assert_eq!(connection.in_flight(), 0, "octets stay in flight for ever");
+        connection.launched(joined.bytes);
+        joined.finish_all(true);
+        let all = (first..first + u64::from(count)).map(|number| (number, vec![true]));
+        prop_assert_eq!(told(&connection), all.collect());
+        prop_assert_eq!(connection.in_flight(), 0);
+    }
+}
+
+#[test]
+fn what_does_not_follow_is_a_ticket_of_its_own() {
+    let connection = connection();
+    let ticket = |told| ticket(&connection, told, 1);
+    let first = ticket(Told::Confirm(4));
+    assert!(first.joins(&ticket(Told::Confirm(5))));
+    assert!(!first.joins(&ticket(Told::Confirm(6))), "a gap");
+    assert!(!first.joins(&ticket(Told::Confirm(4))), "the same");
+    assert!(!first.joins(&ticket(Told::Nobody)));
+    assert!(ticket(Told::Nobody).joins(&ticket(Told::Nobody)));
+    let mandatory = PublishTicket { mandatory: true, ..ticket(Told::Confirm(5)) };
+    assert!(!first.joins(&mandatory));
+    let channel = ChannelId { opened: 1, ..CHANNEL };
+    assert!(!first.joins(&PublishTicket { channel, ..ticket(Told::Confirm(5)) }), "opened again");
+    let shared = Some(Arc::new(FanOut::new(2)));
+    assert!(!first.joins(&PublishTicket { shared, ..ticket(Told::Confirm(5)) }));
+    let elsewhere = PublishTicket { connection: self::connection(), ..ticket(Told::Confirm(5)) };
+    assert!(!first.joins(&elsewhere));
+}
