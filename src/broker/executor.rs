@@ -2,10 +2,11 @@
 
 use crate::{node::Node, pb, wire};
 use parking_lot::Mutex;
+use quorate_catalog::Locality;
 use quorate_queue::{Answer, Command, Delivery, Effect, Output};
 use quorate_rpc::Lane;
 use quorate_storage::codec;
-use quorate_types::{ConsumerId, DeliveryNumber, Home, NodeId, Term};
+use quorate_types::{ConsumerId, DeliveryNumber, Home, NodeId, QueueId, Term};
 use std::{
     collections::{BTreeMap, HashMap},
     sync::Arc,
@@ -122,6 +123,12 @@ impl Executor {
             }
         });
         send(node, home, term, from, what);
+    }
+}
+
+impl Locality for Executor {
+    fn is_local(&self, queue: QueueId) -> bool {
+        self.leading(queue.home).is_some()
     }
 }
 
