@@ -160,7 +160,7 @@ fn open<S: AsyncRead + AsyncWrite + Unpin>(
     addresses: Addresses,
     broker: &Broker,
 ) -> Entry {
-    let Opening { user, vhost, client_properties, limits } = opening;
+    let Opening { user, mechanism, vhost, client_properties, limits } = opening;
     let capabilities = Capabilities::of(&client_properties);
     let settings = broker.front_settings();
     let bounds = Bounds {
@@ -170,6 +170,7 @@ fn open<S: AsyncRead + AsyncWrite + Unpin>(
     };
     let info = ConnectionInfo {
         user: user.clone(),
+        mechanism,
         vhost: vhost.detached(),
         peer: addresses.peer,
         local: addresses.local,

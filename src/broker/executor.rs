@@ -236,6 +236,9 @@ impl Node {
             if let Some(consumer) = self.consumer(id) {
                 self.consumers.remove(id.number);
                 consumer.cancelled();
+                let node = Arc::clone(self);
+                // Not from within apply: it proposes.
+                self.spawn(async move { node.share_room(&consumer.connection, consumer.channel) });
             }
         }
         let mut commands = Vec::new();

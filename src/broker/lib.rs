@@ -33,6 +33,7 @@ mod consume;
 mod consumer;
 mod settle;
 mod shown;
+mod turns;
 
 mod access;
 mod limits;
@@ -78,7 +79,7 @@ pub use client::{
     FrontSettings, GetOk, HolderRef, Pressure, Publish, PublishOutcome, QueueDeclare,
     RoutedPublish, Settle, Settlement,
 };
-pub use connection::{ChannelReport, Connection};
+pub use connection::{ChannelReport, Connection, SocketReport};
 pub use definitions::ImportError;
 pub use local::SpillSettings;
 pub use operator::{Closing, hash_password};

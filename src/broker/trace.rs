@@ -347,6 +347,7 @@ fn nobody() -> ConnectionInfo {
     let nowhere = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
     ConnectionInfo {
         user: ShortString::EMPTY,
+        mechanism: "",
         vhost: ShortString::EMPTY,
         peer: nowhere,
         local: nowhere,
