@@ -28,6 +28,10 @@ use tokio::{
 /// Text of the close with which a node that stops lets its clients go (CONN-29).
 const STOP_TEXT: &str = "broker forced connection closure with reason 'shutdown'";
 
+/// Octets that a closed connection's client may still send, to be thrown away: what its own buffers
+/// and the network's hold when it hears of the close.
+const DISCARDED_BYTES_MAX: u64 = 64 * 1024 * 1024;
+
 /// How long the last octets may take to be written, once nothing is awaited any more.
 const FLUSH_MAX: Duration = Duration::from_secs(3);
 
@@ -156,7 +160,7 @@ fn open<S: AsyncRead + AsyncWrite + Unpin>(
     addresses: Addresses,
     broker: &Broker,
 ) -> Entry {
-    let Opening { user, vhost, client_properties, limits } = opening;
+    let Opening { user, mechanism, vhost, client_properties, limits } = opening;
     let capabilities = Capabilities::of(&client_properties);
     let settings = broker.front_settings();
     let bounds = Bounds {
@@ -166,6 +170,7 @@ fn open<S: AsyncRead + AsyncWrite + Unpin>(
     };
     let info = ConnectionInfo {
         user: user.clone(),
+        mechanism,
         vhost: vhost.detached(),
         peer: addresses.peer,
         local: addresses.local,
@@ -198,7 +203,7 @@ async fn live<S: AsyncRead + AsyncWrite + Unpin>(
     mut stop: watch::Receiver<bool>,
 ) -> io::Result<()> {
     let heartbeat_s = connection.info().heartbeat_s;
-    let node_stops = stop.clone();
+    let mut node_stops = stop.clone();
     let stopped = async move {
         // That nobody is left who could stop the node is a stop too.
         let _ = stop.wait_for(|stops| *stops).await;
@@ -210,8 +215,12 @@ async fn live<S: AsyncRead + AsyncWrite + Unpin>(
             // First the end, then its confirmation (CONN-27).
             connection.close().await;
             Cold::from(connection::CloseOk {}).put(socket.outbox.buffer(), 0);
-            timeout(FLUSH_MAX, socket.flush()).await??;
-            socket.shutdown().await
+            let bound = Duration::from_millis(linger_ms(Linger::CloseOk, heartbeat_s));
+            tokio::select! {
+                biased;
+                parted = timeout(bound, part(socket)) => parted.unwrap_or(Ok(())),
+                _ = node_stops.wait_for(|stops| *stops) => Ok(()),
+            }
         }
         SessionEnd::Ending(Ending::Server { close, linger }) => {
             let peer = connection.info().peer;
@@ -243,17 +252,46 @@ async fn say_goodbye<S: AsyncRead + AsyncWrite + Unpin>(
     linger: Linger,
     bound_ms: u64,
 ) -> io::Result<()> {
-    let agreed = async {
+    let parted = async {
+        let until = socket.received() + DISCARDED_BYTES_MAX;
         while !agreed(socket, linger) {
             if socket.is_ended() {
                 return Ok(());
             }
-            socket.moved(true).await?;
+            read_on(socket, until).await?;
         }
-        socket.flush().await
+        part(socket).await
     };
     // Who has not answered by then is not waited for.
-    timeout(Duration::from_millis(bound_ms), agreed).await.unwrap_or(Ok(()))
+    timeout(Duration::from_millis(bound_ms), parted).await.unwrap_or(Ok(()))
+}
+
+/// Writes what is left, says that nothing more comes, and reads until the client has closed its end
+/// too: it may still have publishes in its buffers. A socket that is closed with octets unread is
+/// reset, and a client that is reset may lose the close-ok that it has not yet read.
+async fn part<S: AsyncRead + AsyncWrite + Unpin>(socket: &mut Socket<S>) -> io::Result<()> {
+    let until = socket.received() + DISCARDED_BYTES_MAX;
+    while !socket.outbox.is_empty() {
+        socket.input.clear();
+        read_on(socket, until).await?;
+    }
+    socket.shutdown().await?;
+    while !socket.is_ended() {
+        socket.input.clear();
+        read_on(socket, until).await?;
+    }
+    Ok(())
+}
+
+/// Moves octets both ways, until so many have been received.
+async fn read_on<S: AsyncRead + AsyncWrite + Unpin>(
+    socket: &mut Socket<S>,
+    until: u64,
+) -> io::Result<()> {
+    if socket.received() > until {
+        return Err(io::Error::other("the client goes on sending after its connection was closed"));
+    }
+    socket.moved(true).await
 }
 
 /// Takes what has come. True if the client has agreed.
@@ -287,3 +325,50 @@ async fn silence<S: AsyncRead + AsyncWrite + Unpin>(socket: &mut Socket<S>) -> i
 
 /// Largest frame passed over while closing: larger ones end the wait.
 const CLOSING_FRAME_MAX: u32 = 1024 * 1024;
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+    use crate::codec::frame;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+
+    /// A client that reads nothing before it has written all, as one thread does.
+    async fn writes_then_reads(octets: usize) -> (io::Result<()>, Vec<u8>, io::Result<()>) {
+        let (mut client, server) = duplex(1000);
+        let mut server = Socket::new(server);
+        Cold::from(connection::CloseOk {}).put(server.outbox.buffer(), 0);
+        let client = async move {
+            let written = client.write_all(&vec![1; octets]).await;
+            let mut read = Vec::new();
+            client.read_to_end(&mut read).await.unwrap();
+            (written, read)
+        };
+        let server = async move { part(&mut server).await };
+        let ((written, read), parted) = tokio::join!(client, server);
+        (written, read, parted)
+    }
+
+    /// CONN-27: what the client has still to write is read, and close-ok arrives.
+    #[tokio::test]
+    async fn conn_27_a_client_with_full_buffers_gets_its_close_ok() {
+        let (written, read, parted) = writes_then_reads(1_000_000).await;
+        written.unwrap();
+        parted.unwrap();
+        let mut read = bytes::BytesMut::from(&read[..]);
+        let frame = frame::take(&mut read, 8192).unwrap().unwrap();
+        assert_eq!(
+            crate::codec::method::MethodId::peek(&frame.payload),
+            Some(connection::CloseOk::ID)
+        );
+        assert!(read.is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_client_that_never_stops_sending_is_left() {
+        let more = usize::try_from(DISCARDED_BYTES_MAX).unwrap() * 2;
+        let (written, _, parted) = writes_then_reads(more).await;
+        assert!(written.is_err() && parted.is_err());
+    }
+}

@@ -326,7 +326,11 @@ impl<'c, S: AsyncRead + AsyncWrite + Unpin> Session<'c, S> {
         for (channel, report) in self.machine.reports() {
             self.connection.report_channel(channel, report);
         }
-        let (received, written) = (self.socket.received(), self.socket.written());
-        self.connection.report_socket(received, written, self.machine.is_blocked());
+        let socket = self.socket.report();
+        self.connection.report_socket(socket, self.machine.is_blocked());
+        if socket.pending_bytes > 0 {
+            // Until it is written.
+            self.report_soon();
+        }
     }
 }

@@ -3,6 +3,7 @@
 
 use crate::outbox::{Outbox, SLICES_MAX};
 use bytes::BytesMut;
+use quorate_broker::SocketReport;
 use std::{
     future::Future,
     io::{self, IoSlice},
@@ -24,6 +25,8 @@ pub(crate) struct Socket<S> {
     read_bytes: usize,
     received: u64,
     written: u64,
+    reads: u64,
+    writes: u64,
     ended: bool,
 }
 
@@ -36,6 +39,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
             read_bytes: READ_BYTES.0,
             received: 0,
             written: 0,
+            reads: 0,
+            writes: 0,
             ended: false,
         }
     }
@@ -48,6 +53,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
     /// Octets written so far.
     pub(crate) fn written(&self) -> u64 {
         self.written
+    }
+
+    /// What lists show of it.
+    pub(crate) fn report(&self) -> SocketReport {
+        SocketReport {
+            received_bytes: self.received,
+            sent_bytes: self.written,
+            reads: self.reads,
+            writes: self.writes,
+            pending_bytes: self.outbox.len() as u64,
+        }
     }
 
     /// True if the client will send nothing more.
@@ -90,6 +106,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
             return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
         }
         self.written += u64::try_from(written).unwrap_or(u64::MAX);
+        self.writes += 1;
         self.outbox.advance(written);
         Poll::Ready(Ok(written))
     }
@@ -110,6 +127,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
         let read = read?;
         self.ended = read == 0;
         self.received += u64::try_from(read).unwrap_or(u64::MAX);
+        self.reads += 1;
         self.read_bytes = if read >= self.read_bytes {
             (self.read_bytes * 4).min(READ_BYTES.1)
         } else if read < self.read_bytes / 8 {

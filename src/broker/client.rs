@@ -13,6 +13,8 @@ use std::net::SocketAddr;
 pub struct ConnectionInfo {
     /// Authenticated user.
     pub user: ShortString,
+    /// The mechanism by which it has authenticated.
+    pub mechanism: &'static str,
     /// Virtual host.
     pub vhost: VhostName,
     /// The client's address.

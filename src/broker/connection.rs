@@ -16,7 +16,7 @@ use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
 };
 use tokio::sync::Notify;
@@ -84,11 +84,25 @@ pub(crate) struct Reporting {
     pub(crate) report: ChannelReport,
 }
 
+/// What a front end says of its connection's socket, for lists.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SocketReport {
+    /// Octets read so far.
+    pub received_bytes: u64,
+    /// Octets written so far.
+    pub sent_bytes: u64,
+    /// In how many reads.
+    pub reads: u64,
+    /// In how many writes.
+    pub writes: u64,
+    /// Octets that wait to be written.
+    pub pending_bytes: u64,
+}
+
 /// What a front end says of its connection, for lists.
 #[derive(Debug, Default)]
 pub(crate) struct Reported {
-    pub(crate) received_bytes: AtomicU64,
-    pub(crate) sent_bytes: AtomicU64,
+    pub(crate) socket: Mutex<SocketReport>,
     pub(crate) blocked: AtomicBool,
     /// The open channels, by number.
     pub(crate) channels: Mutex<BTreeMap<u16, Reporting>>,
@@ -116,6 +130,17 @@ pub(crate) struct HeldByChannel {
     /// Limit of unsettled deliveries of all consumers together, and how many there are.
     pub(crate) limit: Option<u16>,
     pub(crate) unsettled: u64,
+    /// Counts what its consumers were shown, takings at once as one.
+    pub(crate) turns: u64,
+    /// Its consumers are being given their turns; whether they are to be looked at once more.
+    pub(crate) sharing: Option<bool>,
+}
+
+impl HeldByChannel {
+    /// What its limit leaves; `None` without a limit.
+    pub(crate) fn room(&self) -> Option<u64> {
+        self.limit.map(|limit| u64::from(limit).saturating_sub(self.unsettled))
+    }
 }
 
 impl ConnectionState {
@@ -209,12 +234,11 @@ impl Connection {
         }
     }
 
-    /// Tells what lists show of the socket: octets read and written so far, and whether it is
-    /// not being read because of an alarm (ALM-03).
-    pub fn report_socket(&self, received_bytes: u64, sent_bytes: u64, blocked: bool) {
+    /// Tells what lists show of the socket, and whether it is not being read because of an alarm
+    /// (ALM-03).
+    pub fn report_socket(&self, socket: SocketReport, blocked: bool) {
         let reported = &self.state.reported;
-        reported.received_bytes.store(received_bytes, Ordering::Relaxed);
-        reported.sent_bytes.store(sent_bytes, Ordering::Relaxed);
+        *reported.socket.lock() = socket;
         reported.blocked.store(blocked, Ordering::Relaxed);
     }
 
@@ -277,13 +301,11 @@ impl Connection {
     /// Limits the unsettled deliveries of all consumers of a channel together (QOS-06, Q-12);
     /// `None` takes the limit away.
     pub fn limit_channel(&self, channel: ChannelId, limit: Option<u16>) {
-        let consumers: Vec<_> = {
-            let mut held = self.state.held.lock();
-            let entry = held.channels.entry(channel).or_default();
-            entry.limit = limit;
-            entry.consumers.values().cloned().collect()
-        };
-        self.node.credit(&consumers);
+        self.state.held.lock().channels.entry(channel).or_default().limit = limit;
+        match limit {
+            Some(_) => self.node.share_room(&self.state, channel),
+            None => self.node.lift_limit(&self.state, channel),
+        }
     }
 
     /// Settles deliveries. Needs no answer (ACK-08).

@@ -92,6 +92,7 @@ impl Connection {
             tag: consume.tag.detached(),
             no_ack: consume.no_ack,
             prefetch: consume.prefetch,
+            exclusive: consume.exclusive,
             windowed: prefetch_in_force(entry, consume).is_none(),
             arguments: consume.arguments.clone(),
             room: self.channel_room(consume),
@@ -104,9 +105,7 @@ impl Connection {
         if consume.no_ack {
             return None;
         }
-        let held = self.state.held.lock();
-        let channel = held.channels.get(&consume.channel)?;
-        channel.limit.map(|limit| u64::from(limit).saturating_sub(channel.unsettled))
+        self.state.held.lock().channels.get(&consume.channel)?.room()
     }
 
     fn hold_consumer(&self, consumer: &Arc<FrontConsumer>) -> bool {
@@ -127,24 +126,39 @@ impl Connection {
         }
     }
 
-    /// `basic.cancel`: nothing of the consumer is handed out any more; what was shown stays to be
-    /// settled (ACK-10). Returns when the queue knows.
+    /// `basic.cancel`: the queue stops, what it gave to the consumer before that is shown, and
+    /// nothing of the consumer is handed out any more. So what the channel published before its
+    /// cancel comes before cancel-ok. What was shown stays to be settled (ACK-10). Returns when the
+    /// queue knows.
     ///
     /// # Errors
     /// 541 when the queue's group does not answer in time.
     pub async fn cancel(&self, consumer: ConsumerId) -> Result<(), Exception> {
-        let Some(consumer) = self.node.consumers.remove(consumer.number) else {
+        let Some(consumer) = self.node.consumer(consumer) else {
             self.cancel_replies(consumer);
             return Ok(());
         };
-        let Some(detach) = self.end_consumer(&consumer) else { return Ok(()) };
-        match self.node.ask(consumer.home(), detach).await {
-            Ok(_) => Ok(()),
-            Err(_) => {
-                let text = format!("failed to cancel consumer '{}' due to a timeout", consumer.tag);
-                Err(Exception::new(ReplyCode::InternalError, text))
-            }
+        consumer.leave();
+        let pause = Command::Release { holder: Holder::Consumer(consumer.id), numbers: Vec::new() };
+        let paused = self.node.ask(consumer.home(), pause).await;
+        if paused.is_ok() {
+            // A client that does not read gets the rest by no means.
+            let bound = Duration::from_millis(self.node.settings.operation_timeout_ms);
+            let _ = tokio::time::timeout(bound, consumer.all_shown()).await;
         }
+        self.node.consumers.remove(consumer.id.number);
+        let ended = self.end_consumer(&consumer);
+        self.node.share_room(&self.state, consumer.channel);
+        let Some(detach) = ended else { return Ok(()) };
+        let timed_out = |_| {
+            let text = format!("failed to cancel consumer '{}' due to a timeout", consumer.tag);
+            Exception::new(ReplyCode::InternalError, text)
+        };
+        if let Err(error) = paused {
+            self.node.submit(consumer.home(), detach);
+            return Err(timed_out(error));
+        }
+        self.node.ask(consumer.home(), detach).await.map(drop).map_err(timed_out)
     }
 
     /// Ends a consumer as a cancel does; what its queue is to be told, unless it had ended before.
@@ -161,6 +175,7 @@ impl Connection {
         self.node.consumers.remove(consumer.id.number);
         if let Some(detach) = self.end_consumer(consumer) {
             self.node.submit(consumer.home(), detach);
+            self.node.share_room(&self.state, consumer.channel);
             let (channel, tag) = (consumer.channel, consumer.tag.clone());
             let event = Event::ConsumerCancelled { channel, consumer: consumer.id, tag };
             self.state.mailbox.put(event);

@@ -19,7 +19,14 @@ use quorate_types::{
     ConsumerId, Counts, DeliveryNumber, FieldTable, Holder, Home, MessageId, QueueId, QueueType,
     ShortString, Term,
 };
-use std::{collections::VecDeque, sync::Arc};
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+};
+use tokio::sync::oneshot;
 
 /// Deliveries that a consumer without a limit of its queue's may be ahead of the client (DLV 6).
 pub(crate) const CREDIT_WINDOW: u64 = 2_000;
@@ -38,43 +45,55 @@ pub(crate) struct FrontConsumer {
     /// As given to basic.consume, for lists.
     pub(crate) prefetch: u16,
     /// As given to basic.consume, for lists.
+    pub(crate) exclusive: bool,
+    /// As given to basic.consume, for lists.
     pub(crate) arguments: FieldTable,
     /// Its queue sets no limit, so `Credit` is in force (DLV 6).
     pub(crate) windowed: bool,
     /// Count headers are shown.
     pub(crate) shows_counts: bool,
     pub(crate) connection: Arc<ConnectionState>,
-    state: Mutex<FrontState>,
+    /// The place of its last delivery among all of its channel's: who has the lowest is next (QOS-06).
+    pub(crate) turn: AtomicU64,
+    /// The queue was told to pause it, since its channel was at its limit.
+    pub(crate) waits: AtomicBool,
+    pub(crate) state: Mutex<FrontState>,
 }
 
+/// What changes of a consumer.
 #[derive(Debug)]
-struct FrontState {
+pub(crate) struct FrontState {
     /// Term of the leader that it re-attached to; references of another are not taken (DLV 1).
     term: Term,
     /// Number of its attachment; references sent for an earlier one are not taken.
     attachment: u32,
-    received: DeliveryNumber,
-    shown: DeliveryNumber,
+    pub(crate) received: DeliveryNumber,
+    pub(crate) shown: DeliveryNumber,
     /// Of a client that does not acknowledge: settled up to here.
     settled: DeliveryNumber,
     /// Shown and not settled by the client.
     unsettled: u64,
-    up_to: DeliveryNumber,
-    ready: VecDeque<Reference>,
+    pub(crate) up_to: DeliveryNumber,
+    pub(crate) ready: VecDeque<Reference>,
     /// It is in its connection's list of ready consumers.
     listed: bool,
-    ended: bool,
+    pub(crate) ended: bool,
     /// Its client has been told that deliveries up to here timed out.
     timed_out: DeliveryNumber,
     /// A body is being fetched from the leader.
     fetching: bool,
+    /// Its client cancels it: it asks for nothing more.
+    pub(crate) leaving: bool,
+    /// Dropped when nothing is left to show to a client that cancels.
+    unshown: Option<oneshot::Sender<()>>,
     /// Mean octets of the bodies taken last.
     mean_bytes: usize,
 }
 
+/// A delivery that came from the leader.
 #[derive(Clone, Debug)]
-struct Reference {
-    number: DeliveryNumber,
+pub(crate) struct Reference {
+    pub(crate) number: DeliveryNumber,
     message: MessageId,
     counts: Counts,
     /// Fetched from the leader, when this node has no copy.
@@ -87,6 +106,8 @@ pub(crate) struct Taken {
     pub(crate) bytes: usize,
     /// More is ready.
     pub(crate) more: bool,
+    /// The channel's limit is reached.
+    full: bool,
 }
 
 /// What a new consumer is made of.
@@ -101,6 +122,8 @@ pub(crate) struct NewConsumer {
     pub(crate) no_ack: bool,
     /// As given to basic.consume, for lists.
     pub(crate) prefetch: u16,
+    /// As given to basic.consume, for lists.
+    pub(crate) exclusive: bool,
     /// Its queue sets no limit, so `Credit` is in force (DLV 6).
     pub(crate) windowed: bool,
     pub(crate) arguments: FieldTable,
@@ -126,10 +149,13 @@ impl FrontConsumer {
             tag: new.tag,
             no_ack: new.no_ack,
             prefetch: new.prefetch,
+            exclusive: new.exclusive,
             arguments: new.arguments,
             windowed,
             shows_counts: new.queue_type == QueueType::Quorum || new.has_delivery_limit,
             connection,
+            turn: AtomicU64::new(0),
+            waits: AtomicBool::new(false),
             state: Mutex::new(FrontState {
                 term: Term(0),
                 attachment: 0,
@@ -143,6 +169,8 @@ impl FrontConsumer {
                 ended: false,
                 timed_out: DeliveryNumber(0),
                 fetching: false,
+                leaving: false,
+                unshown: None,
                 mean_bytes: 1024,
             }),
         }
@@ -152,7 +180,7 @@ impl FrontConsumer {
         self.queue.home
     }
 
-    fn holder(&self) -> HolderRef {
+    pub(crate) fn holder(&self) -> HolderRef {
         HolderRef { home: self.queue.home, holder: Holder::Consumer(self.id) }
     }
 
@@ -175,6 +203,7 @@ impl FrontConsumer {
     /// for again when it is heard (DLV 5).
     fn drop_unshown(state: &mut FrontState) {
         state.ready.clear();
+        state.unshown = None;
         state.received = state.shown;
         state.attachment += 1;
     }
@@ -209,7 +238,21 @@ impl FrontConsumer {
         let mut state = self.state.lock();
         let ended = std::mem::replace(&mut state.ended, true);
         state.ready.clear();
+        state.unshown = None;
         (state.shown, !ended)
+    }
+
+    /// Its client cancels it: it asks for nothing more, and a queue that ends meanwhile is no news.
+    pub(crate) fn leave(&self) {
+        self.state.lock().leaving = true;
+    }
+
+    /// Resolves when everything that it was given has been shown.
+    pub(crate) fn all_shown(&self) -> impl Future<Output = ()> + Send + use<> {
+        let (sender, receiver) = oneshot::channel();
+        let mut state = self.state.lock();
+        state.unshown = (!state.ready.is_empty()).then_some(sender);
+        async move { drop(receiver.await) }
     }
 
     /// Nothing of it is shown any more.
@@ -227,7 +270,8 @@ impl FrontConsumer {
 
     /// The queue has ended.
     pub(crate) fn cancelled(&self) {
-        if self.end().1 {
+        let leaving = self.state.lock().leaving;
+        if self.end().1 && !leaving {
             let (channel, consumer, tag) = (self.channel, self.id, self.tag.clone());
             self.connection.mailbox.put(Event::ConsumerCancelled { channel, consumer, tag });
         }
@@ -245,6 +289,7 @@ impl FrontConsumer {
             let first = DeliveryNumber(state.shown.0 + 1);
             let through = state.received.max(last);
             state.ready.clear();
+            state.unshown = None;
             (state.shown, state.received) = (through, through);
             (first, through)
         };
@@ -256,7 +301,9 @@ impl FrontConsumer {
         }
         let release =
             Command::Release { holder: self.holder().holder, numbers: vec![(first, through)] };
-        std::iter::once(release).chain(self.credit()).collect()
+        // That pauses it, too.
+        self.waits.store(true, Ordering::Relaxed);
+        std::iter::once(release).chain(self.credit(u64::MAX)).collect()
     }
 
     /// Takes what may be shown now, about `bytes_max` octets of it.
@@ -271,6 +318,9 @@ impl FrontConsumer {
         // Only now, without the lock: the queue may answer at once with another delivery.
         for (home, command) in commands {
             node.submit(home, command);
+        }
+        if taken.full {
+            self.wait_for_room();
         }
         taken
     }
@@ -291,11 +341,12 @@ impl FrontConsumer {
             Self::drop_unshown(&mut state);
             return Taken::default();
         }
-        let room =
-            self.room().map_or(usize::MAX, |room| usize::try_from(room).unwrap_or(usize::MAX));
+        let room = self.room();
+        let share =
+            room.map_or(usize::MAX, |room| usize::try_from(room.share).unwrap_or(usize::MAX));
         let wanted =
             (bytes_max / state.mean_bytes.max(1)).clamp(1, TAKE_MAX).min(state.ready.len());
-        let references: Vec<_> = state.ready.iter().take(wanted.min(room)).cloned().collect();
+        let references: Vec<_> = state.ready.iter().take(wanted.min(share)).cloned().collect();
         let messages = node.read_messages(self.queue, &references_of(self.queue, &references));
         let first = into.len();
         let mut bytes = 0;
@@ -320,22 +371,16 @@ impl FrontConsumer {
             let deliveries = node.counters.deliveries(self.queue_type);
             deliveries.consumed(count as u64, redelivered as u64, self.no_ack);
         }
-        if count == room {
+        let full = room.is_some_and(|room| room.free == count as u64);
+        if full {
             self.close_gate(&mut state, commands);
+        }
+        if state.ready.is_empty() {
+            state.unshown = None;
         }
         let more = !state.ready.is_empty() && !state.fetching;
         state.listed = more;
-        Taken { bytes, more }
-    }
-
-    /// How many more its channel's limit allows; `None` without a limit.
-    fn room(&self) -> Option<u64> {
-        if self.no_ack {
-            return None;
-        }
-        let held = self.connection.held.lock();
-        let channel = held.channels.get(&self.channel)?;
-        channel.limit.map(|limit| u64::from(limit).saturating_sub(channel.unsettled))
+        Taken { bytes, more, full }
     }
 
     fn delivered(&self, reference: &Reference, octets: &Bytes) -> Option<Delivered> {
@@ -381,51 +426,19 @@ impl FrontConsumer {
             state.unsettled += count as u64;
             if let Some(channel) = self.connection.held.lock().channels.get_mut(&self.channel) {
                 channel.unsettled += count as u64;
+                channel.turns += 1;
+                self.turn.store(channel.turns, Ordering::Relaxed);
             }
         }
         if self.windowed
-            && self.room().is_none()
+            && !state.leaving
             && state.up_to.0 < state.shown.0 + CREDIT_WINDOW / 2
+            && self.room().is_none()
         {
             state.up_to = DeliveryNumber(state.shown.0 + CREDIT_WINDOW);
             let credit = Command::Credit { consumer: self.id, up_to: state.up_to };
             commands.push((self.home(), credit));
         }
-    }
-
-    /// The channel's limit is reached: its consumers are paused, and what this one has beyond the
-    /// limit is given back (DLV 6). The others first, so that it does not go to them.
-    fn close_gate(&self, state: &mut FrontState, commands: &mut Vec<(Home, Command)>) {
-        let others: Vec<(Home, ConsumerId)> = {
-            let held = self.connection.held.lock();
-            let consumers = held.channels.get(&self.channel).map(|channel| &channel.consumers);
-            let consumers = consumers.into_iter().flatten().filter(|(id, _)| **id != self.id);
-            consumers.map(|(id, consumer)| (consumer.home(), *id)).collect()
-        };
-        for (home, consumer) in others {
-            let holder = Holder::Consumer(consumer);
-            commands.push((home, Command::Release { holder, numbers: Vec::new() }));
-        }
-        let numbers = state.ready.drain(..).map(|reference| (reference.number, reference.number));
-        let holder = Holder::Consumer(self.id);
-        let release = Command::Release { holder, numbers: numbers.collect() };
-        commands.push((self.home(), release));
-    }
-
-    /// The channel's limit, or what it counts, has changed: what may be assigned now (DLV 6).
-    /// `None` while nothing may.
-    pub(crate) fn credit(&self) -> Option<Command> {
-        let room = self.room();
-        let mut state = self.state.lock();
-        let up_to = match room {
-            Some(0) => return None,
-            _ if state.ended => return None,
-            Some(room) => state.received.0 + room,
-            None if self.windowed => state.shown.0 + CREDIT_WINDOW,
-            None => u64::MAX,
-        };
-        state.up_to = DeliveryNumber(up_to);
-        Some(Command::Credit { consumer: self.id, up_to: state.up_to })
     }
 
     /// This node has no copy of the next body: gets it from the leader (DLV 1).
@@ -438,7 +451,11 @@ impl FrontConsumer {
         let task = Arc::clone(&node);
         task.spawn(async move {
             let body = node.fetch_message(wanted).await;
+            let gone = body.is_none();
             consumer.fetched(number, body);
+            if gone {
+                node.share_room(&consumer.connection, consumer.channel);
+            }
         });
     }
 
@@ -452,6 +469,9 @@ impl FrontConsumer {
                 (None, _) => drop(state.ready.pop_front()),
                 (Some(_), None) => {}
             }
+        }
+        if state.ready.is_empty() {
+            state.unshown = None;
         }
         self.list(&mut state);
     }

@@ -2,10 +2,11 @@
 
 use crate::{node::Node, pb, wire};
 use parking_lot::Mutex;
+use quorate_catalog::Locality;
 use quorate_queue::{Answer, Command, Delivery, Effect, Output};
 use quorate_rpc::Lane;
 use quorate_storage::codec;
-use quorate_types::{ConsumerId, DeliveryNumber, Home, NodeId, Term};
+use quorate_types::{ConsumerId, DeliveryNumber, Home, NodeId, QueueId, Term};
 use std::{
     collections::{BTreeMap, HashMap},
     sync::Arc,
@@ -163,6 +164,12 @@ impl Executor {
     }
 }
 
+impl Locality for Executor {
+    fn is_local(&self, queue: QueueId) -> bool {
+        self.leading(queue.home).is_some()
+    }
+}
+
 /// The one match on `Effect`.
 fn perform_one(
     node: &Arc<Node>,
@@ -267,6 +274,9 @@ impl Node {
             if let Some(consumer) = self.consumer(id) {
                 self.consumers.remove(id.number);
                 consumer.cancelled();
+                let node = Arc::clone(self);
+                // Not from within apply: it proposes.
+                self.spawn(async move { node.share_room(&consumer.connection, consumer.channel) });
             }
         }
         let mut commands = Vec::new();

@@ -35,6 +35,7 @@ mod consume;
 mod consumer;
 mod settle;
 mod shown;
+mod turns;
 
 mod access;
 mod limits;
@@ -88,6 +89,7 @@ pub use client::{
 };
 pub use clock::WallClock;
 pub use connection::{ChannelReport, Connection};
+pub use connection::{ChannelReport, Connection, SocketReport};
 pub use definitions::ImportError;
 pub use local::SpillSettings;
 pub use memory::{Held, MemoryBudget, Share, ShareFigures};

@@ -237,6 +237,7 @@ impl Node {
             further_keys: &message.further_keys,
             properties: &properties,
             chance: rand::random,
+            locality: &self.executor,
             by_broker: false,
         };
         // An exchange that is gone by now leaves the message as unroutable as no binding does.
@@ -329,6 +330,7 @@ fn route(
         further_keys: &further_keys,
         properties: &properties,
         chance: rand::random,
+        locality: &node.executor,
         by_broker: false,
     };
     catalog.route(&request, &mut routed.targets).map_err(|error| {

@@ -287,6 +287,7 @@ impl Node {
                 tag: consumer.tag.clone(),
                 ack_required: !consumer.no_ack,
                 prefetch: consumer.prefetch,
+                exclusive: consumer.exclusive,
                 arguments: consumer.arguments.clone(),
             })
         })
@@ -323,8 +324,8 @@ fn connection_view(connection: &Arc<ConnectionState>) -> ConnectionView {
         heartbeat_s: info.heartbeat_s,
         connected_at_ms: connection.connected_at.0,
         client_properties: info.client_properties.clone(),
-        received_bytes: reported.received_bytes.load(Ordering::Relaxed),
-        sent_bytes: reported.sent_bytes.load(Ordering::Relaxed),
+        mechanism: info.mechanism,
+        socket: *reported.socket.lock(),
     }
 }
 

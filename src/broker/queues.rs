@@ -112,7 +112,7 @@ impl Connection {
         };
         let default = self.default_type_of(declare);
         let arguments = QueueArguments::parse(&declare.arguments, default)
-            .map_err(|error| refusal::invalid_argument(&error, &name, default))?;
+            .map_err(|error| refusal::invalid_argument(&error, &name))?;
         let queue_type = arguments.queue_type.unwrap_or(default);
         let redeclared = Redeclared {
             queue_type,
@@ -198,7 +198,7 @@ impl Connection {
         let default = self.default_type_of(&declare);
         self.check_dead_letter(&declare)?;
         let arguments = QueueArguments::parse(&declare.arguments, default)
-            .map_err(|error| refusal::invalid_argument(&error, &given, default))?;
+            .map_err(|error| refusal::invalid_argument(&error, &given))?;
         let (durable, exclusive, auto_delete) =
             (declare.durable, declare.exclusive, declare.auto_delete);
         let queue_type = arguments.queue_type.unwrap_or(default);
@@ -233,8 +233,9 @@ impl Connection {
         }
         self.check_passive(Resource::Queue(&queue))?;
         let entry = self.find_queue(&queue).await?;
-        let report = self.node.look(&entry, false).await?;
-        match report {
+        // A quorum queue's lease is not renewed, so that monitoring keeps none alive.
+        let renew = entry.queue_type == QueueType::Classic;
+        match self.node.look(&entry, renew).await? {
             Some(report) => Ok(declare_ok(&entry.name, report)),
             None => Err(refusal::no_queue(&entry.name)),
         }

@@ -2,10 +2,8 @@
 //! QOS-06, CHN-05, DLV 6).
 
 use crate::{
-    batch::Ticket,
     client::{ChannelId, Event, HolderRef, Settle, Settlement},
     connection::{ConnectionState, HeldByChannel},
-    consumer::FrontConsumer,
     node::Node,
 };
 use quorate_queue::{Command, Detach};
@@ -13,12 +11,16 @@ use quorate_types::{
     ConsumerId, DeliveryNumber, Exception, Holder, Home, QueueType, ReplyCode, ReturnCause,
     Sequence,
 };
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc};
 
 impl Node {
     /// Settles what a client settles, and notes what its channels hold less.
-    pub(crate) fn settle(&self, connection: &ConnectionState, settles: Vec<Settle>) {
-        let mut opened = Vec::new();
+    pub(crate) fn settle(
+        self: &Arc<Self>,
+        connection: &Arc<ConnectionState>,
+        settles: Vec<Settle>,
+    ) {
+        let mut opened = BTreeSet::new();
         for settle in settles {
             let Settle { holder: HolderRef { home, holder }, numbers, settlement } = settle;
             let count = numbers.iter().map(|(first, last)| last.0 + 1 - first.0).sum::<u64>();
@@ -34,20 +36,8 @@ impl Node {
             };
             self.submit(home, command);
         }
-        self.credit(&opened);
-    }
-
-    /// Tells consumers' homes what may be assigned to them now. Those of one home in one batch, so
-    /// that what all of a channel's consumers get is known before any of it is shown.
-    pub(crate) fn credit(&self, consumers: &[Arc<FrontConsumer>]) {
-        let mut by_home: BTreeMap<Home, Vec<Command>> = BTreeMap::new();
-        for consumer in consumers {
-            by_home.entry(consumer.home()).or_default().extend(consumer.credit());
-        }
-        for (home, commands) in by_home {
-            self.fill(home, |batches| {
-                commands.into_iter().for_each(|command| batches.push(command, Ticket::None));
-            });
+        for channel in opened {
+            self.share_room(connection, channel);
         }
     }
 
@@ -97,21 +87,22 @@ pub(crate) fn acknowledgement_timeout(channel: ChannelId) -> Exception {
 }
 
 /// Notes that a holder holds `count` less, and tells the type of its queue. If its channel has a
-/// limit, the channel's consumers are added to `opened`, since they may have room now.
+/// limit, it is added to `opened`, since its consumers may have room now.
 fn settled_at(
     connection: &ConnectionState,
     settled: HolderRef,
     count: u64,
-    opened: &mut Vec<Arc<FrontConsumer>>,
+    opened: &mut BTreeSet<ChannelId>,
 ) -> Option<QueueType> {
     let mut held = connection.held.lock();
     let Holder::Consumer(id) = settled.holder else {
         return held.channels.values_mut().find_map(|channel| channel.gets.remove(&settled));
     };
-    let channel = held.channels.values_mut().find(|channel| channel.consumers.contains_key(&id))?;
+    let mut channels = held.channels.iter_mut();
+    let (number, channel) = channels.find(|(_, channel)| channel.consumers.contains_key(&id))?;
     channel.unsettled = channel.unsettled.saturating_sub(count);
     if channel.limit.is_some() {
-        opened.extend(channel.consumers.values().cloned());
+        opened.insert(*number);
     }
     let consumer = channel.consumers.get(&id)?;
     let queue_type = consumer.queue_type;

@@ -119,6 +119,10 @@ impl Node {
             return;
         }
         let now = Instant::now();
+        if !self.knows_the_life(home) {
+            queues.iter().for_each(|queue| self.timer.wake(*queue, now + AGAIN));
+            return;
+        }
         let mut due = Vec::new();
         let wanted: Vec<(QueueId, Timestamp)> = self
             .with_machine(home, |machine| {
@@ -139,6 +143,21 @@ impl Node {
         if !due.is_empty() {
             let expire = due.into_iter().map(|queue| Command::ExpireHead { queue });
             self.propose_to(home, expire.collect());
+        }
+    }
+
+    /// Whether the home has been told of the cluster's present life. If the whole cluster was stopped,
+    /// leases begin anew: none may end before. This node's copy of the catalog knows the present
+    /// life once it has this process's start in it, since a new life comes before all starts.
+    fn knows_the_life(&self, home: Home) -> bool {
+        let life = {
+            let catalog = self.catalog.read();
+            catalog.session_of(self.me, self.boot).map(|_| catalog.life())
+        };
+        let told = || self.with_machine(home, |machine| machine.life());
+        match home {
+            Home::Group(_) => life.is_some_and(|life| told().is_some_and(|told| told >= life)),
+            Home::Node(_) => true,
         }
     }
 

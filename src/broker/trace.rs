@@ -214,6 +214,7 @@ impl Node {
             further_keys: &[],
             properties: &properties,
             chance: rand::random,
+            locality: &self.executor,
             by_broker: true,
         };
         // The exchange cannot be deleted (EXC-01).
@@ -347,6 +348,7 @@ fn nobody() -> ConnectionInfo {
     let nowhere = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
     ConnectionInfo {
         user: ShortString::EMPTY,
+        mechanism: "",
         vhost: ShortString::EMPTY,
         peer: nowhere,
         local: nowhere,

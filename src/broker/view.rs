@@ -37,6 +37,7 @@
 
 pub use quorate_queue::{DeadLetterFact, DeadLetterStrategy, DeathReason};
 
+use crate::connection::SocketReport;
 use quorate_catalog::{ConnectionId, ExchangeType, InForce, PolicyDefinition};
 use quorate_types::{
     CatalogIndex, ClusterId, ConsumerId, FieldTable, GroupId, LogIndex, NodeId, QueueId, QueueType,
@@ -190,10 +191,10 @@ pub struct ConnectionView {
     pub connected_at_ms: u64,
     /// As the client sent them.
     pub client_properties: FieldTable,
-    /// Octets read from the socket.
-    pub received_bytes: u64,
-    /// Octets written to the socket.
-    pub sent_bytes: u64,
+    /// The mechanism by which the user has authenticated.
+    pub mechanism: &'static str,
+    /// Its socket, as its front end has told last.
+    pub socket: SocketReport,
 }
 
 /// One channel of a client connection of this node.
@@ -246,6 +247,8 @@ pub struct ConsumerView {
     pub ack_required: bool,
     /// Prefetch, 0 for none.
     pub prefetch: u16,
+    /// The queue has no other (CON-04).
+    pub exclusive: bool,
     /// As given to basic.consume.
     pub arguments: FieldTable,
 }

@@ -13,7 +13,7 @@ use crate::{
     topic::{HASHES_MAX, hashes},
 };
 use bytes::{Bytes, BytesMut};
-use quorate_types::{Exception, FieldTable, QueueId, ResourceName, ShortString};
+use quorate_types::{Exception, FieldTable, QueueId, QueueType, ResourceName, ShortString};
 
 impl Binding {
     /// The destination with its virtual host.
@@ -74,10 +74,11 @@ impl Catalog {
         let source = self
             .exchange_of(&binding.source)
             .ok_or_else(|| refusal::no_exchange(&binding.source))?;
-        self.kept_destination(binding).ok_or_else(|| match binding.destination {
-            Destination::Queue { .. } => refusal::no_queue(&binding.destination_name()),
-            Destination::Exchange(_) => refusal::no_exchange(&binding.destination_name()),
-        })?;
+        let destination =
+            self.kept_destination(binding).ok_or_else(|| match binding.destination {
+                Destination::Queue { .. } => refusal::no_queue(&binding.destination_name()),
+                Destination::Exchange(_) => refusal::no_exchange(&binding.destination_name()),
+            })?;
         match source.record.routing_kind() {
             ExchangeType::Direct
             | ExchangeType::Delayed
@@ -85,6 +86,7 @@ impl Catalog {
             | ExchangeType::ModulusHash
             | ExchangeType::Random => Ok(()),
             ExchangeType::ConsistentHash => weight(&binding.key).map(drop),
+            ExchangeType::LocalRandom => self.check_local(binding, &destination),
             ExchangeType::Headers => Matcher::parse(&binding.arguments).map(drop),
             ExchangeType::Topic => match hashes(&binding.key) {
                 count if count > HASHES_MAX => {
@@ -92,6 +94,22 @@ impl Catalog {
                 }
                 _ => Ok(()),
             },
+        }
+    }
+
+    /// EXC-15: classic queues only, and no key.
+    fn check_local(&self, binding: &Binding, destination: &Destination) -> Result<(), Exception> {
+        if !binding.key.is_empty() {
+            return Err(refusal::local_random_key(&binding.key));
+        }
+        let queue = match destination {
+            Destination::Queue { id, .. } => self.queue_by_id(*id),
+            Destination::Exchange(_) => None,
+        };
+        match queue.map(|queue| queue.queue_type) {
+            Some(QueueType::Classic) => Ok(()),
+            Some(QueueType::Quorum) => Err(refusal::local_random_queue_type(QueueType::Quorum)),
+            None => Err(refusal::local_random_exchange()),
         }
     }
 

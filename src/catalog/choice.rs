@@ -1,5 +1,5 @@
 //! Exchanges that hand each message to one of their destinations: by a hash of the message, or by
-//! chance (EXC-14, EXC-15).
+//! chance, among all or among those of this node (EXC-14, EXC-15).
 
 use crate::{
     command::{Binding, Destination, ExchangeRecord, ExchangeType},
@@ -29,6 +29,8 @@ pub(crate) struct Choice {
 enum Rule {
     /// `x-random`.
     Chance,
+    /// `x-local-random`: by chance, among those whose leader is on this node.
+    Local,
     /// `x-modulus-hash`: the hash of the keys, modulo the destinations.
     Modulus,
     /// `x-consistent-hash`: each destination draws a number for the message, the best draw wins.
@@ -58,6 +60,11 @@ impl Choice {
     /// Of an `x-random` exchange.
     pub(crate) fn by_chance() -> Self {
         Self { rule: Rule::Chance, candidates: Vec::new() }
+    }
+
+    /// Of an `x-local-random` exchange.
+    pub(crate) fn local() -> Self {
+        Self { rule: Rule::Local, candidates: Vec::new() }
     }
 
     /// Of an `x-modulus-hash` exchange.
@@ -116,7 +123,7 @@ impl Choice {
     fn weight(&self, key: &ShortString) -> Result<u32, Exception> {
         match self.rule {
             Rule::Consistent(_) => weight(key),
-            Rule::Chance | Rule::Modulus => Ok(1),
+            Rule::Chance | Rule::Local | Rule::Modulus => Ok(1),
         }
     }
 
@@ -124,6 +131,7 @@ impl Choice {
     pub(crate) fn choose(&self, request: &RouteRequest<'_>) -> Option<&Destination> {
         let chosen = match &self.rule {
             Rule::Chance => self.by_remainder((request.chance)()),
+            Rule::Local => self.local_by_chance(request),
             Rule::Modulus => self.by_remainder(Hashed::Keys.word(request)),
             Rule::Consistent(hashed) => {
                 let word = hashed.word(request);
@@ -132,6 +140,17 @@ impl Choice {
             }
         };
         chosen.map(|candidate| &candidate.destination)
+    }
+
+    fn local_by_chance(&self, request: &RouteRequest<'_>) -> Option<&Candidate> {
+        let local = || {
+            self.candidates.iter().filter(|candidate| match &candidate.destination {
+                Destination::Queue { id, .. } => request.locality.is_local(*id),
+                Destination::Exchange(_) => false,
+            })
+        };
+        let remainder = (request.chance)().checked_rem(local().count() as u64)?;
+        local().nth(usize::try_from(remainder).ok()?)
     }
 
     fn by_remainder(&self, word: u64) -> Option<&Candidate> {

@@ -132,6 +132,7 @@ pub enum ExchangeType {
     ConsistentHash,
     ModulusHash,
     Random,
+    LocalRandom,
     Delayed,
 }
 

@@ -342,9 +342,8 @@ impl Reading<'_> {
                 .and_then(|vhost| vhost.metadata.default_queue_type)
                 .unwrap_or(self.default_type),
         };
-        let parsed = QueueArguments::parse(&arguments, default).map_err(|error| {
-            fields.wrong(refusal::invalid_argument(&error, &name, default).explanation)
-        })?;
+        let parsed = QueueArguments::parse(&arguments, default)
+            .map_err(|error| fields.wrong(refusal::invalid_argument(&error, &name).explanation))?;
         let given = parsed.queue_type;
         let queue_type = resolve_queue_type(given, default, durable, false, auto_delete);
         check_queue_properties(&name, queue_type, durable, false, auto_delete)

@@ -126,6 +126,7 @@ impl Feed for ExchangeRecord {
             ExchangeType::ModulusHash => 5,
             ExchangeType::Random => 6,
             ExchangeType::Delayed => 7,
+            ExchangeType::LocalRandom => 8,
         });
         self.durable.feed(digest);
         self.auto_delete.feed(digest);

@@ -32,6 +32,7 @@ impl ExchangeType {
             "x-consistent-hash" => Ok(Self::ConsistentHash),
             "x-modulus-hash" => Ok(Self::ModulusHash),
             "x-random" => Ok(Self::Random),
+            "x-local-random" => Ok(Self::LocalRandom),
             "x-delayed-message" => Ok(Self::Delayed),
             other => Err(refusal::unknown_exchange_type(other)),
         }
@@ -48,6 +49,7 @@ impl ExchangeType {
             Self::ConsistentHash => "x-consistent-hash",
             Self::ModulusHash => "x-modulus-hash",
             Self::Random => "x-random",
+            Self::LocalRandom => "x-local-random",
             Self::Delayed => "x-delayed-message",
         }
     }
@@ -85,6 +87,7 @@ impl Routes {
             ExchangeType::ConsistentHash => Self::Choice(Choice::consistent(exchange)),
             ExchangeType::ModulusHash => Self::Choice(Choice::by_modulus()),
             ExchangeType::Random => Self::Choice(Choice::by_chance()),
+            ExchangeType::LocalRandom => Self::Choice(Choice::local()),
         }
     }
 

@@ -77,7 +77,7 @@ pub use record::{
     BindingId, CatalogKey, CatalogRecord, CatalogRecordError, CatalogState, NodeEntry,
     PermissionRecord, TopicPermissionRecord, UserRecord, VhostRecord,
 };
-pub use route::{RouteError, RouteRequest};
+pub use route::{Locality, RouteError, RouteRequest};
 pub use server_name::{server_given_name, server_named_queue};
 pub use user::USER_TAGS_MAX;
 pub use vhost::{VhostMetadata, VhostUpdate};

@@ -242,6 +242,25 @@ pub fn weight_no_integer(key: &ShortString) -> Exception {
     precondition(format!("The binding key must be an integer: {key}"))
 }
 
+/// EXC-15: what an `x-local-random` exchange is bound with has no key.
+#[must_use]
+pub fn local_random_key(key: &ShortString) -> Exception {
+    precondition(format!("Non empty binding '{key}' key not permitted"))
+}
+
+/// EXC-15: a queue of a type that an `x-local-random` exchange does not take.
+#[must_use]
+pub fn local_random_queue_type(queue_type: QueueType) -> Exception {
+    let kind = queue_type.name();
+    precondition(format!("Queue type rabbit_{kind}_queue not valid for this exchange type"))
+}
+
+/// EXC-15: an `x-local-random` exchange is bound to queues only, in RabbitMQ's words.
+#[must_use]
+pub fn local_random_exchange() -> Exception {
+    precondition("Destination not found".to_owned())
+}
+
 /// EXC-07: `amq.*` stays.
 #[must_use]
 pub fn system_exchange(exchange: &ResourceName) -> Exception {
@@ -320,21 +339,14 @@ pub fn queue_not_empty(queue: &ResourceName) -> Exception {
 
 /// ARG-01, ARG-02, ARG-03, ARG-12: a declare argument that cannot be taken.
 #[must_use]
-pub fn invalid_argument(
-    error: &ArgumentError,
-    queue: &ResourceName,
-    queue_type: QueueType,
-) -> Exception {
+pub fn invalid_argument(error: &ArgumentError, queue: &ResourceName) -> Exception {
     precondition(match error {
         ArgumentError::Invalid { name, reason } => {
             format!("invalid arg '{name}' for queue {queue}: {reason}")
         }
-        ArgumentError::WrongQueueType { name } => {
-            let queue_type = match queue_type {
-                QueueType::Classic => "rabbit_classic_queue",
-                QueueType::Quorum => "rabbit_quorum_queue",
-            };
-            format!("invalid arg '{name}' for queue {queue} of queue type {queue_type}")
+        ArgumentError::WrongQueueType { name, queue_type } => {
+            let kind = queue_type.name();
+            format!("invalid arg '{name}' for queue {queue} of queue type rabbit_{kind}_queue")
         }
         ArgumentError::WrongType { name, type_name } => {
             format!("invalid type '{type_name}' for arg '{name}' in queue {queue}")

@@ -16,6 +16,12 @@ use quorate_types::{
 };
 use std::{collections::HashSet, iter};
 
+/// What is near to who routes.
+pub trait Locality: std::fmt::Debug {
+    /// Whether this node leads the queue's group, or holds it if it is connection-bound.
+    fn is_local(&self, queue: QueueId) -> bool;
+}
+
 /// What is to be routed.
 #[derive(Clone, Copy, Debug)]
 pub struct RouteRequest<'a> {
@@ -31,6 +37,8 @@ pub struct RouteRequest<'a> {
     pub properties: &'a Properties,
     /// Draws a number: asked by exchanges that choose by chance (EXC-15).
     pub chance: fn() -> u64,
+    /// Which queues are local: asked by exchanges that route to those only (EXC-15).
+    pub locality: &'a dyn Locality,
     /// The broker itself routes (a dead letter): internal exchanges take it (EXC-10, DLX-07).
     pub by_broker: bool,
 }

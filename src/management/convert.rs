@@ -136,8 +136,12 @@ pub(crate) fn connection(view: &ConnectionView) -> wire::Connection {
         heartbeat_s: u32::from(view.heartbeat_s),
         connected_at_ms: view.connected_at_ms,
         client_properties: table(&view.client_properties),
-        received_bytes: view.received_bytes,
-        sent_bytes: view.sent_bytes,
+        received_bytes: view.socket.received_bytes,
+        sent_bytes: view.socket.sent_bytes,
+        mechanism: view.mechanism.to_owned(),
+        reads: view.socket.reads,
+        writes: view.socket.writes,
+        pending_bytes: view.socket.pending_bytes,
     }
 }
 
@@ -173,6 +177,7 @@ pub(crate) fn consumer(view: &ConsumerView) -> wire::Consumer {
         arguments: table(&view.arguments),
         id: Some(consumer_id(view.id)),
         activity_status: String::new(),
+        exclusive: view.exclusive,
     }
 }
 

@@ -54,7 +54,7 @@ impl Queue {
         let (mut served, mut expired) = (0, Vec::new());
         while served + (expired.len() as u64) < most {
             let Some(held) = take_first(&mut self.levels, self.id, true, apply)? else { break };
-            if lifetime.is_over(&held, apply.now) {
+            if lifetime.is_over(&held, apply.now, apply.index) {
                 expired.push(held);
             } else {
                 consumer.assign(self.id, id, holder, held, apply);

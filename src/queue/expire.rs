@@ -10,7 +10,7 @@ use crate::{
     record::Held,
     store::StoreError,
 };
-use quorate_types::Timestamp;
+use quorate_types::{LogIndex, Timestamp};
 
 /// How long messages of a queue live, as of this moment.
 #[derive(Clone, Copy, Debug)]
@@ -37,10 +37,13 @@ impl Lifetime {
         }
     }
 
-    /// Whether it has been in the queue longer than that.
+    /// Whether it has been in the queue longer than that. A message of TTL 0 lives no longer than
+    /// the entry that enqueued it, whatever the clock shows: one that comes back dies.
     #[inline]
-    pub(crate) fn is_over(self, held: &Held, now: Timestamp) -> bool {
-        self.of(held).is_some_and(|ms| now.ms_since(held.enqueued_at) > ms)
+    pub(crate) fn is_over(self, held: &Held, now: Timestamp, entry: LogIndex) -> bool {
+        self.of(held).is_some_and(|ms| {
+            now.ms_since(held.enqueued_at) > ms || (ms == 0 && held.message.index < entry)
+        })
     }
 
     /// The first moment at which it has.
@@ -88,7 +91,7 @@ impl Queue {
             let place = Place { queue, level: *level, served };
             let Some(held) = state.first(place, apply)? else { continue };
             let zero = which == Expiry::OverOrZero && lifetime.of(&held) == Some(0);
-            if zero || lifetime.is_over(&held, apply.now) {
+            if zero || lifetime.is_over(&held, apply.now, apply.index) {
                 return Ok(Some(place));
             }
         }
@@ -138,8 +141,11 @@ mod tests {
                 held_since: Timestamp(0),
             };
             let lifetime = Lifetime { queue_ttl_ms: queue };
+            let entry = held.message.index;
             let over = queue.is_some_and(|ms| after > ms) || own.is_some_and(|ms| after > ms);
-            prop_assert_eq!(lifetime.is_over(&held, Timestamp(at + after)), over);
+            prop_assert_eq!(lifetime.is_over(&held, Timestamp(at + after), entry), over);
+            let zero = queue == Some(0) || own == Some(0);
+            prop_assert_eq!(lifetime.is_over(&held, Timestamp(at + after), entry.next()), over || zero);
             let ended = lifetime.end(&held).is_some_and(|end| end <= Timestamp(at + after));
             prop_assert_eq!(ended, over);
         }

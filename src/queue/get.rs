@@ -53,7 +53,7 @@ impl Queue {
     fn take_first_living(&mut self, apply: &mut Apply<'_>) -> Result<Option<Held>, StoreError> {
         let lifetime = self.lifetime();
         while let Some(held) = self.take_first(apply)? {
-            if !lifetime.is_over(&held, apply.now) {
+            if !lifetime.is_over(&held, apply.now, apply.index) {
                 return Ok(Some(held));
             }
             self.die(held, DeathReason::Expired, apply);

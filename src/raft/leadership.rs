@@ -217,7 +217,7 @@ pub(crate) async fn hand_over_all(shared: &Shared, deadline: Duration) -> Vec<Gr
     tokio::select! {
         () = handing => {}
         () = nobody_left => tracing::info!("no node is left to hand leaderships over to"),
-        () = tokio::time::sleep(deadline) => {}
+        () = tokio::time::sleep(deadline) => tracing::warn!("leaderships were not taken in time"),
     }
     let led = shared.all().filter(|group| group.standing().is_elected());
     led.map(|group| group.id()).collect()

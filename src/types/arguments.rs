@@ -87,6 +87,8 @@ pub enum ArgumentError {
     WrongQueueType {
         /// The argument.
         name: &'static str,
+        /// This one: as given, else the default.
+        queue_type: QueueType,
     },
     /// `x-dead-letter-exchange` of a wrong type, which has a text of its own (ARG-12).
     #[error("invalid type '{type_name}' for arg '{name}'")]
@@ -242,7 +244,11 @@ fn check_other(
     queue_type: QueueType,
 ) -> Result<(), ArgumentError> {
     let only = |of: QueueType| {
-        if of == queue_type { Ok(()) } else { Err(ArgumentError::WrongQueueType { name }) }
+        if of == queue_type {
+            Ok(())
+        } else {
+            Err(ArgumentError::WrongQueueType { name, queue_type })
+        }
     };
     match name {
         "x-queue-mode" => only(QueueType::Classic).and_then(|()| queue_mode(name, value)),
@@ -264,7 +270,7 @@ fn check_other(
         "x-max-age"
         | "x-stream-max-segment-size-bytes"
         | "x-stream-filter-size-bytes"
-        | "x-initial-cluster-size" => Err(ArgumentError::WrongQueueType { name }),
+        | "x-initial-cluster-size" => Err(ArgumentError::WrongQueueType { name, queue_type }),
         //
         "x-delayed-retry-type" => long_string(name, value).map(drop),
         "x-delayed-retry-min" | "x-delayed-retry-max" | "x-cache-size" | "x-cache-ttl" => {

@@ -10,7 +10,7 @@ use lapin::options::{
 use lapin::types::{AMQPValue, FieldArray, FieldTable, ShortString};
 use lapin::{BasicProperties, Channel, ExchangeKind};
 use quorate_cluster_tests::harness::amqp::{
-    code, declare_quorum, exclusive, get, open, open_confirming, persistent,
+    code, declare_quorum, declare_with, exclusive, get, open, open_confirming, persistent, text,
 };
 use quorate_cluster_tests::harness::{Cluster, Options};
 use std::collections::BTreeSet;
@@ -261,6 +261,53 @@ async fn exc_14_a_key_leads_to_the_same_queue_from_every_node() {
     assert!(bad.to_string().contains("The binding key must be an integer"), "{bad}");
     let listed = cluster.ctl(2, &["-q", "list_exchanges"]).await.succeeded().expect("a list");
     assert!(listed.lines().contains(&"hashed\tx-consistent-hash"), "{listed:?}");
+}
+
+/// EXC-15: a publish goes to one of the queues whose leader is on the publisher's node.
+#[tokio::test(flavor = "multi_thread")]
+async fn exc_15_a_local_random_exchange_stays_on_the_publishers_node() {
+    const MESSAGES: usize = 40;
+    let cluster = Cluster::start(3, Options::default()).await;
+    let (_one, channel) = open(&cluster.amqp_uri(1)).await;
+    declare(&channel, "near", "x-local-random", PLAIN, &[]).await;
+    // Each led by the node that it is declared on, as long as that leads a group.
+    let mut queues = Vec::new();
+    for node in [1, 1, 2] {
+        let queue = format!("near-{}", queues.len());
+        let (_connection, declaring) = open(&cluster.amqp_uri(node)).await;
+        declare_with(&declaring, &queue, &[("x-queue-type", text("classic"))]).await;
+        bind(&channel, "near", "", &queue).await;
+        queues.push(queue);
+    }
+    let mut leaders = Vec::new();
+    for queue in &queues {
+        leaders.push(cluster.leader_of(queue).await);
+    }
+    for node in 1..=3 {
+        let (_connection, publisher) = open_confirming(&cluster.amqp_uri(node)).await;
+        let local = leaders.iter().filter(|leader| **leader == node).count();
+        for key in 0..MESSAGES {
+            let routed = routed(&publisher, "near", &key.to_string(), persistent()).await;
+            assert_eq!(routed, local > 0, "node {node} of {leaders:?}");
+        }
+        for (queue, leader) in queues.iter().zip(&leaders) {
+            let found = all(&channel, queue).await.len();
+            let expected = if *leader != node {
+                0..=0
+            } else if local == 1 {
+                MESSAGES..=MESSAGES
+            } else {
+                1..=MESSAGES - 1
+            };
+            assert!(expected.contains(&found), "{queue}: {found}, node {node} of {leaders:?}");
+        }
+    }
+    declare_quorum(&channel, "quorum").await;
+    let options = QueueBindOptions::default();
+    let bad = channel.queue_bind("quorum".into(), "near".into(), "".into(), options, texts(&[]));
+    let bad = bad.await.expect_err("refused");
+    assert_eq!(code(&bad), Some(406));
+    assert!(bad.to_string().contains("Queue type rabbit_quorum_queue not valid"), "{bad}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

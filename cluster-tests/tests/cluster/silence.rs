@@ -14,6 +14,8 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 const QUEUE: &str = "silence";
 const MESSAGES: u32 = 600;
 const BODY_BYTES: usize = 64 << 10;
+/// How long a node shows what its queue's leader sent without hearing it: half of Q-62's time.
+const HEARING: Duration = Duration::from_secs(2);
 
 /// What a client was shown.
 #[derive(Default)]
@@ -59,7 +61,8 @@ fn reading(mut client: Wire) -> UnboundedReceiver<wire::Frame> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn dlv_5_nothing_new_is_shown_while_the_leader_is_not_heard() {
-    let args = ["--unreachable-node-timeout-ms".to_owned(), "4000".to_owned()];
+    let timeout_ms = (2 * HEARING).as_millis().to_string();
+    let args = ["--unreachable-node-timeout-ms".to_owned(), timeout_ms];
     let cluster = Cluster::start(3, Options { args: args.into(), ..Options::default() }).await;
     let (_connection, channel) = open_confirming(&cluster.amqp_uri(2)).await;
     declare_quorum(&channel, QUEUE).await;
@@ -79,10 +82,11 @@ async fn dlv_5_nothing_new_is_shown_while_the_leader_is_not_heard() {
     })
     .await;
 
-    // Half of Q-62's time without a word, then the client begins to read.
+    // Half of Q-62's time without a word, and as long again for what was under way; then the client
+    // begins to read.
     cluster.node(2).pause();
     cluster.node(3).pause();
-    tokio::time::sleep(Duration::from_millis(2_600)).await;
+    tokio::time::sleep(2 * HEARING).await;
     let mut shown = Shown::default();
     let mut frames = reading(client);
     shown.read(&mut frames, Duration::from_millis(700)).await;

@@ -7,7 +7,11 @@ use quorate_cluster_tests::harness::amqp::{declare_quorum, open_confirming, pers
 use quorate_cluster_tests::harness::wait::{eventually, hold};
 use quorate_cluster_tests::harness::wire::{self, Wire, frame};
 use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Options, figure};
+use std::ops::Range;
 use std::time::{Duration, Instant};
+
+/// 10 s, never earlier; on a busy machine later, but by no other rule's time.
+const DROPPED: Range<Duration> = Duration::from_millis(9_500)..Duration::from_secs(28);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_handshake_that_is_not_finished_in_10_s_is_dropped() {
@@ -23,7 +27,7 @@ async fn a_handshake_that_is_not_finished_in_10_s_is_dropped() {
                 wire.expect(0, 10, 10).await;
                 wire.method(0, 10, 11, &wire::start_ok(&[])).await;
             }
-            wire.rest(Duration::from_secs(20)).await;
+            wire.rest(DROPPED.end).await;
             begun.elapsed()
         }
     };
@@ -35,8 +39,8 @@ async fn a_handshake_that_is_not_finished_in_10_s_is_dropped() {
     );
     for (what, took) in [("silent", silent), ("half", half), ("started", started), ("tuned", tuned)]
     {
-        let allowed = Duration::from_millis(9_500)..Duration::from_secs(14);
-        assert!(allowed.contains(&took), "{what}: dropped after {took:?}");
+        figure(&format!("{what}: dropped after"), took);
+        assert!(DROPPED.contains(&took), "{what}: dropped after {took:?}");
     }
 }
 

@@ -143,6 +143,11 @@ impl Channel {
         self.waiting.is_some() && !self.commits()
     }
 
+    /// Its client is about to be told that a queue is deleted.
+    pub(crate) fn awaits_delete(&self) -> bool {
+        matches!(self.waiting, Some(Waiting::Answer { then: Then::Deleted, .. }))
+    }
+
     fn queue(&mut self, frame: Frame, out: &mut Out<'_>) {
         out.effects.queued_bytes += cost_bytes(&frame);
         self.queued.push_back(frame);

@@ -77,6 +77,8 @@ impl Capabilities {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Opening {
     pub(crate) user: ShortString,
+    /// By which the client has authenticated.
+    pub(crate) mechanism: &'static str,
     pub(crate) vhost: ShortString,
     pub(crate) client_properties: FieldTable,
     pub(crate) limits: Limits,
@@ -94,9 +96,22 @@ pub(crate) enum Question {
 #[derive(Debug)]
 enum State {
     StartOk,
-    Authenticating { user: ShortString, mechanism: &'static str, client_properties: FieldTable },
-    TuneOk { user: ShortString, client_properties: FieldTable },
-    Open { user: ShortString, client_properties: FieldTable, limits: Limits },
+    Authenticating {
+        user: ShortString,
+        mechanism: &'static str,
+        client_properties: FieldTable,
+    },
+    TuneOk {
+        user: ShortString,
+        mechanism: &'static str,
+        client_properties: FieldTable,
+    },
+    Open {
+        user: ShortString,
+        mechanism: &'static str,
+        client_properties: FieldTable,
+        limits: Limits,
+    },
     Over,
 }
 
@@ -167,17 +182,20 @@ impl Handshake {
         let Cold::Connection(method) = *cold else { return Err(self.unexpected(id)) };
         match (std::mem::replace(&mut self.state, State::Over), method) {
             (State::StartOk, connection::Method::StartOk(start_ok)) => self.start_ok(start_ok),
-            (State::TuneOk { user, client_properties }, connection::Method::TuneOk(tune_ok)) => {
+            (
+                State::TuneOk { user, mechanism, client_properties },
+                connection::Method::TuneOk(tune_ok),
+            ) => {
                 let limits = negotiate(&self.offer, &tune_ok)
                     .map_err(|text| Ending::fault(&Fault::new(ReplyCode::NotAllowed, text, id)))?;
-                self.state = State::Open { user, client_properties, limits };
+                self.state = State::Open { user, mechanism, client_properties, limits };
                 Ok(None)
             }
             (
-                State::Open { user, client_properties, limits },
+                State::Open { user, mechanism, client_properties, limits },
                 connection::Method::Open(connection::Open { virtual_host: vhost, .. }),
             ) => {
-                let opening = Opening { user, vhost, client_properties, limits };
+                let opening = Opening { user, mechanism, vhost, client_properties, limits };
                 Ok(Some(Question::Open(Box::new(opening))))
             }
             // A client that has second thoughts is let go in peace.
@@ -220,7 +238,7 @@ impl Handshake {
         if right {
             let Limits { channel_max, frame_max, heartbeat_s: heartbeat } = self.offer;
             Cold::from(connection::Tune { channel_max, frame_max, heartbeat }).put(out, 0);
-            self.state = State::TuneOk { user, client_properties };
+            self.state = State::TuneOk { user, mechanism, client_properties };
             return Ok(());
         }
         if !Capabilities::of(&client_properties).authentication_failure_close {

@@ -152,6 +152,7 @@ fn conn_20_a_client_that_does_everything_right_is_let_in() {
         play.take(open),
         Ok(Some(Question::Open(Box::new(Opening {
             user: short("guest"),
+            mechanism: "PLAIN",
             vhost: short("/"),
             client_properties: FieldTable::default(),
             limits: Limits { channel_max: 5, frame_max: 8192, heartbeat_s: 7 },

@@ -15,7 +15,7 @@ use crate::{
     outbox::Outbox,
 };
 use quorate_broker::{ChannelId, ChannelReport, Delivered, Event, Publish, PublishOutcome, Settle};
-use quorate_types::{Exception, ReplyCode, Scope, ShortString};
+use quorate_types::{ConsumerId, Exception, ReplyCode, Scope, ShortString};
 use std::collections::BTreeMap;
 
 /// Octets of frames that may wait for answers. Above, the socket is not read.
@@ -38,6 +38,9 @@ pub(crate) struct Machine {
     pub(super) blocked: bool,
     /// Channels with confirms to be told.
     confirmed: Vec<u16>,
+    /// Consumers whose queues have ended while a `queue.delete` waits for its answer, which comes
+    /// first: it may be what has ended them (DEL-04).
+    cancelled: Vec<(ChannelId, ConsumerId)>,
     ending: Option<Ending>,
     /// What lists have been told of each channel.
     pub(super) reported: BTreeMap<ChannelId, ChannelReport>,
@@ -67,6 +70,7 @@ impl Machine {
             alarm,
             blocked: false,
             confirmed: Vec::new(),
+            cancelled: Vec::new(),
             ending: None,
             reported: BTreeMap::new(),
         }
@@ -330,6 +334,7 @@ impl Machine {
         if let Err(fault) = channel.answer(answer, out) {
             self.fail(id.number, &fault, outbox);
         }
+        self.tell_cancelled(outbox);
         self.resume(id.number, outbox);
     }
 
@@ -340,6 +345,7 @@ impl Machine {
             deliveries_ready |= self.event(event, outbox);
         }
         self.tell_confirms(outbox);
+        self.tell_cancelled(outbox);
         deliveries_ready
     }
 
@@ -368,10 +374,8 @@ impl Machine {
                 }
             }
             Event::ConsumerCancelled { channel, consumer, tag: _ } => {
-                if let Some(channel) = open(&mut self.channels, channel) {
-                    let out = &mut Out { env: &self.env, outbox, effects: &mut self.effects };
-                    channel.cancelled_by_broker(consumer, out);
-                }
+                self.cancelled.push((channel, consumer));
+                self.tell_cancelled(outbox);
             }
             Event::ConsumerTimedOut { channel, consumer, exception } => {
                 if !self.env.consumer_cancel_notify {
@@ -389,6 +393,19 @@ impl Machine {
             }
         }
         false
+    }
+
+    /// Tells of cancelled consumers, unless the answer to a `queue.delete` has to come first.
+    fn tell_cancelled(&mut self, outbox: &mut Outbox) {
+        if self.cancelled.is_empty() || self.channels.values().any(|it| it.awaits_delete()) {
+            return;
+        }
+        for (channel, consumer) in std::mem::take(&mut self.cancelled) {
+            if let Some(channel) = open(&mut self.channels, channel) {
+                let out = &mut Out { env: &self.env, outbox, effects: &mut self.effects };
+                channel.cancelled_by_broker(consumer, out);
+            }
+        }
     }
 
     fn tell_confirms(&mut self, outbox: &mut Outbox) {

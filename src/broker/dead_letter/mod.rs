@@ -221,7 +221,7 @@ impl Node {
                 (Some(_), Some(octets)) => {
                     let at = quorate_types::WallTime(0);
                     let death = Death { queue: &waiting.name, reason: letter.reason, at };
-                    route::route(&catalog, &octets, death, &via)
+                    route::route(&catalog, &self.executor, &octets, death, &via)
                 }
                 (Some(_), None) => {
                     tracing::error!(%queue, letter = %letter.number, "a letter's body is missing");

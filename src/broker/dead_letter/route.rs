@@ -1,9 +1,10 @@
 //! Where letters go: the catalog copy's answer to one letter, the cycle rule taken out (LET 1, 5,
-//! DLX-23, DLX-26). Pure but for the chance that an `x-random` exchange asks for.
+//! DLX-23, DLX-26). Pure but for the chance and the
+//! place that some exchanges ask for.
 
 use super::annotate::{Death, annotate, is_cycle};
 use bytes::{Bytes, BytesMut};
-use quorate_catalog::{Catalog, RouteError, RouteRequest};
+use quorate_catalog::{Catalog, Locality, RouteError, RouteRequest};
 use quorate_queue::{DeathReason, Via};
 use quorate_storage::codec::message;
 use quorate_types::{Message, Properties, QueueId};
@@ -22,7 +23,13 @@ pub(crate) enum Found {
 }
 
 /// Routes a letter. `octets` is the message as it is stored.
-pub(crate) fn route(catalog: &Catalog, octets: &Bytes, death: Death<'_>, via: &Via) -> Found {
+pub(crate) fn route(
+    catalog: &Catalog,
+    locality: &dyn Locality,
+    octets: &Bytes,
+    death: Death<'_>,
+    via: &Via,
+) -> Found {
     let Some(letter) = letter(octets, death, via) else { return Found::Nothing };
     let properties = merged_properties(&letter);
     let request = RouteRequest {
@@ -32,6 +39,7 @@ pub(crate) fn route(catalog: &Catalog, octets: &Bytes, death: Death<'_>, via: &V
         further_keys: &letter.further_keys,
         properties: &properties,
         chance: rand::random,
+        locality,
         by_broker: true,
     };
     let mut targets = Vec::new();

@@ -7,7 +7,9 @@ mod common;
 use bytes::{BufMut, BytesMut};
 use common::*;
 use proptest::prelude::*;
+use quorate_catalog::{Binding, CatalogCommand as C, Destination, ExchangeType, QueueEntry};
 use quorate_catalog::{Binding, CatalogCommand as C, ExchangeType};
+use quorate_types::{FieldTable, FieldValue, Properties, QueueId, QueueType};
 use quorate_types::{FieldValue, Properties, QueueId};
 use std::collections::BTreeMap;
 
@@ -208,6 +210,71 @@ fn exc_15_a_random_exchange_chooses_by_chance() {
     for (queue, count) in counts(&places) {
         assert!(count.abs_diff(KEYS / 4) < KEYS / 25, "{queue}: {count} of {KEYS}");
     }
+}
+
+/// EXC-15: only queues whose leader is here, by chance; none is unroutable, or for the alternate.
+#[test]
+fn exc_15_a_local_random_exchange_chooses_among_local_queues() {
+    let mut world = World::new();
+    world.declare("x", ExchangeType::LocalRandom);
+    assert!(world.route("x", "k").is_empty());
+    for number in 1..=4 {
+        world.add(&format!("q{number}"), number);
+        world.bind(to_queue("x", "", &format!("q{number}"), id(number)));
+    }
+    world.elsewhere = Elsewhere(vec![id(1), id(3)]);
+    let shares = counts(&places(&world));
+    assert_eq!(shares.keys().copied().collect::<Vec<_>>(), [id(2), id(4)]);
+    for (queue, count) in shares {
+        assert!(count.abs_diff(KEYS / 2) < KEYS / 25, "{queue}: {count} of {KEYS}");
+    }
+    world.elsewhere = Elsewhere((1..=4).map(id).collect());
+    assert!(world.route("x", "").is_empty());
+    world.declare("ae", ExchangeType::Fanout);
+    world.bind(to_queue("ae", "", "q3", id(3)));
+    let mut record = exchange("y", ExchangeType::LocalRandom);
+    record.arguments = table(&[("alternate-exchange", text("ae"))]);
+    world.done(C::DeclareExchange(record));
+    world.bind(to_queue("y", "", "q1", id(1)));
+    assert_eq!(world.route("y", "k"), [id(3)]);
+    assert_eq!(world.catalog, world.reloaded());
+}
+
+/// EXC-15: what may be bound to it, in RabbitMQ's words.
+#[test]
+fn exc_15_a_local_random_exchange_takes_classic_queues_without_a_key() {
+    let mut world = World::new();
+    world.declare("x", ExchangeType::LocalRandom);
+    world.declare("f", ExchangeType::Fanout);
+    world.add("q", 1);
+    let quorum = QueueEntry { queue_type: QueueType::Quorum, ..queue("quorum", id(2)) };
+    world.done(C::AddQueue(quorum));
+    let refused = |world: &mut World, binding| world.refusal(C::Bind(binding));
+    let to_exchange = |key: &str| Binding {
+        source: name("x"),
+        destination: Destination::Exchange(short("f")),
+        key: short(key),
+        arguments: FieldTable::default(),
+    };
+    assert_eq!(
+        refused(&mut world, to_queue("x", "k", "q", id(1))),
+        "406 PRECONDITION_FAILED - Non empty binding 'k' key not permitted"
+    );
+    assert_eq!(
+        refused(&mut world, to_exchange("k")),
+        "406 PRECONDITION_FAILED - Non empty binding 'k' key not permitted"
+    );
+    assert_eq!(
+        refused(&mut world, to_queue("x", "", "quorum", id(2))),
+        "406 PRECONDITION_FAILED - Queue type rabbit_quorum_queue not valid for this exchange type"
+    );
+    assert_eq!(
+        refused(&mut world, to_exchange("")),
+        "406 PRECONDITION_FAILED - Destination not found"
+    );
+    world.done(C::Bind(to_queue("x", "", "q", id(1))));
+    world.done(C::Unbind(to_queue("x", "k", "q", id(1))));
+    assert_eq!(world.route("x", ""), [id(1)]);
 }
 
 proptest! {

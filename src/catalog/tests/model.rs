@@ -70,6 +70,7 @@ fn fits(kind: ExchangeType, binding: &Binding, keys: &[String], headers: &FieldT
         ExchangeType::ConsistentHash
         | ExchangeType::ModulusHash
         | ExchangeType::Random
+        | ExchangeType::LocalRandom
         | ExchangeType::Delayed => {
             unreachable!("not in this model")
         }

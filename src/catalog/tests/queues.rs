@@ -160,15 +160,13 @@ fn que_12_exq_02_del_02_words_for_queues() {
 
 #[test]
 fn arg_02_arg_03_arg_12_words_for_arguments() {
-    let told = |error: ArgumentError| {
-        refusal::invalid_argument(&error, &name("q"), QueueType::Quorum).reply_text()
-    };
+    let told = |error: ArgumentError| refusal::invalid_argument(&error, &name("q")).reply_text();
     assert_eq!(
         told(ArgumentError::Invalid { name: "x-expires", reason: "{value_zero,0}".to_owned() }),
         "PRECONDITION_FAILED - invalid arg 'x-expires' for queue 'q' in vhost '/': {value_zero,0}"
     );
     assert_eq!(
-        told(ArgumentError::WrongQueueType { name: "x-queue-mode" }),
+        told(ArgumentError::WrongQueueType { name: "x-queue-mode", queue_type: QueueType::Quorum }),
         "PRECONDITION_FAILED - invalid arg 'x-queue-mode' for queue 'q' in vhost '/' of queue type rabbit_quorum_queue"
     );
     assert_eq!(

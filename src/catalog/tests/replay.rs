@@ -229,7 +229,7 @@ proptest! {
                 prop_assert_eq!(&Catalog::load(disk.clone()).unwrap(), &world.catalog);
             }
         }
-        let mut other = World { catalog: Catalog::load(disk).unwrap(), index: world.index, out: CatalogOutput::default() };
+        let mut other = World { catalog: Catalog::load(disk).unwrap(), index: world.index, ..World::new() };
         prop_assert_eq!(&other.catalog, &world.catalog);
         for commands in tail {
             prop_assert_eq!(other.apply(commands.clone()), world.apply(commands));

@@ -240,6 +240,7 @@ fn rte_10_prp_08_a_queue_gets_one_copy_by_whatever_keys_and_bindings() {
             further_keys: &[],
             properties: &Properties::default(),
             chance: in_turn,
+            locality: &Elsewhere::default(),
             by_broker: false,
         };
         world.catalog.route(&request, &mut targets).unwrap();
@@ -273,6 +274,7 @@ fn dlx_07_the_broker_itself_routes_through_internal_exchanges() {
         further_keys: &[],
         properties: &Properties::default(),
         chance: in_turn,
+        locality: &Elsewhere::default(),
         by_broker: true,
     };
     let mut targets = Vec::new();
@@ -294,6 +296,7 @@ fn headers_that_cannot_be_read_count_as_none() {
         further_keys: &[],
         properties: &Properties { headers: Some(broken), ..Properties::default() },
         chance: in_turn,
+        locality: &Elsewhere::default(),
         by_broker: false,
     };
     let mut targets = Vec::new();

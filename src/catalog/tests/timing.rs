@@ -33,6 +33,7 @@ fn route_ns(world: &World, exchange: &str, keys: &[ShortString], expected: usize
             further_keys: &[],
             properties: &Properties::default(),
             chance: in_turn,
+            locality: &Elsewhere::default(),
             by_broker: false,
         };
         world.catalog.route(&request, &mut targets).unwrap();

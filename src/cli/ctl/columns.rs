@@ -198,3 +198,118 @@ pub(crate) fn choose(
     }
     Ok(chosen)
 }
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use super::super::{names::Names, rows, value::Value};
+    use super::*;
+    use bytes::Bytes;
+    use quorate_management::wire;
+
+    /// What `rabbitmqctl help` of RabbitMQ 4.0.5 says that each list has.
+    const PEERS: [(Listing, &str); 6] = [
+        (
+            Listing::Queues,
+            "arguments auto_delete consumer_capacity consumer_utilisation consumers disk_reads \
+             disk_writes durable effective_policy_definition exclusive exclusive_consumer_pid \
+             exclusive_consumer_tag head_message_timestamp leader members memory message_bytes \
+             message_bytes_persistent message_bytes_ram message_bytes_ready \
+             message_bytes_unacknowledged messages messages_persistent messages_ram \
+             messages_ready messages_ready_ram messages_unacknowledged \
+             messages_unacknowledged_ram name online operator_policy owner_pid pid policy state \
+             type",
+        ),
+        (Listing::Exchanges, "arguments auto_delete durable internal name policy type"),
+        (
+            Listing::Bindings,
+            "arguments destination_kind destination_name routing_key source_kind source_name",
+        ),
+        (
+            Listing::Connections,
+            "auth_mechanism channel_max channels client_properties connected_at frame_max host \
+             name peer_cert_issuer peer_cert_subject peer_cert_validity peer_host peer_port pid \
+             port protocol recv_cnt recv_oct send_cnt send_oct send_pend ssl ssl_cipher ssl_hash \
+             ssl_key_exchange ssl_protocol state timeout user vhost",
+        ),
+        (
+            Listing::Channels,
+            "acks_uncommitted confirm connection consumer_count messages_unacknowledged \
+             messages_uncommitted messages_unconfirmed name number pid prefetch_count \
+             transactional user vhost",
+        ),
+        (
+            Listing::Consumers,
+            "ack_required active activity_status arguments channel_pid consumer_tag \
+             prefetch_count queue_name",
+        ),
+    ];
+
+    #[test]
+    fn every_column_of_the_peers_is_one_here() {
+        for (listing, columns) in PEERS {
+            let missing: Vec<_> =
+                columns.split(' ').filter(|column| !names(listing).contains(column)).collect();
+            assert!(missing.is_empty(), "{listing:?}: {missing:?}");
+        }
+    }
+
+    /// What RabbitMQ shows for classic queues or TLS alone, and is empty for a quorum queue.
+    const EMPTY: [&str; 21] = [
+        "consumer_capacity",
+        "consumer_utilisation",
+        "disk_reads",
+        "disk_writes",
+        "head_message_timestamp",
+        "message_bytes_persistent",
+        "message_bytes_ram",
+        "messages_persistent",
+        "messages_ram",
+        "messages_ready_ram",
+        "messages_unacknowledged_ram",
+        "peer_cert_issuer",
+        "peer_cert_subject",
+        "peer_cert_validity",
+        "ssl_cipher",
+        "ssl_hash",
+        "ssl_key_exchange",
+        "ssl_protocol",
+        // Of a row that has none of it.
+        "operator_policy",
+        "owner_pid",
+        "policy",
+    ];
+
+    #[test]
+    fn every_other_column_has_a_value() {
+        let arguments = Bytes::from_static(&[0; 4]);
+        let table = || arguments.clone();
+        let consumer = wire::Consumer { arguments: table(), ..Default::default() };
+        let queue = wire::Queue {
+            arguments: table(),
+            leader: 1,
+            counts: Some(wire::QueueCounts::default()),
+            ..Default::default()
+        };
+        let exchange = wire::Exchange { arguments: table(), ..Default::default() };
+        let binding = wire::Binding { arguments: table(), ..Default::default() };
+        let connection = wire::Connection { client_properties: table(), ..Default::default() };
+        let channel = wire::Channel::default();
+        let nodes = Names::default();
+        let cell = |listing, column: &str| match listing {
+            Listing::Queues => rows::queue(column, &queue, Some(&consumer), &nodes),
+            Listing::Exchanges => rows::exchange(column, &exchange),
+            Listing::Bindings => rows::binding(column, &binding),
+            Listing::Connections => rows::connection(column, &connection, &nodes),
+            Listing::Channels => rows::channel(column, &channel, &nodes),
+            Listing::Consumers => rows::consumer(column, &consumer, &nodes),
+        };
+        for (listing, _) in PEERS {
+            for column in names(listing) {
+                let empty = cell(listing, column).unwrap() == Value::Empty;
+                assert_eq!(empty, EMPTY.contains(column), "{listing:?} {column}");
+            }
+        }
+    }
+}

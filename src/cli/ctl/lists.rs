@@ -12,6 +12,7 @@ use super::rows;
 use super::value::Value;
 use quorate_management::wire;
 use quorate_types::FieldTableError;
+use std::collections::BTreeMap;
 use tonic::{Status, Streaming};
 
 /// rabbitmqctl's banner, spaces and all.
@@ -111,8 +112,25 @@ async fn sheet(
             let answer = client.list_queues(request).await;
             let mut listed = read(answer, |batch| (batch.queues, batch.silent)).await?;
             listed.items.retain(|queue| wanted(queue, options, asked));
-            let cell = |column: &str, queue: &_| rows::queue(column, queue, names);
-            Ok((fill(columns, &listed.items, cell)?, listed.silent))
+            // They are known where their connections are.
+            let named = |column: &&str| column.starts_with("exclusive_consumer");
+            let consumers = if columns.iter().any(named) {
+                let answer = client.list_consumers(self::request(options)).await;
+                read(answer, |batch| (batch.consumers, batch.silent)).await?
+            } else {
+                Listed { items: Vec::new(), silent: Vec::new() }
+            };
+            let alone: BTreeMap<&str, &wire::Consumer> = consumers
+                .items
+                .iter()
+                .filter(|consumer| consumer.exclusive)
+                .map(|consumer| (consumer.queue.as_str(), consumer))
+                .collect();
+            let cell = |column: &str, queue: &wire::Queue| {
+                rows::queue(column, queue, alone.get(queue.name.as_str()).copied(), names)
+            };
+            let silent = if listed.silent.is_empty() { consumers.silent } else { listed.silent };
+            Ok((fill(columns, &listed.items, cell)?, silent))
         }
         Listing::Exchanges => {
             let answer = client.list_exchanges(request).await;

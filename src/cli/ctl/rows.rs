@@ -39,9 +39,11 @@ fn definition(json: &str) -> Value {
     Value::Json(serde_json::from_str(json).unwrap_or_else(|_| empty()))
 }
 
+/// A queue's cell; `alone` is its exclusive consumer.
 pub(crate) fn queue(
     column: &str,
     queue: &wire::Queue,
+    alone: Option<&wire::Consumer>,
     names: &Names,
 ) -> Result<Value, FieldTableError> {
     Ok(match column {
@@ -64,6 +66,12 @@ pub(crate) fn queue(
         "policy" => policy(&queue.policy),
         "operator_policy" => policy(&queue.operator_policy),
         "effective_policy_definition" => definition(&queue.effective_policy_definition),
+        "exclusive_consumer_pid" => alone.map_or(Value::Empty, |consumer| {
+            Value::word(names.channel(consumer.connection, consumer.channel))
+        }),
+        "exclusive_consumer_tag" => {
+            alone.map_or(Value::Empty, |consumer| Value::text(&consumer.tag))
+        }
         counted => queue.counts.as_ref().map_or(Value::Empty, |counts| count(counted, counts)),
     })
 }
@@ -138,7 +146,11 @@ pub(crate) fn connection(
         "connected_at" => number(of.connected_at_ms),
         "client_properties" => table(&of.client_properties)?,
         "recv_oct" => number(of.received_bytes),
+        "recv_cnt" => number(of.reads),
         "send_oct" => number(of.sent_bytes),
+        "send_cnt" => number(of.writes),
+        "send_pend" => number(of.pending_bytes),
+        "auth_mechanism" => Value::word(&of.mechanism),
         "protocol" => Value::word("{0,9,1}"),
         "ssl" => Value::Bool(false),
         _ => Value::Empty,

@@ -32,6 +32,7 @@ pub(crate) fn put_exchange(exchange: &ExchangeRecord, out: &mut BytesMut) {
         ExchangeType::ModulusHash => 5,
         ExchangeType::Random => 6,
         ExchangeType::Delayed => 7,
+        ExchangeType::LocalRandom => 8,
     });
     put_bool(out, exchange.durable);
     put_bool(out, exchange.auto_delete);
@@ -51,6 +52,7 @@ pub(crate) fn exchange(cursor: &mut Cursor<'_>) -> Result<ExchangeRecord, Decode
             5 => ExchangeType::ModulusHash,
             6 => ExchangeType::Random,
             7 => ExchangeType::Delayed,
+            8 => ExchangeType::LocalRandom,
             _ => return Err(DecodeError::Invalid("exchange type")),
         },
         durable: cursor.bool()?,

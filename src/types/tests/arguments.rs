@@ -60,7 +60,7 @@ fn arg_01_the_queue_type_is_classic_or_quorum() {
 fn arg_03_arg_04_arg_05_arguments_of_another_type_are_refused() {
     let wrong = |queue_type, name: &'static str, value: FieldValue| {
         let told = parse(queue_type, &[(name, value)]);
-        assert_eq!(told, Err(ArgumentError::WrongQueueType { name }), "{queue_type:?}");
+        assert_eq!(told, Err(ArgumentError::WrongQueueType { name, queue_type }), "{queue_type:?}");
     };
     for (name, value) in [
         ("x-queue-mode", text("lazy")),
@@ -94,7 +94,8 @@ fn arg_03_arg_04_arg_05_arguments_of_another_type_are_refused() {
 fn arg_03_the_type_given_decides_not_the_default() {
     let fields = [("x-queue-mode", text("lazy")), ("x-queue-type", text("quorum"))];
     let told = parse(QueueType::Classic, &fields);
-    assert_eq!(told, Err(ArgumentError::WrongQueueType { name: "x-queue-mode" }));
+    let (name, queue_type) = ("x-queue-mode", QueueType::Quorum);
+    assert_eq!(told, Err(ArgumentError::WrongQueueType { name, queue_type }));
 }
 
 #[test]

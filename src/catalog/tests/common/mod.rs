@@ -6,7 +6,7 @@
 use quorate_catalog::{
     AccessCommand, Binding, Catalog, CatalogCommand, CatalogEntry, CatalogEvent, CatalogKey,
     CatalogOutput, CatalogReply, ConnectionId, Denial, Destination, ExchangeRecord, ExchangeType,
-    PolicyKind, PolicyRecord, PolicyText, QueueEntry, RouteError, RouteRequest,
+    Locality, PolicyKind, PolicyRecord, PolicyText, QueueEntry, RouteError, RouteRequest,
 };
 use quorate_types::{
     BootNumber, CatalogIndex, FieldTable, FieldValue, GroupId, Home, Incarnation, NodeId,
@@ -116,16 +116,28 @@ pub fn in_turn() -> u64 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
+/// All queues but these are local.
+#[derive(Debug, Default)]
+pub struct Elsewhere(pub Vec<QueueId>);
+
+impl Locality for Elsewhere {
+    fn is_local(&self, queue: QueueId) -> bool {
+        !self.0.contains(&queue)
+    }
+}
+
 /// A catalog and its log's end.
 pub struct World {
     pub catalog: Catalog,
     pub index: u64,
     pub out: CatalogOutput,
+    pub elsewhere: Elsewhere,
 }
 
 impl World {
     pub fn new() -> Self {
-        Self { catalog: Catalog::new(), index: 0, out: CatalogOutput::default() }
+        let (out, elsewhere) = (CatalogOutput::default(), Elsewhere::default());
+        Self { catalog: Catalog::new(), index: 0, out, elsewhere }
     }
 
     /// Applies one entry; its output stays in `out`.
@@ -205,6 +217,7 @@ impl World {
             further_keys,
             properties,
             chance: in_turn,
+            locality: &self.elsewhere,
             by_broker: false,
         };
         let mut targets = Vec::new();

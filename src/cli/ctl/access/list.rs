@@ -10,7 +10,8 @@ use super::{Table, word};
 use quorate_management::wire::{self, access_request::What};
 use serde_json::{Map, json};
 
-const VHOST_COLUMNS: [&str; 5] = ["name", "description", "tags", "default_queue_type", "tracing"];
+const VHOST_COLUMNS: [&str; 6] =
+    ["cluster_state", "default_queue_type", "description", "name", "tags", "tracing"];
 
 /// Asks for a list, and writes it.
 pub(super) async fn list(
@@ -23,7 +24,10 @@ pub(super) async fn list(
     let (vhost, first) = (options.vhost().to_owned(), word(invocation, 0).to_owned());
     let sheet = match table {
         Table::Users => users(&ask(connected, What::Users).await?),
-        Table::Vhosts => vhosts(invocation, &ask(connected, What::Vhosts).await?)?,
+        Table::Vhosts => {
+            let list = ask(connected, What::Vhosts).await?;
+            vhosts(invocation, &list, &connected.cluster)?
+        }
         Table::Permissions => {
             let rows = ask(connected, What::Permissions).await?.permissions;
             let rows = rows.into_iter().filter(|row| row.vhost == vhost);
@@ -139,7 +143,11 @@ fn users(list: &wire::AccessList) -> Sheet {
     Sheet { columns, rows: list.users.iter().map(row).collect() }
 }
 
-fn vhosts(invocation: &Invocation, list: &wire::AccessList) -> Result<Sheet, Failure> {
+fn vhosts(
+    invocation: &Invocation,
+    list: &wire::AccessList,
+    cluster: &wire::Cluster,
+) -> Result<Sheet, Failure> {
     let mut columns: Vec<String> = invocation.arguments.clone();
     if columns.is_empty() {
         columns.push("name".to_owned());
@@ -158,6 +166,13 @@ fn vhosts(invocation: &Invocation, list: &wire::AccessList) -> Result<Sheet, Fai
         "description" => Value::text(&vhost.description),
         "tags" => Value::Words(vhost.tags.clone()),
         "tracing" => Value::Bool(vhost.tracing),
+        // A virtual host is on every node.
+        "cluster_state" => {
+            let state = |running| json!(if running { "running" } else { "nodedown" });
+            let members = cluster.members.iter();
+            let states = members.map(|member| (member.name.clone(), state(member.running)));
+            Value::Json(states.collect::<Map<_, _>>().into())
+        }
         _ => Value::text(&vhost.default_queue_type),
     };
     let row = |vhost: &wire::Vhost| columns.iter().map(|column| cell(column, vhost)).collect();

@@ -2,7 +2,7 @@
 
 use crate::cli::secret;
 use quorate_broker::view::*;
-use quorate_broker::{Amount, ChangeError, Closing};
+use quorate_broker::{Amount, ChangeError, Closing, SocketReport};
 use quorate_catalog::{
     AccessCommand, Catalog, CatalogCommand, CatalogEntry, CatalogOutput, CatalogReply,
     ConnectionId, ExchangeType, PermissionRecord, TopicPermissionRecord, UserRecord, VhostRecord,
@@ -211,8 +211,14 @@ impl Source for World {
             heartbeat_s: 60,
             connected_at_ms: 1_795_234_146_462,
             client_properties: FieldTable(vec![(short("product"), FieldValue::text("lapin"))]),
-            received_bytes: 10,
-            sent_bytes: 20,
+            mechanism: "PLAIN",
+            socket: SocketReport {
+                received_bytes: 10,
+                sent_bytes: 20,
+                reads: 3,
+                writes: 4,
+                pending_bytes: 5,
+            },
         }]
     }
 
@@ -244,6 +250,7 @@ impl Source for World {
             tag: short(&format!("tag-{}", self.id)),
             ack_required: true,
             prefetch: 10,
+            exclusive: self.id == 1,
             arguments: FieldTable::default(),
         }]
     }

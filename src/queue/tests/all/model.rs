@@ -41,6 +41,7 @@ impl Model {
     pub fn apply(&mut self, index: LogIndex, entry: &Entry) -> Vec<Answer> {
         (self.index, self.position) = (index, 0);
         self.now = self.now.max(entry.stamp.time.0);
+        self.queues.values_mut().for_each(|queue| queue.entry = index);
         self.effects.clear();
         let mut answers = Vec::new();
         for batch in &entry.batches {
@@ -142,6 +143,7 @@ impl Model {
                     name: name.clone(),
                     config: config.clone(),
                     life: self.life,
+                    entry: self.index,
                     had_consumer: false,
                     used_at: self.now,
                     was_used: false,

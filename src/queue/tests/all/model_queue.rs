@@ -5,7 +5,8 @@ use quorate_queue::{
     ConsumerTerms, Counts, DeadLetterFact, DeadLetterStrategy, DeathReason, QueueConfig,
 };
 use quorate_types::{
-    ConsumerId, DeliveryNumber, Holder, MessageId, QueueType, ResourceName, Sequence, SessionId,
+    ConsumerId, DeliveryNumber, Holder, LogIndex, MessageId, QueueType, ResourceName, Sequence,
+    SessionId,
 };
 use std::{
     cmp::Reverse,
@@ -47,6 +48,8 @@ pub struct Queue {
     pub name: ResourceName,
     pub config: QueueConfig,
     pub life: u64,
+    /// The entry that is being applied.
+    pub entry: LogIndex,
     pub had_consumer: bool,
     pub used_at: u64,
     pub was_used: bool,
@@ -70,8 +73,10 @@ impl Message {
         config.message_ttl_ms.into_iter().chain(self.expiration).min().unwrap_or(u64::MAX)
     }
 
-    fn has_expired(&self, config: &QueueConfig, now: u64) -> bool {
-        now - self.enqueued_at > self.ttl(config)
+    /// One of TTL 0 lives no longer than the entry that enqueued it.
+    fn has_expired(&self, config: &QueueConfig, now: u64, entry: LogIndex) -> bool {
+        let ttl = self.ttl(config);
+        now - self.enqueued_at > ttl || (ttl == 0 && self.id.index < entry)
     }
 }
 
@@ -148,7 +153,8 @@ impl Queue {
     pub fn expire(&mut self, now: u64, zero: bool) {
         let mut alive = BTreeSet::new();
         for it in std::mem::take(&mut self.ready) {
-            let over = it.has_expired(&self.config, now) || (zero && it.ttl(&self.config) == 0);
+            let over = it.has_expired(&self.config, now, self.entry)
+                || (zero && it.ttl(&self.config) == 0);
             if over && !alive.contains(&it.id.level) {
                 self.die(it, DeathReason::Expired);
             } else {
@@ -159,7 +165,7 @@ impl Queue {
     }
 
     pub fn expire_first(&mut self, now: u64) {
-        while self.ready.first().is_some_and(|it| it.has_expired(&self.config, now)) {
+        while self.ready.first().is_some_and(|it| it.has_expired(&self.config, now, self.entry)) {
             let first = self.ready.remove(0);
             self.die(first, DeathReason::Expired);
         }
