@@ -28,6 +28,8 @@ async fn a_node_whose_port_refuses_is_not_dead_while_it_speaks() {
     cluster.links().refuse(2, 3);
     tokio::time::sleep(Duration::from_secs(3)).await;
     cluster.links().heal();
+    // What the others have decided it hears of now.
+    tokio::time::sleep(Duration::from_secs(2)).await;
     cluster.node(3).ready().await;
     assert!(connection.status().connected(), "its client was let go: {}", cluster.node(3).log());
     assert_eq!(get(&channel, &queue).await, None, "and its queue is there");
