@@ -19,6 +19,8 @@ use tokio::sync::oneshot;
 
 /// The names of this node's connection-bound queues are compared with the queues this often.
 const COMPARE: Duration = Duration::from_secs(1);
+/// And no more often, when somebody asks for queues that are gone.
+const PAUSE: Duration = Duration::from_millis(100);
 
 impl ConnectionState {
     /// Notes that a queue ends with the connection; false if the connection has ended already.
@@ -163,14 +165,14 @@ impl Node {
             // Somebody was told "gone" by such a queue, or it is time.
             let _ = tokio::time::timeout(COMPARE, self.gone.notified()).await;
             let ended = self.own_names_of_ended_queues();
-            if ended.is_empty() {
-                continue;
-            }
             let remove = |queue| CatalogCommand::RemoveQueue { queue };
-            let removals = ended.into_iter().map(remove).collect();
-            if let Err(error) = self.propose_all_to_catalog(removals).await {
+            let removals: Vec<_> = ended.into_iter().map(remove).collect();
+            if !removals.is_empty()
+                && let Err(error) = self.propose_all_to_catalog(removals).await
+            {
                 tracing::warn!(%error, "the names of ended exclusive queues are not removed yet");
             }
+            tokio::time::sleep(PAUSE).await;
         }
     }
 

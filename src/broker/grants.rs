@@ -25,6 +25,8 @@ pub(crate) struct Grants {
     /// Since when this node leads the catalog; a silent node counts for one bound after.
     since: Option<Instant>,
     nodes: BTreeMap<NodeId, Grant>,
+    /// The highest index that was told as known by all.
+    told: CatalogIndex,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -44,7 +46,7 @@ struct Grant {
 impl Grants {
     /// This node leads the catalog from now on: every member counts for one bound (NAM 5).
     pub(crate) fn lead(now: Instant) -> Self {
-        Self { since: Some(now), nodes: BTreeMap::new() }
+        Self { since: Some(now), ..Self::default() }
     }
 
     /// Whether this node leads the catalog.
@@ -52,8 +54,8 @@ impl Grants {
         self.since.is_some()
     }
 
-    /// A node asks for a lease. `committed` is what is committed since it did: all that may have been
-    /// answered before it counts. `None`: this node does not lead.
+    /// A node asks for a lease. `committed` is what is committed since it did: with what has been told
+    /// meanwhile, all that may have been answered before it counts. `None`: this node does not lead.
     pub(crate) fn ask(
         &mut self,
         now: Instant,
@@ -62,6 +64,7 @@ impl Grants {
         committed: CatalogIndex,
     ) -> Option<Granting> {
         let since = self.since?;
+        let committed = committed.max(self.told);
         let known = self.nodes.get(&node).filter(|grant| grant.boot == boot).copied();
         let applied = known.map_or(applied, |known| known.applied.max(applied));
         let counted = known.filter(|known| now < known.counts_until);
@@ -100,9 +103,9 @@ impl Grants {
 
     /// What all members that may be routing have applied; `None` while one is silent that may
     /// still hold a lease of an earlier leader.
-    pub(crate) fn all_applied(&self, now: Instant, members: &[NodeId]) -> Option<CatalogIndex> {
+    pub(crate) fn all_applied(&mut self, now: Instant, members: &[NodeId]) -> Option<CatalogIndex> {
         let since = self.since?;
-        let mut least = None;
+        let mut least: Option<CatalogIndex> = None;
         for member in members {
             let applied = match self.nodes.get(member) {
                 Some(grant) if now < grant.counts_until => grant.applied,
@@ -110,8 +113,9 @@ impl Grants {
                 None if now < since + BOUND => return None,
                 None => continue,
             };
-            least = Some(least.map_or(applied, |least: CatalogIndex| least.min(applied)));
+            least = Some(least.map_or(applied, |least| least.min(applied)));
         }
+        self.told = self.told.max(least.unwrap_or_default());
         least
     }
 }
@@ -151,8 +155,9 @@ mod tests {
             self.grants.ask(now, who, applied, committed).unwrap_or(Granting::NotYet(committed))
         }
 
-        fn all(&self, ms: u64) -> Option<u64> {
-            self.grants.all_applied(self.at(ms), &MEMBERS).map(|index| index.0)
+        fn all(&mut self, ms: u64) -> Option<u64> {
+            let now = self.at(ms);
+            self.grants.all_applied(now, &MEMBERS).map(|index| index.0)
         }
     }
 
@@ -174,6 +179,15 @@ mod tests {
         assert_eq!(leader.ask(1_110, TWO, 8, 8), Granting::Granted);
         assert_eq!(leader.ask(1_110, ONE, 9, 9), Granting::Granted);
         assert_eq!(leader.all(1_110), Some(8));
+    }
+
+    /// What is committed was read before what was told.
+    #[test]
+    fn nam_05_what_was_told_while_a_node_was_asking_is_what_it_must_have_reached() {
+        let mut leader = Leader::new();
+        assert_eq!(leader.ask(2_000, ONE, 9, 9), Granting::Granted);
+        assert_eq!(leader.all(2_000), Some(9));
+        assert_eq!(leader.ask(2_000, TWO, 8, 8), not_yet(9));
     }
 
     /// What it has to reach grows while it catches up; it gets there all the same.

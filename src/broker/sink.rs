@@ -211,3 +211,49 @@ impl Node {
         self.spawn(async move { node.look_after_nodes(group) });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quorate_catalog::{CatalogCommand, ClusterShape};
+    use quorate_types::{BootNumber, ClusterId, Incarnation, LogIndex, SessionId, Stamp};
+
+    /// A node that missed entries gets a snapshot in place of them: what they would have told it is
+    /// found in it.
+    #[tokio::test]
+    async fn a_snapshot_of_the_catalog_tells_what_its_entries_would_have_told() {
+        let broker = crate::testing::broker();
+        let node = &broker.0;
+        let shape = ClusterShape { cluster: ClusterId(7), queue_groups: 3 };
+        let started = CatalogCommand::NodeStarted {
+            node: node.me,
+            incarnation: Incarnation(1),
+            boot: BootNumber(1),
+            rpc_address: String::new(),
+            amqp_address: String::new(),
+        };
+        let start = StartNumber(5);
+        let down = CatalogCommand::NodeDown { node: node.me, start };
+        *node.session.write() = Some(SessionId { node: node.me, start });
+        for (index, commands) in [(5, vec![CatalogCommand::Form(shape), started]), (6, vec![down])]
+        {
+            let entry = CatalogEntry { stamp: Stamp::default(), commands };
+            let mut catalog = node.catalog.write();
+            catalog.apply(CatalogIndex(index), &entry, &mut CatalogOutput::default());
+        }
+        let applied = EntryId { term: Term(1), leader: node.me, index: LogIndex(6) };
+        GroupSink::installed(&broker, GroupId::CATALOG, applied);
+        assert_eq!(
+            *broker.formed().borrow(),
+            Some(shape),
+            "so that the cluster's id is written down"
+        );
+        let fenced = async {
+            while node.session().is_some() {
+                tokio::task::yield_now().await;
+            }
+        };
+        let fenced = tokio::time::timeout(Duration::from_secs(10), fenced).await;
+        assert!(fenced.is_ok(), "this run is over");
+    }
+}

@@ -114,6 +114,8 @@ pub(crate) struct Shared {
     gate: Gate,
     departures: Departures,
     reach: Reach,
+    /// Processes taken for dead, the latest of each node.
+    died: Mutex<BTreeMap<NodeId, BootNumber>>,
     pub(crate) stopping: watch::Sender<bool>,
     fatal: FatalHook,
 }
@@ -152,6 +154,9 @@ impl Shared {
     pub(crate) fn node_connected(self: &Arc<Self>, peer: &PeerHello) {
         let (shared, node) = (Arc::clone(self), peer.node);
         self.departures.met(peer);
+        if self.died.lock().remove(&node) == Some(peer.boot) {
+            self.all().for_each(|group| group.standing().leader_lives(node));
+        }
         if self.gate.is_leaving() {
             departures::tell(&self.links, node);
         }
@@ -164,7 +169,8 @@ impl Shared {
     }
 
     /// A node's process is known dead: there is no need to wait for a timeout (DESIGN §8).
-    pub(crate) fn node_died(self: &Arc<Self>, node: NodeId) {
+    pub(crate) fn node_died(self: &Arc<Self>, node: NodeId, boot: BootNumber) {
+        self.died.lock().insert(node, boot);
         tokio::spawn(succession::succeed(Arc::clone(self), node));
     }
 
@@ -231,6 +237,7 @@ impl Groups {
             gate: Gate::default(),
             departures: Departures::default(),
             reach: Reach::default(),
+            died: Mutex::default(),
             stopping: watch::Sender::new(false),
             fatal: starter.sinks.fatal,
         });

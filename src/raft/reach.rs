@@ -27,6 +27,8 @@ use std::{
 };
 use tokio::time::sleep;
 
+/// How often each node asks each other one; heartbeats, by default, come at the same moments.
+const BEAT: Duration = Duration::from_millis(125);
 /// A node is reached if it has answered within this time: two beats.
 const HEARD: Duration = Duration::from_millis(250);
 /// A leader hands over when another node has reached more voters for so long. A voter that has died
@@ -94,7 +96,7 @@ impl Reach {
 
 /// Asks all nodes with each beat, and hands over what others had better lead, for ever.
 pub(crate) async fn run(shared: Arc<Shared>) {
-    let mut due = every(shared.settings.heartbeat);
+    let mut due = every(BEAT);
     // Since when another node had better lead a group; and groups that are being handed over.
     let mut better: BTreeMap<GroupId, (NodeId, Instant)> = BTreeMap::new();
     let mut moved: BTreeMap<GroupId, Instant> = BTreeMap::new();

@@ -215,7 +215,7 @@ impl Inbox {
             tokio::spawn(async move {
                 if reach::is_dead(&groups, node, boot).await {
                     tracing::info!(%node, boot = boot.0, "the process is dead: succeeding it");
-                    groups.node_died(node);
+                    groups.node_died(node, boot);
                 }
             });
         }

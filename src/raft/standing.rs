@@ -126,6 +126,17 @@ impl Standing {
         self.tell_leader(&mut present, term, None);
     }
 
+    /// A process that was known dead lives after all: what it led it leads still, unless it has been
+    /// succeeded.
+    pub(crate) fn leader_lives(&self, node: NodeId) {
+        let mut present = self.present.lock();
+        let term = match &present.vote {
+            Some(vote) if leader_of(vote) == Some(node) => Term(vote.leader_id.term),
+            Some(_) | None => return,
+        };
+        self.tell_leader(&mut present, term, Some(node));
+    }
+
     /// A proposal has come to nothing.
     pub(crate) fn proposal_lost(&self) {
         self.sink.proposal_lost(self.group);
@@ -265,7 +276,15 @@ mod tests {
         standing.leader_died(NodeId(2));
         standing.leader_died(NodeId(2));
         assert_eq!(told(&ear), [Told::Leader(3, None)]);
-        // The same leader answers again: it was not dead, or it was elected by its vote's echo.
+        // The same process is met again: it was not dead.
+        standing.leader_lives(NodeId(3));
+        standing.leader_lives(NodeId(2));
+        assert_eq!(told(&ear), [Told::Leader(3, Some(2))]);
+        standing.leader_died(NodeId(2));
+        assert_eq!(told(&ear), [Told::Leader(3, None)]);
+        standing.vote_saved(&vote(4, 1, false));
+        standing.leader_lives(NodeId(2));
+        assert_eq!(told(&ear), [Told::Leader(4, None)], "another election has begun");
         standing.vote_saved(&vote(4, 2, true));
         assert_eq!(told(&ear), [Told::Leader(4, Some(2))]);
     }

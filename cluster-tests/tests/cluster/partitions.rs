@@ -25,11 +25,14 @@ const QUEUES: [(&str, u64, u64, u64); 4] = [
 /// Node 1 leads the catalog; its link with node 2 is cut.
 async fn one_link_is_cut(what: &str, cut: impl FnOnce(&Links)) {
     let cluster = Cluster::start(3, Options { alone: true, ..Options::proxied() }).await;
+    // Leaderships are where they belong by then; where queues are led is looked at below.
+    tokio::time::sleep(Duration::from_secs(5)).await;
     let mut loads = Vec::new();
     for (queue, led_by, publisher, consumer) in QUEUES {
         let (connection, channel) = open(&cluster.amqp_uri(led_by)).await;
         declare_quorum(&channel, queue).await;
         connection.close(200, "declared".into()).await.expect("close-ok");
+        assert_eq!(cluster.leader_of(queue).await, led_by, "{queue}");
         let publisher = PublisherOptions {
             per_second: 300,
             ..PublisherOptions::new(cluster.amqp_uri(publisher), queue)
