@@ -8,6 +8,7 @@
 //! whole group was down.
 
 use crate::{node::Node, pb, wire};
+use bytes::Bytes;
 use parking_lot::Mutex;
 use quorate_rpc::Lane;
 use quorate_types::{GroupId, NodeId, Timestamp, WallTime};
@@ -127,8 +128,9 @@ impl Node {
     }
 
     /// Another process says how clocks stand.
-    pub(crate) fn clocks_told(&self, message: &pb::Clocks) {
-        for clock in &message.clocks {
+    pub(crate) fn clocks_from(&self, from: NodeId, payload: Bytes) {
+        let Some(message) = wire::decode::<pb::Clocks>(payload, from) else { return };
+        for clock in message.clocks {
             let Ok(group) = u16::try_from(clock.group) else { return };
             if let Some(sequencer) = self.sequencers.get(&GroupId(group)) {
                 sequencer.clock.told(Timestamp(clock.time));

@@ -60,11 +60,7 @@ impl Node {
                     self.heard(Home::Group(GroupId(group)), from, Term(one.term));
                 }
             }
-            wire::CLOCKS => {
-                if let Some(message) = wire::decode::<pb::Clocks>(payload, from) {
-                    self.clocks_told(&message);
-                }
-            }
+            wire::CLOCKS => self.clocks_from(from, payload),
             wire::COUNTS => {
                 if let Some(message) = wire::decode::<pb::Counts>(payload, from) {
                     self.counts_from(from, message);

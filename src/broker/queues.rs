@@ -279,7 +279,6 @@ impl Node {
         let NewQueue { name, declare, queue_type, config, locator } = new;
         let group = self.catalog.read().place(locator, &self.led_groups());
         let home = Home::Group(group);
-        let leased = config.expires_ms.is_some();
         let create = Command::CreateQueue { name: name.clone(), config: config.clone() };
         let Some(creator) = self.session() else { return Err(CallError::SessionEnded) };
         let reply = self.ask_until_answered(home, create).await?;
@@ -305,21 +304,7 @@ impl Node {
             match added {
                 Ok((index, CatalogReply::Done)) => {
                     self.counters.queues_created.add(1);
-                    // An earlier try may have given the queue its name, so that it could be deleted
-                    // before this one; or it was ended with its former virtual host.
-                    let late = repeated || self.is_of_former_vhost(&entry, &config);
-                    let configured = self.configure_new(&entry, &config);
-                    let (known, lives, _) = tokio::join!(
-                        self.barrier(index),
-                        self.renew(id, leased || late),
-                        configured
-                    );
-                    if !lives {
-                        self.queue_ended(id);
-                        return Ok(Made::NameTaken);
-                    }
-                    known?;
-                    return Ok(Made::Ok);
+                    return self.finish_queue(&entry, &config, index, repeated).await;
                 }
                 Ok((_, CatalogReply::NameTaken { .. })) => {
                     self.end_unnamed(id);
@@ -341,8 +326,28 @@ impl Node {
         }
     }
 
-    fn is_of_former_vhost(&self, entry: &QueueEntry, config: &QueueConfig) -> bool {
-        self.catalog.read().is_of_former_vhost(&entry.name.vhost, config.resolved_at)
+    /// The queue has got its name: waits until all routing nodes know it and it has its settings
+    /// (NAM 2, 3). One that has ended meanwhile loses the name again.
+    async fn finish_queue(
+        self: &Arc<Self>,
+        entry: &QueueEntry,
+        config: &QueueConfig,
+        index: CatalogIndex,
+        repeated: bool,
+    ) -> Result<Made, CallError> {
+        let (vhost, resolved_at) = (&entry.name.vhost, config.resolved_at);
+        // An earlier try may have given the queue its name, so that it could be deleted before this
+        // one; or it was ended with its former virtual host.
+        let late = repeated || self.catalog.read().is_of_former_vhost(vhost, resolved_at);
+        let lives = self.renew(entry.id, config.expires_ms.is_some() || late);
+        let configured = self.configure_new(entry, config);
+        let (known, lives, _) = tokio::join!(self.barrier(index), lives, configured);
+        if !lives {
+            self.queue_ended(entry.id);
+            return Ok(Made::NameTaken);
+        }
+        known?;
+        Ok(Made::Ok)
     }
 }
 

@@ -130,10 +130,7 @@ impl Machine {
     /// A queue of a run that is over takes nothing (LET 4), and the line there is forgotten: it
     /// must not begin again under numbers that it has had.
     fn without_ended_runs(&self, routes: &Routes) -> Routes {
-        let lives = |target: &QueueId| match target.letter_home() {
-            LetterHome::Group(_) => true,
-            LetterHome::Run(run) => !self.is_fenced(run),
-        };
+        let lives = |target: &QueueId| !self.is_over(target.letter_home());
         match routes {
             Routes::To(targets) => Routes::To(targets.iter().copied().filter(lives).collect()),
             Routes::Keep | Routes::Drop | Routes::Cycle => routes.clone(),

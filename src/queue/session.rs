@@ -24,6 +24,11 @@ impl Machine {
             Origin::Session { session, first, mark } => {
                 self.session_batch(session, first, mark, &batch.commands, apply)
             }
+            Origin::Letters { from, .. } if self.is_over(from) => {
+                // Nobody waits for an answer any more.
+                refuse(&batch.commands, apply);
+                Ok(())
+            }
             Origin::Letters { from, first, mark } => {
                 self.letters_batch(from, first, mark, batch, apply)
             }

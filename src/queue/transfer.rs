@@ -40,6 +40,14 @@ impl Machine {
         }
     }
 
+    /// Whether it is a run of a node that is over for ever (SES 6).
+    pub(crate) fn is_over(&self, home: LetterHome) -> bool {
+        match home {
+            LetterHome::Group(_) => false,
+            LetterHome::Run(session) => self.is_fenced(session),
+        }
+    }
+
     /// Applies a batch of another home: what is new of it, once (SES 3).
     pub(crate) fn letters_batch(
         &mut self,
@@ -49,13 +57,6 @@ impl Machine {
         batch: &Batch,
         apply: &mut Apply<'_>,
     ) -> Result<(), StoreError> {
-        if let LetterHome::Run(session) = from
-            && self.is_fenced(session)
-        {
-            // Nobody waits for an answer any more.
-            refuse(&batch.commands, apply);
-            return Ok(());
-        }
         let by = self.letter_home();
         let last = self.sources.get(&from).map_or(Sequence(0), |record| record.last);
         if first.0 > last.0 + 1 {

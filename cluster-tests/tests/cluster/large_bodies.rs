@@ -6,7 +6,8 @@ use lapin::options::BasicGetOptions;
 use quorate_cluster_tests::harness::amqp::{
     code, declare_quorum, get, open, open_confirming, persistent, publish_confirmed,
 };
-use quorate_cluster_tests::harness::{Cluster, Options, figure};
+use quorate_cluster_tests::harness::wait::in_time;
+use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Options, figure};
 use std::time::Instant;
 
 const MIB: usize = 1 << 20;
@@ -66,7 +67,14 @@ async fn more_than_a_link_takes_at_once_is_confirmed_all_the_same() {
         let (uri, sent) = (cluster.amqp_uri(2), std::sync::Arc::clone(&sent));
         publishers.spawn(async move {
             let (_connection, publisher) = open_confirming(&uri).await;
-            publish_confirmed(&publisher, &queue, &sent).await;
+            let options = <_>::default();
+            let publish = async {
+                let sent =
+                    publisher.basic_publish("".into(), queue.into(), options, &sent, persistent());
+                sent.await?.await
+            };
+            let confirmed = in_time("a confirm", LIFECYCLE_BOUND, publish).await;
+            assert!(confirmed.is_ok_and(|confirm| confirm.is_ack()));
         });
     }
     while let Some(published) = publishers.join_next().await {

@@ -8,11 +8,11 @@ use crate::{
 };
 use proptest::prelude::*;
 use quorate_queue::{
-    Batch, Command, Entry, Origin, QueueConfig, Record, RecordKey, Reply, RoutedLetters, Routes,
-    Run, TransferAnswer,
+    Answer, Batch, Command, Entry, Origin, QueueConfig, Record, RecordKey, Reply, RoutedLetters,
+    Routes, Run, TransferAnswer,
 };
 use quorate_types::{
-    CatalogIndex, LetterHome, LetterNumber, Level, NodeId, QueueId, QueueType, Sequence,
+    CatalogIndex, LetterHome, LetterNumber, Level, NodeId, QueueId, QueueType, Sequence, SessionId,
     StartNumber,
 };
 use std::collections::BTreeMap;
@@ -153,59 +153,65 @@ fn let_2_an_answer_given_twice_counts_once() {
     assert_eq!(cluster.source().machine.letter_counts(), (0, 0));
 }
 
-/// A run of a node that dead-letters into a group and is dead-lettered into by it.
+/// A run of a node, and the entry by which it is known to be over.
+const RUN: SessionId = SessionId { node: NodeId(5), start: StartNumber(3) };
+const DOWN: Command = Command::NodeDown { node: NodeId(5), start: StartNumber(3) };
+
+/// Letters of that run arrive at a target.
+fn from_run(cluster: &mut Cluster, first: u64, count: usize) -> Vec<Answer> {
+    let queue = cluster.targets[0];
+    let run = Run { queue, level: Level(0), messages: heads(&vec![1; count]) };
+    let transfer = |place| Command::Transfer { run: 0, first: place, round: 1 };
+    let commands = (0..count as u32).map(transfer).collect();
+    let (from, first) = (LetterHome::Run(RUN), Sequence(first));
+    let batches = vec![Batch { origin: Origin::Letters { from, first, mark: first }, commands }];
+    let world = cluster.worlds.get_mut(&2).unwrap();
+    world.apply(&Entry { runs: vec![run], batches, ..Entry::default() });
+    world.out.answers.clone()
+}
+
 #[test]
-fn ses_6_what_a_run_sent_and_what_was_sent_to_it_is_forgotten_once_it_is_over() {
+fn ses_6_what_a_run_sent_is_forgotten_once_it_is_over_and_nothing_more_is_taken() {
     let mut cluster = Cluster::new(&[1]);
-    let (target, run) = (cluster.targets[0], LetterHome::Run(session(5, 3)));
-    let from_run = |cluster: &mut Cluster, first: u64, count: usize| {
-        let messages = heads(&vec![1; count]).into_iter();
-        let run_of = Run { queue: target, level: Level(0), messages: messages.collect() };
-        let transfer = |place| Command::Transfer { run: 0, first: place, round: 1 };
-        let commands = (0..count as u32).map(transfer).collect();
-        let origin = Origin::Letters { from: run, first: Sequence(first), mark: Sequence(first) };
-        let batches = vec![Batch { origin, commands }];
-        let entry = Entry { runs: vec![run_of], batches, ..Entry::default() };
-        let world = cluster.worlds.get_mut(&2).unwrap();
-        world.apply(&entry);
-        world.out.answers.clone()
-    };
+    let target = cluster.targets[0];
     // Two letters for a queue that has room for one: the second is refused.
     assert_eq!(from_run(&mut cluster, 1, 2).len(), 1);
-    let down = Command::NodeDown { node: NodeId(5), start: StartNumber(3) };
-    let at_target = &mut cluster.worlds.get_mut(&2).unwrap();
-    assert!(at_target.machine.record(RecordKey::Source(run)).is_some());
-    at_target.leader(down.clone());
-    assert_eq!(at_target.machine.record(RecordKey::Source(run)), None);
-    let Some(Record::Queue(queue)) = at_target.machine.record(RecordKey::Queue(target)) else {
+    let source = RecordKey::Source(LetterHome::Run(RUN));
+    let world = cluster.worlds.get_mut(&2).unwrap();
+    assert!(world.machine.record(source).is_some());
+    world.leader(DOWN);
+    assert_eq!(world.machine.record(source), None);
+    let Some(Record::Queue(queue)) = world.machine.record(RecordKey::Queue(target)) else {
         panic!("no queue")
     };
     assert_eq!(queue.refusals, BTreeMap::new());
     assert_eq!(from_run(&mut cluster, 1, 1), [], "what comes late has no effect and no answer");
-    let ready = |cluster: &Cluster| cluster.worlds[&2].machine.queue(target).unwrap().ready;
-    assert_eq!(ready(&cluster), 1);
+    assert_eq!(cluster.worlds[&2].machine.queue(target).unwrap().ready, 1);
+}
 
-    // And the other way.
+#[test]
+fn let_4_the_line_to_a_run_that_is_over_ends_with_its_last_answer_and_never_begins_again() {
+    let mut cluster = Cluster::new(&[1]);
+    let line = LetterHome::Run(RUN);
     let lines = |cluster: &mut Cluster| match cluster.source().machine.record(RecordKey::Group) {
         Some(Record::Group(group)) => group.letters.lines.into_keys().collect::<Vec<_>>(),
         other => panic!("{other:?}"),
     };
     cluster.kill(2);
-    let (queue, local) = (cluster.source, QueueId { home: run.home(), index: 3, position: 0 });
-    let route = |number: u64| {
-        let number = LetterNumber(number);
+    let (queue, local) = (cluster.source, QueueId { home: line.home(), index: 3, position: 0 });
+    let route = |number| {
         let routes = Routes::To(vec![local]);
         let letters = vec![RoutedLetters { first: number, last: number, routes }];
         Command::Routed { queue, at: CatalogIndex(7), via: via(), letters }
     };
-    cluster.source().leader(route(1));
-    cluster.source().leader(down);
-    assert_eq!(lines(&mut cluster), [run], "something is under way");
+    cluster.source().leader(route(LetterNumber(1)));
+    cluster.source().leader(DOWN);
+    assert_eq!(lines(&mut cluster), [line], "something is under way");
     let (first, last) = (Sequence(1), Sequence(1));
     let other = vec![(first, TransferAnswer::Gone)];
-    cluster.source().leader(Command::DeadLettered { line: run, first, last, other });
+    cluster.source().leader(Command::DeadLettered { line, first, last, other });
     assert_eq!(lines(&mut cluster), []);
-    cluster.source().leader(route(2));
+    cluster.source().leader(route(LetterNumber(2)));
     assert_eq!(lines(&mut cluster), [], "the line does not begin again");
     let unrouted = cluster.source().machine.unrouted(queue, false, LetterNumber(0), 9);
     let after: Vec<_> = unrouted.iter().map(|it| (it.number.0, it.after.0)).collect();
