@@ -105,33 +105,9 @@ async fn sheet(
     names: &Names,
 ) -> Result<(Sheet, Vec<u32>), Failure> {
     let request = request(options);
-    let asked = connected.cluster.asked;
     let client = &mut connected.client;
     match listing {
-        Listing::Queues => {
-            let answer = client.list_queues(request).await;
-            let mut listed = read(answer, |batch| (batch.queues, batch.silent)).await?;
-            listed.items.retain(|queue| wanted(queue, options, asked));
-            // They are known where their connections are.
-            let named = |column: &&str| column.starts_with("exclusive_consumer");
-            let consumers = if columns.iter().any(named) {
-                let answer = client.list_consumers(self::request(options)).await;
-                read(answer, |batch| (batch.consumers, batch.silent)).await?
-            } else {
-                Listed { items: Vec::new(), silent: Vec::new() }
-            };
-            let alone: BTreeMap<&str, &wire::Consumer> = consumers
-                .items
-                .iter()
-                .filter(|consumer| consumer.exclusive)
-                .map(|consumer| (consumer.queue.as_str(), consumer))
-                .collect();
-            let cell = |column: &str, queue: &wire::Queue| {
-                rows::queue(column, queue, alone.get(queue.name.as_str()).copied(), names)
-            };
-            let silent = if listed.silent.is_empty() { consumers.silent } else { listed.silent };
-            Ok((fill(columns, &listed.items, cell)?, silent))
-        }
+        Listing::Queues => queues(columns, options, connected, names).await,
         Listing::Exchanges => {
             let answer = client.list_exchanges(request).await;
             let listed = read(answer, |batch| (batch.exchanges, Vec::new())).await?;
@@ -161,6 +137,33 @@ async fn sheet(
             Ok((fill(columns, &listed.items, cell)?, listed.silent))
         }
     }
+}
+
+async fn queues(
+    columns: &[&'static str],
+    options: &Options,
+    connected: &mut Connected,
+    names: &Names,
+) -> Result<(Sheet, Vec<u32>), Failure> {
+    let asked = connected.cluster.asked;
+    let answer = connected.client.list_queues(request(options)).await;
+    let mut listed = read(answer, |batch| (batch.queues, batch.silent)).await?;
+    listed.items.retain(|queue| wanted(queue, options, asked));
+    // They are known where their connections are.
+    let consumers = if columns.iter().any(|column| column.starts_with("exclusive_consumer")) {
+        let answer = connected.client.list_consumers(request(options)).await;
+        read(answer, |batch| (batch.consumers, batch.silent)).await?
+    } else {
+        Listed { items: Vec::new(), silent: Vec::new() }
+    };
+    let exclusive = consumers.items.iter().filter(|consumer| consumer.exclusive);
+    let alone: BTreeMap<&str, &wire::Consumer> =
+        exclusive.map(|consumer| (consumer.queue.as_str(), consumer)).collect();
+    let cell = |column: &str, queue: &wire::Queue| {
+        rows::queue(column, queue, alone.get(queue.name.as_str()).copied(), names)
+    };
+    let silent = if listed.silent.is_empty() { consumers.silent } else { listed.silent };
+    Ok((fill(columns, &listed.items, cell)?, silent))
 }
 
 /// `--online`, `--offline`, `--local`.

@@ -24,10 +24,7 @@ pub(super) async fn list(
     let (vhost, first) = (options.vhost().to_owned(), word(invocation, 0).to_owned());
     let sheet = match table {
         Table::Users => users(&ask(connected, What::Users).await?),
-        Table::Vhosts => {
-            let list = ask(connected, What::Vhosts).await?;
-            vhosts(invocation, &list, &connected.cluster)?
-        }
+        Table::Vhosts => vhosts(invocation, connected).await?,
         Table::Permissions => {
             let rows = ask(connected, What::Permissions).await?.permissions;
             let rows = rows.into_iter().filter(|row| row.vhost == vhost);
@@ -143,11 +140,7 @@ fn users(list: &wire::AccessList) -> Sheet {
     Sheet { columns, rows: list.users.iter().map(row).collect() }
 }
 
-fn vhosts(
-    invocation: &Invocation,
-    list: &wire::AccessList,
-    cluster: &wire::Cluster,
-) -> Result<Sheet, Failure> {
+async fn vhosts(invocation: &Invocation, connected: &mut Connected) -> Result<Sheet, Failure> {
     let mut columns: Vec<String> = invocation.arguments.clone();
     if columns.is_empty() {
         columns.push("name".to_owned());
@@ -161,6 +154,7 @@ fn vhosts(
         );
         return Err(Failure::new(Exit::Usage, text));
     }
+    let list = ask(connected, What::Vhosts).await?;
     let cell = |column: &String, vhost: &wire::Vhost| match column.as_str() {
         "name" => Value::text(&vhost.name),
         "description" => Value::text(&vhost.description),
@@ -169,7 +163,7 @@ fn vhosts(
         // A virtual host is on every node.
         "cluster_state" => {
             let state = |running| json!(if running { "running" } else { "nodedown" });
-            let members = cluster.members.iter();
+            let members = connected.cluster.members.iter();
             let states = members.map(|member| (member.name.clone(), state(member.running)));
             Value::Json(states.collect::<Map<_, _>>().into())
         }
