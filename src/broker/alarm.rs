@@ -4,7 +4,13 @@ use crate::{Broker, client::Event, node::Node, wire};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use quorate_types::NodeId;
-use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 /// How often memory and disk are looked at.
 const LOOK: Duration = Duration::from_secs(1);
@@ -137,7 +143,7 @@ impl Node {
     fn look_for_shortage(&self) {
         let (bounds, data_dir) = (self.alarms.bounds(), &self.settings.alarms.data_dir);
         let memory = resident_bytes().is_some_and(|bytes| bytes > bounds.memory_bytes_max);
-        let disk = match fs2::available_space(data_dir) {
+        let disk = match free_bytes(data_dir) {
             Ok(bytes) => bytes < bounds.disk_free_bytes_min,
             Err(error) => {
                 tracing::warn!(%error, path = %data_dir.display(), "free space is unknown");
@@ -184,6 +190,12 @@ impl Node {
             });
         }
     }
+}
+
+/// Octets of a file system that this process may still fill.
+pub(crate) fn free_bytes(folder: &Path) -> io::Result<u64> {
+    let system = rustix::fs::statvfs(folder)?;
+    Ok(system.f_bavail.saturating_mul(system.f_frsize))
 }
 
 /// Resident memory of this process; `None` where the system does not tell.

@@ -75,6 +75,7 @@ impl Broker {
             alarms: Alarms::new(&settings.alarms),
             counters: Arc::default(),
             local_entries: RwLock::default(),
+            logins: Default::default(),
             counts: Default::default(),
             early: Early::default(),
             reannouncing: Mutex::default(),
@@ -143,6 +144,7 @@ impl Broker {
         let state = Arc::new(ConnectionState::new(id, info, in_flight_max, counters));
         node.connections.insert(id.number, Arc::clone(&state));
         drop(catalog);
+        state.count(node, 1, 0);
         node.counters.connections_opened.add(1);
         let connection = Connection { node: Arc::clone(node), state };
         connection.recount();

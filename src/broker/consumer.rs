@@ -16,7 +16,10 @@ use quorate_types::{
     ConsumerId, Counts, DeliveryNumber, FieldTable, Holder, Home, MessageId, QueueId, QueueType,
     ShortString, Term,
 };
-use std::{collections::VecDeque, sync::Arc};
+use std::{
+    collections::VecDeque,
+    sync::{Arc, atomic::Ordering},
+};
 
 /// Deliveries that a consumer without a limit of its queue's may be ahead of the client (DLV 6).
 pub(crate) const CREDIT_WINDOW: u64 = 2_000;
@@ -105,8 +108,15 @@ pub(crate) struct NewConsumer {
     pub(crate) room: Option<u64>,
 }
 
+impl Drop for FrontConsumer {
+    fn drop(&mut self) {
+        self.connection.consumers.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl FrontConsumer {
     pub(crate) fn new(new: NewConsumer, connection: Arc<ConnectionState>) -> Self {
+        connection.consumers.fetch_add(1, Ordering::Relaxed);
         let (windowed, room) = (new.windowed, new.room);
         let up_to = if let Some(room) = room {
             DeliveryNumber(room)

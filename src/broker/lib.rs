@@ -36,6 +36,7 @@ mod shown;
 
 mod access;
 mod limits;
+mod login;
 mod operator;
 
 mod delayed;
@@ -81,6 +82,7 @@ pub use client::{
 pub use connection::{ChannelReport, Connection};
 pub use definitions::ImportError;
 pub use local::SpillSettings;
+pub use login::PASSWORD_BYTES_MAX;
 pub use operator::{Closing, hash_password};
 pub use settings::{BrokerSettings, NodeLimits};
 pub use shown::delivery_properties;

@@ -8,13 +8,13 @@ use crate::{
 };
 use quorate_catalog::{
     Access, CatalogCommand, CatalogReply, ConnectionId, QueueEntry, Redeclared, Resource,
-    check_owner, check_queue_properties, effective, equivalent, leader_locator, refusal,
-    resolve_queue_type, server_given_name, server_named_queue,
+    bound_position, check_owner, check_queue_properties, effective, equivalent, leader_locator,
+    refusal, resolve_queue_type, server_given_name, server_named_queue,
 };
 use quorate_queue::{Command, QueueConfig, QueueReport, Reply};
 use quorate_types::{
     CatalogIndex, Exception, Home, LeaderLocator, QueueArguments, QueueId, QueueType, ReplyCode,
-    ResourceName, SessionId, ShortString,
+    ResourceName, SessionId, ShortString, StartNumber,
 };
 use std::{sync::Arc, time::Duration};
 use tokio::sync::oneshot;
@@ -71,7 +71,7 @@ impl Connection {
         declared
     }
 
-    async fn declare(&self, declare: QueueDeclare) -> Result<DeclareOk, Exception> {
+    async fn declare(&self, mut declare: QueueDeclare) -> Result<DeclareOk, Exception> {
         if let Some(ok) = self.declare_reply_queue(&declare.queue).await? {
             return Ok(ok);
         }
@@ -84,6 +84,8 @@ impl Connection {
             false => declare.queue.clone(),
         };
         self.check(Access::Configure, Resource::Queue(&checked))?;
+        let name = self.resource(&declare.queue);
+        declare.arguments = self.bounded(&declare.arguments, &format_args!("queue {name}"))?;
         for _ in 0..TRIES {
             let name = self.resource(&declare.queue);
             let known = if declare.queue.is_empty() { None } else { self.node.known_queue(&name) };
@@ -165,11 +167,16 @@ impl Connection {
         }
         let local = self.node.local_entries.read();
         let catalog = self.node.catalog.read();
+        let most = (catalog.queue_count() + local.len()) as u64;
+        let in_cluster = in_cluster.filter(|max| most >= *max);
+        if in_vhost.is_none() && in_cluster.is_none() {
+            return Ok(());
+        }
         let uncounted = || local.values().filter(|entry| catalog.queue_by_id(entry.id).is_none());
         let of_vhost = uncounted().filter(|entry| entry.name.vhost == queue.vhost);
         catalog.check_queue_limit(queue, of_vhost.count())?;
         match in_cluster {
-            Some(max) if (catalog.queues().count() + uncounted().count()) as u64 >= max => {
+            Some(max) if (catalog.queue_count() + uncounted().count()) as u64 >= max => {
                 Err(refusal::cluster_queue_limit(queue, max))
             }
             Some(_) | None => Ok(()),
@@ -235,16 +242,19 @@ impl Connection {
         let node = &self.node;
         let NewQueue { name, declare, queue_type, config, .. } = new;
         let home = Home::Node(node.me);
-        let create = Command::CreateQueue { name: name.clone(), config: config.clone() };
+        // The name that the server gives says where the queue is, and nothing else does.
+        let chance = rand::random();
+        let server_named = declare.queue.is_empty();
+        let bound = Some(if server_named { bound_position(&name.vhost, chance) } else { chance });
+        let create = Command::CreateQueue { name: name.clone(), config: config.clone(), bound };
         let Ok(Reply::Created(id)) = node.ask(home, create).await else {
             return Err(declare_timeout(&name));
         };
-        let server_named = declare.queue.is_empty();
-        let name = match server_given_name(id, rand::random()) {
-            Some(given) if server_named => ResourceName { vhost: name.vhost, name: given },
-            Some(_) | None => name,
+        let session = SessionId { node: node.me, start: StartNumber(id.index) };
+        let name = match server_named {
+            true => ResourceName { name: server_given_name(session, chance), vhost: name.vhost },
+            false => name,
         };
-        let session = SessionId { node: node.me, start: quorate_types::StartNumber(id.index) };
         let entry = QueueEntry {
             name: name.clone(),
             id,
@@ -328,7 +338,7 @@ impl Node {
         if let Some(entry) = self.known_queue(name) {
             return Ok(entry);
         }
-        let elsewhere = server_named_queue(&name.name).filter(|id| {
+        let elsewhere = server_named_queue(&name.vhost, &name.name).filter(|id| {
             let catalog = self.catalog.read();
             let live = |node| catalog.live_session(node).map(|session| session.start.0);
             match id.home {
@@ -381,7 +391,8 @@ impl Node {
         let group = self.catalog.read().place(locator, &self.led_groups());
         let home = Home::Group(group);
         let leased = config.expires_ms.is_some();
-        let create = Command::CreateQueue { name: name.clone(), config: config.clone() };
+        let create =
+            Command::CreateQueue { name: name.clone(), config: config.clone(), bound: None };
         let Some(creator) = self.session() else { return Err(CallError::SessionEnded) };
         let reply = self.ask_until_answered(home, create).await?;
         let Reply::Created(id) = reply else {

@@ -38,7 +38,9 @@ impl ClusterSecret {
 
     /// Puts the secret on a request to another node.
     pub fn sign<T>(&self, request: &mut Request<T>) {
-        let value = MetadataValue::<Binary>::from_bytes(&self.0);
+        let mut value = MetadataValue::<Binary>::from_bytes(&self.0);
+        // Neither kept in HTTP/2's tables nor shown where requests are logged.
+        value.set_sensitive(true);
         request.metadata_mut().insert_bin(SECRET_KEY, value);
     }
 

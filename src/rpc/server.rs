@@ -1,6 +1,6 @@
 //! The rpc port: HTTP/2 settings that both ends share, and the listener.
 
-use crate::lane::FRAME_BYTES_MAX;
+use crate::{bounded::bounded, lane::FRAME_BYTES_MAX};
 use std::{future::Future, net::SocketAddr, time::Duration};
 use tonic::{
     service::Routes,
@@ -80,6 +80,6 @@ impl Listener {
         stop: impl Future<Output = ()>,
     ) -> Result<(), ListenError> {
         let router = server().add_routes(routes);
-        Ok(router.serve_with_incoming_shutdown(self.incoming, stop).await?)
+        Ok(router.serve_with_incoming_shutdown(bounded(self.incoming), stop).await?)
     }
 }

@@ -3,15 +3,16 @@
 use crate::OpenError;
 use quorate_types::NodeId;
 use std::{
-    fs::{self, File, OpenOptions, TryLockError},
+    fs::{self, DirBuilder, File, OpenOptions, TryLockError},
     io::{self, Write},
+    os::unix::fs::DirBuilderExt,
     path::Path,
 };
 
 /// Format that this version reads and writes.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
-/// File that says that a directory is ours: one line, `quorate format 1 node 3`.
+/// File that says that a directory is ours: one line, `quorate format 2 node 3`.
 const MARK: &str = "QUORATE";
 
 const LOCK: &str = "LOCK";
@@ -19,7 +20,8 @@ const LOCK: &str = "LOCK";
 /// Makes the directory if there is none, checks it, and takes its lock, which is held as long as
 /// the file is open.
 pub(crate) fn claim(dir: &Path, node: NodeId) -> Result<File, OpenError> {
-    fs::create_dir_all(dir).map_err(failed(dir, "cannot make it"))?;
+    let mut builder = DirBuilder::new();
+    builder.recursive(true).mode(0o700).create(dir).map_err(failed(dir, "cannot make it"))?;
     let mark = match fs::read_to_string(dir.join(MARK)) {
         Ok(mark) => Some(mark),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,

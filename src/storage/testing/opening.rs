@@ -69,7 +69,7 @@ fn an_unknown_format_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     drop(open(dir.path(), options()));
     fs::write(dir.path().join("QUORATE"), "quorate format 9 node 1\n").unwrap();
-    assert!(matches!(refusal(dir.path(), 1), OpenError::Format { known: 1, .. }));
+    assert!(matches!(refusal(dir.path(), 1), OpenError::Format { known: 2, .. }));
 }
 
 #[test]
