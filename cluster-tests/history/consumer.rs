@@ -82,7 +82,11 @@ async fn run(history: Arc<History>, options: ConsumerOptions, stopped: watch::Re
             Ok(()) => return,
             Err(error) => error,
         };
-        assert!(options.reconnects, "a consumer lost its connection to {uri}: {error}");
+        assert!(
+            options.reconnects,
+            "a consumer of {} lost its connection to {uri}: {error}",
+            options.queue
+        );
         tokio::time::sleep(RECONNECT_INTERVAL).await;
     }
 }

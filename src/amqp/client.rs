@@ -11,6 +11,7 @@ use crate::{
         close::{Ending, Fault, Linger, SILENCE_MS, WhileClosing, linger_ms, while_closing},
         handshake::{Capabilities, FirstOctets, Handshake, Opening, Question, protocol_header},
         machine::Machine,
+        properties,
     },
     session::{Session, SessionEnd},
     socket::Socket,
@@ -129,15 +130,8 @@ async fn enter<S: AsyncRead + AsyncWrite + Unpin>(
         match question {
             None => {}
             Some(Question::Credentials(credentials)) => {
-                let loopback = addresses.peer.ip().to_canonical().is_loopback();
-                let user = &credentials.user;
-                let right = match &credentials.password {
-                    Some(password) => broker.authenticate(user, password, loopback),
-                    None => broker.admits(user, loopback),
-                };
-                if !right {
-                    tracing::info!(peer = %addresses.peer, %user, "login refused");
-                }
+                let password = credentials.password.as_deref();
+                let right = broker.log_in(&credentials.user, password, addresses.peer.ip()).await;
                 if let Err(ending) = handshake.authenticated(right, socket.outbox.buffer()) {
                     return Ok(Entry::Ending(ending));
                 }
@@ -174,14 +168,14 @@ fn open<S: AsyncRead + AsyncWrite + Unpin>(
         vhost: vhost.detached(),
         peer: addresses.peer,
         local: addresses.local,
-        client_properties,
+        client_properties: properties::kept(&client_properties),
         channel_max: limits.channel_max,
         frame_max: limits.frame_max,
         heartbeat_s: limits.heartbeat_s,
     };
     match broker.connect(info) {
         Ok(broker_connection) => {
-            tracing::info!(peer = %addresses.peer, %user, %vhost, "connection opened");
+            tracing::info!(peer = %addresses.peer, ?user, ?vhost, "connection opened");
             Cold::from(connection::OpenOk::default()).put(socket.outbox.buffer(), 0);
             let alarm = broker.alarm();
             let machine = Machine::new(vhost, limits, capabilities, bounds, alarm);
@@ -224,7 +218,7 @@ async fn live<S: AsyncRead + AsyncWrite + Unpin>(
         }
         SessionEnd::Ending(Ending::Server { close, linger }) => {
             let peer = connection.info().peer;
-            tracing::warn!(%peer, code = close.reply_code, text = %close.reply_text, "closing");
+            tracing::warn!(%peer, code = close.reply_code, text = ?close.reply_text, "closing");
             Cold::from(*close).put(socket.outbox.buffer(), 0);
             let goodbye = say_goodbye(socket, linger, linger_ms(linger, heartbeat_s));
             if *node_stops.borrow() {

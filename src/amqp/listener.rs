@@ -10,22 +10,20 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-/// Connections served at once, handshakes included. At the bound, clients wait in the listen
-/// queue until one ends.
-const CONNECTIONS_MAX: usize = 65_536;
-
 /// How long a stop waits for clients to agree to their close (CONN-29).
 const STOP_MAX: Duration = Duration::from_secs(3);
 
 /// How long to wait after an accept that failed for want of descriptors or memory.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
-/// Serves AMQP 0-9-1 clients on `listener`. Once `full` is true nobody is let in any more, and who
-/// connects is refused by the system; once `shutdown` is true every connection is closed with 320
-/// (CONN-29). Returns when they are gone, 3 s after that at the latest.
+/// Serves AMQP 0-9-1 clients on `listener`, at most `connections_max` at once, handshakes included:
+/// at the bound, clients wait in the listen queue until one ends. Once `full` is true nobody is let
+/// in any more, and who connects is refused by the system; once `shutdown` is true every connection
+/// is closed with 320 (CONN-29). Returns when they are gone, 3 s after that at the latest.
 pub async fn serve(
     listener: TcpListener,
     broker: Broker,
+    connections_max: usize,
     mut full: watch::Receiver<bool>,
     mut shutdown: watch::Receiver<bool>,
 ) {
@@ -36,7 +34,7 @@ pub async fn serve(
             () = turned(&mut full) => break,
             () = turned(&mut shutdown) => break,
             Some(_) = clients.join_next() => {}
-            accepted = listener.accept(), if clients.len() < CONNECTIONS_MAX => match accepted {
+            accepted = listener.accept(), if clients.len() < connections_max => match accepted {
                 Ok((stream, peer)) => match addresses(&stream, peer) {
                     Ok(addresses) => {
                         let client = serve_client(stream, addresses, broker.clone(), stop.clone());

@@ -46,6 +46,35 @@ pub(crate) enum SessionEnd {
     Lost(io::Error),
 }
 
+/// Frames taken at once: as many as are worked off within [`TURN`], so that a client whose frames
+/// are dear does not keep a thread from others.
+#[derive(Debug)]
+struct Pace {
+    frames: u32,
+}
+
+/// How long one connection's frames may keep a thread before others have their turn.
+const TURN: Duration = Duration::from_millis(2);
+const FRAMES_MAX: u32 = 4_096;
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self { frames: FRAMES_MAX / 4 }
+    }
+}
+
+impl Pace {
+    /// What was taken at once took that long; true if others have their turn now.
+    fn took(&mut self, time: Duration) -> bool {
+        let slow = time > TURN;
+        self.frames = match slow {
+            true => (self.frames / 4).max(1),
+            false => (self.frames * 2).min(FRAMES_MAX),
+        };
+        slow
+    }
+}
+
 type Done = (ChannelId, Result<Answer, Exception>);
 type Performing<'c> = Pin<Box<dyn Future<Output = Done> + Send + 'c>>;
 
@@ -62,6 +91,9 @@ pub(crate) struct Session<'c, S> {
     heartbeat: Heartbeat,
     started: Instant,
     timer: Pin<Box<Sleep>>,
+    pace: Pace,
+    /// Frames have been read that the next turn takes.
+    unfinished: bool,
     /// The broker has too much in flight (DESIGN §6).
     waits_for_room: bool,
     deliveries_ready: bool,
@@ -93,6 +125,8 @@ impl<'c, S: AsyncRead + AsyncWrite + Unpin> Session<'c, S> {
             heartbeat: Heartbeat::new(info.heartbeat_s, 0),
             started,
             timer: Box::pin(tokio::time::sleep_until(started)),
+            pace: Pace::default(),
+            unfinished: false,
             waits_for_room: false,
             deliveries_ready: false,
             report_at_ms: None,
@@ -110,11 +144,11 @@ impl<'c, S: AsyncRead + AsyncWrite + Unpin> Session<'c, S> {
             if let Some(ending) = self.machine.ending() {
                 return SessionEnd::Ending(ending.clone());
             }
-            if self.socket.is_ended() && self.reads() {
+            if self.socket.is_ended() && self.reads() && !self.unfinished {
                 // All that came has been taken.
                 return SessionEnd::Lost(io::ErrorKind::UnexpectedEof.into());
             }
-            let more = self.deliver();
+            let more = self.deliver() || self.unfinished;
             if more {
                 // Others have work too.
                 tokio::task::yield_now().await;
@@ -138,7 +172,7 @@ impl<'c, S: AsyncRead + AsyncWrite + Unpin> Session<'c, S> {
         self.takes_frames() && self.socket.outbox.len() <= OUTBOX_BYTES_MAX
     }
 
-    /// Takes everything that has come from both sides.
+    /// Takes what has come from both sides, as much as one turn may.
     fn turn(&mut self) {
         if !self.events.is_empty() || !self.answers.is_empty() {
             self.report_soon();
@@ -150,12 +184,16 @@ impl<'c, S: AsyncRead + AsyncWrite + Unpin> Session<'c, S> {
             self.machine.answer(channel, answer, &mut self.socket.outbox);
         }
         self.settle_down();
+        let mut began = Instant::now();
         loop {
             let all = self.frames();
             self.settle_down();
-            if all || !self.takes_frames() {
+            self.unfinished = !all && self.takes_frames();
+            let now = Instant::now();
+            if self.pace.took(now - began) || !self.unfinished {
                 return;
             }
+            began = now;
         }
     }
 
@@ -163,9 +201,14 @@ impl<'c, S: AsyncRead + AsyncWrite + Unpin> Session<'c, S> {
         self.machine.takes_frames() && !self.waits_for_room
     }
 
-    /// Takes what has been read. False if some of it has to wait.
+    /// Takes what has been read, as much as the pace allows. False if some of it has to wait.
     fn frames(&mut self) -> bool {
+        let mut left = self.pace.frames;
         while self.takes_frames() {
+            if left == 0 {
+                return false;
+            }
+            left -= 1;
             match frame::take(&mut self.socket.input, self.frame_max) {
                 Ok(Some(frame)) => self.machine.frame(frame, &mut self.socket.outbox),
                 Ok(None) => return true,
@@ -256,7 +299,7 @@ impl<'c, S: AsyncRead + AsyncWrite + Unpin> Session<'c, S> {
         more: bool,
         mut stop: Pin<&mut impl Future<Output = Exception>>,
     ) -> io::Result<()> {
-        let reads = self.reads();
+        let reads = self.reads() && !self.unfinished;
         self.set_timer();
         let Self { socket, connection, operations, timer, events, answers, .. } = self;
         let (machine, waits_for_room) = (&mut self.machine, &mut self.waits_for_room);
@@ -332,5 +375,30 @@ impl<'c, S: AsyncRead + AsyncWrite + Unpin> Session<'c, S> {
             // Until it is written.
             self.report_soon();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Dear frames soon keep a thread no longer than a turn each, and cheap ones soon come in
+    /// large numbers again.
+    #[test]
+    fn the_pace_follows_what_frames_cost() {
+        let (frame, turns) = (Duration::from_millis(1), 32);
+        let mut pace = Pace::default();
+        for _ in 0..turns {
+            pace.took(frame * pace.frames);
+        }
+        assert!(frame * pace.frames <= TURN * 4, "{pace:?}");
+        for _ in 0..turns {
+            assert!(!pace.took(Duration::ZERO));
+        }
+        assert_eq!(pace.frames, FRAMES_MAX);
+        for _ in 0..turns {
+            assert!(pace.took(Duration::from_secs(1)));
+        }
+        assert_eq!(pace.frames, 1, "one at a time, and never none");
     }
 }

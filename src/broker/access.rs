@@ -1,10 +1,15 @@
 //! Who may do what, asked where clients do it. What is allowed the catalog decides (ACL-01 to
 //! ACL-16); what is here is when it is asked, and what publishing remembers of the answers.
 
-use crate::{Broker, client::ConnectionInfo, connection::Connection, node::Node};
+use crate::{
+    Broker, client::ConnectionInfo, connection::Connection, login::PASSWORD_BYTES_MAX, node::Node,
+};
 use quorate_catalog::{Access, Catalog, Denial, Resource, Rights, Who, access_refused, refusal};
 use quorate_types::{CatalogIndex, Exception, ReplyCode, ResourceName, ShortString};
-use std::sync::Arc;
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, atomic::Ordering},
+};
 
 /// Tag of users that may name others in `user-id` (ACL-20).
 const IMPERSONATOR: &str = "impersonator";
@@ -162,20 +167,26 @@ impl Connection {
             let text = "New secret was refused by one of the backends";
             return Err(Exception::new(ReplyCode::NotAllowed, text));
         }
+        // What was readable then is readable now, and what came since was checked when it came.
+        let version = self.node.catalog.read().access_version();
+        if self.state.secret_checked.swap(version.0, Ordering::AcqRel) == version.0 {
+            return Ok(());
+        }
         let consumers: Vec<_> = {
             let held = self.state.held.lock();
             let channels = held.channels.values();
             channels.flat_map(|channel| channel.consumers.values().cloned()).collect()
         };
-        for consumer in consumers {
-            let readable = self
-                .node
-                .queue_name(consumer.queue)
-                .is_none_or(|queue| self.check(Access::Read, Resource::Queue(&queue.name)).is_ok());
-            if !readable {
-                self.take_from(&consumer);
-            }
-        }
+        let queues: BTreeSet<_> = consumers.iter().map(|consumer| consumer.queue).collect();
+        let names = self.node.queue_names(&queues);
+        let check = |name: &ResourceName| self.check(Access::Read, Resource::Queue(&name.name));
+        let lost: BTreeSet<_> = names
+            .iter()
+            .filter(|(_, name)| check(name).is_err())
+            .map(|(queue, _)| *queue)
+            .collect();
+        let unreadable = consumers.iter().filter(|consumer| lost.contains(&consumer.queue));
+        unreadable.for_each(|consumer| self.take_from(consumer));
         Ok(())
     }
 }
@@ -184,7 +195,12 @@ impl Broker {
     /// Checks a password; `loopback` tells whether the client's address is one (ACL-24, CONN-13).
     #[must_use]
     pub fn authenticate(&self, user: &ShortString, password: &[u8], loopback: bool) -> bool {
-        self.admits(user, loopback) && self.0.catalog.read().is_password(user, password)
+        if password.len() > PASSWORD_BYTES_MAX {
+            return false;
+        }
+        // The password comes first: how long a refusal takes does not tell who may log in.
+        let right = self.0.catalog.read().is_password(user, password);
+        right && self.admits(user, loopback)
     }
 
     /// Whether there is that user, and it may come from such an address (ACL-24).

@@ -137,7 +137,7 @@ impl Node {
     fn look_for_shortage(&self) {
         let (bounds, data_dir) = (self.alarms.bounds(), &self.settings.alarms.data_dir);
         let memory = resident_bytes().is_some_and(|bytes| bytes > bounds.memory_bytes_max);
-        let disk = match fs2::available_space(data_dir) {
+        let disk = match quorate_storage::free_bytes(data_dir) {
             Ok(bytes) => bytes < bounds.disk_free_bytes_min,
             Err(error) => {
                 tracing::warn!(%error, path = %data_dir.display(), "free space is unknown");

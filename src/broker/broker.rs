@@ -85,6 +85,7 @@ impl Broker {
             memory: MemoryBudget::new(settings.client_memory_bytes),
             counters: Arc::default(),
             local_entries: RwLock::default(),
+            logins: Default::default(),
             counts: Default::default(),
             early: Early::default(),
             reannouncing: Mutex::default(),
@@ -169,6 +170,7 @@ impl Broker {
         ));
         node.connections.insert(id.number, Arc::clone(&state));
         drop(catalog);
+        state.count(node, 1, 0);
         node.counters.connections_opened.add(1);
         let connection = Connection { node: Arc::clone(node), state };
         connection.recount();

@@ -6,7 +6,9 @@ use quorate_catalog::{CatalogCommand, CatalogEntry, CatalogReply};
 use quorate_raft::Groups;
 use quorate_rpc::Lane;
 use quorate_storage::{CommandEntry, codec};
-use quorate_types::{CatalogIndex, GroupId, LogIndex, NodeId, Stamp, Timestamp};
+use quorate_types::{
+    CatalogIndex, Exception, GroupId, LogIndex, NodeId, ReplyCode, Stamp, Timestamp,
+};
 use std::{
     collections::BTreeMap,
     sync::Arc,
@@ -101,11 +103,16 @@ impl Node {
     }
 
     /// Proposes commands, repeatedly until some leader has applied them (each is harmless when
-    /// repeated), and waits until this node has applied them too.
+    /// repeated), and waits until this node has applied them too. None is proposed if one of them
+    /// could not be read by the replicas.
     pub(crate) async fn propose_all_to_catalog(
         self: &Arc<Self>,
         commands: Vec<CatalogCommand>,
     ) -> Result<Outcome, CallError> {
+        if let Some(refused) = unreadable(&commands) {
+            let replies = commands.iter().map(|_| CatalogReply::Refused(refused.clone())).collect();
+            return Ok((self.catalog.read().version(), replies));
+        }
         self.propose_counting(commands, &mut 0).await
     }
 
@@ -253,9 +260,22 @@ impl Node {
     }
 }
 
+/// Why none of these commands may be proposed, if one is such that every replica would fail at its
+/// entry, and again whenever it starts.
+fn unreadable(commands: &[CatalogCommand]) -> Option<Exception> {
+    let command = commands.iter().find(|command| !codec::catalog::can_be_read_again(command))?;
+    let text = format!("{} cannot be stored: what it says cannot be read again", command.object());
+    tracing::error!(object = ?command.object(), "a command cannot be read again and is refused");
+    Some(Exception::new(ReplyCode::PreconditionFailed, text))
+}
+
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
     use super::*;
+    use quorate_catalog::{ExchangeRecord, ExchangeType};
+    use quorate_types::{FieldTable, FieldValue, ResourceName, ShortString, VhostName};
 
     #[test]
     fn an_entry_is_bounded_in_commands_and_in_octets() {
@@ -266,5 +286,28 @@ mod tests {
         assert_eq!(fit(&[(1, 8 << 20), (1, 10)]), 1, "a large one by itself");
         assert_eq!(fit(&[(1, 10), (1, 8 << 20)]), 1);
         assert_eq!(fit(&[(9_000, 10), (1, 10)]), 1);
+    }
+
+    fn exchange(name: &'static str, depth: usize) -> CatalogCommand {
+        let value =
+            (0..depth).fold(FieldValue::F64(f64::NAN), |value, _| FieldValue::Array(vec![value]));
+        let vhost = VhostName::from(ShortString::from_static("/"));
+        CatalogCommand::DeclareExchange(ExchangeRecord {
+            name: ResourceName { vhost, name: ShortString::from_static(name) },
+            kind: ExchangeType::Direct,
+            durable: true,
+            auto_delete: false,
+            internal: false,
+            arguments: FieldTable(vec![(ShortString::from_static("a"), value)]),
+        })
+    }
+
+    /// An entry that can be written and not be read ends every replica; it is not proposed, and
+    /// who wanted it is told which object it is about.
+    #[test]
+    fn what_cannot_be_read_again_is_refused_by_name() {
+        assert!(unreadable(&[exchange("good", 15)]).is_none());
+        let refused = unreadable(&[exchange("good", 15), exchange("bad", 16)]).unwrap();
+        assert!(refused.explanation.contains("exchange 'bad' in vhost '/'"), "{refused:?}");
     }
 }

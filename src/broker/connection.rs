@@ -16,7 +16,7 @@ use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
 };
 use tokio::sync::Notify;
@@ -51,6 +51,10 @@ pub(crate) struct ConnectionState {
     pub(crate) connected_at: WallTime,
     /// What publishing remembers of the user's rights.
     pub(crate) publish_access: Mutex<PublishAccess>,
+    /// Consumers, those included that are about to end.
+    pub(crate) consumers: AtomicU64,
+    /// Access version that its consumers were last asked for anew (CONN-30).
+    pub(crate) secret_checked: AtomicU64,
     /// The node's.
     pub(crate) counters: Arc<Counters>,
 }
@@ -166,6 +170,9 @@ impl ConnectionState {
             reported: Reported::default(),
             connected_at,
             publish_access: Mutex::default(),
+            consumers: AtomicU64::new(0),
+            // No catalog comes so far.
+            secret_checked: AtomicU64::new(u64::MAX),
             counters,
         }
     }
@@ -220,7 +227,9 @@ impl Connection {
     pub fn open_channel(&self, id: ChannelId) -> Result<(), Exception> {
         self.check_channels()?;
         let report = ChannelReport::default();
-        self.state.reported.channels.lock().insert(id.number, Reporting { id, report });
+        let before =
+            self.state.reported.channels.lock().insert(id.number, Reporting { id, report });
+        self.state.count(&self.node, 0, i64::from(before.is_none()));
         self.state.counters.channels_opened.add(1);
         self.recount();
         Ok(())
@@ -329,6 +338,7 @@ impl Connection {
             channels.remove(&id.number);
             self.state.counters.channels_closed.add(1);
             drop(channels);
+            self.state.count(&self.node, 0, -1);
             self.recount();
         }
     }
@@ -352,6 +362,8 @@ impl Connection {
         self.node.connections.remove(self.state.id.number);
         let open = std::mem::take(&mut *self.state.reported.channels.lock());
         self.state.counters.channels_closed.add(open.len() as u64);
+        // A connection has at most 65,535 channels.
+        self.state.count(&self.node, -1, -(open.len() as i64));
         self.state.counters.connections_closed.add(1);
         self.recount();
         for (_, channel) in held.channels {

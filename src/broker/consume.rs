@@ -40,6 +40,9 @@ impl Connection {
     pub async fn consume(&self, consume: Consume) -> Result<ConsumerId, Exception> {
         self.check(Access::Read, Resource::Queue(&consume.queue))?;
         let entry = self.find_queue(&consume.queue).await?;
+        self.check_consumers()?;
+        let arguments = self.bounded(&consume.arguments, &"a consumer")?;
+        let consume = Consume { arguments, ..consume };
         let priority = consumer_priority(&entry, &consume.arguments)?;
         let timeout_ms = consumer_timeout(&entry, &consume.arguments)?;
         let timed_out = || consume_failed(&entry.name, "the operation timed out");

@@ -1,9 +1,6 @@
 //! A consumer as its front end sees it: references that came from the queue's leader, what was
 //! shown to the client, and what may be assigned (DLV).
 
-#[cfg(test)]
-mod tests;
-
 use crate::{
     client::{ChannelId, Delivered, Event, HolderRef},
     connection::ConnectionState,
@@ -131,8 +128,15 @@ pub(crate) struct NewConsumer {
     pub(crate) room: Option<u64>,
 }
 
+impl Drop for FrontConsumer {
+    fn drop(&mut self) {
+        self.connection.consumers.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl FrontConsumer {
     pub(crate) fn new(new: NewConsumer, connection: Arc<ConnectionState>) -> Self {
+        connection.consumers.fetch_add(1, Ordering::Relaxed);
         let (windowed, room) = (new.windowed, new.room);
         let up_to = if let Some(room) = room {
             DeliveryNumber(room)
@@ -316,8 +320,8 @@ impl FrontConsumer {
         let mut commands = Vec::new();
         let taken = self.take_locked(node, bytes_max, into, &mut commands);
         // Only now, without the lock: the queue may answer at once with another delivery.
-        for (home, command) in commands {
-            node.submit(home, command);
+        for command in commands {
+            node.submit(self.home(), command);
         }
         if taken.full {
             self.wait_for_room();
@@ -330,7 +334,7 @@ impl FrontConsumer {
         node: &Arc<Node>,
         bytes_max: usize,
         into: &mut Vec<Delivered>,
-        commands: &mut Vec<(Home, Command)>,
+        commands: &mut Vec<Command>,
     ) -> Taken {
         let mut state = self.state.lock();
         state.listed = false;
@@ -406,12 +410,7 @@ impl FrontConsumer {
     }
 
     /// Settles for a client that does not, and renews the window (DLV 6).
-    fn note_shown(
-        &self,
-        state: &mut FrontState,
-        count: usize,
-        commands: &mut Vec<(Home, Command)>,
-    ) {
+    fn note_shown(&self, state: &mut FrontState, count: usize, commands: &mut Vec<Command>) {
         if count == 0 {
             return;
         }
@@ -420,8 +419,7 @@ impl FrontConsumer {
             let first = DeliveryNumber(state.settled.0 + 1);
             state.settled = state.shown;
             let holder = Holder::Consumer(self.id);
-            let settle = Command::Settle { holder, numbers: vec![(first, state.shown)] };
-            commands.push((self.home(), settle));
+            commands.push(Command::Settle { holder, numbers: vec![(first, state.shown)] });
         } else {
             state.unsettled += count as u64;
             if let Some(channel) = self.connection.held.lock().channels.get_mut(&self.channel) {
@@ -436,8 +434,7 @@ impl FrontConsumer {
             && self.room().is_none()
         {
             state.up_to = DeliveryNumber(state.shown.0 + CREDIT_WINDOW);
-            let credit = Command::Credit { consumer: self.id, up_to: state.up_to };
-            commands.push((self.home(), credit));
+            commands.push(Command::Credit { consumer: self.id, up_to: state.up_to });
         }
     }
 

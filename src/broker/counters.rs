@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) struct Counters {
     pub(crate) connections_opened: Counter,
     pub(crate) connections_closed: Counter,
+    pub(crate) logins_refused: Counter,
     pub(crate) channels_opened: Counter,
     pub(crate) channels_closed: Counter,
     pub(crate) queues_declared: Counter,
@@ -92,6 +93,7 @@ impl Counters {
     pub(crate) fn show(&self, view: &mut MetricsView) {
         view.connections_opened = self.connections_opened.get();
         view.connections_closed = self.connections_closed.get();
+        view.logins_refused = self.logins_refused.get();
         view.channels_opened = self.channels_opened.get();
         view.channels_closed = self.channels_closed.get();
         view.queues_declared = self.queues_declared.get();

@@ -8,9 +8,11 @@ use crate::{
     client::QueueDeclare,
     node::Node,
     queues::{Made, NewQueue},
+    settings::NodeLimits,
 };
 use quorate_catalog::{
-    Catalog, Definitions, DefinitionsError, QueueEntry, Step, effective, leader_locator, refusal,
+    Catalog, CatalogCommand, Definitions, DefinitionsError, QueueEntry, Step, effective,
+    leader_locator, refusal,
 };
 use quorate_types::{CatalogIndex, QueueArguments};
 use std::sync::Arc;
@@ -60,6 +62,7 @@ impl Broker {
         let read = move || Definitions::read(&text, &catalog, session, default_type);
         let read = node.runtime.spawn_blocking(read).await;
         let definitions = read.map_err(|_| unavailable("definitions"))??;
+        check_sizes(&definitions, &node.settings.limits)?;
         let mut index = node.propose_steps(&definitions.steps).await?;
         node.make_delay_queues().await?;
         for queues in definitions.queues.chunks(QUEUES_AT_ONCE) {
@@ -73,6 +76,24 @@ impl Broker {
         }
         Ok(definitions.left_out)
     }
+}
+
+/// What clients may not declare is not imported either.
+fn check_sizes(definitions: &Definitions, limits: &NodeLimits) -> Result<(), DefinitionsError> {
+    let exchanges = definitions.steps.iter().filter_map(|step| {
+        let CatalogCommand::DeclareExchange(exchange) = &step.command else { return None };
+        Some((step.object.clone(), &exchange.arguments))
+    });
+    let queues = definitions.queues.iter();
+    let queues = queues.map(|queue| (format!("queue {}", queue.name), &queue.arguments));
+    let bindings = definitions.bindings.iter();
+    let bindings = bindings.map(|binding| (binding.object(), &binding.arguments));
+    exchanges.chain(queues).chain(bindings).try_for_each(|(object, arguments)| {
+        limits.check_arguments(arguments, &object).map_err(|refused| {
+            let reason = refused.explanation;
+            DefinitionsError::Object { object, reason }
+        })
+    })
 }
 
 impl Node {

@@ -63,13 +63,14 @@ impl Connection {
         }
         let exchange = declare.exchange.clone();
         self.check(Access::Configure, Resource::Exchange(&exchange))?;
+        let name = self.named(&declare.exchange);
         let record = ExchangeRecord {
-            name: self.named(&declare.exchange),
             kind,
             durable: declare.durable,
             auto_delete: declare.auto_delete,
             internal: declare.internal,
-            arguments: declare.arguments,
+            arguments: self.bounded(&declare.arguments, &format_args!("exchange {name}"))?,
+            name,
         };
         let there = self.node.catalog.read().check_exchange(&record)?.is_some();
         let timeout = refusal::exchange_declare_timeout(&record.name);
@@ -99,7 +100,7 @@ impl Connection {
     fn check_exchange_limit(&self, exchange: &ResourceName) -> Result<(), Exception> {
         let Some(max) = self.node.settings.limits.exchanges_max else { return Ok(()) };
         let catalog = self.node.catalog.read();
-        let count = catalog.exchanges().count() + catalog.vhosts().count();
+        let count = catalog.exchange_count() + catalog.vhosts().count();
         if count as u64 >= max { Err(refusal::exchange_limit(exchange, max)) } else { Ok(()) }
     }
 
@@ -161,7 +162,18 @@ impl Connection {
     /// 403, 404, 541.
     pub async fn exchange_bind(&self, bind: BindRequest) -> Result<(), Exception> {
         self.check_exchange_bind(&bind)?;
-        let binding = self.exchange_binding(bind);
+        self.add_binding(self.exchange_binding(bind)).await
+    }
+
+    /// Adds a binding, unless it is too large, or one too many.
+    async fn add_binding(&self, mut binding: Binding) -> Result<(), Exception> {
+        binding.arguments = self.bounded(&binding.arguments, &binding.object())?;
+        if let Some(max) = self.node.settings.limits.bindings_max {
+            let catalog = self.node.catalog.read();
+            if catalog.binding_count() as u64 >= max && !catalog.is_bound(&binding) {
+                return Err(refusal::binding_limit(&binding, max));
+            }
+        }
         self.change_catalog(CatalogCommand::Bind(binding), refusal::bind_timeout()).await
     }
 
@@ -205,8 +217,7 @@ impl Connection {
             .publish_entry(&entry, self.state.id)
             .await
             .map_err(|_| refusal::bind_timeout())?;
-        let binding = self.queue_binding(bind, &entry);
-        self.change_catalog(CatalogCommand::Bind(binding), refusal::bind_timeout()).await
+        self.add_binding(self.queue_binding(bind, &entry)).await
     }
 
     /// `queue.unbind` (BND-04).

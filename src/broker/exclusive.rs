@@ -9,8 +9,8 @@ use crate::{
     queues::{NewQueue, declare_timeout},
 };
 use quorate_catalog::{
-    CatalogCommand, CatalogReply, ConnectionId, QueueEntry, refusal, server_given_name,
-    server_named_queue,
+    CatalogCommand, CatalogReply, ConnectionId, QueueEntry, bound_position, refusal,
+    server_given_name, server_named_queue,
 };
 use quorate_queue::{Command, Reply};
 use quorate_types::{Exception, Home, QueueId, ResourceName, SessionId, StartNumber};
@@ -57,16 +57,19 @@ impl Node {
     ) -> Result<Option<DeclareOk>, Exception> {
         let NewQueue { name, declare, queue_type, config, .. } = new;
         let home = Home::Node(self.me);
-        let create = Command::CreateQueue { name: name.clone(), config: config.clone() };
+        // The name that the server gives says where the queue is, and nothing else does.
+        let chance = rand::random();
+        let server_named = declare.queue.is_empty();
+        let bound = Some(if server_named { bound_position(&name.vhost, chance) } else { chance });
+        let create = Command::CreateQueue { name: name.clone(), config: config.clone(), bound };
         let Ok(Reply::Created(id)) = self.ask(home, create).await else {
             return Err(declare_timeout(&name));
         };
-        let server_named = declare.queue.is_empty();
-        let name = match server_given_name(id, rand::random()) {
-            Some(given) if server_named => ResourceName { vhost: name.vhost, name: given },
-            Some(_) | None => name,
-        };
         let session = SessionId { node: self.me, start: StartNumber(id.index) };
+        let name = match server_named {
+            true => ResourceName { name: server_given_name(session, chance), vhost: name.vhost },
+            false => name,
+        };
         let entry = QueueEntry {
             name: name.clone(),
             id,
@@ -141,7 +144,7 @@ impl Node {
     /// What a client is told of a queue that this node does not know: 404; or 405 if the name is
     /// one that another node has given to a queue of a connection of its own, which lives.
     pub(crate) async fn missing_queue(&self, name: &ResourceName) -> Exception {
-        let elsewhere = server_named_queue(&name.name).filter(|id| {
+        let elsewhere = server_named_queue(&name.vhost, &name.name).filter(|id| {
             let catalog = self.catalog.read();
             let live = |node| catalog.live_session(node).map(|session| session.start.0);
             match id.home {

@@ -39,6 +39,7 @@ mod turns;
 
 mod access;
 mod limits;
+mod login;
 mod operator;
 
 mod delayed;
@@ -88,10 +89,10 @@ pub use client::{
     RoutedPublish, Settle, Settlement,
 };
 pub use clock::WallClock;
-pub use connection::{ChannelReport, Connection};
 pub use connection::{ChannelReport, Connection, SocketReport};
 pub use definitions::ImportError;
 pub use local::SpillSettings;
+pub use login::PASSWORD_BYTES_MAX;
 pub use memory::{Held, MemoryBudget, Share, ShareFigures};
 pub use operator::{Closing, hash_password};
 pub use settings::{BrokerSettings, NodeLimits};

@@ -1,27 +1,32 @@
-//! Limits of connections and channels (VLM-01, VLM-02, CONN-20, CHN-03). Nodes tell each other what
+//! Limits of connections and channels (VLM-01, VLM-02, CONN-20, CHN-03), and of what clients declare
+//! and send. Nodes tell each other what
 //! they count of virtual hosts and users that have a limit; a limit may be exceeded while that is
 //! on its way (VLM-04).
 
 use crate::{
     connection::{Connection, ConnectionState},
     node::Node,
-    pb, wire,
+    pb,
+    settings::NodeLimits,
+    wire,
 };
 use parking_lot::Mutex;
 use quorate_catalog::{Catalog, reached, refusal};
-use quorate_types::{Exception, NodeId, ShortString, VhostName};
+use quorate_types::{Exception, FieldTable, NodeId, ReplyCode, ShortString, TableSize, VhostName};
 use std::{
     collections::BTreeMap,
+    fmt::Display,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
 };
 
-/// What other nodes have told.
+/// What other nodes have told, and what this one has.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     told: Mutex<BTreeMap<NodeId, Told>>,
+    own: Mutex<Own>,
     /// This node has told more than nothing, and so has to tell when it is nothing again.
     telling: AtomicBool,
 }
@@ -34,8 +39,41 @@ pub(crate) struct Told {
     users: BTreeMap<ShortString, (u64, u64)>,
 }
 
-fn channels(connection: &ConnectionState) -> u64 {
-    connection.reported.channels.lock().len() as u64
+/// What clients of this node have open, counted as it comes and goes.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Own {
+    connections: u64,
+    channels: u64,
+    vhosts: BTreeMap<VhostName, u64>,
+    /// Connections and channels.
+    users: BTreeMap<ShortString, (u64, u64)>,
+}
+
+impl Own {
+    fn change(&mut self, vhost: &VhostName, user: &ShortString, connections: i64, channels: i64) {
+        let change = |count: &mut u64, by: i64| *count = count.saturating_add_signed(by);
+        change(&mut self.connections, connections);
+        change(&mut self.channels, channels);
+        let of_vhost = self.vhosts.entry(vhost.clone()).or_default();
+        change(of_vhost, connections);
+        if *of_vhost == 0 {
+            self.vhosts.remove(vhost);
+        }
+        let of_user = self.users.entry(user.clone()).or_default();
+        change(&mut of_user.0, connections);
+        change(&mut of_user.1, channels);
+        if *of_user == (0, 0) {
+            self.users.remove(user);
+        }
+    }
+}
+
+impl ConnectionState {
+    /// Connections and channels of this one have come, or gone.
+    pub(crate) fn count(&self, node: &Node, connections: i64, channels: i64) {
+        let mut own = node.counts.own.lock();
+        own.change(&self.info.vhost, &self.info.user, connections, channels);
+    }
 }
 
 impl Node {
@@ -46,20 +84,16 @@ impl Node {
         reachable.map(|(_, told)| count(told)).sum()
     }
 
-    fn own(&self, count: impl Fn(&ConnectionState) -> u64) -> u64 {
-        self.connections.all().iter().map(|connection| count(connection)).sum()
-    }
-
     /// The node's limit of connections, if it is reached.
     pub(crate) fn node_connections_reached(&self) -> Option<u64> {
         let limit = i64::from(self.settings.limits.connections_max?);
-        reached(Some(limit), self.own(|_| 1))
+        reached(Some(limit), self.counts.own.lock().connections)
     }
 
     /// The node's limit of channels, if it is reached.
     fn node_channels_reached(&self) -> Option<u64> {
         let limit = i64::from(self.settings.limits.channels_max?);
-        reached(Some(limit), self.own(channels))
+        reached(Some(limit), self.counts.own.lock().channels)
     }
 
     /// The virtual host's limit, if it is reached.
@@ -69,7 +103,7 @@ impl Node {
         vhost: &VhostName,
     ) -> Option<u64> {
         let limit = Some(catalog.vhost_limits(vhost).connections_max?);
-        let own = self.own(|connection| u64::from(connection.info.vhost == *vhost));
+        let own = self.counts.own.lock().vhosts.get(vhost).copied().unwrap_or(0);
         reached(limit, own + self.told(|told| told.vhosts.get(vhost).copied().unwrap_or(0)))
     }
 
@@ -80,15 +114,17 @@ impl Node {
         user: &ShortString,
     ) -> Option<u64> {
         let limit = Some(catalog.user_limits(user).connections_max?);
-        let own = self.own(|connection| u64::from(connection.info.user == *user));
-        reached(limit, own + self.told(|told| told.users.get(user).map_or(0, |count| count.0)))
+        reached(limit, self.of_user(user, |(connections, _)| connections))
     }
 
     fn user_channels_reached(&self, user: &ShortString) -> Option<u64> {
         let limit = Some(self.catalog.read().user_limits(user).channels_max?);
-        let of_user = |connection: &ConnectionState| connection.info.user == *user;
-        let own = self.own(|one| if of_user(one) { channels(one) } else { 0 });
-        reached(limit, own + self.told(|told| told.users.get(user).map_or(0, |count| count.1)))
+        reached(limit, self.of_user(user, |(_, channels)| channels))
+    }
+
+    fn of_user(&self, user: &ShortString, count: impl Fn((u64, u64)) -> u64) -> u64 {
+        let own = self.counts.own.lock().users.get(user).copied().unwrap_or_default();
+        count(own) + self.told(|told| told.users.get(user).map_or(0, |told| count(*told)))
     }
 
     /// What this node counts of all that have a limit.
@@ -101,17 +137,14 @@ impl Node {
             let users = catalog.users().filter(|user| user.limits != Default::default());
             counted.users = users.map(|user| (user.name.clone(), (0, 0))).collect();
         }
-        if counted != Told::default() {
-            for connection in self.connections.all() {
-                if let Some(count) = counted.vhosts.get_mut(&connection.info.vhost) {
-                    *count += 1;
-                }
-                if let Some((connections, open)) = counted.users.get_mut(&connection.info.user) {
-                    *connections += 1;
-                    *open += channels(&connection);
-                }
-            }
+        let own = self.counts.own.lock();
+        for (vhost, count) in &mut counted.vhosts {
+            *count = own.vhosts.get(vhost).copied().unwrap_or(0);
         }
+        for (user, count) in &mut counted.users {
+            *count = own.users.get(user).copied().unwrap_or_default();
+        }
+        drop(own);
         counted.vhosts.retain(|_, count| *count > 0);
         counted.users.retain(|_, count| *count != (0, 0));
         counted
@@ -147,7 +180,83 @@ impl Node {
     }
 }
 
+impl NodeLimits {
+    /// Whether arguments of that object are small enough to be kept on every node.
+    ///
+    /// # Errors
+    /// 406.
+    pub(crate) fn check_arguments(
+        &self,
+        arguments: &FieldTable,
+        object: &dyn Display,
+    ) -> Result<(), Exception> {
+        let TableSize { values, bytes } = arguments.size();
+        let (values_max, bytes_max) = (self.argument_values_max, self.argument_bytes_max);
+        exceeds(values as u64, values_max.map(u64::from), || {
+            format!("arguments of {object} have {values} values")
+        })?;
+        exceeds(bytes as u64, bytes_max, || {
+            format!("arguments of {object} take {bytes} bytes of memory")
+        })
+    }
+
+    /// Whether a message has no more headers, nor further routing keys, than it may have.
+    ///
+    /// # Errors
+    /// 406.
+    pub(crate) fn check_publish(
+        &self,
+        header_values: usize,
+        further_keys: usize,
+    ) -> Result<(), Exception> {
+        exceeds(header_values as u64, self.header_values_max.map(u64::from), || {
+            format!("invalid message: its headers have {header_values} values")
+        })?;
+        exceeds(further_keys as u64, self.further_keys_max.map(u64::from), || {
+            format!("invalid message: CC and BCC name {further_keys} routing keys")
+        })
+    }
+}
+
+fn exceeds(count: u64, max: Option<u64>, what: impl FnOnce() -> String) -> Result<(), Exception> {
+    match max.filter(|max| count > *max) {
+        Some(max) => {
+            let text = format!("{}, more than the limit of {max}", what());
+            Err(Exception::new(ReplyCode::PreconditionFailed, text))
+        }
+        None => Ok(()),
+    }
+}
+
 impl Connection {
+    /// The arguments of that object, if they are small enough, without the frame that they came in.
+    ///
+    /// # Errors
+    /// 406.
+    pub(crate) fn bounded(
+        &self,
+        arguments: &FieldTable,
+        object: &dyn Display,
+    ) -> Result<FieldTable, Exception> {
+        self.node.settings.limits.check_arguments(arguments, object)?;
+        Ok(arguments.detached())
+    }
+
+    /// Whether the connection may have one more consumer.
+    ///
+    /// # Errors
+    /// 530.
+    pub(crate) fn check_consumers(&self) -> Result<(), Exception> {
+        let count = self.state.consumers.load(Ordering::Relaxed);
+        match self.node.settings.limits.consumers_per_connection_max {
+            Some(max) if count >= u64::from(max) => {
+                let text = format!("reached maximum ({max}) of consumers per connection");
+                Err(Exception::new(ReplyCode::NotAllowed, text))
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
     /// CHN-03.
     pub(crate) fn check_channels(&self) -> Result<(), Exception> {
         let user = &self.info().user;
@@ -172,5 +281,67 @@ impl Connection {
             let node = Arc::clone(&self.node);
             self.node.spawn(async move { node.tell_counts() });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+    use quorate_types::FieldValue;
+
+    /// Arguments count as what they are in memory: a void value of one octet takes forty.
+    #[test]
+    fn arguments_are_measured_in_memory_with_what_is_nested_in_them() {
+        let limits = NodeLimits {
+            argument_values_max: Some(1_024),
+            argument_bytes_max: Some(64 << 10),
+            ..NodeLimits::default()
+        };
+        let table = |value| FieldTable(vec![(ShortString::from_static("a"), value)]);
+        let check = |value| limits.check_arguments(&table(value), &"queue 'q' in vhost '/'");
+        let voids = |count| FieldValue::Array(vec![FieldValue::Void; count]);
+        assert_eq!(check(voids(1_023)), Ok(()));
+        let refused = check(FieldValue::Table(table(voids(1_023)))).unwrap_err().explanation;
+        let told =
+            "arguments of queue 'q' in vhost '/' have 1025 values, more than the limit of 1024";
+        assert_eq!(refused, told);
+        let long = FieldValue::LongString(vec![0; 64 << 10].into());
+        let refused = check(long).unwrap_err().explanation;
+        assert!(refused.ends_with("bytes of memory, more than the limit of 65536"), "{refused}");
+    }
+
+    #[test]
+    fn a_message_has_no_more_headers_and_keys_than_it_may() {
+        let limits = NodeLimits {
+            header_values_max: Some(10),
+            further_keys_max: Some(2),
+            ..NodeLimits::default()
+        };
+        assert_eq!(limits.check_publish(10, 2), Ok(()));
+        for (headers, keys) in [(11, 0), (10, 3)] {
+            let refused = limits.check_publish(headers, keys).unwrap_err();
+            assert_eq!(refused.code, ReplyCode::PreconditionFailed);
+        }
+    }
+
+    /// What is open is known without looking at any connection, and nothing stays of what has gone.
+    #[test]
+    fn what_is_open_is_counted_as_it_comes_and_goes() {
+        let [vhost, one, other] = ["v", "one", "other"].map(ShortString::from_static);
+        let mut own = Own::default();
+        own.change(&vhost, &one, 1, 0);
+        own.change(&vhost, &one, 0, 1);
+        own.change(&vhost, &other, 1, 0);
+        own.change(&vhost, &other, 0, 1);
+        own.change(&vhost, &other, 0, 1);
+        assert_eq!((own.connections, own.channels), (2, 3));
+        assert_eq!(own.vhosts.get(&vhost), Some(&2));
+        assert_eq!(own.users.get(&other), Some(&(1, 2)));
+        own.change(&vhost, &other, -1, -2);
+        assert_eq!(own.users.get(&other), None);
+        own.change(&vhost, &one, -1, -1);
+        assert_eq!(own, Own::default());
     }
 }

@@ -68,6 +68,7 @@ pub(crate) struct Node {
     pub(crate) counters: Arc<Counters>,
     /// Entries of connection-bound queues of this node, also of those that are not in the catalog.
     pub(crate) local_entries: RwLock<BTreeMap<ResourceName, QueueEntry>>,
+    pub(crate) logins: crate::login::Logins,
     /// What other nodes count against limits.
     pub(crate) counts: Counts,
     pub(crate) early: Early,

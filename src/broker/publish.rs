@@ -22,7 +22,12 @@ use quorate_types::{
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
+    time::{Duration, Instant},
 };
+
+/// How long publishes of one read may be routed before whoever wants to change the catalog has its
+/// turn, and with it all who wait behind.
+const CATALOG_HELD_MAX: Duration = Duration::from_millis(1);
 
 /// Copies of messages on their way.
 #[derive(Debug, Default)]
@@ -30,7 +35,7 @@ pub(crate) struct Outgoings {
     /// To queues, by home.
     to_queues: BTreeMap<Home, Vec<Outgoing>>,
     /// To channels that wait for replies (DRT-04).
-    replies: Vec<(ReplyAddress, Bytes)>,
+    replies: Vec<(Vec<ReplyAddress>, Bytes)>,
 }
 
 /// Where the copies of a publish come from, and who is told of them.
@@ -111,12 +116,14 @@ impl Node {
         let mut routed = RoutedPublish::default();
         let mut buffer = BytesMut::new();
         let mut tally = Tally::default();
-        {
+        let mut publishes = publishes.into_iter();
+        while publishes.len() > 0 {
             let catalog = self.catalog.read();
+            let until = Instant::now() + CATALOG_HELD_MAX;
             let mut access = connection.publish_access.lock();
             access.refresh(&catalog, connection.info.who());
             let traced = catalog.is_traced(&connection.info.vhost);
-            for publish in publishes {
+            for publish in publishes.by_ref() {
                 let (confirm, mandatory) = (publish.confirm.is_some(), publish.mandatory);
                 let outcome = match refused.get(&publish.channel) {
                     Some(exception) => Err(exception.clone()),
@@ -152,6 +159,9 @@ impl Node {
                     Ok(false) => PublishOutcome::Unroutable,
                     Err(exception) => PublishOutcome::Refused(exception),
                 });
+                if Instant::now() >= until {
+                    break;
+                }
             }
         }
         tally.add_to(&self.counters);
@@ -194,8 +204,8 @@ impl Node {
                 outgoings.into_iter().for_each(|outgoing| batches.push_message(outgoing));
             });
         }
-        for (address, message) in outgoings.replies {
-            self.send_reply(&address, message);
+        for (addresses, message) in outgoings.replies {
+            self.send_reply(&addresses, &message);
         }
     }
 
@@ -243,6 +253,8 @@ impl Node {
         // An exchange that is gone by now leaves the message as unroutable as no binding does.
         let catalog = self.catalog.read();
         let _ = catalog.route(&request, &mut routed.targets);
+        // One that is known by its name alone has said itself that it is gone.
+        routed.targets.retain(|queue| catalog.queue_by_id(*queue).is_some());
         routed.ways = self.ways(&catalog, &routed.targets, &properties, &message.body);
         drop(catalog);
         if routed.targets.is_empty() {
@@ -267,7 +279,9 @@ impl Outgoings {
     /// Adds the copies of a routed publish.
     pub(crate) fn add(&mut self, source: &Source<'_>, routed: &RoutedPublish) {
         let RoutedPublish { targets, ways, replies, message, mandatory: _ } = routed;
-        self.replies.extend(replies.iter().map(|address| (address.clone(), message.clone())));
+        if !replies.is_empty() {
+            self.replies.push((replies.clone(), message.clone()));
+        }
         if targets.is_empty() {
             // Nobody is asked whether a reply was taken (DRT-04).
             if matches!(source.told, Told::Confirm(_)) {
@@ -310,6 +324,7 @@ fn route(
     let (vhost, who) = (&connection.info.vhost, connection.info.who());
     access.check(who, &exchange)?;
     let checked = sender_selected(&properties).and_then(|(further_keys, raw)| {
+        node.settings.limits.check_publish(properties.header_values, further_keys.len())?;
         check_delay(&properties)?;
         let keys = std::iter::once(&routing_key).chain(&further_keys);
         access.check_topics(catalog, who, &exchange, keys)?;

@@ -14,7 +14,10 @@ use quorate_types::{
     ConsumerId, Exception, FieldTable, GroupId, Home, NodeId, QueueId, ResourceName, ShortString,
     VhostName,
 };
-use std::sync::{Arc, atomic::Ordering};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, atomic::Ordering},
+};
 
 /// What a queue's state takes in memory, octets, about, beside what consumers hold.
 const QUEUE_BYTES: u64 = 1_000;
@@ -168,7 +171,7 @@ impl Broker {
             start: node.session().map(|session| session.start),
             alarms: alarms.collect(),
             memory_limit_bytes: bounds.memory_bytes_max,
-            disk_free_bytes: fs2::available_space(data_dir).unwrap_or(0),
+            disk_free_bytes: quorate_storage::free_bytes(data_dir).unwrap_or(0),
             disk_free_limit_bytes: bounds.disk_free_bytes_min,
             connections: node.connections.len() as u64,
             queues: queues as u64,
@@ -292,6 +295,22 @@ impl Node {
             })
         })
         .collect()
+    }
+
+    /// Names of those queues that are known here.
+    pub(crate) fn queue_names(
+        &self,
+        queues: &BTreeSet<QueueId>,
+    ) -> BTreeMap<QueueId, ResourceName> {
+        let local = self.local_entries.read();
+        let of_local = local.values().filter(|entry| queues.contains(&entry.id));
+        let mut names: BTreeMap<_, _> =
+            of_local.map(|entry| (entry.id, entry.name.clone())).collect();
+        drop(local);
+        let catalog = self.catalog.read();
+        let entries = queues.iter().filter_map(|queue| catalog.queue_by_id(*queue));
+        names.extend(entries.map(|entry| (entry.id, entry.name.clone())));
+        names
     }
 
     /// Name of a queue that is in the catalog or local to this node.

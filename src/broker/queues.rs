@@ -12,8 +12,8 @@ use quorate_catalog::{
 };
 use quorate_queue::{Command, QueueConfig, QueueReport, Reply};
 use quorate_types::{
-    Exception, Home, LeaderLocator, QueueArguments, QueueId, QueueType, ReplyCode, ResourceName,
-    ShortString,
+    CatalogIndex, Exception, Home, LeaderLocator, QueueArguments, QueueId, QueueType, ReplyCode,
+    ResourceName, ShortString,
 };
 use std::sync::Arc;
 
@@ -69,7 +69,7 @@ impl Connection {
         declared
     }
 
-    async fn declare(&self, declare: QueueDeclare) -> Result<DeclareOk, Exception> {
+    async fn declare(&self, mut declare: QueueDeclare) -> Result<DeclareOk, Exception> {
         if let Some(ok) = self.declare_reply_queue(&declare.queue).await? {
             return Ok(ok);
         }
@@ -82,6 +82,8 @@ impl Connection {
             false => declare.queue.clone(),
         };
         self.check(Access::Configure, Resource::Queue(&checked))?;
+        let name = self.resource(&declare.queue);
+        declare.arguments = self.bounded(&declare.arguments, &format_args!("queue {name}"))?;
         for _ in 0..TRIES {
             let name = self.resource(&declare.queue);
             let known = if declare.queue.is_empty() { None } else { self.node.known_queue(&name) };
@@ -163,11 +165,16 @@ impl Connection {
         }
         let local = self.node.local_entries.read();
         let catalog = self.node.catalog.read();
+        let most = (catalog.queue_count() + local.len()) as u64;
+        let in_cluster = in_cluster.filter(|max| most >= *max);
+        if in_vhost.is_none() && in_cluster.is_none() {
+            return Ok(());
+        }
         let uncounted = || local.values().filter(|entry| catalog.queue_by_id(entry.id).is_none());
         let of_vhost = uncounted().filter(|entry| entry.name.vhost == queue.vhost);
         catalog.check_queue_limit(queue, of_vhost.count())?;
         match in_cluster {
-            Some(max) if (catalog.queues().count() + uncounted().count()) as u64 >= max => {
+            Some(max) if (catalog.queue_count() + uncounted().count()) as u64 >= max => {
                 Err(refusal::cluster_queue_limit(queue, max))
             }
             Some(_) | None => Ok(()),
@@ -279,7 +286,8 @@ impl Node {
         let NewQueue { name, declare, queue_type, config, locator } = new;
         let group = self.catalog.read().place(locator, &self.led_groups());
         let home = Home::Group(group);
-        let create = Command::CreateQueue { name: name.clone(), config: config.clone() };
+        let create =
+            Command::CreateQueue { name: name.clone(), config: config.clone(), bound: None };
         let Some(creator) = self.session() else { return Err(CallError::SessionEnded) };
         let reply = self.ask_until_answered(home, create).await?;
         let Reply::Created(id) = reply else {

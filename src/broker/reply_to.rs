@@ -34,7 +34,7 @@ const WAITING_BYTES_MAX: usize = 16 * 1024 * 1024;
 const REPLY_COST_BYTES: usize = 512;
 
 /// Where replies go: what a name is made of.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ReplyAddress {
     node: NodeId,
     /// Number of the connection on that node.
@@ -94,13 +94,10 @@ pub(crate) fn addresses(request: &RouteRequest<'_>, found: &mut Vec<ReplyAddress
     if !request.exchange.is_empty() {
         return;
     }
-    for key in iter::once(request.routing_key).chain(request.further_keys) {
-        if let Some(address) = ReplyAddress::parse(key)
-            && !found.contains(&address)
-        {
-            found.push(address);
-        }
-    }
+    let keys = iter::once(request.routing_key).chain(request.further_keys);
+    found.extend(keys.filter_map(ReplyAddress::parse));
+    found.sort_unstable();
+    found.dedup();
 }
 
 /// The name belongs to direct reply-to, whoever made it.
@@ -240,16 +237,21 @@ impl ConnectionState {
 }
 
 impl Node {
-    /// Sends a reply to the requester's node, if it can be reached.
-    pub(crate) fn send_reply(&self, address: &ReplyAddress, message: Bytes) {
-        if address.node == self.me {
-            self.deliver_reply(address, &message);
-        } else if let Some(links) = self.links.get() {
-            let reply = pb::Reply { address: Some(address.to_wire()), message };
-            let (lane, service, group) = (Lane::Bulk, wire::REPLY, GroupId::CATALOG);
-            let sent = links.notify(address.node, lane, service, group, wire::encode(&reply));
-            if let Err(error) = sent {
-                tracing::debug!(node = %address.node, %error, "a reply is dropped");
+    /// Sends a reply to its requesters' nodes, to each of them that can be reached once.
+    /// `addresses` are in order.
+    pub(crate) fn send_reply(&self, addresses: &[ReplyAddress], message: &Bytes) {
+        for of_node in addresses.chunk_by(|one, other| one.node == other.node) {
+            let Some(node) = of_node.first().map(|address| address.node) else { continue };
+            if node == self.me {
+                of_node.iter().for_each(|address| self.deliver_reply(address, message));
+            } else if let Some(links) = self.links.get() {
+                let addresses = of_node.iter().map(ReplyAddress::to_wire).collect();
+                let reply = pb::Reply { addresses, message: message.clone() };
+                let (lane, service, group) = (Lane::Bulk, wire::REPLY, GroupId::CATALOG);
+                let sent = links.notify(node, lane, service, group, wire::encode(&reply));
+                if let Err(error) = sent {
+                    tracing::debug!(%node, %error, "a reply is dropped");
+                }
             }
         }
     }
@@ -257,8 +259,10 @@ impl Node {
     /// Takes a reply from another node.
     pub(crate) fn reply_from(&self, from: NodeId, payload: Bytes) {
         let Some(reply) = wire::decode::<pb::Reply>(payload, from) else { return };
-        if let Some(address) = ReplyAddress::from_wire(reply.address, self.me) {
-            self.deliver_reply(&address, &reply.message);
+        for address in reply.addresses {
+            if let Some(address) = ReplyAddress::from_wire(Some(address), self.me) {
+                self.deliver_reply(&address, &reply.message);
+            }
         }
     }
 

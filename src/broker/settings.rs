@@ -15,6 +15,18 @@ pub struct NodeLimits {
     pub exchanges_max: Option<u64>,
     /// Queues of the cluster, likewise (QUE-11).
     pub queues_max: Option<u64>,
+    /// Bindings of the cluster, likewise.
+    pub bindings_max: Option<u64>,
+    /// Consumers of a connection.
+    pub consumers_per_connection_max: Option<u32>,
+    /// Values in the arguments of a declaration, a binding or a consumer, nested ones included.
+    pub argument_values_max: Option<u32>,
+    /// Octets that such arguments take in memory.
+    pub argument_bytes_max: Option<u64>,
+    /// Values in the headers of a message, nested ones included.
+    pub header_values_max: Option<u32>,
+    /// Routing keys in `CC` and `BCC` of a message together (RTE-09).
+    pub further_keys_max: Option<u32>,
 }
 
 /// Settings of one node's broker.
@@ -44,6 +56,8 @@ pub struct BrokerSettings {
     pub limits: NodeLimits,
     /// Users that may log in from loopback addresses only (ACL-24).
     pub loopback_users: Vec<String>,
+    /// How long the answer to a login that fails is held back, ms.
+    pub login_failure_delay_ms: u64,
     /// How long an operation waits for a majority, ms.
     pub operation_timeout_ms: u64,
     /// How long a consumer on a node that cannot be reached keeps its messages, ms.

@@ -105,12 +105,13 @@ impl Node {
             properties: Properties::parse(raw).unwrap_or_default(),
             body: &publish.body,
         };
+        let vhost = &connection.info.vhost;
         let name = |queue: &QueueId| match catalog.queue_by_id(*queue) {
             Some(entry) => Some(text(entry.name.name.as_str())),
             // One that the catalog does not have was named by a key (NAM 8).
             None => {
                 let mut keys = iter::once(&publish.routing_key).chain(&further_keys);
-                let key = keys.find(|key| server_named_queue(key) == Some(*queue));
+                let key = keys.find(|key| server_named_queue(vhost, key) == Some(*queue));
                 key.map(|key| text(key.as_str()))
             }
         };

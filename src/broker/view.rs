@@ -425,6 +425,8 @@ pub struct MetricsView {
     pub connections_closed: u64,
     /// Counter.
     pub channels_opened: u64,
+    /// Logins that were refused.
+    pub logins_refused: u64,
     /// Counter.
     pub channels_closed: u64,
     /// Counter: declares that were answered declare-ok, passive ones aside.

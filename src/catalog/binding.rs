@@ -13,7 +13,9 @@ use crate::{
     topic::{HASHES_MAX, hashes},
 };
 use bytes::{Bytes, BytesMut};
-use quorate_types::{Exception, FieldTable, QueueId, QueueType, ResourceName, ShortString};
+use quorate_types::{
+    Exception, FieldTable, QueueId, QueueType, ReplyCode, ResourceName, ShortString,
+};
 
 impl Binding {
     /// The destination with its virtual host.
@@ -52,16 +54,6 @@ fn canonical(table: &FieldTable) -> Bytes {
     let mut octets = BytesMut::new();
     FieldTable(fields).encode_content(&mut octets);
     octets.freeze()
-}
-
-/// A table that keeps nothing alive of the log entry that it came with.
-pub(crate) fn detached(table: &FieldTable) -> FieldTable {
-    if table.is_empty() {
-        return FieldTable::default();
-    }
-    let mut octets = BytesMut::new();
-    table.encode_content(&mut octets);
-    FieldTable::decode_content(octets.freeze()).unwrap_or_else(|_| table.clone())
 }
 
 impl Catalog {
@@ -159,8 +151,11 @@ impl Catalog {
             return CatalogReply::Done;
         }
         let id = self.next_binding_id();
-        let inserted = self.insert_binding(id, binding);
-        assert!(inserted.is_ok(), "a binding that was checked does not fit: {inserted:?}");
+        if let Err(error) = self.insert_binding(id, binding) {
+            // It was checked. To refuse it is the same on all replicas, and ends none.
+            let refused = Exception::new(ReplyCode::InternalError, error.to_string());
+            return CatalogReply::Refused(refused);
+        }
         self.changed(CatalogKey::Binding(id), out);
         CatalogReply::Done
     }
@@ -225,7 +220,7 @@ impl Catalog {
             source: source.record.name.clone(),
             destination,
             key: binding.key.detached(),
-            arguments: detached(&binding.arguments),
+            arguments: binding.arguments.detached(),
         };
         source.routes.add(id, &kept).map_err(|refused| broken(&refused.to_string()))?;
         source.outgoing.insert(id);

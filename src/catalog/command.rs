@@ -84,6 +84,44 @@ pub enum CatalogCommand {
     Access(AccessCommand),
 }
 
+impl CatalogCommand {
+    /// The object that it is about, as errors name it.
+    #[must_use]
+    pub fn object(&self) -> String {
+        match self {
+            Self::Form(_) | Self::NewLife { .. } => "the cluster".to_owned(),
+            Self::NodeStarted { node, .. } | Self::NodeDown { node, .. } => format!("node {node}"),
+            Self::DeclareExchange(ExchangeRecord { name, .. })
+            | Self::DeleteExchange { exchange: name, .. } => format!("exchange {name}"),
+            Self::Bind(binding) | Self::Unbind(binding) => binding.object(),
+            Self::AddQueue(entry) => format!("queue {}", entry.name),
+            Self::RemoveQueue { queue } => format!("queue {queue}"),
+            Self::SetPolicy(PolicyRecord { name, vhost, .. })
+            | Self::ClearPolicy(PolicyName { name, vhost, .. }) => {
+                format!("policy '{name}' in vhost '{vhost}'")
+            }
+            Self::SetParameter(ParameterRecord { name, .. }) | Self::ClearParameter(name) => {
+                let (ParameterName::Global(name) | ParameterName::Vhost { name, .. }) = name;
+                format!("parameter '{name}'")
+            }
+            Self::Access(command) => format!("{command:?}"),
+        }
+    }
+}
+
+impl Binding {
+    /// As errors name it.
+    #[must_use]
+    pub fn object(&self) -> String {
+        let (kind, to) = match &self.destination {
+            Destination::Queue { name, .. } => ("queue", name),
+            Destination::Exchange(name) => ("exchange", name),
+        };
+        let ResourceName { vhost, name } = &self.source;
+        format!("binding from '{name}' to {kind} '{to}' in vhost '{vhost}'")
+    }
+}
+
 /// What became of a command.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CatalogReply {

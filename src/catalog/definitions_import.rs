@@ -349,7 +349,7 @@ impl Reading<'_> {
         check_queue_properties(&name, queue_type, durable, false, auto_delete)
             .map_err(|refused| fields.wrong(refused.explanation))?;
         // No group has this number, so no queue has this id.
-        let position = u32::try_from(self.definitions.queues.len()).unwrap_or(u32::MAX);
+        let position = self.definitions.queues.len() as u64;
         let id = QueueId { home: Home::Group(GroupId(u16::MAX)), index: u64::MAX, position };
         let creator = self.creator;
         let owner = None;
@@ -414,13 +414,7 @@ impl Reading<'_> {
 }
 
 fn binding_step(binding: &Binding) -> Step {
-    let (kind, to) = match &binding.destination {
-        Destination::Queue { name, .. } => ("queue", name),
-        Destination::Exchange(name) => ("exchange", name),
-    };
-    let ResourceName { vhost, name } = &binding.source;
-    let object = format!("binding from '{name}' to {kind} '{to}' in vhost '{vhost}'");
-    Step { object, command: CatalogCommand::Bind(binding.clone()) }
+    Step { object: binding.object(), command: CatalogCommand::Bind(binding.clone()) }
 }
 
 fn queue_type(fields: &Fields<'_>, name: &str) -> Result<QueueType, DefinitionsError> {

@@ -1,7 +1,9 @@
 //! Arguments in RabbitMQ's definitions: field tables as JSON, which has fewer types.
 
 use bytes::Bytes;
-use quorate_types::{FieldTable, FieldValue, NameError, ShortString};
+use quorate_types::{
+    FieldTable, FieldTableError, FieldValue, NameError, ShortString, TABLE_DEPTH_MAX,
+};
 use serde_json::{Map, Value};
 
 /// A table as definitions show it.
@@ -38,18 +40,42 @@ fn value_to_json(value: &FieldValue) -> Value {
     }
 }
 
+/// Why JSON is no field table.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ArgumentsError {
+    /// A field's name.
+    #[error(transparent)]
+    Name(#[from] NameError),
+    /// It could be written, and never be read again.
+    #[error(transparent)]
+    Table(#[from] FieldTableError),
+}
+
 /// A table out of JSON, its types as RabbitMQ chooses them.
 ///
 /// # Errors
-/// A name that is too long.
-pub(crate) fn from_json(fields: &Map<String, Value>) -> Result<FieldTable, NameError> {
+/// A name that is too long; nested too deep.
+pub(crate) fn from_json(fields: &Map<String, Value>) -> Result<FieldTable, ArgumentsError> {
+    table_from_json(fields, 0)
+}
+
+fn table_from_json(
+    fields: &Map<String, Value>,
+    depth: usize,
+) -> Result<FieldTable, ArgumentsError> {
+    check_depth(depth)?;
     let field = |(name, value): (&String, &Value)| {
-        Ok((ShortString::try_from(name.as_str())?, value_from_json(value)?))
+        Ok((ShortString::try_from(name.as_str())?, value_from_json(value, depth)?))
     };
     fields.iter().map(field).collect::<Result<_, _>>().map(FieldTable)
 }
 
-fn value_from_json(value: &Value) -> Result<FieldValue, NameError> {
+fn check_depth(depth: usize) -> Result<(), FieldTableError> {
+    if depth >= TABLE_DEPTH_MAX { Err(FieldTableError::TooDeep) } else { Ok(()) }
+}
+
+fn value_from_json(value: &Value, depth: usize) -> Result<FieldValue, ArgumentsError> {
+    let inner = depth + 1;
     Ok(match value {
         Value::Null => FieldValue::Void,
         Value::Bool(value) => FieldValue::Bool(*value),
@@ -59,8 +85,39 @@ fn value_from_json(value: &Value) -> Result<FieldValue, NameError> {
         },
         Value::String(text) => FieldValue::LongString(Bytes::copy_from_slice(text.as_bytes())),
         Value::Array(values) => {
-            FieldValue::Array(values.iter().map(value_from_json).collect::<Result<_, _>>()?)
+            check_depth(inner)?;
+            let values = values.iter().map(|value| value_from_json(value, inner));
+            FieldValue::Array(values.collect::<Result<_, _>>()?)
         }
-        Value::Object(fields) => FieldValue::Table(from_json(fields)?),
+        Value::Object(fields) => FieldValue::Table(table_from_json(fields, inner)?),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+    use bytes::BytesMut;
+    use serde_json::json;
+
+    /// What definitions bring can be read again wherever it is kept: exactly as deep as the
+    /// decoder goes, and not deeper.
+    #[test]
+    fn a_table_out_of_json_is_as_deep_as_can_be_decoded() {
+        let nested = |depth: usize, table: bool| {
+            let wrap = |inner, _| if table { json!({ "a": inner }) } else { json!([inner]) };
+            let value = (0..depth).fold(json!(1), wrap);
+            from_json(json!({ "a": value }).as_object().unwrap())
+        };
+        for table in [false, true] {
+            let mut octets = BytesMut::new();
+            nested(TABLE_DEPTH_MAX - 1, table).unwrap().encode_content(&mut octets);
+            FieldTable::decode_content(octets.freeze()).unwrap();
+            assert!(matches!(
+                nested(TABLE_DEPTH_MAX, table),
+                Err(ArgumentsError::Table(FieldTableError::TooDeep))
+            ));
+        }
+    }
 }

@@ -78,7 +78,7 @@ impl Feed for QueueId {
             Home::Node(node) => digest.word(u64::from(node.0) | 1 << 16),
         }
         digest.word(self.index);
-        digest.word(u64::from(self.position));
+        digest.word(self.position);
     }
 }
 

@@ -314,11 +314,7 @@ impl Catalog {
     fn kept_exchange(&self, declared: &ExchangeRecord) -> ExchangeRecord {
         let vhost = self.vhosts.kept_name(&declared.name.vhost).unwrap_or(&declared.name.vhost);
         let name = ResourceName { vhost: vhost.clone(), name: declared.name.name.detached() };
-        ExchangeRecord {
-            name,
-            arguments: crate::binding::detached(&declared.arguments),
-            ..declared.clone()
-        }
+        ExchangeRecord { name, arguments: declared.arguments.detached(), ..declared.clone() }
     }
 
     /// Puts an exchange without bindings in place; its virtual host is there.

@@ -37,16 +37,31 @@ impl Matcher {
     }
 
     /// RTE-07: `all` of nothing is always true, `any` of nothing never.
-    pub(crate) fn matches(&self, headers: &FieldTable) -> bool {
-        let fits = |(name, wanted): &(ShortString, FieldValue)| fits(headers, name, wanted);
+    pub(crate) fn matches(&self, headers: &Headers<'_>) -> bool {
+        let fits = |(name, wanted): &(ShortString, FieldValue)| headers.fits(name, wanted);
         if self.any { self.compared.iter().any(fits) } else { self.compared.iter().all(fits) }
     }
 }
 
-/// RTE-06: a void value asks only that the header is there.
-fn fits(headers: &FieldTable, name: &ShortString, wanted: &FieldValue) -> bool {
-    let present = headers.0.iter().find(|(header, _)| header == name);
-    present.is_some_and(|(_, value)| matches!(wanted, FieldValue::Void) || equal(wanted, value))
+/// A message's headers by name, in order, so that each is found without looking at all of them.
+pub(crate) struct Headers<'a>(Vec<(&'a ShortString, &'a FieldValue)>);
+
+impl<'a> Headers<'a> {
+    /// Of several of one name the first counts.
+    pub(crate) fn of(table: &'a FieldTable) -> Self {
+        let mut fields: Vec<_> = table.0.iter().map(|(name, value)| (name, value)).collect();
+        // Published headers are in order already (PRP-02), and then this is one pass.
+        fields.sort_by_key(|(name, _)| *name);
+        fields.dedup_by_key(|(name, _)| *name);
+        Self(fields)
+    }
+
+    /// RTE-06: a void value asks only that the header is there.
+    fn fits(&self, name: &ShortString, wanted: &FieldValue) -> bool {
+        let place = self.0.binary_search_by_key(&name, |(header, _)| header).ok();
+        let present = place.and_then(|place| self.0.get(place));
+        present.is_some_and(|(_, value)| matches!(wanted, FieldValue::Void) || equal(wanted, value))
+    }
 }
 
 /// Equal by value, whatever the types: numbers as numbers, octets as octets (RTE-06). Inside

@@ -78,6 +78,6 @@ pub use record::{
     PermissionRecord, TopicPermissionRecord, UserRecord, VhostRecord,
 };
 pub use route::{Locality, RouteError, RouteRequest};
-pub use server_name::{server_given_name, server_named_queue};
+pub use server_name::{bound_position, server_given_name, server_named_queue};
 pub use user::USER_TAGS_MAX;
 pub use vhost::{VhostMetadata, VhostUpdate};

@@ -102,7 +102,7 @@ impl Catalog {
     /// As [`Catalog::check_queue_limit`], for an entry that is added. A queue named by the server
     /// was counted when it was declared.
     pub(crate) fn check_new_entry(vhost: &Vhost, queue: &ResourceName) -> Result<(), Exception> {
-        match server_named_queue(&queue.name) {
+        match server_named_queue(&queue.vhost, &queue.name) {
             Some(_) => Ok(()),
             None => check_queues(vhost, queue, 0),
         }

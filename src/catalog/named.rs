@@ -75,6 +75,10 @@ impl<T> Named<T> {
         self.by_name.remove(name)
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.names.len()
+    }
+
     /// In the order of the names.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&ShortString, &T)> {
         self.names.iter().filter_map(|name| self.by_name.get_key_value(name))

@@ -153,7 +153,7 @@ impl Catalog {
         let home = Home::Node(node);
         let fenced = self.nodes.get(&node).map_or(0, |entry| entry.fenced.0);
         let first = QueueId { home, index: 0, position: 0 };
-        let last = QueueId { home, index: fenced, position: u32::MAX };
+        let last = QueueId { home, index: fenced, position: u64::MAX };
         let ids: Vec<QueueId> = self.queues.range(first..=last).map(|(id, _)| *id).collect();
         ids.into_iter().for_each(|queue| drop(self.remove_queue(queue, out)));
     }

@@ -77,12 +77,15 @@ impl PasswordHash {
         Self { algorithm, octets }
     }
 
-    /// True if it is this password's. Takes as long whatever differs; an empty password is always
-    /// refused (CONN-13).
+    /// True if it is this password's. Takes as long whatever differs, and for the empty hash too;
+    /// an empty password is always refused (CONN-13).
     #[must_use]
     pub fn is_of(&self, password: &[u8]) -> bool {
-        let Some((salt, digest)) = self.octets.split_at_checked(SALT_BYTES) else { return false };
-        !password.is_empty() && self.algorithm.digest(salt, password).ct_eq(digest).into()
+        // No digest equals the empty one.
+        let parts = self.octets.split_at_checked(SALT_BYTES);
+        let (salt, digest) = parts.unwrap_or((&[0; SALT_BYTES], &[]));
+        let equal: bool = self.algorithm.digest(salt, password).ct_eq(digest).into();
+        equal && !password.is_empty()
     }
 }
 

@@ -48,9 +48,21 @@ impl Catalog {
     ) -> impl Iterator<Item = &QueueEntry> {
         // No queue has index 0.
         let after = after.unwrap_or(QueueId { home, index: 0, position: 0 });
-        let last = QueueId { home, index: u64::MAX, position: u32::MAX };
+        let last = QueueId { home, index: u64::MAX, position: u64::MAX };
         let range = (Bound::Excluded(after), Bound::Included(last));
         self.queues.range(range).map(|(_, entry)| entry)
+    }
+
+    /// Bindings of all virtual hosts.
+    #[must_use]
+    pub fn binding_count(&self) -> usize {
+        self.bindings.len()
+    }
+
+    /// Exchanges of all virtual hosts, but for their default ones.
+    #[must_use]
+    pub fn exchange_count(&self) -> usize {
+        self.vhosts.iter().map(|(_, vhost)| vhost.exchanges.len()).sum()
     }
 
     /// Queues that have an entry.
@@ -99,7 +111,7 @@ impl Catalog {
             return CatalogReply::NameTaken { by: other.id };
         }
         let kept = ResourceName { vhost: vhost.record.name.clone(), name: name.name.detached() };
-        let arguments = crate::binding::detached(&entry.arguments);
+        let arguments = entry.arguments.detached();
         self.insert_queue(QueueEntry { name: kept, arguments, ..entry.clone() });
         self.changed(CatalogKey::Queue(entry.id), out);
         out.events.push(CatalogEvent::QueueAdded { id: entry.id });

@@ -1,7 +1,7 @@
 //! What clients are told when the catalog says no: RabbitMQ's codes and texts, word for word, in
 //! one place (EXC, BND, QUE, EXQ, ARG of spec/amqp-semantics.md).
 
-use crate::denial::Denial;
+use crate::{command::Binding, denial::Denial};
 use quorate_types::{
     ArgumentError, Exception, FieldValue, QueueType, ReplyCode, ResourceName, ShortString,
     VhostName,
@@ -143,6 +143,15 @@ pub fn cluster_queue_limit(queue: &ResourceName, limit: u64) -> Exception {
 pub fn exchange_limit(exchange: &ResourceName, limit: u64) -> Exception {
     precondition(format!(
         "cannot declare exchange {exchange}: exchange limit of {limit} is reached"
+    ))
+}
+
+/// The cluster has as many bindings as it may have.
+#[must_use]
+pub fn binding_limit(binding: &Binding, limit: u64) -> Exception {
+    precondition(format!(
+        "cannot add {}: binding limit in cluster ({limit}) is reached",
+        binding.object()
     ))
 }
 

@@ -5,6 +5,7 @@ use crate::{
     command::{Destination, ExchangeType},
     delayed::delay_of,
     exchange::{Exchange, Routes},
+    headers::Headers,
     machine::{Catalog, Vhost},
     named::NameHash,
     refusal,
@@ -90,7 +91,8 @@ impl Catalog {
         let vhost = self.vhosts.get(request.vhost).ok_or(RouteError::NoExchange)?;
         let first = targets.len();
         let lists = if request.exchange.is_empty() {
-            let found = request.keys().filter_map(|key| self.named_queue(vhost, key));
+            let found =
+                request.keys().filter_map(|key| self.named_queue(vhost, request.vhost, key));
             targets.extend(found);
             targets.len() - first
         } else {
@@ -114,10 +116,10 @@ impl Catalog {
     }
 
     /// RTE-01: the queue of that name, with an entry or without one (NAM 8).
-    fn named_queue(&self, vhost: &Vhost, name: &ShortString) -> Option<QueueId> {
+    fn named_queue(&self, vhost: &Vhost, of: &VhostName, name: &ShortString) -> Option<QueueId> {
         match vhost.queues.get(name) {
             Some(id) => Some(*id),
-            None => server_named_queue(name).filter(|id| !self.is_over(*id)),
+            None => server_named_queue(of, name).filter(|id| !self.is_over(*id)),
         }
     }
 }
@@ -237,19 +239,31 @@ impl<'a, 't> Walk<'a, 't> {
                 }
             }
             Routes::Fanout(targets) => self.take(targets, origin),
+            Routes::Topic(patterns) if request.further_keys.is_empty() => {
+                patterns.matches(request.routing_key.as_bytes(), &mut |targets| {
+                    self.take(targets, origin);
+                });
+            }
+            // Many keys may fit one pattern; what is taken stays in proportion to the bindings.
             Routes::Topic(patterns) => {
+                let mut taken = HashSet::<*const Targets, NameHash>::default();
                 for key in request.keys() {
-                    patterns.matches(key.as_bytes(), &mut |targets| self.take(targets, origin));
+                    patterns.matches(key.as_bytes(), &mut |targets| {
+                        if taken.insert(targets) {
+                            self.take(targets, origin);
+                        }
+                    });
                 }
             }
             Routes::Headers(matchers) => {
-                let headers = self.headers.take().unwrap_or_else(|| decoded(request.properties));
+                let table = self.headers.take().unwrap_or_else(|| decoded(request.properties));
+                let headers = Headers::of(&table);
                 for (matcher, targets) in matchers.values() {
                     if matcher.matches(&headers) {
                         self.take(targets, origin);
                     }
                 }
-                self.headers = Some(headers);
+                self.headers = Some(table);
             }
             Routes::Choice(choice) => {
                 choice.choose(request).into_iter().for_each(|one| self.take_one(one, origin));

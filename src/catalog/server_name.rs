@@ -1,30 +1,44 @@
 //! Names that the server gives to queues: `amq.gen-` and 22 characters of URL-safe base64 (QUE-06)
-//! that contain the queue's id, so that any node knows where it is without a catalog entry (NAM 8).
+//! from which any node knows the queue's id without a catalog entry (NAM 8).
+//!
+//! A name is what entitles to reach the queue, within its virtual host: it holds 64 random bits, and
+//! the id that it stands for is a hash of them and of the virtual host in which the name is used.
+//! A name that is guessed, changed, or used in another virtual host stands for an id that the
+//! home has no queue for.
 
 use bytes::{BufMut, BytesMut};
-use quorate_types::{Home, NodeId, QueueId, ShortString};
+use quorate_types::{Home, NodeId, QueueId, SessionId, ShortString, VhostName};
+use sha2::{Digest, Sha256};
 
 const PREFIX: &[u8] = b"amq.gen-";
-/// Node, start number (a catalog index, of which 48 bits are enough), count, chance.
-const OCTETS: usize = 2 + 6 + 4 + 4;
+/// Node, start number (a catalog index, of which 48 bits are enough), chance.
+const OCTETS: usize = 2 + 6 + 8;
 const CHARACTERS: usize = 22;
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-/// The name of a connection-bound queue; `chance` makes it one that cannot be guessed from the
-/// names before. `None` for an id of another kind of queue.
+/// The name of a connection-bound queue of that run of a node, whose id has the position
+/// [`bound_position`] of the same `chance`.
 #[must_use]
-pub fn server_given_name(id: QueueId, chance: u32) -> Option<ShortString> {
-    let Home::Node(node) = id.home else { return None };
-    let word = u128::from(node.0) << 112
-        | u128::from(id.index & 0xffff_ffff_ffff) << 64
-        | u128::from(id.position) << 32
+pub fn server_given_name(session: SessionId, chance: u64) -> ShortString {
+    let word = u128::from(session.node.0) << 112
+        | u128::from(session.start.0 & 0xffff_ffff_ffff) << 64
         | u128::from(chance);
     let mut name = BytesMut::with_capacity(PREFIX.len() + CHARACTERS);
     name.put_slice(PREFIX);
     for place in 0..CHARACTERS {
         name.put_u8(character(word, place));
     }
-    ShortString::from_bytes(name.freeze()).ok()
+    // 30 octets of ASCII are a short string.
+    ShortString::from_bytes(name.freeze()).unwrap_or_default()
+}
+
+/// Position of the id of a connection-bound queue that the server names: it cannot be turned back
+/// into `chance`, so that a name of one virtual host yields none that works in another.
+#[must_use]
+pub fn bound_position(vhost: &VhostName, chance: u64) -> u64 {
+    let digest = Sha256::new().chain_update(chance.to_be_bytes()).chain_update(vhost.as_bytes());
+    let digest = digest.finalize();
+    digest.iter().take(8).fold(0, |word, octet| word << 8 | u64::from(*octet))
 }
 
 /// Six bits of the word, from the front; the last character holds two, and four zeros.
@@ -37,10 +51,10 @@ fn character(word: u128, place: usize) -> u8 {
     ALPHABET.get((value & 63) as usize).copied().unwrap_or(b'A')
 }
 
-/// The id in a name that [`server_given_name`] made; `None` for any other name. Whether there is,
-/// or was, a queue of that very name its node knows.
+/// The id that a name of the form that [`server_given_name`] makes stands for in a virtual host;
+/// `None` for any other name. Whether there is, or was, such a queue its node knows.
 #[must_use]
-pub fn server_named_queue(name: &ShortString) -> Option<QueueId> {
+pub fn server_named_queue(vhost: &VhostName, name: &ShortString) -> Option<QueueId> {
     let text = name.as_bytes().strip_prefix(PREFIX)?;
     if text.len() != CHARACTERS {
         return None;
@@ -57,10 +71,11 @@ pub fn server_named_queue(name: &ShortString) -> Option<QueueId> {
         }
     }
     let part = |right: u32, mask: u128| (word >> right) & mask;
+    let chance = u64::try_from(part(0, u128::from(u64::MAX))).ok()?;
     Some(QueueId {
         home: Home::Node(NodeId(u16::try_from(part(112, 0xffff)).ok()?)),
         index: u64::try_from(part(64, 0xffff_ffff_ffff)).ok()?,
-        position: u32::try_from(part(32, 0xffff_ffff)).ok()?,
+        position: bound_position(vhost, chance),
     })
 }
 
@@ -77,30 +92,50 @@ fn value(octet: u8) -> Option<u8> {
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
+    #![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
     use super::*;
     use proptest::prelude::*;
+    use quorate_types::StartNumber;
+
+    fn vhost(name: &'static str) -> VhostName {
+        VhostName::from(ShortString::from_static(name))
+    }
 
     proptest! {
         /// NAM 8, QUE-06: the id comes back out of the name, which has RabbitMQ's shape.
         #[test]
-        fn a_server_given_name_contains_the_id(node: u16, index in 0u64..1 << 48, position: u32, chance: u32) {
-            let id = QueueId { home: Home::Node(NodeId(node)), index, position };
-            let name = server_given_name(id, chance).unwrap();
+        fn a_server_given_name_stands_for_the_id(node: u16, start in 0u64..1 << 48, chance: u64) {
+            let session = SessionId { node: NodeId(node), start: StartNumber(start) };
+            let name = server_given_name(session, chance);
             prop_assert_eq!(name.len(), 30);
             prop_assert!(name.as_str().starts_with("amq.gen-"));
-            prop_assert_eq!(server_named_queue(&name), Some(id));
+            let position = bound_position(&vhost("a"), chance);
+            let id = QueueId { home: Home::Node(NodeId(node)), index: start, position };
+            prop_assert_eq!(server_named_queue(&vhost("a"), &name), Some(id));
         }
 
-        /// Whatever a client uses as a name is read or not, but never a panic, and what is read is
-        /// what its name was made of.
+        /// A name reaches nothing in another virtual host, and none that differs from it by a bit
+        /// reaches what it reaches.
         #[test]
-        fn any_text_is_read_or_refused(text in "(amq\\.gen-)?[A-Za-z0-9_-]{20,24}", chance: u32) {
+        fn a_name_is_of_one_virtual_host_and_every_bit_of_it_counts(chance: u64, bit in 0u32..64) {
+            let session = SessionId { node: NodeId(1), start: StartNumber(2) };
+            let name = server_given_name(session, chance);
+            let id = server_named_queue(&vhost("a"), &name);
+            prop_assert_ne!(server_named_queue(&vhost("b"), &name), id);
+            let other = server_given_name(session, chance ^ 1 << bit);
+            prop_assert_ne!(server_named_queue(&vhost("a"), &other), id);
+        }
+
+        /// Whatever a client uses as a name is read or not, but never a panic, and what is read
+        /// is a name that could have been given.
+        #[test]
+        fn any_text_is_read_or_refused(text in "(amq\\.gen-)?[A-Za-z0-9_-]{20,24}") {
             let name = ShortString::try_from(text).unwrap();
-            if let Some(id) = server_named_queue(&name) {
-                let again = server_given_name(id, chance).unwrap();
-                prop_assert_eq!(&again.as_bytes()[..24], &name.as_bytes()[..24]);
+            if let Some(id) = server_named_queue(&vhost("a"), &name) {
+                let Home::Node(node) = id.home else { panic!("{id:?}") };
+                let again = server_given_name(SessionId { node, start: StartNumber(id.index) }, 0);
+                prop_assert_eq!(&again.as_bytes()[..18], &name.as_bytes()[..18]);
             }
         }
     }

@@ -1,18 +1,90 @@
 //! Log lines: to standard error, filtered as `--log` says, as text or JSON.
+//!
+//! Much of what is logged clients choose: names, keys, texts. Whatever it is, one event is one line,
+//! and no terminal takes orders from it.
 
 use super::settings::LogFormat;
-use std::io::IsTerminal;
+use std::io::{self, Write};
 use tracing_subscriber::EnvFilter;
 
 /// Begins logging. Only the first call has an effect.
 pub(crate) fn begin(filter: &str, format: LogFormat) {
     // Settings with a filter that makes no sense have been refused.
     let filter = EnvFilter::try_new(filter).unwrap_or_else(|_| EnvFilter::new("info"));
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false);
     let begun = match format {
-        LogFormat::Json => builder.json().flatten_event(true).try_init(),
-        LogFormat::Text => builder.with_ansi(std::io::stderr().is_terminal()).try_init(),
+        LogFormat::Json => builder.with_writer(io::stderr).json().flatten_event(true).try_init(),
+        LogFormat::Text => builder.with_writer(|| Visible(io::stderr())).try_init(),
     };
     // Another subscriber is there already: in tests.
     drop(begun);
+}
+
+/// Writes lines, each given at once, with every control character but the line's end escaped.
+struct Visible<W>(W);
+
+impl<W: Write> Write for Visible<W> {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let text = String::from_utf8_lossy(line);
+        let (text, end) = match text.strip_suffix('\n') {
+            Some(text) => (text, "\n"),
+            None => (text.as_ref(), ""),
+        };
+        if text.contains(char::is_control) {
+            let escape = |letter: char| match letter.is_control() {
+                true => letter.escape_default().to_string(),
+                false => letter.to_string(),
+            };
+            let escaped: String = text.chars().map(escape).collect();
+            self.0.write_all((escaped + end).as_bytes())?;
+        } else {
+            self.0.write_all(line)?;
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+    use std::sync::{Arc, Mutex};
+
+    #[derive(Clone, Default)]
+    struct Kept(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Kept {
+        fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(octets)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// A name with a line's end in it does not make a line of its own, and none clears the screen.
+    #[test]
+    fn an_event_is_one_line_whatever_clients_put_into_it() {
+        let kept = Kept::default();
+        let writer = kept.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_ansi(false)
+            .without_time()
+            .with_writer(move || Visible(writer.clone()))
+            .finish();
+        tracing::subscriber::with_default(subscriber, || {
+            tracing::info!(user = %"x\n2026-01-01 INFO login ok\u{1b}[2J\u{9b}2J", "ü refused\r");
+        });
+        let text = String::from_utf8(kept.0.lock().unwrap().clone()).unwrap();
+        assert_eq!(text.lines().count(), 1, "{text}");
+        assert!(text.ends_with('\n') && text.contains("ü refused\\r"), "{text}");
+        assert!(!text.trim_end_matches('\n').contains(char::is_control), "{text:?}");
+        assert!(text.contains("x\\n2026-01-01"), "{text}");
+    }
 }

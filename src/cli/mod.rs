@@ -7,6 +7,7 @@ mod perf;
 mod secret;
 mod server;
 mod settings;
+mod system;
 mod wiring;
 
 use clap::{ArgMatches, Args, Command, FromArgMatches};
@@ -14,6 +15,8 @@ use server::ExitReason;
 use settings::Loaded;
 use std::path::Path;
 use std::process::ExitCode;
+use tokio::runtime::Runtime;
+use wiring::Clients;
 
 /// Exit code of a command line or a setting that makes no sense.
 const USAGE: u8 = 64;
@@ -96,19 +99,29 @@ fn serve(matches: &ArgMatches) -> ExitCode {
     }
 }
 
-/// Runs a node; the error is one line.
+/// Runs a node; the error is one line. Clients have threads of their own, so that nothing that they
+/// ask for keeps elections, leases and heartbeats waiting.
 fn run_node(loaded: Loaded, exit_on_stdin_close: bool) -> Result<(), String> {
-    let mut builder = tokio::runtime::Builder::new_multi_thread();
-    match loaded.settings.worker_threads {
-        0 => {}
-        threads => {
-            builder.worker_threads(usize::from(threads));
-        }
-    }
-    let runtime = builder.enable_all().build().map_err(|error| error.to_string())?;
-    match runtime.block_on(server::run(loaded, exit_on_stdin_close)) {
+    system::keep_files_private();
+    let connections_max = system::raise_descriptors()?;
+    let threads = loaded.settings.worker_threads;
+    let runtime = runtime("quorate", threads)?;
+    let clients = self::runtime("clients", threads)?;
+    let served = Clients { runtime: clients.handle().clone(), connections_max };
+    let ran = runtime.block_on(server::run(loaded, exit_on_stdin_close, served));
+    // What is still under way for clients is cut off, as the process's end would.
+    clients.shutdown_background();
+    match ran {
         Ok(ExitReason::Asked(_)) => Ok(()),
         Ok(ExitReason::Fatal(why)) => Err(why),
         Err(error) => Err(error.to_string()),
     }
+}
+
+fn runtime(name: &str, threads: u16) -> Result<Runtime, String> {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    if threads > 0 {
+        builder.worker_threads(usize::from(threads));
+    }
+    builder.thread_name(name).enable_all().build().map_err(|error| error.to_string())
 }

@@ -10,7 +10,7 @@
 
 use super::secret::{self, SecretError};
 use super::settings::{HostPort, Identity, Loaded, RABBITMQ_VERSION, Settings};
-use super::wiring::{self, WiringError};
+use super::wiring::{self, Clients, WiringError};
 use quorate_management::wire::{
     access_server::AccessServer, admin_server::AdminServer, policies_server::PoliciesServer,
 };
@@ -23,6 +23,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 use tokio::net::{TcpListener, lookup_host};
+use tokio::runtime::Handle;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{oneshot, watch};
 use tonic::service::Routes;
@@ -149,13 +150,14 @@ fn find_secret(settings: &Settings) -> Result<ClusterSecret, SecretError> {
     secret::find_or_make(variable.as_deref(), file, home.as_deref())?.cluster_secret()
 }
 
-/// Runs a node until it is told to stop, or must.
+/// Runs a node until it is told to stop, or must. AMQP clients are served as `clients` says.
 ///
 /// # Errors
 /// Why it did not start.
 pub(crate) async fn run(
     loaded: Loaded,
     exit_on_stdin_close: bool,
+    clients: Clients,
 ) -> Result<ExitReason, StartError> {
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
@@ -182,7 +184,7 @@ pub(crate) async fn run(
     let rpc = tokio::spawn(serve_rpc(rpc, routes, node.door(), stopping.clone()));
     let router = quorate_management::router(node.broker.clone(), Arc::clone(&facts));
     let http = tokio::spawn(quorate_management::serve(http, router, stopped(stopping)));
-    node.serve_amqp(amqp);
+    node.serve_amqp(handed_over(amqp, &clients.runtime).map_err(system)?, &clients);
     tracing::info!(node = %facts.id, name = facts.name, version = facts.version, "serving");
 
     let reason = tokio::select! {
@@ -194,9 +196,18 @@ pub(crate) async fn run(
         node.stop().await;
         stop.send_replace(true);
         log_end("rpc", rpc.await);
-        log_end("http", http.await);
+        if let Err(error) = http.await {
+            tracing::warn!(port = "http", %error, "serving ended");
+        }
     }
     Ok(reason)
+}
+
+/// A listener that another runtime is woken by.
+fn handed_over(listener: TcpListener, to: &Handle) -> io::Result<TcpListener> {
+    let listener = listener.into_std()?;
+    let _entered = to.enter();
+    TcpListener::from_std(listener)
 }
 
 fn log_end<E: std::fmt::Display>(

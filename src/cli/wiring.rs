@@ -17,6 +17,7 @@ use quorate_types::{
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tokio::{
     net::TcpListener,
+    runtime::Handle,
     sync::{mpsc, watch},
     task::JoinHandle,
 };
@@ -49,6 +50,15 @@ pub(crate) struct Node {
     database: Arc<Database>,
     fatal: mpsc::Receiver<String>,
     amqp: Option<Amqp>,
+}
+
+/// What AMQP clients are served with.
+#[derive(Clone, Debug)]
+pub(crate) struct Clients {
+    /// Threads of their own.
+    pub(crate) runtime: Handle,
+    /// How many are served at once.
+    pub(crate) connections_max: usize,
 }
 
 /// What serves AMQP clients, and how it is stopped.
@@ -202,8 +212,15 @@ fn broker_settings(
             channels_max: settings.channel_max_per_node,
             exchanges_max: settings.cluster_exchange_limit,
             queues_max: settings.cluster_queue_limit,
+            bindings_max: settings.cluster_binding_limit,
+            consumers_per_connection_max: settings.consumer_max_per_connection,
+            argument_values_max: settings.argument_max,
+            argument_bytes_max: settings.argument_max_bytes.map(|bytes| bytes.0),
+            header_values_max: settings.header_max,
+            further_keys_max: settings.cc_max,
         },
         loopback_users: settings.loopback_users.0.clone(),
+        login_failure_delay_ms: settings.login_failure_delay_ms,
         operation_timeout_ms: settings.operation_timeout_ms,
         consumer_timeout_ms: settings.consumer_timeout_ms,
         consumer_disconnected_timeout_ms: settings.unreachable_node_timeout_ms,
@@ -287,10 +304,11 @@ impl Node {
     }
 
     /// Accepts AMQP clients until the node stops.
-    pub(crate) fn serve_amqp(&mut self, listener: TcpListener) {
+    pub(crate) fn serve_amqp(&mut self, listener: TcpListener, clients: &Clients) {
         let (full, stop) = (watch::Sender::new(false), watch::Sender::new(false));
         let (broker, door, end) = (self.broker.clone(), full.subscribe(), stop.subscribe());
-        let serving = tokio::spawn(quorate_amqp::serve(listener, broker, door, end));
+        let serving = quorate_amqp::serve(listener, broker, clients.connections_max, door, end);
+        let serving = clients.runtime.spawn(serving);
         self.amqp = Some(Amqp { full, stop, serving });
     }
 

@@ -5,7 +5,7 @@ use crate::admin::{Batches, batches, check};
 use crate::peers::Peers;
 use crate::source::Source;
 use crate::wire::{self, access_request::What, access_server::Access, change_request::Change};
-use quorate_broker::{ChangeError, Closing, hash_password};
+use quorate_broker::{ChangeError, Closing, PASSWORD_BYTES_MAX, hash_password};
 use quorate_catalog::{
     AccessCommand, ConnectionId, Denial, HashAlgorithm, PasswordHash, PermissionRecord,
     TopicPermissionRecord, UserLimit, UserLimits, UserRecord, VhostLimits, VhostMetadata,
@@ -47,14 +47,19 @@ fn queue_type(name: &str) -> Result<Option<QueueType>, Status> {
     }
 }
 
-fn password(password: Option<wire::Password>) -> PasswordHash {
-    match password.and_then(|password| password.given) {
+fn password(password: Option<wire::Password>) -> Result<PasswordHash, Status> {
+    Ok(match password.and_then(|password| password.given) {
+        // Nobody could log in with it.
+        Some(wire::password::Given::Plain(plain)) if plain.len() > PASSWORD_BYTES_MAX => {
+            let text = format!("a password has at most {PASSWORD_BYTES_MAX} bytes");
+            return Err(Status::invalid_argument(text));
+        }
         Some(wire::password::Given::Plain(plain)) => hash_password(&plain),
         Some(wire::password::Given::Hash(hash)) => {
             PasswordHash { algorithm: HashAlgorithm::default(), octets: hash.to_vec() }
         }
         None => PasswordHash::default(),
-    }
+    })
 }
 
 fn vhost_limits(limits: Option<wire::VhostLimits>) -> VhostLimits {
@@ -97,12 +102,12 @@ fn command(change: Change) -> Result<AccessCommand, Status> {
         }
         Change::AddUser(one) => C::AddUser(UserRecord {
             name: user(&one.user)?,
-            password: password(one.password),
+            password: password(one.password)?,
             tags: Vec::new(),
             limits: UserLimits::default(),
         }),
         Change::ChangePassword(one) => {
-            C::ChangePassword { user: user(&one.user)?, password: password(one.password) }
+            C::ChangePassword { user: user(&one.user)?, password: password(one.password)? }
         }
         Change::SetUserTags(one) => {
             C::SetUserTags { user: user(&one.user)?, tags: tags(&one.tags)? }

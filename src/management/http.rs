@@ -9,15 +9,59 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use bytes::Bytes;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use parking_lot::Mutex;
 use std::future::Future;
-use std::io;
+use std::pin::pin;
 use std::sync::Arc;
-use tokio::net::TcpListener;
+use std::time::{Duration, Instant};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+/// Connections at once. At the bound, further clients wait in the listen queue.
+const CONNECTIONS_MAX: usize = 256;
+/// How long a client may take to send a request's head, the wait for it included.
+const HEAD_TIME_MAX: Duration = Duration::from_secs(10);
+/// How long a stop waits for the requests under way.
+const STOP_MAX: Duration = Duration::from_secs(3);
+/// How long to wait after an accept that failed for want of descriptors or memory.
+const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+/// How old the numbers shown may be at most.
+const PAGE_AGE_MAX: Duration = Duration::from_secs(1);
+/// Part of a core's time that numbers may take: one of so many.
+const PAGE_TIME_PART: u32 = 20;
 
 #[derive(Clone, Debug)]
 struct Shown<S> {
     source: S,
     facts: Arc<NodeFacts>,
+    page: Arc<Mutex<Page>>,
+}
+
+/// `/metrics` as it was written last. To count what 100,000 queues hold takes a while, and anybody
+/// may ask; a page that was cheap is soon written anew.
+#[derive(Debug, Default)]
+struct Page {
+    text: Bytes,
+    good_until: Option<Instant>,
+}
+
+impl Page {
+    /// The page, written anew if it is too old.
+    fn shown(&mut self, write: impl FnOnce() -> String) -> Bytes {
+        let began = Instant::now();
+        if self.good_until.is_none_or(|until| until <= began) {
+            self.text = write().into();
+            let now = Instant::now();
+            self.good_until = Some(now + (PAGE_TIME_PART * (now - began)).min(PAGE_AGE_MAX));
+        }
+        self.text.clone()
+    }
 }
 
 /// The pages of a node: `/health/live`, `/health/ready`, `/metrics`.
@@ -26,19 +70,68 @@ pub fn router<S: Source>(source: S, facts: Arc<NodeFacts>) -> Router {
         .route("/health/live", get(live))
         .route("/health/ready", get(ready::<S>))
         .route("/metrics", get(numbers::<S>))
-        .with_state(Shown { source, facts })
+        .with_state(Shown { source, facts, page: Arc::default() })
 }
 
 /// Serves `router` until `stop` resolves, then lets the requests under way end.
-///
-/// # Errors
-/// The listener's.
-pub async fn serve(
+pub async fn serve(listener: TcpListener, router: Router, stop: impl Future<Output = ()>) {
+    serve_within(HEAD_TIME_MAX, listener, router, stop).await;
+}
+
+async fn serve_within(
+    head_time_max: Duration,
     listener: TcpListener,
     router: Router,
-    stop: impl Future<Output = ()> + Send + 'static,
-) -> io::Result<()> {
-    axum::serve(listener, router).with_graceful_shutdown(stop).await
+    stop: impl Future<Output = ()>,
+) {
+    let (closing, closed) = watch::channel(false);
+    let (mut connections, mut stop) = (JoinSet::new(), pin!(stop));
+    loop {
+        tokio::select! {
+            () = &mut stop => break,
+            Some(_) = connections.join_next() => {}
+            accepted = listener.accept(), if connections.len() < CONNECTIONS_MAX => match accepted {
+                Ok((stream, _)) => {
+                    let (router, closed) = (router.clone(), closed.clone());
+                    connections.spawn(connection(stream, router, head_time_max, closed));
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept an HTTP client");
+                    sleep(ACCEPT_RETRY).await;
+                }
+            },
+        }
+    }
+    drop(listener);
+    closing.send_replace(true);
+    // Who does not read its answer by then is not waited for.
+    let _ = timeout(STOP_MAX, async { while connections.join_next().await.is_some() {} }).await;
+}
+
+async fn connection(
+    stream: TcpStream,
+    router: Router,
+    head_time_max: Duration,
+    mut closed: watch::Receiver<bool>,
+) {
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(head_time_max);
+    let service = TowerToHyperService::new(router);
+    let mut served = pin!(http.serve_connection(TokioIo::new(stream), service));
+    let closing = async {
+        // The sender's end is a stop too.
+        let _ = closed.wait_for(|closed| *closed).await;
+    };
+    let ended = tokio::select! {
+        ended = served.as_mut() => ended,
+        () = closing => {
+            served.as_mut().graceful_shutdown();
+            served.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "an HTTP client is gone");
+    }
 }
 
 /// The process answers at all.
@@ -57,8 +150,70 @@ async fn ready<S: Source>(State(shown): State<Shown<S>>) -> Response {
 }
 
 async fn numbers<S: Source>(State(shown): State<Shown<S>>) -> Response {
-    let view = shown.source.metrics();
-    let cluster = shown.source.cluster();
-    let text = metrics::text(&shown.facts, ProcessFacts::read(), &cluster, &view);
+    let text = shown.page.lock().shown(|| {
+        let (view, cluster) = (shown.source.metrics(), shown.source.cluster());
+        metrics::text(&shown.facts, ProcessFacts::read(), &cluster, &view)
+    });
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    const HEAD_TIME: Duration = Duration::from_millis(300);
+
+    async fn serving() -> std::net::SocketAddr {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let router = Router::new().route("/health/live", get(live));
+        tokio::spawn(serve_within(HEAD_TIME, listener, router, std::future::pending()));
+        address
+    }
+
+    async fn answer(stream: &mut TcpStream) -> String {
+        stream.write_all(b"GET /health/live HTTP/1.1\r\nHost: h\r\n\r\n").await.unwrap();
+        let mut octets = vec![0; 1_024];
+        let read = stream.read(&mut octets).await.unwrap();
+        String::from_utf8_lossy(octets.get(..read).unwrap_or_default()).into_owned()
+    }
+
+    /// As many idle connections as there may be keep nobody out for long.
+    #[tokio::test]
+    async fn clients_that_ask_for_nothing_are_let_go() {
+        let address = serving().await;
+        let mut idle = Vec::new();
+        for _ in 0..CONNECTIONS_MAX {
+            idle.push(TcpStream::connect(address).await.unwrap());
+        }
+        let mut late = TcpStream::connect(address).await.unwrap();
+        let answered = timeout(HEAD_TIME * 10, answer(&mut late)).await.unwrap();
+        assert!(answered.starts_with("HTTP/1.1 200"), "{answered}");
+        // After an answer too.
+        let mut octets = Vec::new();
+        timeout(HEAD_TIME * 10, late.read_to_end(&mut octets)).await.unwrap().unwrap();
+        for mut stream in idle {
+            timeout(HEAD_TIME * 10, stream.read_to_end(&mut octets)).await.unwrap().unwrap();
+        }
+    }
+
+    /// What takes long is written once for all who ask within a second.
+    #[test]
+    fn a_dear_page_is_shared() {
+        let (mut page, mut written) = (Page::default(), 0);
+        for _ in 0..5 {
+            page.shown(|| {
+                written += 1;
+                std::thread::sleep(Duration::from_millis(60));
+                String::new()
+            });
+        }
+        assert_eq!(written, 1);
+        page.good_until = Some(Instant::now());
+        page.shown(|| "anew".to_owned());
+        assert_eq!(page.text, "anew");
+    }
 }

@@ -3,7 +3,7 @@
 use crate::wire;
 use std::collections::BTreeMap;
 
-type Key = (u32, u32, u64, u32);
+type Key = (u32, u32, u64, u64);
 
 fn key(id: Option<wire::QueueId>) -> Key {
     id.map_or((0, 0, 0, 0), |id| (id.group, id.node, id.index, id.position))

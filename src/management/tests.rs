@@ -168,5 +168,5 @@ async fn a_node_is_ready_with_a_lease_and_a_leader_in_every_group() {
     assert_eq!(get(at, "/nothing").await.0, 404);
 
     stop.send(()).unwrap();
-    serving.await.unwrap().unwrap();
+    serving.await.unwrap();
 }

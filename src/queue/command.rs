@@ -87,6 +87,8 @@ pub enum Command {
         name: ResourceName,
         /// Its effective settings.
         config: QueueConfig,
+        /// Of a connection-bound queue: the position of its id, drawn by its node (NAM 8).
+        bound: Option<u64>,
     },
     /// Ends a queue, if the conditions hold (NAM 4, DEL-01, DEL-02).
     EndQueue {

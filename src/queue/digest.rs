@@ -78,7 +78,7 @@ pub(crate) fn of_queue(queue: QueueId) -> u64 {
         Home::Group(group) => u64::from(group.0),
         Home::Node(node) => u64::from(node.0) | 1 << 16,
     };
-    queue.index.wrapping_mul(0x1_0000_0001) ^ u64::from(queue.position).rotate_left(24) ^ home << 40
+    queue.index.wrapping_mul(0x1_0000_0001) ^ queue.position.rotate_left(24) ^ home << 40
 }
 
 /// A session's id as one word.

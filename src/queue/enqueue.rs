@@ -35,7 +35,7 @@ impl Machine {
         queue.touch(apply);
         if queue.has_letters_enough() {
             apply.cut(part);
-            return Ok(Reply::Refused(vec![(0, part.count - 1)]));
+            return Ok(Reply::Refused(vec![(0, part.count.saturating_sub(1))]));
         }
         if queue.config.refuses_publishes() {
             // What has expired takes no room.

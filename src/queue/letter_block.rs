@@ -253,7 +253,7 @@ mod tests {
     use quorate_types::{GroupId, Home, ShortString};
 
     fn queue() -> impl Strategy<Value = QueueId> {
-        (0..3u16, any::<u64>(), any::<u32>()).prop_map(|(group, index, position)| QueueId {
+        (0..3u16, any::<u64>(), any::<u64>()).prop_map(|(group, index, position)| QueueId {
             home: Home::Group(GroupId(group)),
             index,
             position,

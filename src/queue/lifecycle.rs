@@ -16,15 +16,16 @@ use quorate_types::{DeliveryNumber, Holder, Home, LetterNumber, QueueId, Resourc
 use std::collections::{BTreeMap, VecDeque};
 
 impl Machine {
-    /// `CreateQueue`: `Created` with the new id.
+    /// `CreateQueue`: `Created` with the new id; `Gone` if there can be none.
     pub(crate) fn create_queue(
         &mut self,
         name: &ResourceName,
         config: &QueueConfig,
+        bound: Option<u64>,
         caller: Caller,
         apply: &mut Apply<'_>,
     ) -> Reply {
-        let id = self.next_queue_id(apply);
+        let Some(id) = self.new_queue_id(bound, apply) else { return Reply::Gone };
         let record = QueueRecord {
             name: name.clone(),
             config: config.clone(),
@@ -49,21 +50,15 @@ impl Machine {
         Reply::Created(id)
     }
 
-    /// Of a group: (log index, position in the entry) (NAM 1). Of a node: (start, count) (NAM 8).
-    fn next_queue_id(&mut self, apply: &Apply<'_>) -> QueueId {
-        match self.home {
-            Home::Group(_) => {
-                QueueId { home: self.home, index: apply.index.0, position: apply.position }
-            }
-            Home::Node(_) => {
-                let position = self.created;
-                // The count would go round after four thousand million queues of one start; ids
-                // must not come again, so this start can create no more.
-                assert!(position < u32::MAX, "a node's start ran out of queue ids");
-                self.created += 1;
-                QueueId { home: self.home, index: self.start.0, position }
-            }
-        }
+    /// Of a group: (log index, position in the entry) (NAM 1). Of a node: (start, the number drawn
+    /// for it); none without a number, or with that of a queue that is there (NAM 8).
+    fn new_queue_id(&self, bound: Option<u64>, apply: &Apply<'_>) -> Option<QueueId> {
+        let (index, position) = match self.home {
+            Home::Group(_) => (apply.index.0, u64::from(apply.position)),
+            Home::Node(_) => (self.start.0, bound?),
+        };
+        let id = QueueId { home: self.home, index, position };
+        (!self.queues.contains_key(&id) && !self.estates.contains_key(&id)).then_some(id)
     }
 
     /// `Configure`: takes settings unless they were resolved at a lower catalog index (NAM 2).

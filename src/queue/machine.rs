@@ -27,9 +27,8 @@ const TRIM_EVERY: u64 = 64;
 #[derive(Debug)]
 pub struct Machine {
     pub(crate) home: Home,
-    /// Of a node's machine: its start, and how many queues it has created (NAM 8).
+    /// Of a node's machine: its start (NAM 8).
     pub(crate) start: StartNumber,
-    pub(crate) created: u32,
     pub(crate) group: GroupRecord,
     pub(crate) nodes: BTreeMap<NodeId, NodeRecord>,
     pub(crate) sessions: BTreeMap<SessionId, SessionRecord>,
@@ -71,14 +70,12 @@ impl Caller {
 }
 
 impl Machine {
-    /// An empty machine. One of a node numbers its queues under start 0; see
-    /// [`Machine::new_local`].
+    /// An empty machine. One of a node has start 0; see [`Machine::new_local`].
     #[must_use]
     pub fn new(home: Home) -> Self {
         Self {
             home,
             start: StartNumber(0),
-            created: 0,
             group: GroupRecord::default(),
             nodes: BTreeMap::new(),
             sessions: BTreeMap::new(),
@@ -93,9 +90,9 @@ impl Machine {
         }
     }
 
-    /// An empty machine for a node's connection-bound queues: their ids are (node, start, count),
-    /// the count from 0 (NAM 8). It is never stored, since they end with their connections; the
-    /// caller applies entries under indexes that only grow, from 1.
+    /// An empty machine for a node's connection-bound queues: their ids are (node, start, a number
+    /// that the command brings) (NAM 8). It is never stored, since they end with their connections;
+    /// the caller applies entries under indexes that only grow, from 1.
     #[must_use]
     pub fn new_local(node: NodeId, start: StartNumber) -> Self {
         Self { start, ..Self::new(Home::Node(node)) }
@@ -177,8 +174,8 @@ impl Machine {
         apply: &mut Apply<'_>,
     ) -> Result<Reply, StoreError> {
         match command {
-            Command::CreateQueue { name, config } => {
-                return Ok(self.create_queue(name, config, caller, apply));
+            Command::CreateQueue { name, config, bound } => {
+                return Ok(self.create_queue(name, config, *bound, caller, apply));
             }
             Command::EndQueue { queue, if_unused, if_empty } => {
                 return Ok(self.end_queue(*queue, *if_unused, *if_empty, apply));

@@ -97,7 +97,7 @@ impl Outbox {
     /// Whether letters are for a queue of that run.
     fn has_targets_of(&self, run: SessionId) -> bool {
         let queue = |position| QueueId { home: Home::Node(run.node), index: run.start.0, position };
-        self.targets.range(queue(0)..=queue(u32::MAX)).next().is_some()
+        self.targets.range(queue(0)..=queue(u64::MAX)).next().is_some()
     }
 }
 

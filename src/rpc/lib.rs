@@ -22,6 +22,7 @@ mod join;
 
 // Both ends of a stream.
 mod accept;
+mod bounded;
 mod dial;
 mod server;
 

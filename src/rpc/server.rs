@@ -1,6 +1,6 @@
 //! The rpc port: HTTP/2 settings that both ends share, and the listener.
 
-use crate::{door::Door, lane::FRAME_BYTES_MAX};
+use crate::{bounded::bounded, door::Door, lane::FRAME_BYTES_MAX};
 use futures::stream::unfold;
 use std::{
     future::Future,
@@ -93,7 +93,7 @@ impl Listener {
             Some((Ok::<_, io::Error>(stream), streams))
         });
         let router = server().add_routes(routes);
-        Ok(router.serve_with_incoming_shutdown(incoming, stop).await?)
+        Ok(router.serve_with_incoming_shutdown(bounded(incoming), stop).await?)
     }
 }
 

@@ -3,8 +3,9 @@
 use crate::OpenError;
 use quorate_types::NodeId;
 use std::{
-    fs::{self, File, OpenOptions, TryLockError},
+    fs::{self, DirBuilder, File, OpenOptions, TryLockError},
     io::{self, Write},
+    os::unix::fs::DirBuilderExt,
     path::Path,
 };
 
@@ -16,10 +17,20 @@ const MARK: &str = "QUORATE";
 
 const LOCK: &str = "LOCK";
 
+/// Octets of a file system that this process may still fill.
+///
+/// # Errors
+/// What the system says.
+pub fn free_bytes(folder: &Path) -> io::Result<u64> {
+    let system = rustix::fs::statvfs(folder)?;
+    Ok(system.f_bavail.saturating_mul(system.f_frsize))
+}
+
 /// Makes the directory if there is none, checks it, and takes its lock, which is held as long as
 /// the file is open.
 pub(crate) fn claim(dir: &Path, node: NodeId) -> Result<File, OpenError> {
-    fs::create_dir_all(dir).map_err(failed(dir, "cannot make it"))?;
+    let mut builder = DirBuilder::new();
+    builder.recursive(true).mode(0o700).create(dir).map_err(failed(dir, "cannot make it"))?;
     let mark = match fs::read_to_string(dir.join(MARK)) {
         Ok(mark) => Some(mark),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,

@@ -120,7 +120,8 @@ impl Engine {
 
     /// Refuses what takes so many octets if the disk has not that much room.
     pub(crate) fn check_room(&self, needed: u64) -> Result<(), StorageError> {
-        let free = fs2::available_space(&self.dir).map_err(file("cannot look at free space"))?;
+        let free =
+            crate::directory::free_bytes(&self.dir).map_err(file("cannot look at free space"))?;
         let reserve = self.disk_reserve_bytes;
         if free >= needed.saturating_add(reserve) {
             return Ok(());

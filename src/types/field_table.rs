@@ -37,6 +37,15 @@ impl Eq for FieldValue {}
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FieldTable(pub Vec<(ShortString, FieldValue)>);
 
+/// How large a table is in memory, what is nested in it included.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TableSize {
+    /// Values.
+    pub values: usize,
+    /// Octets, about: a value of one octet on the wire takes some forty.
+    pub bytes: usize,
+}
+
 /// Why octets are no field table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FieldTableError {
@@ -109,6 +118,29 @@ impl FieldValue {
         if let Self::LongString(octets) = self { Some(octets) } else { None }
     }
 
+    fn add_size(&self, size: &mut TableSize) {
+        size.values += 1;
+        size.bytes += size_of::<Self>();
+        match self {
+            Self::LongString(octets) | Self::ByteArray(octets) => size.bytes += octets.len(),
+            Self::Array(values) => values.iter().for_each(|value| value.add_size(size)),
+            Self::Table(table) => table.add_size(size),
+            Self::Bool(_)
+            | Self::I8(_)
+            | Self::U8(_)
+            | Self::I16(_)
+            | Self::U16(_)
+            | Self::I32(_)
+            | Self::U32(_)
+            | Self::I64(_)
+            | Self::F32(_)
+            | Self::F64(_)
+            | Self::Decimal { .. }
+            | Self::Timestamp(_)
+            | Self::Void => {}
+        }
+    }
+
     /// A long string of a text.
     #[must_use]
     pub fn text(text: &str) -> Self {
@@ -127,6 +159,29 @@ impl FieldTable {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// How large it is in memory.
+    #[must_use]
+    pub fn size(&self) -> TableSize {
+        let mut size = TableSize::default();
+        self.add_size(&mut size);
+        size
+    }
+
+    fn add_size(&self, size: &mut TableSize) {
+        for (name, value) in &self.0 {
+            size.bytes += size_of::<ShortString>() + name.len();
+            value.add_size(size);
+        }
+    }
+
+    /// A copy that does not keep the frame alive that it was cut from.
+    #[must_use]
+    pub fn detached(&self) -> Self {
+        let mut octets = BytesMut::new();
+        self.encode_content(&mut octets);
+        Self::decode_content(octets.freeze()).unwrap_or_else(|_| self.clone())
     }
 
     /// Decodes a table's content, without its length.

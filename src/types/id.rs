@@ -133,15 +133,16 @@ impl LetterHome {
 ///
 /// Of a replicated queue: its group, and the log index and position in the entry of its
 /// `CreateQueue` (NAM 1). Of a connection-bound one: its node, the node's start number (in
-/// `index`) and a count (in `position`) (NAM 8).
+/// `index`) and 64 bits drawn at random (in `position`): who has not been told it cannot reach the
+/// queue, whatever name it is put into (NAM 8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QueueId {
     /// Where the queue's machine runs.
     pub home: Home,
     /// Log index of the `CreateQueue`, or the start number.
     pub index: u64,
-    /// Position of the `CreateQueue` in its entry, or the count.
-    pub position: u32,
+    /// Position of the `CreateQueue` in its entry, or the random number.
+    pub position: u64,
 }
 
 impl QueueId {

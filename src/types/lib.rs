@@ -15,7 +15,7 @@ mod time;
 pub use arguments::{ArgumentError, LeaderLocator, MS_MAX, Overflow, QueueArguments, QueueType};
 pub use delivery::{Counts, Numbers, ReturnCause};
 pub use exception::{Exception, ReplyCode, Scope};
-pub use field_table::{FieldTable, FieldTableError, FieldValue, TABLE_DEPTH_MAX};
+pub use field_table::{FieldTable, FieldTableError, FieldValue, TABLE_DEPTH_MAX, TableSize};
 pub use id::{
     BootNumber, CatalogIndex, ClusterId, ConsumerId, DeliveryNumber, GroupId, Holder, Home,
     Incarnation, LetterHome, LetterNumber, Level, LogIndex, MessageId, NodeId, QueueId, Sequence,

@@ -70,6 +70,8 @@ pub struct Properties {
     /// The headers are as they are delivered: in order of their names, each name once (PRP-02),
     /// 64-bit integers under the letter `l` (FRM-15). Also true without headers.
     pub headers_canonical: bool,
+    /// Values in the headers, nested ones included.
+    pub header_values: usize,
     /// `delivery-mode`, as sent.
     pub delivery_mode: Option<u8>,
     /// `priority`, as sent.
@@ -109,6 +111,7 @@ impl Properties {
                 // An `L` that is part of a text does no harm: the headers are written once more.
                 self.headers_canonical =
                     table.0.is_sorted_by(|(a, _), (b, _)| a < b) && !content.contains(&b'L');
+                self.header_values = table.size().values;
                 self.headers = Some(content);
             }
             Property::DeliveryMode => self.delivery_mode = Some(octet(rest)?),

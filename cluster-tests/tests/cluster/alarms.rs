@@ -127,37 +127,6 @@ async fn blocked(publisher: &mut Wire) -> (Vec<u8>, u64) {
     panic!("another node has an alarm, and publishes go on");
 }
 
-/// ALM-05: a client that is faster than its queue is read slowly, and told nothing.
-#[tokio::test(flavor = "multi_thread")]
-async fn alm_05_flow_control_is_never_told() {
-    const PUBLISHES: u64 = 64;
-    let options = Options::default().with("--connection-in-flight-bytes", "16KiB");
-    let cluster = Cluster::start(3, options).await;
-    let (_connection, channel) = open(&cluster.amqp_uri(1)).await;
-    declare_quorum(&channel, "alarmed").await;
-    let mut publisher = aware(&cluster.node(1).amqp_address()).await;
-    // Nothing is answered without a majority, so that what is in flight stays so.
-    cluster.node(2).kill9();
-    cluster.node(3).kill9();
-    let body = vec![7; 4 << 10];
-    let payload = [&[0, 60, 0, 40][..], &wire::basic_publish("alarmed", false)].concat();
-    for _ in 0..PUBLISHES {
-        publisher.send(&frame(wire::METHOD, 1, &payload)).await;
-        let header = wire::content_header(60, body.len() as u64, None);
-        publisher.send(&frame(wire::HEADER, 1, &header)).await;
-        publisher.send(&frame(wire::BODY, 1, &body)).await;
-    }
-    eventually("the socket is read no more", LIFECYCLE_BOUND, || async {
-        let rows = cluster.rows(1, &["list_connections", "state"]).await?;
-        hold(rows.iter().any(|row| ctl::text(row, "state") == "flow"), || format!("{rows:?}"))
-    })
-    .await;
-    assert_eq!(publisher.within(Duration::from_millis(500)).await, None);
-    cluster.node(2).restart().await;
-    becomes(&cluster, PUBLISHES).await;
-    assert_eq!(publisher.within(Duration::from_millis(100)).await, None);
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn alm_01_an_operator_sets_where_a_nodes_alarms_begin() {
     let cluster = Cluster::start(3, Options::default()).await;

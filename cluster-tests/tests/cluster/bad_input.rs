@@ -91,7 +91,7 @@ async fn a_declared_length_of_4_gib_inside_a_frame_takes_no_memory() {
         let mut table = vec![0, 0];
         table.extend(wire::short("q"));
         table.extend([0, 255, 255, 255, 255]);
-        closes(node, &frame(wire::METHOD, 1, &method(50, 10, &table)), 502).await;
+        closes(node, &frame(wire::METHOD, 1, &method(50, 10, &table)), 501).await;
         // A long string inside a table that claims more than the table has.
         let field = [wire::short("k"), vec![b'S', 255, 255, 255, 255]].concat();
         let lying = wire::queue_declare("q", &field);

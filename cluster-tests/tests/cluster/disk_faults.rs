@@ -27,7 +27,7 @@ async fn under_load(faults: &DiskFaults) -> (Cluster, u64, Load) {
     connection.close(200, "declared".into()).await.expect("close-ok");
     let leader = cluster.leader_of(QUEUE).await;
     let others = cluster.others(leader);
-    let load = Load::default()
+    let load = Load::on(QUEUE)
         .publish(PublisherOptions::new(cluster.amqp_uri(others[0]), QUEUE))
         .consume(ConsumerOptions::new(cluster.amqp_uri(others[1]), QUEUE));
     load.delivers(500).await;
@@ -73,11 +73,11 @@ async fn a_leader_whose_syncs_hang_gives_up_its_leaderships() {
     load.confirms(500).await;
     load.delivers(500).await;
     let history = load.history();
-    figure("sync hangs: longest gap", history.longest_confirm_gap(from, history.now()));
+    figure("sync hangs: longest gap", history.longest_confirm_gap(QUEUE, from, history.now()));
     assert!(cluster.node(leader).runs(), "it lives");
     faults.set(leader, DiskFault::SyncHangs, 0);
     says(cluster.node(leader), &["the disk answers again"]).await;
-    load.finish(&cluster, QUEUE).await;
+    load.finish(&cluster).await;
 }
 
 /// The disk of a queue's leader fails once and for all; it comes back with a good one.
@@ -91,7 +91,7 @@ async fn ends_and_comes_back(fault: DiskFault, error: u32, words: &[&str]) {
     faults.set(leader, fault, 0);
     cluster.node(leader).restart().await;
     load.delivers(500).await;
-    load.finish(&cluster, QUEUE).await;
+    load.finish(&cluster).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -116,7 +116,7 @@ async fn a_disk_that_cannot_be_read_is_refused_at_the_start() {
     ends_saying(cluster.node(leader), &["data_dir", "Input/output error"]).await;
     faults.set(leader, DiskFault::ReadFails, 0);
     cluster.node(leader).restart().await;
-    load.finish(&cluster, QUEUE).await;
+    load.finish(&cluster).await;
 }
 
 /// The newest file of a node's write-ahead log.

@@ -272,6 +272,9 @@ async fn metrics_count_what_happens() {
     let shut = taking.create_channel().await.expect("open-ok");
     shut.close(200, "done".into()).await.expect("close-ok");
     taking.close(200, "done".into()).await.expect("close-ok");
+    let stranger = format!("amqp://guest:wrong@{}/%2f", cluster.node(1).amqp_address());
+    let refused = lapin::Connection::connect(&stranger, <_>::default()).await;
+    assert!(refused.is_err());
     counted(&cluster, &before, &expected()).await;
     all_move(&cluster).await;
 }

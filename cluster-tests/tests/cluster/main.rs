@@ -7,6 +7,7 @@ mod alarms;
 mod audit;
 mod backlog;
 mod bad_input;
+mod bounds;
 mod catch_up;
 mod channels;
 mod closing;

@@ -38,7 +38,7 @@ async fn one_link_is_cut(what: &str, cut: impl FnOnce(&Links)) {
             ..PublisherOptions::new(cluster.amqp_uri(publisher), queue)
         };
         let consumer = ConsumerOptions::new(cluster.amqp_uri(consumer), queue);
-        loads.push((queue, Load::default().publish(publisher).consume(consumer)));
+        loads.push((queue, Load::on(queue).publish(publisher).consume(consumer)));
     }
     for (_, load) in &loads {
         load.delivers(200).await;
@@ -47,14 +47,14 @@ async fn one_link_is_cut(what: &str, cut: impl FnOnce(&Links)) {
     cut(cluster.links());
     tokio::time::sleep(CUT).await;
     for ((queue, load), from) in loads.iter().zip(from) {
-        let gap = load.history().longest_confirm_gap(from, load.history().now());
+        let gap = load.history().longest_confirm_gap(queue, from, load.history().now());
         figure(&format!("{what}: {queue}: longest time without a confirm"), gap);
         assert!(gap < GAP_BOUND, "{what}: {queue}: {gap:?} without a confirm");
     }
     cluster.links().heal();
-    for (queue, load) in loads {
+    for (_, load) in loads {
         load.delivers(300).await;
-        load.finish(&cluster, queue).await;
+        load.finish(&cluster).await;
     }
 }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 /// A refusal needs no more than a look at the others.
 const REFUSAL_BOUND: Duration = Duration::from_secs(30);
 
-/// Starts `launch`, which must exit with a failure and an error line that has all of `words` in it.
+/// Starts `launch`, which must exit with a failure and a last word that has all of `words` in it.
 async fn refused(mut launch: Launch, words: &[&str]) {
     launch.log = launch.log.with_file_name("refused.log");
     let _ = fs::remove_file(&launch.log);
@@ -22,9 +22,10 @@ async fn refused(mut launch: Launch, words: &[&str]) {
     assert_eq!(status.code().map(|code| code != 0), Some(true), "{status}: {said}");
     let clear = said.lines().any(|line| {
         let line = line.to_lowercase();
-        line.contains("error") && words.iter().all(|word| line.contains(word))
+        ["quorate: ", "error: "].iter().any(|start| line.starts_with(start))
+            && words.iter().all(|word| line.contains(word))
     });
-    assert!(clear, "no error with {words:?} in:\n{said}");
+    assert!(clear, "no last word with {words:?} in:\n{said}");
     assert!(!said.contains("panicked"), "{said}");
 }
 

@@ -141,12 +141,29 @@ impl Unacked {
         Some((self.holders.release(entry.holder)?, entry.number))
     }
 
-    /// Deliveries that were set aside are to be settled once more (TX-08).
+    /// Deliveries that were set aside are to be settled once more (TX-08). Most still have their
+    /// places, or come before all others: a rollback costs what it puts back.
     pub(crate) fn put_back(&mut self, aside: impl Iterator<Item = Entry>) {
-        self.entries.retain(|entry| entry.holder != Slot::NONE);
-        self.settled = 0;
-        self.entries.extend(aside);
-        self.entries.make_contiguous().sort_unstable_by_key(|entry| entry.tag);
+        let mut gone = Vec::new();
+        for entry in aside {
+            let at = self.entries.binary_search_by_key(&entry.tag, |entry| entry.tag);
+            if let Ok(at) = at
+                && let Some(place) = self.entries.get_mut(at)
+            {
+                *place = entry;
+                self.settled -= 1;
+            } else {
+                gone.push(entry);
+            }
+        }
+        gone.sort_unstable_by_key(|entry| entry.tag);
+        let front = self.entries.front().map_or(u64::MAX, |entry| entry.tag);
+        if gone.last().is_none_or(|last| last.tag < front) {
+            gone.into_iter().rev().for_each(|entry| self.entries.push_front(entry));
+        } else {
+            self.entries.extend(gone);
+            self.entries.make_contiguous().sort_unstable_by_key(|entry| entry.tag);
+        }
     }
 
     fn take(

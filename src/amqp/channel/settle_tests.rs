@@ -43,6 +43,37 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
+    /// TX-08: whatever a transaction has set aside is there again after a rollback, in its order.
+    #[test]
+    fn tx_08_what_is_put_back_is_in_its_place(
+        deliveries in 1..300u64,
+        steps in prop::collection::vec((0..300u64, any::<bool>(), any::<bool>()), 0..60),
+    ) {
+        let mut unacked = Unacked::default();
+        let slot = unacked.hold(holder(1));
+        (1..=deliveries).for_each(|tag| unacked.push(tag, slot, DeliveryNumber(tag)));
+        let mut model: std::collections::BTreeSet<u64> = (1..=deliveries).collect();
+        for (tag, multiple, rolled_back) in steps {
+            if rolled_back {
+                let mut aside = Vec::new();
+                let _ = unacked.set_aside(tag, multiple, &mut aside);
+                let _ = unacked.set_aside(tag / 2, false, &mut aside);
+                unacked.put_back(aside.into_iter().rev());
+            } else {
+                let told = unacked.settle(tag, multiple && tag > 0, |_, _| ()).is_ok();
+                if told && multiple {
+                    model.retain(|kept| *kept > tag);
+                } else {
+                    model.remove(&tag);
+                }
+            }
+            prop_assert_eq!(unacked.outstanding(), model.len() as u64);
+        }
+        let mut left = Vec::new();
+        unacked.settle(0, true, |_, number| left.push(number.0)).unwrap();
+        prop_assert_eq!(left, model.into_iter().collect::<Vec<_>>());
+    }
+
     /// ACK-02 to ACK-05, ACK-07.
     #[test]
     fn ack_02_to_05_what_is_settled_is_what_a_plain_map_says(

@@ -8,4 +8,5 @@ pub(crate) mod heartbeat;
 pub(crate) mod machine;
 #[cfg(test)]
 mod machine_tests;
+pub(crate) mod properties;
 pub(crate) mod report;

@@ -31,7 +31,9 @@ use quorate_storage::{
         message,
     },
 };
-use quorate_types::{Home, LetterHome, LetterNumber, NodeId, Properties, QueueId, Sequence};
+use quorate_types::{
+    CatalogIndex, Home, LetterHome, LetterNumber, NodeId, Properties, QueueId, Sequence,
+};
 use route::Found;
 use state::{LINE_MAX, Waiting, Worker};
 use std::{
@@ -208,8 +210,9 @@ impl Node {
             None => Via { exchange: Default::default(), routing_key: None },
         };
         let bodies = self.bodies_of(queue, &waiting.letters);
-        let catalog = self.catalog.read();
-        let version = catalog.version();
+        // The lock is taken for each letter anew, so that others have their turn. One that a later
+        // copy routes counts as routed by this one, and at worst is routed once more.
+        let version = self.catalog.read().version();
         let mut routed: Vec<RoutedLetters> = Vec::new();
         let mut left = Vec::new();
         for (letter, octets) in waiting.letters.iter().zip(bodies) {
@@ -221,7 +224,10 @@ impl Node {
                 (Some(_), Some(octets)) => {
                     let at = quorate_types::WallTime(0);
                     let death = Death { queue: &waiting.name, reason: letter.reason, at };
-                    route::route(&catalog, &self.executor, &octets, death, &via)
+                    let catalog = self.catalog.read();
+                    let found = route::route(&catalog, &self.executor, &octets, death, &via);
+                    let again = letter.after > CatalogIndex(0);
+                    if again { found.again(&catalog) } else { found }
                 }
                 (Some(_), None) => {
                     tracing::error!(%queue, letter = %letter.number, "a letter's body is missing");
@@ -241,7 +247,6 @@ impl Node {
                 }
             }
         }
-        drop(catalog);
         if !routed.is_empty() {
             self.tell_of_routing(home, &waiting, &routed);
             let letters = routed;

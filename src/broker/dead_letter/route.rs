@@ -22,6 +22,16 @@ pub(crate) enum Found {
     Cycle,
 }
 
+impl Found {
+    /// For a letter whose targets have said that they are gone: those that are known by their names
+    /// alone (NAM 8) have said so for good.
+    pub(crate) fn again(self, catalog: &Catalog) -> Self {
+        let Self::Targets(mut targets) = self else { return self };
+        targets.retain(|queue| catalog.queue_by_id(*queue).is_some());
+        if targets.is_empty() { Self::Nothing } else { Self::Targets(targets) }
+    }
+}
+
 /// Routes a letter. `octets` is the message as it is stored.
 pub(crate) fn route(
     catalog: &Catalog,

@@ -8,9 +8,7 @@ use bytes::{BufMut, BytesMut};
 use common::*;
 use proptest::prelude::*;
 use quorate_catalog::{Binding, CatalogCommand as C, Destination, ExchangeType, QueueEntry};
-use quorate_catalog::{Binding, CatalogCommand as C, ExchangeType};
 use quorate_types::{FieldTable, FieldValue, Properties, QueueId, QueueType};
-use quorate_types::{FieldValue, Properties, QueueId};
 use std::collections::BTreeMap;
 
 const KEYS: u64 = 4_000;

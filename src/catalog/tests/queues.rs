@@ -65,7 +65,7 @@ fn nam_04_an_entry_is_removed_by_id() {
     assert_eq!(world.catalog, world.reloaded());
 }
 
-fn bound(text: &str, node: u16, start: u64, count: u32) -> QueueEntry {
+fn bound(text: &str, node: u16, start: u64, count: u64) -> QueueEntry {
     QueueEntry {
         creator: session(node, start),
         durable: false,

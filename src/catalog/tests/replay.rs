@@ -28,7 +28,7 @@ fn any_name() -> impl Strategy<Value = &'static str> {
 fn any_id() -> impl Strategy<Value = QueueId> {
     prop_oneof![
         (1..6u64).prop_map(id),
-        (1..3u16, 1..20u64, 1..3u32).prop_map(|(node, start, count)| bound_id(node, start, count)),
+        (1..3u16, 1..20u64, 1..3u64).prop_map(|(node, start, count)| bound_id(node, start, count)),
     ]
 }
 

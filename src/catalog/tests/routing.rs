@@ -5,7 +5,9 @@
 mod common;
 
 use common::*;
-use quorate_catalog::{CatalogCommand as C, ExchangeType, RouteError, server_given_name};
+use quorate_catalog::{
+    Binding, CatalogCommand as C, ExchangeType, RouteError, bound_position, server_given_name,
+};
 use quorate_types::{FieldTable, FieldValue, Properties, QueueId};
 
 #[test]
@@ -22,8 +24,8 @@ fn rte_01_the_default_exchange_leads_to_the_queue_of_that_name() {
 fn nam_08_the_default_exchange_knows_server_given_names_until_their_run_is_over() {
     let mut world = World::new();
     world.started(3, 33);
-    let queue = bound_id(3, 1, 9);
-    let text = server_given_name(queue, 5).unwrap();
+    let queue = bound_id(3, 1, bound_position(&short("/"), 5));
+    let text = server_given_name(session(3, 1), 5);
     assert_eq!(world.route("", text.as_str()), [queue]);
     // Bound, it has an entry too, and is still one queue.
     world.done(C::AddQueue(common::queue(text.as_str(), queue)));
@@ -247,6 +249,56 @@ fn rte_10_prp_08_a_queue_gets_one_copy_by_whatever_keys_and_bindings() {
         targets
     };
     assert_eq!(request_into(vec![id(9), id(1)]), [id(9), id(1), id(1)]);
+}
+
+/// What is taken stays in proportion to the bindings, however many keys fit each of them.
+#[test]
+fn many_keys_take_no_more_than_there_are_bindings() {
+    let mut world = World::new();
+    let patterns = ["#", "*", "#.#", "*.#", "#.*"];
+    for number in 1..=100 {
+        let queue = format!("q{number}");
+        world.add(&queue, number);
+        for pattern in patterns {
+            world.bind(to_queue("amq.topic", pattern, &queue, id(number)));
+        }
+    }
+    let (vhost, exchange, key) = (short("/"), short("amq.topic"), short("k"));
+    let further_keys: Vec<_> = (0..1_000).map(|key| short(&key.to_string())).collect();
+    let request = quorate_catalog::RouteRequest {
+        vhost: &vhost,
+        exchange: &exchange,
+        routing_key: &key,
+        further_keys: &further_keys,
+        properties: &Properties::default(),
+        chance: in_turn,
+        by_broker: false,
+    };
+    let mut targets = Vec::new();
+    world.catalog.route(&request, &mut targets).unwrap();
+    assert_eq!(targets.len(), 100);
+    assert!(targets.capacity() <= 2 * 100 * patterns.len(), "{}", targets.capacity());
+}
+
+/// As many headers as a frame holds, against a binding that names as many others.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "a clock is what it is about")]
+fn headers_are_matched_by_look_up() {
+    let mut world = World::new();
+    world.add("q", 1);
+    let fields = |letter: char| {
+        let field = |number: u32| (short(&format!("{letter}{number:05}")), FieldValue::Void);
+        (0..20_000).map(field)
+    };
+    let mut arguments = FieldTable(fields('b').collect());
+    arguments.0.push((short("x-match"), text("any")));
+    world.bind(Binding { arguments, ..to_queue("amq.headers", "", "q", id(1)) });
+    let mut headers = FieldTable(fields('h').rev().collect());
+    let begun = std::time::Instant::now();
+    assert_eq!(world.route_by("amq.headers", &[""], Some(&headers)), Ok(vec![]));
+    headers.0.push((short("b00007"), FieldValue::Bool(true)));
+    assert_eq!(world.route_by("amq.headers", &[""], Some(&headers)), Ok(vec![id(1)]));
+    assert!(begun.elapsed() < std::time::Duration::from_millis(500), "{:?}", begun.elapsed());
 }
 
 #[test]

@@ -6,7 +6,9 @@ use super::exit::{Exit, Failure};
 use super::options::Invocation;
 use bytes::Bytes;
 use quorate_management::wire;
-use std::io::Read;
+use std::fs::OpenOptions;
+use std::io::{Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use tonic::Code;
 
 /// Octets of definitions in one message, far below the 4 MiB that gRPC takes.
@@ -53,7 +55,10 @@ pub(super) async fn export(
         console.say(&format!("{}\n", String::from_utf8_lossy(&octets)));
         return Ok(());
     }
-    std::fs::write(path, &octets).map_err(|error| file_failure(path, &error))
+    // It holds password hashes.
+    let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path);
+    let written = file.and_then(|mut file| file.write_all(&octets));
+    written.map_err(|error| file_failure(path, &error))
 }
 
 /// Reads a file or standard input, and has the node take it.

@@ -204,9 +204,30 @@ mod tests {
     #[test]
     fn erlang_terms_can_be_consulted() {
         expect![[r#"
-            [[{name,<<"tab	q">>},{messages,''},{durable,false},{members,[]},{arguments,[]}],
+            [[{name,<<"tab\tq">>},{messages,''},{durable,false},{members,[]},{arguments,[]}],
              [{name,<<"orders">>},{messages,12},{durable,true},{members,[rabbit1@h,'rabbit2@h.x']},{arguments,[{<<"k">>,long,1},{<<"l">>,array,[{long,1},{bool,true}]},{<<"s">>,longstr,<<"v\"w">>},{<<"t">>,table,[{<<"d">>,double,0.5}]}]}]]
         "#]].assert_eq(&render(&sheet(), Formatter::Erlang, true));
+    }
+
+    /// What clients have chosen as names gives no orders to the terminal of who reads a list.
+    #[test]
+    fn control_characters_are_shown_and_not_written() {
+        let name = "\u{1b}[2J\u{7}\u{9b}31m\nq";
+        let field = (ShortString::try_from(name).unwrap(), FieldValue::text(name));
+        let row = vec![
+            Value::text(name),
+            Value::word(name),
+            Value::Words(vec![name.to_owned()]),
+            Value::Table(FieldTable(vec![field])),
+        ];
+        let columns = ["name", "state", "members", "arguments"].map(str::to_owned).to_vec();
+        let sheet = Sheet { columns, rows: vec![row] };
+        for formatter in [Formatter::Table, Formatter::Csv, Formatter::Pretty, Formatter::Erlang] {
+            let text = render(&sheet, formatter, false);
+            let control = |letter: char| letter.is_control() && !"\n\t".contains(letter);
+            assert!(!text.contains(control), "{formatter:?}: {text:?}");
+            assert!(text.contains("\\x{1b}[2J") && !text.contains("31m\n"), "{text}");
+        }
     }
 
     #[test]

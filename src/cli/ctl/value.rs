@@ -35,11 +35,11 @@ impl Value {
     pub(crate) fn plain(&self) -> String {
         match self {
             Self::Empty => String::new(),
-            Self::Text(text) | Self::Word(text) => without_breaks(text),
+            Self::Text(text) | Self::Word(text) => visible(text),
             Self::Number(number) => number.to_string(),
             Self::Integer(number) => number.to_string(),
             Self::Bool(yes) => yes.to_string(),
-            Self::Words(words) => format!("[{}]", words.join(", ")),
+            Self::Words(words) => format!("[{}]", visible(&words.join(", "))),
             Self::Table(table) => plain_table(table),
             Self::Json(value) => value.to_string(),
         }
@@ -77,27 +77,28 @@ impl Value {
     }
 }
 
-/// A tab or a line's end within a cell would move the columns.
-fn without_breaks(text: &str) -> String {
+/// Control characters would move the columns, or give orders to the reader's terminal.
+fn visible(text: &str) -> String {
     text.chars()
         .map(|letter| match letter {
             '\t' => "\\t".to_owned(),
             '\n' => "\\n".to_owned(),
             '\r' => "\\r".to_owned(),
+            other if other.is_control() => format!("\\x{{{:x}}}", u32::from(other)),
             other => other.to_string(),
         })
         .collect()
 }
 
 fn quoted(text: &str) -> String {
-    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
+    format!("\"{}\"", visible(&text.replace('\\', "\\\\").replace('"', "\\\"")))
 }
 
 /// Words that begin with a lower-case letter stand for themselves.
 fn atom(word: &str) -> String {
     let plain = word.starts_with(|letter: char| letter.is_ascii_lowercase())
         && word.chars().all(|letter| letter.is_ascii_alphanumeric() || "_@".contains(letter));
-    if plain { word.to_owned() } else { format!("'{}'", word.replace('\'', "\\'")) }
+    if plain { word.to_owned() } else { format!("'{}'", visible(&word.replace('\'', "\\'"))) }
 }
 
 fn plain_table(table: &FieldTable) -> String {
@@ -116,7 +117,7 @@ fn plain_field(value: &FieldValue) -> String {
             format!("[{}]", values.join(","))
         }
         Field::Table(table) => plain_table(table),
-        Field::Text(text) => quoted(&without_breaks(&text)),
+        Field::Text(text) => quoted(&text),
         Field::Plain(value) => value.to_string(),
     }
 }

@@ -8,8 +8,9 @@ use super::secret;
 use clap::Parser;
 use node::{Node, NodePlan, Ports};
 use std::ffi::OsString;
-use std::fs;
+use std::fs::{self, DirBuilder};
 use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, ExitStatus};
 use std::time::Duration;
@@ -86,11 +87,14 @@ struct Data {
 
 impl Data {
     fn open(given: Option<&Path>) -> Result<Self, DevError> {
-        let path = match given {
-            Some(path) => path.to_owned(),
-            None => std::env::temp_dir().join(format!("quorate-dev-{}", std::process::id())),
+        let own = || {
+            let name = format!("quorate-dev-{}-{:08x}", std::process::id(), rand::random::<u32>());
+            std::env::temp_dir().join(name)
         };
-        fs::create_dir_all(&path).map_err(io_error(path.display().to_string()))?;
+        let path = given.map_or_else(own, Path::to_owned);
+        // In a folder that all may write to, one that is there already is somebody else's.
+        let made = DirBuilder::new().recursive(given.is_some()).mode(0o700).create(&path);
+        made.map_err(io_error(path.display().to_string()))?;
         Ok(Self { path, remove: given.is_none() })
     }
 }

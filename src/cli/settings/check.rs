@@ -4,8 +4,12 @@ use super::{SettingError, Settings};
 
 /// Most that `max_message_size` may be.
 const MESSAGE_BYTES_MOST: u64 = 128 << 20;
-/// Least frame size of the protocol (AMQP 0-9-1, section 4.2.3).
-const FRAME_BYTES_LEAST: u32 = 4096;
+/// Least frame size that a client can agree on (CONN-17).
+const FRAME_BYTES_LEAST: u32 = 8192;
+/// Most: a frame is held whole.
+const FRAME_BYTES_MOST: u32 = 16 << 20;
+/// Most: nobody should have to wait for minutes to learn of a mistyped password.
+const LOGIN_DELAY_MS_MOST: u64 = 10_000;
 /// Least time of Q-62: leaders say twice a second that they are heard, and a quarter of it may pass without.
 const UNREACHABLE_MS_MIN: u64 = 4_000;
 /// Most nodes that a cluster may have for now: all are voters of every group (DESIGN §2).
@@ -19,8 +23,11 @@ pub(super) fn check(settings: &Settings) -> Result<(), SettingError> {
     if settings.max_message_size.0 == 0 || settings.max_message_size.0 > MESSAGE_BYTES_MOST {
         return refuse("max_message_size", "must be from 1 byte to 128MiB");
     }
-    if settings.frame_max < FRAME_BYTES_LEAST {
-        return refuse("frame_max", "must be at least 4096 bytes");
+    if !(FRAME_BYTES_LEAST..=FRAME_BYTES_MOST).contains(&settings.frame_max) {
+        return refuse("frame_max", "must be from 8192 to 16777216 bytes");
+    }
+    if settings.login_failure_delay_ms > LOGIN_DELAY_MS_MOST {
+        return refuse("login_failure_delay_ms", "must be at most 10000 ms");
     }
     if settings.channel_max == 0 {
         return refuse("channel_max", "must be at least 1");

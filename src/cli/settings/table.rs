@@ -77,28 +77,42 @@ settings! {
     default_queue_type: QueueType = "classic";
     /// Largest message body, at most 128MiB.
     max_message_size: ByteCount = "16MiB";
-    /// Largest AMQP frame offered to clients, bytes, at least 4096.
+    /// Largest AMQP frame offered to clients, bytes, from 8192 to 16777216.
     frame_max: u32 = "131072";
     /// Channels a connection offered to clients, at most 65535.
     channel_max: u16 = "2047";
-    /// Connections that this node may have. Empty: as many as come.
+    /// Connections that this node may have. Empty: as many as open files allow, at most 65536.
     connection_max: Option<u32> = "";
     /// Channels that all connections of this node together may have. Empty: as many as they like.
-    channel_max_per_node: Option<u32> = "";
+    channel_max_per_node: Option<u32> = "500000";
     /// Exchanges that the cluster may have, the predeclared ones among them. Empty: no limit.
-    cluster_exchange_limit: Option<u64> = "";
+    cluster_exchange_limit: Option<u64> = "200000";
     /// Queues that the cluster may have. Empty: no limit.
-    cluster_queue_limit: Option<u64> = "";
+    cluster_queue_limit: Option<u64> = "1000000";
+    /// Bindings that the cluster may have. Empty: no limit.
+    cluster_binding_limit: Option<u64> = "4000000";
+    /// Values that the arguments of a queue, exchange, binding or consumer may have, nested ones included. Empty: no limit.
+    argument_max: Option<u32> = "1024";
+    /// Memory that such arguments may take. Empty: no limit.
+    argument_max_bytes: Option<ByteCount> = "64KiB";
+    /// Values that the headers of a message may have, nested ones included. Empty: no limit.
+    header_max: Option<u32> = "4096";
+    /// Routing keys that the headers CC and BCC of a message may name together. Empty: no limit.
+    cc_max: Option<u32> = "1024";
     /// Prefetch of consumers on channels that have not set one; 0 for no limit.
     default_consumer_prefetch: u16 = "0";
     /// A declare as a classic queue finds a quorum queue of that name equal if its TTLs, limits, dead-lettering and single active consumer are.
     relaxed_redeclaration: bool = "false";
     /// Consumers that a channel may have. Empty: as many as its client likes.
     consumer_max_per_channel: Option<u32> = "";
+    /// Consumers that a connection may have. Empty: as many as its client likes.
+    consumer_max_per_connection: Option<u32> = "50000";
     /// AMQP heartbeat offered to clients, seconds; 0 for none.
     amqp_heartbeat_s: u16 = "60";
     /// A connection not open this many milliseconds after it was accepted is dropped.
     handshake_timeout_ms: u64 = "10000";
+    /// The answer to a login that fails is held back for this many milliseconds, and up to five times as long where many fail; 0 for not at all.
+    login_failure_delay_ms: u64 = "1000";
     /// An operation that a group does not answer for this many milliseconds fails, as without a majority.
     operation_timeout_ms: u64 = "10000";
     /// Time from one Raft heartbeat to the next, milliseconds.
@@ -137,7 +151,7 @@ settings! {
     memory_high_watermark: MemoryLimit = "0.6";
     /// Free disk below which publishers are blocked, and which a snapshot that is received must leave.
     disk_free_limit: ByteCount = "1GiB";
-    /// Threads that run the node's tasks; 0 for one a core.
+    /// Threads that serve clients, and as many again that run everything else; 0 for one a core.
     worker_threads: u16 = "0";
     /// What is logged, as in RUST_LOG: `info`, `warn,quorate_raft=debug`, ...
     log: String = "info,openraft=warn";

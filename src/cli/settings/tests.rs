@@ -104,6 +104,9 @@ fn a_refusal_is_one_line_that_names_the_setting_and_where_it_was_given() {
         refusal(&[("election_max_ms", "300")], &[], None),
         refusal(&[("raft_heartbeat_ms", "150")], &[], None),
         refusal(&[("operation_timeout_ms", "0")], &[], None),
+        refusal(&[("frame_max", "8191")], &[], None),
+        refusal(&[("frame_max", "4294967295")], &[], None),
+        refusal(&[("login_failure_delay_ms", "60000")], &[], None),
         refusal(&[("log", "quorate=loud")], &[], None),
         refusal(&[("queue_groups", "70000")], &[], None),
         refusal(&[], &[], Some("relaxed_redeclaration = \"yes\"")),
@@ -129,6 +132,9 @@ fn a_refusal_is_one_line_that_names_the_setting_and_where_it_was_given() {
         setting election_max_ms: must be more than election_min_ms
         setting election_min_ms: must be more than twice raft_heartbeat_ms
         setting operation_timeout_ms: must be at least 1 ms
+        setting frame_max: must be from 8192 to 16777216 bytes
+        setting frame_max: must be from 8192 to 16777216 bytes
+        setting login_failure_delay_ms: must be at most 10000 ms
         setting log: is no filter, as info or warn,quorate_raft=debug
         setting queue_groups (from --queue-groups): '70000' is no whole number from 0 to 65535
         setting relaxed_redeclaration (in FILE): 'yes' is neither true nor false

@@ -88,7 +88,7 @@ fn fill(consumers: u64, per_entry: u32, per_run_commands: u32, queues: u32, entr
     for n in 0..queues {
         let name = ResourceName { vhost: ShortString::from_static("/"), name: name(n) };
         let config = QueueConfig::plain(QueueType::Quorum);
-        load.apply(Vec::new(), vec![Command::CreateQueue { name, config }]);
+        load.apply(Vec::new(), vec![Command::CreateQueue { name, config, bound: None }]);
         ids.push(load.created());
     }
     let terms = ConsumerTerms {

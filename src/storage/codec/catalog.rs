@@ -86,6 +86,15 @@ pub fn decode_command(octets: &[u8]) -> Result<CatalogCommand, DecodeError> {
     Ok(command)
 }
 
+/// Whether a command can be read again once it is written, as the same. What cannot must not be
+/// proposed: every replica would fail at it, after a restart too.
+#[must_use]
+pub fn can_be_read_again(command: &CatalogCommand) -> bool {
+    let octets = encode_command(command);
+    // Octets are compared, since a table may hold a number that does not equal itself.
+    decode_command(&octets).is_ok_and(|decoded| encode_command(&decoded) == octets)
+}
+
 /// A tag and one value.
 fn tagged<T>(tag: u8, value: &T, put: impl Fn(&T, &mut BytesMut), out: &mut BytesMut) {
     out.put_u8(tag);

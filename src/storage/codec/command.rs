@@ -70,7 +70,7 @@ pub(crate) fn put_command(command: &Command, own: SessionId, out: &mut BytesMut)
             put_int(out, shown.0);
             put_bool(out, matches!(how, Detach::ChannelEnd));
         }
-        Command::CreateQueue { name, config } => put_create(name, config, out),
+        Command::CreateQueue { name, config, bound } => put_create(name, config, *bound, out),
         Command::EndQueue { queue, if_unused, if_empty } => {
             put_on_queue(END_QUEUE, *queue, &[*if_unused, *if_empty], out);
         }
@@ -189,7 +189,11 @@ fn command(tag: u8, cursor: &mut Cursor<'_>, own: SessionId) -> Result<Command, 
 
 fn queue_command(tag: u8, cursor: &mut Cursor<'_>) -> Result<Command, DecodeError> {
     if tag == CREATE_QUEUE {
-        return Ok(Command::CreateQueue { name: name(cursor)?, config: config(cursor)? });
+        return Ok(Command::CreateQueue {
+            name: name(cursor)?,
+            config: config(cursor)?,
+            bound: cursor.option()?,
+        });
     }
     let queue = cursor.queue()?;
     Ok(match tag {
@@ -228,10 +232,11 @@ fn put_on_node(tag: u8, node: NodeId, out: &mut BytesMut) {
     put_int(out, u64::from(node.0));
 }
 
-fn put_create(name: &ResourceName, config: &QueueConfig, out: &mut BytesMut) {
+fn put_create(name: &ResourceName, config: &QueueConfig, bound: Option<u64>, out: &mut BytesMut) {
     out.put_u8(CREATE_QUEUE);
     put_name(name, out);
     put_config(config, out);
+    put_option(out, bound);
 }
 
 fn put_attach(queue: QueueId, consumer: ConsumerId, terms: &ConsumerTerms, out: &mut BytesMut) {

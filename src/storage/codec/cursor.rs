@@ -108,7 +108,7 @@ pub(crate) fn put_queue(out: &mut BytesMut, queue: QueueId) {
     };
     put_int(out, u64::from(home) << 1 | kind);
     put_int(out, queue.index);
-    put_int(out, u64::from(queue.position));
+    put_int(out, queue.position);
 }
 
 pub(crate) fn put_session(out: &mut BytesMut, session: SessionId) {
@@ -242,7 +242,7 @@ impl<'a> Cursor<'a> {
         let home = self.int()?;
         let id = u16::try_from(home >> 1).map_err(|_| DecodeError::Invalid("home"))?;
         let home = if home & 1 == 0 { Home::Group(GroupId(id)) } else { Home::Node(NodeId(id)) };
-        Ok(QueueId { home, index: self.int()?, position: self.u32()? })
+        Ok(QueueId { home, index: self.int()?, position: self.int()? })
     }
 
     pub(crate) fn session(&mut self) -> Result<SessionId, DecodeError> {

@@ -11,7 +11,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use quorate_types::{GroupId, Home, Level, LogIndex, NodeId, QueueId};
 
 /// Octets of a queue id in a key.
-pub(crate) const QUEUE_KEY_BYTES: usize = 15;
+pub(crate) const QUEUE_KEY_BYTES: usize = 19;
 
 /// Octets of a run's key.
 pub(crate) const RUN_KEY_BYTES: usize = 2 + QUEUE_KEY_BYTES + 1 + 8;
@@ -66,7 +66,7 @@ pub(crate) fn put_queue_key(queue: QueueId, out: &mut BytesMut) {
         }
     }
     out.put_u64(queue.index);
-    out.put_u32(queue.position);
+    out.put_u64(queue.position);
 }
 
 pub(crate) fn queue_key(cursor: &mut Cursor<'_>) -> Result<QueueId, DecodeError> {
@@ -78,7 +78,7 @@ pub(crate) fn queue_key(cursor: &mut Cursor<'_>) -> Result<QueueId, DecodeError>
         _ => return Err(DecodeError::Invalid("home")),
     };
     let index = u64::from_be_bytes(cursor.array()?);
-    Ok(QueueId { home, index, position: u32::from_be_bytes(cursor.array()?) })
+    Ok(QueueId { home, index, position: u64::from_be_bytes(cursor.array()?) })
 }
 
 pub(crate) fn run_key(group: GroupId, run: RunKey) -> BytesMut {

@@ -30,11 +30,7 @@ pub(super) fn queue_id() -> impl Strategy<Value = QueueId> {
         any::<u16>().prop_map(|group| Home::Group(GroupId(group))),
         any::<u16>().prop_map(|node| Home::Node(NodeId(node))),
     ];
-    (home, number(), number32()).prop_map(|(home, index, position)| QueueId {
-        home,
-        index,
-        position,
-    })
+    (home, number(), number()).prop_map(|(home, index, position)| QueueId { home, index, position })
 }
 
 pub(super) fn session() -> impl Strategy<Value = SessionId> {
@@ -135,7 +131,8 @@ pub(super) fn node() -> impl Strategy<Value = NodeId> {
 
 pub(super) fn queue_command() -> impl Strategy<Value = Command> {
     prop_oneof![
-        (name(), config()).prop_map(|(name, config)| Command::CreateQueue { name, config }),
+        (name(), config(), any::<Option<u64>>())
+            .prop_map(|(name, config, bound)| Command::CreateQueue { name, config, bound }),
         (queue_id(), any::<bool>(), any::<bool>()).prop_map(|(queue, if_unused, if_empty)| {
             Command::EndQueue { queue, if_unused, if_empty }
         }),

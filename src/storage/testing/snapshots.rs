@@ -154,7 +154,7 @@ fn a_snapshot_that_does_not_fit_is_refused_before_it_fills_the_disk() {
     let expected = donor.snapshot().unwrap().unwrap().bytes();
     let octets: usize = pieces(&donor).iter().map(Bytes::len).sum();
     assert!(expected > octets as u64 / 2 && expected < octets as u64 * 2, "{expected} of {octets}");
-    let free = fs2::available_space(to.path()).unwrap();
+    let free = crate::directory::free_bytes(to.path()).unwrap();
     let mut options = options();
     options.disk_reserve_bytes = free - (64 << 20);
     let database = open(to.path(), options);

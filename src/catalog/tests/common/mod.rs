@@ -36,8 +36,8 @@ pub fn id(index: u64) -> QueueId {
 }
 
 /// A connection-bound queue's id.
-pub fn bound_id(node: u16, start: u64, count: u32) -> QueueId {
-    QueueId { home: Home::Node(NodeId(node)), index: start, position: count }
+pub fn bound_id(node: u16, start: u64, position: u64) -> QueueId {
+    QueueId { home: Home::Node(NodeId(node)), index: start, position }
 }
 
 pub fn session(node: u16, start: u64) -> SessionId {

@@ -36,7 +36,7 @@ fn terms(prefetch: Option<u32>) -> ConsumerTerms {
 
 fn create(world: &mut World) -> QueueId {
     let config = QueueConfig::plain(QueueType::Quorum);
-    match world.one(session(9, 1), Command::CreateQueue { name: name("q"), config }) {
+    match world.one(session(9, 1), Command::CreateQueue { name: name("q"), config, bound: None }) {
         Reply::Created(queue) => queue,
         other => panic!("{other:?}"),
     }

@@ -38,7 +38,7 @@ fn act() -> impl Strategy<Value = Act> {
 fn delaying() -> (World, QueueId, Checkpoint) {
     let mut world = World::new();
     let config = QueueConfig { delays: true, ..with_dlx() };
-    let create = Command::CreateQueue { name: name("q"), config };
+    let create = Command::CreateQueue { name: name("q"), config, bound: None };
     let Reply::Created(queue) = world.one(session(9, 1), create) else { panic!("not created") };
     let mut checkpoint = Checkpoint::default();
     checkpoint.note(&world.out.changes);

@@ -69,7 +69,7 @@ impl Cluster {
         let world = |group: u16| (group, World::with(Machine::new(Home::Group(GroupId(group)))));
         let mut worlds: BTreeMap<u16, World> = HOMES.into_iter().map(world).collect();
         let mut create = |group: u16, config: QueueConfig| {
-            let command = Command::CreateQueue { name: name("q"), config };
+            let command = Command::CreateQueue { name: name("q"), config, bound: None };
             match worlds.get_mut(&group).unwrap().one(session(9, 1), command) {
                 Reply::Created(id) => id,
                 other => panic!("{other:?}"),

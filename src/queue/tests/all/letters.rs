@@ -223,7 +223,7 @@ fn q_45_a_queue_with_as_many_letters_as_its_bound_takes_no_more_messages() {
     let mut world = World::new();
     let by = session(9, 1);
     let config = QueueConfig { message_ttl_ms: Some(0), letters_max: 3, ..with_dlx() };
-    let create = Command::CreateQueue { name: name("q"), config: config.clone() };
+    let create = Command::CreateQueue { name: name("q"), config: config.clone(), bound: None };
     let Reply::Created(queue) = world.one(by, create) else { panic!("not created") };
     let publish = |world: &mut World, count: usize| {
         let messages = heads(&vec![1; count]);

@@ -136,9 +136,9 @@ impl Model {
             Command::Transfer { .. } | Command::DeadLettered { .. } | Command::Retry { .. } => {
                 panic!("letters have a model of their own")
             }
-            Command::CreateQueue { name, config } => {
+            Command::CreateQueue { name, config, .. } => {
                 let home = Home::Group(GroupId(1));
-                let id = QueueId { home, index: self.index.0, position: self.position };
+                let id = QueueId { home, index: self.index.0, position: u64::from(self.position) };
                 let queue = Queue {
                     name: name.clone(),
                     config: config.clone(),

@@ -125,11 +125,11 @@ impl Known {
             Op::Create { durable, auto_delete, rules } => {
                 let home = Home::Group(GroupId(1));
                 let config = QueueConfig { durable, auto_delete, ..rules.config() };
-                let id = QueueId { home, index: index.0, position };
+                let id = QueueId { home, index: index.0, position: u64::from(position) };
                 self.queues.push(id);
                 self.fixed.insert(id, (config.queue_type, config.single_active_consumer));
                 let name = name(&format!("q{}", self.queues.len()));
-                self.by(self.session(1), Command::CreateQueue { name, config })
+                self.by(self.session(1), Command::CreateQueue { name, config, bound: None })
             }
             Op::End { queue, if_unused, if_empty } => {
                 let queue = self.queue(queue)?;

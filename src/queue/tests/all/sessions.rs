@@ -19,7 +19,7 @@ fn origin(session: SessionId, first: u64, mark: u64) -> Origin {
 
 fn create() -> Step {
     let config = QueueConfig::plain(QueueType::Quorum);
-    Step::Other(Command::CreateQueue { name: name("q"), config })
+    Step::Other(Command::CreateQueue { name: name("q"), config, bound: None })
 }
 
 fn enqueue(queue: QueueId, sizes: &[u32]) -> Step {

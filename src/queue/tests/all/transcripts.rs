@@ -121,7 +121,11 @@ impl Script {
     fn step(&mut self, line: &Line<'_>) -> (SessionId, Step) {
         let by = self.session(line.node());
         let command = match line.verb {
-            "create" => Command::CreateQueue { name: name(line.words[0]), config: config(line) },
+            "create" => Command::CreateQueue {
+                name: name(line.words[0]),
+                config: config(line),
+                bound: None,
+            },
             "enqueue" => return (by, self.enqueue(line)),
             "attach" => {
                 let number = self.consumers.len() as u64 + 1;

@@ -325,6 +325,7 @@ impl Node {
         let command = Command::CreateQueue {
             name: ResourceName { vhost, name },
             config: QueueConfig::plain(QueueType::Quorum),
+            bound: None,
         };
         let entry = Entry { batches: vec![batch(session, 1, vec![command])], ..Entry::default() };
         let commands = CommandEntry { command: codec::queue::encode_entry(&entry), bodies: vec![] };

@@ -1,0 +1,155 @@
+//! Logins: whoever fails is answered late, the later the more often logins from there have failed,
+//! so that passwords cannot be guessed as fast as connections are opened (CONN-13, CONN-14).
+
+use crate::Broker;
+use parking_lot::Mutex;
+use quorate_types::ShortString;
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, Ipv6Addr},
+    time::{Duration, Instant},
+};
+
+/// Octets of a password, at most: a hash must not cost more than it is worth.
+pub const PASSWORD_BYTES_MAX: usize = 1024;
+
+/// Logins that are answered late at the same time. Further ones are answered at once: a client
+/// that is waited for costs a connection, and good logins need some.
+const WAITING_MAX: usize = 4_096;
+/// Sources whose failures are remembered.
+const SOURCES_MAX: usize = 16_384;
+/// How long a source's failures are remembered after the last one.
+const MEMORY: Duration = Duration::from_secs(60);
+/// Failures of a source after which the next ones are answered later by one delay more.
+const STEP: u32 = 4;
+/// Delays that a source waits at most.
+const DELAYS_MAX: u32 = 5;
+
+/// Failed logins of the last minute.
+#[derive(Debug, Default)]
+pub(crate) struct Logins(Mutex<Failures>);
+
+#[derive(Debug, Default)]
+struct Failures {
+    sources: BTreeMap<IpAddr, Source>,
+    waiting: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Source {
+    failures: u32,
+    last: Instant,
+}
+
+impl Failures {
+    /// A login has failed: how many delays its answer waits.
+    fn failed(&mut self, from: IpAddr, now: Instant) -> u32 {
+        let fresh = |source: &Source| now.saturating_duration_since(source.last) < MEMORY;
+        let from = source(from);
+        if self.sources.len() >= SOURCES_MAX && !self.sources.contains_key(&from) {
+            self.sources.retain(|_, source| fresh(source));
+            if self.sources.len() >= SOURCES_MAX {
+                self.sources.pop_first();
+            }
+        }
+        let source = self.sources.entry(from).or_insert(Source { failures: 0, last: now });
+        if !fresh(source) {
+            source.failures = 0;
+        }
+        let delays = (1 + source.failures / STEP).min(DELAYS_MAX);
+        *source = Source { failures: source.failures.saturating_add(1), last: now };
+        delays
+    }
+}
+
+/// What an address stands for: of IPv6, the network that one host may have to itself.
+fn source(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => {
+            IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64)))
+        }
+        IpAddr::V4(address) => IpAddr::V4(address),
+    }
+}
+
+/// One that waits, until it is dropped.
+struct Waiting<'a>(&'a Logins);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.0.lock().waiting -= 1;
+    }
+}
+
+impl Logins {
+    /// Waits as long as a failed login has to.
+    async fn wait(&self, from: IpAddr, delay: Duration) {
+        let (delays, _waiting) = {
+            let mut failures = self.0.lock();
+            let delays = failures.failed(from, Instant::now());
+            if failures.waiting >= WAITING_MAX {
+                return;
+            }
+            failures.waiting += 1;
+            (delays, Waiting(self))
+        };
+        tokio::time::sleep(delay * delays).await;
+    }
+}
+
+impl Broker {
+    /// Lets a client in by its password, or without one where none is asked for. One that is
+    /// not let in learns of it late.
+    pub async fn log_in(&self, user: &ShortString, password: Option<&[u8]>, from: IpAddr) -> bool {
+        let loopback = from.to_canonical().is_loopback();
+        let right = match password {
+            Some(password) => self.authenticate(user, password, loopback),
+            None => self.admits(user, loopback),
+        };
+        if !right {
+            let node = &self.0;
+            tracing::info!(%from, ?user, "login refused");
+            node.counters.logins_refused.add(1);
+            let delay = Duration::from_millis(node.settings.login_failure_delay_ms);
+            node.logins.wait(from, delay).await;
+        }
+        right
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::Ipv4Addr;
+
+    fn host(number: u32) -> IpAddr {
+        IpAddr::V4(Ipv4Addr::from_bits(number))
+    }
+
+    #[test]
+    fn answers_come_the_later_the_more_logins_of_a_source_have_failed() {
+        let (mut failures, now) = (Failures::default(), Instant::now());
+        let delays: Vec<_> = (0..20).map(|_| failures.failed(host(1), now)).collect();
+        assert_eq!(delays.first(), Some(&1));
+        assert!(delays.is_sorted());
+        assert_eq!(delays.last(), Some(&DELAYS_MAX));
+        assert_eq!(failures.failed(host(2), now), 1, "another source has nothing to do with it");
+        assert_eq!(failures.failed(host(1), now + MEMORY), 1, "after a while it is forgotten");
+    }
+
+    #[test]
+    fn one_network_of_ipv6_is_one_source_and_sources_are_bounded() {
+        let (mut failures, now) = (Failures::default(), Instant::now());
+        let v6 = |high: u64, low: u64| {
+            IpAddr::V6(Ipv6Addr::from_bits(u128::from(high) << 64 | u128::from(low)))
+        };
+        for low in 0..100 {
+            failures.failed(v6(0x2001_0db8_0000_0000, low), now);
+        }
+        assert_eq!(failures.sources.len(), 1);
+        for number in 0..(2 * SOURCES_MAX as u32) {
+            failures.failed(host(number), now);
+        }
+        assert_eq!(failures.sources.len(), SOURCES_MAX);
+    }
+}

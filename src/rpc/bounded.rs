@@ -1,0 +1,154 @@
+//! Connections that the rpc port has let in: bounded in number, in all and from each address.
+
+use futures::{Stream, StreamExt};
+use parking_lot::Mutex;
+use std::{
+    collections::BTreeMap,
+    future::ready,
+    io,
+    net::IpAddr,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::TcpStream,
+};
+use tonic::transport::server::{Connected, TcpConnectInfo};
+
+/// Connections at once. A node has a few to each of the others, `quorate ctl` one a call.
+const CONNECTIONS_MAX: usize = 512;
+/// Connections at once from one address, so that no other node is shut out by it.
+const SOURCE_MAX: usize = 64;
+
+/// Connections that are open, by address.
+#[derive(Debug, Default)]
+struct Open {
+    all: usize,
+    sources: BTreeMap<IpAddr, usize>,
+}
+
+impl Open {
+    /// Counts one more, if there may be one more.
+    fn add(&mut self, source: IpAddr) -> bool {
+        let of_source = self.sources.get(&source).copied().unwrap_or(0);
+        let fits = self.all < CONNECTIONS_MAX && of_source < SOURCE_MAX;
+        if fits {
+            self.all += 1;
+            self.sources.insert(source, of_source + 1);
+        }
+        fits
+    }
+
+    fn remove(&mut self, source: IpAddr) {
+        self.all -= 1;
+        if let Some(count) = self.sources.get_mut(&source) {
+            *count -= 1;
+            if *count == 0 {
+                self.sources.remove(&source);
+            }
+        }
+    }
+}
+
+/// A connection that is counted until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Counted {
+    stream: TcpStream,
+    source: IpAddr,
+    open: Arc<Mutex<Open>>,
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.open.lock().remove(self.source);
+    }
+}
+
+/// Those of the incoming connections that there is room for; others are closed at once.
+pub(crate) fn bounded(
+    incoming: impl Stream<Item = io::Result<TcpStream>>,
+) -> impl Stream<Item = io::Result<Counted>> {
+    let open = Arc::new(Mutex::new(Open::default()));
+    incoming.filter_map(move |accepted| ready(count(accepted, &open).transpose()))
+}
+
+fn count(accepted: io::Result<TcpStream>, open: &Arc<Mutex<Open>>) -> io::Result<Option<Counted>> {
+    let stream = accepted?;
+    // One that is gone already has no address.
+    let Ok(peer) = stream.peer_addr() else { return Ok(None) };
+    let source = peer.ip().to_canonical();
+    if !open.lock().add(source) {
+        tracing::debug!(%peer, "too many connections to the rpc port");
+        return Ok(None);
+    }
+    Ok(Some(Counted { stream, source, open: Arc::clone(open) }))
+}
+
+impl Connected for Counted {
+    type ConnectInfo = TcpConnectInfo;
+
+    fn connect_info(&self) -> TcpConnectInfo {
+        self.stream.connect_info()
+    }
+}
+
+impl AsyncRead for Counted {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buffer)
+    }
+}
+
+impl AsyncWrite for Counted {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        octets: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, octets)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::Ipv4Addr;
+
+    #[test]
+    fn one_address_does_not_shut_the_others_out() {
+        let host = |number: u32| IpAddr::V4(Ipv4Addr::from_bits(number));
+        let mut open = Open::default();
+        let taken = (0..1_000).filter(|_| open.add(host(1))).count();
+        assert_eq!(taken, SOURCE_MAX);
+        assert!(open.add(host(2)));
+        open.remove(host(1));
+        assert!(open.add(host(1)) && !open.add(host(1)));
+        let taken = (10..10_000).filter(|number| open.add(host(*number))).count();
+        assert_eq!(taken, CONNECTIONS_MAX - SOURCE_MAX - 1);
+    }
+}
