@@ -287,7 +287,7 @@ fn headers_are_matched_by_look_up() {
     let mut world = World::new();
     world.add("q", 1);
     let fields = |letter: char| {
-        let field = |number: u32| (short(&format!("{letter}{number:05}")), FieldValue::Void);
+        let field = move |number: u32| (short(&format!("{letter}{number:05}")), FieldValue::Void);
         (0..20_000).map(field)
     };
     let mut arguments = FieldTable(fields('b').collect());
