@@ -272,6 +272,7 @@ fn many_keys_take_no_more_than_there_are_bindings() {
         further_keys: &further_keys,
         properties: &Properties::default(),
         chance: in_turn,
+        locality: &Elsewhere::default(),
         by_broker: false,
     };
     let mut targets = Vec::new();
