@@ -81,6 +81,7 @@ impl Broker {
             early: Early::default(),
             reannouncing: Mutex::default(),
             warned_of_alternate: Mutex::default(),
+            unreadable: Mutex::default(),
             tracer: Tracer::default(),
             formed: tokio::sync::watch::Sender::new(shape),
             storage_stats: OnceLock::new(),
@@ -147,8 +148,7 @@ impl Broker {
         };
         let id = ConnectionId { session, number: node.connections.number() };
         let in_flight_max = node.settings.connection_in_flight_bytes;
-        let counters = Arc::clone(&node.counters);
-        let state = Arc::new(ConnectionState::new(id, info, in_flight_max, counters));
+        let state = Arc::new(ConnectionState::new(node, id, info, in_flight_max));
         node.connections.insert(id.number, Arc::clone(&state));
         drop(catalog);
         node.counters.connections_opened.add(1);

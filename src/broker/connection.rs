@@ -9,6 +9,7 @@ use crate::{
     node::Node,
     reply_to::{Replies, ReplyConsumer},
     sequencer::wall_time,
+    unwritten::Unwritten,
 };
 use parking_lot::Mutex;
 use quorate_catalog::ConnectionId;
@@ -39,6 +40,7 @@ pub(crate) struct ConnectionState {
     in_flight: AtomicUsize,
     in_flight_max: usize,
     room: Notify,
+    pub(crate) unwritten: Unwritten,
     /// Consumers with deliveries ready, each at most once.
     ready: Mutex<VecDeque<Arc<FrontConsumer>>>,
     /// Replies to its channels' requests (DRT).
@@ -121,12 +123,13 @@ pub(crate) struct HeldByChannel {
 
 impl ConnectionState {
     pub(crate) fn new(
+        node: &Node,
         id: ConnectionId,
         info: ConnectionInfo,
         in_flight_max: u64,
-        counters: Arc<Counters>,
     ) -> Self {
         Self {
+            unwritten: Unwritten::new(&node.memory, node.settings.front.delivery_ahead_bytes),
             in_flight_max: usize::try_from(in_flight_max).unwrap_or(usize::MAX),
             id,
             info,
@@ -141,7 +144,7 @@ impl ConnectionState {
             reported: Reported::default(),
             connected_at: wall_time(),
             publish_access: Mutex::default(),
-            counters,
+            counters: Arc::clone(&node.counters),
         }
     }
 
@@ -249,6 +252,28 @@ impl Connection {
         self.node.lease.until_held().await;
     }
 
+    /// So many octets of answers and deliveries wait to be written to the client now.
+    pub fn report_unwritten(&self, bytes: usize) {
+        self.state.unwritten.set(bytes);
+    }
+
+    /// Octets of deliveries that may be taken now, beside what waits to be written; 0 for none
+    /// before something of it has been written or the node's budget has room.
+    #[must_use]
+    pub fn delivery_room_bytes(&self) -> usize {
+        let room = self.state.unwritten.room_bytes();
+        if room == 0 {
+            self.state.unwritten.note_waited();
+        }
+        room
+    }
+
+    /// Resolves when the node's budget of bodies has room, for a connection that has waited for it.
+    /// Cancel-safe.
+    pub async fn budget_room(&self) {
+        self.state.unwritten.budget_room().await;
+    }
+
     /// Takes deliveries to be written now, until they have `bytes_max` octets of bodies (at least
     /// one if any is ready). What is taken counts as shown to the client (DLV 4).
     pub fn take_deliveries(&self, bytes_max: usize, deliveries: &mut Vec<Delivered>) {
@@ -328,6 +353,7 @@ impl Connection {
             return BTreeSet::new();
         }
         self.node.connections.remove(self.state.id.number);
+        self.state.unwritten.set(0);
         let open = std::mem::take(&mut *self.state.reported.channels.lock());
         self.state.counters.channels_closed.add(open.len() as u64);
         self.state.counters.connections_closed.add(1);

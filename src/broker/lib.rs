@@ -30,10 +30,12 @@ mod sequencer;
 mod spill;
 mod timer;
 
+mod bodies;
 mod consume;
 mod consumer;
 mod settle;
 mod shown;
+mod unwritten;
 
 mod access;
 mod limits;

@@ -113,6 +113,8 @@ impl Machine {
             }
         }
         self.after_routing(id, apply);
+        // A routing takes a bounded number of letters.
+        apply.letters_waiting |= apply.outbox.waiting.contains(&id);
     }
 
     fn route(
