@@ -7,6 +7,7 @@ mod alarms;
 mod audit;
 mod backlog;
 mod bad_input;
+mod body_memory;
 mod catch_up;
 mod channels;
 mod consumers;
