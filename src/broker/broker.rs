@@ -12,7 +12,7 @@ use crate::{
     hearing::Hearing,
     lease::Lease,
     local::LocalQueues,
-    memory::MemoryBudget,
+    memory::{MemoryBudget, Share},
     node::Node,
     proposer::Proposer,
     registry::Registry,
@@ -44,6 +44,7 @@ impl Broker {
         let homes = homes.chain(settings.members.iter().map(|node| Home::Node(*node)));
         let homes: Vec<_> = homes.collect();
         let nobody = SessionId { node: settings.me, start: StartNumber(0) };
+        let memory = MemoryBudget::new(settings.client_memory_bytes);
         let (version, shape) = (catalog.read().version(), catalog.read().shape());
         Self(Arc::new_cyclic(|this| Node {
             this: Weak::clone(this),
@@ -59,7 +60,10 @@ impl Broker {
                 groups.iter().copied().map(Home::Group),
                 settings.consumer_disconnected_timeout_ms,
             ),
-            proposers: homes.iter().map(|home| (*home, Proposer::new(*home, nobody))).collect(),
+            proposers: homes
+                .iter()
+                .map(|home| (*home, Proposer::new(*home, nobody, memory.account(Share::InFlight))))
+                .collect(),
             sequencers: groups.iter().map(|group| (*group, Sequencer::default())).collect(),
             executor: Executor::new(homes.iter().copied()),
             letters: DeadLetters::default(),
@@ -74,7 +78,8 @@ impl Broker {
             failures: Failures::default(),
             configuring: Configuring::new(homes.iter().copied()),
             alarms: Alarms::new(&settings.alarms),
-            memory: MemoryBudget::new(settings.client_memory_bytes),
+            memory,
+            relief: Mutex::default(),
             counters: Arc::default(),
             local_entries: RwLock::default(),
             counts: Default::default(),
@@ -148,7 +153,7 @@ impl Broker {
         let id = ConnectionId { session, number: node.connections.number() };
         let in_flight_max = node.settings.connection_in_flight_bytes;
         let counters = Arc::clone(&node.counters);
-        let state = Arc::new(ConnectionState::new(id, info, in_flight_max, counters));
+        let state = Arc::new(ConnectionState::new(id, info, in_flight_max, counters, &node.memory));
         node.connections.insert(id.number, Arc::clone(&state));
         drop(catalog);
         node.counters.connections_opened.add(1);

@@ -1,7 +1,10 @@
 //! The driver half of a proposer: one for each home that this node sends commands to. All
 //! commands of the node's front end to that home go through it (SES 2).
 
-use crate::batch::{Answered, Batches};
+use crate::{
+    batch::{Answered, Batches},
+    memory::Held,
+};
 use parking_lot::Mutex;
 use quorate_queue::Reply;
 use quorate_storage::codec::batch::ProposedBatch;
@@ -38,13 +41,21 @@ struct State {
     leader: Option<(NodeId, Term)>,
     /// When the first command came of each batch that waits to be cut.
     arrivals: VecDeque<Instant>,
+    /// What waits or is under way, told once a call.
+    held: Held,
+}
+
+impl State {
+    fn tell_held(&mut self) {
+        self.held.set_about(self.batches.bytes() as u64);
+    }
 }
 
 impl Proposer {
-    /// A proposer that knows no leader yet.
-    pub(crate) fn new(home: Home, session: SessionId) -> Self {
+    /// A proposer that knows no leader yet. What waits or is under way is counted in `held`.
+    pub(crate) fn new(home: Home, session: SessionId, held: Held) -> Self {
         let (batches, arrivals) = (Batches::new(session), VecDeque::new());
-        Self { home, state: Mutex::new(State { batches, leader: None, arrivals }) }
+        Self { home, state: Mutex::new(State { batches, leader: None, arrivals, held }) }
     }
 
     /// Adds what `fill` adds, and sends what can be sent.
@@ -55,6 +66,7 @@ impl Proposer {
         if state.arrivals.len() < waiting {
             state.arrivals.resize(waiting, Instant::now());
         }
+        state.tell_held();
         self.send(&mut state, courier);
     }
 
@@ -108,6 +120,7 @@ impl Proposer {
         let mut state = self.state.lock();
         if state.batches.session() == session {
             state.batches.answered(first, last, other, &mut answered);
+            state.tell_held();
             self.send(&mut state, courier);
         }
         answered
@@ -117,6 +130,7 @@ impl Proposer {
     pub(crate) fn restart(&self, session: SessionId) {
         let mut state = self.state.lock();
         state.batches.abandon(session);
+        state.tell_held();
         state.arrivals.clear();
     }
 

@@ -230,6 +230,9 @@ impl Node {
             annotations: FieldTable::default(),
             body: seen.body.clone(),
         });
+        if routed.targets.len() > 1 && routed.copies_bytes() as u64 > IN_FLIGHT_BYTES_MAX {
+            return;
+        }
         let (channel, told) = (ChannelId { number: 0, opened: 0 }, Told::Nobody);
         let source = Source { connection: &account, channel, told, mandatory: false };
         outgoings.add(&source, &routed);
@@ -244,7 +247,8 @@ impl Node {
             Some(_) | None => {
                 let id = ConnectionId { session, number: 0 };
                 let (info, counters) = (nobody(), Arc::clone(&self.counters));
-                let new = ConnectionState::new(id, info, IN_FLIGHT_BYTES_MAX, counters);
+                let max = IN_FLIGHT_BYTES_MAX;
+                let new = ConnectionState::new(id, info, max, counters, &self.memory);
                 Arc::clone(known.insert(Arc::new(new)))
             }
         };

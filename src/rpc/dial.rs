@@ -162,7 +162,7 @@ async fn open(
     let channel =
         timeout(OPEN_TIMEOUT, connect(address)).await.map_err(|_| DialError::Timeout)??;
     let mut client = LinksClient::new(channel);
-    let queue = LaneQueue::new(lane);
+    let queue = LaneQueue::new(lane.bytes_max(shared.config.lane_bytes));
     let mine = hello(&shared.me(), shared.config.cluster.get(), node);
     queue.push_beyond(Outgoing::new(Head::Hello(mine), crate::Payload::new()));
     let mut request = Request::new(LaneFrames(Arc::clone(&queue)));

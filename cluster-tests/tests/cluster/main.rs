@@ -4,6 +4,7 @@
 mod access;
 mod across_nodes;
 mod alarms;
+mod attacks;
 mod audit;
 mod backlog;
 mod bad_input;
@@ -24,6 +25,7 @@ mod http;
 mod large_bodies;
 mod limits;
 mod many_queues;
+mod memory;
 mod minority;
 mod node_limits;
 mod permissions;

@@ -187,6 +187,7 @@ impl Cluster {
             peers: peers.map(|(other, address)| (*other, address.to_string())).collect(),
             secret: ClusterSecret::new(b"the secret of the tests").unwrap(),
             cluster: ClusterCell::new(Some(ClusterId(1))),
+            lane_bytes: 64 << 20,
         };
         let links = Links::start(config, Arc::new(Handler(inbox.clone())));
         let (stop, stopped) = oneshot::channel::<()>();
