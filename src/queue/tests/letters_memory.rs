@@ -66,7 +66,7 @@ impl World {
         };
         let (vhost, name) = (ShortString::from_static("/"), ShortString::from_static("letters"));
         let name = ResourceName { vhost, name };
-        world.apply(1, Vec::new(), Command::CreateQueue { name, config });
+        world.apply(1, Vec::new(), Command::CreateQueue { name, config, bound: None });
         for time in 2..LETTERS / RUN + 2 {
             let messages = vec![message(); RUN as usize];
             let run = Run { queue, level: Level(4), messages };
