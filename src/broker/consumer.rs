@@ -264,7 +264,12 @@ impl FrontConsumer {
         let taken = self.take_locked(node, bytes_max, into, &mut commands);
         // Only now, without the lock: the queue may answer at once with another delivery.
         for command in commands {
-            node.submit(self.home(), command);
+            // DLV 6: settles for a client that does not acknowledge, and credits.
+            if matches!(command, Command::Settle { .. } | Command::Credit { .. }) {
+                node.submit_ahead(self.home(), command);
+            } else {
+                node.submit(self.home(), command);
+            }
         }
         taken
     }

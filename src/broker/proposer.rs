@@ -13,6 +13,11 @@ use std::{
 
 /// Batches under way at once. More waiting publishes make larger batches, not more of them.
 const UNDER_WAY_MAX: usize = 4;
+/// Octets under way at once: what a round of the disk takes. More would only make settles and
+/// deliveries wait behind it.
+const UNDER_WAY_BYTES_MAX: usize = 2 << 20;
+/// Further batches for commands that overtake publishes, while publishes fill what may be under way.
+const AHEAD_MAX: usize = 4;
 
 /// Takes a batch to whoever leads its home. A batch that does not arrive is sent again after the
 /// next announcement (SES 5).
@@ -122,12 +127,21 @@ impl Proposer {
 
     fn send(&self, state: &mut State, courier: &impl Courier) {
         let Some((leader, _)) = state.leader else { return };
-        while state.batches.waiting() > 0 && state.batches.under_way() < UNDER_WAY_MAX {
-            let arrived = state.arrivals.pop_front();
-            if let Some(batch) = state.batches.cut() {
-                courier.cut(batch, arrived.map(|arrived| arrived.elapsed()).unwrap_or_default());
-                courier.carry(self.home, leader, batch);
-            }
+        loop {
+            let batches = &mut state.batches;
+            let under_way = batches.under_way();
+            let has_room =
+                under_way < UNDER_WAY_MAX && batches.under_way_bytes() < UNDER_WAY_BYTES_MAX;
+            let (batch, arrived) = if has_room && batches.waiting() > 0 {
+                (batches.cut(), state.arrivals.pop_front())
+            } else if under_way < UNDER_WAY_MAX + AHEAD_MAX {
+                (batches.cut_ahead(), None)
+            } else {
+                return;
+            };
+            let Some(batch) = batch else { return };
+            courier.cut(batch, arrived.map(|arrived| arrived.elapsed()).unwrap_or_default());
+            courier.carry(self.home, leader, batch);
         }
     }
 }
