@@ -259,7 +259,8 @@ mod tests {
             name: ShortString::from_static("q"),
         };
         let config = QueueConfig::plain(QueueType::Classic);
-        let created = node.ask(HOME, Command::CreateQueue { name, config }).await.unwrap();
+        let created =
+            node.ask(HOME, Command::CreateQueue { name, config, bound: Some(1) }).await.unwrap();
         let Reply::Created(queue) = created else { panic!("not created: {created:?}") };
         let head = MessageHead { body_bytes: 4, expiration_ms: None };
         let messages = vec![Bytes::from_static(b"body")];

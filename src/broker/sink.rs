@@ -222,7 +222,7 @@ mod tests {
     /// found in it.
     #[tokio::test]
     async fn a_snapshot_of_the_catalog_tells_what_its_entries_would_have_told() {
-        let broker = crate::testing::broker();
+        let broker = crate::Broker(crate::testing::node());
         let node = &broker.0;
         let shape = ClusterShape { cluster: ClusterId(7), queue_groups: 3 };
         let started = CatalogCommand::NodeStarted {

@@ -72,6 +72,7 @@ pub(crate) fn connection(node: &Arc<Node>) -> Arc<ConnectionState> {
     let at = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
     let info = ConnectionInfo {
         user: ShortString::from_static("guest"),
+        mechanism: "PLAIN",
         vhost: ShortString::from_static("/"),
         peer: at,
         local: at,

@@ -17,6 +17,7 @@ fn connection() -> Arc<ConnectionState> {
     let address = "127.0.0.1:1".parse().unwrap();
     let info = ConnectionInfo {
         user: ShortString::from_static("guest"),
+        mechanism: "PLAIN",
         vhost: ShortString::from_static("/"),
         peer: address,
         local: address,
@@ -27,7 +28,13 @@ fn connection() -> Arc<ConnectionState> {
     };
     let id =
         ConnectionId { session: SessionId { node: NodeId(1), start: StartNumber(1) }, number: 1 };
-    Arc::new(ConnectionState::new(id, info, IN_FLIGHT_MAX, Arc::new(Counters::default())))
+    Arc::new(ConnectionState::new(
+        id,
+        info,
+        quorate_types::WallTime(0),
+        IN_FLIGHT_MAX,
+        Arc::new(Counters::default()),
+    ))
 }
 
 const CHANNEL: ChannelId = ChannelId { number: 1, opened: 0 };
