@@ -199,7 +199,9 @@ impl Service<tonic::transport::Uri> for Connector {
             stream.set_nodelay(true)?;
             handshake::dial(&mut stream, &secret).await.map_err(|error| match error {
                 HandshakeError::Io(error) => error,
-                error => io::Error::other(error),
+                error @ (HandshakeError::Refused { .. }
+                | HandshakeError::WrongProof
+                | HandshakeError::OtherProtocol) => io::Error::other(error),
             })?;
             Ok(TokioIo::new(stream))
         })

@@ -70,31 +70,42 @@ impl LaneQueue {
         Arc::new(Self { state: Mutex::default(), room: Notify::new(), bytes_max: lane.bytes_max() })
     }
 
-    /// Queues the message if there is room; gives it back otherwise.
-    pub(crate) fn try_push(&self, message: Outgoing) -> Result<(), (PushError, Outgoing)> {
+    /// Queues the message if there is room.
+    pub(crate) fn try_push(&self, message: Outgoing) -> Result<(), PushError> {
         let mut state = self.state.lock();
-        if state.closed {
-            return Err((PushError::Closed, message));
-        }
-        if state.bytes >= self.bytes_max {
-            return Err((PushError::Full, message));
-        }
+        self.admit(&state)?;
         Self::enqueue(&mut state, message);
         Ok(())
     }
 
     /// Queues the message, waiting for room. The order is that of the calls only among callers
     /// that wait one after the other.
-    pub(crate) async fn push(&self, mut message: Outgoing) -> Result<(), PushError> {
+    pub(crate) async fn push(&self, message: Outgoing) -> Result<(), PushError> {
         loop {
             let room = self.room.notified();
-            match self.try_push(message) {
-                Ok(()) => return Ok(()),
-                Err((PushError::Closed, _)) => return Err(PushError::Closed),
-                Err((PushError::Full, back)) => message = back,
+            {
+                let mut state = self.state.lock();
+                match self.admit(&state) {
+                    Ok(()) => {
+                        Self::enqueue(&mut state, message);
+                        return Ok(());
+                    }
+                    Err(PushError::Closed) => return Err(PushError::Closed),
+                    Err(PushError::Full) => {}
+                }
             }
             room.await;
         }
+    }
+
+    fn admit(&self, state: &State) -> Result<(), PushError> {
+        if state.closed {
+            return Err(PushError::Closed);
+        }
+        if state.bytes >= self.bytes_max {
+            return Err(PushError::Full);
+        }
+        Ok(())
     }
 
     /// Queues the message beyond the bound: answers, whose number the reader bounds by not reading
@@ -224,7 +235,7 @@ mod tests {
         queue.try_push(notice(half)).unwrap();
         queue.try_push(notice(half)).unwrap();
         let refused = queue.try_push(notice(half));
-        assert!(matches!(refused, Err((PushError::Full, _))));
+        assert!(matches!(refused, Err(PushError::Full)));
         let waiting = tokio::spawn({
             let queue = Arc::clone(&queue);
             async move { queue.push(notice(half)).await }

@@ -294,7 +294,7 @@ impl Links {
         let connection = self.connection(node).ok_or(NotifyError::NotConnected(node))?;
         let head = Head::Notice { service, group: u32::from(group.0) };
         let queued = connection.lane(lane).try_push(Outgoing::new(head, payload));
-        queued.map_err(|(error, _)| match error {
+        queued.map_err(|error| match error {
             PushError::Closed => NotifyError::NotConnected(node),
             PushError::Full => NotifyError::Full(node),
         })

@@ -105,7 +105,7 @@ impl World {
             let name = ResourceName { vhost: ShortString::from_static("/"), name };
             let config = QueueConfig::plain(QueueType::Quorum);
             let (sender, receiver) = oneshot::channel();
-            let create = Command::CreateQueue { name: name.clone(), config };
+            let create = Command::CreateQueue { name: name.clone(), config, bound: None };
             self.callers.push((name, receiver));
             self.proposer.submit(&self.lane, |batches| batches.push(create, Ticket::Reply(sender)));
         }
