@@ -96,6 +96,8 @@ pub(crate) struct Session<'c, S> {
     unfinished: bool,
     /// The broker has too much in flight (DESIGN §6).
     waits_for_room: bool,
+    /// Deliveries are ready, and the node holds as many bodies for clients as it may.
+    waits_for_budget: bool,
     deliveries_ready: bool,
     /// When lists are told, if there is something to tell.
     report_at_ms: Option<u64>,
@@ -128,6 +130,7 @@ impl<'c, S: AsyncRead + AsyncWrite + Unpin> Session<'c, S> {
             pace: Pace::default(),
             unfinished: false,
             waits_for_room: false,
+            waits_for_budget: false,
             deliveries_ready: false,
             report_at_ms: None,
             events: Vec::new(),
@@ -282,7 +285,13 @@ impl<'c, S: AsyncRead + AsyncWrite + Unpin> Session<'c, S> {
         if !self.deliveries_ready || waiting >= self.deliveries_bytes_max {
             return false;
         }
-        let bytes_max = (self.deliveries_bytes_max - waiting).min(DELIVERIES_BYTES_TURN);
+        self.connection.report_unwritten(waiting);
+        let room = self.connection.delivery_room_bytes();
+        if room == 0 {
+            self.waits_for_budget = true;
+            return false;
+        }
+        let bytes_max = room.min(DELIVERIES_BYTES_TURN);
         self.connection.take_deliveries(bytes_max, &mut self.deliveries);
         self.deliveries_ready = !self.deliveries.is_empty();
         if self.deliveries_ready {
@@ -303,17 +312,25 @@ impl<'c, S: AsyncRead + AsyncWrite + Unpin> Session<'c, S> {
         self.set_timer();
         let Self { socket, connection, operations, timer, events, answers, .. } = self;
         let (machine, waits_for_room) = (&mut self.machine, &mut self.waits_for_room);
+        let waits_for_budget = &mut self.waits_for_budget;
         let mut told = pin!(connection.events(events));
         let mut room = pin!(connection.room());
+        let mut budget_room = pin!(connection.budget_room());
         poll_fn(|cx: &mut Context<'_>| {
             let mut ready = more;
             if let Poll::Ready(moved) = socket.poll_move(reads, cx) {
                 moved?;
                 ready = true;
             }
+            // Before operations go on: gets wait for what has been written.
+            connection.report_unwritten(socket.outbox.len() + machine.early_bytes());
             ready |= told.as_mut().poll(cx).is_ready();
             if *waits_for_room && room.as_mut().poll(cx).is_ready() {
                 *waits_for_room = false;
+                ready = true;
+            }
+            if *waits_for_budget && budget_room.as_mut().poll(cx).is_ready() {
+                *waits_for_budget = false;
                 ready = true;
             }
             while let Poll::Ready(Some(done)) = operations.poll_next_unpin(cx) {

@@ -90,6 +90,7 @@ impl Broker {
             early: Early::default(),
             reannouncing: Mutex::default(),
             warned_of_alternate: Mutex::default(),
+            unreadable: Mutex::default(),
             tracer: Tracer::default(),
             formed: tokio::sync::watch::Sender::new(shape),
             storage_stats: OnceLock::new(),
@@ -160,14 +161,8 @@ impl Broker {
         };
         let id = ConnectionId { session, number: node.connections.number() };
         let in_flight_max = node.settings.connection_in_flight_bytes;
-        let counters = Arc::clone(&node.counters);
-        let state = Arc::new(ConnectionState::new(
-            id,
-            info,
-            node.settings.wall.now(),
-            in_flight_max,
-            counters,
-        ));
+        let wall = node.settings.wall.now();
+        let state = Arc::new(ConnectionState::new(node, id, info, wall, in_flight_max));
         node.connections.insert(id.number, Arc::clone(&state));
         drop(catalog);
         state.count(node, 1, 0);

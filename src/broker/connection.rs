@@ -8,6 +8,7 @@ use crate::{
     mailbox::Mailbox,
     node::Node,
     reply_to::{Replies, ReplyConsumer},
+    unwritten::Unwritten,
 };
 use parking_lot::Mutex;
 use quorate_catalog::ConnectionId;
@@ -38,6 +39,7 @@ pub(crate) struct ConnectionState {
     in_flight: AtomicUsize,
     in_flight_max: usize,
     room: Notify,
+    pub(crate) unwritten: Unwritten,
     /// Consumers with deliveries ready, each at most once.
     ready: Mutex<VecDeque<Arc<FrontConsumer>>>,
     /// Replies to its channels' requests (DRT).
@@ -149,13 +151,14 @@ impl HeldByChannel {
 
 impl ConnectionState {
     pub(crate) fn new(
+        node: &Node,
         id: ConnectionId,
         info: ConnectionInfo,
         connected_at: WallTime,
         in_flight_max: u64,
-        counters: Arc<Counters>,
     ) -> Self {
         Self {
+            unwritten: Unwritten::new(&node.memory, node.settings.front.delivery_ahead_bytes),
             in_flight_max: usize::try_from(in_flight_max).unwrap_or(usize::MAX),
             id,
             info,
@@ -173,7 +176,7 @@ impl ConnectionState {
             consumers: AtomicU64::new(0),
             // No catalog comes so far.
             secret_checked: AtomicU64::new(u64::MAX),
-            counters,
+            counters: Arc::clone(&node.counters),
         }
     }
 
@@ -282,6 +285,28 @@ impl Connection {
         self.node.lease.until_held().await;
     }
 
+    /// So many octets of answers and deliveries wait to be written to the client now.
+    pub fn report_unwritten(&self, bytes: usize) {
+        self.state.unwritten.set(bytes);
+    }
+
+    /// Octets of deliveries that may be taken now, beside what waits to be written; 0 for none
+    /// before something of it has been written or the node's budget has room.
+    #[must_use]
+    pub fn delivery_room_bytes(&self) -> usize {
+        let room = self.state.unwritten.room_bytes();
+        if room == 0 {
+            self.state.unwritten.note_waited();
+        }
+        room
+    }
+
+    /// Resolves when the node's budget of bodies has room, for a connection that has waited for it.
+    /// Cancel-safe.
+    pub async fn budget_room(&self) {
+        self.state.unwritten.budget_room().await;
+    }
+
     /// Takes deliveries to be written now, until they have `bytes_max` octets of bodies (at least
     /// one if any is ready). What is taken counts as shown to the client (DLV 4).
     pub fn take_deliveries(&self, bytes_max: usize, deliveries: &mut Vec<Delivered>) {
@@ -360,6 +385,7 @@ impl Connection {
             return BTreeSet::new();
         }
         self.node.connections.remove(self.state.id.number);
+        self.state.unwritten.set(0);
         let open = std::mem::take(&mut *self.state.reported.channels.lock());
         self.state.counters.channels_closed.add(open.len() as u64);
         // A connection has at most 65,535 channels.

@@ -7,24 +7,18 @@ use crate::{
     connection::Connection,
     consumer::{FrontConsumer, NewConsumer},
     node::Node,
-    pb, wire,
 };
 use bytes::Bytes;
 use quorate_catalog::{Access, QueueEntry, Resource, refusal};
 use quorate_queue::{Command, ConsumerTerms, Detach, Got, Reply};
-use quorate_rpc::Lane;
 use quorate_storage::{MessageRef, codec::message};
 use quorate_types::{
-    ConsumerId, DeliveryNumber, Exception, FieldTable, Holder, Home, NodeId, QueueType, ReplyCode,
-    ResourceName, ShortString,
+    ConsumerId, DeliveryNumber, Exception, FieldTable, Holder, QueueType, ReplyCode, ResourceName,
+    ShortString,
 };
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 use tokio::sync::oneshot;
 
-/// Between two tries to get a body.
-const RETRY: Duration = Duration::from_millis(20);
-/// How long one try to get a body from the leader may take.
-const FETCH: Duration = Duration::from_secs(30);
 /// Unsettled deliveries of a quorum queue's consumer whose client sets no limit (QOS-04).
 const UNACKED_MAX: u32 = 2_000;
 /// Consumer arguments that only streams know (CON-05).
@@ -218,7 +212,11 @@ impl Connection {
         let holder = HolderRef { home, holder: Holder::Get(session, sequence) };
         let guard = GetGuard { node: &self.node, holder: Some(holder) };
         let wanted = MessageRef { queue: got.queue, message: got.message };
+        // However many gets are answered at once: a body is read when the client has taken enough.
+        let turn = self.state.unwritten.until_room().await;
         let octets = self.node.message(wanted).await.ok_or_else(|| get_failed(&entry.name))?;
+        self.state.unwritten.read(octets.len());
+        drop(turn);
         guard.shown();
         let ok = self.get_ok(&entry, got, holder, &octets)?;
         if no_ack {
@@ -307,59 +305,6 @@ impl Node {
             let attachment = consumer.reattach(term);
             self.ask_for_deliveries(home, leader, term, &[attachment]);
         }
-    }
-
-    /// A body, from this node's copy or from the leader's; `None` if it is gone or cannot be had
-    /// within the time of an operation.
-    async fn message(self: &Arc<Self>, wanted: MessageRef) -> Option<Bytes> {
-        let own = self.read_messages(wanted.queue, &[wanted]).pop().flatten();
-        match own {
-            Some(message) => Some(message),
-            None => {
-                let bound = Duration::from_millis(self.settings.operation_timeout_ms);
-                tokio::time::timeout(bound, self.fetch_message(wanted)).await.ok().flatten()
-            }
-        }
-    }
-
-    /// A body that this node had no copy of: from its own store once it is there, or from the
-    /// leader's; `None` if the leader says that it is gone (DLV 1).
-    pub(crate) async fn fetch_message(self: &Arc<Self>, wanted: MessageRef) -> Option<Bytes> {
-        loop {
-            if let Some(message) = self.read_messages(wanted.queue, &[wanted]).pop().flatten() {
-                return Some(message);
-            }
-            let home = wanted.queue.home;
-            let leader = self.proposers.get(&home).and_then(crate::proposer::Proposer::leader);
-            match leader {
-                Some((leader, _)) if leader != self.me => {
-                    if let Some(answer) = self.ask_for_body(leader, home, wanted).await {
-                        return answer;
-                    }
-                }
-                // The leader has every body that is not settled (STO 7).
-                Some(_) => return None,
-                None => {}
-            }
-            tokio::time::sleep(RETRY).await;
-        }
-    }
-
-    /// Asks a leader for a body; `None` if it does not answer.
-    async fn ask_for_body(
-        &self,
-        leader: NodeId,
-        home: Home,
-        wanted: MessageRef,
-    ) -> Option<Option<Bytes>> {
-        let request = pb::BodiesRequest { messages: vec![wire::from_message_ref(&wanted)] };
-        let payload = wire::encode(&request);
-        let (lane, service, group) = (Lane::Bulk, wire::BODIES, wire::group(home));
-        let answer =
-            self.links.get()?.call(leader, lane, service, group, payload, FETCH).await.ok()?;
-        let answer = wire::decode::<pb::BodiesResponse>(answer, leader)?;
-        let body = answer.bodies.into_iter().next()?;
-        Some(body.present.then_some(body.message))
     }
 }
 

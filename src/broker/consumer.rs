@@ -7,11 +7,12 @@ use crate::{
     executor::Attachment,
     node::Node,
     settle::acknowledgement_timeout,
+    unwritten::{Fetched, Fetching},
 };
 use bytes::Bytes;
 use parking_lot::Mutex;
 use quorate_queue::{Command, Delivery};
-use quorate_storage::{MessageRef, codec::message};
+use quorate_storage::{MessageRef, StoredMessage, codec::message};
 use quorate_types::{
     ConsumerId, Counts, DeliveryNumber, FieldTable, Holder, Home, MessageId, QueueId, QueueType,
     ShortString, Term,
@@ -77,24 +78,31 @@ pub(crate) struct FrontState {
     pub(crate) ended: bool,
     /// Its client has been told that deliveries up to here timed out.
     timed_out: DeliveryNumber,
-    /// A body is being fetched from the leader.
+    /// A body is being fetched from another node.
     fetching: bool,
     /// Its client cancels it: it asks for nothing more.
     pub(crate) leaving: bool,
     /// Dropped when nothing is left to show to a client that cancels.
     unshown: Option<oneshot::Sender<()>>,
-    /// Mean octets of the bodies taken last.
-    mean_bytes: usize,
+    /// Body of the first of `ready`, when this node has no copy that it can show.
+    pub(crate) fetched: Option<Fetched>,
+}
+
+impl FrontState {
+    /// Forgets what has not been shown.
+    fn clear(&mut self) {
+        self.ready.clear();
+        self.fetched = None;
+        self.unshown = None;
+    }
 }
 
 /// A delivery that came from the leader.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Reference {
     pub(crate) number: DeliveryNumber,
     message: MessageId,
     counts: Counts,
-    /// Fetched from the leader, when this node has no copy.
-    fetched: Option<Bytes>,
 }
 
 /// What a taking came to.
@@ -175,7 +183,7 @@ impl FrontConsumer {
                 fetching: false,
                 leaving: false,
                 unshown: None,
-                mean_bytes: 1024,
+                fetched: None,
             }),
         }
     }
@@ -206,8 +214,7 @@ impl FrontConsumer {
     /// The group's leader has been silent for too long: what has not been shown is dropped, and asked
     /// for again when it is heard (DLV 5).
     fn drop_unshown(state: &mut FrontState) {
-        state.ready.clear();
-        state.unshown = None;
+        state.clear();
         state.received = state.shown;
         state.attachment += 1;
     }
@@ -223,7 +230,7 @@ impl FrontConsumer {
                 state.received = delivery.number;
                 let (number, message, counts) =
                     (delivery.number, delivery.message, delivery.counts);
-                state.ready.push_back(Reference { number, message, counts, fetched: None });
+                state.ready.push_back(Reference { number, message, counts });
             }
         }
         self.list(&mut state);
@@ -241,8 +248,7 @@ impl FrontConsumer {
     pub(crate) fn end(&self) -> (DeliveryNumber, bool) {
         let mut state = self.state.lock();
         let ended = std::mem::replace(&mut state.ended, true);
-        state.ready.clear();
-        state.unshown = None;
+        state.clear();
         (state.shown, !ended)
     }
 
@@ -292,8 +298,7 @@ impl FrontConsumer {
             state.timed_out = last;
             let first = DeliveryNumber(state.shown.0 + 1);
             let through = state.received.max(last);
-            state.ready.clear();
-            state.unshown = None;
+            state.clear();
             (state.shown, state.received) = (through, through);
             (first, through)
         };
@@ -348,18 +353,14 @@ impl FrontConsumer {
         let room = self.room();
         let share =
             room.map_or(usize::MAX, |room| usize::try_from(room.share).unwrap_or(usize::MAX));
-        let wanted =
-            (bytes_max / state.mean_bytes.max(1)).clamp(1, TAKE_MAX).min(state.ready.len());
-        let references: Vec<_> = state.ready.iter().take(wanted.min(share)).cloned().collect();
-        let messages = node.read_messages(self.queue, &references_of(self.queue, &references));
         let first = into.len();
         let mut bytes = 0;
-        for (reference, message) in references.into_iter().zip(messages) {
-            let Some(octets) = reference.fetched.clone().or(message) else {
+        for message in self.read(node, &mut state, share, bytes_max) {
+            let StoredMessage::Here(octets) = message else {
                 self.fetch(node, &mut state);
                 break;
             };
-            state.ready.pop_front();
+            let Some(reference) = state.ready.pop_front() else { break };
             state.shown = reference.number;
             bytes += octets.len();
             into.extend(self.delivered(&reference, &octets));
@@ -367,9 +368,6 @@ impl FrontConsumer {
         let shown = into.get(first..).unwrap_or_default();
         let (count, redelivered) =
             (shown.len(), shown.iter().filter(|one| one.redelivered).count());
-        if let Some(mean) = bytes.checked_div(count) {
-            state.mean_bytes = mean;
-        }
         self.note_shown(&mut state, count, commands);
         if count > 0 {
             let deliveries = node.counters.deliveries(self.queue_type);
@@ -385,6 +383,27 @@ impl FrontConsumer {
         let more = !state.ready.is_empty() && !state.fetching;
         state.listed = more;
         Taken { bytes, more, full }
+    }
+
+    /// Bodies of the first references: about `bytes_max` octets, at least one if there is any.
+    fn read(
+        &self,
+        node: &Node,
+        state: &mut FrontState,
+        count_max: usize,
+        bytes_max: usize,
+    ) -> Vec<StoredMessage> {
+        let queue = self.queue;
+        let first = state.ready.iter().take(TAKE_MAX.min(count_max));
+        let wanted: Vec<_> =
+            first.map(|reference| MessageRef { queue, message: reference.message }).collect();
+        if wanted.is_empty() {
+            return Vec::new();
+        }
+        match state.fetched.take() {
+            Some(fetched) => vec![StoredMessage::Here(fetched.body)],
+            None => node.read_messages(queue, &wanted, Some(state.term), bytes_max),
+        }
     }
 
     fn delivered(&self, reference: &Reference, octets: &Bytes) -> Option<Delivered> {
@@ -438,33 +457,42 @@ impl FrontConsumer {
         }
     }
 
-    /// This node has no copy of the next body: gets it from the leader (DLV 1).
+    /// This node has no copy of the next body that it can show: gets it from elsewhere (DLV 1).
     fn fetch(self: &Arc<Self>, node: &Arc<Node>, state: &mut FrontState) {
-        state.fetching = true;
         let Some(first) = state.ready.front() else { return };
+        state.fetching = true;
         let wanted = MessageRef { queue: self.queue, message: first.message };
-        let number = first.number;
+        let (number, term) = (first.number, state.term);
         let (node, consumer) = (Arc::clone(node), Arc::clone(self));
         let task = Arc::clone(&node);
         task.spawn(async move {
-            let body = node.fetch_message(wanted).await;
-            let gone = body.is_none();
-            consumer.fetched(number, body);
+            let unwritten = &consumer.connection.unwritten;
+            let turn = unwritten.turn_to_fetch().await;
+            let is_wanted = || consumer.is_first(number);
+            let found = node.find_message(wanted, Some(term), is_wanted).await;
+            let gone = matches!(found, StoredMessage::Absent);
+            consumer.fetched(number, found, turn);
             if gone {
                 node.share_room(&consumer.connection, consumer.channel);
             }
         });
     }
 
-    fn fetched(self: &Arc<Self>, number: DeliveryNumber, body: Option<Bytes>) {
+    fn is_first(&self, number: DeliveryNumber) -> bool {
+        self.state.lock().ready.front().is_some_and(|reference| reference.number == number)
+    }
+
+    fn fetched(self: &Arc<Self>, number: DeliveryNumber, found: StoredMessage, turn: Fetching) {
         let mut state = self.state.lock();
         state.fetching = false;
         if state.ready.front().is_some_and(|reference| reference.number == number) {
-            match (body, state.ready.front_mut()) {
-                (Some(body), Some(reference)) => reference.fetched = Some(body),
-                // Gone: it has been settled, so there is nothing to show (DLV 1).
-                (None, _) => drop(state.ready.pop_front()),
-                (Some(_), None) => {}
+            match found {
+                StoredMessage::Here(body) => {
+                    state.fetched = Some(self.connection.unwritten.fetched(body, turn));
+                }
+                // It has been settled, so there is nothing to show (DLV 1).
+                StoredMessage::Absent => drop(state.ready.pop_front()),
+                StoredMessage::Unknown => {}
             }
         }
         if state.ready.is_empty() {
@@ -472,8 +500,4 @@ impl FrontConsumer {
         }
         self.list(&mut state);
     }
-}
-
-fn references_of(queue: QueueId, references: &[Reference]) -> Vec<MessageRef> {
-    references.iter().map(|reference| MessageRef { queue, message: reference.message }).collect()
 }

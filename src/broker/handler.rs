@@ -145,19 +145,6 @@ impl Node {
         }
     }
 
-    fn bodies_for(&self, from: NodeId, payload: Bytes, responder: Responder) {
-        let Some(request) = wire::decode::<pb::BodiesRequest>(payload, from) else { return };
-        let mut bodies = Vec::new();
-        for wanted in request.messages {
-            let Some(wanted) = wire::to_message_ref(wanted) else { return };
-            let message = self.read_messages(wanted.queue, &[wanted]).pop().flatten();
-            let present = message.is_some();
-            bodies
-                .push(pb::bodies_response::Body { present, message: message.unwrap_or_default() });
-        }
-        responder.answer(wire::encode(&pb::BodiesResponse { bodies }));
-    }
-
     async fn catalog_request(self: &Arc<Self>, from: NodeId, payload: Bytes, responder: Responder) {
         let Some(request) = wire::decode::<pb::CatalogRequest>(payload, from) else { return };
         let commands = match codec::catalog::decode_entry(&request.entry) {

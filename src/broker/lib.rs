@@ -31,11 +31,13 @@ mod sequencer;
 mod spill;
 mod timer;
 
+mod bodies;
 mod consume;
 mod consumer;
 mod settle;
 mod shown;
 mod turns;
+mod unwritten;
 
 mod access;
 mod limits;

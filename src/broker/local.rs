@@ -6,14 +6,13 @@ use crate::{
     node::Node,
     spill::{Bodies, Kept},
 };
-use bytes::Bytes;
 use parking_lot::Mutex;
 use quorate_queue::{
     Answer, Batch, Change, Command, Entry, Machine, MessageStore, Origin, Output, Reply, RunHead,
     StoreError,
 };
 use quorate_storage::{
-    MessageRef, RunBodies,
+    MessageRef, RunBodies, StoredMessage,
     codec::batch::{self, ProposedBatch},
 };
 use quorate_types::{Home, Level, LogIndex, NodeId, QueueId, Stamp, StartNumber, Timestamp};
@@ -150,11 +149,22 @@ impl LocalQueues {
         state.as_mut()?.apply(&entry, bodies)
     }
 
-    /// Messages, in the order asked for.
-    pub(crate) fn messages(&self, wanted: &[MessageRef]) -> Vec<Option<Bytes>> {
+    /// Messages in the order asked for: as many as have `bytes_max` octets together, at least one if
+    /// any is wanted.
+    pub(crate) fn messages(&self, wanted: &[MessageRef], bytes_max: usize) -> Vec<StoredMessage> {
         let state = self.state.lock();
-        let Some(state) = state.as_ref() else { return vec![None; wanted.len()] };
-        wanted.iter().map(|wanted| state.store.message(*wanted)).collect()
+        let Some(state) = state.as_ref() else { return Vec::new() };
+        let mut found = Vec::with_capacity(wanted.len());
+        let mut bytes = 0;
+        for wanted in wanted {
+            let kept = state.store.kept(*wanted);
+            bytes += kept.map_or(0, Kept::bytes);
+            if bytes > bytes_max && !found.is_empty() {
+                break;
+            }
+            found.push(kept.map_or(StoredMessage::Absent, |kept| state.store.bodies.read(kept)));
+        }
+        found
     }
 
     /// When the clock of these queues shows that time.
@@ -208,10 +218,10 @@ impl LocalStore {
         kept.collect()
     }
 
-    fn message(&self, wanted: MessageRef) -> Option<Bytes> {
+    fn kept(&self, wanted: MessageRef) -> Option<&Kept> {
         let key = (wanted.queue, wanted.message.level, wanted.message.index);
         let (_, bodies) = self.runs.get(&key)?;
-        self.bodies.read(bodies.get(wanted.message.position as usize)?.as_ref()?)
+        bodies.get(wanted.message.position as usize)?.as_ref()
     }
 
     fn change(&mut self, change: Change) {

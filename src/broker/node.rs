@@ -11,13 +11,12 @@ use crate::{
     sink::Early, timer::Timer, trace::Tracer,
 };
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
-use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use quorate_catalog::{Catalog, ClusterShape, QueueEntry};
 use quorate_queue::Machine;
 use quorate_raft::Groups;
 use quorate_rpc::Links;
-use quorate_storage::{DatabaseStats, MessageRef};
+use quorate_storage::DatabaseStats;
 use quorate_types::{
     BootNumber, CatalogIndex, ConsumerId, Exception, GroupId, Home, NodeId, QueueId, ReplyCode,
     ResourceName, SessionId, ShortString,
@@ -76,6 +75,8 @@ pub(crate) struct Node {
     pub(crate) reannouncing: Mutex<BTreeSet<GroupId>>,
     /// When a missing alternate exchange was last told of.
     pub(crate) warned_of_alternate: Mutex<OncePerMinute<()>>,
+    /// When the log last said of which queue that a message cannot be read.
+    pub(crate) unreadable: Mutex<OncePerMinute<QueueId>>,
     pub(crate) tracer: Tracer,
     /// The cluster's shape, once it has one.
     pub(crate) formed: tokio::sync::watch::Sender<Option<ClusterShape>>,
@@ -123,29 +124,6 @@ impl Node {
     /// A consumer of this run of the node.
     pub(crate) fn consumer(&self, id: ConsumerId) -> Option<Arc<FrontConsumer>> {
         (self.session() == Some(id.session)).then(|| self.consumers.get(id.number)).flatten()
-    }
-
-    /// Bodies of which this node has a copy; one for each reference.
-    pub(crate) fn read_messages(
-        &self,
-        queue: QueueId,
-        wanted: &[MessageRef],
-    ) -> Vec<Option<Bytes>> {
-        let read = match queue.home {
-            Home::Node(_) => return self.local.messages(wanted),
-            Home::Group(group) => self
-                .groups()
-                .and_then(|groups| groups.group(group))
-                .map(|group| group.store().messages(wanted)),
-        };
-        match read {
-            Some(Ok(messages)) => messages,
-            Some(Err(error)) => {
-                tracing::error!(%queue, %error, "messages cannot be read");
-                vec![None; wanted.len()]
-            }
-            None => vec![None; wanted.len()],
-        }
     }
 
     /// A server-given name (QUE-06, CON-01).

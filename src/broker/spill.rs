@@ -2,6 +2,7 @@
 //! have no name, are never synced, and are gone with the process (DESIGN §6).
 
 use bytes::Bytes;
+use quorate_storage::StoredMessage;
 use std::{collections::BTreeMap, fs::File, io, os::unix::fs::FileExt, path::PathBuf};
 
 /// Octets after which a new file is begun. A file's place is free again when its last body has gone.
@@ -14,6 +15,15 @@ const COPIED_BYTES_MAX: usize = 64 << 10;
 pub(crate) enum Kept {
     Memory(Bytes),
     File { file: u64, offset: u64, len: usize },
+}
+
+impl Kept {
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Self::Memory(body) => body.len(),
+            Self::File { len, .. } => *len,
+        }
+    }
 }
 
 /// The bodies' place. One that is forgotten must be given back, so that its place is free again.
@@ -63,18 +73,19 @@ impl Bodies {
         Kept::Memory(if copied { Bytes::copy_from_slice(body) } else { body.clone() })
     }
 
-    /// A body; `None` if the disk does not give it back.
-    pub(crate) fn read(&self, kept: &Kept) -> Option<Bytes> {
+    /// A body; unknown while the disk does not give it back.
+    pub(crate) fn read(&self, kept: &Kept) -> StoredMessage {
         let (file, offset, len) = match kept {
-            Kept::Memory(body) => return Some(body.clone()),
+            Kept::Memory(body) => return StoredMessage::Here(body.clone()),
             Kept::File { file, offset, len } => (file, *offset, *len),
         };
         let mut body = vec![0; len];
-        match self.files.get(file)?.file.read_exact_at(&mut body, offset) {
-            Ok(()) => Some(body.into()),
+        let Some(file) = self.files.get(file) else { return StoredMessage::Absent };
+        match file.file.read_exact_at(&mut body, offset) {
+            Ok(()) => StoredMessage::Here(body.into()),
             Err(error) => {
                 tracing::error!(%error, "the body of an exclusive queue's message cannot be read back");
-                None
+                StoredMessage::Unknown
             }
         }
     }
@@ -127,7 +138,7 @@ mod tests {
         let in_memory = kept.iter().filter(|kept| matches!(kept, Kept::Memory(_))).count();
         assert_eq!((in_memory, bodies.memory_bytes), (2, 2000));
         for (number, kept) in (0..).zip(&kept) {
-            assert_eq!(bodies.read(kept), Some(body(number)));
+            assert_eq!(bodies.read(kept), StoredMessage::Here(body(number)));
         }
         kept.into_iter().for_each(|kept| bodies.forget(kept));
         assert_eq!((bodies.memory_bytes, bodies.files.len()), (0, 0));
@@ -139,7 +150,7 @@ mod tests {
     fn what_cannot_be_written_stays_in_memory() {
         let mut bodies = Bodies::new("/nowhere/at/all".into(), 500);
         let kept = bodies.keep(&body(7));
-        assert_eq!(bodies.read(&kept), Some(body(7)));
+        assert_eq!(bodies.read(&kept), StoredMessage::Here(body(7)));
         bodies.forget(kept);
         assert_eq!(bodies.memory_bytes, 0);
     }

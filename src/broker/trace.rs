@@ -245,9 +245,8 @@ impl Node {
             Some(account) if account.id.session == session => Arc::clone(account),
             Some(_) | None => {
                 let id = ConnectionId { session, number: 0 };
-                let (info, counters) = (nobody(), Arc::clone(&self.counters));
                 let wall = self.settings.wall.now();
-                let new = ConnectionState::new(id, info, wall, IN_FLIGHT_BYTES_MAX, counters);
+                let new = ConnectionState::new(self, id, nobody(), wall, IN_FLIGHT_BYTES_MAX);
                 Arc::clone(known.insert(Arc::new(new)))
             }
         };

@@ -53,6 +53,7 @@ impl FrontConsumer {
         let numbers = state.ready.drain(..).map(|reference| (reference.number, reference.number));
         let holder = self.holder().holder;
         commands.push(Command::Release { holder, numbers: numbers.collect() });
+        state.fetched = None;
     }
 
     /// The queue has been told what [`FrontConsumer::close_gate`] says. Not noted before: a credit

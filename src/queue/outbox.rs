@@ -125,6 +125,8 @@ impl Machine {
             }
         }
         self.after_routing(id, apply);
+        // A routing takes a bounded number of letters.
+        apply.letters_waiting |= apply.outbox.waiting.contains(&id);
     }
 
     /// A queue of a run that is over takes nothing (LET 4), and the line there is forgotten: it

@@ -18,7 +18,7 @@ use crate::{
 };
 use bytes::Bytes;
 use quorate_queue::RunHead;
-use quorate_types::{GroupId, Level, LogIndex, MessageId, QueueId};
+use quorate_types::{GroupId, Level, LogIndex, MessageId, QueueId, Term};
 use std::sync::{Arc, atomic::Ordering};
 
 /// Ends of a group's log.
@@ -61,6 +61,42 @@ pub struct MessageRef {
     pub queue: QueueId,
     /// Message.
     pub message: MessageId,
+}
+
+/// Which entries of a replica's log are known to be the group's. A message is named by its entry's
+/// index: what this log has at an index that is not yet applied may be an entry that was never
+/// committed, in the place of the one that is meant.
+#[derive(Clone, Copy, Debug)]
+pub struct Committed {
+    /// Those up to here, which this replica has applied.
+    pub applied: LogIndex,
+    /// And all that the leader of this term has made, if it, or the leader of an earlier term, has
+    /// named the message: a leader's log has one entry at an index, and what is committed is in the
+    /// logs of all leaders after it.
+    pub term: Option<Term>,
+}
+
+/// What a replica has of a message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StoredMessage {
+    /// The encoded message.
+    Here(Bytes),
+    /// Its entry is known, and the message is not there: it has been removed, cut, or was so already
+    /// when the entry came here (STO 2).
+    Absent,
+    /// Its entry is not known yet.
+    Unknown,
+}
+
+impl StoredMessage {
+    /// Octets of the message.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::Here(message) => message.len(),
+            Self::Absent | Self::Unknown => 0,
+        }
+    }
 }
 
 /// Handle of one group's log, runs and state. Cheap to clone.
@@ -308,20 +344,19 @@ impl GroupStore {
         self.memory.index_keeping(keep)
     }
 
-    /// The encoded message ([`codec::message`]); `None` if it is gone, or was never here.
+    /// Encoded messages ([`codec::message`]) in the order asked for: as many as have `bytes_max` octets
+    /// together, at least one if any is wanted. Each run is read once.
     ///
     /// # Errors
-    /// A failed read.
-    pub fn message(&self, message: MessageRef) -> Result<Option<Bytes>, StorageError> {
-        message_reader::message(&self.engine, &self.memory, message)
-    }
-
-    /// Many messages, in the order asked for; each run is read once.
-    ///
-    /// # Errors
-    /// A failed read.
-    pub fn messages(&self, messages: &[MessageRef]) -> Result<Vec<Option<Bytes>>, StorageError> {
-        message_reader::messages(&self.engine, &self.memory, messages)
+    /// The first one cannot be read. What is behind it is not tried; what can be read before one that
+    /// cannot is given.
+    pub fn messages(
+        &self,
+        wanted: &[MessageRef],
+        committed: Committed,
+        bytes_max: usize,
+    ) -> Result<Vec<StoredMessage>, StorageError> {
+        message_reader::messages(&self.engine, &self.memory, wanted, committed, bytes_max)
     }
 
     /// Writes a checkpoint: one batch (STO 3).

@@ -1,7 +1,7 @@
 //! Reading runs: the cache first, else the disk, only where it may have them.
 
 use crate::{
-    MessageRef, RunBodies, StorageError,
+    Committed, MessageRef, RunBodies, StorageError, StoredMessage,
     batch::corrupt,
     codec::{
         self,
@@ -16,57 +16,93 @@ use quorate_queue::RunHead;
 use quorate_types::{GroupId, Level, LogIndex, QueueId};
 use std::{collections::BTreeMap, sync::Arc};
 
-/// One message.
-pub(crate) fn message(
-    engine: &Engine,
-    memory: &GroupMemory,
-    message: MessageRef,
-) -> Result<Option<Bytes>, StorageError> {
-    let (run, position) = place(message);
-    match memory.cache().message(memory.group, run, position) {
-        Found::Here(message) => Ok(message),
-        Found::Nowhere => Ok(None),
-        Found::MayBeStored => match stored_bodies(engine, memory.group, run)? {
-            None => Ok(None),
-            Some(octets) => {
-                memory.cache().count_missed(1);
-                codec::run::body(&octets, position).map_err(corrupt("bodies", run.index))
-            }
-        },
-    }
-}
-
-/// Many messages; of each run that is on disk the record is read once.
+/// Messages in the order asked for: as many as have `bytes_max` octets together, at least one if any
+/// is wanted. One that cannot be read ends the answer too; as the first one it is an error.
 pub(crate) fn messages(
     engine: &Engine,
     memory: &GroupMemory,
     wanted: &[MessageRef],
-) -> Result<Vec<Option<Bytes>>, StorageError> {
+    committed: Committed,
+    bytes_max: usize,
+) -> Result<Vec<StoredMessage>, StorageError> {
     let mut found = Vec::with_capacity(wanted.len());
-    let mut stored: BTreeMap<RunKey, Vec<(usize, u32)>> = BTreeMap::new();
-    for (at, message) in wanted.iter().enumerate() {
-        let (run, position) = place(*message);
-        found.push(match memory.cache().message(memory.group, run, position) {
-            Found::Here(message) => message,
-            Found::Nowhere => None,
-            Found::MayBeStored => {
-                stored.entry(run).or_default().push((at, position));
-                None
+    let mut reader = Reader { engine, memory, committed, record: None, missed: 0 };
+    let mut bytes = 0;
+    for message in wanted {
+        let room = if found.is_empty() { usize::MAX } else { bytes_max.saturating_sub(bytes) };
+        match reader.read(*message, room) {
+            Ok(Some(message)) => {
+                bytes += message.bytes();
+                found.push(message);
             }
-        });
-    }
-    for (run, places) in stored {
-        let Some(octets) = stored_bodies(engine, memory.group, run)? else { continue };
-        memory.cache().count_missed(places.len());
-        for (at, position) in places {
-            let message =
-                codec::run::body(&octets, position).map_err(corrupt("bodies", run.index))?;
-            if let Some(slot) = found.get_mut(at) {
-                *slot = message;
-            }
+            Ok(None) => break,
+            Err(error) if found.is_empty() => return Err(error),
+            Err(_) => break,
         }
     }
+    if reader.missed > 0 {
+        memory.cache().count_missed(reader.missed);
+    }
     Ok(found)
+}
+
+/// Reads messages one after the other; what follows in the same run is taken from the same record.
+struct Reader<'a> {
+    engine: &'a Engine,
+    memory: &'a GroupMemory,
+    committed: Committed,
+    /// The record that was read last; `None` in it if the disk has none of that key.
+    record: Option<(RunKey, Option<rocksdb::DBPinnableSlice<'a>>)>,
+    missed: usize,
+}
+
+impl Reader<'_> {
+    /// One message; `None` if it has more than `room` octets.
+    fn read(
+        &mut self,
+        wanted: MessageRef,
+        room: usize,
+    ) -> Result<Option<StoredMessage>, StorageError> {
+        let (run, position) = place(wanted);
+        let applied = run.index <= self.committed.applied;
+        let found = match self.memory.cache().message(self.memory.group, run, position) {
+            Found::Here((term, body)) if applied || self.committed.term == Some(term) => body,
+            Found::Nowhere if applied => None,
+            Found::MayBeStored if applied => return self.read_stored(run, position, room),
+            Found::Here(_) | Found::Nowhere | Found::MayBeStored => {
+                return Ok(Some(StoredMessage::Unknown));
+            }
+        };
+        Ok(match found {
+            Some(body) if body.len() > room => None,
+            Some(body) => Some(StoredMessage::Here(body)),
+            None => Some(StoredMessage::Absent),
+        })
+    }
+
+    fn read_stored(
+        &mut self,
+        run: RunKey,
+        position: u32,
+        room: usize,
+    ) -> Result<Option<StoredMessage>, StorageError> {
+        if self.record.as_ref().is_none_or(|(of, _)| *of != run) {
+            self.record = None;
+            self.record = Some((run, stored_bodies(self.engine, self.memory.group, run)?));
+        }
+        let Some((_, Some(octets))) = &self.record else {
+            return Ok(Some(StoredMessage::Absent));
+        };
+        let body = codec::run::body(octets, position).map_err(corrupt("bodies", run.index))?;
+        Ok(match body {
+            Some(body) if body.len() > room => None,
+            Some(body) => {
+                self.missed += 1;
+                Some(StoredMessage::Here(Bytes::copy_from_slice(body)))
+            }
+            None => Some(StoredMessage::Absent),
+        })
+    }
 }
 
 /// All messages of a run; `None` if the run is gone.

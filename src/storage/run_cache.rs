@@ -13,7 +13,7 @@ use crate::{
 use bytes::Bytes;
 use parking_lot::Mutex;
 use quorate_queue::RunHead;
-use quorate_types::{GroupId, Level, LogIndex, QueueId};
+use quorate_types::{GroupId, Level, LogIndex, QueueId, Term};
 use std::{
     collections::{BTreeSet, HashMap, VecDeque},
     sync::{
@@ -169,38 +169,38 @@ impl RunCache {
         }
     }
 
-    /// One message.
+    /// One message, with the term of the entry that brought it.
     pub(crate) fn message(
         &self,
         group: GroupId,
         run: RunKey,
         position: u32,
-    ) -> Found<Option<Bytes>> {
-        self.with_bodies(group, run, |bodies| {
-            bodies.messages.get(position as usize).cloned().flatten()
+    ) -> Found<(Term, Option<Bytes>)> {
+        self.with_bodies(group, run, |term, bodies| {
+            (term, bodies.messages.get(position as usize).cloned().flatten())
         })
     }
 
     /// All messages of a run.
     pub(crate) fn bodies(&self, group: GroupId, run: RunKey) -> Found<RunBodies> {
-        self.with_bodies(group, run, RunBodies::clone)
+        self.with_bodies(group, run, |_, bodies| bodies.clone())
     }
 
     fn with_bodies<T>(
         &self,
         group: GroupId,
         run: RunKey,
-        look: impl FnOnce(&RunBodies) -> T,
+        look: impl FnOnce(Term, &RunBodies) -> T,
     ) -> Found<T> {
         let inner = self.inner.lock();
         let bodies = inner.slot(group, run).and_then(|slot| {
             let offset = usize::try_from(slot.number - inner.base).ok()?;
             let cached = inner.entries.get(offset)?.as_ref()?;
             let Payload::Commands(commands) = &cached.entry.payload else { return None };
-            commands.bodies.get(slot.place)
+            Some((cached.entry.id.term, commands.bodies.get(slot.place)?))
         });
         match bodies {
-            Some(bodies) => Found::Here(look(bodies)),
+            Some((term, bodies)) => Found::Here(look(term, bodies)),
             None if run.index <= inner.complete_above(group) => Found::MayBeStored,
             None => Found::Nowhere,
         }

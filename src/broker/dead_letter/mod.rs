@@ -2,40 +2,23 @@
 //! answers committed (LET). One task looks at all of them whenever there is something to do.
 
 mod annotate;
+mod bodies;
 mod route;
+mod send;
 mod state;
 
 use crate::{
-    ask::Carrier,
-    executor::Executor,
-    node::Node,
-    once_per_minute::OncePerMinute,
-    pb,
-    proposer::{Carried, Courier},
-    way::Way,
-    wire,
+    Share, executor::Executor, node::Node, once_per_minute::OncePerMinute, pb, wire,
 };
 use annotate::Death;
-use bytes::BytesMut;
+use bytes::Bytes;
 use parking_lot::Mutex;
 use quorate_catalog::Catalog;
-use quorate_queue::{
-    Answer, Command, DeadLetter, Effect, LetterView, Machine, RoutedLetters, Routes,
-    TransferAnswer, TransferView, Via,
-};
+use quorate_queue::{Answer, Command, DeadLetter, Effect, Machine, RoutedLetters, Routes, Via};
 use quorate_rpc::Lane;
-use quorate_storage::{
-    MessageRef,
-    codec::{
-        batch::{ProposedBatch, ProposedRun, Sender},
-        message,
-    },
-};
-use quorate_types::{
-    CatalogIndex, Home, LetterHome, LetterNumber, NodeId, Properties, QueueId, Sequence,
-};
+use quorate_types::{CatalogIndex, Home, LetterHome, LetterNumber, NodeId, QueueId};
 use route::Found;
-use state::{LINE_MAX, Waiting, Worker};
+use state::{Waiting, Worker};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -46,12 +29,9 @@ use tokio::time::MissedTickBehavior;
 /// At the latest after so long the worker looks again, whatever it has been told.
 const TICK: Duration = Duration::from_millis(250);
 
-/// Letters of one queue routed by one command.
+/// Letters of one queue routed by one command, and octets of messages that are read for it.
 const ROUTE_MAX: usize = 512;
-
-/// Transfers and octets of one batch.
-const SEND_MAX: usize = 256;
-const SEND_BYTES_MAX: usize = 1 << 20;
+const ROUTE_BYTES_MAX: usize = 24 << 20;
 
 /// The workers of all homes.
 #[derive(Debug, Default)]
@@ -73,16 +53,16 @@ impl DeadLetters {
     }
 
     /// Forgets homes that are led no more, begins with those that are led anew.
-    fn follow(&self, executor: &Executor, homes: impl Iterator<Item = Home>) -> Vec<Home> {
+    fn follow(&self, node: &Node) -> Vec<Home> {
         let mut workers = self.workers.lock();
         let mut led = Vec::new();
-        for home in homes {
-            match executor.leading(home) {
+        for home in node.proposers.keys().copied() {
+            match node.executor.leading(home) {
                 Some(term) if workers.get(&home).is_some_and(|worker| worker.term == term) => {
                     led.push(home);
                 }
                 Some(term) => {
-                    workers.insert(home, Worker::new(term));
+                    workers.insert(home, Worker::new(term, node.memory.account(Share::Letters)));
                     led.push(home);
                 }
                 None => drop(workers.remove(&home)),
@@ -105,7 +85,7 @@ impl Node {
                 _ = versions.changed() => true,
                 _ = ticks.tick() => true,
             };
-            let homes = self.letters.follow(&self.executor, self.proposers.keys().copied());
+            let homes = self.letters.follow(&self);
             for home in homes {
                 self.route_letters(home).await;
                 if all {
@@ -139,15 +119,19 @@ impl Node {
         }
         let waiting = self.letters_to_route(home);
         let mut unrouted = Vec::new();
-        for waiting in waiting {
-            if let Some(left) = self.route_by_copy(home, waiting, false) {
+        for mut waiting in waiting {
+            let bodies = self.bodies_of(home, &mut waiting);
+            if let Some(left) = self.route_by_copy(home, waiting, bodies, false) {
                 unrouted.push(left);
             }
+            // What was read for it may have come from the disk.
+            tokio::task::yield_now().await;
         }
         // Before anything is dropped or kept, the copy is as new as the catalog itself (LET 5).
         if !unrouted.is_empty() && self.read_catalog().await {
-            for waiting in unrouted {
-                self.route_by_copy(home, waiting, true);
+            for mut waiting in unrouted {
+                let bodies = self.bodies_of(home, &mut waiting);
+                self.route_by_copy(home, waiting, bodies, true);
             }
         }
     }
@@ -184,23 +168,55 @@ impl Node {
             if gone && !self.read_catalog().await {
                 continue;
             }
-            let mut from = LetterNumber(0);
-            let next =
-                |from| self.with_machine(home, |it| waiting(it, queue, true, from)).flatten();
-            while let Some(some) = next(from)
-                && let Some(last) = some.letters.last()
-            {
-                from = LetterNumber(last.number.0 + 1);
-                self.route_by_copy(home, some, gone);
-                tokio::task::yield_now().await;
+            if self.route_kept_letters_of(home, queue, gone).await {
+                self.letters.with(home, |worker| worker.looked(queue, version, settings));
             }
-            self.letters.with(home, |worker| worker.looked(queue, version, settings));
         }
+    }
+
+    /// False if one cannot be looked at yet, since its message is not at hand.
+    async fn route_kept_letters_of(
+        self: &Arc<Self>,
+        home: Home,
+        queue: QueueId,
+        gone: bool,
+    ) -> bool {
+        let mut from = LetterNumber(0);
+        let next = |from| self.with_machine(home, |it| waiting(it, queue, true, from)).flatten();
+        while let Some(mut some) = next(from).filter(|some| !some.letters.is_empty()) {
+            let bodies = self.bodies_of(home, &mut some);
+            let Some(last) = some.letters.last() else { return false };
+            from = LetterNumber(last.number.0 + 1);
+            self.route_by_copy(home, some, bodies, gone);
+            tokio::task::yield_now().await;
+        }
+        true
+    }
+
+    /// Messages of the first letters, as many as are read at once. The others are left to the next
+    /// turn.
+    fn bodies_of(self: &Arc<Self>, home: Home, waiting: &mut Waiting) -> Vec<Bytes> {
+        let bodies = match &waiting.settings {
+            Some(_) => {
+                let wanted: Vec<_> = waiting.letters.iter().map(|it| it.message).collect();
+                self.letter_bodies(home, waiting.queue, &wanted, ROUTE_BYTES_MAX)
+            }
+            // They are dropped whatever they are.
+            None => vec![Bytes::new(); waiting.letters.len()],
+        };
+        waiting.letters.truncate(bodies.len());
+        bodies
     }
 
     /// Routes letters of one queue by this node's copy. Those that nothing takes are handed back,
     /// unless the copy is known to be `fresh`: then they are kept or dropped.
-    fn route_by_copy(&self, home: Home, mut waiting: Waiting, fresh: bool) -> Option<Waiting> {
+    fn route_by_copy(
+        &self,
+        home: Home,
+        mut waiting: Waiting,
+        bodies: Vec<Bytes>,
+        fresh: bool,
+    ) -> Option<Waiting> {
         let queue = waiting.queue;
         let via = match &waiting.settings {
             Some(DeadLetter { exchange, routing_key, .. }) => {
@@ -209,7 +225,6 @@ impl Node {
             None if !fresh => return Some(waiting),
             None => Via { exchange: Default::default(), routing_key: None },
         };
-        let bodies = self.bodies_of(queue, &waiting.letters);
         // The lock is taken for each letter anew, so that others have their turn. One that a later
         // copy routes counts as routed by this one, and at worst is routed once more.
         let version = self.catalog.read().version();
@@ -220,8 +235,8 @@ impl Node {
                 // Its targets had ended, and the copy does not know yet (LET 4).
                 break;
             }
-            let found = match (&waiting.settings, octets) {
-                (Some(_), Some(octets)) => {
+            let found = match &waiting.settings {
+                Some(_) => {
                     let at = quorate_types::WallTime(0);
                     let death = Death { queue: &waiting.name, reason: letter.reason, at };
                     let catalog = self.catalog.read();
@@ -229,11 +244,7 @@ impl Node {
                     let again = letter.after > CatalogIndex(0);
                     if again { found.again(&catalog) } else { found }
                 }
-                (Some(_), None) => {
-                    tracing::error!(%queue, letter = %letter.number, "a letter's body is missing");
-                    break;
-                }
-                (None, _) => Found::Nothing,
+                None => Found::Nothing,
             };
             match fate(found, &waiting, fresh) {
                 Some(routes) => add(&mut routed, letter.number, routes),
@@ -268,113 +279,6 @@ impl Node {
             let name = &waiting.name;
             tracing::warn!(queue = %name, "dead letters go round in a circle, and are dropped");
         }
-    }
-
-    fn bodies_of(&self, queue: QueueId, letters: &[LetterView]) -> Vec<Option<bytes::Bytes>> {
-        let wanted: Vec<_> =
-            letters.iter().map(|it| MessageRef { queue, message: it.message }).collect();
-        self.read_messages(queue, &wanted)
-    }
-
-    /// Sends what has a number and has not been sent in this leadership (LET 1).
-    fn send_letters(&self, home: Home) {
-        let lines = self.with_machine(home, |machine| {
-            let own = machine.letter_home();
-            let lines = machine.lines().map(|line| (line, machine.line_mark(line)));
-            (own, lines.collect::<Vec<_>>())
-        });
-        let Some((own, lines)) = lines else { return };
-        for (line, mark) in lines {
-            if let LetterHome::Run(session) = line
-                && self.catalog.read().is_fenced(session)
-            {
-                self.end_line(home, line, mark);
-                continue;
-            }
-            let Some((leader, _)) =
-                self.proposers.get(&line.home()).and_then(|proposer| proposer.leader())
-            else {
-                continue;
-            };
-            while let Some(from) =
-                self.letters.with(home, |it| it.send_from(line, mark, Instant::now())).flatten()
-            {
-                let transfers =
-                    self.with_machine(home, |machine| machine.transfers(line, from, SEND_MAX));
-                let Some(batch) = self.batch_of(own, mark, &transfers.unwrap_or_default()) else {
-                    break;
-                };
-                let through = Sequence(batch.first.0 + batch.commands.len() as u64 - 1);
-                if Carrier(self).carry(line.home(), leader, &batch) != Carried::Sent {
-                    // The next turn tries again.
-                    break;
-                }
-                self.letters.with(home, |worker| worker.sent(line, through));
-                if line.home() == Home::Node(self.me) {
-                    self.local.run(self);
-                }
-            }
-        }
-    }
-
-    /// The run at the end of the line is over: its queues have ended (LET 4).
-    fn end_line(&self, home: Home, line: LetterHome, mark: Sequence) {
-        let under_way = self.with_machine(home, |it| it.transfers(line, mark, LINE_MAX as usize));
-        let gone = |it: &TransferView| (it.number, TransferAnswer::Gone);
-        let other: Vec<_> = under_way.iter().flatten().map(gone).collect();
-        if let Some((last, _)) = other.last() {
-            let (first, last) = (mark, *last);
-            self.propose_to(home, vec![Command::DeadLettered { line, first, last, other }]);
-        }
-    }
-
-    /// A batch of transfers with neighbouring numbers; `None` if there are none.
-    fn batch_of(
-        &self,
-        own: LetterHome,
-        mark: Sequence,
-        transfers: &[TransferView],
-    ) -> Option<ProposedBatch> {
-        let first = transfers.first()?.number;
-        let mut runs: Vec<ProposedRun> = Vec::new();
-        let mut commands = Vec::new();
-        let mut buffer = BytesMut::new();
-        let mut octets = 0;
-        for (number, transfer) in (first.0..).zip(transfers) {
-            if transfer.number.0 != number || octets >= SEND_BYTES_MAX {
-                break;
-            }
-            let letter = self.letter_of(transfer)?;
-            let properties = Properties::parse(letter.properties.clone()).unwrap_or_default();
-            octets += message::encode_into(&letter, &mut buffer);
-            let queue = transfer.target;
-            let Way { level, head } =
-                self.way(&self.catalog.read(), queue, &properties, &letter.body);
-            let place = runs.iter().position(|run| (run.queue, run.level) == (queue, level));
-            let place = place.unwrap_or_else(|| {
-                runs.push(ProposedRun { queue, level, heads: Vec::new(), messages: Vec::new() });
-                runs.len() - 1
-            });
-            let run = runs.get_mut(place)?;
-            let at = u32::try_from(run.heads.len()).ok()?;
-            run.heads.push(head);
-            run.messages.push(buffer.split().freeze());
-            let run = u32::try_from(place).ok()?;
-            commands.push(Command::Transfer { run, first: at, round: transfer.round });
-        }
-        Some(ProposedBatch { sender: Sender::Letters(own), first, mark, runs, commands })
-    }
-
-    fn letter_of(&self, transfer: &TransferView) -> Option<quorate_types::Message> {
-        let wanted = MessageRef { queue: transfer.queue, message: transfer.message };
-        let octets = self.read_messages(transfer.queue, &[wanted]).pop().flatten();
-        let Some(octets) = octets else {
-            tracing::error!(queue = %transfer.queue, "a letter's body is missing");
-            return None;
-        };
-        let TransferView { name, reason, died_at, via, .. } = transfer;
-        let death = Death { queue: name, reason: *reason, at: *died_at };
-        route::letter(&octets, death, via)
     }
 
     /// Full targets that have told of room, or have ended, or were not refused (LET 3, 4).
@@ -431,6 +335,8 @@ impl Node {
     /// Answers to this node's transfers (LET 2).
     pub(crate) fn letters_answered(&self, answer: Answer) {
         if let Answer::Transferred { from, by, first, last, other } = answer {
+            self.letters.with(from.home(), |worker| worker.answered(by, last));
+            self.letters.wake();
             if self.executor.leading(from.home()).is_some() {
                 let answered = Command::DeadLettered { line: by, first, last, other };
                 self.propose_to(from.home(), vec![answered]);

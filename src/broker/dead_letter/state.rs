@@ -1,12 +1,15 @@
 //! What the worker of one home remembers while this node leads it. Everything here is a hint: what
 //! is owed follows from the state (STO 7).
 
+use crate::Held;
+use bytes::Bytes;
 use quorate_queue::{DeadLetter, LetterView, TargetView};
+use quorate_storage::MessageRef;
 use quorate_types::{
     CatalogIndex, LetterHome, LetterNumber, QueueId, ResourceName, Sequence, Term,
 };
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, VecDeque},
     time::{Duration, Instant},
 };
 
@@ -15,6 +18,10 @@ const PROPOSAL_LOST: Duration = Duration::from_secs(1);
 
 /// Transfers of a line that may be under way unanswered.
 pub(crate) const LINE_MAX: u64 = 2_048;
+
+/// Octets of a line that may be under way unanswered: as many as a client's publishes may have. One
+/// batch may always be.
+const LINE_BYTES_MAX: usize = 16 << 20;
 
 /// One home's.
 #[derive(Debug)]
@@ -28,14 +35,32 @@ pub(crate) struct Worker {
     /// Room that targets have told of.
     told: BTreeMap<QueueId, u32>,
     retried: BTreeMap<QueueId, Instant>,
+    /// A body that could not be read here, once it has come from elsewhere.
+    fetched: Option<(MessageRef, Bytes)>,
+    fetching: bool,
+    /// What is under way, and what was fetched.
+    held: Held,
 }
 
 /// How far a line has been sent.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct Line {
     through: Sequence,
     mark: Sequence,
     moved: Instant,
+    /// Last number and octets of each batch that is under way.
+    batches: VecDeque<(Sequence, usize)>,
+}
+
+impl Line {
+    fn bytes(&self) -> usize {
+        self.batches.iter().map(|(_, bytes)| bytes).sum()
+    }
+
+    /// What was sent up to here has been answered.
+    fn answered(&mut self, last: Sequence) {
+        while self.batches.pop_front_if(|(through, _)| *through <= last).is_some() {}
+    }
 }
 
 /// A queue with letters, and what is in force for them.
@@ -50,9 +75,12 @@ pub(crate) struct Waiting {
 }
 
 impl Worker {
-    pub(crate) fn new(term: Term) -> Self {
+    pub(crate) fn new(term: Term, held: Held) -> Self {
         Self {
             term,
+            fetched: None,
+            fetching: false,
+            held,
             proposed: BTreeMap::new(),
             kept: BTreeMap::new(),
             lines: BTreeMap::new(),
@@ -106,28 +134,44 @@ impl Worker {
         self.kept.insert(queue, (version, settings));
     }
 
-    /// The number from which on a line is to be sent, if there is room in it.
+    /// The number from which on a line is to be sent, if there is room in it. While the node's
+    /// budget has no room, one batch at a time is under way in it.
     pub(crate) fn send_from(
         &mut self,
         line: LetterHome,
         mark: Sequence,
+        has_room: bool,
         now: Instant,
     ) -> Option<Sequence> {
-        let begun = Line { through: Sequence(mark.0 - 1), mark, moved: now };
-        let state = self.lines.entry(line).or_insert(begun);
+        let through = Sequence(mark.0 - 1);
+        let begun = || Line { through, mark, moved: now, batches: VecDeque::new() };
+        let state = self.lines.entry(line).or_insert_with(begun);
         if state.mark != mark {
             (state.mark, state.moved) = (mark, now);
+            state.answered(through);
         } else if now.duration_since(state.moved) > PROPOSAL_LOST * 3 {
             // Nothing has been answered for long: what was sent is lost.
-            *state = begun;
+            *state = begun();
         }
         let from = Sequence(state.through.0.max(mark.0 - 1) + 1);
-        (from.0 - mark.0 < LINE_MAX).then_some(from)
+        let fits = state.batches.is_empty() || has_room && state.bytes() < LINE_BYTES_MAX;
+        self.account();
+        (fits && from.0 - mark.0 < LINE_MAX).then_some(from)
     }
 
-    pub(crate) fn sent(&mut self, line: LetterHome, through: Sequence) {
+    pub(crate) fn sent(&mut self, line: LetterHome, through: Sequence, bytes: usize) {
         if let Some(state) = self.lines.get_mut(&line) {
             state.through = through;
+            state.batches.push_back((through, bytes));
+            self.account();
+        }
+    }
+
+    /// Transfers up to `last` have been answered: others may follow.
+    pub(crate) fn answered(&mut self, line: LetterHome, last: Sequence) {
+        if let Some(state) = self.lines.get_mut(&line) {
+            state.answered(last);
+            self.account();
         }
     }
 
@@ -135,12 +179,42 @@ impl Worker {
     pub(crate) fn send_again(&mut self, line: LetterHome, from: Sequence) {
         if let Some(state) = self.lines.get_mut(&line) {
             state.through = Sequence(state.through.0.min(from.0.saturating_sub(1)));
+            state.batches.retain(|(through, _)| *through < from);
+            self.account();
         }
+    }
+
+    /// A body is to be fetched; false while another one is.
+    pub(crate) fn begin_fetch(&mut self) -> bool {
+        !std::mem::replace(&mut self.fetching, true)
+    }
+
+    /// It has been fetched, or cannot be had, by the worker of that term.
+    pub(crate) fn fetched(&mut self, term: Term, wanted: MessageRef, body: Option<Bytes>) {
+        if self.term == term {
+            self.fetching = false;
+            self.fetched = body.map(|body| (wanted, body));
+            self.account();
+        }
+    }
+
+    /// The body that was fetched, if it is this one.
+    pub(crate) fn take_fetched(&mut self, wanted: MessageRef) -> Option<Bytes> {
+        let (_, body) = self.fetched.take_if(|(of, _)| *of == wanted)?;
+        self.account();
+        Some(body)
+    }
+
+    fn account(&mut self) {
+        let under_way: usize = self.lines.values().map(Line::bytes).sum();
+        let fetched = self.fetched.as_ref().map_or(0, |(_, body)| body.len());
+        self.held.set((under_way + fetched) as u64);
     }
 
     /// Every line to this home is sent again.
     pub(crate) fn send_all_again(&mut self, home: quorate_types::Home) {
         self.lines.retain(|line, _| line.home() != home);
+        self.account();
     }
 
     /// A target has told of room (LET 3).

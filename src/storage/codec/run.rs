@@ -58,12 +58,8 @@ pub(crate) fn put_bodies(run: &RunBodies, out: &mut BytesMut) {
     }
 }
 
-/// Copies one message out of a `bodies` record.
-pub(crate) fn body(octets: &[u8], position: u32) -> Result<Option<Bytes>, DecodeError> {
-    Ok(body_slice(octets, position)?.map(Bytes::copy_from_slice))
-}
-
-fn body_slice(octets: &[u8], position: u32) -> Result<Option<&[u8]>, DecodeError> {
+/// One message of a `bodies` record.
+pub(crate) fn body(octets: &[u8], position: u32) -> Result<Option<&[u8]>, DecodeError> {
     let (count, rest) = table(octets)?;
     let position = position as usize;
     if position >= count {
@@ -87,7 +83,7 @@ pub(crate) fn bodies(octets: &[u8]) -> Result<RunBodies, DecodeError> {
     let (count, _) = table(&octets)?;
     let mut messages = Vec::with_capacity(count);
     for position in 0..count {
-        let message = body_slice(&octets, position as u32)?;
+        let message = body(&octets, position as u32)?;
         messages.push(message.map(|message| octets.slice_ref(message)));
     }
     Ok(RunBodies { messages })

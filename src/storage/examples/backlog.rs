@@ -3,14 +3,14 @@
 //!
 //! `cargo run --release -p quorate-storage --example backlog [directory [millions of messages]]`
 
-#![expect(clippy::unwrap_used, reason = "a measurement, not a product")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a measurement, not a product")]
 
 use bytes::{Bytes, BytesMut};
 use crossbeam_channel::bounded;
 use quorate_queue::{Batch, Change, Command, Entry, MessageHead, MessageStore, Origin, Run};
 use quorate_storage::{
-    CommandEntry, Database, EntryId, GroupStore, LogEntry, MessageRef, Options, Payload,
-    ReplicaStore, RunBodies, codec,
+    CommandEntry, Committed, Database, EntryId, GroupStore, LogEntry, MessageRef, Options, Payload,
+    ReplicaStore, RunBodies, StoredMessage, codec,
 };
 use quorate_types::{
     GroupId, Home, Incarnation, Level, LogIndex, Message, MessageId, NodeId, QueueId, Stamp, Term,
@@ -76,6 +76,7 @@ fn drain(store: &GroupStore, replica: &mut ReplicaStore, entries: u64) -> u64 {
     let (mut from, mut read) = (LogIndex(0), 0);
     let mut checkpointed = Instant::now();
     let applied = id(entries);
+    let committed = Committed { applied: applied.index, term: None };
     loop {
         let runs = replica.runs(QUEUE, Level(0), from, applied.index, 16).unwrap();
         let Some(last) = runs.last() else { return read };
@@ -87,8 +88,9 @@ fn drain(store: &GroupStore, replica: &mut ReplicaStore, entries: u64) -> u64 {
                     message: MessageId { level: Level(0), index: run.index, position },
                 })
                 .collect();
-            for octets in store.messages(&wanted).unwrap() {
-                let message = codec::message::decode(&octets.unwrap()).unwrap();
+            for stored in store.messages(&wanted, committed, usize::MAX).unwrap() {
+                let StoredMessage::Here(octets) = stored else { panic!("{stored:?}") };
+                let message = codec::message::decode(&octets).unwrap();
                 assert_eq!(message.body.len(), 100);
                 read += 1;
             }

@@ -12,13 +12,14 @@ mod crash;
 mod damage;
 mod model;
 mod opening;
+mod reading;
 mod reclaim;
 mod snapshots;
 mod writer;
 
 use crate::{
-    CommandEntry, Database, Done, EntryId, GroupStore, LogEntry, Options, Payload, RunBodies,
-    StorageError, codec,
+    CommandEntry, Committed, Database, Done, EntryId, GroupStore, LogEntry, MessageRef, Options,
+    Payload, RunBodies, StorageError, StoredMessage, codec,
 };
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, bounded};
@@ -92,6 +93,20 @@ fn open(dir: &Path, options: Options) -> Arc<Database> {
 fn done() -> (Done, Receiver<Result<(), StorageError>>) {
     let (sender, receiver) = bounded(1);
     (Box::new(move |result| drop(sender.send(result))), receiver)
+}
+
+/// All entries are applied.
+const APPLIED: Committed = Committed { applied: LogIndex(u64::MAX), term: None };
+
+impl GroupStore {
+    /// One message of an entry that is applied.
+    fn message(&self, wanted: MessageRef) -> Result<Option<Bytes>, StorageError> {
+        Ok(match self.messages(&[wanted], APPLIED, 0)?.pop().unwrap() {
+            StoredMessage::Here(message) => Some(message),
+            StoredMessage::Absent => None,
+            StoredMessage::Unknown => panic!("{wanted:?} is applied"),
+        })
+    }
 }
 
 /// Waits for a write.

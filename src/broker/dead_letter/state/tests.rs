@@ -1,12 +1,17 @@
 //! The worker's memory: what it sends and proposes, and when again, with time as an argument.
 
 use super::*;
+use crate::{MemoryBudget, Share};
 use proptest::{collection::vec, prelude::*};
 use quorate_queue::{DeathReason, RETRY_MAX};
 use quorate_types::{GroupId, Home, Level, LogIndex, MessageId};
 
 const LINE: LetterHome = LetterHome::Group(GroupId(2));
 const QUEUE: QueueId = QueueId { home: Home::Group(GroupId(1)), index: 7, position: 0 };
+
+fn worker() -> Worker {
+    Worker::new(Term(1), MemoryBudget::new(1 << 40).account(Share::Letters))
+}
 
 fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
@@ -50,7 +55,7 @@ proptest! {
     /// may be lost, what was answered never again, and no more than may be under way.
     #[test]
     fn let_1_a_line_is_sent_in_order_and_without_gaps(steps in vec(step(), 1..60)) {
-        let mut worker = Worker::new(Term(1));
+        let mut worker = worker();
         let mut now = Instant::now();
         let mut owed = Owed { mark: 1, next: 1 };
         // All below has been sent, as far as the worker may take that for granted.
@@ -76,13 +81,13 @@ proptest! {
                         sent = owed.mark;
                     }
                     seen = Some((owed.mark, if lost { now } else { since }));
-                    let from = worker.send_from(LINE, Sequence(owed.mark), now);
+                    let from = worker.send_from(LINE, Sequence(owed.mark), true, now);
                     let room = sent < owed.mark + LINE_MAX;
                     prop_assert_eq!(from, room.then_some(Sequence(sent)));
                     // As the worker does: all that is owed, and fits.
                     let end = owed.next.min(owed.mark + LINE_MAX);
                     if room && end > sent {
-                        worker.sent(LINE, Sequence(end - 1));
+                        worker.sent(LINE, Sequence(end - 1), 100);
                         sent = end;
                     }
                 }
@@ -93,21 +98,21 @@ proptest! {
 
 #[test]
 fn let_1_what_was_sent_and_not_answered_for_long_is_sent_again() {
-    let mut worker = Worker::new(Term(1));
+    let mut worker = worker();
     let begun = Instant::now();
     let from = |worker: &mut Worker, mark, after| {
-        worker.send_from(LINE, Sequence(mark), begun + ms(after)).map(|from| from.0)
+        worker.send_from(LINE, Sequence(mark), true, begun + ms(after)).map(|from| from.0)
     };
     assert_eq!(from(&mut worker, 1, 0), Some(1));
-    worker.sent(LINE, Sequence(10));
+    worker.sent(LINE, Sequence(10), 100);
     assert_eq!(from(&mut worker, 1, 3_000), Some(11), "answers may be under way");
     assert_eq!(from(&mut worker, 1, 3_001), Some(1), "nothing for three seconds");
-    worker.sent(LINE, Sequence(10));
+    worker.sent(LINE, Sequence(10), 100);
     // An answer is a sign of life: the three seconds begin anew.
     assert_eq!(from(&mut worker, 4, 6_000), Some(11));
     assert_eq!(from(&mut worker, 4, 9_000), Some(11));
     assert_eq!(from(&mut worker, 4, 9_001), Some(4));
-    worker.sent(LINE, Sequence(4 + LINE_MAX - 1));
+    worker.sent(LINE, Sequence(4 + LINE_MAX - 1), 100);
     assert_eq!(from(&mut worker, 4, 9_002), None, "as many as may be under way");
     worker.send_all_again(Home::Group(GroupId(3)));
     assert_eq!(from(&mut worker, 4, 9_003), None, "another home's");
@@ -127,7 +132,7 @@ fn letter(number: u64, after: u64) -> LetterView {
 /// LET 6: one routing of a queue at a time; the same one again only when it may be lost.
 #[test]
 fn let_6_a_routing_is_proposed_once_until_it_may_be_lost() {
-    let mut worker = Worker::new(Term(1));
+    let mut worker = worker();
     let begun = Instant::now();
     let first = letter(1, 0);
     assert!(worker.may_route(QUEUE, &first, begun));
@@ -142,7 +147,7 @@ fn let_6_a_routing_is_proposed_once_until_it_may_be_lost() {
 
 #[test]
 fn kept_letters_are_looked_at_when_something_has_changed() {
-    let mut worker = Worker::new(Term(1));
+    let mut worker = worker();
     assert!(worker.may_look(QUEUE, CatalogIndex(3), &None));
     worker.looked(QUEUE, CatalogIndex(3), None);
     assert!(!worker.may_look(QUEUE, CatalogIndex(3), &None));
@@ -153,7 +158,7 @@ fn kept_letters_are_looked_at_when_something_has_changed() {
 /// that has ended or has not refused, at once.
 #[test]
 fn q_41_a_full_target_gets_what_it_has_room_for() {
-    let mut worker = Worker::new(Term(1));
+    let mut worker = worker();
     let begun = Instant::now();
     let view = |waits, under_way, refused| TargetView { target: QUEUE, waits, under_way, refused };
     let full = view(9, 0, true);
@@ -181,7 +186,7 @@ fn what_is_remembered_of_queues_goes_with_their_letters() {
     };
     let target =
         |index| TargetView { target: queue(index), waits: 1, under_way: 0, refused: false };
-    let (mut worker, now) = (Worker::new(Term(1)), Instant::now());
+    let (mut worker, now) = (worker(), Instant::now());
     for index in [1, 2] {
         worker.routing_proposed(queue(index), &letter, now);
         worker.looked(queue(index), CatalogIndex(9), None);
@@ -195,4 +200,32 @@ fn what_is_remembered_of_queues_goes_with_their_letters() {
     assert!(worker.may_look(queue(2), CatalogIndex(9), &None));
     assert_eq!(worker.told.keys().copied().collect::<Vec<_>>(), [queue(2)]);
     assert_eq!(worker.retried.keys().copied().collect::<Vec<_>>(), [queue(2)]);
+}
+
+#[test]
+fn a_line_has_a_bounded_number_of_octets_under_way() {
+    const LARGE: usize = LINE_BYTES_MAX / 2;
+    let budget = MemoryBudget::new(1 << 40);
+    let mut worker = Worker::new(Term(1), budget.account(Share::Letters));
+    let now = Instant::now();
+    let from = |worker: &mut Worker, mark, has_room| {
+        worker.send_from(LINE, Sequence(mark), has_room, now).map(|from| from.0)
+    };
+    assert_eq!(from(&mut worker, 1, true), Some(1));
+    worker.sent(LINE, Sequence(4), LARGE);
+    assert_eq!(from(&mut worker, 1, true), Some(5));
+    assert_eq!(from(&mut worker, 1, false), None, "one batch while the budget is full");
+    worker.sent(LINE, Sequence(5), LARGE);
+    assert_eq!(from(&mut worker, 1, true), None);
+    assert_eq!(budget.held_bytes(), 2 * LARGE as u64);
+    // Heard is enough: what has been answered is in memory no more.
+    worker.answered(LINE, Sequence(4));
+    assert_eq!(from(&mut worker, 1, true), Some(6));
+    assert_eq!(from(&mut worker, 5, false), None);
+    assert_eq!(from(&mut worker, 6, false), Some(6), "the state has the answer to all");
+    assert_eq!(budget.held_bytes(), 0);
+    worker.sent(LINE, Sequence(9), 3 * LARGE);
+    assert_eq!(from(&mut worker, 6, true), None);
+    worker.send_again(LINE, Sequence(7));
+    assert_eq!(from(&mut worker, 6, true), Some(7), "it did not arrive");
 }

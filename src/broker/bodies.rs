@@ -1,0 +1,185 @@
+//! Bodies of messages: from this node's own copy, else from the leader's, else from another
+//! replica's (DLV 1).
+//!
+//! A body that cannot be read is not one that is gone: only a leader's own word that a message has
+//! been settled ends the search for it.
+
+use crate::{node::Node, pb, proposer::Proposer, wire};
+use bytes::Bytes;
+use quorate_raft::Group;
+use quorate_rpc::{Lane, Responder};
+use quorate_storage::{Committed, MessageRef, StorageError, StoredMessage};
+use quorate_types::{Home, NodeId, QueueId, Term};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+/// Between two tries to get a body: at first, and at most.
+const RETRY: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(250)];
+/// How long one try to get a body from another node may take.
+const FETCH: Duration = Duration::from_secs(30);
+/// Bodies and octets of one answer to another node; the first body is given whatever its size.
+const ANSWER_MAX: usize = 256;
+const ANSWER_BYTES_MAX: usize = 1 << 20;
+
+impl Node {
+    /// What this node has of messages that the leader of `term`, or of an earlier one, has named:
+    /// in the order asked for, about `bytes_max` octets of them, at least one if any is wanted.
+    pub(crate) fn read_messages(
+        &self,
+        queue: QueueId,
+        wanted: &[MessageRef],
+        term: Option<Term>,
+        bytes_max: usize,
+    ) -> Vec<StoredMessage> {
+        let Home::Group(group) = queue.home else { return self.local.messages(wanted, bytes_max) };
+        let read = self.groups().and_then(|groups| groups.group(group)).map(|group| {
+            let applied = group.applied().unwrap_or_default();
+            group.store().messages(wanted, Committed { applied, term }, bytes_max)
+        });
+        match read {
+            Some(Ok(messages)) => messages,
+            Some(Err(error)) => {
+                self.tell_of_unreadable(queue, &error);
+                wanted.first().map(|_| StoredMessage::Unknown).into_iter().collect()
+            }
+            None => Vec::new(),
+        }
+    }
+
+    fn tell_of_unreadable(&self, queue: QueueId, error: &StorageError) {
+        if self.unreadable.lock().is_due(queue, Instant::now()) {
+            tracing::error!(%queue, %error, "a message cannot be read; another replica is asked");
+        }
+    }
+
+    /// A body, from wherever it can be had; `None` if it is gone or cannot be had within the time of
+    /// an operation. Of what was named by no leader in particular, only what is applied is believed.
+    pub(crate) async fn message(self: &Arc<Self>, wanted: MessageRef) -> Option<Bytes> {
+        let bound = Duration::from_millis(self.settings.operation_timeout_ms);
+        let found = tokio::time::timeout(bound, self.find_message(wanted, None, || true)).await;
+        match found {
+            Ok(StoredMessage::Here(body)) => Some(body),
+            Ok(StoredMessage::Absent | StoredMessage::Unknown) | Err(_) => None,
+        }
+    }
+
+    /// A body, from wherever it can be had; absent if it has been settled. Unknown only when it is not
+    /// wanted any more.
+    pub(crate) async fn find_message(
+        self: &Arc<Self>,
+        wanted: MessageRef,
+        term: Option<Term>,
+        is_wanted: impl Fn() -> bool,
+    ) -> StoredMessage {
+        let [mut pause, pause_max] = RETRY;
+        while is_wanted() {
+            let found = self.look_for(wanted, term).await;
+            if found != StoredMessage::Unknown {
+                return found;
+            }
+            self.pause(wanted, pause).await;
+            pause = (2 * pause).min(pause_max);
+        }
+        StoredMessage::Unknown
+    }
+
+    /// Looks once: here, at the leader, at the other replicas.
+    async fn look_for(&self, wanted: MessageRef, term: Option<Term>) -> StoredMessage {
+        let home = wanted.queue.home;
+        let own = self.own_copy(wanted, term);
+        if own != StoredMessage::Unknown || matches!(home, Home::Node(_)) {
+            return own;
+        }
+        let leader = self.proposers.get(&home).and_then(Proposer::leader).map(|(node, _)| node);
+        if leader == Some(self.me) && !self.has_applied(wanted) {
+            // It is just being applied.
+            return StoredMessage::Unknown;
+        }
+        let others = self.members().into_iter().filter(|node| Some(*node) != leader);
+        for node in leader.into_iter().chain(others).filter(|node| *node != self.me) {
+            match self.ask_for_body(node, wanted, term).await {
+                StoredMessage::Unknown => {}
+                found => return found,
+            }
+        }
+        StoredMessage::Unknown
+    }
+
+    /// What this node can say of a message: that it has been settled only where it leads, since a
+    /// leader has every body that is not (STO 7).
+    fn own_copy(&self, wanted: MessageRef, term: Option<Term>) -> StoredMessage {
+        // Before the read: what is given up meanwhile was whole when it was read.
+        let leads = self.executor.leading(wanted.queue.home).is_some();
+        let found = self.read_messages(wanted.queue, &[wanted], term, 0).pop();
+        let found = found.filter(|found| leads || *found != StoredMessage::Absent);
+        found.unwrap_or(StoredMessage::Unknown)
+    }
+
+    /// Until it is worth while to look again: the entry is applied here, or some time has passed.
+    async fn pause(&self, wanted: MessageRef, time: Duration) {
+        match self.group_of(wanted) {
+            Some(group) if !self.has_applied(wanted) => {
+                // Not in time: then it is looked for elsewhere again.
+                let _ = group.wait_applied(wanted.message.index, time).await;
+            }
+            Some(_) | None => tokio::time::sleep(time).await,
+        }
+    }
+
+    fn has_applied(&self, wanted: MessageRef) -> bool {
+        let applied = self.group_of(wanted).and_then(|group| group.applied());
+        applied.is_some_and(|applied| applied >= wanted.message.index)
+    }
+
+    fn group_of(&self, wanted: MessageRef) -> Option<&Arc<Group>> {
+        let Home::Group(group) = wanted.queue.home else { return None };
+        self.groups()?.group(group)
+    }
+
+    /// Asks another node; unknown if it does not answer.
+    async fn ask_for_body(
+        &self,
+        node: NodeId,
+        wanted: MessageRef,
+        term: Option<Term>,
+    ) -> StoredMessage {
+        let (lane, service, group) = (Lane::Bulk, wire::BODIES, wire::group(wanted.queue.home));
+        let messages = vec![wire::from_message_ref(&wanted)];
+        let request = pb::BodiesRequest { messages, term: term.map_or(0, |term| term.0) };
+        let Some(links) = self.links.get() else { return StoredMessage::Unknown };
+        let call = links.call(node, lane, service, group, wire::encode(&request), FETCH);
+        let answer = call.await.ok().and_then(|answer| wire::decode(answer, node));
+        let first = answer.and_then(|answer: pb::BodiesResponse| answer.bodies.into_iter().next());
+        match first {
+            Some(body) if body.present => StoredMessage::Here(body.message),
+            Some(body) if body.settled => StoredMessage::Absent,
+            Some(_) | None => StoredMessage::Unknown,
+        }
+    }
+
+    /// Answers another node: as many as an answer may have, at least one.
+    pub(crate) fn bodies_for(&self, from: NodeId, payload: Bytes, responder: Responder) {
+        let Some(request) = wire::decode::<pb::BodiesRequest>(payload, from) else { return };
+        let term = (request.term > 0).then_some(Term(request.term));
+        let mut bodies = Vec::new();
+        let mut bytes = 0;
+        for wanted in request.messages.into_iter().take(ANSWER_MAX) {
+            if bytes >= ANSWER_BYTES_MAX {
+                break;
+            }
+            let Some(wanted) = wire::to_message_ref(wanted) else { return };
+            let found = self.own_copy(wanted, term);
+            bytes += found.bytes();
+            let settled = found == StoredMessage::Absent;
+            let message = match found {
+                StoredMessage::Here(message) => Some(message),
+                StoredMessage::Absent | StoredMessage::Unknown => None,
+            };
+            let (present, message) = (message.is_some(), message.unwrap_or_default());
+            bodies.push(pb::bodies_response::Body { present, message, settled });
+        }
+        responder.answer(wire::encode(&pb::BodiesResponse { bodies }));
+    }
+}

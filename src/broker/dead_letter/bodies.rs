@@ -1,0 +1,65 @@
+//! Letters' bodies: read as they are routed or sent, a bounded number of octets at a time. One that
+//! cannot be read here is fetched from another replica, one at a time for each home.
+
+use crate::node::Node;
+use bytes::Bytes;
+use quorate_storage::{MessageRef, StoredMessage};
+use quorate_types::{Home, MessageId, QueueId};
+use std::{sync::Arc, time::Instant};
+
+impl Node {
+    /// Messages of a queue's letters, in the order asked for: about `bytes_max` octets of them. None
+    /// if the first one is not at hand: the worker is woken when it is.
+    pub(super) fn letter_bodies(
+        self: &Arc<Self>,
+        home: Home,
+        queue: QueueId,
+        wanted: &[MessageId],
+        bytes_max: usize,
+    ) -> Vec<Bytes> {
+        let wanted: Vec<_> = wanted.iter().map(|&message| MessageRef { queue, message }).collect();
+        let Some(first) = wanted.first().copied() else { return Vec::new() };
+        if let Some(body) = self.letters.with(home, |worker| worker.take_fetched(first)).flatten() {
+            return vec![body];
+        }
+        // What a leader's own machine names is in its own log.
+        let term = self.executor.leading(home);
+        let read = self.read_messages(queue, &wanted, term, bytes_max);
+        let here = |found| match found {
+            StoredMessage::Here(body) => Some(body),
+            StoredMessage::Absent | StoredMessage::Unknown => None,
+        };
+        let bodies: Vec<_> = read.into_iter().map_while(here).collect();
+        if bodies.is_empty() {
+            self.fetch_letter(home, first);
+        }
+        bodies
+    }
+
+    fn fetch_letter(self: &Arc<Self>, home: Home, wanted: MessageRef) {
+        let Some(term) = self.executor.leading(home) else { return };
+        if !self.letters.with(home, |worker| worker.begin_fetch()).unwrap_or(false) {
+            return;
+        }
+        let node = Arc::clone(self);
+        self.spawn(async move {
+            let leads = || node.executor.leading(home) == Some(term);
+            let found = node.find_message(wanted, Some(term), leads).await;
+            let body = match found {
+                StoredMessage::Here(body) => Some(body),
+                StoredMessage::Absent | StoredMessage::Unknown => None,
+            };
+            if body.is_none()
+                && leads()
+                && node.unreadable.lock().is_due(wanted.queue, Instant::now())
+            {
+                tracing::error!(queue = %wanted.queue, "a letter's body is missing");
+            }
+            let has = body.is_some();
+            node.letters.with(home, |worker| worker.fetched(term, wanted, body));
+            if has {
+                node.letters.wake();
+            }
+        });
+    }
+}

@@ -1,0 +1,147 @@
+//! What of the letters has a number is sent, line by line, and as many octets as a line may have
+//! under way (LET 1, 2).
+
+use super::{annotate::Death, route, state::LINE_MAX};
+use crate::{
+    ask::Carrier,
+    node::Node,
+    proposer::{Carried, Courier},
+    way::Way,
+};
+use bytes::{Bytes, BytesMut};
+use quorate_queue::{Command, TransferAnswer, TransferView};
+use quorate_storage::codec::{
+    batch::{ProposedBatch, ProposedRun, Sender},
+    message,
+};
+use quorate_types::{Home, LetterHome, Properties, Sequence};
+use std::{sync::Arc, time::Instant};
+
+/// Transfers and octets of one batch.
+const SEND_MAX: usize = 256;
+const SEND_BYTES_MAX: usize = 1 << 20;
+
+impl Node {
+    /// Sends what has a number and has not been sent in this leadership (LET 1).
+    pub(super) fn send_letters(self: &Arc<Self>, home: Home) {
+        let lines = self.with_machine(home, |machine| {
+            let own = machine.letter_home();
+            let lines = machine.lines().map(|line| (line, machine.line_mark(line)));
+            (own, lines.collect::<Vec<_>>())
+        });
+        let Some((own, lines)) = lines else { return };
+        for (line, mark) in lines {
+            if let LetterHome::Run(session) = line
+                && self.catalog.read().is_fenced(session)
+            {
+                self.end_line(home, line, mark);
+                continue;
+            }
+            self.send_line(home, own, line, mark);
+        }
+    }
+
+    fn send_line(self: &Arc<Self>, home: Home, own: LetterHome, line: LetterHome, mark: Sequence) {
+        let leader = self.proposers.get(&line.home()).and_then(|proposer| proposer.leader());
+        let Some((leader, _)) = leader else { return };
+        loop {
+            let has_room = self.memory.room_bytes() > 0;
+            let from = |it: &mut super::Worker| it.send_from(line, mark, has_room, Instant::now());
+            let Some(from) = self.letters.with(home, from).flatten() else { return };
+            let transfers =
+                self.with_machine(home, |machine| machine.transfers(line, from, SEND_MAX));
+            let Some(batch) = self.batch_of(home, own, mark, &transfers.unwrap_or_default()) else {
+                return;
+            };
+            let through = Sequence(batch.first.0 + batch.commands.len() as u64 - 1);
+            let bytes = batch.runs.iter().flat_map(|run| &run.messages).map(Bytes::len).sum();
+            self.letters.with(home, |worker| worker.sent(line, through, bytes));
+            if Carrier(self).carry(line.home(), leader, &batch) != Carried::Sent {
+                // The next turn tries again.
+                self.letters.with(home, |worker| worker.send_again(line, batch.first));
+                return;
+            }
+            if line.home() == Home::Node(self.me) {
+                self.local.run(self);
+            }
+        }
+    }
+
+    /// The run at the end of the line is over: its queues have ended (LET 4).
+    fn end_line(&self, home: Home, line: LetterHome, mark: Sequence) {
+        let under_way = self.with_machine(home, |it| it.transfers(line, mark, LINE_MAX as usize));
+        let gone = |it: &TransferView| (it.number, TransferAnswer::Gone);
+        let other: Vec<_> = under_way.iter().flatten().map(gone).collect();
+        if let Some((last, _)) = other.last() {
+            let (first, last) = (mark, *last);
+            self.propose_to(home, vec![Command::DeadLettered { line, first, last, other }]);
+        }
+    }
+
+    /// A batch of transfers with neighbouring numbers; `None` if there are none, or the first one's
+    /// body is not at hand.
+    fn batch_of(
+        self: &Arc<Self>,
+        home: Home,
+        own: LetterHome,
+        mark: Sequence,
+        transfers: &[TransferView],
+    ) -> Option<ProposedBatch> {
+        let first = transfers.first()?.number;
+        let neighbours = transfers.iter().zip(first.0..).take_while(|(it, n)| it.number.0 == *n);
+        let neighbours = transfers.get(..neighbours.count())?;
+        let mut batch = Batch::default();
+        // Bodies of one queue are read together: many of them are in one record.
+        for of_queue in neighbours.chunk_by(|one, next| one.queue == next.queue) {
+            let room = SEND_BYTES_MAX.saturating_sub(batch.bytes);
+            if room == 0 {
+                break;
+            }
+            let Some(queue) = of_queue.first().map(|it| it.queue) else { break };
+            let wanted: Vec<_> = of_queue.iter().map(|it| it.message).collect();
+            let bodies = self.letter_bodies(home, queue, &wanted, room);
+            let added =
+                of_queue.iter().zip(&bodies).map_while(|(it, body)| batch.add(self, it, body));
+            if added.count() < of_queue.len() {
+                break;
+            }
+        }
+        let Batch { runs, commands, .. } = batch;
+        let sender = Sender::Letters(own);
+        (!commands.is_empty()).then_some(ProposedBatch { sender, first, mark, runs, commands })
+    }
+}
+
+/// A batch being made.
+#[derive(Default)]
+struct Batch {
+    runs: Vec<ProposedRun>,
+    commands: Vec<Command>,
+    bytes: usize,
+    buffer: BytesMut,
+}
+
+impl Batch {
+    /// Adds a letter as its target gets it; `None` if what is stored is no message of ours.
+    fn add(&mut self, node: &Node, transfer: &TransferView, octets: &Bytes) -> Option<()> {
+        let TransferView { name, reason, died_at, via, .. } = transfer;
+        let death = Death { queue: name, reason: *reason, at: *died_at };
+        let letter = route::letter(octets, death, via)?;
+        let properties = Properties::parse(letter.properties.clone()).unwrap_or_default();
+        let queue = transfer.target;
+        let Way { level, head } = node.way(&node.catalog.read(), queue, &properties, &letter.body);
+        let place = self.runs.iter().position(|run| (run.queue, run.level) == (queue, level));
+        let place = place.unwrap_or_else(|| {
+            self.runs.push(ProposedRun { queue, level, heads: Vec::new(), messages: Vec::new() });
+            self.runs.len() - 1
+        });
+        let run = self.runs.get_mut(place)?;
+        let first = u32::try_from(run.heads.len()).ok()?;
+        let number = u32::try_from(place).ok()?;
+        self.bytes += message::encode_into(&letter, &mut self.buffer);
+        run.heads.push(head);
+        run.messages.push(self.buffer.split().freeze());
+        self.commands.push(Command::Transfer { run: number, first, round: transfer.round });
+        Some(())
+    }
+}

@@ -1,0 +1,180 @@
+//! What a connection has been given and its client has not taken yet. Bodies are read for it only
+//! while there is room, so that a client that does not read costs bounded memory (DESIGN §6).
+
+use crate::{Held, MemoryBudget, Share};
+use parking_lot::Mutex;
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+use tokio::sync::{MutexGuard, Notify, OwnedSemaphorePermit, Semaphore};
+
+/// One connection's.
+#[derive(Debug)]
+pub(crate) struct Unwritten {
+    /// Octets that wait to be written, with those of answers that its session is about to take.
+    bytes: AtomicUsize,
+    bytes_max: usize,
+    budget: Arc<MemoryBudget>,
+    held: Mutex<Held>,
+    less: Notify,
+    /// Held while the body of an answer is read, so that the next one sees how large it was.
+    reading: tokio::sync::Mutex<()>,
+    /// One body at a time is being fetched for the connection's consumers, or waits to be taken.
+    fetching: Arc<Semaphore>,
+}
+
+/// A body that was fetched from another node, until it is taken.
+#[derive(Debug)]
+pub(crate) struct Fetched {
+    pub(crate) body: bytes::Bytes,
+    _held: Held,
+    _turn: Fetching,
+}
+
+/// The connection's turn to fetch a body.
+#[derive(Debug)]
+pub(crate) struct Fetching {
+    _permit: Option<OwnedSemaphorePermit>,
+}
+
+impl Unwritten {
+    /// Nothing waits. Above `bytes_max` octets nothing more is read.
+    pub(crate) fn new(budget: &Arc<MemoryBudget>, bytes_max: u64) -> Self {
+        Self {
+            bytes: AtomicUsize::new(0),
+            bytes_max: usize::try_from(bytes_max).unwrap_or(usize::MAX),
+            budget: Arc::clone(budget),
+            held: Mutex::new(budget.account(Share::Deliveries)),
+            less: Notify::new(),
+            reading: tokio::sync::Mutex::default(),
+            fetching: Arc::new(Semaphore::new(1)),
+        }
+    }
+
+    /// So many octets wait to be written now.
+    pub(crate) fn set(&self, bytes: usize) {
+        if self.bytes.load(Ordering::Relaxed) == bytes {
+            return;
+        }
+        let before = self.bytes.swap(bytes, Ordering::Relaxed);
+        self.held.lock().set(bytes as u64);
+        if bytes < before {
+            self.less.notify_waiters();
+        }
+    }
+
+    /// Octets of bodies that may be read for it now; 0 for none. One message may always be read for
+    /// a client that has taken everything, whatever the node's budget.
+    pub(crate) fn room_bytes(&self) -> usize {
+        let waiting = self.bytes.load(Ordering::Relaxed);
+        let budget = usize::try_from(self.budget.room_bytes()).unwrap_or(usize::MAX);
+        let room = self.bytes_max.saturating_sub(waiting).min(budget);
+        if waiting == 0 { room.max(1) } else { room }
+    }
+
+    /// Resolves when the node's budget has room. Cancel-safe.
+    pub(crate) async fn budget_room(&self) {
+        self.budget.room().await;
+    }
+
+    /// Something waits for the node's budget.
+    pub(crate) fn note_waited(&self) {
+        self.budget.note_waited(Share::Deliveries);
+    }
+
+    /// Waits until the body of an answer may be read; it is counted by [`Unwritten::read`], before
+    /// the guard is dropped. Cancel-safe.
+    pub(crate) async fn until_room(&self) -> MutexGuard<'_, ()> {
+        let turn = self.reading.lock().await;
+        loop {
+            // Before the look, so that what is written between look and wait is not missed.
+            let less = self.less.notified();
+            if self.room_bytes() > 0 {
+                return turn;
+            }
+            let budget_is_full = self.budget.room_bytes() == 0;
+            tokio::select! {
+                () = less => {}
+                () = self.budget_room(), if budget_is_full => {}
+            }
+        }
+    }
+
+    /// An answer's body has been read, which the session has not taken yet.
+    pub(crate) fn read(&self, bytes: usize) {
+        let before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.held.lock().set((before + bytes) as u64);
+    }
+
+    /// Waits for the connection's turn to fetch a body for a consumer.
+    pub(crate) async fn turn_to_fetch(&self) -> Fetching {
+        // It is never closed.
+        Fetching { _permit: Arc::clone(&self.fetching).acquire_owned().await.ok() }
+    }
+
+    /// A body has been fetched.
+    pub(crate) fn fetched(&self, body: bytes::Bytes, turn: Fetching) -> Fetched {
+        let mut held = self.budget.account(Share::Deliveries);
+        held.set(body.len() as u64);
+        Fetched { body, _held: held, _turn: turn }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MemoryBudget, Share, Unwritten};
+    use futures::FutureExt;
+
+    #[test]
+    fn answers_are_read_one_by_one_while_there_is_room() {
+        let budget = MemoryBudget::new(1 << 20);
+        let unwritten = Unwritten::new(&budget, 100);
+        let mut first = Box::pin(unwritten.until_room());
+        let mut second = Box::pin(unwritten.until_room());
+        let Some(turn) = first.as_mut().now_or_never() else { unreachable!("there is room") };
+        assert!(second.as_mut().now_or_never().is_none(), "the first one's size is not known yet");
+        unwritten.read(160);
+        drop(turn);
+        assert!(second.as_mut().now_or_never().is_none(), "160 of 100 octets wait");
+        assert_eq!((unwritten.room_bytes(), budget.held_bytes()), (0, 160));
+        unwritten.set(100);
+        assert!(second.as_mut().now_or_never().is_none());
+        unwritten.set(99);
+        assert!(second.as_mut().now_or_never().is_some());
+    }
+
+    #[test]
+    fn while_the_budget_is_full_each_connection_has_one_message() {
+        let budget = MemoryBudget::new(50);
+        let (one, other) = (Unwritten::new(&budget, 100), Unwritten::new(&budget, 100));
+        let mut elsewhere = budget.account(Share::Contents);
+        elsewhere.set(50);
+        assert_eq!(one.room_bytes(), 1, "its client has taken everything");
+        one.set(10);
+        assert_eq!((one.room_bytes(), other.room_bytes()), (0, 1));
+        let mut waiting = Box::pin(one.until_room());
+        assert!(waiting.as_mut().now_or_never().is_none());
+        let mut budget_room = Box::pin(one.budget_room());
+        assert!(budget_room.as_mut().now_or_never().is_none());
+        elsewhere.set(0);
+        assert!(budget_room.as_mut().now_or_never().is_some(), "told by what was released");
+        assert!(waiting.as_mut().now_or_never().is_some());
+        assert_eq!(one.room_bytes(), 40);
+    }
+
+    #[test]
+    fn one_body_is_fetched_at_a_time() {
+        let budget = MemoryBudget::new(1 << 20);
+        let unwritten = Unwritten::new(&budget, 100);
+        let turn = unwritten.turn_to_fetch().now_or_never();
+        let mut next = Box::pin(unwritten.turn_to_fetch());
+        assert!(next.as_mut().now_or_never().is_none());
+        let fetched = turn.map(|turn| unwritten.fetched(bytes::Bytes::from_static(b"body"), turn));
+        assert!(next.as_mut().now_or_never().is_none(), "it waits to be taken");
+        assert_eq!(budget.held_bytes(), 4);
+        drop(fetched);
+        assert!(next.as_mut().now_or_never().is_some());
+        assert_eq!(budget.held_bytes(), 0);
+    }
+}
