@@ -101,7 +101,7 @@ impl Node {
         for node in leader.into_iter().chain(others).filter(|node| *node != self.me) {
             match self.ask_for_body(node, wanted, term).await {
                 StoredMessage::Unknown => {}
-                found => return found,
+                found @ (StoredMessage::Here(_) | StoredMessage::Absent) => return found,
             }
         }
         StoredMessage::Unknown

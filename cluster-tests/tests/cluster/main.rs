@@ -8,6 +8,7 @@ mod audit;
 mod backlog;
 mod bad_input;
 mod bounds;
+mod body_memory;
 mod catch_up;
 mod channels;
 mod closing;
