@@ -14,7 +14,7 @@ export ROCKSDB_STATIC := 1
 # What `quorate dev` is given, as in `make run ARGS=--port-offset=1000`.
 ARGS ?=
 
-.PHONY: run test verify fix bench acceptance fuzz soak powerloss interop deps rocksdb build
+.PHONY: run test verify fix bench acceptance fuzz soak powerloss attacks interop deps rocksdb build
 
 # A three-node cluster on loopback: AMQP 5672-5674, HTTP 15672-15674. Ctrl-C stops it.
 run: deps rocksdb
@@ -91,6 +91,12 @@ POWER_LOSSES ?= 25
 powerloss: build
 	QUORATE_TEST_POWER_LOSSES=$(POWER_LOSSES) \
 	  cargo test --package quorate-cluster-tests --test cluster -- power_loss --nocapture
+
+# Each attack of the security review at its full size on a node of 512 MiB, and what other clients notice of it.
+attacks: deps rocksdb
+	cargo build --release --package quorate
+	QUORATE_BIN="$(CARGO_TARGET_DIR)/release/quorate" QUORATE_TEST_ATTACKS=full \
+	  cargo test --package quorate-cluster-tests --test cluster -- attacks:: --test-threads 1 --nocapture
 
 # What the build needs and the machine lacks: a C++ compiler, libclang.
 deps:

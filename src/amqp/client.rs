@@ -1,6 +1,7 @@
 //! One client from its first octet to its last: handshake, session, end.
 
 use crate::{
+    accounts::Accounts,
     channel::Bounds,
     codec::{
         PROTOCOL_HEADER,
@@ -13,6 +14,7 @@ use crate::{
         machine::Machine,
         properties,
     },
+    handshakes::Place,
     session::{Session, SessionEnd},
     socket::Socket,
 };
@@ -51,11 +53,12 @@ pub(crate) async fn serve_client<S: AsyncRead + AsyncWrite + Unpin>(
     stream: S,
     addresses: Addresses,
     broker: Broker,
+    place: Place,
     stop: watch::Receiver<bool>,
 ) {
     let peer = addresses.peer;
     let mut socket = Socket::new(stream);
-    match serve(&mut socket, addresses, &broker, stop).await {
+    match serve(&mut socket, addresses, &broker, place, stop).await {
         Ok(()) => tracing::info!(%peer, "connection closed"),
         // A port probe that connects and closes is not an error (CONN-05).
         Err(error) if socket.received() == 0 => tracing::debug!(%peer, %error, "no client"),
@@ -67,13 +70,18 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     socket: &mut Socket<S>,
     addresses: Addresses,
     broker: &Broker,
+    mut place: Place,
     mut stop: watch::Receiver<bool>,
 ) -> io::Result<()> {
     let limit = Duration::from_millis(broker.front_settings().handshake_timeout_ms);
     let entry = tokio::select! {
         entry = timeout(limit, enter(socket, addresses, broker)) => entry,
         _ = stop.wait_for(|stops| *stops) => return Ok(()),
+        () = place.taken() => {
+            return Err(io::Error::other("too many handshakes: this was the oldest"));
+        }
     };
+    drop(place);
     // Too slow: closed without a word (CONN-05).
     let entry = entry.map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "handshake timeout"))?;
     match entry? {
@@ -203,7 +211,10 @@ async fn live<S: AsyncRead + AsyncWrite + Unpin>(
         let _ = stop.wait_for(|stops| *stops).await;
         Exception::new(ReplyCode::ConnectionForced, STOP_TEXT)
     };
-    let end = Session::new(socket, broker, &connection, machine).run(stopped).await;
+    let mut accounts = Accounts::new(broker.memory());
+    let session = Session::new(socket, broker, &connection, &mut accounts, machine);
+    let end = session.run(stopped).await;
+    accounts.end(socket.outbox.len());
     match end {
         SessionEnd::Ending(Ending::Client) => {
             // First the end, then its confirmation (CONN-27).

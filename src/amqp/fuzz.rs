@@ -41,6 +41,8 @@ pub fn fuzz_client(data: &[u8]) {
         channel_max: 16,
         heartbeat_s: 60,
         handshake_timeout_ms: 10_000,
+        handshake_max: 1024,
+        write_timeout_ms: 60_000,
         anonymous_user: Some(ShortString::from_static("visitor")),
         server_properties: FieldTable::default(),
     };
@@ -117,6 +119,8 @@ fn open(mut input: BytesMut, limits: Limits) {
             }
         }
         settle_down(&mut machine, turn, &mut outbox);
+        machine.grant();
+        machine.end_turn();
         let _ = machine.events(&mut vec![Event::Unblocked], &mut outbox);
         if input.len() == before {
             break;

@@ -13,7 +13,9 @@ mod connection;
 mod outbox;
 mod socket;
 
+mod accounts;
 mod client;
+mod handshakes;
 mod listener;
 mod operation;
 mod session;

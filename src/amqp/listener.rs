@@ -1,7 +1,11 @@
 //! Accepting clients, and letting all of them go.
 
-use crate::client::{Addresses, serve_client};
+use crate::{
+    client::{Addresses, serve_client},
+    handshakes::Handshakes,
+};
 use quorate_broker::Broker;
+use socket2::{SockRef, TcpKeepalive};
 use std::{io, time::Duration};
 use tokio::{
     net::{TcpListener, TcpStream},
@@ -16,6 +20,12 @@ const STOP_MAX: Duration = Duration::from_secs(3);
 /// How long to wait after an accept that failed for want of descriptors or memory.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
+/// A peer without heartbeats that has vanished is noticed after a minute of silence and so many
+/// probes without an answer.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
+const KEEPALIVE_PROBES: u32 = 4;
+
 /// Serves AMQP 0-9-1 clients on `listener`, at most `connections_max` at once, handshakes included:
 /// at the bound, clients wait in the listen queue until one ends. Once `full` is true nobody is let
 /// in any more, and who connects is refused by the system; once `shutdown` is true every connection
@@ -28,6 +38,7 @@ pub async fn serve(
     mut shutdown: watch::Receiver<bool>,
 ) {
     let stop = shutdown.clone();
+    let handshakes = Handshakes::new(broker.front_settings().handshake_max);
     let mut clients = JoinSet::new();
     loop {
         tokio::select! {
@@ -37,8 +48,9 @@ pub async fn serve(
             accepted = listener.accept(), if clients.len() < connections_max => match accepted {
                 Ok((stream, peer)) => match addresses(&stream, peer) {
                     Ok(addresses) => {
-                        let client = serve_client(stream, addresses, broker.clone(), stop.clone());
-                        clients.spawn(client);
+                        let (broker, stop, place) =
+                            (broker.clone(), stop.clone(), handshakes.begin());
+                        clients.spawn(serve_client(stream, addresses, broker, place, stop));
                     }
                     Err(error) => tracing::debug!(%peer, %error, "client gone at once"),
                 },
@@ -70,5 +82,10 @@ async fn turned(switch: &mut watch::Receiver<bool>) {
 
 fn addresses(stream: &TcpStream, peer: std::net::SocketAddr) -> io::Result<Addresses> {
     stream.set_nodelay(true)?;
+    let keepalive = TcpKeepalive::new()
+        .with_time(KEEPALIVE_IDLE)
+        .with_interval(KEEPALIVE_INTERVAL)
+        .with_retries(KEEPALIVE_PROBES);
+    SockRef::from(stream).set_tcp_keepalive(&keepalive)?;
     Ok(Addresses { peer, local: stream.local_addr()? })
 }

@@ -2,12 +2,14 @@
 //! written, all in turns that handle everything that is ready at once.
 
 use crate::{
+    accounts::Accounts,
     channel::{Action, Answer, Operation},
     codec::frame::{self, put_heartbeat},
     connection::{
         close::{Ending, Fault},
         heartbeat::{Heartbeat, Octets},
         machine::Machine,
+        progress::Progress,
     },
     operation::perform,
     socket::Socket,
@@ -88,7 +90,9 @@ pub(crate) struct Session<'c, S> {
     /// Octets of deliveries taken from the broker and not yet written. Above, no more are taken.
     deliveries_bytes_max: usize,
     operations: FuturesUnordered<Performing<'c>>,
+    accounts: &'c mut Accounts,
     heartbeat: Heartbeat,
+    progress: Progress,
     started: Instant,
     timer: Pin<Box<Sleep>>,
     pace: Pace,
@@ -111,20 +115,24 @@ impl<'c, S: AsyncRead + AsyncWrite + Unpin> Session<'c, S> {
         socket: &'c mut Socket<S>,
         broker: &'c Broker,
         connection: &'c Connection,
+        accounts: &'c mut Accounts,
         machine: Machine,
     ) -> Self {
         let started = Instant::now();
         let info = connection.info();
-        let ahead = broker.front_settings().delivery_ahead_bytes;
+        let settings = broker.front_settings();
         Self {
             socket,
             broker,
             connection,
             machine,
             frame_max: info.frame_max,
-            deliveries_bytes_max: usize::try_from(ahead).unwrap_or(usize::MAX),
+            deliveries_bytes_max: usize::try_from(settings.delivery_ahead_bytes)
+                .unwrap_or(usize::MAX),
             operations: FuturesUnordered::new(),
+            accounts,
             heartbeat: Heartbeat::new(info.heartbeat_s, 0),
+            progress: Progress::new(info.heartbeat_s, settings.write_timeout_ms),
             started,
             timer: Box::pin(tokio::time::sleep_until(started)),
             pace: Pace::default(),
@@ -156,11 +164,11 @@ impl<'c, S: AsyncRead + AsyncWrite + Unpin> Session<'c, S> {
                 // Others have work too.
                 tokio::task::yield_now().await;
             }
+            self.tell_held();
             if let Err(error) = self.wait(more, stop.as_mut()).await {
                 return SessionEnd::Lost(error);
             }
-            if self.look_at_the_clock() {
-                let text = "missed heartbeats from client";
+            if let Err(text) = self.look_at_the_clock() {
                 return SessionEnd::Lost(io::Error::new(io::ErrorKind::TimedOut, text));
             }
         }
@@ -177,6 +185,7 @@ impl<'c, S: AsyncRead + AsyncWrite + Unpin> Session<'c, S> {
 
     /// Takes what has come from both sides, as much as one turn may.
     fn turn(&mut self) {
+        self.machine.begin_turn(self.now_ms());
         if !self.events.is_empty() || !self.answers.is_empty() {
             self.report_soon();
         }
@@ -191,6 +200,7 @@ impl<'c, S: AsyncRead + AsyncWrite + Unpin> Session<'c, S> {
         loop {
             let all = self.frames();
             self.settle_down();
+            self.take_room();
             self.unfinished = !all && self.takes_frames();
             let now = Instant::now();
             if self.pace.took(now - began) || !self.unfinished {
@@ -223,6 +233,24 @@ impl<'c, S: AsyncRead + AsyncWrite + Unpin> Session<'c, S> {
             self.report_soon();
         }
         false
+    }
+
+    /// Large contents are taken only where there is room for all of them.
+    fn take_room(&mut self) {
+        let Some(bytes) = self.machine.announced_bytes() else { return };
+        let is_first = self.machine.large_contents() <= 1;
+        if self.accounts.take(bytes, is_first, self.now_ms()) {
+            self.machine.grant();
+        }
+    }
+
+    /// Tells the node what is held until the next turn.
+    fn tell_held(&mut self) {
+        self.machine.end_turn();
+        let held = self.machine.unfinished();
+        let input_bytes = self.socket.input.capacity();
+        self.accounts.tell(self.connection, self.now_ms(), held, input_bytes);
+        self.socket.limit_reads(self.accounts.read_bytes_max());
     }
 
     /// Gives the broker what channels want: publishes first, then settles, so that a message is
@@ -279,9 +307,14 @@ impl<'c, S: AsyncRead + AsyncWrite + Unpin> Session<'c, S> {
         }
     }
 
+    /// Octets of deliveries and answers that the client has yet to take.
+    fn output_bytes(&self) -> usize {
+        self.socket.outbox.len() + self.machine.early_bytes()
+    }
+
     /// Takes deliveries while the client reads them. True if there may be more to take at once.
     fn deliver(&mut self) -> bool {
-        let waiting = self.socket.outbox.len() + self.machine.early_bytes();
+        let waiting = self.output_bytes();
         if !self.deliveries_ready || waiting >= self.deliveries_bytes_max {
             return false;
         }
@@ -310,9 +343,17 @@ impl<'c, S: AsyncRead + AsyncWrite + Unpin> Session<'c, S> {
     ) -> io::Result<()> {
         let reads = self.reads() && !self.unfinished;
         self.set_timer();
+        let announced = self.machine.announced_bytes();
         let Self { socket, connection, operations, timer, events, answers, .. } = self;
         let (machine, waits_for_room) = (&mut self.machine, &mut self.waits_for_room);
         let waits_for_budget = &mut self.waits_for_budget;
+        let accounts = &mut *self.accounts;
+        let mut granted = pin!(async move {
+            match announced {
+                Some(bytes) => accounts.granted(bytes).await,
+                None => std::future::pending().await,
+            }
+        });
         let mut told = pin!(connection.events(events));
         let mut room = pin!(connection.room());
         let mut budget_room = pin!(connection.budget_room());
@@ -333,6 +374,10 @@ impl<'c, S: AsyncRead + AsyncWrite + Unpin> Session<'c, S> {
                 *waits_for_budget = false;
                 ready = true;
             }
+            if announced.is_some() && granted.as_mut().poll(cx).is_ready() {
+                machine.grant();
+                ready = true;
+            }
             while let Poll::Ready(Some(done)) = operations.poll_next_unpin(cx) {
                 answers.push(done);
                 ready = true;
@@ -349,29 +394,45 @@ impl<'c, S: AsyncRead + AsyncWrite + Unpin> Session<'c, S> {
     }
 
     fn set_timer(&mut self) {
-        let due = [self.heartbeat.deadline_ms(), self.report_at_ms].into_iter().flatten().min();
+        let (now_ms, written) = (self.now_ms(), self.socket.written());
+        let waits = !self.socket.outbox.is_empty();
+        let due = [
+            self.heartbeat.deadline_ms(),
+            self.report_at_ms,
+            self.progress.deadline_ms(now_ms, written, waits),
+            self.accounts.relief_at_ms(),
+        ];
+        let due = due.into_iter().flatten().min();
         // Without anything due, a look once in an hour does no harm.
-        let due = self.started + Duration::from_millis(due.unwrap_or(self.now_ms() + 3_600_000));
+        let due = self.started + Duration::from_millis(due.unwrap_or(now_ms + 3_600_000));
         if self.timer.deadline() != due || self.timer.is_elapsed() {
             self.timer.as_mut().reset(due);
         }
     }
 
-    /// True if the client has been silent for too long (HB-02).
-    fn look_at_the_clock(&mut self) -> bool {
+    /// Why the client is lost: it has been silent for too long (HB-02), or takes nothing of what it
+    /// is sent.
+    fn look_at_the_clock(&mut self) -> Result<(), &'static str> {
         let now_ms = self.now_ms();
         if self.report_at_ms.is_some_and(|at| now_ms >= at) {
             self.report();
         }
+        if let Some(bytes) = self.machine.announced_bytes() {
+            self.accounts.relieve(self.connection, bytes, now_ms);
+        }
+        if self.progress.is_lost(now_ms, self.socket.written(), self.connection.is_pressed()) {
+            self.accounts.note_lost();
+            return Err("the client does not read what it is sent");
+        }
         if self.heartbeat.deadline_ms().is_none_or(|at| now_ms < at) {
-            return false;
+            return Ok(());
         }
         let octets = Octets { written: self.socket.written(), received: self.socket.received() };
         let look = self.heartbeat.look(now_ms, octets, self.reads());
         if look.send && self.socket.outbox.is_empty() {
             put_heartbeat(self.socket.outbox.buffer());
         }
-        look.lost
+        if look.lost { Err("missed heartbeats from client") } else { Ok(()) }
     }
 
     /// Something that lists show may have changed.
@@ -383,6 +444,7 @@ impl<'c, S: AsyncRead + AsyncWrite + Unpin> Session<'c, S> {
 
     fn report(&mut self) {
         self.report_at_ms = None;
+        self.socket.trim();
         for (channel, report) in self.machine.reports() {
             self.connection.report_channel(channel, report);
         }

@@ -12,8 +12,12 @@ use std::{
 };
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 
-/// Smallest and largest room for one read, octets. It grows while reads fill it.
-const READ_BYTES: (usize, usize) = (4 * 1024, 256 * 1024);
+/// Smallest room for one read, octets. It grows while reads fill it, up to what
+/// [`Socket::limit_reads`] has set.
+const READ_BYTES_MIN: usize = 4 * 1024;
+
+/// Largest room for one read before anything is known of the client.
+const READ_BYTES_STRANGER: usize = 16 * 1024;
 
 /// A socket and its buffers. While nothing comes and nothing waits, both are empty and hold no
 /// memory.
@@ -23,6 +27,9 @@ pub(crate) struct Socket<S> {
     pub(crate) input: BytesMut,
     pub(crate) outbox: Outbox,
     read_bytes: usize,
+    read_bytes_max: usize,
+    /// Size of the buffer that `input` is the rest of.
+    buffer_bytes: usize,
     received: u64,
     written: u64,
     reads: u64,
@@ -36,7 +43,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
             stream,
             input: BytesMut::new(),
             outbox: Outbox::new(),
-            read_bytes: READ_BYTES.0,
+            read_bytes: READ_BYTES_MIN,
+            read_bytes_max: READ_BYTES_STRANGER,
+            buffer_bytes: 0,
             received: 0,
             written: 0,
             reads: 0,
@@ -112,8 +121,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
     }
 
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.input.capacity() - self.input.len() < READ_BYTES.0 {
+        if self.input.capacity() - self.input.len() < READ_BYTES_MIN {
             self.input.reserve(self.read_bytes);
+            self.buffer_bytes = self.input.capacity();
         }
         // Reading loses nothing when its future is dropped.
         let read = pin!(self.stream.read_buf(&mut self.input)).poll(cx);
@@ -121,6 +131,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
             if self.input.is_empty() {
                 // An idle connection holds no buffer.
                 self.input = BytesMut::new();
+                self.buffer_bytes = 0;
             }
             return Poll::Pending;
         };
@@ -129,13 +140,27 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
         self.received += u64::try_from(read).unwrap_or(u64::MAX);
         self.reads += 1;
         self.read_bytes = if read >= self.read_bytes {
-            (self.read_bytes * 4).min(READ_BYTES.1)
+            (self.read_bytes * 4).min(self.read_bytes_max)
         } else if read < self.read_bytes / 8 {
-            (self.read_bytes / 2).max(READ_BYTES.0)
+            (self.read_bytes / 2).max(READ_BYTES_MIN)
         } else {
             self.read_bytes
         };
         Poll::Ready(Ok(()))
+    }
+
+    /// From now on at most about so many octets are read at once.
+    pub(crate) fn limit_reads(&mut self, bytes_max: usize) {
+        self.read_bytes_max = bytes_max;
+        self.read_bytes = self.read_bytes.min(bytes_max);
+    }
+
+    /// Part of a frame is waited for: it does not keep a large buffer.
+    pub(crate) fn trim(&mut self) {
+        if self.buffer_bytes > 4 * (self.input.len() + READ_BYTES_MIN) {
+            self.input = BytesMut::from(self.input.as_ref());
+            self.buffer_bytes = self.input.capacity();
+        }
     }
 
     /// Tells the client that nothing more comes.

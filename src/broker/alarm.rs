@@ -5,6 +5,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use quorate_types::NodeId;
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
+use tokio::sync::Notify;
 
 /// How often memory and disk are looked at.
 const LOOK: Duration = Duration::from_secs(1);
@@ -21,6 +22,8 @@ pub(crate) struct Shortage {
 pub(crate) struct Alarms {
     nodes: Mutex<BTreeMap<NodeId, Shortage>>,
     bounds: Mutex<AlarmBounds>,
+    /// Told of every change.
+    changed: Notify,
 }
 
 /// Where this node's alarms begin.
@@ -92,7 +95,19 @@ impl Broker {
 
 impl Alarms {
     pub(crate) fn new(settings: &AlarmSettings) -> Self {
-        Self { nodes: Mutex::default(), bounds: Mutex::new(settings.bounds) }
+        let bounds = Mutex::new(settings.bounds);
+        Self { nodes: Mutex::default(), bounds, changed: Notify::new() }
+    }
+
+    /// Resolves while no alarm is on, on any node. Cancel-safe.
+    pub(crate) async fn until_lifted(&self) {
+        loop {
+            let changed = self.changed.notified();
+            if self.reason().is_none() {
+                return;
+            }
+            changed.await;
+        }
     }
 
     /// Where this node's alarms begin now.
@@ -145,6 +160,9 @@ impl Node {
             }
         };
         self.alarm(self.me, Shortage { memory, disk });
+        if memory {
+            self.drop_unfinished();
+        }
         // Also while nothing changes, for nodes that have just come.
         self.tell_all(wire::ALARM, &Bytes::copy_from_slice(&[u8::from(memory), u8::from(disk)]));
     }
@@ -173,6 +191,7 @@ impl Node {
             return;
         }
         let after = self.alarms.reason();
+        self.alarms.changed.notify_waiters();
         if before == after {
             return;
         }
@@ -190,5 +209,5 @@ impl Node {
 pub(crate) fn resident_bytes() -> Option<u64> {
     let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
     let pages: u64 = statm.split(' ').nth(1)?.parse().ok()?;
-    Some(pages * 4096)
+    Some(pages.saturating_mul(rustix::param::page_size() as u64))
 }

@@ -13,7 +13,7 @@ use crate::{
     hearing::Hearing,
     lease::Lease,
     local::LocalQueues,
-    memory::MemoryBudget,
+    memory::{MemoryBudget, Share},
     node::Node,
     proposer::Proposer,
     reconcile::Reconciler,
@@ -46,6 +46,7 @@ impl Broker {
         let homes = homes.chain(settings.members.iter().map(|node| Home::Node(*node)));
         let homes: Vec<_> = homes.collect();
         let nobody = SessionId { node: settings.me, start: StartNumber(0) };
+        let memory = MemoryBudget::new(settings.client_memory_bytes);
         let (version, shape) = (catalog.read().version(), catalog.read().shape());
         Self(Arc::new_cyclic(|this| Node {
             this: Weak::clone(this),
@@ -62,7 +63,10 @@ impl Broker {
                 groups.iter().copied().map(Home::Group),
                 settings.consumer_disconnected_timeout_ms,
             ),
-            proposers: homes.iter().map(|home| (*home, Proposer::new(*home, nobody))).collect(),
+            proposers: homes
+                .iter()
+                .map(|home| (*home, Proposer::new(*home, nobody, memory.account(Share::InFlight))))
+                .collect(),
             sequencers: groups
                 .iter()
                 .map(|group| (*group, Sequencer::new(settings.wall)))
@@ -82,7 +86,8 @@ impl Broker {
             gone: tokio::sync::Notify::new(),
             configuring: Configuring::new(homes.iter().copied()),
             alarms: Alarms::new(&settings.alarms),
-            memory: MemoryBudget::new(settings.client_memory_bytes),
+            memory,
+            relief: Mutex::default(),
             counters: Arc::default(),
             local_entries: RwLock::default(),
             logins: Default::default(),

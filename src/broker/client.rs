@@ -330,6 +330,10 @@ pub struct FrontSettings {
     pub heartbeat_s: u16,
     /// From accept to open, ms (CONN-05).
     pub handshake_timeout_ms: u64,
+    /// Handshakes at once; above, the oldest is dropped.
+    pub handshake_max: u32,
+    /// How long a client without a heartbeat may take nothing of what it is sent, ms.
+    pub write_timeout_ms: u64,
     /// Whom the mechanism ANONYMOUS stands for; `None`: it is not offered.
     pub anonymous_user: Option<ShortString>,
     /// `server-properties`, capabilities included.

@@ -2,11 +2,14 @@
 
 use crate::{
     access::PublishAccess,
-    client::{ChannelId, ConnectionInfo, Delivered, Event, HolderRef, Pressure, Publish, Settle},
+    client::{ChannelId, ConnectionInfo, Delivered, Event, HolderRef, Pressure, Settle},
     consumer::FrontConsumer,
     counters::Counters,
+    held_publishes::HeldPublishes,
     mailbox::Mailbox,
+    memory::Share,
     node::Node,
+    relief::Unfinished,
     reply_to::{Replies, ReplyConsumer},
     unwritten::Unwritten,
 };
@@ -21,6 +24,9 @@ use std::{
     },
 };
 use tokio::sync::Notify;
+
+/// Octets that one read of a socket brings, about.
+const READ_BYTES: usize = 256 * 1024;
 
 /// A client connection. Dropping it without [`Connection::close`] is a loss of the connection:
 /// its channels end, its exclusive queues go (CONN-32).
@@ -46,10 +52,10 @@ pub(crate) struct ConnectionState {
     pub(crate) replies: Replies,
     announced: AtomicBool,
     pub(crate) held: Mutex<Held>,
-    /// Publishes that came while this node had no routing lease (NAM 5). Bounded by one read of
-    /// the socket: it is not read on while there are any.
-    pub(crate) held_publishes: Mutex<Vec<Publish>>,
+    /// Publishes that cannot be routed yet.
+    pub(crate) held_publishes: Mutex<HeldPublishes>,
     pub(crate) reported: Reported,
+    pub(crate) unfinished: Unfinished,
     pub(crate) connected_at: WallTime,
     /// What publishing remembers of the user's rights.
     pub(crate) publish_access: Mutex<PublishAccess>,
@@ -166,11 +172,12 @@ impl ConnectionState {
             in_flight: AtomicUsize::new(0),
             room: Notify::new(),
             ready: Mutex::default(),
-            replies: Replies::default(),
+            replies: Replies::new(&node.memory),
             announced: AtomicBool::new(false),
             held: Mutex::default(),
-            held_publishes: Mutex::default(),
+            held_publishes: Mutex::new(HeldPublishes::new(node.memory.account(Share::InFlight))),
             reported: Reported::default(),
+            unfinished: Unfinished::default(),
             connected_at,
             publish_access: Mutex::default(),
             consumers: AtomicU64::new(0),
@@ -190,6 +197,22 @@ impl ConnectionState {
         let before = self.in_flight.fetch_sub(bytes, Ordering::AcqRel);
         if before.saturating_sub(bytes) <= self.in_flight_max / 2 {
             self.room.notify_waiters();
+        }
+    }
+
+    /// Few enough octets of publishes are in flight for more to follow.
+    pub(crate) fn has_room(&self) -> bool {
+        self.in_flight() <= self.in_flight_max / 2
+    }
+
+    /// Resolves when `ready` says so, which is asked when publishes have been answered. Cancel-safe.
+    pub(crate) async fn until(&self, ready: impl Fn() -> bool) {
+        loop {
+            let notified = self.room.notified();
+            if ready() {
+                return;
+            }
+            notified.await;
         }
     }
 
@@ -262,26 +285,20 @@ impl Connection {
     /// Whether the socket may be read on.
     pub(crate) fn pressure(&self) -> Pressure {
         let full = self.state.in_flight() > self.state.in_flight_max;
-        if full || self.waits_for_homes() { Pressure::Wait } else { Pressure::None }
-    }
-
-    /// Some home has more under way than it should. Without anything in flight of its own a
-    /// connection may always send one read's worth.
-    fn waits_for_homes(&self) -> bool {
-        self.state.in_flight() > 0
-            && self.node.home_bytes_max() as u64 > self.node.settings.home_in_flight_bytes
+        if !full && !self.node.is_full_for(&self.state) {
+            return Pressure::None;
+        }
+        self.node.memory.note_waited(Share::InFlight);
+        Pressure::Wait
     }
 
     /// Resolves when the socket may be read again after [`Pressure::Wait`]. Cancel-safe.
     pub async fn room(&self) {
-        loop {
-            let notified = self.state.room.notified();
-            let has_room = self.state.in_flight() <= self.state.in_flight_max / 2;
-            if has_room && !self.waits_for_homes() {
-                break;
-            }
-            notified.await;
-        }
+        let state = &self.state;
+        let ready = || {
+            state.has_room() && !self.node.is_full_for(state) && !state.held_publishes.lock().busy
+        };
+        state.until(ready).await;
         self.node.lease.until_held().await;
     }
 
@@ -299,6 +316,12 @@ impl Connection {
             self.state.unwritten.note_waited();
         }
         room
+    }
+
+    /// The memory for deliveries is used up, and this connection has some of it.
+    #[must_use]
+    pub fn is_pressed(&self) -> bool {
+        self.state.unwritten.is_pressed()
     }
 
     /// Resolves when the node's budget of bodies has room, for a connection that has waited for it.
@@ -396,6 +419,20 @@ impl Connection {
             self.node.end_channel(channel);
         }
         held.queues
+    }
+}
+
+impl Node {
+    /// Some home has more under way than it should, or the whole node. Without anything in flight of
+    /// its own a connection may always send one read's worth; of the node's memory it is denied only
+    /// what is more than that.
+    pub(crate) fn is_full_for(&self, connection: &ConnectionState) -> bool {
+        let in_flight = connection.in_flight();
+        if in_flight == 0 {
+            return false;
+        }
+        self.home_bytes_max() as u64 > self.settings.home_in_flight_bytes
+            || (in_flight > READ_BYTES && self.memory.room_bytes(Share::InFlight) == 0)
     }
 }
 

@@ -2,8 +2,8 @@
 //! transactions, answers and deliveries waiting to be written, dead letters being routed.
 //!
 //! Everything that holds bodies on behalf of a client keeps a [`Held`] for them. Caches and buffers of
-//! a fixed size (run cache, RocksDB, lanes between nodes) are no part of it: the budget is what
-//! remains of the node's memory when these are subtracted.
+//! a fixed size (run cache, RocksDB, lanes between nodes) are no part of it: the budget comes from
+//! what remains of the node's memory when these are subtracted (ARCHITECTURE, "Where memory goes").
 
 use std::sync::{
     Arc,
@@ -11,14 +11,15 @@ use std::sync::{
 };
 use tokio::sync::Notify;
 
-/// What holds bodies: one row of the budget's figures.
+/// What holds bodies. Each share has its own part of the budget, so that whoever uses up one leaves
+/// the others as they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Share {
     /// Contents of publishes that have not arrived whole, with their read buffers.
     Contents,
     /// Publishes of transactions that are not yet committed.
     Transactions,
-    /// Publishes that are routed and not yet answered.
+    /// Publishes that are routed and not yet answered, each target counted.
     InFlight,
     /// Bodies read for deliveries and answers to `basic.get`, until they are written to the socket.
     Deliveries,
@@ -51,13 +52,28 @@ impl Share {
             Self::Replies => "replies",
         }
     }
+
+    /// Its part of the budget, in sixteenths.
+    const fn sixteenths(self) -> u64 {
+        match self {
+            Self::Contents | Self::InFlight | Self::Deliveries => 4,
+            Self::Transactions => 2,
+            Self::Letters | Self::Replies => 1,
+        }
+    }
 }
+
+/// What is held is told in steps of so many octets, so that who holds little tells nothing.
+const STEP_BYTES: u64 = 16 * 1024;
 
 /// Figures of one share.
 #[derive(Debug, Default)]
 struct Account {
     /// Octets held now.
     held: AtomicU64,
+    /// Tasks that wait for room.
+    waiting: AtomicU64,
+    room: Notify,
     /// How often something had to wait for room.
     waited: AtomicU64,
     /// How often something was refused, or its holder closed.
@@ -65,7 +81,7 @@ struct Account {
 }
 
 /// Figures of one share, as metrics show them.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShareFigures {
     /// Which share.
     pub share: Share,
@@ -81,21 +97,14 @@ pub struct ShareFigures {
 #[derive(Debug)]
 pub struct MemoryBudget {
     bytes_max: u64,
-    total: AtomicU64,
     accounts: [Account; Share::ALL.len()],
-    room: Notify,
 }
 
 impl MemoryBudget {
     /// A budget of `bytes_max` octets.
     #[must_use]
     pub fn new(bytes_max: u64) -> Arc<Self> {
-        Arc::new(Self {
-            bytes_max,
-            total: AtomicU64::new(0),
-            accounts: Default::default(),
-            room: Notify::new(),
-        })
+        Arc::new(Self { bytes_max, accounts: Default::default() })
     }
 
     /// An account of that share that holds nothing yet.
@@ -110,23 +119,49 @@ impl MemoryBudget {
         self.bytes_max
     }
 
+    /// Octets that the share may hold.
+    #[must_use]
+    pub fn share_bytes_max(&self, share: Share) -> u64 {
+        self.bytes_max / 16 * share.sixteenths()
+    }
+
     /// Octets held now, of all shares.
     #[must_use]
     pub fn held_bytes(&self) -> u64 {
-        self.total.load(Ordering::Relaxed)
+        self.accounts.iter().map(|account| account.held.load(Ordering::SeqCst)).sum()
     }
 
-    /// Octets that may still be held; 0 while the budget is used up.
+    /// Octets that the share holds now.
     #[must_use]
-    pub fn room_bytes(&self) -> u64 {
-        self.bytes_max.saturating_sub(self.held_bytes())
+    pub fn share_held_bytes(&self, share: Share) -> u64 {
+        self.row(share).held.load(Ordering::SeqCst)
     }
 
-    /// Resolves when something has been released since this was called, if the budget was used up.
-    pub async fn room(&self) {
-        let notified = self.room.notified();
-        if self.room_bytes() == 0 {
-            notified.await;
+    /// Octets that the share may still hold; 0 while it is used up.
+    #[must_use]
+    pub fn room_bytes(&self, share: Share) -> u64 {
+        self.share_bytes_max(share).saturating_sub(self.share_held_bytes(share))
+    }
+
+    /// Resolves while the share has room. Cancel-safe.
+    pub async fn room(&self, share: Share) {
+        self.until(share, || self.room_bytes(share) > 0).await;
+    }
+
+    /// Resolves once `fits` is true, which is looked at whenever the share releases something.
+    async fn until(&self, share: Share, mut fits: impl FnMut() -> bool) {
+        if fits() {
+            return;
+        }
+        let account = self.row(share);
+        let _waiting = Waiting::new(account);
+        loop {
+            // Before the look, so that a release between look and wait is not missed.
+            let released = account.room.notified();
+            if fits() {
+                return;
+            }
+            released.await;
         }
     }
 
@@ -155,24 +190,32 @@ impl MemoryBudget {
         &self.accounts[share as usize]
     }
 
-    fn add(&self, share: Share, bytes: u64) {
-        self.total.fetch_add(bytes, Ordering::Relaxed);
-        self.row(share).held.fetch_add(bytes, Ordering::Relaxed);
-    }
-
     fn release(&self, share: Share, bytes: u64) {
-        if bytes == 0 {
-            return;
-        }
-        self.row(share).held.fetch_sub(bytes, Ordering::Relaxed);
-        let before = self.total.fetch_sub(bytes, Ordering::Relaxed);
-        if before >= self.bytes_max {
-            self.room.notify_waiters();
+        let account = self.row(share);
+        account.held.fetch_sub(bytes, Ordering::SeqCst);
+        if account.waiting.load(Ordering::SeqCst) > 0 {
+            account.room.notify_waiters();
         }
     }
 }
 
-/// Octets that one holder has of the budget; released when it is dropped.
+/// A task that waits for room, counted as long as it does.
+struct Waiting<'a>(&'a Account);
+
+impl<'a> Waiting<'a> {
+    fn new(account: &'a Account) -> Self {
+        account.waiting.fetch_add(1, Ordering::SeqCst);
+        Self(account)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Octets that one holder has of its share; released when it is dropped.
 #[derive(Debug)]
 pub struct Held {
     budget: Arc<MemoryBudget>,
@@ -190,26 +233,55 @@ impl Held {
     /// Holds `bytes` from now on, more or fewer than before, whether or not there is room: for what
     /// is in memory already. Who calls this reads or receives no more while there is no room.
     pub fn set(&mut self, bytes: u64) {
-        if bytes >= self.bytes {
-            self.budget.add(self.share, bytes - self.bytes);
-        } else {
+        if bytes > self.bytes {
+            let more = bytes - self.bytes;
+            self.budget.row(self.share).held.fetch_add(more, Ordering::SeqCst);
+        } else if bytes < self.bytes {
             self.budget.release(self.share, self.bytes - bytes);
         }
         self.bytes = bytes;
     }
 
-    /// Holds `bytes` more if there is room for them; else nothing changes and this is false.
+    /// As [`Held::set`], in whole steps of 16 KiB: for what changes often and is mostly small.
+    pub fn set_about(&mut self, bytes: u64) {
+        self.set(bytes - bytes % STEP_BYTES);
+    }
+
+    /// Holds `bytes` more if there is room for them, or if the share holds nothing else; otherwise
+    /// nothing changes and this is false.
     #[must_use]
     pub fn try_grow(&mut self, bytes: u64) -> bool {
-        let fits =
-            |total: u64| total.checked_add(bytes).filter(|sum| *sum <= self.budget.bytes_max);
-        let taken =
-            self.budget.total.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok();
+        let max = self.budget.share_bytes_max(self.share);
+        let fits = |held: u64| {
+            let sum = held.saturating_add(bytes);
+            (held == 0 || sum <= max).then_some(sum)
+        };
+        let held = &self.budget.row(self.share).held;
+        let taken = held.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fits).is_ok();
         if taken {
-            self.budget.row(self.share).held.fetch_add(bytes, Ordering::Relaxed);
             self.bytes += bytes;
         }
         taken
+    }
+
+    /// As [`Held::try_grow`] up to `bytes` in whole steps; true also where fewer are held then.
+    #[must_use]
+    pub fn try_set_about(&mut self, bytes: u64) -> bool {
+        let wanted = bytes - bytes % STEP_BYTES;
+        if wanted <= self.bytes {
+            self.set(wanted);
+            return true;
+        }
+        self.try_grow(wanted - self.bytes)
+    }
+
+    /// Holds `bytes` more as soon as there is room for them. Cancel-safe.
+    pub async fn grow(&mut self, bytes: u64) {
+        if self.try_grow(bytes) {
+            return;
+        }
+        let (budget, share) = (Arc::clone(&self.budget), self.share);
+        budget.until(share, || self.try_grow(bytes)).await;
     }
 }
 
@@ -221,39 +293,77 @@ impl Drop for Held {
 
 #[cfg(test)]
 mod tests {
-    use super::{MemoryBudget, Share};
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use super::{MemoryBudget, STEP_BYTES, Share};
 
     #[test]
-    fn what_is_dropped_is_released() {
-        let budget = MemoryBudget::new(100);
+    fn the_shares_are_the_whole_budget() {
+        let budget = MemoryBudget::new(1_600);
+        let parts = Share::ALL.iter().map(|share| budget.share_bytes_max(*share));
+        assert_eq!(parts.sum::<u64>(), 1_600);
+        assert_eq!(budget.share_bytes_max(Share::Contents), 400);
+    }
+
+    #[test]
+    fn what_is_dropped_is_released_and_one_share_leaves_the_others_alone() {
+        let budget = MemoryBudget::new(1_600);
         let mut contents = budget.account(Share::Contents);
         let mut letters = budget.account(Share::Letters);
-        assert!(contents.try_grow(60));
-        assert!(!letters.try_grow(41));
-        assert!(letters.try_grow(40));
-        assert_eq!(budget.room_bytes(), 0);
+        assert!(contents.try_grow(300));
+        assert!(!contents.try_grow(101));
+        assert!(letters.try_grow(100));
+        assert_eq!(budget.room_bytes(Share::Contents), 100);
         contents.set(10);
-        assert_eq!(budget.room_bytes(), 50);
+        assert_eq!(budget.room_bytes(Share::Contents), 390);
         letters.set(200);
-        assert_eq!((budget.held_bytes(), budget.room_bytes()), (210, 0));
+        assert_eq!((budget.held_bytes(), budget.room_bytes(Share::Letters)), (210, 0));
         drop(letters);
         drop(contents);
         assert_eq!(budget.held_bytes(), 0);
         assert!(budget.figures().all(|row| row.held_bytes == 0));
     }
 
+    #[test]
+    fn what_is_larger_than_its_share_passes_alone() {
+        let budget = MemoryBudget::new(1_600);
+        let (mut first, mut second) =
+            (budget.account(Share::Deliveries), budget.account(Share::Deliveries));
+        assert!(first.try_grow(5_000));
+        assert!(!second.try_grow(1));
+        drop(first);
+        assert!(second.try_grow(1));
+    }
+
+    #[test]
+    fn little_is_not_told() {
+        let budget = MemoryBudget::new(32 * STEP_BYTES);
+        let mut replies = budget.account(Share::Replies);
+        replies.set_about(STEP_BYTES - 1);
+        assert_eq!(budget.held_bytes(), 0);
+        assert!(replies.try_set_about(2 * STEP_BYTES + 1));
+        assert_eq!(budget.held_bytes(), 2 * STEP_BYTES);
+        assert!(!replies.try_set_about(4 * STEP_BYTES));
+        assert!(replies.try_set_about(1));
+        assert_eq!(budget.held_bytes(), 0);
+    }
+
     #[tokio::test]
-    async fn a_waiter_goes_on_when_something_is_released() -> Result<(), tokio::task::JoinError> {
-        let budget = MemoryBudget::new(10);
-        let mut held = budget.account(Share::Deliveries);
-        held.set(10);
+    async fn a_waiter_goes_on_when_there_is_room_for_what_it_needs() {
+        let budget = MemoryBudget::new(1_600);
+        let (mut first, mut second) =
+            (budget.account(Share::Deliveries), budget.account(Share::Deliveries));
+        first.set(200);
+        second.set(200);
         let waiting = tokio::spawn({
-            let budget = budget.clone();
-            async move { budget.room().await }
+            let mut third = budget.account(Share::Deliveries);
+            async move { third.grow(300).await }
         });
         tokio::task::yield_now().await;
-        assert!(!waiting.is_finished());
-        drop(held);
-        waiting.await
+        drop(first);
+        tokio::task::yield_now().await;
+        assert!(!waiting.is_finished(), "200 of 400 are free");
+        drop(second);
+        waiting.await.unwrap();
     }
 }

@@ -20,6 +20,8 @@ impl Broker {
         view.batch_commands = histogram(node.counters.batch_commands.histogram());
         view.batch = histogram(node.counters.batch_wait_us.histogram());
         view.in_flight_bytes = node.proposers.values().map(|one| one.bytes() as u64).sum();
+        view.memory_budget_bytes = node.memory.bytes_max();
+        view.memory = node.memory.figures().collect();
         node.show_clients(&mut view);
         node.show_queues(&mut view);
         node.show_floors(&mut view);

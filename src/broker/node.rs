@@ -64,6 +64,8 @@ pub(crate) struct Node {
     pub(crate) alarms: Alarms,
     /// Bodies held for clients.
     pub(crate) memory: Arc<MemoryBudget>,
+    /// When who holds most of them was last looked for.
+    pub(crate) relief: Mutex<Option<std::time::Instant>>,
     pub(crate) counters: Arc<Counters>,
     /// Entries of connection-bound queues of this node, also of those that are not in the catalog.
     pub(crate) local_entries: RwLock<BTreeMap<ResourceName, QueueEntry>>,

@@ -1,10 +1,10 @@
 //! The driver half of a proposer: one for each home that this node sends commands to. All
 //! commands of the node's front end to that home go through it (SES 2).
 
-#[cfg(test)]
-mod tests;
-
-use crate::batch::{Answered, Batches};
+use crate::{
+    batch::{Answered, Batches},
+    memory::Held,
+};
 use parking_lot::Mutex;
 use quorate_queue::Reply;
 use quorate_storage::codec::batch::ProposedBatch;
@@ -65,6 +65,8 @@ struct State {
     /// What has been sent last became overdue, or was answered, or began to be waited for.
     silent_since: Option<Instant>,
     patience: Duration,
+    /// What waits or is under way, told once a call.
+    held: Held,
 }
 
 impl State {
@@ -72,11 +74,15 @@ impl State {
     fn note_progress(&mut self, now: Instant) {
         (self.silent_since, self.patience) = (Some(now), PATIENCE);
     }
+
+    fn tell_held(&mut self) {
+        self.held.set_about(self.batches.bytes() as u64);
+    }
 }
 
 impl Proposer {
-    /// A proposer that knows no leader yet.
-    pub(crate) fn new(home: Home, session: SessionId) -> Self {
+    /// A proposer that knows no leader yet. What waits or is under way is counted in `held`.
+    pub(crate) fn new(home: Home, session: SessionId, held: Held) -> Self {
         let state = State {
             batches: Batches::new(session),
             leader: None,
@@ -84,6 +90,7 @@ impl Proposer {
             waits_for_room: false,
             silent_since: None,
             patience: PATIENCE,
+            held,
         };
         Self { home, state: Mutex::new(state) }
     }
@@ -96,6 +103,7 @@ impl Proposer {
         if state.arrivals.len() < waiting {
             state.arrivals.resize(waiting, courier.now());
         }
+        state.tell_held();
         self.send(&mut state, courier);
     }
 
@@ -174,6 +182,7 @@ impl Proposer {
             if !answered.is_empty() {
                 state.note_progress(courier.now());
             }
+            state.tell_held();
             self.send(&mut state, courier);
         }
         answered
@@ -183,6 +192,7 @@ impl Proposer {
     pub(crate) fn restart(&self, session: SessionId) {
         let mut state = self.state.lock();
         state.batches.abandon(session);
+        state.tell_held();
         state.arrivals.clear();
     }
 

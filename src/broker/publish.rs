@@ -8,8 +8,10 @@ use crate::{
     confirm::{FanOut, PublishTicket, Told},
     connection::{Connection, ConnectionState},
     counters::Counters,
+    held_publishes::{Rest, await_turn},
     node::Node,
     reply_to::{self, ReplyAddress},
+    spread::Spread,
     way::{Way, check_delay},
 };
 use bytes::{Bytes, BytesMut};
@@ -21,6 +23,7 @@ use quorate_types::{
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
+    ops::Range,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -50,74 +53,47 @@ pub(crate) struct Source<'a> {
 impl Connection {
     /// Routes and proposes publishes, all that one read of the socket brought, in order.
     /// `outcomes` gets one outcome for each; after a refused one, later publishes of the same
-    /// channel are refused with the same (PUB-03). Without a routing lease they are held, and
-    /// what they come to follows as events.
+    /// channel are refused with the same (PUB-03). Without a routing lease they are held, and so are
+    /// those behind one that goes to many queues; what they come to follows as events.
     pub fn publish(&self, publishes: Vec<Publish>, outcomes: &mut Vec<PublishOutcome>) -> Pressure {
         let mut held = self.state.held_publishes.lock();
-        if !held.is_empty() || !self.node.lease.is_held() {
+        let mut spread = None;
+        if held.busy || !self.node.lease.is_held() {
             // NAM 5: this node may not route now. What was held before comes first.
             outcomes.extend(publishes.iter().map(|_| PublishOutcome::Routed));
-            let first = held.is_empty();
-            held.extend(publishes);
-            drop(held);
-            if first {
-                let (node, state) = (Arc::clone(&self.node), Arc::clone(&self.state));
-                self.node.spawn(async move { node.route_held(state).await });
-            }
-            return Pressure::Wait;
+            held.hold(publishes);
+        } else {
+            let Some(rest) = self.node.route_all(&self.state, publishes, outcomes) else {
+                drop(held);
+                return self.pressure();
+            };
+            held.hold(rest.publishes);
+            spread = Some(rest.spread);
         }
-        self.node.route_all(&self.state, publishes, outcomes);
-        drop(held);
-        self.pressure()
+        if !std::mem::replace(&mut held.busy, true) {
+            let (node, state) = (Arc::clone(&self.node), Arc::clone(&self.state));
+            self.node.spawn(async move { node.route_held(state, spread).await });
+        }
+        Pressure::Wait
     }
 }
 
 impl Node {
-    /// Routes what a connection published while this node had no lease.
-    async fn route_held(self: Arc<Self>, connection: Arc<ConnectionState>) {
-        self.lease.until_held().await;
-        let mut held = connection.held_publishes.lock();
-        let publishes = std::mem::take(&mut *held);
-        let identities: Vec<_> = publishes
-            .iter()
-            .map(|publish| (publish.channel, publish.confirm, publish.mandatory))
-            .collect();
-        let messages: Vec<_> = publishes.iter().map(late_return).collect();
-        let mut outcomes = Vec::new();
-        self.route_all(&connection, publishes, &mut outcomes);
-        drop(held);
-        connection.landed(0);
-        for ((outcome, (channel, confirm, _)), message) in
-            outcomes.into_iter().zip(identities).zip(messages)
-        {
-            match outcome {
-                PublishOutcome::Routed => {}
-                PublishOutcome::Unroutable => {
-                    if let Some(message) = message {
-                        connection.mailbox.put(Event::Returned { channel, message });
-                    }
-                    Told::of(confirm).tell(&connection, channel, 1, true);
-                }
-                PublishOutcome::Refused(exception) => {
-                    connection.mailbox.put(Event::ChannelException { channel, exception });
-                }
-            }
-        }
-    }
-
-    fn route_all(
+    /// Routes publishes in order and sends them, up to one that cannot be sent at once.
+    pub(crate) fn route_all(
         &self,
         connection: &Arc<ConnectionState>,
         publishes: Vec<Publish>,
         outcomes: &mut Vec<PublishOutcome>,
-    ) {
+    ) -> Option<Rest> {
+        let mut spread = None;
         let mut refused: BTreeMap<ChannelId, Exception> = BTreeMap::new();
         let mut outgoings = Outgoings::default();
         let mut routed = RoutedPublish::default();
         let mut buffer = BytesMut::new();
         let mut tally = Tally::default();
         let mut publishes = publishes.into_iter();
-        while publishes.len() > 0 {
+        while publishes.len() > 0 && spread.is_none() {
             let catalog = self.catalog.read();
             let until = Instant::now() + CATALOG_HELD_MAX;
             let mut access = connection.publish_access.lock();
@@ -146,7 +122,7 @@ impl Node {
                             self.trace_publish(&catalog, connection, seen, &routed, to);
                         }
                         if let Ok(true) = result {
-                            outgoings.add(&source, &routed);
+                            spread = self.dispatch(&source, &mut routed, &mut outgoings);
                         }
                         result.inspect_err(|exception| {
                             refused.insert(channel, exception.clone());
@@ -159,13 +135,32 @@ impl Node {
                     Ok(false) => PublishOutcome::Unroutable,
                     Err(exception) => PublishOutcome::Refused(exception),
                 });
-                if Instant::now() >= until {
+                if spread.is_some() || Instant::now() >= until {
                     break;
                 }
             }
         }
+        let rest = spread.map(|spread| Rest {
+            spread,
+            publishes: publishes.filter(|it| await_turn(it, &refused, outcomes)).collect(),
+        });
         tally.add_to(&self.counters);
         self.send_all(outgoings);
+        rest
+    }
+
+    /// Adds the copies of what was routed, unless they are too many to be sent at once.
+    fn dispatch(
+        &self,
+        source: &Source<'_>,
+        routed: &mut RoutedPublish,
+        outgoings: &mut Outgoings,
+    ) -> Option<Spread> {
+        if self.is_spread(routed) {
+            return Some(Spread::new(source, std::mem::take(routed)));
+        }
+        outgoings.add(source, routed);
+        None
     }
 
     /// Routes a publish of a transaction, and sends nothing (TX-03); `None`: it is unroutable.
@@ -269,6 +264,13 @@ impl Node {
             return;
         }
         routed.message = octets;
+        if self.is_spread(&routed)
+            && let Some(node) = self.arc()
+        {
+            let spread = Spread::new(source, routed);
+            self.spawn(async move { node.spread(spread).await });
+            return;
+        }
         let mut outgoings = Outgoings::default();
         outgoings.add(source, &routed);
         self.send_all(outgoings);
@@ -278,11 +280,8 @@ impl Node {
 impl Outgoings {
     /// Adds the copies of a routed publish.
     pub(crate) fn add(&mut self, source: &Source<'_>, routed: &RoutedPublish) {
-        let RoutedPublish { targets, ways, replies, message, mandatory: _ } = routed;
-        if !replies.is_empty() {
-            self.replies.push((replies.clone(), message.clone()));
-        }
-        if targets.is_empty() {
+        self.add_replies(routed);
+        if routed.targets.is_empty() {
             // Nobody is asked whether a reply was taken (DRT-04).
             if matches!(source.told, Told::Confirm(_)) {
                 source.connection.counters.answered_publishes(1, true);
@@ -290,8 +289,28 @@ impl Outgoings {
             source.told.tell(source.connection, source.channel, 1, true);
             return;
         }
-        let shared = shared_by(targets.len());
-        for (&queue, &Way { level, head }) in targets.iter().zip(ways) {
+        let shared = shared_by(routed.targets.len());
+        self.add_copies(source, routed, 0..routed.targets.len(), shared.as_ref());
+    }
+
+    /// Adds the copies for channels that wait for replies.
+    pub(crate) fn add_replies(&mut self, routed: &RoutedPublish) {
+        if !routed.replies.is_empty() {
+            self.replies.push((routed.replies.clone(), routed.message.clone()));
+        }
+    }
+
+    /// Adds the copies for some of the queues.
+    pub(crate) fn add_copies(
+        &mut self,
+        source: &Source<'_>,
+        RoutedPublish { targets, ways, message, .. }: &RoutedPublish,
+        places: Range<usize>,
+        shared: Option<&Arc<FanOut>>,
+    ) {
+        let (first, count) = (places.start, places.len());
+        let pairs = targets.iter().zip(ways).skip(first).take(count);
+        for (&queue, &Way { level, head }) in pairs {
             let bytes = message.len();
             source.connection.launched(bytes);
             let ticket = PublishTicket {
@@ -301,7 +320,7 @@ impl Outgoings {
                 mandatory: source.mandatory,
                 count: 1,
                 bytes,
-                shared: shared.clone(),
+                shared: shared.map(Arc::clone),
             };
             let message = message.clone();
             let outgoing = Outgoing { queue, level, head, message, ticket };
@@ -424,25 +443,9 @@ impl Tally {
 }
 
 /// What several targets share; nothing for one.
-fn shared_by(targets: usize) -> Option<Arc<FanOut>> {
+pub(crate) fn shared_by(targets: usize) -> Option<Arc<FanOut>> {
     // Queues are counted in 32 bits everywhere.
     (targets > 1).then(|| Arc::new(FanOut::new(u32::try_from(targets).unwrap_or(u32::MAX))))
-}
-
-/// What a mandatory publish is returned as, should it turn out unroutable.
-fn late_return(publish: &Publish) -> Option<Box<Message>> {
-    publish.mandatory.then(|| {
-        Box::new(Message {
-            exchange: publish.exchange.clone(),
-            routing_key: publish.routing_key.clone(),
-            further_keys: Vec::new(),
-            // Without BCC (PUB-04).
-            properties: sender_selected(&publish.properties)
-                .map_or_else(|_| publish.properties.raw.clone(), |(_, raw)| raw),
-            annotations: FieldTable::default(),
-            body: publish.body.clone(),
-        })
-    })
 }
 
 /// Further routing keys from headers `CC` and `BCC`, and the properties without `BCC` (RTE-09,

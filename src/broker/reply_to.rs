@@ -5,6 +5,7 @@
 use crate::{
     client::{ChannelId, DeclareOk, Delivered, HolderRef},
     connection::{Connection, ConnectionState, HeldByChannel},
+    memory::{Held, MemoryBudget, Share},
     node::Node,
     pb, wire,
 };
@@ -17,7 +18,7 @@ use quorate_storage::codec::message;
 use quorate_types::{
     ConsumerId, DeliveryNumber, Exception, GroupId, Holder, Home, NodeId, ReplyCode, ShortString,
 };
-use std::{collections::VecDeque, iter, time::Duration};
+use std::{collections::VecDeque, iter, sync::Arc, time::Duration};
 
 /// The pseudo-queue that a requester consumes from, and what every name begins with.
 const PSEUDO_QUEUE: &str = "amq.rabbitmq.reply-to";
@@ -123,13 +124,14 @@ pub(crate) struct ReplyConsumer {
 }
 
 /// Replies that wait until their connection is written to.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Replies(Mutex<Waiting>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Waiting {
     replies: VecDeque<Delivered>,
     bytes: usize,
+    held: Held,
 }
 
 fn cost_bytes(reply: &Delivered) -> usize {
@@ -137,13 +139,20 @@ fn cost_bytes(reply: &Delivered) -> usize {
 }
 
 impl Replies {
+    /// None wait; what does is counted as the node's memory.
+    pub(crate) fn new(memory: &Arc<MemoryBudget>) -> Self {
+        let held = memory.account(Share::Replies);
+        Self(Mutex::new(Waiting { replies: VecDeque::new(), bytes: 0, held }))
+    }
+
     /// False if there is no room.
     fn push(&self, reply: Delivered) -> bool {
         let mut waiting = self.0.lock();
-        if waiting.bytes >= WAITING_BYTES_MAX {
+        let bytes = waiting.bytes + cost_bytes(&reply);
+        if waiting.bytes >= WAITING_BYTES_MAX || !waiting.held.try_set_about(bytes as u64) {
             return false;
         }
-        waiting.bytes += cost_bytes(&reply);
+        waiting.bytes = bytes;
         waiting.replies.push_back(reply);
         true
     }
@@ -158,6 +167,8 @@ impl Replies {
             taken += cost_bytes(&reply);
             into.push(reply);
         }
+        let left = waiting.bytes as u64;
+        waiting.held.set_about(left);
         taken
     }
 
@@ -285,6 +296,7 @@ impl Node {
         if connection.replies.push(delivered) {
             connection.announce();
         } else {
+            self.memory.note_refused(Share::Replies);
             tracing::debug!(connection = address.connection, "a requester does not read: dropped");
         }
     }
@@ -370,7 +382,8 @@ mod tests {
     /// DRT-04: what waits is bounded; further replies are dropped until some have been read.
     #[test]
     fn drt_04_replies_to_who_does_not_read_are_dropped() {
-        let replies = Replies::default();
+        let memory = MemoryBudget::new(1 << 30);
+        let replies = Replies::new(&memory);
         let mut accepted = 0;
         while replies.push(reply(1 << 20)) {
             accepted += 1;
@@ -383,7 +396,7 @@ mod tests {
         assert!(replies.push(reply(0)));
         replies.take(usize::MAX, &mut taken);
         assert!(replies.is_empty());
-        assert_eq!(replies.0.lock().bytes, 0);
+        assert_eq!((replies.0.lock().bytes, memory.held_bytes()), (0, 0));
         // A single one of any size passes.
         assert!(replies.push(reply(WAITING_BYTES_MAX * 2)));
     }

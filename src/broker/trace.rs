@@ -232,6 +232,9 @@ impl Node {
             annotations: FieldTable::default(),
             body: seen.body.clone(),
         });
+        if routed.targets.len() > 1 && routed.copies_bytes() as u64 > IN_FLIGHT_BYTES_MAX {
+            return;
+        }
         let (channel, told) = (ChannelId { number: 0, opened: 0 }, Told::Nobody);
         let source = Source { connection: &account, channel, told, mandatory: false };
         outgoings.add(&source, &routed);

@@ -6,6 +6,7 @@ use crate::{
     confirm::Told,
     connection::Connection,
     publish::{Outgoings, Source},
+    spread::Spread,
 };
 use parking_lot::Mutex;
 use quorate_types::{Exception, ReplyCode};
@@ -68,17 +69,11 @@ impl Connection {
         publishes: Vec<RoutedPublish>,
         settles: Vec<Settle>,
     ) -> Result<(), Exception> {
-        let (commit, all_taken) = Commit::new(publishes.len());
-        let mut outgoings = Outgoings::default();
-        for routed in &publishes {
-            let told = Told::Commit(Arc::clone(&commit));
-            let (connection, mandatory) = (&self.state, routed.mandatory);
-            outgoings.add(&Source { connection, channel, told, mandatory }, routed);
-        }
-        self.node.send_all(outgoings);
+        let count = publishes.len();
+        let (commit, all_taken) = Commit::new(count);
+        self.send_transaction(channel, publishes, commit).await;
         self.settle(settles);
-        drop(commit);
-        if publishes.is_empty() {
+        if count == 0 {
             return Ok(());
         }
         match all_taken.await {
@@ -92,6 +87,37 @@ impl Connection {
                 Err(Exception::new(ReplyCode::InternalError, text))
             }
         }
+    }
+
+    /// Sends the publishes of a commit, no more of them at once than a connection may have on their
+    /// way.
+    async fn send_transaction(
+        &self,
+        channel: ChannelId,
+        publishes: Vec<RoutedPublish>,
+        commit: Arc<Commit>,
+    ) {
+        let (node, connection) = (&self.node, &self.state);
+        let mut outgoings = Outgoings::default();
+        let mut bytes = 0;
+        for routed in publishes {
+            let (told, mandatory) = (Told::Commit(Arc::clone(&commit)), routed.mandatory);
+            let source = Source { connection, channel, told, mandatory };
+            let spread = node.is_spread(&routed);
+            if !spread {
+                bytes += routed.copies_bytes();
+                outgoings.add(&source, &routed);
+            }
+            if spread || bytes > node.step_bytes() {
+                bytes = 0;
+                node.send_all(std::mem::take(&mut outgoings));
+                node.room_to_spread(connection).await;
+            }
+            if spread {
+                node.spread(Spread::new(&source, routed)).await;
+            }
+        }
+        node.send_all(outgoings);
     }
 }
 

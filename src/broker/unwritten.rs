@@ -68,14 +68,19 @@ impl Unwritten {
     /// a client that has taken everything, whatever the node's budget.
     pub(crate) fn room_bytes(&self) -> usize {
         let waiting = self.bytes.load(Ordering::Relaxed);
-        let budget = usize::try_from(self.budget.room_bytes()).unwrap_or(usize::MAX);
+        let budget = usize::try_from(self.budget.room_bytes(Share::Deliveries)).unwrap_or(usize::MAX);
         let room = self.bytes_max.saturating_sub(waiting).min(budget);
         if waiting == 0 { room.max(1) } else { room }
     }
 
     /// Resolves when the node's budget has room. Cancel-safe.
     pub(crate) async fn budget_room(&self) {
-        self.budget.room().await;
+        self.budget.room(Share::Deliveries).await;
+    }
+
+    /// The memory for deliveries is used up, and this connection has some of it.
+    pub(crate) fn is_pressed(&self) -> bool {
+        self.bytes.load(Ordering::Relaxed) > 0 && self.budget.room_bytes(Share::Deliveries) == 0
     }
 
     /// Something waits for the node's budget.
@@ -93,7 +98,7 @@ impl Unwritten {
             if self.room_bytes() > 0 {
                 return turn;
             }
-            let budget_is_full = self.budget.room_bytes() == 0;
+            let budget_is_full = self.budget.room_bytes(Share::Deliveries) == 0;
             tokio::select! {
                 () = less => {}
                 () = self.budget_room(), if budget_is_full => {}
@@ -146,10 +151,12 @@ mod tests {
 
     #[test]
     fn while_the_budget_is_full_each_connection_has_one_message() {
-        let budget = MemoryBudget::new(50);
-        let (one, other) = (Unwritten::new(&budget, 100), Unwritten::new(&budget, 100));
-        let mut elsewhere = budget.account(Share::Contents);
-        elsewhere.set(50);
+        let budget = MemoryBudget::new(16 * 50);
+        let share = usize::try_from(budget.share_bytes_max(Share::Deliveries)).unwrap();
+        let bytes_max = 2 * share as u64;
+        let (one, other) = (Unwritten::new(&budget, bytes_max), Unwritten::new(&budget, bytes_max));
+        let mut elsewhere = budget.account(Share::Deliveries);
+        elsewhere.set(share as u64);
         assert_eq!(one.room_bytes(), 1, "its client has taken everything");
         one.set(10);
         assert_eq!((one.room_bytes(), other.room_bytes()), (0, 1));
@@ -160,7 +167,7 @@ mod tests {
         elsewhere.set(0);
         assert!(budget_room.as_mut().now_or_never().is_some(), "told by what was released");
         assert!(waiting.as_mut().now_or_never().is_some());
-        assert_eq!(one.room_bytes(), 40);
+        assert_eq!(one.room_bytes(), share - 10);
     }
 
     #[test]

@@ -37,7 +37,7 @@
 
 pub use quorate_queue::{DeadLetterFact, DeadLetterStrategy, DeathReason};
 
-use crate::connection::SocketReport;
+use crate::{connection::SocketReport, memory::ShareFigures};
 use quorate_catalog::{ConnectionId, ExchangeType, InForce, PolicyDefinition};
 use quorate_types::{
     CatalogIndex, ClusterId, ConsumerId, FieldTable, GroupId, LogIndex, NodeId, QueueId, QueueType,
@@ -469,6 +469,10 @@ pub struct MetricsView {
     pub dead_letters: DeadLetterCounters,
     /// Octets of bodies in the run cache.
     pub run_cache_bytes: u64,
+    /// Octets that clients may make the node hold.
+    pub memory_budget_bytes: u64,
+    /// What they do, share by share.
+    pub memory: Vec<ShareFigures>,
     /// Octets proposed by this node and not yet answered.
     pub in_flight_bytes: u64,
     /// Counter: bodies read from disk instead of the cache, for deliveries and gets.

@@ -3,6 +3,8 @@
 mod ctl;
 mod dev;
 mod logging;
+mod machine;
+mod memory;
 mod perf;
 mod secret;
 mod server;

@@ -1,6 +1,10 @@
 //! What a node is made of, put together: storage, groups, links, broker, AMQP front end.
 
-use super::settings::{Identity, RABBITMQ_VERSION, Settings};
+use super::{
+    machine,
+    memory::Division,
+    settings::{Identity, RABBITMQ_VERSION, Settings},
+};
 use parking_lot::RwLock;
 use quorate_broker::{
     AlarmBounds, AlarmSettings, Broker, BrokerSettings, FrontSettings, NodeLimits, SpillSettings,
@@ -77,10 +81,13 @@ pub(crate) async fn start(
     secret: ClusterSecret,
 ) -> Result<Node, WiringError> {
     let (tell_fatal, fatal) = mpsc::channel(1);
-    let database = open(settings, tell_fatal.clone())?;
+    let memory = Division::of(settings, machine::memory_bytes());
+    tracing::info!(?memory, "memory, bytes");
+    let database = open(settings, &memory, tell_fatal.clone())?;
     let identity = database.identity();
     let cluster = ClusterCell::new(identity.cluster);
-    let broker_settings = broker_settings(settings, facts, identity.boot, identity.incarnation);
+    let broker_settings =
+        broker_settings(settings, &memory, facts, identity.boot, identity.incarnation);
     let catalog = Arc::new(RwLock::new(Catalog::new()));
     let broker = Broker::new(broker_settings, Arc::clone(&catalog));
     let inbox = Inbox::new();
@@ -93,6 +100,7 @@ pub(crate) async fn start(
             peers: peers(settings),
             secret,
             cluster: cluster.clone(),
+            lane_bytes: memory.lane as usize,
         },
         broker.link_handler(inbox.clone()),
     );
@@ -116,12 +124,16 @@ pub(crate) async fn start(
     Ok(Node { broker, routes, groups, links, database, fatal, amqp: None })
 }
 
-fn open(settings: &Settings, tell_fatal: mpsc::Sender<String>) -> Result<Arc<Database>, OpenError> {
+fn open(
+    settings: &Settings,
+    memory: &Division,
+    tell_fatal: mpsc::Sender<String>,
+) -> Result<Arc<Database>, OpenError> {
     let mut options = Options::new(settings.node_id, Incarnation(rand::random()));
     options.chance = rand::random();
-    options.write_buffer_bytes = settings.write_buffer_bytes.0 as usize;
-    options.block_cache_bytes = settings.block_cache_bytes.0 as usize;
-    options.run_cache_bytes = settings.run_cache_bytes.0 as usize;
+    options.write_buffer_bytes = memory.write_buffers as usize;
+    options.block_cache_bytes = memory.block_cache as usize;
+    options.run_cache_bytes = memory.run_cache as usize;
     options.sync_time_max = Duration::from_millis(settings.watchdog_ms);
     options.disk_reserve_bytes = settings.disk_free_limit.0;
     options.fatal = Arc::new(move |error: &StorageError| {
@@ -189,6 +201,7 @@ async fn keep_cluster_id(broker: Broker, database: Arc<Database>, cell: ClusterC
 
 fn broker_settings(
     settings: &Settings,
+    memory: &Division,
     facts: &NodeFacts,
     boot: BootNumber,
     incarnation: Incarnation,
@@ -224,23 +237,23 @@ fn broker_settings(
         operation_timeout_ms: settings.operation_timeout_ms,
         consumer_timeout_ms: settings.consumer_timeout_ms,
         consumer_disconnected_timeout_ms: settings.unreachable_node_timeout_ms,
-        connection_in_flight_bytes: settings.connection_in_flight_bytes.0,
-        home_in_flight_bytes: settings.group_in_flight_bytes.0,
-        client_memory_bytes: machine_memory_bytes() / 4,
+        connection_in_flight_bytes: memory.connection_in_flight,
+        home_in_flight_bytes: memory.group_in_flight,
+        client_memory_bytes: memory.clients,
         spill: SpillSettings {
-            memory_bytes_max: settings.exclusive_memory_bytes.0,
+            memory_bytes_max: memory.exclusive,
             folder: settings.data_dir.clone(),
         },
         alarms: AlarmSettings {
             bounds: AlarmBounds {
-                memory_bytes_max: settings.memory_high_watermark.bytes_of(machine_memory_bytes()),
+                memory_bytes_max: memory.watermark,
                 disk_free_bytes_min: settings.disk_free_limit.0,
             },
-            machine_memory_bytes: machine_memory_bytes(),
+            machine_memory_bytes: memory.machine,
             data_dir: settings.data_dir.clone(),
         },
         front: FrontSettings {
-            delivery_ahead_bytes: settings.delivery_ahead_bytes.0,
+            delivery_ahead_bytes: memory.delivery_ahead,
             message_bytes_max: settings.max_message_size.0,
             consumers_per_channel_max: settings.consumer_max_per_channel,
             default_prefetch: settings.default_consumer_prefetch,
@@ -248,21 +261,13 @@ fn broker_settings(
             channel_max: settings.channel_max,
             heartbeat_s: settings.amqp_heartbeat_s,
             handshake_timeout_ms: settings.handshake_timeout_ms,
+            handshake_max: settings.handshake_max,
+            write_timeout_ms: settings.write_timeout_ms,
             anonymous_user: settings.anonymous_user.clone(),
             server_properties: server_properties(settings, facts),
         },
         wall: WallClock::default(),
     }
-}
-
-/// Memory of the machine; without an answer of the system's a limit that no machine reaches.
-fn machine_memory_bytes() -> u64 {
-    let total = || {
-        let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-        let line = text.lines().find(|line| line.starts_with("MemTotal:"))?;
-        line.split_whitespace().nth(1)?.parse::<u64>().ok()
-    };
-    total().map_or(u64::MAX, |kib| kib * 1024)
 }
 
 /// CONN-07, CONN-08, Q-01.

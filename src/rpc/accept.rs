@@ -67,7 +67,7 @@ impl Acceptor {
         let mut frames = request.into_inner();
         let greeted = self.greet(&mut frames).await;
         let peer = greeted.map_err(|refusal| self.refuse(&refusal))?;
-        let queue = LaneQueue::new(lane);
+        let queue = LaneQueue::new(lane.bytes_max(self.shared.config.lane_bytes));
         let mine = self.shared.hello(peer.node);
         queue.push_beyond(Outgoing::new(Head::Hello(mine), Payload::new()));
         let stream = self.streams.fetch_add(1, Ordering::Relaxed);

@@ -43,7 +43,7 @@ pub enum NotifyError {
     /// The node is not linked.
     #[error("node {0} is not connected")]
     NotConnected(NodeId),
-    /// As many octets wait in the lane as may ([`crate::Lane::bytes_max`]).
+    /// As many octets wait in the lane as may.
     #[error("the lane to node {0} is full")]
     Full(NodeId),
     /// The message is larger than any may be.

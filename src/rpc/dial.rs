@@ -174,7 +174,7 @@ async fn open(
         .await
         .map_err(|_| DialError::Timeout)??;
     let mut client = LinksClient::new(channel);
-    let queue = LaneQueue::new(lane);
+    let queue = LaneQueue::new(lane.bytes_max(shared.config.lane_bytes));
     let mine = shared.hello(node);
     queue.push_beyond(Outgoing::new(Head::Hello(mine), crate::Payload::new()));
     let request = Request::new(LaneFrames(Arc::clone(&queue)));

@@ -28,14 +28,14 @@ pub enum Lane {
 }
 
 impl Lane {
-    /// While so many octets wait in this lane to one peer, a notice is refused and a call waits.
-    /// The message that fills a lane may be of any size, so that a large one needs no more room
-    /// than the small ones that would otherwise always come first.
+    /// While so many octets wait in this lane to one peer, a notice is refused and a call waits, where
+    /// `bulk` may wait in the bulk lane. The message that fills a lane may be of any size, so that a
+    /// large one needs no more room than the small ones that would otherwise always come first.
     #[must_use]
-    pub fn bytes_max(self) -> usize {
+    pub(crate) fn bytes_max(self, bulk: usize) -> usize {
         match self {
-            Lane::Control => 16 * 1024 * 1024,
-            Lane::Bulk => 64 * 1024 * 1024,
+            Lane::Control => bulk / 4,
+            Lane::Bulk => bulk,
         }
     }
 }
@@ -66,8 +66,9 @@ struct State {
 }
 
 impl LaneQueue {
-    pub(crate) fn new(lane: Lane) -> Arc<Self> {
-        Arc::new(Self { state: Mutex::default(), room: Notify::new(), bytes_max: lane.bytes_max() })
+    /// A lane of which so many octets may wait.
+    pub(crate) fn new(bytes_max: usize) -> Arc<Self> {
+        Arc::new(Self { state: Mutex::default(), room: Notify::new(), bytes_max })
     }
 
     /// Queues the message if there is room.
@@ -201,6 +202,8 @@ mod tests {
     use bytes::Bytes;
     use futures::StreamExt;
 
+    const BYTES_MAX: usize = 16 << 20;
+
     fn notice(bytes: usize) -> Outgoing {
         let octets: Vec<u8> = (0..bytes).map(|i| (i % 251) as u8).collect();
         Outgoing::new(Head::Notice { service: 1, group: 2 }, Bytes::from(octets).into())
@@ -208,7 +211,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_large_message_is_cut_into_frames_and_joined_again() {
-        let queue = LaneQueue::new(Lane::Bulk);
+        let queue = LaneQueue::new(BYTES_MAX);
         let mut frames = LaneFrames(Arc::clone(&queue));
         let mut joiner = Joiner::default();
         for bytes in [0, 1, FRAME_BYTES_MAX, FRAME_BYTES_MAX + 1, 3 * FRAME_BYTES_MAX + 17] {
@@ -229,9 +232,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_full_lane_refuses_and_takes_again_when_drained() {
-        let queue = LaneQueue::new(Lane::Control);
+        let queue = LaneQueue::new(BYTES_MAX);
         let mut frames = LaneFrames(Arc::clone(&queue));
-        let half = Lane::Control.bytes_max() / 2;
+        let half = BYTES_MAX / 2;
         queue.try_push(notice(half)).unwrap();
         queue.try_push(notice(half)).unwrap();
         let refused = queue.try_push(notice(half));
@@ -248,17 +251,17 @@ mod tests {
 
     #[tokio::test]
     async fn the_message_that_fills_a_lane_may_be_of_any_size() {
-        let queue = LaneQueue::new(Lane::Control);
-        assert!(queue.try_push(notice(Lane::Control.bytes_max() - 200)).is_ok());
-        assert!(queue.try_push(notice(Lane::Control.bytes_max() + 1)).is_ok());
+        let queue = LaneQueue::new(BYTES_MAX);
+        assert!(queue.try_push(notice(BYTES_MAX - 200)).is_ok());
+        assert!(queue.try_push(notice(BYTES_MAX + 1)).is_ok());
         assert!(queue.try_push(notice(1)).is_err());
     }
 
     #[tokio::test]
     async fn closing_ends_the_stream_and_those_who_wait() {
-        let queue = LaneQueue::new(Lane::Control);
+        let queue = LaneQueue::new(BYTES_MAX);
         let mut frames = LaneFrames(Arc::clone(&queue));
-        queue.try_push(notice(Lane::Control.bytes_max())).unwrap();
+        queue.try_push(notice(BYTES_MAX)).unwrap();
         let waiting = tokio::spawn({
             let queue = Arc::clone(&queue);
             async move { queue.push(notice(1000)).await }

@@ -17,6 +17,8 @@ pub(crate) const STREAM_WINDOW_BYTES: u32 = 8 * 1024 * 1024;
 pub(crate) const CONNECTION_WINDOW_BYTES: u32 = 16 * 1024 * 1024;
 /// Largest HTTP/2 frame, octets: one of ours with its head.
 pub(crate) const HTTP_FRAME_BYTES: u32 = 2 * FRAME_BYTES_MAX as u32;
+/// Requests of one connection at once: a lane is one of them.
+const STREAMS_MAX: u32 = 128;
 /// A connection on which nothing comes for this long is asked, and ended after as long again.
 pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(2);
 
@@ -27,6 +29,7 @@ pub fn server() -> Server {
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .max_frame_size(HTTP_FRAME_BYTES)
+        .max_concurrent_streams(STREAMS_MAX)
         .http2_keepalive_interval(Some(KEEP_ALIVE))
         .http2_keepalive_timeout(Some(KEEP_ALIVE))
 }

@@ -4,6 +4,7 @@
 mod access;
 mod across_nodes;
 mod alarms;
+mod attacks;
 mod audit;
 mod backlog;
 mod bad_input;
@@ -30,6 +31,7 @@ mod large_bodies;
 mod letter_chain;
 mod limits;
 mod many_queues;
+mod memory;
 mod minority;
 mod names;
 mod node_limits;

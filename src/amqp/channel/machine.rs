@@ -18,6 +18,7 @@ use crate::{
     },
     connection::close::{Fault, decode, reply_text},
 };
+use bytes::Bytes;
 use quorate_broker::{ChannelId, ChannelReport};
 use quorate_types::{Exception, ReplyCode, ShortString};
 use std::collections::VecDeque;
@@ -64,6 +65,9 @@ pub(crate) struct Channel {
 
 /// What a waiting frame costs beside its payload.
 const FRAME_COST_BYTES: usize = 64;
+
+/// A smaller frame is copied when it has to wait. Others are a quarter of what is read at once.
+const DETACHED_BYTES_MAX: usize = 64 * 1024;
 
 fn cost_bytes(frame: &Frame) -> usize {
     frame.payload.len() + FRAME_COST_BYTES
@@ -148,7 +152,11 @@ impl Channel {
         matches!(self.waiting, Some(Waiting::Answer { then: Then::Deleted, .. }))
     }
 
-    fn queue(&mut self, frame: Frame, out: &mut Out<'_>) {
+    fn queue(&mut self, mut frame: Frame, out: &mut Out<'_>) {
+        if frame.payload.len() < DETACHED_BYTES_MAX {
+            // It may wait for long, and would keep alive what it was read with.
+            frame.payload = Bytes::copy_from_slice(&frame.payload);
+        }
         out.effects.queued_bytes += cost_bytes(&frame);
         self.queued.push_back(frame);
     }
@@ -174,9 +182,7 @@ impl Channel {
         match std::mem::take(&mut self.due) {
             Due::Method => self.method_frame(frame, out),
             Due::Header(carrier) => self.header(carrier, &frame, out),
-            Due::Body { carrier, properties, body_bytes, body } => {
-                self.body((carrier, properties, body_bytes, body), frame, out)
-            }
+            due @ Due::Body { .. } => self.body(due, frame, out),
         }
     }
 
@@ -286,10 +292,10 @@ impl Channel {
         self.closing = true;
         self.waiting = None;
         out.effects.queued_bytes -= self.queued.iter().map(cost_bytes).sum::<usize>();
-        out.effects.content_bytes -= self.due.held_bytes();
+        let due = std::mem::take(&mut self.due);
+        self.release_content(&due, out);
         out.effects.early_bytes -= self.consumers.early_bytes();
         self.queued = VecDeque::new();
-        self.due = Due::Method;
         self.confirms = None;
         let transaction = self.transaction.take();
         out.effects.transaction_bytes -= transaction.as_ref().map_or(0, Transaction::bytes);

@@ -141,6 +141,21 @@ pub(crate) struct Returned {
     pub(crate) body: bytes::Bytes,
 }
 
+impl Returned {
+    /// A copy that does not keep alive what it was read with.
+    pub(crate) fn detached(&self) -> Self {
+        let body = bytes::Bytes::copy_from_slice(&self.body);
+        let raw = bytes::Bytes::copy_from_slice(&self.properties.raw);
+        Self {
+            exchange: self.exchange.detached(),
+            routing_key: self.routing_key.detached(),
+            // They were parsed before.
+            properties: Properties::parse(raw).unwrap_or_default(),
+            body,
+        }
+    }
+}
+
 /// What channels want done, collected over one read of the socket; and what they hold.
 #[derive(Debug, Default)]
 pub(crate) struct Effects {
@@ -150,8 +165,17 @@ pub(crate) struct Effects {
     pub(crate) actions: Vec<Action>,
     /// Octets of frames that wait for an answer.
     pub(crate) queued_bytes: usize,
-    /// Octets of incomplete bodies.
+    /// Octets of incomplete contents: those of large ones from their announcement on, of others as
+    /// they come.
     pub(crate) content_bytes: usize,
+    /// Octets of large contents that have been announced; no frame is taken until there is room.
+    pub(crate) announced_bytes: usize,
+    /// Channels with incomplete large contents, and when those began, in this order.
+    pub(crate) large: Vec<(u16, u64)>,
+    /// Channels that may have been left in the midst of a content by the frames of this turn.
+    pub(crate) begun: Vec<u16>,
+    /// Time of this turn, ms.
+    pub(crate) now_ms: u64,
     /// Octets of deliveries that wait for their consume-ok.
     pub(crate) early_bytes: usize,
     /// Octets of publishes that wait for a commit.

@@ -27,9 +27,13 @@ const ANNOUNCED_BYTES_MAX: u64 = 536_870_912;
 /// Largest that `max_message_size` can be set to.
 const MESSAGE_BYTES_CEILING: u64 = 128 * 1024 * 1024;
 
-/// Incomplete bodies that a connection may hold over all its channels, in largest messages. Above,
+/// Incomplete contents that a connection may hold over all its channels, in largest messages. Above,
 /// the connection is closed with 506: nothing else would free memory.
-const INCOMPLETE_MESSAGES_MAX: u64 = 16;
+const INCOMPLETE_MESSAGES_MAX: u64 = 2;
+
+/// A larger body than this is large: there has to be room for all of it before any of it is taken.
+/// Others come in a frame or two.
+const LARGE_BYTES: u64 = 128 * 1024;
 
 /// A method that a content follows.
 #[derive(Debug)]
@@ -99,39 +103,72 @@ impl Channel {
             return self
                 .content(Content { carrier, properties, body_bytes, body: Bytes::new() }, out);
         }
-        self.due = Due::Body { carrier, properties, body_bytes, body };
+        if keep && body_bytes > LARGE_BYTES {
+            // Checked against the largest that is taken, which fits.
+            out.effects.announced_bytes += usize::try_from(body_bytes).unwrap_or(usize::MAX);
+            out.effects.large.push((self.id.number, out.effects.now_ms));
+        }
+        self.await_body(Due::Body { carrier, properties, body_bytes, body }, out)
+    }
+
+    /// The content goes on with the next frame.
+    fn await_body(&mut self, due: Due, out: &mut Out<'_>) -> Result<(), Fault> {
+        let held = due.held_bytes();
+        let largest = out.env.bounds.message_bytes_max.max(1 << 20) + LARGE_BYTES;
+        let bound = INCOMPLETE_MESSAGES_MAX.saturating_mul(largest);
+        let all = out.effects.content_bytes.saturating_add(held);
+        if u64::try_from(all).unwrap_or(u64::MAX) > bound {
+            let text = format!("incomplete contents of all channels are larger than {bound}");
+            return Err(Fault::new(ReplyCode::ResourceError, text, hot::Publish::ID));
+        }
+        out.effects.content_bytes = all;
+        self.due = due;
         Ok(())
     }
 
+    /// Nothing is held any more of the content that was under way.
+    pub(crate) fn release_content(&self, due: &Due, out: &mut Out<'_>) {
+        out.effects.content_bytes -= due.held_bytes();
+        if due.is_large() {
+            out.effects.large.retain(|(number, _)| *number != self.id.number);
+        }
+    }
+
+    /// Between two turns: what is kept of a content does not keep alive what it was read with.
+    pub(crate) fn detach_content(&mut self) {
+        match &mut self.due {
+            Due::Method | Due::Header(Carrier::Refused(_)) => {}
+            Due::Header(Carrier::Publish(publish)) => publish.detach(),
+            Due::Body { carrier, properties, body, .. } => {
+                if let Carrier::Publish(publish) = carrier {
+                    publish.detach();
+                }
+                *properties = Bytes::copy_from_slice(properties);
+                body.detach();
+            }
+        }
+    }
+
     /// A body frame is due (FRM-08, FRM-10).
-    pub(crate) fn body(
-        &mut self,
-        (carrier, properties, body_bytes, mut body): (Carrier, Bytes, u64, Assembly),
-        frame: Frame,
-        out: &mut Out<'_>,
-    ) -> Result<(), Fault> {
+    pub(crate) fn body(&mut self, due: Due, frame: Frame, out: &mut Out<'_>) -> Result<(), Fault> {
+        let large = due.is_large();
+        out.effects.content_bytes -= due.held_bytes();
+        let Due::Body { carrier, properties, body_bytes, mut body } = due else { return Ok(()) };
         let id = carrier.id();
         if frame.kind != Kind::Body {
             let text = "expected content body, got non content body frame instead";
             return Err(Fault::new(ReplyCode::UnexpectedFrame, text, id));
         }
-        out.effects.content_bytes -= body.held_bytes();
         body.push(frame.payload)
             .map_err(|excess| Fault::new(ReplyCode::FrameError, excess.to_string(), id))?;
         if body.is_complete() {
+            if large {
+                out.effects.large.retain(|(number, _)| *number != self.id.number);
+            }
             let body = body.finish();
             return self.content(Content { carrier, properties, body_bytes, body }, out);
         }
-        out.effects.content_bytes += body.held_bytes();
-        let bound =
-            INCOMPLETE_MESSAGES_MAX.saturating_mul(out.env.bounds.message_bytes_max.max(1 << 20));
-        if u64::try_from(out.effects.content_bytes).unwrap_or(u64::MAX) > bound {
-            let text = format!("incomplete contents of all channels are larger than {bound}");
-            out.effects.content_bytes -= body.held_bytes();
-            return Err(Fault::new(ReplyCode::ResourceError, text, id));
-        }
-        self.due = Due::Body { carrier, properties, body_bytes, body };
-        Ok(())
+        self.await_body(Due::Body { carrier, properties, body_bytes, body }, out)
     }
 
     fn content(&mut self, content: Content, out: &mut Out<'_>) -> Result<(), Fault> {
@@ -269,11 +306,27 @@ pub(crate) fn unimplemented_method(id: MethodId) -> Fault {
 }
 
 impl Due {
-    /// Octets held of an incomplete body.
+    /// Octets held of an incomplete content; of a large one as many as it will have.
     pub(crate) fn held_bytes(&self) -> usize {
         match self {
             Self::Method | Self::Header(_) => 0,
-            Self::Body { body, .. } => body.held_bytes(),
+            Self::Body { properties, body_bytes, .. } if self.is_large() => {
+                properties.len().saturating_add(usize::try_from(*body_bytes).unwrap_or(usize::MAX))
+            }
+            Self::Body { properties, body, .. } => properties.len() + body.held_bytes(),
         }
+    }
+
+    /// There had to be room for it before it was taken.
+    fn is_large(&self) -> bool {
+        match self {
+            Self::Method | Self::Header(_) => false,
+            Self::Body { body_bytes, body, .. } => body.is_kept() && *body_bytes > LARGE_BYTES,
+        }
+    }
+
+    /// A content is under way.
+    pub(crate) fn is_content(&self) -> bool {
+        !matches!(self, Self::Method)
     }
 }

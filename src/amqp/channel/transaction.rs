@@ -20,7 +20,7 @@ use quorate_types::ReplyCode;
 
 /// Octets that the open transactions of a connection may have published, in largest messages. Above,
 /// the connection is closed with 506: nothing else would free memory.
-const TRANSACTION_MESSAGES_MAX: u64 = 16;
+const TRANSACTION_MESSAGES_MAX: u64 = 2;
 
 /// What a publish costs beside its octets.
 const PUBLISH_COST_BYTES: usize = 256;
@@ -160,7 +160,7 @@ impl Channel {
             }
             (None, Some(returned)) => {
                 let bytes = returned.body.len();
-                transaction.returns.push(*returned);
+                transaction.returns.push(returned.detached());
                 bytes
             }
             (None, None) => return Ok(()),

@@ -99,6 +99,22 @@ impl Assembly {
         self.missing == 0
     }
 
+    /// The body is kept, not only counted.
+    #[must_use]
+    pub fn is_kept(&self) -> bool {
+        !matches!(self.body, Parts::Dropped)
+    }
+
+    /// What has come so far does not keep alive what it was read with.
+    pub fn detach(&mut self) {
+        if let Parts::One(first) = &self.body {
+            let mut body = BytesMut::new();
+            self.grow(&mut body, first.len());
+            body.put_slice(first);
+            self.body = Parts::Many(body);
+        }
+    }
+
     /// Octets held.
     #[must_use]
     pub fn held_bytes(&self) -> usize {

@@ -106,6 +106,12 @@ impl Publish {
     /// Class and method.
     pub const ID: MethodId = MethodId { class: BASIC, method: 40 };
 
+    /// From now on it does not keep alive what it was read with.
+    pub(crate) fn detach(&mut self) {
+        self.exchange = self.exchange.detached();
+        self.routing_key = self.routing_key.detached();
+    }
+
     pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, FieldError> {
         // Tickets are ignored everywhere (CHN-09).
         reader.u16()?;

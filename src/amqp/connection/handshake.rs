@@ -145,12 +145,13 @@ impl Handshake {
         Self { offer, anonymous: anonymous.cloned(), state: State::StartOk }
     }
 
-    /// Largest frame taken.
+    /// Largest frame taken: nothing is agreed on before tune-ok, and strangers get no more than the
+    /// least that can be.
     pub(crate) fn frame_max(&self) -> u32 {
         match &self.state {
             State::Open { limits, .. } => limits.frame_max,
             State::StartOk | State::Authenticating { .. } | State::TuneOk { .. } | State::Over => {
-                self.offer.frame_max
+                FRAME_MAX_LEAST
             }
         }
     }

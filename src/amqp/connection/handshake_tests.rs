@@ -29,6 +29,8 @@ fn settings() -> FrontSettings {
         channel_max: 2047,
         heartbeat_s: 60,
         handshake_timeout_ms: 10_000,
+        handshake_max: 1024,
+        write_timeout_ms: 60_000,
         anonymous_user: None,
         server_properties: FieldTable(vec![(short("product"), FieldValue::text("RabbitMQ"))]),
     }
@@ -130,6 +132,18 @@ fn conn_06_start_offers_plain_and_amqplain() {
     assert_eq!(&start.mechanisms[..], b"PLAIN AMQPLAIN");
     assert_eq!(&start.locales[..], b"en_US");
     assert_eq!(start.server_properties, settings().server_properties);
+}
+
+/// Strangers get no more than the least that can be agreed on; whoever has agreed on more gets that.
+#[test]
+fn conn_17_frames_are_small_until_tune_ok() {
+    let mut play = Play::begin();
+    assert_eq!(play.0.frame_max(), 8192);
+    play.take(guest()).unwrap();
+    play.0.authenticated(true, &mut play.1).unwrap();
+    assert_eq!(play.0.frame_max(), 8192);
+    assert_eq!(play.tune(5, 100_000), Ok(None));
+    assert_eq!(play.0.frame_max(), 100_000);
 }
 
 /// The whole way (CONN-16, CONN-19, CONN-20).

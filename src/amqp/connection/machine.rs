@@ -22,8 +22,8 @@ use std::collections::BTreeMap;
 const QUEUED_BYTES_MAX: usize = 1024 * 1024;
 
 /// The machine of an open connection. Everything that has a bound: channels (`channel_max`),
-/// waiting frames ([`QUEUED_BYTES_MAX`]), incomplete contents (506), early deliveries (the
-/// driver takes fewer from the broker).
+/// waiting frames ([`QUEUED_BYTES_MAX`]), incomplete contents (506, and large ones wait for
+/// [`Machine::grant`]), early deliveries (the driver takes fewer from the broker).
 #[derive(Debug)]
 pub(crate) struct Machine {
     env: Env,
@@ -32,7 +32,7 @@ pub(crate) struct Machine {
     pub(super) channels: BTreeMap<u16, Box<Channel>>,
     /// Channels opened so far.
     opened: u64,
-    effects: Effects,
+    pub(super) effects: Effects,
     /// Alarms in force, and whether the connection is blocked by them (ALM-02).
     alarm: Option<String>,
     pub(super) blocked: bool,
@@ -78,7 +78,10 @@ impl Machine {
 
     /// True if further frames may be taken, and the socket read.
     pub(crate) fn takes_frames(&self) -> bool {
-        !self.blocked && self.ending.is_none() && self.effects.queued_bytes <= QUEUED_BYTES_MAX
+        !self.blocked
+            && self.ending.is_none()
+            && self.effects.queued_bytes <= QUEUED_BYTES_MAX
+            && self.effects.announced_bytes == 0
     }
 
     /// How the connection ends, once it does, all publishes, settles and actions having been done.
@@ -93,7 +96,7 @@ impl Machine {
         self.effects.early_bytes
     }
 
-    /// Octets held of incomplete bodies.
+    /// Octets held of incomplete contents.
     #[cfg(test)]
     pub(crate) fn content_bytes(&self) -> usize {
         self.effects.content_bytes
@@ -145,6 +148,9 @@ impl Machine {
         let out = &mut Out { env: &self.env, outbox, effects: &mut self.effects };
         if !channel.is_closing() {
             channel.frame(frame, out)?;
+            if channel.due.is_content() && self.effects.begun.last() != Some(&number) {
+                self.effects.begun.push(number);
+            }
             self.bury(number);
             return Ok(());
         }

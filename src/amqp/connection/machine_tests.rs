@@ -6,7 +6,7 @@ use crate::{
     channel::{Action, Answer, Bounds},
     codec::{
         cold::{Cold, channel, exchange},
-        frame::{Frame, Kind, take},
+        frame::{Frame, Kind, put, take},
         hot,
         method::Method,
     },
@@ -105,7 +105,7 @@ fn pub_02_a_body_that_is_too_large_is_not_kept() {
     machine.frame(publish(1), &mut outbox);
     machine.frame(header(1, 512 * MIB), &mut outbox);
     for _ in 0..512 {
-        assert_eq!(machine.content_bytes(), 0);
+        assert_eq!(machine.content_bytes(), 2, "its properties");
         machine.frame(body(1, 1 << 20), &mut outbox);
     }
     let mut sent = outbox.take_all();
@@ -124,38 +124,96 @@ fn pub_02_a_body_that_is_too_large_is_not_kept() {
     assert_eq!(close_code(&machine), None, "the connection lives");
 }
 
-/// Announcing costs nothing; what has come is bounded over all channels.
+/// A large content is counted whole from its announcement on, and waits for room; two of the largest
+/// are the most that a connection may have under way.
 #[test]
-fn incomplete_bodies_are_bounded_over_all_channels() {
+fn large_contents_wait_for_room_for_all_of_them() {
     let (mut machine, mut outbox) = machine();
-    for number in 1..=2047 {
+    let mib = usize::try_from(MIB).unwrap();
+    for number in 1..=3 {
         open(&mut machine, number, &mut outbox);
         machine.frame(publish(number), &mut outbox);
+        assert!(machine.takes_frames());
+        machine.begin_turn(u64::from(number) * 10);
         machine.frame(header(number, MIB), &mut outbox);
-    }
-    assert_eq!(machine.content_bytes(), 0);
-    for number in 1..=17 {
-        assert_eq!(close_code(&machine), None);
-        for _ in 0..8 {
-            machine.frame(body(number, (1 << 17) - 1), &mut outbox);
+        if number == 3 {
+            break;
         }
+        assert_eq!(machine.announced_bytes(), Some(mib));
+        assert!(!machine.takes_frames());
+        machine.grant();
+        assert!(machine.takes_frames());
+        machine.frame(body(number, 1000), &mut outbox);
+        assert_eq!(machine.content_bytes(), usize::from(number) * (mib + 2));
+        assert_eq!(machine.unfinished().since_ms, Some(10), "of the oldest one");
     }
     assert_eq!(close_code(&machine), Some(506));
-    assert!(machine.content_bytes() <= 16 << 20);
+}
+
+/// Others are counted as they come, with their properties, over all channels.
+#[test]
+fn incomplete_contents_are_bounded_over_all_channels() {
+    let (mut machine, mut outbox) = machine();
+    let mut number = 0;
+    while close_code(&machine).is_none() {
+        number += 1;
+        assert!(number < 50, "no bound is reached");
+        open(&mut machine, number, &mut outbox);
+        machine.frame(publish(number), &mut outbox);
+        machine.frame(header(number, 100_000), &mut outbox);
+        machine.frame(body(number, 50_000), &mut outbox);
+        assert!(machine.takes_frames() || close_code(&machine).is_some());
+    }
+    assert_eq!((number, close_code(&machine)), (48, Some(506)));
 }
 
 /// A channel's end frees what it held.
 #[test]
 fn a_channels_end_frees_what_it_held() {
-    let (mut machine, mut outbox) = machine();
-    open(&mut machine, 1, &mut outbox);
-    machine.frame(publish(1), &mut outbox);
-    machine.frame(header(1, MIB), &mut outbox);
-    machine.frame(body(1, 1000), &mut outbox);
-    assert_eq!(machine.content_bytes(), 1000);
-    let exception = quorate_types::Exception::new(quorate_types::ReplyCode::NotFound, "gone");
-    let channel = ChannelId { number: 1, opened: 0 };
-    let event = quorate_broker::Event::ChannelException { channel, exception };
-    let _ = machine.events(&mut vec![event], &mut outbox);
-    assert_eq!(machine.content_bytes(), 0);
+    for (announced, held) in [(5_000, 1_002), (MIB, (1 << 20) + 2)] {
+        let (mut machine, mut outbox) = machine();
+        open(&mut machine, 1, &mut outbox);
+        machine.frame(publish(1), &mut outbox);
+        machine.frame(header(1, announced), &mut outbox);
+        machine.frame(body(1, 1000), &mut outbox);
+        assert_eq!(machine.content_bytes(), held);
+        let exception = quorate_types::Exception::new(quorate_types::ReplyCode::NotFound, "gone");
+        let channel = ChannelId { number: 1, opened: 0 };
+        let event = quorate_broker::Event::ChannelException { channel, exception };
+        let _ = machine.events(&mut vec![event], &mut outbox);
+        assert_eq!((machine.content_bytes(), machine.large_contents()), (0, 0));
+    }
+}
+
+/// A publish that has names to keep.
+fn named(channel: u16) -> Frame {
+    let routing_key = ShortString::from_static("key");
+    frame_of(channel, &Method::Publish(hot::Publish { routing_key, ..hot::Publish::default() }))
+}
+
+/// Half a content, or a frame that waits, does not keep the buffer alive that it was read with.
+#[test]
+fn what_is_kept_over_a_turn_is_detached() {
+    let kept: [&[Frame]; 4] = [
+        &[named(1)],
+        &[named(1), header(1, 100)],
+        &[named(1), header(1, 100), body(1, 50)],
+        // The channel waits for an answer.
+        &[cold(1, exchange::Declare::default()), named(1), header(1, 100)],
+    ];
+    for frames in kept {
+        let (mut machine, mut outbox) = machine();
+        open(&mut machine, 1, &mut outbox);
+        let mut read = BytesMut::with_capacity(256 * 1024);
+        for frame in frames {
+            put(&mut read, frame.kind, frame.channel, &frame.payload);
+        }
+        read.put_u8(1);
+        while let Some(frame) = take(&mut read, 131_072).unwrap() {
+            machine.frame(frame, &mut outbox);
+        }
+        let _ = machine.take_actions();
+        machine.end_turn();
+        assert!(read.freeze().is_unique(), "{frames:?}");
+    }
 }

@@ -5,8 +5,10 @@ pub(crate) mod handshake;
 #[cfg(test)]
 mod handshake_tests;
 pub(crate) mod heartbeat;
+pub(crate) mod held;
 pub(crate) mod machine;
 #[cfg(test)]
 mod machine_tests;
 pub(crate) mod properties;
+pub(crate) mod progress;
 pub(crate) mod report;

@@ -4,6 +4,8 @@ use super::{SettingError, Settings};
 
 /// Most that `max_message_size` may be.
 const MESSAGE_BYTES_MOST: u64 = 128 << 20;
+/// Least memory for what clients send and are sent: below, nothing goes on at a useful pace.
+const CLIENT_BYTES_LEAST: u64 = 1 << 20;
 /// Least frame size that a client can agree on (CONN-17).
 const FRAME_BYTES_LEAST: u32 = 8192;
 /// Most: a frame is held whole.
@@ -28,6 +30,12 @@ pub(super) fn check(settings: &Settings) -> Result<(), SettingError> {
     }
     if settings.login_failure_delay_ms > LOGIN_DELAY_MS_MOST {
         return refuse("login_failure_delay_ms", "must be at most 10000 ms");
+    }
+    if settings.client_memory.is_some_and(|limit| limit.bytes_of(u64::MAX) < CLIENT_BYTES_LEAST) {
+        return refuse("client_memory", "must be at least 1MiB");
+    }
+    if settings.handshake_max == 0 {
+        return refuse("handshake_max", "must be at least 1");
     }
     if settings.channel_max == 0 {
         return refuse("channel_max", "must be at least 1");
@@ -69,6 +77,7 @@ fn timing(settings: &Settings) -> Result<(), SettingError> {
     }
     let times = [
         ("handshake_timeout_ms", settings.handshake_timeout_ms),
+        ("write_timeout_ms", settings.write_timeout_ms),
         ("operation_timeout_ms", settings.operation_timeout_ms),
         ("watchdog_ms", settings.watchdog_ms),
         ("unreachable_node_timeout_ms", settings.unreachable_node_timeout_ms),

@@ -9,9 +9,9 @@ mod value;
 
 pub(crate) use flags::{command, flags_of};
 pub use table::Settings;
+pub use value::{ByteCount, HostPort, Identity, LogFormat};
 #[cfg(test)]
-use value::{ByteCount, Members, MemoryLimit};
-pub use value::{HostPort, Identity, LogFormat};
+use value::{Members, MemoryLimit};
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -161,6 +161,13 @@ pub(crate) fn load(
     let settings = Settings::take(&layers)?;
     check::check(&settings)?;
     Ok(Loaded { settings, file, warnings })
+}
+
+/// Settings from flags alone.
+#[cfg(test)]
+pub(crate) fn settings_of(flags: &[(&str, &str)]) -> Result<Settings, SettingError> {
+    let flags = flags.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    load(flags.collect(), Vec::new()).map(|loaded| loaded.settings)
 }
 
 /// Variables that begin with `QUORATE_` and are no settings.

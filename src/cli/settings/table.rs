@@ -113,6 +113,10 @@ settings! {
     handshake_timeout_ms: u64 = "10000";
     /// The answer to a login that fails is held back for this many milliseconds, and up to five times as long where many fail; 0 for not at all.
     login_failure_delay_ms: u64 = "1000";
+    /// Connections that may be between their acceptance and connection.open-ok at once; above, the one that has taken longest is dropped.
+    handshake_max: u32 = "1024";
+    /// A client that takes nothing of what it is sent for this many milliseconds is dropped, if it has no heartbeat; with one, after twice the heartbeat.
+    write_timeout_ms: u64 = "60000";
     /// An operation that a group does not answer for this many milliseconds fails, as without a majority.
     operation_timeout_ms: u64 = "10000";
     /// Time from one Raft heartbeat to the next, milliseconds.
@@ -129,25 +133,29 @@ settings! {
     consumer_timeout_ms: u64 = "1800000";
     /// Raft log kept for followers that lag, of all groups together; one that lags more gets a snapshot.
     log_tail_bytes: ByteCount = "32MiB";
-    /// Recent messages kept in memory, of all queues, so that what is consumed at once is never read from disk.
-    run_cache_bytes: ByteCount = "64MiB";
-    /// Memory of RocksDB's write buffers.
-    write_buffer_bytes: ByteCount = "64MiB";
-    /// Memory of RocksDB's block cache.
-    block_cache_bytes: ByteCount = "32MiB";
+    /// Recent messages kept in memory, of all queues, so that what is consumed at once is never read from disk. Empty: 64MiB, at most a 16th of the machine's memory.
+    run_cache_bytes: Option<ByteCount> = "";
+    /// Memory of RocksDB's write buffers. Empty: 64MiB, at most a 16th of the machine's memory.
+    write_buffer_bytes: Option<ByteCount> = "";
+    /// Memory of RocksDB's block cache. Empty: 32MiB, at most a 32nd of the machine's memory.
+    block_cache_bytes: Option<ByteCount> = "";
     /// Longest time between two checkpoints of changed state, milliseconds.
     checkpoint_ms: u64 = "100";
     /// Changed state that brings the next checkpoint forward.
     checkpoint_bytes: ByteCount = "4MiB";
-    /// Publishes of a connection that are not yet answered; when reached, its socket is not read.
-    connection_in_flight_bytes: ByteCount = "16MiB";
-    /// Publishes of a node to one group that are not yet answered; when reached, sockets that have some of them are not read.
-    group_in_flight_bytes: ByteCount = "64MiB";
-    /// Bodies read for a connection beyond what is written to it.
-    delivery_ahead_bytes: ByteCount = "4MiB";
-    /// Bodies of exclusive queues kept in memory; beyond, they go to disk.
-    exclusive_memory_bytes: ByteCount = "64MiB";
-    /// Memory above which publishers are blocked: bytes, or a fraction (with a point) of the machine's memory.
+    /// Bodies that clients may make the node hold, in all: messages being received, transactions, publishes not yet answered, deliveries not yet read. Bytes, or a fraction (with a point) of the machine's memory. When a part of it is used up, what would add to it waits, or its greatest holder is closed. Empty: two fifths of what the other shares leave below `memory_high_watermark`, at least an 8th of the machine's memory.
+    client_memory: Option<MemoryLimit> = "";
+    /// Publishes of a connection that are not yet answered, each queue that they go to counted; when reached, its socket is not read, and the rest of a publish to many queues waits. Empty: 16MiB, at most an 8th of `client_memory`.
+    connection_in_flight_bytes: Option<ByteCount> = "";
+    /// Publishes of a node to one group that are not yet answered; when reached, sockets that have some of them are not read. Empty: 64MiB, at most a 4th of `client_memory`.
+    group_in_flight_bytes: Option<ByteCount> = "";
+    /// Bodies read for a connection beyond what is written to it. Empty: 4MiB, at most a 32nd of `client_memory`.
+    delivery_ahead_bytes: Option<ByteCount> = "";
+    /// Bodies of exclusive queues kept in memory; beyond, they go to disk. Empty: 64MiB, at most a 16th of the machine's memory.
+    exclusive_memory_bytes: Option<ByteCount> = "";
+    /// Entries and bodies that wait to be sent to another node, for each of them; a quarter as much for votes and answers. Empty: 64MiB, at most a 32nd of the machine's memory.
+    lane_bytes: Option<ByteCount> = "";
+    /// Memory above which publishers are blocked: bytes, or a fraction (with a point) of the machine's memory. The machine's memory is its cgroup's wherever that has less.
     memory_high_watermark: MemoryLimit = "0.6";
     /// Free disk below which publishers are blocked, and which a snapshot that is received must leave.
     disk_free_limit: ByteCount = "1GiB";

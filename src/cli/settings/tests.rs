@@ -109,6 +109,9 @@ fn a_refusal_is_one_line_that_names_the_setting_and_where_it_was_given() {
         refusal(&[("login_failure_delay_ms", "60000")], &[], None),
         refusal(&[("log", "quorate=loud")], &[], None),
         refusal(&[("queue_groups", "70000")], &[], None),
+        refusal(&[("client_memory", "1023KiB")], &[], None),
+        refusal(&[("handshake_max", "0")], &[], None),
+        refusal(&[("write_timeout_ms", "0")], &[], None),
         refusal(&[], &[], Some("relaxed_redeclaration = \"yes\"")),
     ];
     expect![[r#"
@@ -137,6 +140,9 @@ fn a_refusal_is_one_line_that_names_the_setting_and_where_it_was_given() {
         setting login_failure_delay_ms: must be at most 10000 ms
         setting log: is no filter, as info or warn,quorate_raft=debug
         setting queue_groups (from --queue-groups): '70000' is no whole number from 0 to 65535
+        setting client_memory: must be at least 1MiB
+        setting handshake_max: must be at least 1
+        setting write_timeout_ms: must be at least 1 ms
         setting relaxed_redeclaration (in FILE): 'yes' is neither true nor false
     "#]]
     .assert_eq(&format!("{}\n", lines.join("\n")));

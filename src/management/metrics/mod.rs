@@ -8,7 +8,10 @@ mod tests;
 
 use crate::facts::{NodeFacts, ProcessFacts};
 use exposition::Page;
-use quorate_broker::view::{Alarm, ClusterView, DeliveryCounters, MetricsView, Role};
+use quorate_broker::{
+    ShareFigures,
+    view::{Alarm, ClusterView, DeliveryCounters, MetricsView, Role},
+};
 
 /// The page.
 pub(crate) fn text(
@@ -20,6 +23,7 @@ pub(crate) fn text(
     let mut page = Page::default();
     identity(&mut page, facts, cluster);
     resources(&mut page, process, view);
+    memory(&mut page, view);
     clients(&mut page, view);
     queues(&mut page, view);
     publishes(&mut page, view);
@@ -88,6 +92,29 @@ fn resources(page: &mut Page, process: ProcessFacts, view: &MetricsView) {
     ];
     for (name, help, value) in gauges {
         page.gauge(name, help, value);
+    }
+}
+
+/// What clients make the node hold.
+fn memory(page: &mut Page, view: &MetricsView) {
+    let help = "Message bodies that clients may make the node hold";
+    page.gauge("quorate_memory_budget_bytes", help, view.memory_budget_bytes);
+    type Pick = fn(&ShareFigures) -> u64;
+    let families: [(&str, &str, &str, Pick); 3] = [
+        ("quorate_memory_held_bytes", "gauge", "Message bodies that they do", |of| of.held_bytes),
+        ("quorate_memory_waits_total", "counter", "Times that one waited for room", |of| of.waited),
+        (
+            "quorate_memory_refusals_total",
+            "counter",
+            "Times that one was refused, or its connection closed",
+            |of| of.refused,
+        ),
+    ];
+    for (name, kind, help, pick) in families {
+        page.head(name, kind, help);
+        for figures in &view.memory {
+            page.sample(name, &[("share", figures.share.name())], pick(figures));
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use quorate_broker::view::{
     DeadLetterCounters, DeadLetterFact, DeadLetterStrategy, DeathReason, GroupView, HistogramView,
     NodeView,
 };
+use quorate_broker::{Share, ShareFigures};
 use quorate_types::{ClusterId, GroupId, LogIndex, NodeId, QueueType, Term};
 use std::time::Instant;
 
@@ -39,6 +40,11 @@ fn view() -> MetricsView {
             groups: vec![group(0, Role::Leader), group(1, Role::Follower)],
             ..NodeView::default()
         },
+        memory_budget_bytes: 64,
+        memory: vec![
+            ShareFigures { share: Share::Contents, held_bytes: 5, waited: 2, refused: 1 },
+            ShareFigures { share: Share::InFlight, held_bytes: 6, waited: 0, refused: 0 },
+        ],
         messages_ready: 11,
         messages_unacknowledged: 4,
         received: 100,

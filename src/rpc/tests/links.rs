@@ -90,6 +90,7 @@ impl Node {
             peers: peers.iter().map(|(node, at)| (NodeId(*node), at.to_string())).collect(),
             secret: ClusterSecret::new(spec.secret).unwrap(),
             cluster: ClusterCell::new(Some(ClusterId(spec.cluster))),
+            lane_bytes: 64 << 20,
         };
         let links = Links::new(config, Arc::clone(&echo) as Arc<dyn LinkHandler>);
         links.open();

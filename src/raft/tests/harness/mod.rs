@@ -188,6 +188,7 @@ impl Cluster {
             peers: peers.map(|(other, address)| (*other, address.to_string())).collect(),
             secret: ClusterSecret::new(b"the secret of the tests").unwrap(),
             cluster: ClusterCell::default(),
+            lane_bytes: 64 << 20,
         };
         let links = Links::new(config, Arc::new(Handler(inbox.clone())));
         links.open();

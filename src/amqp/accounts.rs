@@ -1,0 +1,127 @@
+//! What one connection holds of the node's memory for clients, told once a turn.
+
+use crate::connection::held::Unfinished;
+use quorate_broker::{Connection, Held, MemoryBudget, Share};
+use std::sync::Arc;
+
+/// Largest reads while the memory for contents is more than half used, octets; and otherwise.
+const READ_BYTES: (usize, usize) = (16 * 1024, 256 * 1024);
+
+/// Unfinished contents of any publisher that sends one message after the other, octets.
+const LITTLE_BYTES: usize = 64 * 1024;
+
+/// How long a large content waits for room before those that hold most are closed, ms.
+const PATIENCE_MS: u64 = 1_000;
+
+/// The accounts of one connection.
+#[derive(Debug)]
+pub(crate) struct Accounts {
+    memory: Arc<MemoryBudget>,
+    contents: Held,
+    transactions: Held,
+    deliveries: Held,
+    /// Since when unfinished contents have been more than a message or two.
+    held_since_ms: Option<u64>,
+    /// A large content waits for room; when the greatest holders are closed for it.
+    relief_at_ms: Option<u64>,
+}
+
+impl Accounts {
+    pub(crate) fn new(memory: &Arc<MemoryBudget>) -> Self {
+        Self {
+            memory: Arc::clone(memory),
+            contents: memory.account(Share::Contents),
+            transactions: memory.account(Share::Transactions),
+            deliveries: memory.account(Share::Deliveries),
+            held_since_ms: None,
+            relief_at_ms: None,
+        }
+    }
+
+    /// Tells what is held between two turns: unfinished contents with the read buffer, and
+    /// transactions. Who holds most is closed where that is too much.
+    pub(crate) fn tell(
+        &mut self,
+        connection: &Connection,
+        now_ms: u64,
+        unfinished: Unfinished,
+        input_bytes: usize,
+    ) {
+        let Unfinished { content_bytes, since_ms, transaction_bytes } = unfinished;
+        let (contents, transactions) = (content_bytes as u64, transaction_bytes as u64);
+        self.contents.set_about(contents + input_bytes as u64);
+        self.transactions.set_about(transactions);
+        if content_bytes > LITTLE_BYTES {
+            self.held_since_ms.get_or_insert(now_ms);
+        } else {
+            self.held_since_ms = None;
+        }
+        let since_ms = since_ms.or(self.held_since_ms);
+        let age_ms = since_ms.map_or(0, |since_ms| now_ms.saturating_sub(since_ms));
+        connection.tell_unfinished(contents, age_ms, transactions);
+        if contents > 0 && self.memory.room_bytes(Share::Contents) == 0 {
+            connection.relieve(Share::Contents, 0);
+        }
+        if transactions > 0 && self.memory.room_bytes(Share::Transactions) == 0 {
+            connection.relieve(Share::Transactions, 0);
+        }
+    }
+
+    /// Nothing but what waits to be written is held any more. The broker, which has counted that so
+    /// far, is left.
+    pub(crate) fn end(&mut self, output_bytes: usize) {
+        self.contents.set(0);
+        self.transactions.set(0);
+        self.deliveries.set(output_bytes as u64);
+    }
+
+    /// How much may be read at once.
+    pub(crate) fn read_bytes_max(&self) -> usize {
+        let share = Share::Contents;
+        let free = self.memory.room_bytes(share) > self.memory.share_bytes_max(share) / 2;
+        if free { READ_BYTES.1 } else { READ_BYTES.0 }
+    }
+
+    /// The client is lost, since it does not read.
+    pub(crate) fn note_lost(&self) {
+        self.memory.note_refused(Share::Deliveries);
+    }
+
+    /// Takes room for a large content that has been announced. The second one of a connection does
+    /// not wait: the first one could not come to its end. False: [`Accounts::granted`] is to be
+    /// awaited.
+    pub(crate) fn take(&mut self, bytes: usize, is_first: bool, now_ms: u64) -> bool {
+        let bytes = bytes as u64;
+        if !is_first {
+            self.contents.set(self.contents.bytes() + bytes);
+        } else if self.memory.room_bytes(Share::InFlight) == 0 || !self.contents.try_grow(bytes) {
+            if self.relief_at_ms.is_none() {
+                self.memory.note_waited(Share::Contents);
+                self.relief_at_ms = Some(now_ms + PATIENCE_MS);
+            }
+            return false;
+        }
+        self.relief_at_ms = None;
+        true
+    }
+
+    /// Resolves when [`Accounts::take`] of so many octets would succeed, having taken them.
+    pub(crate) async fn granted(&mut self, bytes: usize) {
+        self.memory.room(Share::InFlight).await;
+        self.contents.grow(bytes as u64).await;
+        self.relief_at_ms = None;
+    }
+
+    /// When [`Accounts::relieve`] is due.
+    pub(crate) fn relief_at_ms(&self) -> Option<u64> {
+        self.relief_at_ms
+    }
+
+    /// A large content has waited for long: makes room for it.
+    pub(crate) fn relieve(&mut self, connection: &Connection, bytes: usize, now_ms: u64) {
+        if self.relief_at_ms.is_some_and(|at_ms| now_ms >= at_ms) {
+            self.relief_at_ms = Some(now_ms + PATIENCE_MS);
+            connection.relieve(Share::Contents, bytes as u64);
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Publishes that have to wait until they can be routed.
+
+use crate::{
+    client::{ChannelId, Event, Publish, PublishOutcome},
+    confirm::Told,
+    connection::ConnectionState,
+    memory::Held,
+    node::Node,
+    publish::sender_selected,
+    spread::Spread,
+};
+use quorate_types::{Exception, FieldTable, Message};
+use std::{collections::BTreeMap, sync::Arc};
+
+/// Publishes that cannot be routed yet: this node has no routing lease (NAM 5), or one before them is
+/// still being sent to its queues. Bounded by one read of the socket, which is not read on.
+#[derive(Debug)]
+pub(crate) struct HeldPublishes {
+    publishes: Vec<Publish>,
+    /// A task is at work on them, or on the one before.
+    pub(crate) busy: bool,
+    memory: Held,
+}
+
+impl HeldPublishes {
+    /// None, to be counted in that account.
+    pub(crate) fn new(memory: Held) -> Self {
+        Self { publishes: Vec::new(), busy: false, memory }
+    }
+
+    /// Holds these too, behind those that are held.
+    pub(crate) fn hold(&mut self, publishes: impl IntoIterator<Item = Publish>) {
+        self.publishes.extend(publishes);
+        let bytes: usize = self.publishes.iter().map(|publish| publish.body.len()).sum();
+        self.memory.set_about(bytes as u64);
+    }
+
+    fn take(&mut self) -> Vec<Publish> {
+        self.memory.set(0);
+        std::mem::take(&mut self.publishes)
+    }
+}
+
+/// What could not be done at once of the publishes of one read.
+#[derive(Debug)]
+pub(crate) struct Rest {
+    /// The one that is being sent to its queues.
+    pub(crate) spread: Spread,
+    /// Those behind it.
+    pub(crate) publishes: Vec<Publish>,
+}
+
+impl Node {
+    /// Routes what a connection published while that could not be done, after what is to be spread.
+    pub(crate) async fn route_held(
+        self: Arc<Self>,
+        connection: Arc<ConnectionState>,
+        mut spread: Option<Spread>,
+    ) {
+        loop {
+            if let Some(spread) = spread.take() {
+                self.spread(spread).await;
+            }
+            self.lease.until_held().await;
+            spread = self.route_some(&connection);
+            if spread.is_none() {
+                // Whoever waits for room looks again.
+                connection.landed(0);
+                return;
+            }
+        }
+    }
+
+    /// Routes what is held; without anything to spread, nothing is held any more.
+    fn route_some(&self, connection: &Arc<ConnectionState>) -> Option<Spread> {
+        let mut held = connection.held_publishes.lock();
+        let publishes = held.take();
+        let identities: Vec<_> = publishes
+            .iter()
+            .map(|publish| (publish.channel, publish.confirm, publish.mandatory))
+            .collect();
+        let messages: Vec<_> = publishes.iter().map(late_return).collect();
+        let mut outcomes = Vec::new();
+        let spread = self.route_all(connection, publishes, &mut outcomes).map(|rest| {
+            held.hold(rest.publishes);
+            rest.spread
+        });
+        held.busy = spread.is_some();
+        drop(held);
+        for ((outcome, (channel, confirm, _)), message) in
+            outcomes.into_iter().zip(identities).zip(messages)
+        {
+            match outcome {
+                PublishOutcome::Routed => {}
+                PublishOutcome::Unroutable => {
+                    if let Some(message) = message {
+                        connection.mailbox.put(Event::Returned { channel, message });
+                    }
+                    Told::of(confirm).tell(connection, channel, 1, true);
+                }
+                PublishOutcome::Refused(exception) => {
+                    connection.mailbox.put(Event::ChannelException { channel, exception });
+                }
+            }
+        }
+        spread
+    }
+}
+
+/// A publish behind one that is being spread waits for its turn, unless one of its channel before it
+/// was refused, and it with that.
+pub(crate) fn await_turn(
+    publish: &Publish,
+    refused: &BTreeMap<ChannelId, Exception>,
+    outcomes: &mut Vec<PublishOutcome>,
+) -> bool {
+    let exception = refused.get(&publish.channel);
+    outcomes.push(match exception {
+        Some(exception) => PublishOutcome::Refused(exception.clone()),
+        None => PublishOutcome::Routed,
+    });
+    exception.is_none()
+}
+
+/// What a mandatory publish is returned as, should it turn out unroutable.
+fn late_return(publish: &Publish) -> Option<Box<Message>> {
+    publish.mandatory.then(|| {
+        Box::new(Message {
+            exchange: publish.exchange.clone(),
+            routing_key: publish.routing_key.clone(),
+            further_keys: Vec::new(),
+            // Without BCC (PUB-04).
+            properties: sender_selected(&publish.properties)
+                .map_or_else(|_| publish.properties.raw.clone(), |(_, raw)| raw),
+            annotations: FieldTable::default(),
+            body: publish.body.clone(),
+        })
+    })
+}

@@ -1,0 +1,186 @@
+//! A message for many queues is sent a part at a time: what is on its way for one connection stays
+//! within its bound, and while an alarm is on nothing more is written.
+
+use crate::{
+    client::{ChannelId, RoutedPublish},
+    confirm::{FanOut, Told},
+    connection::ConnectionState,
+    node::Node,
+    publish::{Outgoings, Source, shared_by},
+};
+use std::sync::Arc;
+
+/// What a copy of a message costs beside its octets.
+const COPY_BYTES: usize = 256;
+
+/// A publish of which some copies have not been sent.
+#[derive(Debug)]
+pub(crate) struct Spread {
+    connection: Arc<ConnectionState>,
+    channel: ChannelId,
+    told: Told,
+    mandatory: bool,
+    routed: RoutedPublish,
+    shared: Option<Arc<FanOut>>,
+    /// Place of the target that is next.
+    next: usize,
+}
+
+impl RoutedPublish {
+    /// Octets on their way that it stands for, each target counted.
+    pub(crate) fn copies_bytes(&self) -> usize {
+        self.targets.len().saturating_mul(self.copy_bytes())
+    }
+
+    fn copy_bytes(&self) -> usize {
+        self.message.len() + COPY_BYTES
+    }
+}
+
+impl Spread {
+    pub(crate) fn new(source: &Source<'_>, routed: RoutedPublish) -> Self {
+        Self {
+            connection: Arc::clone(source.connection),
+            channel: source.channel,
+            told: source.told.clone(),
+            mandatory: source.mandatory,
+            shared: shared_by(routed.targets.len()),
+            routed,
+            next: 0,
+        }
+    }
+
+    /// Adds copies of about `bytes_max` octets, at least one; false if there was none left.
+    fn step(&mut self, bytes_max: usize, outgoings: &mut Outgoings) -> bool {
+        let first = self.next;
+        let count = (bytes_max / self.routed.copy_bytes()).max(1);
+        self.next = first.saturating_add(count).min(self.routed.targets.len());
+        let source = Source {
+            connection: &self.connection,
+            channel: self.channel,
+            told: self.told.clone(),
+            mandatory: self.mandatory,
+        };
+        if first == 0 {
+            outgoings.add_replies(&self.routed);
+        }
+        outgoings.add_copies(&source, &self.routed, first..self.next, self.shared.as_ref());
+        first < self.next
+    }
+}
+
+impl Node {
+    /// Octets of copies that are sent at once.
+    pub(crate) fn step_bytes(&self) -> usize {
+        usize::try_from(self.settings.connection_in_flight_bytes / 2).unwrap_or(usize::MAX)
+    }
+
+    /// The publish has more copies than may be sent at once.
+    pub(crate) fn is_spread(&self, routed: &RoutedPublish) -> bool {
+        routed.targets.len() > 1 && routed.copies_bytes() > self.step_bytes()
+    }
+
+    /// Sends all copies, as far as there is room for them.
+    pub(crate) async fn spread(&self, mut spread: Spread) {
+        loop {
+            self.room_to_spread(&spread.connection).await;
+            let mut outgoings = Outgoings::default();
+            if !spread.step(self.step_bytes(), &mut outgoings) {
+                return;
+            }
+            self.send_all(outgoings);
+            // A step of many small copies is work enough for one turn.
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Resolves when no alarm is on and the connection may have further publishes on their way.
+    pub(crate) async fn room_to_spread(&self, connection: &ConnectionState) {
+        self.alarms.until_lifted().await;
+        connection.until(|| connection.has_room() && !self.is_full_for(connection)).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{client::ConnectionInfo, memory::MemoryBudget, way::Way};
+    use bytes::Bytes;
+    use quorate_catalog::ConnectionId;
+    use quorate_queue::MessageHead;
+    use quorate_types::{
+        FieldTable, GroupId, Home, Level, QueueId, SessionId, ShortString, StartNumber,
+    };
+    use std::net::{Ipv4Addr, SocketAddr};
+
+    const MIB: usize = 1 << 20;
+
+    fn connection() -> Arc<ConnectionState> {
+        let nowhere = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+        let info = ConnectionInfo {
+            user: ShortString::EMPTY,
+            vhost: ShortString::EMPTY,
+            peer: nowhere,
+            local: nowhere,
+            client_properties: FieldTable::default(),
+            channel_max: 0,
+            frame_max: 0,
+            heartbeat_s: 0,
+        };
+        let session = SessionId { node: quorate_types::NodeId(1), start: StartNumber(1) };
+        let id = ConnectionId { session, number: 1 };
+        let memory = MemoryBudget::new(1 << 30);
+        Arc::new(ConnectionState::new(id, info, 16 << 20, Arc::default(), &memory))
+    }
+
+    /// A publish of a body of `bytes` to `queues` queues.
+    fn routed(queues: u32, bytes: usize) -> RoutedPublish {
+        let home = Home::Group(GroupId(1));
+        let targets =
+            (1..=queues).map(|number| QueueId { home, index: u64::from(number), position: 0 });
+        let way = Way { level: Level(0), head: MessageHead::default() };
+        RoutedPublish {
+            targets: targets.collect(),
+            ways: vec![way; queues as usize],
+            message: Bytes::from(vec![0; bytes]),
+            ..RoutedPublish::default()
+        }
+    }
+
+    fn steps(queues: u32, bytes: usize) -> Vec<usize> {
+        let connection = connection();
+        let channel = ChannelId { number: 1, opened: 0 };
+        let told = Told::Nobody;
+        let source = Source { connection: &connection, channel, told, mandatory: false };
+        let mut spread = Spread::new(&source, routed(queues, bytes));
+        let mut steps = Vec::new();
+        loop {
+            let mut outgoings = Outgoings::default();
+            let more = spread.step(8 * MIB, &mut outgoings);
+            if !more {
+                return steps;
+            }
+            steps.push(connection.in_flight());
+            connection.landed(connection.in_flight());
+        }
+    }
+
+    #[test]
+    fn large_copies_are_sent_one_by_one() {
+        assert_eq!(steps(40, 16 * MIB), [16 * MIB; 40]);
+    }
+
+    #[test]
+    fn small_copies_are_sent_as_many_as_fit() {
+        let steps = steps(100_000, 1024);
+        assert_eq!(steps.iter().sum::<usize>(), 100_000 * 1024);
+        assert!(steps.iter().all(|bytes| *bytes <= 8 * MIB), "{steps:?}");
+        assert!(steps.len() < 20, "{steps:?}");
+    }
+
+    #[test]
+    fn every_queue_gets_one_copy_of_nothing_too() {
+        assert_eq!(steps(100_000, 0).len(), 4);
+        assert_eq!(steps(0, 5).len(), 0);
+    }
+}
