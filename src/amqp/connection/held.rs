@@ -17,8 +17,10 @@ impl Machine {
     /// What it holds for its client of what is not finished.
     pub(crate) fn unfinished(&self) -> Unfinished {
         let effects = &self.effects;
+        // What has only been announced takes no room yet.
+        let contents = effects.content_bytes.saturating_sub(effects.announced_bytes);
         Unfinished {
-            content_bytes: effects.content_bytes + effects.queued_bytes,
+            content_bytes: contents + effects.queued_bytes,
             since_ms: effects.large.first().map(|(_, since_ms)| *since_ms),
             transaction_bytes: effects.transaction_bytes,
         }

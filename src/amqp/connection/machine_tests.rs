@@ -141,8 +141,11 @@ fn large_contents_wait_for_room_for_all_of_them() {
         }
         assert_eq!(machine.announced_bytes(), Some(mib));
         assert!(!machine.takes_frames());
+        let before = machine.unfinished().content_bytes;
+        assert!(before <= usize::from(number - 1) * (mib + 2) + 2, "it takes no room yet");
         machine.grant();
         assert!(machine.takes_frames());
+        assert_eq!(machine.unfinished().content_bytes, before + mib);
         machine.frame(body(number, 1000), &mut outbox);
         assert_eq!(machine.content_bytes(), usize::from(number) * (mib + 2));
         assert_eq!(machine.unfinished().since_ms, Some(10), "of the oldest one");
