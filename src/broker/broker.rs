@@ -67,10 +67,7 @@ impl Broker {
                 .iter()
                 .map(|home| (*home, Proposer::new(*home, nobody, memory.account(Share::InFlight))))
                 .collect(),
-            sequencers: groups
-                .iter()
-                .map(|group| (*group, Sequencer::new(settings.wall)))
-                .collect(),
+            sequencers: groups.iter().map(|it| (*it, Sequencer::new(settings.wall))).collect(),
             executor: Executor::new(homes.iter().copied()),
             letters: DeadLetters::default(),
             connections: Registry::default(),

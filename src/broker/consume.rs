@@ -16,7 +16,7 @@ use quorate_types::{
     ConsumerId, DeliveryNumber, Exception, FieldTable, Holder, QueueType, ReplyCode, ResourceName,
     ShortString,
 };
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 use tokio::sync::oneshot;
 
 /// Unsettled deliveries of a quorum queue's consumer whose client sets no limit (QOS-04).

@@ -130,11 +130,10 @@ impl Node {
                     }
                 };
                 tally.count(outcome.as_ref().ok().copied(), confirm, mandatory);
-                outcomes.push(match outcome {
-                    Ok(true) => PublishOutcome::Routed,
-                    Ok(false) => PublishOutcome::Unroutable,
-                    Err(exception) => PublishOutcome::Refused(exception),
-                });
+                outcomes.push(outcome.map_or_else(PublishOutcome::Refused, |found| match found {
+                    true => PublishOutcome::Routed,
+                    false => PublishOutcome::Unroutable,
+                }));
                 if spread.is_some() || Instant::now() >= until {
                     break;
                 }

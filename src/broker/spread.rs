@@ -104,34 +104,12 @@ impl Node {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{client::ConnectionInfo, memory::MemoryBudget, way::Way};
+    use crate::{testing::lone_connection, way::Way};
     use bytes::Bytes;
-    use quorate_catalog::ConnectionId;
     use quorate_queue::MessageHead;
-    use quorate_types::{
-        FieldTable, GroupId, Home, Level, QueueId, SessionId, ShortString, StartNumber,
-    };
-    use std::net::{Ipv4Addr, SocketAddr};
+    use quorate_types::{GroupId, Home, Level, QueueId};
 
     const MIB: usize = 1 << 20;
-
-    fn connection() -> Arc<ConnectionState> {
-        let nowhere = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
-        let info = ConnectionInfo {
-            user: ShortString::EMPTY,
-            vhost: ShortString::EMPTY,
-            peer: nowhere,
-            local: nowhere,
-            client_properties: FieldTable::default(),
-            channel_max: 0,
-            frame_max: 0,
-            heartbeat_s: 0,
-        };
-        let session = SessionId { node: quorate_types::NodeId(1), start: StartNumber(1) };
-        let id = ConnectionId { session, number: 1 };
-        let memory = MemoryBudget::new(1 << 30);
-        Arc::new(ConnectionState::new(id, info, 16 << 20, Arc::default(), &memory))
-    }
 
     /// A publish of a body of `bytes` to `queues` queues.
     fn routed(queues: u32, bytes: usize) -> RoutedPublish {
@@ -148,7 +126,7 @@ mod tests {
     }
 
     fn steps(queues: u32, bytes: usize) -> Vec<usize> {
-        let connection = connection();
+        let connection = lone_connection();
         let channel = ChannelId { number: 1, opened: 0 };
         let told = Told::Nobody;
         let source = Source { connection: &connection, channel, told, mandatory: false };

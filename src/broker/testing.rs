@@ -1,6 +1,8 @@
 //! A broker of one node without groups or links, which serves connection-bound queues: what unit
 //! tests of this floor act on. Must be called within a tokio runtime.
 
+#![expect(clippy::unwrap_used, reason = "tests")]
+
 use crate::{
     AlarmBounds, AlarmSettings, Broker, BrokerSettings, ChannelId, ConnectionInfo, FrontSettings,
     NodeLimits, SpillSettings, WallClock,
@@ -58,6 +60,8 @@ pub(crate) fn node() -> Arc<Node> {
             channel_max: 100,
             heartbeat_s: 60,
             handshake_timeout_ms: 10_000,
+            handshake_max: 1_024,
+            write_timeout_ms: 60_000,
             anonymous_user: None,
             server_properties: Default::default(),
         },
@@ -83,9 +87,15 @@ pub(crate) fn connection(node: &Arc<Node>) -> Arc<ConnectionState> {
         heartbeat_s: 60,
     };
     let id = ConnectionId { session: SESSION, number: 1 };
-    let counters = Arc::clone(&node.counters);
     let wall = node.settings.wall.now();
-    Arc::new(ConnectionState::new(id, info, wall, 1 << 20, counters))
+    Arc::new(ConnectionState::new(node, id, info, wall, 1 << 20))
+}
+
+/// What is kept of a connection of a node that does nothing, for tests without a runtime.
+pub(crate) fn lone_connection() -> Arc<ConnectionState> {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let _entered = runtime.enter();
+    connection(&node())
 }
 
 /// A consumer of a replicated queue, without a limit.

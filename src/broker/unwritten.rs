@@ -68,7 +68,8 @@ impl Unwritten {
     /// a client that has taken everything, whatever the node's budget.
     pub(crate) fn room_bytes(&self) -> usize {
         let waiting = self.bytes.load(Ordering::Relaxed);
-        let budget = usize::try_from(self.budget.room_bytes(Share::Deliveries)).unwrap_or(usize::MAX);
+        let budget =
+            usize::try_from(self.budget.room_bytes(Share::Deliveries)).unwrap_or(usize::MAX);
         let room = self.bytes_max.saturating_sub(waiting).min(budget);
         if waiting == 0 { room.max(1) } else { room }
     }
@@ -152,11 +153,11 @@ mod tests {
     #[test]
     fn while_the_budget_is_full_each_connection_has_one_message() {
         let budget = MemoryBudget::new(16 * 50);
-        let share = usize::try_from(budget.share_bytes_max(Share::Deliveries)).unwrap();
-        let bytes_max = 2 * share as u64;
+        let share = budget.share_bytes_max(Share::Deliveries);
+        let bytes_max = 2 * share;
         let (one, other) = (Unwritten::new(&budget, bytes_max), Unwritten::new(&budget, bytes_max));
         let mut elsewhere = budget.account(Share::Deliveries);
-        elsewhere.set(share as u64);
+        elsewhere.set(share);
         assert_eq!(one.room_bytes(), 1, "its client has taken everything");
         one.set(10);
         assert_eq!((one.room_bytes(), other.room_bytes()), (0, 1));
@@ -167,7 +168,7 @@ mod tests {
         elsewhere.set(0);
         assert!(budget_room.as_mut().now_or_never().is_some(), "told by what was released");
         assert!(waiting.as_mut().now_or_never().is_some());
-        assert_eq!(one.room_bytes(), share - 10);
+        assert_eq!(one.room_bytes() as u64, share - 10);
     }
 
     #[test]

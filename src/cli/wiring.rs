@@ -199,6 +199,21 @@ async fn keep_cluster_id(broker: Broker, database: Arc<Database>, cell: ClusterC
     }
 }
 
+fn limits(settings: &Settings) -> NodeLimits {
+    NodeLimits {
+        connections_max: settings.connection_max,
+        channels_max: settings.channel_max_per_node,
+        exchanges_max: settings.cluster_exchange_limit,
+        queues_max: settings.cluster_queue_limit,
+        bindings_max: settings.cluster_binding_limit,
+        consumers_per_connection_max: settings.consumer_max_per_connection,
+        argument_values_max: settings.argument_max,
+        argument_bytes_max: settings.argument_max_bytes.map(|bytes| bytes.0),
+        header_values_max: settings.header_max,
+        further_keys_max: settings.cc_max,
+    }
+}
+
 fn broker_settings(
     settings: &Settings,
     memory: &Division,
@@ -220,18 +235,7 @@ fn broker_settings(
         },
         default_queue_type: settings.default_queue_type,
         relaxed_redeclaration: settings.relaxed_redeclaration,
-        limits: NodeLimits {
-            connections_max: settings.connection_max,
-            channels_max: settings.channel_max_per_node,
-            exchanges_max: settings.cluster_exchange_limit,
-            queues_max: settings.cluster_queue_limit,
-            bindings_max: settings.cluster_binding_limit,
-            consumers_per_connection_max: settings.consumer_max_per_connection,
-            argument_values_max: settings.argument_max,
-            argument_bytes_max: settings.argument_max_bytes.map(|bytes| bytes.0),
-            header_values_max: settings.header_max,
-            further_keys_max: settings.cc_max,
-        },
+        limits: limits(settings),
         loopback_users: settings.loopback_users.0.clone(),
         login_failure_delay_ms: settings.login_failure_delay_ms,
         operation_timeout_ms: settings.operation_timeout_ms,

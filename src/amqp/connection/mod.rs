@@ -9,6 +9,6 @@ pub(crate) mod held;
 pub(crate) mod machine;
 #[cfg(test)]
 mod machine_tests;
-pub(crate) mod properties;
 pub(crate) mod progress;
+pub(crate) mod properties;
 pub(crate) mod report;

@@ -4,38 +4,9 @@
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
 use super::*;
-use crate::client::ConnectionInfo;
-use crate::counters::Counters;
+use crate::testing::lone_connection;
 use proptest::{collection::vec, prelude::*};
-use quorate_catalog::ConnectionId;
-use quorate_types::{FieldTable, NodeId, SessionId, ShortString, StartNumber};
 use std::collections::BTreeMap;
-
-const IN_FLIGHT_MAX: u64 = 1 << 20;
-
-fn connection() -> Arc<ConnectionState> {
-    let address = "127.0.0.1:1".parse().unwrap();
-    let info = ConnectionInfo {
-        user: ShortString::from_static("guest"),
-        mechanism: "PLAIN",
-        vhost: ShortString::from_static("/"),
-        peer: address,
-        local: address,
-        client_properties: FieldTable::default(),
-        channel_max: 0,
-        frame_max: 0,
-        heartbeat_s: 0,
-    };
-    let id =
-        ConnectionId { session: SessionId { node: NodeId(1), start: StartNumber(1) }, number: 1 };
-    Arc::new(ConnectionState::new(
-        id,
-        info,
-        quorate_types::WallTime(0),
-        IN_FLIGHT_MAX,
-        Arc::new(Counters::default()),
-    ))
-}
 
 const CHANNEL: ChannelId = ChannelId { number: 1, opened: 0 };
 
@@ -75,7 +46,7 @@ proptest! {
     /// and routed again only when all are gone; told once, when the last has answered.
     #[test]
     fn nam_06_several_targets_come_to_one_answer(answers in vec(answer(), 1..5)) {
-        let connection = connection();
+        let connection = lone_connection();
         let shared = Arc::new(FanOut::new(u32::try_from(answers.len()).unwrap()));
         let mut verdicts = Vec::new();
         for answer in &answers {
@@ -108,7 +79,7 @@ proptest! {
         answers in vec(answer(), 40),
         first in 1_u64..1_000,
     ) {
-        let connection = connection();
+        let connection = lone_connection();
         let count = u32::try_from(sizes.len()).unwrap();
         let mut joined = ticket(&connection, Told::Confirm(first), sizes[0]);
         for (number, bytes) in (first + 1..).zip(&sizes[1..]) {
@@ -138,7 +109,7 @@ proptest! {
 
 #[test]
 fn what_does_not_follow_is_a_ticket_of_its_own() {
-    let connection = connection();
+    let connection = lone_connection();
     let ticket = |told| ticket(&connection, told, 1);
     let first = ticket(Told::Confirm(4));
     assert!(first.joins(&ticket(Told::Confirm(5))));
@@ -152,6 +123,6 @@ fn what_does_not_follow_is_a_ticket_of_its_own() {
     assert!(!first.joins(&PublishTicket { channel, ..ticket(Told::Confirm(5)) }), "opened again");
     let shared = Some(Arc::new(FanOut::new(2)));
     assert!(!first.joins(&PublishTicket { shared, ..ticket(Told::Confirm(5)) }));
-    let elsewhere = PublishTicket { connection: self::connection(), ..ticket(Told::Confirm(5)) };
+    let elsewhere = PublishTicket { connection: lone_connection(), ..ticket(Told::Confirm(5)) };
     assert!(!first.joins(&elsewhere));
 }

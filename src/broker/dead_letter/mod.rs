@@ -7,9 +7,7 @@ mod route;
 mod send;
 mod state;
 
-use crate::{
-    Share, executor::Executor, node::Node, once_per_minute::OncePerMinute, pb, wire,
-};
+use crate::{Share, node::Node, once_per_minute::OncePerMinute, pb, wire};
 use annotate::Death;
 use bytes::Bytes;
 use parking_lot::Mutex;
