@@ -299,6 +299,8 @@ impl Drop for GetGuard<'_> {
 impl Node {
     /// The queue has the consumer: asks its leader for what it holds (DLV 2).
     fn attached(self: &Arc<Self>, consumer: &FrontConsumer) {
+        // Before the look at who leads: a later leader finds it among those to be re-attached.
+        consumer.attached();
         let home = consumer.home();
         let leader = self.proposers.get(&home).and_then(crate::proposer::Proposer::leader);
         if let Some((leader, term)) = leader {

@@ -63,6 +63,8 @@ pub(crate) struct FrontConsumer {
 pub(crate) struct FrontState {
     /// Term of the leader that it re-attached to; references of another are not taken (DLV 1).
     term: Term,
+    /// Its queue has it.
+    attached: bool,
     /// Number of its attachment; references sent for an earlier one are not taken.
     attachment: u32,
     pub(crate) received: DeliveryNumber,
@@ -170,6 +172,7 @@ impl FrontConsumer {
             waits: AtomicBool::new(false),
             state: Mutex::new(FrontState {
                 term: Term(0),
+                attached: false,
                 attachment: 0,
                 received: DeliveryNumber(0),
                 shown: DeliveryNumber(0),
@@ -199,6 +202,17 @@ impl FrontConsumer {
     /// Highest number that may be assigned at the start.
     pub(crate) fn up_to(&self) -> DeliveryNumber {
         self.state.lock().up_to
+    }
+
+    /// Its queue has it from now on, at whichever leader.
+    pub(crate) fn attached(&self) {
+        self.state.lock().attached = true;
+    }
+
+    /// False while its queue may not have it yet: a leader that is asked for its deliveries would
+    /// say that it is gone.
+    pub(crate) fn is_attached(&self) -> bool {
+        self.state.lock().attached
     }
 
     /// Takes references only of that term from now on, and only such as follow this re-attaching:

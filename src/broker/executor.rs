@@ -332,7 +332,7 @@ impl Node {
     /// Re-attaches all consumers of a home at its leader.
     fn reattach_all(self: &Arc<Self>, home: Home, leader: NodeId, term: Term) {
         let consumers = self.consumers.all();
-        let of_home = consumers.iter().filter(|consumer| consumer.home() == home);
+        let of_home = consumers.iter().filter(|one| one.home() == home && one.is_attached());
         let attachments: Vec<_> = of_home.map(|consumer| consumer.reattach(term)).collect();
         self.ask_for_deliveries(home, leader, term, &attachments);
     }

@@ -3,7 +3,8 @@
 use crate::{bounded::bounded, door::Door, lane::FRAME_BYTES_MAX};
 use futures::stream::unfold;
 use std::{
-    future::Future,
+    convert::Infallible,
+    future::{Future, pending},
     io,
     net::{SocketAddr, TcpListener},
     time::Duration,
@@ -89,14 +90,21 @@ impl Listener {
         stop: impl Future<Output = ()>,
     ) -> Result<(), ListenError> {
         let (let_in, streams) = mpsc::channel(1);
-        // Ends when `streams` is dropped.
-        tokio::spawn(door.accept_all(self.listener, let_in));
         let incoming = unfold(streams, async |mut streams| {
             let stream = streams.recv().await?;
             Some((Ok::<_, io::Error>(stream), streams))
         });
         let router = server().add_routes(routes);
-        Ok(router.serve_with_incoming_shutdown(bounded(incoming), stop).await?)
+        let served = router.serve_with_incoming_shutdown(bounded(incoming), stop);
+        // Not a task of its own: the port is free when this returns or is dropped.
+        let accepting = async {
+            door.accept_all(self.listener, let_in).await;
+            pending::<Infallible>().await
+        };
+        tokio::select! {
+            served = served => Ok(served?),
+            never = accepting => match never {},
+        }
     }
 }
 
