@@ -91,6 +91,7 @@ impl Broker {
             counts: Default::default(),
             early: Early::default(),
             reannouncing: Mutex::default(),
+            untold: Mutex::default(),
             warned_of_alternate: Mutex::default(),
             unreadable: Mutex::default(),
             tracer: Tracer::default(),

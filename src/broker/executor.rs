@@ -1,6 +1,6 @@
 //! Performs what applying hands out, where this node leads: the one match on `Effect` (STO 7).
 
-use crate::{node::Node, pb, wire};
+use crate::{node::Node, pb, untold::Untold, wire};
 use parking_lot::Mutex;
 use quorate_catalog::Locality;
 use quorate_queue::{Answer, Command, Delivery, Effect, Output};
@@ -53,6 +53,12 @@ impl Leadership {
             self.attached_max = 2 * self.attached.len();
         }
         true
+    }
+
+    /// That node has not been told of some deliveries: its consumers are sent none until they have
+    /// re-attached, so that none is passed over for a later one.
+    fn detach_all_of(&mut self, node: NodeId) {
+        self.attached.retain(|consumer, _| consumer.session.node != node);
     }
 }
 
@@ -111,7 +117,7 @@ impl Executor {
         let Some(leadership) = self.homes.get(&home) else { return };
         let mut to_nodes: BTreeMap<NodeId, ToNode> = BTreeMap::new();
         {
-            let leadership = leadership.lock();
+            let mut leadership = leadership.lock();
             let Some(term) = leadership.term else { return };
             for effect in &output.effects {
                 perform_one(node, home, effect, &leadership, &mut to_nodes);
@@ -119,7 +125,9 @@ impl Executor {
             // Sent under the lock: what a re-attaching consumer is sent comes before what is
             // newer (DLV 2).
             for (to, what) in std::mem::take(&mut to_nodes) {
-                send(node, home, term, to, what);
+                if !send(node, home, term, to, what) {
+                    leadership.detach_all_of(to);
+                }
             }
         }
         for answer in &output.answers {
@@ -160,7 +168,9 @@ impl Executor {
                 }
             }
         });
-        send(node, home, term, from, what);
+        if !send(node, home, term, from, what) {
+            leadership.detach_all_of(from);
+        }
     }
 }
 
@@ -223,20 +233,21 @@ fn timed_out_to(consumer: ConsumerId, last: DeliveryNumber) -> pb::TimedOut {
     pb::TimedOut { consumer: Some(wire::from_consumer_id(consumer)), last: last.0 }
 }
 
-fn send(node: &Arc<Node>, home: Home, term: Term, to: NodeId, what: ToNode) {
+/// False if the lane to that node is full; this node announces itself there anew when it is not.
+fn send(node: &Arc<Node>, home: Home, term: Term, to: NodeId, what: ToNode) -> bool {
     let ToNode { ranges, cancelled, timed_out, timed_out_gets } = what;
     let ended = cancelled.len() + timed_out.len() + timed_out_gets.len();
     if ranges.is_empty() && ended == 0 {
-        return;
+        return true;
     }
     let message = pb::Deliveries { term: term.0, ranges, cancelled, timed_out, timed_out_gets };
     if to == node.me {
         node.deliver(home, message);
-    } else if let Some(links) = node.links.get() {
-        // What is lost with a connection is asked for again by re-attaching (DLV 2).
-        let payload = wire::encode(&message);
-        let _ = links.notify(to, Lane::Control, wire::DELIVERIES, wire::group(home), payload);
+        return true;
     }
+    // What is lost with a connection is asked for again by re-attaching (DLV 2).
+    let anew = Untold::Leadership(home, to);
+    node.notify(home, wire::DELIVERIES, wire::encode(&message), anew)
 }
 
 fn send_answer(node: &Arc<Node>, home: Home, answer: &Answer) {
@@ -330,7 +341,7 @@ impl Node {
     }
 
     /// Re-attaches all consumers of a home at its leader.
-    fn reattach_all(self: &Arc<Self>, home: Home, leader: NodeId, term: Term) {
+    pub(crate) fn reattach_all(self: &Arc<Self>, home: Home, leader: NodeId, term: Term) {
         let consumers = self.consumers.all();
         let of_home = consumers.iter().filter(|one| one.home() == home && one.is_attached());
         let attachments: Vec<_> = of_home.map(|consumer| consumer.reattach(term)).collect();
@@ -366,10 +377,8 @@ impl Node {
             attachment: one.number,
         });
         let message = pb::Reattach { term: term.0, consumers: consumers.collect() };
-        if let Some(links) = self.links.get() {
-            let payload = wire::encode(&message);
-            let _ = links.notify(leader, Lane::Control, wire::REATTACH, wire::group(home), payload);
-        }
+        let anew = Untold::Consumers(home, leader);
+        self.notify(home, wire::REATTACH, wire::encode(&message), anew);
     }
 
     /// Tells everyone, or one node, that this node leads the home (SES 5).
@@ -379,9 +388,8 @@ impl Node {
         let payload = wire::encode(&message);
         for peer in links.all_connected() {
             if to.is_none_or(|to| to == peer.node) {
-                let group = wire::group(home);
-                let _ =
-                    links.notify(peer.node, Lane::Control, wire::ANNOUNCE, group, payload.clone());
+                let anew = Untold::Leadership(home, peer.node);
+                self.notify(home, wire::ANNOUNCE, payload.clone(), anew);
             }
         }
     }
@@ -434,6 +442,22 @@ mod tests {
         let mut leadership = Leadership::default();
         assert!(leadership.attach(consumer.id, second.number, |_| true));
         assert!(!leadership.attach(consumer.id, first.number, |_| true), "it came late");
+    }
+
+    /// DLV 2: of what a full lane refused, nothing is passed over for what came later.
+    #[test]
+    fn dlv_02_a_node_that_missed_deliveries_gets_none_before_it_re_attaches() {
+        let of_node = |node| {
+            let session = SessionId { node: NodeId(node), start: StartNumber(1) };
+            ConsumerId { session, number: 1 }
+        };
+        let mut leadership = Leadership::default();
+        for node in [2, 3] {
+            assert!(leadership.attach(of_node(node), 1, |_| true));
+        }
+        leadership.detach_all_of(NodeId(2));
+        let attached: Vec<_> = leadership.attached.keys().copied().collect();
+        assert_eq!(attached, [of_node(3)]);
     }
 
     /// Clients that consume and cancel, again and again, beside some that stay.

@@ -33,6 +33,7 @@ mod relief;
 mod sequencer;
 mod spill;
 mod timer;
+mod untold;
 
 mod bodies;
 mod consume;

@@ -8,7 +8,7 @@ use crate::{
     hearing::Hearing, lease::Lease, limits::Counts, local::LocalQueues, making::Making,
     memory::MemoryBudget, once_per_minute::OncePerMinute, proposer::Proposer,
     reconcile::Reconciler, registry::Registry, sequencer::Sequencer, settings::BrokerSettings,
-    sink::Early, timer::Timer, trace::Tracer,
+    sink::Early, timer::Timer, trace::Tracer, untold::Untold,
 };
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use parking_lot::{Mutex, RwLock};
@@ -75,6 +75,8 @@ pub(crate) struct Node {
     pub(crate) early: Early,
     /// Groups that this node is about to announce itself to again.
     pub(crate) reannouncing: Mutex<BTreeSet<GroupId>>,
+    /// What waits to be said anew to nodes whose control lane was full.
+    pub(crate) untold: Mutex<BTreeSet<Untold>>,
     /// When a missing alternate exchange was last told of.
     pub(crate) warned_of_alternate: Mutex<OncePerMinute<()>>,
     /// When the log last said of which queue that a message cannot be read.

@@ -1,0 +1,153 @@
+//! Notices that a full control lane has refused. A loss with a connection is made up for when the next
+//! one begins; a full lane ends nothing, so what follows from it is said anew here.
+
+use crate::{node::Node, proposer::Proposer, wire};
+use quorate_rpc::{Lane, NotifyError, Payload};
+use quorate_types::{Home, NodeId};
+use std::sync::Arc;
+
+/// What is to be said when the lane to a node has room again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Untold {
+    /// That this node leads the home: the other node re-attaches its consumers there (SES 5, DLV 2).
+    Leadership(Home, NodeId),
+    /// Which consumers of this node's the leader of the home is to attach (DLV 2).
+    Consumers(Home, NodeId),
+}
+
+impl Untold {
+    fn is_for(self) -> NodeId {
+        match self {
+            Self::Leadership(_, to) | Self::Consumers(_, to) => to,
+        }
+    }
+}
+
+impl Node {
+    /// Sends a notice of a home on the control lane. If the lane is full, it is dropped, `anew` is
+    /// said when the lane has room, and false is returned.
+    pub(crate) fn notify(
+        &self,
+        home: Home,
+        service: u32,
+        payload: impl Into<Payload>,
+        anew: Untold,
+    ) -> bool {
+        let Some(links) = self.links.get() else { return true };
+        let told = links.notify(anew.is_for(), Lane::Control, service, wire::group(home), payload);
+        if !matches!(told, Err(NotifyError::Full(_))) {
+            return true;
+        }
+        if let Some(node) = self.arc().filter(|node| node.untold.lock().insert(anew)) {
+            self.spawn(async move { node.say_anew(anew).await });
+        }
+        false
+    }
+
+    async fn say_anew(self: Arc<Self>, anew: Untold) {
+        if let Some(links) = self.links.get() {
+            links.wait_for_room(anew.is_for(), Lane::Control).await;
+        }
+        self.untold.lock().remove(&anew);
+        match anew {
+            Untold::Leadership(home, to) => {
+                if let Some(term) = self.executor.leading(home) {
+                    self.announce(home, term, Some(to));
+                }
+            }
+            Untold::Consumers(home, leader) => {
+                let known = self.proposers.get(&home).and_then(Proposer::leader);
+                if let Some((_, term)) = known.filter(|(known, _)| *known == leader) {
+                    self.reattach_all(home, leader, term);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use crate::testing;
+    use bytes::Bytes;
+    use quorate_rpc::{
+        Cause, ClusterCell, ClusterSecret, LinkConfig, LinkHandler, Links, Listener, Origin,
+        PeerHello, Responder,
+    };
+    use quorate_types::{BootNumber, ClusterId, GroupId, Incarnation, Term};
+    use std::{net::SocketAddr, time::Duration};
+    use tokio::{sync::mpsc, time::timeout};
+    use tonic::service::Routes;
+
+    const DEADLINE: Duration = Duration::from_secs(20);
+
+    /// What a node hears of; a service of 0 is that it is linked.
+    struct Heard(mpsc::UnboundedSender<u32>);
+
+    impl LinkHandler for Heard {
+        fn request(&self, _: &Origin, _: u32, _: GroupId, _: Bytes, _: Responder) {}
+
+        fn notice(&self, _: &Origin, service: u32, _: GroupId, _: Bytes) {
+            let _ = self.0.send(service);
+        }
+
+        fn connected(&self, _: &PeerHello) {
+            let _ = self.0.send(0);
+        }
+
+        fn lost(&self, _: NodeId, _: BootNumber, _: Cause) {}
+    }
+
+    /// A node's links, whose control lane is full as soon as anything waits in it.
+    fn links(
+        me: u16,
+        listener: Listener,
+        peer: (u16, SocketAddr),
+    ) -> (Links, mpsc::UnboundedReceiver<u32>) {
+        let (sender, heard) = mpsc::unbounded_channel();
+        let config = LinkConfig {
+            me: NodeId(me),
+            boot: BootNumber(u64::from(me)),
+            former_boots: Vec::new(),
+            incarnation: Incarnation(1),
+            peers: [(NodeId(peer.0), peer.1.to_string())].into(),
+            secret: ClusterSecret::new(b"a secret of the cluster").unwrap(),
+            cluster: ClusterCell::new(Some(ClusterId(1))),
+            lane_bytes: 4,
+        };
+        let links = Links::new(config, Arc::new(Heard(sender)));
+        links.open();
+        let (routes, door) = (Routes::new(links.service()), links.door());
+        tokio::spawn(listener.serve(routes, door, std::future::pending()));
+        (links, heard)
+    }
+
+    async fn next(heard: &mut mpsc::UnboundedReceiver<u32>) -> u32 {
+        timeout(DEADLINE, heard.recv()).await.unwrap().unwrap()
+    }
+
+    /// DLV 2: a leader whose deliveries a full lane refused announces itself when there is room, so
+    /// that the consumers re-attach. On one thread nothing is sent between the two notices.
+    #[tokio::test]
+    async fn dlv_02_what_a_full_lane_refused_is_said_anew() {
+        let listener = || Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let (mine, other) = (listener(), listener());
+        let (at_mine, at_other) = (mine.address(), other.address());
+        let (mine, mut linked) = links(1, mine, (2, at_other));
+        let (_other, mut heard) = links(2, other, (1, at_mine));
+        assert_eq!((next(&mut linked).await, next(&mut heard).await), (0, 0));
+        let (node, home) = (testing::node(), Home::Group(GroupId(1)));
+        assert!(node.links.set(mine).is_ok());
+        node.executor.lead(home, Term(3));
+        let to = NodeId(2);
+        let notify =
+            || node.notify(home, wire::DELIVERIES, vec![0; 64], Untold::Leadership(home, to));
+        assert_eq!([notify(), notify(), notify()], [true, false, false]);
+        assert_eq!(next(&mut heard).await, wire::DELIVERIES);
+        assert_eq!(next(&mut heard).await, wire::ANNOUNCE);
+        assert!(node.untold.lock().is_empty());
+        assert!(notify(), "there is room");
+        assert_eq!(next(&mut heard).await, wire::DELIVERIES);
+    }
+}
