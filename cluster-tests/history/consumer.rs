@@ -2,7 +2,6 @@
 
 use super::publisher::RECONNECT_INTERVAL;
 use super::{Fate, History};
-use crate::harness::wait::in_time;
 use futures::StreamExt;
 use lapin::message::Delivery;
 use lapin::options::{
@@ -10,7 +9,7 @@ use lapin::options::{
 };
 use lapin::types::FieldTable;
 use lapin::{Channel, Connection, ConnectionProperties};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -51,6 +50,7 @@ impl ConsumerOptions {
 #[derive(Debug)]
 pub struct Consumer {
     stop: watch::Sender<bool>,
+    stage: Arc<Mutex<&'static str>>,
     task: JoinHandle<()>,
 }
 
@@ -59,8 +59,9 @@ impl Consumer {
     #[must_use]
     pub fn start(history: Arc<History>, options: ConsumerOptions) -> Self {
         let (stop, stopped) = watch::channel(false);
-        let task = tokio::spawn(run(history, options, stopped));
-        Self { stop, task }
+        let stage = Arc::new(Mutex::new("begins"));
+        let task = tokio::spawn(run(history, options, stopped, Arc::clone(&stage)));
+        Self { stop, stage, task }
     }
 
     /// Cancels, settles what it still holds, and leaves.
@@ -70,15 +71,26 @@ impl Consumer {
     pub async fn finish(self, within: Duration) {
         // Nobody listens any more where the consumer has failed; that shows next.
         let _ = self.stop.send(true);
-        in_time("a consumer leaves", within, self.task).await.expect("the consumer");
+        let Ok(ended) = tokio::time::timeout(within, self.task).await else {
+            panic!(
+                "not within {within:?}: a consumer leaves; it {}",
+                self.stage.lock().expect("a stage")
+            );
+        };
+        ended.expect("the consumer");
     }
 }
 
-async fn run(history: Arc<History>, options: ConsumerOptions, stopped: watch::Receiver<bool>) {
+async fn run(
+    history: Arc<History>,
+    options: ConsumerOptions,
+    stopped: watch::Receiver<bool>,
+    stage: Arc<Mutex<&'static str>>,
+) {
     let mut uris = options.uris.iter().cycle();
     while !*stopped.borrow() {
         let uri = uris.next().expect("a consumer has somewhere to connect to");
-        let error = match consume(&history, &options, uri, stopped.clone()).await {
+        let error = match consume(&history, &options, uri, stopped.clone(), &stage).await {
             Ok(()) => return,
             Err(error) => error,
         };
@@ -97,11 +109,16 @@ async fn consume(
     options: &ConsumerOptions,
     uri: &str,
     stopped: watch::Receiver<bool>,
+    stage: &Mutex<&'static str>,
 ) -> lapin::Result<()> {
+    let at = |now| *stage.lock().expect("a stage") = now;
+    at("connects");
     let connection = Connection::connect(uri, ConnectionProperties::default()).await?;
+    at("opens a channel");
     let channel = connection.create_channel().await?;
     channel.basic_qos(options.prefetch, BasicQosOptions::default()).await?;
     let queue = options.queue.as_str();
+    at("attaches");
     // Attached before consume-ok: deliveries may be under way when the connection is lost there.
     let number = history.attached(queue, options.prefetch);
     let consumer = channel.basic_consume(
@@ -110,11 +127,12 @@ async fn consume(
         BasicConsumeOptions::default(),
         FieldTable::default(),
     );
-    let session = Session { history, options, channel: &channel, number };
+    let session = Session { history, options, channel: &channel, number, stage };
     let ended = match consumer.await {
         Ok(consumer) => session.follow(consumer, stopped).await,
         Err(error) => Err(error),
     };
+    at("closes its connection");
     match ended {
         Ok(()) => connection.close(200, "done".into()).await,
         Err(error) => {
@@ -130,6 +148,7 @@ struct Session<'a> {
     options: &'a ConsumerOptions,
     channel: &'a Channel,
     number: usize,
+    stage: &'a Mutex<&'static str>,
 }
 
 impl Session<'_> {
@@ -139,6 +158,8 @@ impl Session<'_> {
         mut stopped: watch::Receiver<bool>,
     ) -> lapin::Result<()> {
         let mut taken = 0;
+        let at = |now| *self.stage.lock().expect("a stage") = now;
+        at("takes deliveries");
         loop {
             let delivery = tokio::select! {
                 // The sender lives as long as the task is waited for.
@@ -152,12 +173,15 @@ impl Session<'_> {
             self.take(&delivery?, taken).await?;
         }
         let cancel = BasicCancelOptions::default();
+        at("cancels");
         self.channel.basic_cancel(consumer.tag(), cancel).await?;
+        at("takes the last deliveries");
         // What had been sent before cancel-ok was seen (CON-10).
         while let Some(delivery) = consumer.next().await {
             taken += 1;
             self.take(&delivery?, taken).await?;
         }
+        at("closes its channel");
         self.channel.close(200, "done".into()).await
     }
 

@@ -1,13 +1,15 @@
 //! A consumer as its front end sees it: references that came from the queue's leader, what was
 //! shown to the client, and what may be assigned (DLV).
 
+mod fetch;
+
 use crate::{
     client::{ChannelId, Delivered, Event, HolderRef},
     connection::ConnectionState,
     executor::Attachment,
     node::Node,
     settle::acknowledgement_timeout,
-    unwritten::{Fetched, Fetching},
+    unwritten::Fetched,
 };
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -55,6 +57,8 @@ pub(crate) struct FrontConsumer {
     pub(crate) turn: AtomicU64,
     /// The queue was told to pause it, since its channel was at its limit.
     pub(crate) waits: AtomicBool,
+    /// The queue was told once to pause it: a credit must not overtake that.
+    pub(crate) gated: AtomicBool,
     pub(crate) state: Mutex<FrontState>,
 }
 
@@ -170,6 +174,7 @@ impl FrontConsumer {
             connection,
             turn: AtomicU64::new(0),
             waits: AtomicBool::new(false),
+            gated: AtomicBool::new(false),
             state: Mutex::new(FrontState {
                 term: Term(0),
                 attached: false,
@@ -340,7 +345,16 @@ impl FrontConsumer {
         let taken = self.take_locked(node, bytes_max, into, &mut commands);
         // Only now, without the lock: the queue may answer at once with another delivery.
         for command in commands {
-            node.submit(self.home(), command);
+            // DLV 6: settles for a client that does not acknowledge, and credits.
+            let credit = || {
+                let gated = self.gated.load(Ordering::Relaxed);
+                matches!(command, Command::Credit { .. }) && !gated
+            };
+            if matches!(command, Command::Settle { .. }) || credit() {
+                node.submit_ahead(self.home(), command);
+            } else {
+                node.submit(self.home(), command);
+            }
         }
         if taken.full {
             self.wait_for_room();
@@ -469,49 +483,5 @@ impl FrontConsumer {
             state.up_to = DeliveryNumber(state.shown.0 + CREDIT_WINDOW);
             commands.push(Command::Credit { consumer: self.id, up_to: state.up_to });
         }
-    }
-
-    /// This node has no copy of the next body that it can show: gets it from elsewhere (DLV 1).
-    fn fetch(self: &Arc<Self>, node: &Arc<Node>, state: &mut FrontState) {
-        let Some(first) = state.ready.front() else { return };
-        state.fetching = true;
-        let wanted = MessageRef { queue: self.queue, message: first.message };
-        let (number, term) = (first.number, state.term);
-        let (node, consumer) = (Arc::clone(node), Arc::clone(self));
-        let task = Arc::clone(&node);
-        task.spawn(async move {
-            let unwritten = &consumer.connection.unwritten;
-            let turn = unwritten.turn_to_fetch().await;
-            let is_wanted = || consumer.is_first(number);
-            let found = node.find_message(wanted, Some(term), is_wanted).await;
-            let gone = matches!(found, StoredMessage::Absent);
-            consumer.fetched(number, found, turn);
-            if gone {
-                node.share_room(&consumer.connection, consumer.channel);
-            }
-        });
-    }
-
-    fn is_first(&self, number: DeliveryNumber) -> bool {
-        self.state.lock().ready.front().is_some_and(|reference| reference.number == number)
-    }
-
-    fn fetched(self: &Arc<Self>, number: DeliveryNumber, found: StoredMessage, turn: Fetching) {
-        let mut state = self.state.lock();
-        state.fetching = false;
-        if state.ready.front().is_some_and(|reference| reference.number == number) {
-            match found {
-                StoredMessage::Here(body) => {
-                    state.fetched = Some(self.connection.unwritten.fetched(body, turn));
-                }
-                // It has been settled, so there is nothing to show (DLV 1).
-                StoredMessage::Absent => drop(state.ready.pop_front()),
-                StoredMessage::Unknown => {}
-            }
-        }
-        if state.ready.is_empty() {
-            state.unshown = None;
-        }
-        self.list(&mut state);
     }
 }

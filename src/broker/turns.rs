@@ -59,9 +59,10 @@ impl FrontConsumer {
     /// The queue has been told what [`FrontConsumer::close_gate`] says. Not noted before: a credit
     /// that the queue is told in between would be taken for one that came after it.
     pub(crate) fn wait_for_room(&self) {
-        self.waits.store(true, Ordering::Relaxed);
-        for other in self.others_of_queue() {
-            other.waits.store(true, Ordering::Relaxed);
+        let others = self.others_of_queue();
+        for consumer in std::iter::once(self).chain(others.iter().map(Arc::as_ref)) {
+            consumer.waits.store(true, Ordering::Relaxed);
+            consumer.gated.store(true, Ordering::Relaxed);
         }
     }
 

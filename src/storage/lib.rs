@@ -39,10 +39,9 @@ pub use database::{Database, Identity};
 pub use directory::free_bytes;
 pub use entry::{CommandEntry, EntryId, LogEntry, Payload, RunBodies};
 pub use error::{Done, OpenError, StorageError};
-pub use group_store::{
-    Committed, GroupStore, Loaded, LogState, MessageRef, RunRange, StoredMessage,
-};
+pub use group_store::{GroupStore, Loaded, LogState, RunRange};
 pub use log_writer::{CycleStats, LogWriter};
+pub use message_reader::{Committed, MessageRef, StoredMessage};
 pub use options::{FatalHook, Options};
 pub use replica_store::ReplicaStore;
 pub use snapshot::{ReceivedSnapshot, SnapshotDownload, SnapshotReader};

@@ -1,7 +1,7 @@
 //! Reading runs: the cache first, else the disk, only where it may have them.
 
 use crate::{
-    Committed, MessageRef, RunBodies, StorageError, StoredMessage,
+    RunBodies, StorageError,
     batch::corrupt,
     codec::{
         self,
@@ -13,8 +13,53 @@ use crate::{
 };
 use bytes::Bytes;
 use quorate_queue::RunHead;
-use quorate_types::{GroupId, Level, LogIndex, QueueId};
+use quorate_types::{GroupId, Level, LogIndex, MessageId, QueueId, Term};
 use std::{collections::BTreeMap, sync::Arc};
+
+/// Names a stored message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MessageRef {
+    /// Queue.
+    pub queue: QueueId,
+    /// Message.
+    pub message: MessageId,
+}
+
+/// Which entries of a replica's log are known to be the group's. A message is named by its entry's
+/// index: what this log has at an index that is not yet applied may be an entry that was never
+/// committed, in the place of the one that is meant.
+#[derive(Clone, Copy, Debug)]
+pub struct Committed {
+    /// Those up to here, which this replica has applied.
+    pub applied: LogIndex,
+    /// And all that the leader of this term has made, if it, or the leader of an earlier term, has
+    /// named the message: a leader's log has one entry at an index, and what is committed is in the
+    /// logs of all leaders after it.
+    pub term: Option<Term>,
+}
+
+/// What a replica has of a message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StoredMessage {
+    /// The encoded message.
+    Here(Bytes),
+    /// Its entry is known, and the message is not there: it has been removed, cut, or was so already
+    /// when the entry came here (STO 2).
+    Absent,
+    /// Its entry is not known yet.
+    Unknown,
+}
+
+impl StoredMessage {
+    /// Octets of the message.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::Here(message) => message.len(),
+            Self::Absent | Self::Unknown => 0,
+        }
+    }
+}
 
 /// Messages in the order asked for: as many as have `bytes_max` octets together, at least one if any
 /// is wanted. One that cannot be read ends the answer too; as the first one it is an error.

@@ -1,0 +1,53 @@
+//! Bodies of which this node has no copy that it can show (DLV 1).
+
+use super::{FrontConsumer, FrontState};
+use crate::{node::Node, unwritten::Fetching};
+use quorate_storage::{MessageRef, StoredMessage};
+use quorate_types::DeliveryNumber;
+use std::sync::Arc;
+
+impl FrontConsumer {
+    /// Gets the next body from another node.
+    pub(super) fn fetch(self: &Arc<Self>, node: &Arc<Node>, state: &mut FrontState) {
+        let Some(first) = state.ready.front() else { return };
+        state.fetching = true;
+        let wanted = MessageRef { queue: self.queue, message: first.message };
+        let (number, term) = (first.number, state.term);
+        let (node, consumer) = (Arc::clone(node), Arc::clone(self));
+        let task = Arc::clone(&node);
+        task.spawn(async move {
+            let unwritten = &consumer.connection.unwritten;
+            let turn = unwritten.turn_to_fetch().await;
+            let is_wanted = || consumer.is_first(number);
+            let found = node.find_message(wanted, Some(term), is_wanted).await;
+            let gone = matches!(found, StoredMessage::Absent);
+            consumer.fetched(number, found, turn);
+            if gone {
+                node.share_room(&consumer.connection, consumer.channel);
+            }
+        });
+    }
+
+    fn is_first(&self, number: DeliveryNumber) -> bool {
+        self.state.lock().ready.front().is_some_and(|reference| reference.number == number)
+    }
+
+    fn fetched(self: &Arc<Self>, number: DeliveryNumber, found: StoredMessage, turn: Fetching) {
+        let mut state = self.state.lock();
+        state.fetching = false;
+        if state.ready.front().is_some_and(|reference| reference.number == number) {
+            match found {
+                StoredMessage::Here(body) => {
+                    state.fetched = Some(self.connection.unwritten.fetched(body, turn));
+                }
+                // It has been settled, so there is nothing to show (DLV 1).
+                StoredMessage::Absent => drop(state.ready.pop_front()),
+                StoredMessage::Unknown => {}
+            }
+        }
+        if state.ready.is_empty() {
+            state.unshown = None;
+        }
+        self.list(&mut state);
+    }
+}
