@@ -49,6 +49,11 @@ impl Node {
         self.fill(home, |batches| batches.push(command, Ticket::None));
     }
 
+    /// Sends a settle or a credit before the publishes that wait (see [`Batches::push_ahead`]).
+    pub(crate) fn submit_ahead(&self, home: Home, command: Command) {
+        self.fill(home, |batches| batches.push_ahead(command));
+    }
+
     /// Sends a command and waits for its reply, as long as operations may take.
     pub(crate) async fn ask(&self, home: Home, command: Command) -> Result<Reply, CallError> {
         let (sender, receiver) = oneshot::channel();

@@ -47,6 +47,8 @@ pub(crate) struct Outgoing {
 pub(crate) struct UnderWay {
     batch: ProposedBatch,
     tickets: Vec<Ticket>,
+    /// Octets of its messages.
+    bytes: usize,
     answered: bool,
 }
 
@@ -82,6 +84,8 @@ pub(crate) struct Batches {
     session: SessionId,
     next: Sequence,
     waiting: VecDeque<Filling>,
+    /// Settles and credits that go with the next batch, before the publishes that wait.
+    ahead: Vec<Command>,
     under_way: VecDeque<UnderWay>,
     /// Unanswered batches with this number or a higher one are to be sent.
     unsent: Sequence,
@@ -95,6 +99,7 @@ impl Batches {
             session,
             next: Sequence(1),
             waiting: VecDeque::new(),
+            ahead: Vec::new(),
             under_way: VecDeque::new(),
             unsent: Sequence(1),
             bytes: 0,
@@ -116,9 +121,21 @@ impl Batches {
         self.under_way.len()
     }
 
-    /// Batches that wait to be cut.
+    /// Octets of messages of the batches under way.
+    pub(crate) fn under_way_bytes(&self) -> usize {
+        self.under_way.iter().filter(|batch| !batch.answered).map(|batch| batch.bytes).sum()
+    }
+
+    /// Batches that wait to be cut, without those of [`Batches::push_ahead`].
     pub(crate) fn waiting(&self) -> usize {
         self.waiting.len()
+    }
+
+    /// Adds a command that overtakes the publishes that wait: consumers get their share of a queue
+    /// whose publishers keep the proposer full. Only for commands that have an effect alone, whatever
+    /// was submitted before them: a settle of what was delivered, a credit for what was shown.
+    pub(crate) fn push_ahead(&mut self, command: Command) {
+        self.ahead.push(command);
     }
 
     /// Adds a command.
@@ -157,9 +174,23 @@ impl Batches {
         self.waiting.push_back_mut(open)
     }
 
-    /// Cuts the next batch, numbers it, and keeps it until it is answered.
+    /// Cuts the next batch, numbers it, and keeps it until it is answered. It begins with the
+    /// commands that overtake.
     pub(crate) fn cut(&mut self) -> Option<&ProposedBatch> {
-        let filling = self.waiting.pop_front()?;
+        let filling = self.waiting.pop_front().unwrap_or_default();
+        self.number(filling)
+    }
+
+    /// As [`Batches::cut`], with nothing but the commands that overtake.
+    pub(crate) fn cut_ahead(&mut self) -> Option<&ProposedBatch> {
+        self.number(Filling::default())
+    }
+
+    fn number(&mut self, filling: Filling) -> Option<&ProposedBatch> {
+        let filling = filling.after(std::mem::take(&mut self.ahead));
+        if filling.commands.is_empty() {
+            return None;
+        }
         let mark = self.mark();
         let first = self.next;
         self.next = Sequence(first.0 + filling.commands.len() as u64);
@@ -170,7 +201,8 @@ impl Batches {
             commands: filling.commands,
             runs: filling.runs,
         };
-        self.under_way.push_back(UnderWay { batch, tickets: filling.tickets, answered: false });
+        let (tickets, bytes) = (filling.tickets, filling.bytes);
+        self.under_way.push_back(UnderWay { batch, tickets, bytes, answered: false });
         self.under_way.back().map(|under_way| &under_way.batch)
     }
 
@@ -224,7 +256,7 @@ impl Batches {
                 continue;
             }
             under_way.answered = true;
-            self.bytes -= under_way.bytes();
+            self.bytes -= under_way.bytes;
             let mut sequence = under_way.batch.first;
             for (place, ticket) in std::mem::take(&mut under_way.tickets).into_iter().enumerate() {
                 while other.peek().is_some_and(|(number, _)| *number < sequence) {
@@ -255,10 +287,6 @@ impl UnderWay {
         Sequence(self.batch.first.0 + self.batch.commands.len() as u64 - 1)
     }
 
-    fn bytes(&self) -> usize {
-        self.batch.runs.iter().flat_map(|run| &run.messages).map(Bytes::len).sum()
-    }
-
     /// Messages of the enqueue at that place of the batch.
     fn messages_of(&self, place: usize) -> Vec<Bytes> {
         let Some(Command::Enqueue { run, first, count }) = self.batch.commands.get(place) else {
@@ -275,6 +303,18 @@ impl UnderWay {
 }
 
 impl Filling {
+    /// The same, with commands that nobody waits for in front.
+    fn after(mut self, mut ahead: Vec<Command>) -> Self {
+        if ahead.is_empty() {
+            return self;
+        }
+        let mut tickets = Vec::with_capacity(ahead.len() + self.tickets.len());
+        tickets.resize_with(ahead.len(), || Ticket::None);
+        tickets.append(&mut self.tickets);
+        ahead.append(&mut self.commands);
+        Self { commands: ahead, tickets, ..self }
+    }
+
     fn push_message(
         &mut self,
         queue: QueueId,

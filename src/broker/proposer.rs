@@ -20,6 +20,11 @@ const UNDER_WAY_MAX: usize = 4;
 /// as long, up to the maximum.
 const PATIENCE: Duration = Duration::from_secs(1);
 const PATIENCE_MAX: Duration = Duration::from_secs(8);
+/// Octets under way at once: what a round of the disk takes. More would only make settles and
+/// deliveries wait behind it.
+const UNDER_WAY_BYTES_MAX: usize = 2 << 20;
+/// Further batches for commands that overtake publishes, while publishes fill what may be under way.
+const AHEAD_MAX: usize = 4;
 
 /// What became of handing a batch to whoever leads its home.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -212,16 +217,20 @@ impl Proposer {
                     }
                 }
             }
-            if state.batches.waiting() == 0 || state.batches.under_way() >= UNDER_WAY_MAX {
+            let (now, under_way) = (courier.now(), state.batches.under_way());
+            let has_room =
+                under_way < UNDER_WAY_MAX && state.batches.under_way_bytes() < UNDER_WAY_BYTES_MAX;
+            let (batch, arrived) = if has_room && state.batches.waiting() > 0 {
+                (state.batches.cut(), state.arrivals.pop_front())
+            } else if under_way < UNDER_WAY_MAX + AHEAD_MAX {
+                (state.batches.cut_ahead(), None)
+            } else {
                 return;
-            }
-            let now = courier.now();
-            if state.batches.under_way() == 0 {
+            };
+            let Some(batch) = batch else { return };
+            courier.cut(batch, arrived.map(|it| now - it).unwrap_or_default());
+            if under_way == 0 {
                 state.note_progress(now);
-            }
-            let arrived = state.arrivals.pop_front();
-            if let Some(batch) = state.batches.cut() {
-                courier.cut(batch, arrived.map(|it| now - it).unwrap_or_default());
             }
         }
     }

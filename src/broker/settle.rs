@@ -34,7 +34,13 @@ impl Node {
                 Settlement::Discard => Command::Discard { holder, numbers },
                 Settlement::Release => Command::Release { holder, numbers },
             };
-            self.submit(home, command);
+            // What a client published before it settled is not overtaken: a message is not settled
+            // before what was made of it is enqueued, in the same home at least.
+            if settlement == Settlement::Ack && connection.in_flight() == 0 {
+                self.submit_ahead(home, command);
+            } else {
+                self.submit(home, command);
+            }
         }
         for channel in opened {
             self.share_room(connection, channel);
