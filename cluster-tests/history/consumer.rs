@@ -197,15 +197,26 @@ impl Session<'_> {
         };
         // Written down first: the redelivery may come before the call returns.
         self.history.settled(place, fate);
-        match fate {
-            Fate::Returned | Fate::Rejected => {
-                let requeue = fate == Fate::Returned;
-                delivery.nack(BasicNackOptions { requeue, multiple: false }).await?;
+        let settle = async {
+            match fate {
+                Fate::Returned | Fate::Rejected => {
+                    let requeue = fate == Fate::Returned;
+                    delivery.nack(BasicNackOptions { requeue, multiple: false }).await
+                }
+                Fate::Held | Fate::Settled => delivery.ack(BasicAckOptions::default()).await,
             }
-            Fate::Held | Fate::Settled => {
-                delivery.ack(BasicAckOptions::default()).await?;
-            }
+        };
+        tokio::select! {
+            settled = settle => settled.map(drop),
+            () = self.disconnected() => Err(std::io::Error::other("lost under a settle").into()),
         }
-        Ok(())
+    }
+
+    /// Resolves when the channel has gone with its connection: lapin 4.12 leaves a settle unanswered
+    /// that is made while its connection breaks.
+    async fn disconnected(&self) {
+        while self.channel.status().connected() {
+            tokio::time::sleep(RECONNECT_INTERVAL).await;
+        }
     }
 }
