@@ -47,6 +47,8 @@ pub(crate) struct Outgoing {
 pub(crate) struct UnderWay {
     batch: ProposedBatch,
     tickets: Vec<Ticket>,
+    /// Commands and messages.
+    count: usize,
     /// Octets of its messages.
     bytes: usize,
     answered: bool,
@@ -121,9 +123,10 @@ impl Batches {
         self.under_way.len()
     }
 
-    /// Octets of messages of the batches under way.
-    pub(crate) fn under_way_bytes(&self) -> usize {
-        self.under_way.iter().filter(|batch| !batch.answered).map(|batch| batch.bytes).sum()
+    /// Commands and messages of the batches under way, and octets of the messages.
+    pub(crate) fn under_way_load(&self) -> (usize, usize) {
+        let unanswered = self.under_way.iter().filter(|batch| !batch.answered);
+        unanswered.fold((0, 0), |(count, bytes), it| (count + it.count, bytes + it.bytes))
     }
 
     /// Batches that wait to be cut, without those of [`Batches::push_ahead`].
@@ -201,8 +204,8 @@ impl Batches {
             commands: filling.commands,
             runs: filling.runs,
         };
-        let (tickets, bytes) = (filling.tickets, filling.bytes);
-        self.under_way.push_back(UnderWay { batch, tickets, bytes, answered: false });
+        let Filling { tickets, count, bytes, .. } = filling;
+        self.under_way.push_back(UnderWay { batch, tickets, count, bytes, answered: false });
         self.under_way.back().map(|under_way| &under_way.batch)
     }
 

@@ -1,6 +1,9 @@
 //! The driver half of a proposer: one for each home that this node sends commands to. All
 //! commands of the node's front end to that home go through it (SES 2).
 
+#[cfg(test)]
+mod tests;
+
 use crate::{
     batch::{Answered, Batches},
     memory::Held,
@@ -20,9 +23,14 @@ const UNDER_WAY_MAX: usize = 4;
 /// as long, up to the maximum.
 const PATIENCE: Duration = Duration::from_secs(1);
 const PATIENCE_MAX: Duration = Duration::from_secs(8);
-/// Octets under way at once: what a round of the disk takes. More would only make settles and
-/// deliveries wait behind it.
-const UNDER_WAY_BYTES_MAX: usize = 2 << 20;
+/// Commands and messages under way beyond which no more publishes follow, unless they are small: what
+/// waits here is overtaken by settles, what is under way is not, and a consumer gets one window for
+/// each round.
+const UNDER_WAY_COUNT: usize = 512;
+/// Small are messages of which more make no more than so many octets, each with its cost.
+const UNDER_WAY_SMALL_BYTES: usize = 512 << 10;
+/// What a message costs beside its octets, in octets, about.
+const MESSAGE_COST_BYTES: usize = 128;
 /// Further batches for commands that overtake publishes, while publishes fill what may be under way.
 const AHEAD_MAX: usize = 4;
 
@@ -218,8 +226,10 @@ impl Proposer {
                 }
             }
             let (now, under_way) = (courier.now(), state.batches.under_way());
-            let has_room =
-                under_way < UNDER_WAY_MAX && state.batches.under_way_bytes() < UNDER_WAY_BYTES_MAX;
+            let (count, bytes) = state.batches.under_way_load();
+            let few = count < UNDER_WAY_COUNT
+                || bytes + count * MESSAGE_COST_BYTES < UNDER_WAY_SMALL_BYTES;
+            let has_room = under_way < UNDER_WAY_MAX && few;
             let (batch, arrived) = if has_room && state.batches.waiting() > 0 {
                 (state.batches.cut(), state.arrivals.pop_front())
             } else if under_way < UNDER_WAY_MAX + AHEAD_MAX {

@@ -3,16 +3,27 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use super::*;
-use crate::batch::Ticket;
+use crate::{
+    batch::{Outgoing, Ticket},
+    client::ChannelId,
+    confirm::{PublishTicket, Told},
+    memory::{MemoryBudget, Share},
+    testing,
+};
+use bytes::Bytes;
 use proptest::prelude::*;
 use quorate_queue::{
-    Answer, Command, Machine, MessageStore, Output, QueueConfig, RunHead, StoreError,
+    Answer, Command, Machine, MessageHead, MessageStore, Output, QueueConfig, RunHead, StoreError,
 };
 use quorate_storage::codec::batch;
 use quorate_types::{
-    GroupId, Level, LogIndex, QueueId, QueueType, ResourceName, ShortString, Stamp, StartNumber,
+    ConsumerId, DeliveryNumber, GroupId, Holder, Level, LogIndex, QueueId, QueueType, ResourceName,
+    ShortString, Stamp, StartNumber,
 };
-use std::cell::{Cell, RefCell};
+use std::{
+    cell::{Cell, RefCell},
+    sync::Arc,
+};
 use tokio::sync::oneshot;
 
 const SESSION: SessionId = SessionId { node: NodeId(2), start: StartNumber(7) };
@@ -85,8 +96,9 @@ impl World {
             waited_for: Cell::new(false),
             now: Cell::new(Instant::now()),
         };
+        let held = MemoryBudget::new(1 << 30).account(Share::InFlight);
         let world = Self {
-            proposer: Proposer::new(HOME, SESSION),
+            proposer: Proposer::new(HOME, SESSION, held),
             lane,
             machine: Machine::new(HOME),
             index: LogIndex(0),
@@ -300,4 +312,53 @@ proptest! {
         }
         world.finish();
     }
+}
+
+/// DLV 6: a consumer's settles do not wait behind what publishers have queued up, and publishers have no
+/// more under way than a consumer's window can follow.
+#[test]
+fn dlv_06_settles_overtake_the_publishes_that_wait() {
+    let world = World::new();
+    let connection = testing::lone_connection();
+    let publish = |count: usize, bytes: usize| {
+        world.proposer.submit(&world.lane, |batches| {
+            for _ in 0..count {
+                let ticket = PublishTicket {
+                    connection: Arc::clone(&connection),
+                    channel: ChannelId { number: 1, opened: 0 },
+                    told: Told::Nobody,
+                    mandatory: false,
+                    count: 1,
+                    bytes,
+                    shared: None,
+                };
+                batches.push_message(Outgoing {
+                    queue: QueueId { home: HOME, index: 1, position: 0 },
+                    level: Level(0),
+                    head: MessageHead::default(),
+                    message: Bytes::from(vec![0; bytes]),
+                    ticket,
+                });
+            }
+        });
+    };
+    let sent = || world.lane.sent.borrow().len();
+    for _ in 0..8 {
+        publish(1_024, 1_024);
+    }
+    assert_eq!(sent(), 1, "one round is enough for a window");
+    let holder = Holder::Consumer(ConsumerId { session: SESSION, number: 1 });
+    let settle = |number| {
+        let numbers = vec![(DeliveryNumber(number), DeliveryNumber(number))];
+        Command::Settle { holder, numbers }
+    };
+    for number in 1..=20 {
+        world.proposer.submit(&world.lane, |batches| batches.push_ahead(settle(number)));
+    }
+    let batches = world.lane.sent.borrow();
+    let overtaking: Vec<_> = batches.iter().skip(1).map(|it| it.commands.clone()).collect();
+    assert_eq!(overtaking.len(), UNDER_WAY_MAX + AHEAD_MAX - 1);
+    assert_eq!(overtaking.first(), Some(&vec![settle(1)]));
+    let numbers: Vec<_> = batches.iter().map(|it| it.first.0).collect();
+    assert!(numbers.is_sorted(), "{numbers:?}");
 }
