@@ -36,6 +36,11 @@ pub struct Connection {
     pub(crate) state: Arc<ConnectionState>,
 }
 
+/// So many publishes in flight are few, however large.
+const IN_FLIGHT_FEW: usize = 256;
+/// Octets of small publishes that may be in flight.
+const IN_FLIGHT_SMALL_BYTES: usize = 2 << 20;
+
 /// What the broker keeps of a connection; tickets and consumers hold it too.
 #[derive(Debug)]
 pub(crate) struct ConnectionState {
@@ -44,6 +49,8 @@ pub(crate) struct ConnectionState {
     pub(crate) mailbox: Mailbox,
     in_flight: AtomicUsize,
     in_flight_max: usize,
+    /// Mean octets of the publishes sent last.
+    publish_bytes: AtomicUsize,
     room: Notify,
     pub(crate) unwritten: Unwritten,
     /// Consumers with deliveries ready, each at most once.
@@ -170,6 +177,7 @@ impl ConnectionState {
             info,
             mailbox: Mailbox::default(),
             in_flight: AtomicUsize::new(0),
+            publish_bytes: AtomicUsize::new(0),
             room: Notify::new(),
             ready: Mutex::default(),
             replies: Replies::new(&node.memory),
@@ -190,19 +198,28 @@ impl ConnectionState {
     /// Publishes of that many octets are on their way.
     pub(crate) fn launched(&self, bytes: usize) {
         self.in_flight.fetch_add(bytes, Ordering::AcqRel);
+        let mean = self.publish_bytes.load(Ordering::Relaxed);
+        self.publish_bytes.store((3 * mean + bytes) / 4, Ordering::Relaxed);
+    }
+
+    /// Octets of publishes that may be in flight. As many octets of small messages keep a message
+    /// waiting for longer, and a few rounds of them keep the broker busy.
+    fn in_flight_max(&self) -> usize {
+        let of_few = self.publish_bytes.load(Ordering::Relaxed) * IN_FLIGHT_FEW;
+        of_few.max(IN_FLIGHT_SMALL_BYTES).min(self.in_flight_max)
     }
 
     /// Publishes of that many octets have been answered.
     pub(crate) fn landed(&self, bytes: usize) {
         let before = self.in_flight.fetch_sub(bytes, Ordering::AcqRel);
-        if before.saturating_sub(bytes) <= self.in_flight_max / 2 {
+        if before.saturating_sub(bytes) <= self.in_flight_max() / 2 {
             self.room.notify_waiters();
         }
     }
 
     /// Few enough octets of publishes are in flight for more to follow.
     pub(crate) fn has_room(&self) -> bool {
-        self.in_flight() <= self.in_flight_max / 2
+        self.in_flight() <= self.in_flight_max() / 2
     }
 
     /// Resolves when `ready` says so, which is asked when publishes have been answered. Cancel-safe.
@@ -284,7 +301,7 @@ impl Connection {
 
     /// Whether the socket may be read on.
     pub(crate) fn pressure(&self) -> Pressure {
-        let full = self.state.in_flight() > self.state.in_flight_max;
+        let full = self.state.in_flight() > self.state.in_flight_max();
         if !full && !self.node.is_full_for(&self.state) {
             return Pressure::None;
         }

@@ -145,7 +145,7 @@ settings! {
     checkpoint_bytes: ByteCount = "4MiB";
     /// Bodies that clients may make the node hold, in all: messages being received, transactions, publishes not yet answered, deliveries not yet read. Bytes, or a fraction (with a point) of the machine's memory. When a part of it is used up, what would add to it waits, or its greatest holder is closed. Empty: two fifths of what the other shares leave below `memory_high_watermark`, at least an 8th of the machine's memory.
     client_memory: Option<MemoryLimit> = "";
-    /// Publishes of a connection that are not yet answered, each queue that they go to counted; when reached, its socket is not read, and the rest of a publish to many queues waits. Empty: 16MiB, at most an 8th of `client_memory`.
+    /// Publishes of a connection that are not yet answered, each queue that they go to counted; when reached, its socket is not read, and the rest of a publish to many queues waits. Of messages of less than 64 KiB as many count as full that are 256 of them and 2 MiB. Empty: 16MiB, at most an 8th of `client_memory`.
     connection_in_flight_bytes: Option<ByteCount> = "";
     /// Publishes of a node to one group that are not yet answered; when reached, sockets that have some of them are not read. Empty: 64MiB, at most a 4th of `client_memory`.
     group_in_flight_bytes: Option<ByteCount> = "";
