@@ -109,6 +109,8 @@ macro_rules! sizes {
 }
 
 sizes! {
+    /// Seconds of full speed, consumers beside publishers.
+    BESIDE_SECONDS = "QUORATE_TEST_BESIDE_SECONDS", 4, 60;
     /// Dead letters that go through a chain of three queues.
     LETTERS = "QUORATE_TEST_LETTERS", 5_000, 100_000;
     /// Messages of a backlog.
@@ -131,6 +133,14 @@ macro_rules! bounds {
 }
 
 bounds! {
+    /// Messages consumed of those published, of one publisher and one consumer, or six of each.
+    BESIDE_SHARE: f64 = "consumed beside publishers, %", 30.0, 98.0;
+    /// The same, of five publishers and two consumers.
+    BESIDE_SHARE_OF_TWO: f64 = "consumed beside more publishers, %", 30.0, 90.0;
+    /// Messages consumed a second.
+    BESIDE_RATE: f64 = "consumed a second beside publishers", 100.0, 55_000.0;
+    /// 99 % of the messages take no longer, ms.
+    BESIDE_P99: f64 = "end-to-end p99 at full speed, ms", 20_000.0, 500.0;
     /// Pause of a queue whose leader is killed.
     LEADER_KILLED: Duration = "leader killed", seconds(6), ms(500);
     /// Pause of a queue whose leader hangs.

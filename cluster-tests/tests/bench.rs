@@ -35,6 +35,14 @@ const ROWS: &[Row] = &[
     Row { what: "20 bytes, one queue", flags: &["-s", "20"], nodes: Some([0, 0, 0]) },
     Row { what: "16 KiB, one queue", flags: &["-s", "16384"], nodes: Some([0, 0, 0]) },
     Row { what: "100 KiB, one queue", flags: &["-s", "102400"], nodes: Some([0, 0, 0]) },
+    // As PerfTest does it by itself, and as it is often tried out.
+    Row { what: "1 KiB, full speed, one of each", flags: FULL_SPEED, nodes: Some([0, 0, 0]) },
+    Row { what: "1 KiB, full speed, six queues", flags: FULL_SPEED_OF_SIX, nodes: Some([0, 0, 0]) },
+    Row {
+        what: "1 KiB, five publishers, two consumers",
+        flags: FIVE_AND_TWO,
+        nodes: Some([0, 0, 0]),
+    },
     // What the rules cost where nothing dies, against the first row; then every message dies.
     Row {
         what: "1 KiB, one queue, dead-letter rules unused",
@@ -46,6 +54,12 @@ const ROWS: &[Row] = &[
     Row { what: "window of 1, leader's node", flags: &["-c", "1"], nodes: Some([0, 0, 0]) },
     Row { what: "window of 1, another node", flags: &["-c", "1"], nodes: Some([0, 1, 2]) },
 ];
+
+/// No confirms, no prefetch, each delivery acknowledged.
+const FULL_SPEED: &[&str] = &["-c", "0", "-q", "0", "-A", "1"];
+const FULL_SPEED_OF_SIX: &[&str] =
+    &["-c", "0", "-q", "0", "-A", "1", "-x", "6", "-y", "6", "--queues", "6"];
+const FIVE_AND_TWO: &[&str] = &["-c", "0", "-q", "0", "-A", "1", "-x", "5", "-y", "2"];
 
 /// Arguments of a queue whose dead letters go to the first queue of perf's that are called so.
 const DLX: &str = "x-dead-letter-exchange=";
@@ -126,7 +140,12 @@ fn figures(broker: &Broker, row: &Row, number: usize) -> String {
     let confirm = |quantile: &str| run["confirm_us"][quantile].as_f64().unwrap_or_default() / 1e3;
     let cpu = run["broker_cpu_us_per_message"].as_f64().unwrap_or_default();
     let (p50, p99) = (confirm("p50"), confirm("p99"));
-    format!("{:>8.0} msg/s {cpu:>6.1} us CPU, confirm p50 {p50:>7.2} p99 {p99:>7.2} ms", rate(run))
+    let published = run["published_per_s"].as_f64().unwrap_or_default();
+    let end_to_end = run["end_to_end_us"]["p99"].as_f64().unwrap_or_default() / 1e3;
+    format!(
+        "{:>8.0} msg/s of {published:>8.0} {cpu:>6.1} us CPU, confirm p50 {p50:>7.2} p99 {p99:>7.2} ms, end to end p99 {end_to_end:>8.1} ms",
+        rate(run)
+    )
 }
 
 /// RabbitMQ, started, where its script and its installation are there.

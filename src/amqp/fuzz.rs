@@ -42,6 +42,7 @@ pub fn fuzz_client(data: &[u8]) {
         heartbeat_s: 60,
         handshake_timeout_ms: 10_000,
         handshake_max: 1024,
+        receive_buffer_bytes: 0,
         write_timeout_ms: 60_000,
         anonymous_user: Some(ShortString::from_static("visitor")),
         server_properties: FieldTable::default(),

@@ -38,7 +38,9 @@ pub async fn serve(
     mut shutdown: watch::Receiver<bool>,
 ) {
     let stop = shutdown.clone();
-    let handshakes = Handshakes::new(broker.front_settings().handshake_max);
+    let settings = broker.front_settings();
+    let handshakes = Handshakes::new(settings.handshake_max);
+    limit_receive_buffers(&listener, settings.receive_buffer_bytes);
     let mut clients = JoinSet::new();
     loop {
         tokio::select! {
@@ -78,6 +80,16 @@ pub async fn serve(
 /// Resolves when the switch is turned; the sender's end turns it too.
 async fn turned(switch: &mut watch::Receiver<bool>) {
     let _ = switch.wait_for(|on| *on).await;
+}
+
+/// Those of the clients that are accepted from now on.
+fn limit_receive_buffers(listener: &TcpListener, bytes: usize) {
+    if bytes == 0 {
+        return;
+    }
+    if let Err(error) = SockRef::from(listener).set_recv_buffer_size(bytes) {
+        tracing::warn!(%error, bytes, "cannot limit the receive buffers of clients");
+    }
 }
 
 fn addresses(stream: &TcpStream, peer: std::net::SocketAddr) -> io::Result<Addresses> {

@@ -332,6 +332,8 @@ pub struct FrontSettings {
     pub handshake_timeout_ms: u64,
     /// Handshakes at once; above, the oldest is dropped.
     pub handshake_max: u32,
+    /// Receive buffer of a client's socket, octets; 0 leaves it to the system.
+    pub receive_buffer_bytes: usize,
     /// How long a client without a heartbeat may take nothing of what it is sent, ms.
     pub write_timeout_ms: u64,
     /// Whom the mechanism ANONYMOUS stands for; `None`: it is not offered.

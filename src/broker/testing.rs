@@ -61,6 +61,7 @@ pub(crate) fn node() -> Arc<Node> {
             heartbeat_s: 60,
             handshake_timeout_ms: 10_000,
             handshake_max: 1_024,
+            receive_buffer_bytes: 0,
             write_timeout_ms: 60_000,
             anonymous_user: None,
             server_properties: Default::default(),

@@ -266,6 +266,8 @@ fn broker_settings(
             heartbeat_s: settings.amqp_heartbeat_s,
             handshake_timeout_ms: settings.handshake_timeout_ms,
             handshake_max: settings.handshake_max,
+            receive_buffer_bytes: usize::try_from(settings.amqp_receive_buffer.0)
+                .unwrap_or(usize::MAX),
             write_timeout_ms: settings.write_timeout_ms,
             anonymous_user: settings.anonymous_user.clone(),
             server_properties: server_properties(settings, facts),

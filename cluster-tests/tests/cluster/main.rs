@@ -8,6 +8,7 @@ mod attacks;
 mod audit;
 mod backlog;
 mod bad_input;
+mod beside;
 mod body_memory;
 mod bounds;
 mod catch_up;

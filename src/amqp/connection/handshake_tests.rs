@@ -30,6 +30,7 @@ fn settings() -> FrontSettings {
         heartbeat_s: 60,
         handshake_timeout_ms: 10_000,
         handshake_max: 1024,
+        receive_buffer_bytes: 0,
         write_timeout_ms: 60_000,
         anonymous_user: None,
         server_properties: FieldTable(vec![(short("product"), FieldValue::text("RabbitMQ"))]),

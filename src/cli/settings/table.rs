@@ -115,6 +115,8 @@ settings! {
     login_failure_delay_ms: u64 = "1000";
     /// Connections that may be between their acceptance and connection.open-ok at once; above, the one that has taken longest is dropped.
     handshake_max: u32 = "1024";
+    /// What the system may hold of what a client sends before it is read; twice as much with its own records. What waits here adds to the end-to-end latency. 0 leaves it to the system.
+    amqp_receive_buffer: ByteCount = "512KiB";
     /// A client that takes nothing of what it is sent for this many milliseconds is dropped, if it has no heartbeat; with one, after twice the heartbeat.
     write_timeout_ms: u64 = "60000";
     /// An operation that a group does not answer for this many milliseconds fails, as without a majority.
