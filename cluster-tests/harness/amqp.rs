@@ -249,3 +249,23 @@ pub fn headers(properties: &BasicProperties) -> BTreeMap<String, AMQPValue> {
     let headers = properties.headers().clone().unwrap_or_default();
     headers.into_iter().map(|(name, value)| (name.to_string(), value.clone())).collect()
 }
+
+/// What a settle gives, or an error once its channel has gone with its connection: lapin 4.12 leaves a
+/// settle unanswered for ever that is made while its connection breaks.
+///
+/// # Errors
+/// The settle's, or that the connection is lost.
+pub async fn while_connected<T>(
+    channel: &Channel,
+    settle: impl Future<Output = lapin::Result<T>>,
+) -> lapin::Result<T> {
+    let lost = async {
+        while channel.status().connected() {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    tokio::select! {
+        settled = settle => settled,
+        () = lost => Err(std::io::Error::other("the connection is lost").into()),
+    }
+}

@@ -2,6 +2,7 @@
 
 use super::publisher::RECONNECT_INTERVAL;
 use super::{Fate, History};
+use crate::harness::amqp::while_connected;
 use futures::StreamExt;
 use lapin::message::Delivery;
 use lapin::options::{
@@ -206,17 +207,6 @@ impl Session<'_> {
                 Fate::Held | Fate::Settled => delivery.ack(BasicAckOptions::default()).await,
             }
         };
-        tokio::select! {
-            settled = settle => settled.map(drop),
-            () = self.disconnected() => Err(std::io::Error::other("lost under a settle").into()),
-        }
-    }
-
-    /// Resolves when the channel has gone with its connection: lapin 4.12 leaves a settle unanswered
-    /// that is made while its connection breaks.
-    async fn disconnected(&self) {
-        while self.channel.status().connected() {
-            tokio::time::sleep(RECONNECT_INTERVAL).await;
-        }
+        while_connected(self.channel, settle).await.map(drop)
     }
 }

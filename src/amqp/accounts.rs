@@ -38,27 +38,27 @@ impl Accounts {
         }
     }
 
-    /// Tells what is held between two turns: unfinished contents with the read buffer, and
-    /// transactions. Who holds most is closed where that is too much.
+    /// Tells what is held between two turns: unfinished contents with the read buffer, in which there
+    /// are so many octets of a frame that has not come whole, and transactions. Who holds most is closed where that is too much.
     pub(crate) fn tell(
         &mut self,
         connection: &Connection,
         now_ms: u64,
         unfinished: Unfinished,
-        input_bytes: usize,
+        (input_capacity, partial_bytes): (usize, usize),
     ) {
         let Unfinished { content_bytes, since_ms, transaction_bytes } = unfinished;
         let (contents, transactions) = (content_bytes as u64, transaction_bytes as u64);
-        self.contents.set_about(contents + input_bytes as u64);
+        self.contents.set_about(contents + input_capacity as u64);
         self.transactions.set_about(transactions);
-        if content_bytes > LITTLE_BYTES {
+        if content_bytes + partial_bytes > LITTLE_BYTES {
             self.held_since_ms.get_or_insert(now_ms);
         } else {
             self.held_since_ms = None;
         }
         let since_ms = since_ms.or(self.held_since_ms);
         let age_ms = since_ms.map_or(0, |since_ms| now_ms.saturating_sub(since_ms));
-        connection.tell_unfinished(contents, age_ms, transactions);
+        connection.tell_unfinished(contents + partial_bytes as u64, age_ms, transactions);
         if contents > 0 && self.memory.room_bytes(Share::Contents) == 0 {
             connection.relieve(Share::Contents, 0);
         }

@@ -311,9 +311,11 @@ fn agreed<S: AsyncRead + AsyncWrite + Unpin>(socket: &mut Socket<S>, linger: Lin
             match frame::take(&mut socket.input, CLOSING_FRAME_MAX) {
                 Ok(Some(frame)) => match while_closing(&frame) {
                     WhileClosing::Ignored => {}
-                    WhileClosing::Crossing => {
+                    // Who asks again and again without reading is not answered.
+                    WhileClosing::Crossing if socket.outbox.len() < CROSSING_BYTES_MAX => {
                         Cold::from(connection::CloseOk {}).put(socket.outbox.buffer(), 0);
                     }
+                    WhileClosing::Crossing => {}
                     WhileClosing::Agreed => return true,
                 },
                 Ok(None) => return false,
@@ -330,6 +332,9 @@ async fn silence<S: AsyncRead + AsyncWrite + Unpin>(socket: &mut Socket<S>) -> i
 
 /// Largest frame passed over while closing: larger ones end the wait.
 const CLOSING_FRAME_MAX: u32 = 1024 * 1024;
+
+/// While more waits to be written, a close that crosses ours is not answered.
+const CROSSING_BYTES_MAX: usize = 64 * 1024;
 
 #[cfg(test)]
 mod tests {

@@ -248,7 +248,9 @@ impl<'c, S: AsyncRead + AsyncWrite + Unpin> Session<'c, S> {
     fn tell_held(&mut self) {
         self.machine.end_turn();
         let held = self.machine.unfinished();
-        let input_bytes = self.socket.input.capacity();
+        // What waits while the socket is not read is not its client's fault.
+        let partial_bytes = if self.takes_frames() { self.socket.input.len() } else { 0 };
+        let input_bytes = (self.socket.input.capacity(), partial_bytes);
         self.accounts.tell(self.connection, self.now_ms(), held, input_bytes);
         self.socket.limit_reads(self.accounts.read_bytes_max());
     }

@@ -89,7 +89,8 @@ impl RoutedPublish {
     /// Octets that it holds.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.message.len()
+        let targets = self.targets.len() * (size_of::<QueueId>() + size_of::<Way>());
+        self.message.len() + targets + self.replies.len() * size_of::<ReplyAddress>()
     }
 }
 

@@ -27,6 +27,10 @@ use tokio::time::{sleep, timeout};
 const CONNECTIONS_MAX: usize = 256;
 /// How long a client may take to send a request's head, the wait for it included.
 const HEAD_TIME_MAX: Duration = Duration::from_secs(10);
+/// A connection that is kept alive is closed after so long, with its answer.
+const CONNECTION_TIME_MAX: Duration = Duration::from_secs(120);
+/// How long the last answer of such a connection may take to be read.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(60);
 /// How long a stop waits for the requests under way.
 const STOP_MAX: Duration = Duration::from_secs(3);
 /// How long to wait after an accept that failed for want of descriptors or memory.
@@ -123,13 +127,18 @@ async fn connection(
         let _ = closed.wait_for(|closed| *closed).await;
     };
     let ended = tokio::select! {
-        ended = served.as_mut() => ended,
+        ended = served.as_mut() => Ok(ended),
         () = closing => {
             served.as_mut().graceful_shutdown();
-            served.await
+            Ok(served.await)
+        }
+        // Who does not read would have its place for ever.
+        () = sleep(CONNECTION_TIME_MAX) => {
+            served.as_mut().graceful_shutdown();
+            timeout(ANSWER_TIME_MAX, served).await
         }
     };
-    if let Err(error) = ended {
+    if let Ok(Err(error)) = ended {
         tracing::debug!(%error, "an HTTP client is gone");
     }
 }

@@ -11,6 +11,7 @@ use lapin::types::FieldTable;
 use lapin::{Channel, Connection, ConnectionProperties, ExchangeKind};
 use quorate_cluster_tests::harness::amqp::{
     REQUEST_BOUND, bind, declare_exchange, declare_with, open, open_confirming, persistent, text,
+    while_connected,
 };
 use quorate_cluster_tests::harness::wait::{eventually, hold, in_time};
 use quorate_cluster_tests::harness::{Cluster, Node, Options, figure, scale};
@@ -84,7 +85,9 @@ async fn reject_from(uri: &str, queue: &str) -> lapin::Result<()> {
     let consumer = channel.basic_consume(queue.into(), "".into(), options, FieldTable::default());
     let mut consumer = consumer.await?;
     while let Some(delivery) = consumer.next().await {
-        delivery?.nack(BasicNackOptions { requeue: false, ..Default::default() }).await?;
+        let delivery = delivery?;
+        let reject = BasicNackOptions { requeue: false, ..BasicNackOptions::default() };
+        while_connected(&channel, delivery.nack(reject)).await?;
     }
     Ok(())
 }

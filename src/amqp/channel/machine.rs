@@ -315,6 +315,7 @@ impl Channel {
             self.waiting = waiting;
             return Ok(());
         };
+        self.committed(out);
         let answer = match answer {
             Ok(answer) => answer,
             Err(exception) => {

@@ -36,6 +36,8 @@ pub(crate) struct Transaction {
     settles: Vec<(Settlement, Vec<Entry>)>,
     /// Octets of publishes and returns.
     bytes: usize,
+    /// Octets of the one before, whose commit has not been answered.
+    committing: usize,
 }
 
 impl Transaction {
@@ -65,7 +67,7 @@ impl Transaction {
 
     /// Octets of publishes and returns.
     pub(crate) fn bytes(&self) -> usize {
-        self.bytes
+        self.bytes + self.committing
     }
 
     fn take_settles(&mut self, unacked: &mut Unacked) -> Vec<Settle> {
@@ -114,6 +116,9 @@ impl Channel {
     fn commit(&mut self, out: &mut Out<'_>) -> Result<(), Fault> {
         let id = tx::Commit::ID;
         let mut transaction = self.end_transaction(id, out)?;
+        // They are held until the queues have answered.
+        out.effects.transaction_bytes += transaction.bytes;
+        self.transaction.get_or_insert_default().committing = transaction.bytes;
         let settles = transaction.take_settles(&mut self.unacked);
         let Transaction { publishes, returns, .. } = transaction;
         for returned in &returns {
@@ -122,6 +127,13 @@ impl Channel {
         let then = Then::Reply(Box::new(tx::CommitOk {}.into()));
         self.ask(id, false, then, Operation::Commit { publishes, settles }, out);
         Ok(())
+    }
+
+    /// A commit has been answered, if one was waited for.
+    pub(crate) fn committed(&mut self, out: &mut Out<'_>) {
+        if let Some(transaction) = &mut self.transaction {
+            out.effects.transaction_bytes -= std::mem::take(&mut transaction.committing);
+        }
     }
 
     /// The publishes are dropped, the deliveries unacked again (TX-08).
