@@ -49,7 +49,9 @@ impl Accounts {
     ) {
         let Unfinished { content_bytes, since_ms, transaction_bytes } = unfinished;
         let (contents, transactions) = (content_bytes as u64, transaction_bytes as u64);
-        self.contents.set_about(contents + input_capacity as u64);
+        // A content as large as the share must not wait for the buffer that its own octets wait in.
+        let input = if self.relief_at_ms.is_some() { 0 } else { input_capacity as u64 };
+        self.contents.set_about(contents + input);
         self.transactions.set_about(transactions);
         if content_bytes + partial_bytes > LITTLE_BYTES {
             self.held_since_ms.get_or_insert(now_ms);
@@ -94,7 +96,7 @@ impl Accounts {
         let bytes = bytes as u64;
         if !is_first {
             self.contents.set(self.contents.bytes() + bytes);
-        } else if self.memory.room_bytes(Share::InFlight) == 0 || !self.contents.try_grow(bytes) {
+        } else if self.memory.room_bytes(Share::InFlight) == 0 || !self.take_first(bytes) {
             if self.relief_at_ms.is_none() {
                 self.memory.note_waited(Share::Contents);
                 self.relief_at_ms = Some(now_ms + PATIENCE_MS);
@@ -103,6 +105,12 @@ impl Accounts {
         }
         self.relief_at_ms = None;
         true
+    }
+
+    /// With what was told at the end of the last turn given back, which the next end tells anew.
+    fn take_first(&mut self, bytes: u64) -> bool {
+        self.contents.set(0);
+        self.contents.try_grow(bytes)
     }
 
     /// Resolves when [`Accounts::take`] of so many octets would succeed, having taken them.

@@ -51,6 +51,8 @@ pub(crate) struct UnderWay {
     count: usize,
     /// Octets of its messages.
     bytes: usize,
+    /// It has only commands that overtake publishes.
+    ahead: bool,
     answered: bool,
 }
 
@@ -118,9 +120,9 @@ impl Batches {
         self.bytes
     }
 
-    /// Batches under way.
-    pub(crate) fn under_way(&self) -> usize {
-        self.under_way.len()
+    /// Batches under way, and those of them that have only commands that overtake publishes.
+    pub(crate) fn under_way(&self) -> (usize, usize) {
+        (self.under_way.len(), self.under_way.iter().filter(|batch| batch.ahead).count())
     }
 
     /// Commands and messages of the batches under way, and octets of the messages.
@@ -181,15 +183,15 @@ impl Batches {
     /// commands that overtake.
     pub(crate) fn cut(&mut self) -> Option<&ProposedBatch> {
         let filling = self.waiting.pop_front().unwrap_or_default();
-        self.number(filling)
+        self.number(filling, false)
     }
 
     /// As [`Batches::cut`], with nothing but the commands that overtake.
     pub(crate) fn cut_ahead(&mut self) -> Option<&ProposedBatch> {
-        self.number(Filling::default())
+        self.number(Filling::default(), true)
     }
 
-    fn number(&mut self, filling: Filling) -> Option<&ProposedBatch> {
+    fn number(&mut self, filling: Filling, ahead: bool) -> Option<&ProposedBatch> {
         let filling = filling.after(std::mem::take(&mut self.ahead));
         if filling.commands.is_empty() {
             return None;
@@ -205,7 +207,7 @@ impl Batches {
             runs: filling.runs,
         };
         let Filling { tickets, count, bytes, .. } = filling;
-        self.under_way.push_back(UnderWay { batch, tickets, count, bytes, answered: false });
+        self.under_way.push_back(UnderWay { batch, tickets, count, bytes, ahead, answered: false });
         self.under_way.back().map(|under_way| &under_way.batch)
     }
 

@@ -4,7 +4,13 @@
 //! A body that cannot be read is not one that is gone: only a leader's own word that a message has
 //! been settled ends the search for it.
 
-use crate::{node::Node, pb, proposer::Proposer, wire};
+use crate::{
+    node::Node,
+    pb,
+    proposer::Proposer,
+    unwritten::{Fetching, Unwritten},
+    wire,
+};
 use bytes::Bytes;
 use quorate_raft::Group;
 use quorate_rpc::{Lane, Responder};
@@ -83,6 +89,31 @@ impl Node {
             pause = (2 * pause).min(pause_max);
         }
         StoredMessage::Unknown
+    }
+
+    /// As [`Node::find_message`], for a consumer of a connection that fetches one body at a time: its
+    /// turn is over while nobody has the body, so that one does not keep the others from theirs.
+    pub(crate) async fn find_in_turn(
+        self: &Arc<Self>,
+        wanted: MessageRef,
+        term: Term,
+        unwritten: &Unwritten,
+        is_wanted: impl Fn() -> bool,
+    ) -> (StoredMessage, Fetching) {
+        let [mut pause, pause_max] = RETRY;
+        loop {
+            let turn = unwritten.turn_to_fetch().await;
+            if !is_wanted() {
+                return (StoredMessage::Unknown, turn);
+            }
+            let found = self.look_for(wanted, Some(term)).await;
+            if found != StoredMessage::Unknown {
+                return (found, turn);
+            }
+            drop(turn);
+            self.pause(wanted, pause).await;
+            pause = (2 * pause).min(pause_max);
+        }
     }
 
     /// Looks once: here, at the leader, at the other replicas.

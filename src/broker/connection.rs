@@ -397,6 +397,11 @@ impl Connection {
         }
     }
 
+    /// False once the channel has been closed.
+    pub(crate) fn is_open(&self, id: ChannelId) -> bool {
+        self.state.reported.channels.lock().get(&id.number).is_some_and(|open| open.id == id)
+    }
+
     fn forget_channel(&self, id: ChannelId) {
         let mut channels = self.state.reported.channels.lock();
         if channels.get(&id.number).is_some_and(|open| open.id == id) {

@@ -246,10 +246,12 @@ impl Connection {
 
     fn hold_get(&self, channel: ChannelId, holder: HolderRef, queue_type: QueueType) -> bool {
         let mut held = self.state.held.lock();
-        if !held.closed {
+        // A channel is forgotten before what it holds is ended, so what is held of an open one ends with it.
+        let open = !held.closed && self.is_open(channel);
+        if open {
             held.channels.entry(channel).or_default().gets.insert(holder, queue_type);
         }
-        !held.closed
+        open
     }
 
     fn get_ok(
@@ -305,7 +307,7 @@ impl Node {
         let leader = self.proposers.get(&home).and_then(crate::proposer::Proposer::leader);
         if let Some((leader, term)) = leader {
             let attachment = consumer.reattach(term);
-            self.ask_for_deliveries(home, leader, term, &[attachment]);
+            self.ask_for_deliveries(home, leader, term, attachment.as_slice());
         }
     }
 }

@@ -57,7 +57,7 @@ pub(crate) struct FrontConsumer {
     pub(crate) turn: AtomicU64,
     /// The queue was told to pause it, since its channel was at its limit.
     pub(crate) waits: AtomicBool,
-    /// The queue was told once to pause it: a credit must not overtake that.
+    /// The queue was told to pause it, or of a credit, behind publishes: no credit overtakes that.
     pub(crate) gated: AtomicBool,
     pub(crate) state: Mutex<FrontState>,
 }
@@ -95,6 +95,16 @@ pub(crate) struct FrontState {
 }
 
 impl FrontState {
+    /// What has not been shown has been given back: it is neither settled by a range nor asked for
+    /// again, though the queue may not know yet.
+    pub(crate) fn give_back(&mut self, no_ack: bool) {
+        self.shown = self.received;
+        if no_ack {
+            self.settled = self.shown;
+        }
+        self.fetched = None;
+    }
+
     /// Forgets what has not been shown.
     fn clear(&mut self) {
         self.ready.clear();
@@ -214,20 +224,22 @@ impl FrontConsumer {
         self.state.lock().attached = true;
     }
 
-    /// False while its queue may not have it yet: a leader that is asked for its deliveries would
-    /// say that it is gone.
+    /// False while its queue may not have it yet, and would say that it is gone.
     pub(crate) fn is_attached(&self) -> bool {
         self.state.lock().attached
     }
 
     /// Takes references only of that term from now on, and only such as follow this re-attaching:
     /// of those sent before, some may have been lost with a connection. Says what to tell its leader
-    /// (DLV 2).
-    pub(crate) fn reattach(&self, term: Term) -> Attachment {
+    /// (DLV 2); nothing where a later leader has been told already.
+    pub(crate) fn reattach(&self, term: Term) -> Option<Attachment> {
         let mut state = self.state.lock();
+        if term < state.term {
+            return None;
+        }
         state.term = term;
         state.attachment += 1;
-        Attachment { consumer: self.id, last: state.received, number: state.attachment }
+        Some(Attachment { consumer: self.id, last: state.received, number: state.attachment })
     }
 
     /// The group's leader has been silent for too long: what has not been shown is dropped, and asked

@@ -344,7 +344,7 @@ impl Node {
     pub(crate) fn reattach_all(self: &Arc<Self>, home: Home, leader: NodeId, term: Term) {
         let consumers = self.consumers.all();
         let of_home = consumers.iter().filter(|one| one.home() == home && one.is_attached());
-        let attachments: Vec<_> = of_home.map(|consumer| consumer.reattach(term)).collect();
+        let attachments: Vec<_> = of_home.filter_map(|consumer| consumer.reattach(term)).collect();
         self.ask_for_deliveries(home, leader, term, &attachments);
     }
 
@@ -397,6 +397,7 @@ impl Node {
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
     use super::*;
     use quorate_types::{
         Counts, GroupId, Level, LogIndex, MessageId, QueueId, SessionId, StartNumber,
@@ -430,14 +431,15 @@ mod tests {
             counts: Counts::default(),
         };
         let term = Term(3);
-        let first = consumer.reattach(term);
+        let first = consumer.reattach(term).unwrap();
         consumer.deliver(term, first.number, &[delivery(1), delivery(2)]);
-        let second = consumer.reattach(term);
+        let second = consumer.reattach(term).unwrap();
         assert_eq!(second.last, DeliveryNumber(2));
         // 3 was lost; 4 was under way behind it, or sent before the leader knew.
         consumer.deliver(term, first.number, &[delivery(4)]);
         consumer.deliver(term, second.number, &[delivery(3), delivery(4)]);
-        assert_eq!(consumer.reattach(term).last, DeliveryNumber(4));
+        assert_eq!(consumer.reattach(term).unwrap().last, DeliveryNumber(4));
+        assert!(consumer.reattach(Term(2)).is_none(), "a leader that was looked up before");
 
         let mut leadership = Leadership::default();
         assert!(leadership.attach(consumer.id, second.number, |_| true));

@@ -247,15 +247,14 @@ impl Held {
         self.set(bytes - bytes % STEP_BYTES);
     }
 
-    /// Holds `bytes` more if there is room for them, or if nobody else holds anything of the share; otherwise
+    /// Holds `bytes` more if there is room for them, or if the share holds nothing else; otherwise
     /// nothing changes and this is false.
     #[must_use]
     pub fn try_grow(&mut self, bytes: u64) -> bool {
         let max = self.budget.share_bytes_max(self.share);
-        let own = self.bytes;
         let fits = |held: u64| {
             let sum = held.saturating_add(bytes);
-            (held <= own || sum <= max).then_some(sum)
+            (held == 0 || sum <= max).then_some(sum)
         };
         let held = &self.budget.row(self.share).held;
         let taken = held.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fits).is_ok();

@@ -225,14 +225,14 @@ impl Proposer {
                     }
                 }
             }
-            let (now, under_way) = (courier.now(), state.batches.under_way());
+            let (now, (under_way, ahead)) = (courier.now(), state.batches.under_way());
             let (count, bytes) = state.batches.under_way_load();
             let few = count < UNDER_WAY_COUNT
                 || bytes + count * MESSAGE_COST_BYTES < UNDER_WAY_SMALL_BYTES;
-            let has_room = under_way < UNDER_WAY_MAX && few;
+            let has_room = under_way - ahead < UNDER_WAY_MAX && few;
             let (batch, arrived) = if has_room && state.batches.waiting() > 0 {
                 (state.batches.cut(), state.arrivals.pop_front())
-            } else if under_way < UNDER_WAY_MAX + AHEAD_MAX {
+            } else if ahead < AHEAD_MAX {
                 (state.batches.cut_ahead(), None)
             } else {
                 return;

@@ -53,7 +53,7 @@ impl FrontConsumer {
         let numbers = state.ready.drain(..).map(|reference| (reference.number, reference.number));
         let holder = self.holder().holder;
         commands.push(Command::Release { holder, numbers: numbers.collect() });
-        state.fetched = None;
+        state.give_back(self.no_ack);
     }
 
     /// The queue has been told what [`FrontConsumer::close_gate`] says. Not noted before: a credit
@@ -105,6 +105,8 @@ impl FrontConsumer {
             return None;
         }
         state.up_to = DeliveryNumber(up_to);
+        // This one waits behind publishes: no later one must come before it.
+        self.gated.store(true, Ordering::Relaxed);
         Some(Command::Credit { consumer: self.id, up_to: state.up_to })
     }
 }
@@ -225,4 +227,37 @@ fn with_channel<T>(
     change: impl FnOnce(&mut HeldByChannel) -> T,
 ) -> Option<T> {
     connection.held.lock().channels.get_mut(&channel).map(change)
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use crate::testing;
+    use quorate_queue::Delivery;
+    use quorate_types::{Counts, GroupId, Holder, Level, LogIndex, MessageId, QueueId, Term};
+
+    /// DLV 6: a range of settles, or a re-attaching, does not reach back behind what has been given
+    /// back, though the queue may not know of that yet.
+    #[tokio::test]
+    async fn dlv_06_what_was_given_back_counts_as_shown() {
+        let consumer = testing::consumer(&testing::node());
+        let queue = QueueId { home: Home::Group(GroupId(1)), index: 1, position: 0 };
+        let delivery = |number: u64| Delivery {
+            consumer: consumer.id,
+            number: DeliveryNumber(number),
+            queue,
+            message: MessageId { level: Level(0), index: LogIndex(number), position: 0 },
+            counts: Counts::default(),
+        };
+        let attachment = consumer.reattach(Term(3)).unwrap();
+        consumer.deliver(Term(3), attachment.number, &[delivery(1), delivery(2)]);
+        let mut commands = Vec::new();
+        consumer.close_gate(&mut consumer.state.lock(), &mut commands);
+        let numbers = [1, 2].map(|number| (DeliveryNumber(number), DeliveryNumber(number)));
+        let holder = Holder::Consumer(consumer.id);
+        assert_eq!(commands, [Command::Release { holder, numbers: numbers.to_vec() }]);
+        let (shown, _) = consumer.end();
+        assert_eq!(shown, DeliveryNumber(2));
+    }
 }

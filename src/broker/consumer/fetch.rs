@@ -17,9 +17,8 @@ impl FrontConsumer {
         let task = Arc::clone(&node);
         task.spawn(async move {
             let unwritten = &consumer.connection.unwritten;
-            let turn = unwritten.turn_to_fetch().await;
             let is_wanted = || consumer.is_first(number);
-            let found = node.find_message(wanted, Some(term), is_wanted).await;
+            let (found, turn) = node.find_in_turn(wanted, term, unwritten, is_wanted).await;
             let gone = matches!(found, StoredMessage::Absent);
             consumer.fetched(number, found, turn);
             if gone {

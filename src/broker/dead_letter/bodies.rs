@@ -19,7 +19,7 @@ impl Node {
     ) -> Vec<Bytes> {
         let wanted: Vec<_> = wanted.iter().map(|&message| MessageRef { queue, message }).collect();
         let Some(first) = wanted.first().copied() else { return Vec::new() };
-        if let Some(body) = self.letters.with(home, |worker| worker.take_fetched(first)).flatten() {
+        if let Some(body) = self.letters.with(home, |worker| worker.body_fetched(first)).flatten() {
             return vec![body];
         }
         // What a leader's own machine names is in its own log.

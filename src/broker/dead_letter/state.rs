@@ -198,11 +198,10 @@ impl Worker {
         }
     }
 
-    /// The body that was fetched, if it is this one.
-    pub(crate) fn take_fetched(&mut self, wanted: MessageRef) -> Option<Bytes> {
-        let (_, body) = self.fetched.take_if(|(of, _)| *of == wanted)?;
-        self.account();
-        Some(body)
+    /// The body that was fetched last, if it is this one. It stays: the letter may be looked at by a
+    /// fresh copy of the catalog next, and is sent after that.
+    pub(crate) fn body_fetched(&self, wanted: MessageRef) -> Option<Bytes> {
+        self.fetched.as_ref().filter(|(of, _)| *of == wanted).map(|(_, body)| body.clone())
     }
 
     fn account(&mut self) {
