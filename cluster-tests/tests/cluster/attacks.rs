@@ -105,7 +105,15 @@ async fn lives_through<A>(what: &str, options: Options, attack: impl AsyncFnOnce
         }
     };
     let both = async {
-        let (kept, p99_ms) = futures::join!(attack(node), beside(node, &cluster));
+        let attack = async {
+            eventually("the other client is there", LIFECYCLE_BOUND, || async {
+                let [consumers] = cluster.counts(1, "beside-1", ["consumers"]).await?;
+                hold(consumers > 0, || "it has no consumer".to_owned())
+            })
+            .await;
+            attack(node).await
+        };
+        let (kept, p99_ms) = futures::join!(attack, beside(node, &cluster));
         // What the attack holds open is let go only now.
         drop(kept);
         p99_ms

@@ -192,9 +192,12 @@ async fn dlm_05_dlm_07_what_is_given_up_is_parked() {
     // DLM-04: four deliveries; two of them returned, two lost with their channel.
     for delivery in 1..=4 {
         let (_other, elsewhere) = open(&cluster.amqp_uri(delivery % 3 + 1)).await;
-        let got = next(&mut consume(&elsewhere, "work").await).await;
+        let mut consumer = consume(&elsewhere, "work").await;
+        let got = next(&mut consumer).await;
         assert_eq!(deaths(&got.properties), []);
         if delivery % 2 == 0 {
+            // What it gives back would come to it again.
+            elsewhere.basic_cancel(consumer.tag(), <_>::default()).await.expect("cancel-ok");
             let requeue = BasicNackOptions { requeue: true, ..BasicNackOptions::default() };
             got.nack(requeue).await.expect("sent");
         }
