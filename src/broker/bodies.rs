@@ -79,16 +79,7 @@ impl Node {
         term: Option<Term>,
         is_wanted: impl Fn() -> bool,
     ) -> StoredMessage {
-        let [mut pause, pause_max] = RETRY;
-        while is_wanted() {
-            let found = self.look_for(wanted, term).await;
-            if found != StoredMessage::Unknown {
-                return found;
-            }
-            self.pause(wanted, pause).await;
-            pause = (2 * pause).min(pause_max);
-        }
-        StoredMessage::Unknown
+        self.find(wanted, term, || std::future::ready(()), is_wanted).await.0
     }
 
     /// As [`Node::find_message`], for a consumer of a connection that fetches one body at a time: its
@@ -100,13 +91,24 @@ impl Node {
         unwritten: &Unwritten,
         is_wanted: impl Fn() -> bool,
     ) -> (StoredMessage, Fetching) {
+        self.find(wanted, Some(term), || unwritten.turn_to_fetch(), is_wanted).await
+    }
+
+    /// Looks again and again, each time in a turn that is waited for before; gives the last turn too.
+    async fn find<T, F: Future<Output = T>>(
+        &self,
+        wanted: MessageRef,
+        term: Option<Term>,
+        turn: impl Fn() -> F,
+        is_wanted: impl Fn() -> bool,
+    ) -> (StoredMessage, T) {
         let [mut pause, pause_max] = RETRY;
         loop {
-            let turn = unwritten.turn_to_fetch().await;
+            let turn = turn().await;
             if !is_wanted() {
                 return (StoredMessage::Unknown, turn);
             }
-            let found = self.look_for(wanted, Some(term)).await;
+            let found = self.look_for(wanted, term).await;
             if found != StoredMessage::Unknown {
                 return (found, turn);
             }

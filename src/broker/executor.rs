@@ -399,9 +399,7 @@ impl Node {
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
     use super::*;
-    use quorate_types::{
-        Counts, GroupId, Level, LogIndex, MessageId, QueueId, SessionId, StartNumber,
-    };
+    use quorate_types::{GroupId, SessionId, StartNumber};
 
     /// DLV 5: an announcement says who leads, not that a majority stands behind it: it is repeated on
     /// every new connection, and by leaders that have lost proposals.
@@ -422,14 +420,7 @@ mod tests {
     #[tokio::test]
     async fn dlv_02_what_is_sent_before_a_re_attaching_is_not_taken_after_it() {
         let consumer = crate::testing::consumer(&crate::testing::node());
-        let queue = QueueId { home: Home::Group(GroupId(1)), index: 1, position: 0 };
-        let delivery = |number: u64| Delivery {
-            consumer: consumer.id,
-            number: DeliveryNumber(number),
-            queue,
-            message: MessageId { level: Level(0), index: LogIndex(number), position: 0 },
-            counts: Counts::default(),
-        };
+        let delivery = |number| crate::testing::delivery(&consumer, number);
         let term = Term(3);
         let first = consumer.reattach(term).unwrap();
         consumer.deliver(term, first.number, &[delivery(1), delivery(2)]);

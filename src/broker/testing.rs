@@ -11,9 +11,10 @@ use crate::{
     node::Node,
 };
 use quorate_catalog::{Catalog, ClusterShape, ConnectionId};
+use quorate_queue::Delivery;
 use quorate_types::{
-    BootNumber, ClusterId, ConsumerId, GroupId, Home, Incarnation, NodeId, QueueId, QueueType,
-    SessionId, ShortString, StartNumber,
+    BootNumber, ClusterId, ConsumerId, Counts, DeliveryNumber, GroupId, Home, Incarnation, Level,
+    LogIndex, MessageId, NodeId, QueueId, QueueType, SessionId, ShortString, StartNumber,
 };
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -116,4 +117,15 @@ pub(crate) fn consumer(node: &Arc<Node>) -> Arc<FrontConsumer> {
         room: None,
     };
     Arc::new(FrontConsumer::new(new, connection(node)))
+}
+
+/// What the consumer's queue assigns to it under that number: the message of the entry of that index.
+pub(crate) fn delivery(consumer: &FrontConsumer, number: u64) -> Delivery {
+    Delivery {
+        consumer: consumer.id,
+        number: DeliveryNumber(number),
+        queue: consumer.queue,
+        message: MessageId { level: Level(0), index: LogIndex(number), position: 0 },
+        counts: Counts::default(),
+    }
 }

@@ -234,22 +234,14 @@ mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
     use super::*;
     use crate::testing;
-    use quorate_queue::Delivery;
-    use quorate_types::{Counts, GroupId, Holder, Level, LogIndex, MessageId, QueueId, Term};
+    use quorate_types::{Holder, Term};
 
     /// DLV 6: a range of settles, or a re-attaching, does not reach back behind what has been given
     /// back, though the queue may not know of that yet.
     #[tokio::test]
     async fn dlv_06_what_was_given_back_counts_as_shown() {
         let consumer = testing::consumer(&testing::node());
-        let queue = QueueId { home: Home::Group(GroupId(1)), index: 1, position: 0 };
-        let delivery = |number: u64| Delivery {
-            consumer: consumer.id,
-            number: DeliveryNumber(number),
-            queue,
-            message: MessageId { level: Level(0), index: LogIndex(number), position: 0 },
-            counts: Counts::default(),
-        };
+        let delivery = |number| testing::delivery(&consumer, number);
         let attachment = consumer.reattach(Term(3)).unwrap();
         consumer.deliver(Term(3), attachment.number, &[delivery(1), delivery(2)]);
         let mut commands = Vec::new();
