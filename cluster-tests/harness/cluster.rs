@@ -285,7 +285,8 @@ fn launch(id: u64, binary: &Path, folder: &Path, options: &Options) -> Launch {
     }
 }
 
-/// What a node is told of all members: others by the proxies that it dials, if there are any.
+/// The value of `--cluster` for a node: the addresses of the other nodes are those of its proxies, if
+/// the cluster has proxies.
 fn listed(addresses: &[(u64, String)], links: &Links, of: u64) -> String {
     let member = |(id, address): &(u64, String)| {
         format!("{id}={}", links.address(of, *id).unwrap_or_else(|| address.clone()))

@@ -22,7 +22,7 @@ pub enum DiskFault {
     WriteFails = 3,
     /// Reads fail with this error number.
     ReadFails = 4,
-    /// So many MiB are free on the disk.
+    /// The file system reports this many MiB of free space.
     FreeMib = 5,
 }
 
@@ -132,7 +132,8 @@ impl LoopDisk {
         run(Command::new("mount").args(["-o", "loop"]).arg(self.image()).arg(self.root()))
     }
 
-    /// Cuts its power: whoever used it has been killed before. It is mounted again then.
+    /// Simulates a power loss, then mounts the file system again. The processes that use it must have
+    /// been killed before.
     ///
     /// # Panics
     /// When it is still in use.

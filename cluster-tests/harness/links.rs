@@ -2,7 +2,7 @@
 //! over a proxy of its own, which can hold octets back, one way or both, or refuse connections.
 //!
 //! Octets held back are not lost: they are delivered at the healing, as TCP does after a partition,
-//! unless an end has given the connection up. Connections dialed meanwhile come to nothing.
+//! unless an end has given the connection up. A connection that is dialed meanwhile is not established.
 
 use super::ports::Port;
 use std::collections::BTreeMap;
@@ -73,7 +73,7 @@ impl Links {
         self.0.get(&(from, to)).map(|proxy| proxy.port.address())
     }
 
-    /// Nothing comes through between the two nodes, and neither is told (as `iptables -j DROP`).
+    /// Drops all traffic between the two nodes without an error to either (as `iptables -j DROP`).
     ///
     /// # Panics
     /// When the cluster was not started with proxies.
@@ -82,7 +82,7 @@ impl Links {
         self.cut_one_way(other, one);
     }
 
-    /// What `from` sends does not come to `to`; the other way it does.
+    /// Drops what `from` sends to `to`; traffic in the other direction passes.
     ///
     /// # Panics
     /// When the cluster was not started with proxies.
@@ -154,7 +154,7 @@ async fn connection(
 ) -> io::Result<()> {
     let now = *gates.borrow();
     if now != Gates::OPEN {
-        // The handshake does not come about; whoever dials gives up by itself.
+        // The handshake is not completed; the dialer gives up after its own timeout.
         let _ = gates.wait_for(|gates| *gates == Gates::OPEN || !gates.listens).await;
         return Ok(());
     }

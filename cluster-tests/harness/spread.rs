@@ -4,10 +4,10 @@ use super::Cluster;
 use super::amqp::{declare_with, open, text};
 use std::collections::BTreeSet;
 
-/// So many are declared at most for each that is wanted.
+/// At most this many queues are declared for each group that is wanted.
 const TRIES: usize = 12;
 
-/// Declares quorum queues through all nodes until so many groups have one, and gives their names, one
+/// Declares quorum queues through all nodes until `groups` groups have one, and gives their names, one
 /// of each group: `NAME-1` and so on, not without gaps.
 ///
 /// # Panics

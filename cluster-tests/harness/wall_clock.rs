@@ -6,7 +6,7 @@ use std::process::Command;
 
 const SOURCE: &str = include_str!("wall_clock.c");
 
-/// The launch with a wall clock that is so many seconds ahead; `None` where there is no C compiler.
+/// The launch with a wall clock that is `seconds` ahead; `None` where there is no C compiler.
 ///
 /// # Panics
 /// When the compiler does not take the library, or `folder` cannot be written.
