@@ -382,14 +382,23 @@ impl Connection {
         }
     }
 
-    /// Settles deliveries. Needs no answer (ACK-08).
+    /// Settles deliveries, after what the client published before. Needs no answer (ACK-08).
     pub fn settle(&self, settles: Vec<Settle>) {
+        let settles = self.state.held_publishes.lock().hold_settles(settles);
+        self.node.settle(&self.state, settles);
+    }
+
+    /// Settles at once what waits for publishes that are held: what has been settled before a channel
+    /// or connection ends does not return.
+    pub(crate) fn settle_held(&self) {
+        let settles = self.state.held_publishes.lock().take_settles();
         self.node.settle(&self.state, settles);
     }
 
     /// The channel has ended, by a close or an error: its consumers end, what they and its gets
     /// hold returns (CHN-05). Deliveries and confirms for it stop at once.
     pub fn close_channel(&self, channel: ChannelId) {
+        self.settle_held();
         self.forget_channel(channel);
         let ended = self.state.held.lock().channels.remove(&channel);
         if let Some(ended) = ended {
@@ -421,6 +430,7 @@ impl Connection {
     }
 
     fn end(&self) -> BTreeSet<QueueId> {
+        self.settle_held();
         let held = {
             let mut held = self.state.held.lock();
             let closed = Held { closed: true, ..Held::default() };

@@ -127,6 +127,8 @@ pub(crate) struct Taken {
     pub(crate) bytes: usize,
     /// More is ready.
     pub(crate) more: bool,
+    /// References that had room of the channel's limit were dropped: others may have it.
+    pub(crate) freed: bool,
     /// The channel's limit is reached.
     full: bool,
 }
@@ -371,6 +373,9 @@ impl FrontConsumer {
         if taken.full {
             self.wait_for_room();
         }
+        if taken.freed {
+            node.share_room(&self.connection, self.channel);
+        }
         taken
     }
 
@@ -387,8 +392,9 @@ impl FrontConsumer {
             return Taken::default();
         }
         if !node.hearing.may_show(self.home()) {
+            let freed = !state.ready.is_empty();
             Self::drop_unshown(&mut state);
-            return Taken::default();
+            return Taken { freed, ..Taken::default() };
         }
         let room = self.room();
         let share =
@@ -422,7 +428,7 @@ impl FrontConsumer {
         }
         let more = !state.ready.is_empty() && !state.fetching;
         state.listed = more;
-        Taken { bytes, more, full }
+        Taken { bytes, more, full, freed: false }
     }
 
     /// Bodies of the first references: about `bytes_max` octets, at least one if there is any.

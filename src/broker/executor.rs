@@ -240,6 +240,7 @@ fn send(node: &Arc<Node>, home: Home, term: Term, to: NodeId, what: ToNode) -> b
     if ranges.is_empty() && ended == 0 {
         return true;
     }
+    let gets = timed_out_gets.clone();
     let message = pb::Deliveries { term: term.0, ranges, cancelled, timed_out, timed_out_gets };
     if to == node.me {
         node.deliver(home, message);
@@ -247,7 +248,24 @@ fn send(node: &Arc<Node>, home: Home, term: Term, to: NodeId, what: ToNode) -> b
     }
     // What is lost with a connection is asked for again by re-attaching (DLV 2).
     let anew = Untold::Leadership(home, to);
-    node.notify(home, wire::DELIVERIES, wire::encode(&message), anew)
+    let told = node.notify(home, wire::DELIVERIES, wire::encode(&message), anew);
+    if !told {
+        // Gets do not re-attach, so that each is told by itself.
+        for get in gets.into_iter().filter_map(|get| wire::to_consumer_id(Some(get))) {
+            node.say_later(Untold::GetTimedOut(home, get));
+        }
+    }
+    told
+}
+
+impl Node {
+    /// Tells a client's node that what a get took was held for too long (CTO-05).
+    pub(crate) fn tell_get_timed_out(&self, home: Home, get: ConsumerId) {
+        let timed_out_gets = vec![wire::from_consumer_id(get)];
+        let message = pb::Deliveries { timed_out_gets, ..pb::Deliveries::default() };
+        let anew = Untold::GetTimedOut(home, get);
+        self.notify(home, wire::DELIVERIES, wire::encode(&message), anew);
+    }
 }
 
 fn send_answer(node: &Arc<Node>, home: Home, answer: &Answer) {

@@ -1,7 +1,7 @@
 //! Publishes that have to wait until they can be routed.
 
 use crate::{
-    client::{ChannelId, Event, Publish, PublishOutcome},
+    client::{ChannelId, Event, Publish, PublishOutcome, Settle},
     confirm::Told,
     connection::ConnectionState,
     memory::Held,
@@ -17,6 +17,8 @@ use std::{collections::BTreeMap, sync::Arc};
 #[derive(Debug)]
 pub(crate) struct HeldPublishes {
     publishes: Vec<Publish>,
+    /// What the client has settled behind them.
+    settles: Vec<Settle>,
     /// A task is at work on them, or on the one before.
     pub(crate) busy: bool,
     memory: Held,
@@ -25,7 +27,7 @@ pub(crate) struct HeldPublishes {
 impl HeldPublishes {
     /// None, to be counted in that account.
     pub(crate) fn new(memory: Held) -> Self {
-        Self { publishes: Vec::new(), busy: false, memory }
+        Self { publishes: Vec::new(), settles: Vec::new(), busy: false, memory }
     }
 
     /// Holds these too, behind those that are held.
@@ -33,6 +35,20 @@ impl HeldPublishes {
         self.publishes.extend(publishes);
         let bytes: usize = self.publishes.iter().map(|publish| publish.body.len()).sum();
         self.memory.set_about(bytes as u64);
+    }
+
+    /// Holds these until no publish is held any more. Gives them back if none is.
+    pub(crate) fn hold_settles(&mut self, settles: Vec<Settle>) -> Vec<Settle> {
+        if !self.busy {
+            return settles;
+        }
+        self.settles.extend(settles);
+        Vec::new()
+    }
+
+    /// What was settled meanwhile.
+    pub(crate) fn take_settles(&mut self) -> Vec<Settle> {
+        std::mem::take(&mut self.settles)
     }
 
     fn take(&mut self) -> Vec<Publish> {
@@ -72,7 +88,7 @@ impl Node {
     }
 
     /// Routes what is held; without anything to spread, nothing is held any more.
-    fn route_some(&self, connection: &Arc<ConnectionState>) -> Option<Spread> {
+    fn route_some(self: &Arc<Self>, connection: &Arc<ConnectionState>) -> Option<Spread> {
         let mut held = connection.held_publishes.lock();
         let publishes = held.take();
         let identities: Vec<_> = publishes
@@ -86,7 +102,9 @@ impl Node {
             rest.spread
         });
         held.busy = spread.is_some();
+        let settles = if held.busy { Vec::new() } else { held.take_settles() };
         drop(held);
+        self.settle(connection, settles);
         for ((outcome, (channel, confirm, _)), message) in
             outcomes.into_iter().zip(identities).zip(messages)
         {
@@ -136,4 +154,58 @@ fn late_return(publish: &Publish) -> Option<Box<Message>> {
             body: publish.body.clone(),
         })
     })
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use crate::{Connection, client::Settlement, testing};
+    use bytes::Bytes;
+    use quorate_types::{DeliveryNumber, Properties};
+
+    fn publish(channel: ChannelId) -> Publish {
+        Publish {
+            channel,
+            confirm: None,
+            exchange: Default::default(),
+            routing_key: Default::default(),
+            properties: Properties::parse(Bytes::from_static(&[0, 0])).unwrap(),
+            body: Bytes::new(),
+            mandatory: false,
+        }
+    }
+
+    /// A message is not settled before what was made of it is on its way.
+    #[tokio::test]
+    async fn nam_05_settles_wait_for_the_publishes_that_are_held_before_them() {
+        let node = testing::node();
+        let state = testing::connection(&node);
+        let consumer = testing::consumer_on(&state, 1);
+        let channel = consumer.channel;
+        let unsettled = || state.held.lock().channels.get(&channel).map(|held| held.unsettled);
+        let connection = Connection { node: Arc::clone(&node), state: Arc::clone(&state) };
+        let settle = |number| {
+            let numbers = vec![(DeliveryNumber(number), DeliveryNumber(number))];
+            let settlement = Settlement::Ack;
+            connection.settle(vec![Settle { holder: consumer.holder(), numbers, settlement }]);
+        };
+        state.held.lock().channels.entry(channel).or_default().unsettled = 3;
+        settle(1);
+        assert_eq!(unsettled(), Some(2), "nothing is held");
+        {
+            let mut held = state.held_publishes.lock();
+            held.busy = true;
+            held.hold([publish(channel)]);
+        }
+        settle(2);
+        assert_eq!(unsettled(), Some(2));
+        assert!(node.route_some(&state).is_none());
+        assert_eq!(unsettled(), Some(1));
+        // What ends with its channel does not wait.
+        state.held_publishes.lock().busy = true;
+        settle(3);
+        connection.settle_held();
+        assert_eq!(unsettled(), Some(0));
+    }
 }

@@ -102,12 +102,18 @@ pub(crate) fn lone_connection() -> Arc<ConnectionState> {
 
 /// A consumer of a replicated queue, without a limit.
 pub(crate) fn consumer(node: &Arc<Node>) -> Arc<FrontConsumer> {
+    consumer_on(&connection(node), 1)
+}
+
+/// One more of the same queue on the first channel of that connection, which holds it.
+pub(crate) fn consumer_on(connection: &Arc<ConnectionState>, number: u64) -> Arc<FrontConsumer> {
+    let channel = ChannelId { number: 1, opened: 0 };
     let new = NewConsumer {
-        id: ConsumerId { session: SESSION, number: 1 },
+        id: ConsumerId { session: SESSION, number },
         queue: QueueId { home: Home::Group(GroupId(1)), index: 1, position: 0 },
         queue_type: QueueType::Quorum,
         has_delivery_limit: false,
-        channel: ChannelId { number: 1, opened: 0 },
+        channel,
         tag: ShortString::from_static("tag"),
         no_ack: false,
         exclusive: false,
@@ -116,7 +122,10 @@ pub(crate) fn consumer(node: &Arc<Node>) -> Arc<FrontConsumer> {
         arguments: Default::default(),
         room: None,
     };
-    Arc::new(FrontConsumer::new(new, connection(node)))
+    let consumer = Arc::new(FrontConsumer::new(new, Arc::clone(connection)));
+    let mut held = connection.held.lock();
+    held.channels.entry(channel).or_default().consumers.insert(consumer.id, Arc::clone(&consumer));
+    consumer
 }
 
 /// What the consumer's queue assigns to it under that number: the message of the entry of that index.

@@ -252,4 +252,30 @@ mod tests {
         let (shown, _) = consumer.end();
         assert_eq!(shown, DeliveryNumber(2));
     }
+
+    /// Q-12, DLV 5: room that was kept for a consumer whose group is silent goes to the channel's
+    /// others.
+    #[tokio::test]
+    async fn dlv_05_what_a_silence_drops_makes_room_for_others() {
+        let node = testing::node();
+        let connection = testing::connection(&node);
+        let (silent, other) =
+            (testing::consumer_on(&connection, 1), testing::consumer_on(&connection, 2));
+        connection.held.lock().channels.entry(silent.channel).or_default().limit = Some(2);
+        let up_to = || other.state.lock().up_to;
+        node.share_room(&connection, other.channel);
+        assert_eq!(up_to(), DeliveryNumber(2));
+        let attachment = silent.reattach(Term(3)).unwrap();
+        let deliveries = [1, 2].map(|number| testing::delivery(&silent, number));
+        silent.deliver(Term(3), attachment.number, &deliveries);
+        let mut commands = Vec::new();
+        other.close_gate(&mut other.state.lock(), &mut commands);
+        other.wait_for_room();
+        assert!(other.waits() && Shares::of(&connection, other.channel).unwrap().free == Some(0));
+        let taken = silent.take(&node, usize::MAX, &mut Vec::new());
+        assert!(taken.freed && other.waits.load(Ordering::Relaxed), "it asks in turn");
+        while other.waits.load(Ordering::Relaxed) {
+            tokio::task::yield_now().await;
+        }
+    }
 }

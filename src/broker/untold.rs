@@ -3,7 +3,7 @@
 
 use crate::{node::Node, proposer::Proposer, wire};
 use quorate_rpc::{Lane, NotifyError, Payload};
-use quorate_types::{Home, NodeId};
+use quorate_types::{ConsumerId, Home, NodeId};
 use std::sync::Arc;
 
 /// What is to be said when the lane to a node has room again.
@@ -13,12 +13,15 @@ pub(crate) enum Untold {
     Leadership(Home, NodeId),
     /// Which consumers of this node's the leader of the home is to attach (DLV 2).
     Consumers(Home, NodeId),
+    /// That what a get took was held for too long (CTO-05). A get is named as a consumer is.
+    GetTimedOut(Home, ConsumerId),
 }
 
 impl Untold {
     fn is_for(self) -> NodeId {
         match self {
             Self::Leadership(_, to) | Self::Consumers(_, to) => to,
+            Self::GetTimedOut(_, get) => get.session.node,
         }
     }
 }
@@ -38,10 +41,15 @@ impl Node {
         if !matches!(told, Err(NotifyError::Full(_))) {
             return true;
         }
+        self.say_later(anew);
+        false
+    }
+
+    /// Says that when the lane has room.
+    pub(crate) fn say_later(&self, anew: Untold) {
         if let Some(node) = self.arc().filter(|node| node.untold.lock().insert(anew)) {
             self.spawn(async move { node.say_anew(anew).await });
         }
-        false
     }
 
     async fn say_anew(self: Arc<Self>, anew: Untold) {
@@ -61,6 +69,7 @@ impl Node {
                     self.reattach_all(home, leader, term);
                 }
             }
+            Untold::GetTimedOut(home, get) => self.tell_get_timed_out(home, get),
         }
     }
 }
@@ -75,7 +84,9 @@ mod tests {
         Cause, ClusterCell, ClusterSecret, LinkConfig, LinkHandler, Links, Listener, Origin,
         PeerHello, Responder,
     };
-    use quorate_types::{BootNumber, ClusterId, GroupId, Incarnation, Term};
+    use quorate_types::{
+        BootNumber, ClusterId, GroupId, Incarnation, SessionId, StartNumber, Term,
+    };
     use std::{net::SocketAddr, time::Duration};
     use tokio::{sync::mpsc, time::timeout};
     use tonic::service::Routes;
@@ -149,5 +160,13 @@ mod tests {
         assert!(node.untold.lock().is_empty());
         assert!(notify(), "there is room");
         assert_eq!(next(&mut heard).await, wire::DELIVERIES);
+        // CTO-05: a get does not re-attach; that it has timed out is itself said anew.
+        let get = ConsumerId { session: SessionId { node: to, start: StartNumber(1) }, number: 7 };
+        assert_eq!([notify(), notify()], [true, false]);
+        node.tell_get_timed_out(home, get);
+        assert!(node.untold.lock().contains(&Untold::GetTimedOut(home, get)));
+        let services = [next(&mut heard).await, next(&mut heard).await, next(&mut heard).await];
+        assert_eq!(services.iter().filter(|it| **it == wire::DELIVERIES).count(), 2);
+        assert!(node.untold.lock().is_empty());
     }
 }

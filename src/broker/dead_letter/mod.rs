@@ -158,37 +158,36 @@ impl Node {
             machine.queues_with_kept().filter_map(settings).collect::<Vec<_>>()
         });
         for (queue, settings) in kept.unwrap_or_default() {
-            let look = |worker: &mut Worker| worker.may_look(queue, version, &settings);
-            if !self.letters.with(home, look).unwrap_or(false) {
-                continue;
-            }
+            let look = |worker: &mut Worker| worker.look_from(queue, version, &settings);
+            let Some(from) = self.letters.with(home, look).flatten() else { continue };
             let gone = settings.is_none();
             if gone && !self.read_catalog().await {
                 continue;
             }
-            if self.route_kept_letters_of(home, queue, gone).await {
-                self.letters.with(home, |worker| worker.looked(queue, version, settings));
-            }
+            let next = self.route_kept_letters_of(home, queue, gone, from).await;
+            self.letters.with(home, |worker| worker.looked(queue, version, settings, next));
         }
     }
 
-    /// False if one cannot be looked at yet, since its message is not at hand.
+    /// Looks at a queue's kept letters from one on. Gives the first that cannot be looked at yet, since
+    /// its message is not at hand: there it goes on, so that two such letters do not take the one
+    /// place for what is fetched from each other.
     async fn route_kept_letters_of(
         self: &Arc<Self>,
         home: Home,
         queue: QueueId,
         gone: bool,
-    ) -> bool {
-        let mut from = LetterNumber(0);
+        mut from: LetterNumber,
+    ) -> Option<LetterNumber> {
         let next = |from| self.with_machine(home, |it| waiting(it, queue, true, from)).flatten();
         while let Some(mut some) = next(from).filter(|some| !some.letters.is_empty()) {
             let bodies = self.bodies_of(home, &mut some);
-            let Some(last) = some.letters.last() else { return false };
+            let Some(last) = some.letters.last() else { return Some(from) };
             from = LetterNumber(last.number.0 + 1);
             self.route_by_copy(home, some, bodies, gone);
             tokio::task::yield_now().await;
         }
-        true
+        None
     }
 
     /// Messages of the first letters, as many as are read at once. The others are left to the next

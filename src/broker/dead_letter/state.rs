@@ -29,8 +29,8 @@ pub(crate) struct Worker {
     pub(crate) term: Term,
     /// Of each queue the first letter of the routing that was proposed last.
     proposed: BTreeMap<QueueId, (LetterNumber, CatalogIndex, Instant)>,
-    /// By what kept letters were looked at last.
-    kept: BTreeMap<QueueId, (CatalogIndex, Option<DeadLetter>)>,
+    /// By what kept letters were looked at last, and where to go on if not all could be looked at.
+    kept: BTreeMap<QueueId, Look>,
     lines: BTreeMap<LetterHome, Line>,
     /// Room that targets have told of.
     told: BTreeMap<QueueId, u32>,
@@ -40,6 +40,15 @@ pub(crate) struct Worker {
     fetching: bool,
     /// What is under way, and what was fetched.
     held: Held,
+}
+
+/// A look at a queue's kept letters.
+#[derive(Debug)]
+struct Look {
+    version: CatalogIndex,
+    settings: Option<DeadLetter>,
+    /// The first that could not be looked at.
+    next: Option<LetterNumber>,
 }
 
 /// How far a line has been sent.
@@ -114,24 +123,28 @@ impl Worker {
         self.proposed.insert(queue, (first.number, first.after, now));
     }
 
-    /// Whether a queue's kept letters are to be looked at: something has changed since.
-    pub(crate) fn may_look(
-        &mut self,
+    /// From where on a queue's kept letters are to be looked at: all, if something has changed since.
+    pub(crate) fn look_from(
+        &self,
         queue: QueueId,
         version: CatalogIndex,
         settings: &Option<DeadLetter>,
-    ) -> bool {
-        let seen = (version, settings.clone());
-        self.kept.get(&queue) != Some(&seen)
+    ) -> Option<LetterNumber> {
+        match self.kept.get(&queue) {
+            Some(look) if look.version == version && look.settings == *settings => look.next,
+            Some(_) | None => Some(LetterNumber(0)),
+        }
     }
 
+    /// They have been looked at: all, or those before `next`.
     pub(crate) fn looked(
         &mut self,
         queue: QueueId,
         version: CatalogIndex,
         settings: Option<DeadLetter>,
+        next: Option<LetterNumber>,
     ) {
-        self.kept.insert(queue, (version, settings));
+        self.kept.insert(queue, Look { version, settings, next });
     }
 
     /// The number from which on a line is to be sent, if there is room in it. While the node's

@@ -148,10 +148,24 @@ fn let_6_a_routing_is_proposed_once_until_it_may_be_lost() {
 #[test]
 fn kept_letters_are_looked_at_when_something_has_changed() {
     let mut worker = worker();
-    assert!(worker.may_look(QUEUE, CatalogIndex(3), &None));
-    worker.looked(QUEUE, CatalogIndex(3), None);
-    assert!(!worker.may_look(QUEUE, CatalogIndex(3), &None));
-    assert!(worker.may_look(QUEUE, CatalogIndex(4), &None));
+    let from = |worker: &Worker, version| worker.look_from(QUEUE, CatalogIndex(version), &None);
+    assert_eq!(from(&worker, 3), Some(LetterNumber(0)));
+    worker.looked(QUEUE, CatalogIndex(3), None, None);
+    assert_eq!(from(&worker, 3), None);
+    assert_eq!(from(&worker, 4), Some(LetterNumber(0)));
+}
+
+/// Two kept letters whose messages are not at hand do not take turns in the one place for what is
+/// fetched: the second is fetched when the first has been looked at.
+#[test]
+fn kept_letters_are_looked_at_from_where_one_was_not_at_hand() {
+    let mut worker = worker();
+    let from = |worker: &Worker, version| worker.look_from(QUEUE, CatalogIndex(version), &None);
+    for next in [Some(LetterNumber(4)), Some(LetterNumber(9)), None] {
+        worker.looked(QUEUE, CatalogIndex(3), None, next);
+        assert_eq!(from(&worker, 3), next);
+        assert_eq!(from(&worker, 4), Some(LetterNumber(0)), "any may have got a route");
+    }
 }
 
 /// what a full target refused is sent again when it has told of room, as much as it has; to one
@@ -189,15 +203,15 @@ fn what_is_remembered_of_queues_goes_with_their_letters() {
     let (mut worker, now) = (worker(), Instant::now());
     for index in [1, 2] {
         worker.routing_proposed(queue(index), &letter, now);
-        worker.looked(queue(index), CatalogIndex(9), None);
+        worker.looked(queue(index), CatalogIndex(9), None, None);
         worker.told(queue(index), 5);
         assert!(worker.retry(&target(index), false, now).is_some());
         worker.told(queue(index), 5);
     }
     worker.forget_others(|it| *it == queue(1), |it| *it == queue(2));
     assert!(!worker.may_route(queue(1), &letter, now) && worker.may_route(queue(2), &letter, now));
-    assert!(!worker.may_look(queue(1), CatalogIndex(9), &None));
-    assert!(worker.may_look(queue(2), CatalogIndex(9), &None));
+    let is_remembered = |index| worker.kept.contains_key(&queue(index));
+    assert!(is_remembered(1) && !is_remembered(2));
     assert_eq!(worker.told.keys().copied().collect::<Vec<_>>(), [queue(2)]);
     assert_eq!(worker.retried.keys().copied().collect::<Vec<_>>(), [queue(2)]);
 }
