@@ -4,7 +4,8 @@ use crate::connection::held::Unfinished;
 use quorate_broker::{Connection, Held, MemoryBudget, Share};
 use std::sync::Arc;
 
-/// Largest reads while the memory for contents is more than half used, octets; and otherwise.
+/// Largest reads while the memory for contents or for publishes under way is more than half used,
+/// octets; and otherwise.
 const READ_BYTES: (usize, usize) = (16 * 1024, 256 * 1024);
 
 /// Unfinished contents of any publisher that sends one message after the other, octets.
@@ -79,8 +80,9 @@ impl Accounts {
 
     /// How much may be read at once.
     pub(crate) fn read_bytes_max(&self) -> usize {
-        let share = Share::Contents;
-        let free = self.memory.room_bytes(share) > self.memory.share_bytes_max(share) / 2;
+        let is_free =
+            |share| self.memory.room_bytes(share) > self.memory.share_bytes_max(share) / 2;
+        let free = is_free(Share::Contents) && is_free(Share::InFlight);
         if free { READ_BYTES.1 } else { READ_BYTES.0 }
     }
 

@@ -6,7 +6,7 @@ use crate::{
     codec::{
         PROTOCOL_HEADER,
         cold::{Cold, connection},
-        frame,
+        frame::{self, FrameError},
     },
     connection::{
         close::{Ending, Fault, Linger, SILENCE_MS, WhileClosing, linger_ms, while_closing},
@@ -18,7 +18,7 @@ use crate::{
     session::{Session, SessionEnd},
     socket::Socket,
 };
-use bytes::BufMut;
+use bytes::{Buf, BufMut};
 use quorate_broker::{Broker, Connection, ConnectionInfo};
 use quorate_types::{Exception, ReplyCode};
 use std::{io, net::SocketAddr, time::Duration};
@@ -81,17 +81,35 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
             return Err(io::Error::other("too many handshakes: this was the oldest"));
         }
     };
-    drop(place);
     // Too slow: closed without a word (CONN-05).
     let entry = entry.map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "handshake timeout"))?;
     match entry? {
-        Entry::Open(connection, machine) => live(socket, broker, *connection, *machine, stop).await,
-        Entry::Ending(Ending::Server { close, linger }) => {
+        Entry::Open(connection, machine) => {
+            drop(place);
+            live(socket, broker, *connection, *machine, stop).await
+        }
+        Entry::Ending(ending) => {
+            // Until it is gone, who was not let in counts among those that have yet to be.
+            tokio::select! {
+                parted = turn_away(socket, ending) => parted,
+                () = place.taken() => Ok(()),
+            }
+        }
+    }
+}
+
+/// Parts from a client that was not let in.
+async fn turn_away<S: AsyncRead + AsyncWrite + Unpin>(
+    socket: &mut Socket<S>,
+    ending: Refusal,
+) -> io::Result<()> {
+    match ending {
+        Refusal::Ending(Ending::Server { close, linger }) => {
             Cold::from(*close).put(socket.outbox.buffer(), 0);
             say_goodbye(socket, linger, linger_ms(linger, UNOPENED_LINGER_S)).await
         }
-        Entry::Ending(Ending::Silent | Ending::Client) => silence(socket).await,
-        Entry::Refused => {
+        Refusal::Ending(Ending::Silent | Ending::Client) => silence(socket).await,
+        Refusal::Protocol => {
             socket.outbox.buffer().put_slice(&PROTOCOL_HEADER);
             timeout(FLUSH_MAX, socket.flush()).await??;
             socket.shutdown().await?;
@@ -103,9 +121,20 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
 /// How a handshake went.
 enum Entry {
     Open(Box<Connection>, Box<Machine>),
+    Ending(Refusal),
+}
+
+/// Why a client is not let in.
+enum Refusal {
     Ending(Ending),
-    /// Another protocol.
-    Refused,
+    /// It speaks another protocol.
+    Protocol,
+}
+
+impl From<Ending> for Entry {
+    fn from(ending: Ending) -> Self {
+        Self::Ending(Refusal::Ending(ending))
+    }
 }
 
 async fn enter<S: AsyncRead + AsyncWrite + Unpin>(
@@ -117,7 +146,7 @@ async fn enter<S: AsyncRead + AsyncWrite + Unpin>(
     loop {
         match protocol_header(&mut socket.input) {
             FirstOctets::Missing => more(socket).await?,
-            FirstOctets::Refused => return Ok(Entry::Refused),
+            FirstOctets::Refused => return Ok(Entry::Ending(Refusal::Protocol)),
             FirstOctets::Accepted => break,
         }
     }
@@ -129,11 +158,11 @@ async fn enter<S: AsyncRead + AsyncWrite + Unpin>(
                 more(socket).await?;
                 continue;
             }
-            Err(error) => return Ok(Entry::Ending(Ending::frame_error(&error))),
+            Err(error) => return Ok(Ending::frame_error(&error).into()),
         };
         let question = match handshake.frame(&frame, socket.outbox.buffer()) {
             Ok(question) => question,
-            Err(ending) => return Ok(Entry::Ending(ending)),
+            Err(ending) => return Ok(ending.into()),
         };
         match question {
             None => {}
@@ -141,7 +170,7 @@ async fn enter<S: AsyncRead + AsyncWrite + Unpin>(
                 let password = credentials.password.as_deref();
                 let right = broker.log_in(&credentials.user, password, addresses.peer.ip()).await;
                 if let Err(ending) = handshake.authenticated(right, socket.outbox.buffer()) {
-                    return Ok(Entry::Ending(ending));
+                    return Ok(ending.into());
                 }
             }
             Some(Question::Open(opening)) => return Ok(open(socket, *opening, addresses, broker)),
@@ -191,7 +220,7 @@ fn open<S: AsyncRead + AsyncWrite + Unpin>(
         }
         Err(exception) => {
             let fault = Fault::of(exception, connection::Open::ID);
-            Entry::Ending(Ending::fault(&fault))
+            Ending::fault(&fault).into()
         }
     }
 }
@@ -259,7 +288,8 @@ async fn say_goodbye<S: AsyncRead + AsyncWrite + Unpin>(
 ) -> io::Result<()> {
     let parted = async {
         let until = socket.received() + DISCARDED_BYTES_MAX;
-        while !agreed(socket, linger) {
+        let mut farewell = Farewell { linger, passed_over: 0 };
+        while !farewell.agreed(socket) {
             if socket.is_ended() {
                 return Ok(());
             }
@@ -299,16 +329,28 @@ async fn read_on<S: AsyncRead + AsyncWrite + Unpin>(
     socket.moved(true).await
 }
 
-/// Takes what has come. True if the client has agreed.
-fn agreed<S: AsyncRead + AsyncWrite + Unpin>(socket: &mut Socket<S>, linger: Linger) -> bool {
-    match linger {
-        Linger::Silence => {
+/// What a client says after the server's close.
+struct Farewell {
+    linger: Linger,
+    /// Octets of a large frame that are still to come, and are passed over.
+    passed_over: usize,
+}
+
+impl Farewell {
+    /// Takes what has come. True if the client has agreed.
+    fn agreed<S>(&mut self, socket: &mut Socket<S>) -> bool {
+        if self.linger == Linger::Silence {
             socket.input.clear();
-            false
+            return false;
         }
-        Linger::CloseOk => loop {
-            // Frames of any size that a socket can carry are passed over.
-            match frame::take(&mut socket.input, CLOSING_FRAME_MAX) {
+        loop {
+            let come = self.passed_over.min(socket.input.len());
+            socket.input.advance(come);
+            self.passed_over -= come;
+            if self.passed_over > 0 {
+                return false;
+            }
+            match frame::take(&mut socket.input, frame::FRAME_MAX_LEAST) {
                 Ok(Some(frame)) => match while_closing(&frame) {
                     WhileClosing::Ignored => {}
                     // Who asks again and again without reading is not answered.
@@ -319,9 +361,14 @@ fn agreed<S: AsyncRead + AsyncWrite + Unpin>(socket: &mut Socket<S>, linger: Lin
                     WhileClosing::Agreed => return true,
                 },
                 Ok(None) => return false,
+                // Not one of the few that count, and so not kept until it has come whole.
+                Err(FrameError::TooLarge { size, .. }) if size <= CLOSING_FRAME_MAX => {
+                    let payload = usize::try_from(size).unwrap_or(usize::MAX);
+                    self.passed_over = payload.saturating_add(frame::OVERHEAD_BYTES);
+                }
                 Err(_) => return true,
             }
-        },
+        }
     }
 }
 
@@ -373,6 +420,28 @@ mod tests {
             Some(connection::CloseOk::ID)
         );
         assert!(read.is_empty());
+    }
+
+    /// CONN-26: what a client has under way is passed over as it comes, however large its frames.
+    #[tokio::test]
+    async fn conn_26_large_frames_are_not_kept_while_closing() {
+        let (client, server) = duplex(1000);
+        let (mut client, mut server) = (client, Socket::new(server));
+        let mut octets = bytes::BytesMut::new();
+        for bytes in [900_000, 8_192, 0, 131_072] {
+            frame::put(&mut octets, frame::Kind::Body, 1, &vec![7; bytes]);
+        }
+        Cold::from(connection::CloseOk {}).put(&mut octets, 0);
+        let writes = async move { client.write_all(&octets).await.unwrap() };
+        let reads = async {
+            let mut farewell = Farewell { linger: Linger::CloseOk, passed_over: 0 };
+            while !farewell.agreed(&mut server) {
+                assert!(server.input.len() <= 16 * 1024, "{}", server.input.len());
+                server.moved(true).await.unwrap();
+                assert!(!server.is_ended());
+            }
+        };
+        tokio::join!(writes, reads);
     }
 
     #[tokio::test]

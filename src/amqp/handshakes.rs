@@ -1,29 +1,36 @@
-//! Handshakes in progress: bounded in number, whoever begins them. At the bound the oldest is dropped,
-//! not the newest refused: who means to log in does so within a few round trips.
+//! Clients that are not let in: in their handshake, or refused and not yet gone. They are bounded in
+//! number, whoever begins them. At the bound, the source that has most loses its oldest: who means to
+//! log in does so within a few round trips, and a source that opens many does not push out others.
 
 use parking_lot::Mutex;
+use quorate_types::Source;
 use std::{collections::BTreeMap, sync::Arc};
 use tokio::sync::oneshot;
 
-/// The handshakes of one listener.
+/// The strangers of one listener.
 #[derive(Clone, Debug)]
 pub(crate) struct Handshakes {
     open: Arc<Mutex<Open>>,
     max: usize,
 }
 
+/// A sender that is dropped ends its handshake.
+type Ends = BTreeMap<u64, oneshot::Sender<()>>;
+
 #[derive(Debug, Default)]
 struct Open {
     /// Number of the next one.
     next: u64,
-    /// By number, and so by age; a sender that is dropped ends its handshake.
-    places: BTreeMap<u64, oneshot::Sender<()>>,
+    all: usize,
+    /// By source, and then by number, and so by age.
+    sources: BTreeMap<Source, Ends>,
 }
 
 /// One handshake's place, given back when dropped.
 #[derive(Debug)]
 pub(crate) struct Place {
     open: Arc<Mutex<Open>>,
+    source: Source,
     number: u64,
     dropped: oneshot::Receiver<()>,
 }
@@ -35,16 +42,35 @@ impl Handshakes {
     }
 
     /// A place for one more.
-    pub(crate) fn begin(&self) -> Place {
+    pub(crate) fn begin(&self, source: Source) -> Place {
         let (sender, dropped) = oneshot::channel();
         let mut open = self.open.lock();
-        while open.places.len() >= self.max.max(1) {
-            open.places.pop_first();
-        }
+        while open.all >= self.max.max(1) && open.end_oldest() {}
         let number = open.next;
         open.next += 1;
-        open.places.insert(number, sender);
-        Place { open: Arc::clone(&self.open), number, dropped }
+        open.all += 1;
+        open.sources.entry(source).or_default().insert(number, sender);
+        Place { open: Arc::clone(&self.open), source, number, dropped }
+    }
+}
+
+impl Open {
+    /// Ends the oldest handshake of the source that has most; false if there is none.
+    fn end_oldest(&mut self) -> bool {
+        let most = self.sources.iter().max_by_key(|(_, ends)| ends.len());
+        let oldest = most.and_then(|(source, ends)| Some((*source, *ends.keys().next()?)));
+        oldest.is_some_and(|(source, number)| self.end(source, number))
+    }
+
+    /// False if that one has ended before.
+    fn end(&mut self, source: Source, number: u64) -> bool {
+        let Some(ends) = self.sources.get_mut(&source) else { return false };
+        let ended = ends.remove(&number).is_some();
+        if ends.is_empty() {
+            self.sources.remove(&source);
+        }
+        self.all -= usize::from(ended);
+        ended
     }
 }
 
@@ -58,7 +84,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.open.lock().places.remove(&self.number);
+        self.open.lock().end(self.source, self.number);
     }
 }
 
@@ -66,19 +92,39 @@ impl Drop for Place {
 mod tests {
     use super::*;
     use futures::FutureExt;
+    use std::net::{IpAddr, Ipv4Addr};
+
+    fn source(number: u32) -> Source {
+        Source::of(IpAddr::V4(Ipv4Addr::from_bits(number)))
+    }
 
     #[test]
     fn the_oldest_makes_way_for_the_newest() {
         let handshakes = Handshakes::new(2);
-        let (mut first, mut second) = (handshakes.begin(), handshakes.begin());
+        let begin = || handshakes.begin(source(1));
+        let (mut first, mut second) = (begin(), begin());
         assert_eq!(first.taken().now_or_never(), None);
-        let mut third = handshakes.begin();
+        let mut third = begin();
         assert_eq!(first.taken().now_or_never(), Some(()));
         assert_eq!(second.taken().now_or_never(), None);
         drop(second);
-        let fourth = handshakes.begin();
+        let fourth = begin();
         assert_eq!(third.taken().now_or_never(), None, "one had ended");
         drop((first, third, fourth));
-        assert!(handshakes.open.lock().places.is_empty());
+        let open = handshakes.open.lock();
+        assert!(open.sources.is_empty() && open.all == 0);
+    }
+
+    #[test]
+    fn a_source_that_opens_many_does_not_push_out_others() {
+        let handshakes = Handshakes::new(8);
+        let mut honest = handshakes.begin(source(1));
+        let mut others: Vec<_> = (0..100).map(|_| handshakes.begin(source(2))).collect();
+        assert_eq!(honest.taken().now_or_never(), None);
+        let ended = others.iter_mut().filter_map(|it| it.taken().now_or_never()).count();
+        assert_eq!(ended, 93);
+        let mut late = handshakes.begin(source(3));
+        assert_eq!(late.taken().now_or_never(), None);
+        assert_eq!(honest.taken().now_or_never(), None);
     }
 }

@@ -5,6 +5,7 @@ use crate::{
     handshakes::Handshakes,
 };
 use quorate_broker::Broker;
+use quorate_types::Source;
 use socket2::{SockRef, TcpKeepalive};
 use std::{io, time::Duration};
 use tokio::{
@@ -51,7 +52,7 @@ pub async fn serve(
                 Ok((stream, peer)) => match addresses(&stream, peer) {
                     Ok(addresses) => {
                         let (broker, stop, place) =
-                            (broker.clone(), stop.clone(), handshakes.begin());
+                            (broker.clone(), stop.clone(), handshakes.begin(Source::of(peer.ip())));
                         clients.spawn(serve_client(stream, addresses, broker, place, stop));
                     }
                     Err(error) => tracing::debug!(%peer, %error, "client gone at once"),

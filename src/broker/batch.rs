@@ -11,6 +11,8 @@ use tokio::sync::oneshot;
 
 /// Most octets of messages in one batch; one larger message makes a batch of its own.
 const BATCH_BYTES_MAX: usize = 1 << 20;
+/// Memory for a command or message beside a message's octets: its head, its place, who waits for it.
+const ENTRY_BYTES: usize = 128;
 /// Most commands and messages in one batch.
 const BATCH_COUNT_MAX: usize = 4_096;
 
@@ -94,6 +96,8 @@ pub(crate) struct Batches {
     /// Unanswered batches with this number or a higher one are to be sent.
     unsent: Sequence,
     bytes: usize,
+    /// Commands and messages that wait or are under way.
+    count: usize,
 }
 
 impl Batches {
@@ -107,6 +111,7 @@ impl Batches {
             under_way: VecDeque::new(),
             unsent: Sequence(1),
             bytes: 0,
+            count: 0,
         }
     }
 
@@ -118,6 +123,11 @@ impl Batches {
     /// Octets of messages that wait or are under way.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Octets of memory for all that waits or is under way, about.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.bytes + self.count * ENTRY_BYTES
     }
 
     /// Batches under way, and those of them that have only commands that overtake publishes.
@@ -154,12 +164,14 @@ impl Batches {
         filling.commands.push(command);
         filling.tickets.push(ticket);
         filling.count += 1;
+        self.count += 1;
     }
 
     /// Adds a message to the enqueue of its queue and level.
     pub(crate) fn push_message(&mut self, outgoing: Outgoing) {
         let Outgoing { queue, level, head, message, ticket } = outgoing;
         self.bytes += message.len();
+        self.count += 1;
         self.filling().push_message(queue, level, head, message, ticket);
     }
 
@@ -262,6 +274,7 @@ impl Batches {
             }
             under_way.answered = true;
             self.bytes -= under_way.bytes;
+            self.count -= under_way.count;
             let mut sequence = under_way.batch.first;
             for (place, ticket) in std::mem::take(&mut under_way.tickets).into_iter().enumerate() {
                 while other.peek().is_some_and(|(number, _)| *number < sequence) {

@@ -91,7 +91,7 @@ impl Node {
         unwritten: &Unwritten,
         is_wanted: impl Fn() -> bool,
     ) -> (StoredMessage, Fetching) {
-        self.find(wanted, Some(term), || unwritten.turn_to_fetch(), is_wanted).await
+        self.find(wanted, Some(term), || unwritten.turn_to_fetch(&self.fetches), is_wanted).await
     }
 
     /// Looks again and again, each time in a turn that is waited for before; gives the last turn too.

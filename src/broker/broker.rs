@@ -31,6 +31,7 @@ use quorate_rpc::Links;
 use quorate_storage::Database;
 use quorate_types::{Exception, Home, ReplyCode, SessionId, ShortString, StartNumber};
 use std::sync::{Arc, OnceLock, Weak};
+use tokio::sync::Semaphore;
 
 /// The broker of one node, shared by everything that serves clients.
 #[derive(Clone, Debug)]
@@ -42,11 +43,10 @@ impl Broker {
     #[must_use]
     pub fn new(settings: BrokerSettings, catalog: Arc<RwLock<Catalog>>) -> Self {
         let groups: Vec<_> = settings.shape.groups().collect();
-        let homes = groups.iter().map(|group| Home::Group(*group));
-        let homes = homes.chain(settings.members.iter().map(|node| Home::Node(*node)));
-        let homes: Vec<_> = homes.collect();
+        let homes = homes(&settings);
         let nobody = SessionId { node: settings.me, start: StartNumber(0) };
         let memory = MemoryBudget::new(settings.client_memory_bytes);
+        let fetches = fetches(&memory, settings.front.message_bytes_max);
         let (version, shape) = (catalog.read().version(), catalog.read().shape());
         Self(Arc::new_cyclic(|this| Node {
             this: Weak::clone(this),
@@ -94,6 +94,7 @@ impl Broker {
             untold: Mutex::default(),
             warned_of_alternate: Mutex::default(),
             unreadable: Mutex::default(),
+            fetches,
             tracer: Tracer::default(),
             formed: tokio::sync::watch::Sender::new(shape),
             storage_stats: OnceLock::new(),
@@ -193,4 +194,17 @@ impl Broker {
     pub fn formed(&self) -> tokio::sync::watch::Receiver<Option<ClusterShape>> {
         self.0.formed.subscribe()
     }
+}
+
+/// All homes: the queue groups, and each node for what is bound to its connections.
+fn homes(settings: &BrokerSettings) -> Vec<Home> {
+    let nodes = settings.members.iter().map(|node| Home::Node(*node));
+    settings.shape.groups().map(Home::Group).chain(nodes).collect()
+}
+
+/// Bodies of unknown size that the node may fetch at once for consumers: as many as half of what it
+/// may hold for deliveries has room for, if each is as large as a message may be.
+fn fetches(memory: &MemoryBudget, message_bytes_max: u64) -> Arc<Semaphore> {
+    let fit = memory.share_bytes_max(Share::Deliveries) / 2 / message_bytes_max.max(1);
+    Arc::new(Semaphore::new(usize::try_from(fit).unwrap_or(usize::MAX).clamp(2, 64)))
 }

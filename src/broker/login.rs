@@ -3,10 +3,10 @@
 
 use crate::Broker;
 use parking_lot::Mutex;
-use quorate_types::ShortString;
+use quorate_types::{ShortString, Source};
 use std::{
     collections::BTreeMap,
-    net::{IpAddr, Ipv6Addr},
+    net::IpAddr,
     time::{Duration, Instant},
 };
 
@@ -31,12 +31,12 @@ pub(crate) struct Logins(Mutex<Failures>);
 
 #[derive(Debug, Default)]
 struct Failures {
-    sources: BTreeMap<IpAddr, Source>,
+    sources: BTreeMap<Source, Failed>,
     waiting: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Source {
+struct Failed {
     failures: u32,
     last: Instant,
 }
@@ -44,31 +44,21 @@ struct Source {
 impl Failures {
     /// A login has failed: how many delays its answer waits.
     fn failed(&mut self, from: IpAddr, now: Instant) -> u32 {
-        let fresh = |source: &Source| now.saturating_duration_since(source.last) < MEMORY;
-        let from = source(from);
+        let fresh = |source: &Failed| now.saturating_duration_since(source.last) < MEMORY;
+        let from = Source::of(from);
         if self.sources.len() >= SOURCES_MAX && !self.sources.contains_key(&from) {
             self.sources.retain(|_, source| fresh(source));
             if self.sources.len() >= SOURCES_MAX {
                 self.sources.pop_first();
             }
         }
-        let source = self.sources.entry(from).or_insert(Source { failures: 0, last: now });
+        let source = self.sources.entry(from).or_insert(Failed { failures: 0, last: now });
         if !fresh(source) {
             source.failures = 0;
         }
         let delays = (1 + source.failures / STEP).min(DELAYS_MAX);
-        *source = Source { failures: source.failures.saturating_add(1), last: now };
+        *source = Failed { failures: source.failures.saturating_add(1), last: now };
         delays
-    }
-}
-
-/// What an address stands for: of IPv6, the network that one host may have to itself.
-fn source(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) => {
-            IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64)))
-        }
-        IpAddr::V4(address) => IpAddr::V4(address),
     }
 }
 
@@ -120,7 +110,7 @@ impl Broker {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::Ipv4Addr;
+    use std::net::{Ipv4Addr, Ipv6Addr};
 
     fn host(number: u32) -> IpAddr {
         IpAddr::V4(Ipv4Addr::from_bits(number))

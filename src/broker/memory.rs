@@ -143,13 +143,21 @@ impl MemoryBudget {
         self.share_bytes_max(share).saturating_sub(self.share_held_bytes(share))
     }
 
+    /// The share is used up, and half as much again: what may pass it a little, so that everybody gets
+    /// on, does not pass it any more.
+    #[must_use]
+    pub fn is_overdrawn(&self, share: Share) -> bool {
+        let max = self.share_bytes_max(share);
+        self.share_held_bytes(share) >= max + max / 2
+    }
+
     /// Resolves while the share has room. Cancel-safe.
     pub async fn room(&self, share: Share) {
         self.until(share, || self.room_bytes(share) > 0).await;
     }
 
     /// Resolves once `fits` is true, which is looked at whenever the share releases something.
-    async fn until(&self, share: Share, mut fits: impl FnMut() -> bool) {
+    pub(crate) async fn until(&self, share: Share, mut fits: impl FnMut() -> bool) {
         if fits() {
             return;
         }

@@ -81,6 +81,8 @@ pub(crate) struct Node {
     pub(crate) warned_of_alternate: Mutex<OncePerMinute<()>>,
     /// When the log last said of which queue that a message cannot be read.
     pub(crate) unreadable: Mutex<OncePerMinute<QueueId>>,
+    /// Bodies fetched at once for consumers, which are counted when they have come.
+    pub(crate) fetches: Arc<tokio::sync::Semaphore>,
     pub(crate) tracer: Tracer,
     /// The cluster's shape, once it has one.
     pub(crate) formed: tokio::sync::watch::Sender<Option<ClusterShape>>,

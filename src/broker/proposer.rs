@@ -89,7 +89,7 @@ impl State {
     }
 
     fn tell_held(&mut self) {
-        self.held.set_about(self.batches.bytes() as u64);
+        self.held.set_about(self.batches.memory_bytes() as u64);
     }
 }
 

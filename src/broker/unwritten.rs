@@ -29,13 +29,15 @@ pub(crate) struct Unwritten {
 pub(crate) struct Fetched {
     pub(crate) body: bytes::Bytes,
     _held: Held,
-    _turn: Fetching,
+    _of_connection: Option<OwnedSemaphorePermit>,
 }
 
 /// The connection's turn to fetch a body.
 #[derive(Debug)]
 pub(crate) struct Fetching {
-    _permit: Option<OwnedSemaphorePermit>,
+    of_connection: Option<OwnedSemaphorePermit>,
+    /// Until the body is here and counted.
+    _of_node: Option<OwnedSemaphorePermit>,
 }
 
 impl Unwritten {
@@ -64,19 +66,20 @@ impl Unwritten {
         }
     }
 
-    /// Octets of bodies that may be read for it now; 0 for none. One message may always be read for
-    /// a client that has taken everything, whatever the node's budget.
+    /// Octets of bodies that may be read for it now; 0 for none. One message may be read for a client
+    /// that has taken everything though the node's budget is used up, unless many have done that.
     pub(crate) fn room_bytes(&self) -> usize {
         let waiting = self.bytes.load(Ordering::Relaxed);
         let budget =
             usize::try_from(self.budget.room_bytes(Share::Deliveries)).unwrap_or(usize::MAX);
         let room = self.bytes_max.saturating_sub(waiting).min(budget);
-        if waiting == 0 { room.max(1) } else { room }
+        let may_overdraw = waiting == 0 && !self.budget.is_overdrawn(Share::Deliveries);
+        if may_overdraw { room.max(1) } else { room }
     }
 
-    /// Resolves when the node's budget has room. Cancel-safe.
+    /// Resolves when the node's budget has room for this connection. Cancel-safe.
     pub(crate) async fn budget_room(&self) {
-        self.budget.room(Share::Deliveries).await;
+        self.budget.until(Share::Deliveries, || self.room_bytes() > 0).await;
     }
 
     /// The memory for deliveries is used up, and this connection has some of it.
@@ -113,23 +116,27 @@ impl Unwritten {
         self.held.lock().set((before + bytes) as u64);
     }
 
-    /// Waits for the connection's turn to fetch a body for a consumer.
-    pub(crate) async fn turn_to_fetch(&self) -> Fetching {
-        // It is never closed.
-        Fetching { _permit: Arc::clone(&self.fetching).acquire_owned().await.ok() }
+    /// Waits for the connection's turn to fetch a body for a consumer, which is one of the node's
+    /// `fetches` and of a size that nobody knows yet.
+    pub(crate) async fn turn_to_fetch(&self, fetches: &Arc<Semaphore>) -> Fetching {
+        // Neither is ever closed.
+        let of_connection = Arc::clone(&self.fetching).acquire_owned().await.ok();
+        self.budget_room().await;
+        let _of_node = Arc::clone(fetches).acquire_owned().await.ok();
+        Fetching { of_connection, _of_node }
     }
 
     /// A body has been fetched.
     pub(crate) fn fetched(&self, body: bytes::Bytes, turn: Fetching) -> Fetched {
         let mut held = self.budget.account(Share::Deliveries);
         held.set(body.len() as u64);
-        Fetched { body, _held: held, _turn: turn }
+        Fetched { body, _held: held, _of_connection: turn.of_connection }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{MemoryBudget, Share, Unwritten};
+    use super::*;
     use futures::FutureExt;
 
     #[test]
@@ -151,12 +158,14 @@ mod tests {
     }
 
     #[test]
-    fn while_the_budget_is_full_each_connection_has_one_message() {
+    fn while_the_budget_is_full_each_connection_has_one_message_up_to_a_bound() {
         let budget = MemoryBudget::new(16 * 50);
         let share = budget.share_bytes_max(Share::Deliveries);
         let bytes_max = 2 * share;
         let (one, other) = (Unwritten::new(&budget, bytes_max), Unwritten::new(&budget, bytes_max));
         let mut elsewhere = budget.account(Share::Deliveries);
+        elsewhere.set(share + share / 2);
+        assert_eq!((one.room_bytes(), other.room_bytes()), (0, 0), "too many have done that");
         elsewhere.set(share);
         assert_eq!(one.room_bytes(), 1, "its client has taken everything");
         one.set(10);
@@ -175,11 +184,16 @@ mod tests {
     fn one_body_is_fetched_at_a_time() {
         let budget = MemoryBudget::new(1 << 20);
         let unwritten = Unwritten::new(&budget, 100);
-        let turn = unwritten.turn_to_fetch().now_or_never();
-        let mut next = Box::pin(unwritten.turn_to_fetch());
+        let fetches = Arc::new(Semaphore::new(1));
+        let turn = unwritten.turn_to_fetch(&fetches).now_or_never();
+        let other = Unwritten::new(&budget, 100);
+        let mut elsewhere = Box::pin(other.turn_to_fetch(&fetches));
+        assert!(elsewhere.as_mut().now_or_never().is_none(), "as many as the node fetches at once");
+        let mut next = Box::pin(unwritten.turn_to_fetch(&fetches));
         assert!(next.as_mut().now_or_never().is_none());
         let fetched = turn.map(|turn| unwritten.fetched(bytes::Bytes::from_static(b"body"), turn));
         assert!(next.as_mut().now_or_never().is_none(), "it waits to be taken");
+        assert!(elsewhere.as_mut().now_or_never().is_some(), "the node's turn is over");
         assert_eq!(budget.held_bytes(), 4);
         drop(fetched);
         assert!(next.as_mut().now_or_never().is_some());

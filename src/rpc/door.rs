@@ -7,8 +7,9 @@ use crate::{
 };
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
+use quorate_types::Source;
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, btree_map::Entry},
     future::Future,
     io,
     net::IpAddr,
@@ -28,8 +29,10 @@ use tower::Service;
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Handshakes in progress, at most; more connections wait to be accepted.
 const HANDSHAKES_MAX: usize = 256;
-/// Handshakes in progress with one address, at most; a further connection is closed.
-const HANDSHAKES_BY_ADDRESS_MAX: usize = 32;
+/// Handshakes in progress with one address, and with one source, at most; a further connection is
+/// closed. Nodes may share a source (one /64), so that it gets more than an address does.
+const HANDSHAKES_OF_ADDRESS_MAX: usize = 32;
+const HANDSHAKES_OF_SOURCE_MAX: usize = 128;
 /// How long a wrong proof waits for its answer, so that secrets cannot be tried fast.
 const REFUSAL_DELAY: Duration = Duration::from_millis(250);
 /// Refused connections are logged this often, at most.
@@ -46,7 +49,7 @@ pub struct Door {
     secret: ClusterSecret,
     is_admitted: IsAdmitted,
     handshakes: Arc<Semaphore>,
-    by_address: Arc<Mutex<BTreeMap<IpAddr, usize>>>,
+    counts: Arc<Mutex<Counts>>,
     /// When a refusal was logged last.
     told: Arc<Mutex<Option<Instant>>>,
 }
@@ -66,12 +69,42 @@ struct InProgress {
 
 impl Drop for InProgress {
     fn drop(&mut self) {
-        let mut by_address = self.door.by_address.lock();
-        if let Some(count) = by_address.get_mut(&self.address) {
-            *count -= 1;
-            if *count == 0 {
-                by_address.remove(&self.address);
-            }
+        self.door.counts.lock().remove(self.address);
+    }
+}
+
+/// Handshakes in progress.
+#[derive(Debug, Default)]
+struct Counts {
+    by_address: BTreeMap<IpAddr, usize>,
+    by_source: BTreeMap<Source, usize>,
+}
+
+impl Counts {
+    /// Counts one more; false if there are too many with that address or its source.
+    fn add(&mut self, address: IpAddr) -> bool {
+        let source = Source::of(address);
+        let of_address = self.by_address.get(&address).copied().unwrap_or(0);
+        let of_source = self.by_source.get(&source).copied().unwrap_or(0);
+        let fits = of_address < HANDSHAKES_OF_ADDRESS_MAX && of_source < HANDSHAKES_OF_SOURCE_MAX;
+        if fits {
+            self.by_address.insert(address, of_address + 1);
+            self.by_source.insert(source, of_source + 1);
+        }
+        fits
+    }
+
+    fn remove(&mut self, address: IpAddr) {
+        count_down(&mut self.by_address, address);
+        count_down(&mut self.by_source, Source::of(address));
+    }
+}
+
+fn count_down<K: Ord>(counts: &mut BTreeMap<K, usize>, key: K) {
+    if let Entry::Occupied(mut count) = counts.entry(key) {
+        *count.get_mut() -= 1;
+        if *count.get() == 0 {
+            count.remove();
         }
     }
 }
@@ -87,7 +120,7 @@ impl Door {
             secret,
             is_admitted: Arc::new(is_admitted),
             handshakes: Arc::new(Semaphore::new(HANDSHAKES_MAX)),
-            by_address: Arc::default(),
+            counts: Arc::default(),
             told: Arc::default(),
         }
     }
@@ -115,15 +148,10 @@ impl Door {
         }
     }
 
-    /// Counts a handshake; `None` if there are too many with that address.
+    /// Counts a handshake; `None` if there are too many with that address or its source.
     fn begin(&self, address: IpAddr, permit: OwnedSemaphorePermit) -> Option<InProgress> {
-        let mut by_address = self.by_address.lock();
-        let count = by_address.entry(address).or_default();
-        if *count >= HANDSHAKES_BY_ADDRESS_MAX {
-            return None;
-        }
-        *count += 1;
-        Some(InProgress { door: self.clone(), address, _permit: permit })
+        let counted = self.counts.lock().add(address);
+        counted.then(|| InProgress { door: self.clone(), address, _permit: permit })
     }
 
     fn tell(&self, address: IpAddr, error: &HandshakeError) {
@@ -205,5 +233,27 @@ impl Service<tonic::transport::Uri> for Connector {
             })?;
             Ok(TokioIo::new(stream))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{Ipv4Addr, Ipv6Addr};
+
+    #[test]
+    fn neither_an_address_nor_a_network_takes_all_handshakes() {
+        let mut counts = Counts::default();
+        let v4 = |number| IpAddr::V4(Ipv4Addr::from_bits(number));
+        let v6 = |number: u128| IpAddr::V6(Ipv6Addr::from_bits((0x2001_0db8 << 96) | number));
+        assert_eq!((0..999).filter(|_| counts.add(v4(1))).count(), HANDSHAKES_OF_ADDRESS_MAX);
+        assert!(counts.add(v4(2)));
+        let taken = (0..9_999).filter(|number| counts.add(v6(*number))).count();
+        assert_eq!(taken, HANDSHAKES_OF_SOURCE_MAX);
+        assert!(counts.add(v6(1 << 64)), "another network");
+        counts.remove(v6(0));
+        assert!(counts.add(v6(77_777)) && !counts.add(v6(88_888)));
+        (0..HANDSHAKES_OF_ADDRESS_MAX).for_each(|_| counts.remove(v4(1)));
+        assert!(!counts.by_address.contains_key(&v4(1)) && counts.add(v4(1)));
     }
 }

@@ -10,6 +10,7 @@ mod message;
 mod name;
 mod priority;
 mod properties;
+mod source;
 mod time;
 
 pub use arguments::{ArgumentError, LeaderLocator, MS_MAX, Overflow, QueueArguments, QueueType};
@@ -25,4 +26,5 @@ pub use message::{Message, MessageError};
 pub use name::{NameError, ResourceName, ShortString, VhostName};
 pub use priority::Levels;
 pub use properties::{Properties, PropertiesError, Property};
+pub use source::Source;
 pub use time::{Stamp, Timestamp, WallTime};
