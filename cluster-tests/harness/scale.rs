@@ -141,6 +141,8 @@ bounds! {
     BESIDE_RATE: f64 = "consumed a second beside publishers", 100.0, 55_000.0;
     /// 99 % of the messages take no longer, ms.
     BESIDE_P99: f64 = "end-to-end p99 at full speed, ms", 20_000.0, 500.0;
+    /// Publishes and dead letters of large messages together, of what is published where nothing dies.
+    LARGE_LETTERS: f64 = "large dead letters beside publishes, %", 20.0, 75.0;
     /// Pause of a queue whose leader is killed.
     LEADER_KILLED: Duration = "leader killed", seconds(6), ms(500);
     /// Pause of a queue whose leader hangs.

@@ -51,6 +51,7 @@ const ROWS: &[Row] = &[
     },
     Row { what: "dead letters, 1 KiB", flags: LETTERS, nodes: Some([0, 0, 0]) },
     Row { what: "dead letters, 1 KiB, ten queues", flags: LETTERS_OF_TEN, nodes: None },
+    Row { what: "dead letters, 100 KiB", flags: LARGE_LETTERS, nodes: Some([0, 0, 0]) },
     Row { what: "window of 1, leader's node", flags: &["-c", "1"], nodes: Some([0, 0, 0]) },
     Row { what: "window of 1, another node", flags: &["-c", "1"], nodes: Some([0, 1, 2]) },
 ];
@@ -66,6 +67,8 @@ const DLX: &str = "x-dead-letter-exchange=";
 const DLX_KEY: &str = "x-dead-letter-routing-key=letters-1";
 /// Rows with them measure the letters that arrive.
 const LETTERS: &[&str] = &["--nack", "--queue-arg", DLX, "--queue-arg", DLX_KEY];
+const LARGE_LETTERS: &[&str] =
+    &["-s", "102400", "-c", "100", "--nack", "--queue-arg", DLX, "--queue-arg", DLX_KEY];
 const LETTERS_OF_TEN: &[&str] =
     &["--queues", "10", "-x", "3", "-y", "3", "--nack", "--queue-arg", DLX, "--queue-arg", DLX_KEY];
 

@@ -1,4 +1,5 @@
-//! Consumers beside publishers at full speed get what is published, and soon (DLV 6).
+//! Consumers beside publishers at full speed get what is published, and soon (DLV 6); so do queues of
+//! dead letters.
 
 #![expect(clippy::expect_used, reason = "tests")]
 
@@ -54,4 +55,21 @@ async fn six_consumers_keep_up_with_six_publishers() {
 async fn two_consumers_keep_up_with_five_publishers() {
     let flags = [&FULL_SPEED[..], &["-x", "5", "-y", "2"]].concat();
     keep_up("five publishers, two consumers", &flags, scale::BESIDE_SHARE_OF_TWO).await;
+}
+
+/// A dead letter of a large message costs about what its publish has cost: where each message is
+/// published, rejected, and arrives as a dead letter, as many go through as where all are published.
+#[tokio::test(flavor = "multi_thread")]
+async fn large_dead_letters_go_at_the_speed_of_publishing() {
+    const FEW: [&str; 6] = ["--size", "102400", "-q", "200", "-A", "20"];
+    let cluster = Cluster::start(3, Options::alone()).await;
+    let publish = [&FEW[..], &["-c", "100", "-y", "0", "--queue-name", "plain"]].concat();
+    let publish = number(&perf(&cluster, &publish).await, "/published_per_s");
+    let target = [&FEW[..], &["-x", "0", "--queue-name", "letters"]].concat();
+    let source = ["-c", "100", "--nack", "--queue-name", "source"];
+    let source = [&FEW[..], &source, &["--queue-arg", "x-dead-letter-exchange="]].concat();
+    let source = [&source[..], &["--queue-arg", "x-dead-letter-routing-key=letters-1"]].concat();
+    let (source, target) = tokio::join!(perf(&cluster, &source), perf(&cluster, &target));
+    let both = number(&source, "/received_per_s") + number(&target, "/received_per_s");
+    scale::LARGE_LETTERS.at_least("100 KiB", 100.0 * both / publish);
 }

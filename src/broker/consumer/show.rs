@@ -1,0 +1,181 @@
+//! Showing a client what its consumer has been given, as far as there is room (DLV 3, 4, 6).
+
+use super::{CREDIT_WINDOW, FrontConsumer, FrontState, Reference};
+use crate::{client::Delivered, node::Node};
+use bytes::Bytes;
+use quorate_queue::Command;
+use quorate_storage::{MessageRef, StoredMessage, codec::message};
+use quorate_types::{DeliveryNumber, Holder};
+use std::sync::{Arc, atomic::Ordering};
+
+/// References read at once.
+const TAKE_MAX: usize = 256;
+
+/// What a taking came to.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Taken {
+    pub(crate) bytes: usize,
+    /// More is ready.
+    pub(crate) more: bool,
+    /// References that had room of the channel's limit were dropped: others may have it.
+    pub(crate) freed: bool,
+    /// The channel's limit is reached.
+    full: bool,
+}
+
+impl FrontConsumer {
+    /// Takes what may be shown now, about `bytes_max` octets of it.
+    pub(crate) fn take(
+        self: &Arc<Self>,
+        node: &Arc<Node>,
+        bytes_max: usize,
+        into: &mut Vec<Delivered>,
+    ) -> Taken {
+        let mut commands = Vec::new();
+        let taken = self.take_locked(node, bytes_max, into, &mut commands);
+        // Only now, without the lock: the queue may answer at once with another delivery.
+        for command in commands {
+            // DLV 6: settles for a client that does not acknowledge, and credits.
+            let credit = || {
+                let gated = self.gated.load(Ordering::Relaxed);
+                matches!(command, Command::Credit { .. }) && !gated
+            };
+            if matches!(command, Command::Settle { .. }) || credit() {
+                node.submit_ahead(self.home(), command);
+            } else {
+                node.submit(self.home(), command);
+            }
+        }
+        if taken.full {
+            self.wait_for_room();
+        }
+        if taken.freed {
+            node.share_room(&self.connection, self.channel);
+        }
+        taken
+    }
+
+    fn take_locked(
+        self: &Arc<Self>,
+        node: &Arc<Node>,
+        bytes_max: usize,
+        into: &mut Vec<Delivered>,
+        commands: &mut Vec<Command>,
+    ) -> Taken {
+        let mut state = self.state.lock();
+        state.listed = false;
+        if state.ended {
+            return Taken::default();
+        }
+        if !node.hearing.may_show(self.home()) {
+            let freed = !state.ready.is_empty();
+            Self::drop_unshown(&mut state);
+            return Taken { freed, ..Taken::default() };
+        }
+        let room = self.room();
+        let share =
+            room.map_or(usize::MAX, |room| usize::try_from(room.share).unwrap_or(usize::MAX));
+        let first = into.len();
+        let mut bytes = 0;
+        for message in self.read(node, &mut state, share, bytes_max) {
+            let StoredMessage::Here(octets) = message else {
+                self.fetch(node, &mut state);
+                break;
+            };
+            let Some(reference) = state.ready.pop_front() else { break };
+            state.shown = reference.number;
+            bytes += octets.len();
+            into.extend(self.delivered(&reference, &octets));
+        }
+        let shown = into.get(first..).unwrap_or_default();
+        let (count, redelivered) =
+            (shown.len(), shown.iter().filter(|one| one.redelivered).count());
+        self.note_shown(&mut state, count, commands);
+        if count > 0 {
+            let deliveries = node.counters.deliveries(self.queue_type);
+            deliveries.consumed(count as u64, redelivered as u64, self.no_ack);
+        }
+        let full = room.is_some_and(|room| room.free == count as u64);
+        if full {
+            self.close_gate(&mut state, commands);
+        }
+        if state.ready.is_empty() {
+            state.unshown = None;
+        }
+        let more = !state.ready.is_empty() && !state.fetching;
+        state.listed = more;
+        Taken { bytes, more, full, freed: false }
+    }
+
+    /// Bodies of the first references: about `bytes_max` octets, at least one if there is any.
+    fn read(
+        &self,
+        node: &Node,
+        state: &mut FrontState,
+        count_max: usize,
+        bytes_max: usize,
+    ) -> Vec<StoredMessage> {
+        let queue = self.queue;
+        let first = state.ready.iter().take(TAKE_MAX.min(count_max));
+        let wanted: Vec<_> =
+            first.map(|reference| MessageRef { queue, message: reference.message }).collect();
+        if wanted.is_empty() {
+            return Vec::new();
+        }
+        match state.fetched.take() {
+            Some(fetched) => vec![StoredMessage::Here(fetched.body)],
+            None => node.read_messages(queue, &wanted, Some(state.term), bytes_max),
+        }
+    }
+
+    fn delivered(&self, reference: &Reference, octets: &Bytes) -> Option<Delivered> {
+        let message = match message::decode(octets) {
+            Ok(message) => message,
+            Err(error) => {
+                tracing::error!(queue = %self.queue, %error, "a stored message cannot be read");
+                return None;
+            }
+        };
+        Some(Delivered {
+            channel: self.channel,
+            consumer: self.id,
+            tag: self.tag.clone(),
+            holder: self.holder(),
+            number: reference.number,
+            no_ack: self.no_ack,
+            redelivered: reference.counts.acquired > 0,
+            counts: (self.shows_counts && reference.counts.acquired > 0)
+                .then_some(reference.counts),
+            message,
+        })
+    }
+
+    /// Settles for a client that does not, and renews the window (DLV 6).
+    fn note_shown(&self, state: &mut FrontState, count: usize, commands: &mut Vec<Command>) {
+        if count == 0 {
+            return;
+        }
+        if self.no_ack {
+            // Gaps below the last number shown are settled already, so a range does no harm.
+            let first = DeliveryNumber(state.settled.0 + 1);
+            state.settled = state.shown;
+            let holder = Holder::Consumer(self.id);
+            commands.push(Command::Settle { holder, numbers: vec![(first, state.shown)] });
+        } else {
+            state.unsettled += count as u64;
+            if let Some(channel) = self.connection.held.lock().channels.get_mut(&self.channel) {
+                channel.unsettled += count as u64;
+                channel.turns += 1;
+                self.turn.store(channel.turns, Ordering::Relaxed);
+            }
+        }
+        if self.windowed
+            && !state.leaving
+            && state.up_to.0 < state.shown.0 + CREDIT_WINDOW / 2
+            && self.room().is_none()
+        {
+            state.up_to = DeliveryNumber(state.shown.0 + CREDIT_WINDOW);
+            commands.push(Command::Credit { consumer: self.id, up_to: state.up_to });
+        }
+    }
+}
