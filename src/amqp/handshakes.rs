@@ -4,7 +4,7 @@
 
 use parking_lot::Mutex;
 use quorate_types::Source;
-use std::{collections::BTreeMap, sync::Arc};
+use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 use tokio::sync::oneshot;
 
 /// The strangers of one listener.
@@ -57,8 +57,10 @@ impl Handshakes {
 impl Open {
     /// Ends the oldest handshake of the source that has most; false if there is none.
     fn end_oldest(&mut self) -> bool {
-        let most = self.sources.iter().max_by_key(|(_, ends)| ends.len());
-        let oldest = most.and_then(|(source, ends)| Some((*source, *ends.keys().next()?)));
+        let oldest = |ends: &Ends| ends.keys().next().copied();
+        let most = |ends: &Ends| (ends.len(), Reverse(oldest(ends)));
+        let most = self.sources.iter().max_by_key(|(_, ends)| most(ends));
+        let oldest = most.and_then(|(source, ends)| Some((*source, oldest(ends)?)));
         oldest.is_some_and(|(source, number)| self.end(source, number))
     }
 
@@ -126,5 +128,15 @@ mod tests {
         let mut late = handshakes.begin(source(3));
         assert_eq!(late.taken().now_or_never(), None);
         assert_eq!(honest.taken().now_or_never(), None);
+    }
+
+    #[test]
+    fn of_sources_with_as_many_the_oldest_makes_way() {
+        let handshakes = Handshakes::new(2);
+        let mut first = handshakes.begin(source(1));
+        let mut second = handshakes.begin(source(2));
+        let mut third = handshakes.begin(source(0));
+        let taken = [&mut first, &mut second, &mut third].map(|it| it.taken().now_or_never());
+        assert_eq!(taken, [Some(()), None, None]);
     }
 }

@@ -35,6 +35,8 @@ const DELIVERIES_BYTES_TURN: usize = 512 * 1024;
 /// Octets waiting to be written above which the socket is not read: a client that does not read
 /// its replies is not asked for more requests.
 const OUTBOX_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// The same while the node holds as much for clients to read as it may.
+const OUTBOX_BYTES_PRESSED: usize = 64 * 1024;
 
 /// How long lists may be behind, ms.
 const REPORT_MS: u64 = 250;
@@ -180,7 +182,9 @@ impl<'c, S: AsyncRead + AsyncWrite + Unpin> Session<'c, S> {
 
     /// Whether the socket is read.
     fn reads(&self) -> bool {
-        self.takes_frames() && self.socket.outbox.len() <= OUTBOX_BYTES_MAX
+        let pressed = self.connection.is_pressed();
+        let bytes_max = if pressed { OUTBOX_BYTES_PRESSED } else { OUTBOX_BYTES_MAX };
+        self.takes_frames() && self.socket.outbox.len() <= bytes_max
     }
 
     /// Takes what has come from both sides, as much as one turn may.
@@ -422,7 +426,10 @@ impl<'c, S: AsyncRead + AsyncWrite + Unpin> Session<'c, S> {
         if let Some(bytes) = self.machine.announced_bytes() {
             self.accounts.relieve(self.connection, bytes, now_ms);
         }
-        if self.progress.is_lost(now_ms, self.socket.written(), self.connection.is_pressed()) {
+        let pressed = self.connection.is_pressed();
+        if self.connection.is_given_up()
+            || self.progress.is_lost(now_ms, self.socket.written(), pressed)
+        {
             self.accounts.note_lost();
             return Err("the client does not read what it is sent");
         }

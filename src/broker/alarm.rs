@@ -163,6 +163,7 @@ impl Node {
         if memory {
             self.drop_unfinished();
         }
+        self.drop_slow_clients();
         // Also while nothing changes, for nodes that have just come.
         self.tell_all(wire::ALARM, &Bytes::copy_from_slice(&[u8::from(memory), u8::from(disk)]));
     }

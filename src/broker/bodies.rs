@@ -63,11 +63,15 @@ impl Node {
     /// A body, from wherever it can be had; `None` if it is gone or cannot be had within the time of
     /// an operation. Of what was named by no leader in particular, only what is applied is believed.
     pub(crate) async fn message(self: &Arc<Self>, wanted: MessageRef) -> Option<Bytes> {
+        if let StoredMessage::Here(body) = self.own_copy(wanted, None) {
+            return Some(body);
+        }
         let bound = Duration::from_millis(self.settings.operation_timeout_ms);
-        let found = tokio::time::timeout(bound, self.find_message(wanted, None, || true)).await;
-        match found {
-            Ok(StoredMessage::Here(body)) => Some(body),
-            Ok(StoredMessage::Absent | StoredMessage::Unknown) | Err(_) => None,
+        // Of a size that nobody knows yet: no more are fetched at once than there is memory for.
+        let find = self.find(wanted, None, || self.fetches.acquire(), || true);
+        match tokio::time::timeout(bound, find).await {
+            Ok((StoredMessage::Here(body), _)) => Some(body),
+            Ok((StoredMessage::Absent | StoredMessage::Unknown, _)) | Err(_) => None,
         }
     }
 

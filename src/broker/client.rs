@@ -282,6 +282,8 @@ pub enum Event {
     },
     /// Deliveries wait: call [`crate::Connection::take_deliveries`].
     DeliveriesReady,
+    /// What was settled behind held publishes can be settled now.
+    MaySettle,
     /// The consumer's queue has ended (CON-13).
     ConsumerCancelled {
         /// Channel.

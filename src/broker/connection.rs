@@ -15,7 +15,7 @@ use crate::{
 };
 use parking_lot::Mutex;
 use quorate_catalog::ConnectionId;
-use quorate_types::{ConsumerId, Exception, QueueId, QueueType, WallTime};
+use quorate_types::{ConsumerId, Exception, Holder, QueueId, QueueType, WallTime};
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     sync::{
@@ -251,6 +251,15 @@ impl ConnectionState {
         }
     }
 
+    /// Whether that channel holds what is to be settled there.
+    fn is_of(&self, channel: ChannelId, settled: HolderRef) -> bool {
+        let held = self.held.lock();
+        held.channels.get(&channel).is_some_and(|held| match settled.holder {
+            Holder::Consumer(id) => held.consumers.contains_key(&id),
+            Holder::Get(..) => held.gets.contains_key(&settled),
+        })
+    }
+
     fn next_ready(&self) -> Option<Arc<FrontConsumer>> {
         self.ready.lock().pop_front()
     }
@@ -297,6 +306,9 @@ impl Connection {
     /// Waits until there is at least one event, and takes all there are. Cancel-safe.
     pub async fn events(&self, events: &mut Vec<Event>) {
         self.state.mailbox.take(events).await;
+        if events.iter().any(|event| matches!(event, Event::MaySettle)) {
+            self.settle(Vec::new());
+        }
     }
 
     /// Whether the socket may be read on.
@@ -339,6 +351,12 @@ impl Connection {
     #[must_use]
     pub fn is_pressed(&self) -> bool {
         self.state.unwritten.is_pressed()
+    }
+
+    /// The client takes what it is sent so slowly that others get nothing: it is dropped.
+    #[must_use]
+    pub fn is_given_up(&self) -> bool {
+        self.state.unwritten.is_given_up()
     }
 
     /// Resolves when the node's budget of bodies has room, for a connection that has waited for it.
@@ -388,17 +406,17 @@ impl Connection {
         self.node.settle(&self.state, settles);
     }
 
-    /// Settles at once what waits for publishes that are held: what has been settled before a channel
-    /// or connection ends does not return.
-    pub(crate) fn settle_held(&self) {
-        let settles = self.state.held_publishes.lock().take_settles();
+    /// Settles at once what waits for publishes that are held: what was settled before its channel ends
+    /// does not return.
+    fn settle_held(&self, is_ending: impl Fn(HolderRef) -> bool) {
+        let settles = self.state.held_publishes.lock().take_settles(is_ending);
         self.node.settle(&self.state, settles);
     }
 
     /// The channel has ended, by a close or an error: its consumers end, what they and its gets
     /// hold returns (CHN-05). Deliveries and confirms for it stop at once.
     pub fn close_channel(&self, channel: ChannelId) {
-        self.settle_held();
+        self.settle_held(|holder| self.state.is_of(channel, holder));
         self.forget_channel(channel);
         let ended = self.state.held.lock().channels.remove(&channel);
         if let Some(ended) = ended {
@@ -430,7 +448,7 @@ impl Connection {
     }
 
     fn end(&self) -> BTreeSet<QueueId> {
-        self.settle_held();
+        self.settle_held(|_| true);
         let held = {
             let mut held = self.state.held.lock();
             let closed = Held { closed: true, ..Held::default() };

@@ -1,7 +1,7 @@
 //! Publishes that have to wait until they can be routed.
 
 use crate::{
-    client::{ChannelId, Event, Publish, PublishOutcome, Settle},
+    client::{ChannelId, Event, HolderRef, Publish, PublishOutcome, Settle},
     confirm::Told,
     connection::ConnectionState,
     memory::Held,
@@ -37,18 +37,15 @@ impl HeldPublishes {
         self.memory.set_about(bytes as u64);
     }
 
-    /// Holds these until no publish is held any more. Gives them back if none is.
+    /// Holds these behind those that are held. Gives all back if no publish is held any more.
     pub(crate) fn hold_settles(&mut self, settles: Vec<Settle>) -> Vec<Settle> {
-        if !self.busy {
-            return settles;
-        }
         self.settles.extend(settles);
-        Vec::new()
+        if self.busy { Vec::new() } else { std::mem::take(&mut self.settles) }
     }
 
-    /// What was settled meanwhile.
-    pub(crate) fn take_settles(&mut self) -> Vec<Settle> {
-        std::mem::take(&mut self.settles)
+    /// Those of the held settles that `is_wanted` says, whatever is held.
+    pub(crate) fn take_settles(&mut self, is_wanted: impl Fn(HolderRef) -> bool) -> Vec<Settle> {
+        self.settles.extract_if(.., |settle| is_wanted(settle.holder)).collect()
     }
 
     fn take(&mut self) -> Vec<Publish> {
@@ -88,7 +85,7 @@ impl Node {
     }
 
     /// Routes what is held; without anything to spread, nothing is held any more.
-    fn route_some(self: &Arc<Self>, connection: &Arc<ConnectionState>) -> Option<Spread> {
+    fn route_some(&self, connection: &Arc<ConnectionState>) -> Option<Spread> {
         let mut held = connection.held_publishes.lock();
         let publishes = held.take();
         let identities: Vec<_> = publishes
@@ -102,9 +99,12 @@ impl Node {
             rest.spread
         });
         held.busy = spread.is_some();
-        let settles = if held.busy { Vec::new() } else { held.take_settles() };
+        // The connection's own task settles, so that credits keep their order.
+        let may_settle = !held.busy && !held.settles.is_empty();
         drop(held);
-        self.settle(connection, settles);
+        if may_settle {
+            connection.mailbox.put(Event::MaySettle);
+        }
         for ((outcome, (channel, confirm, _)), message) in
             outcomes.into_iter().zip(identities).zip(messages)
         {
@@ -201,11 +201,17 @@ mod tests {
         settle(2);
         assert_eq!(unsettled(), Some(2));
         assert!(node.route_some(&state).is_none());
+        assert_eq!(unsettled(), Some(2), "left to the connection's own task");
+        let mut events = Vec::new();
+        connection.events(&mut events).await;
+        assert!(events.iter().any(|event| matches!(event, Event::MaySettle)), "{events:?}");
         assert_eq!(unsettled(), Some(1));
-        // What ends with its channel does not wait.
+        // What ends with its channel does not wait; what is of another channel does.
         state.held_publishes.lock().busy = true;
         settle(3);
-        connection.settle_held();
-        assert_eq!(unsettled(), Some(0));
+        connection.close_channel(ChannelId { number: 2, opened: 0 });
+        assert_eq!(unsettled(), Some(1));
+        connection.close_channel(channel);
+        assert!(state.held_publishes.lock().settles.is_empty());
     }
 }

@@ -151,6 +151,11 @@ impl MemoryBudget {
         self.share_held_bytes(share) >= max + max / 2
     }
 
+    /// Whoever waits for room in the share looks again.
+    pub(crate) fn look_again(&self, share: Share) {
+        self.row(share).room.notify_waiters();
+    }
+
     /// Resolves while the share has room. Cancel-safe.
     pub async fn room(&self, share: Share) {
         self.until(share, || self.room_bytes(share) > 0).await;

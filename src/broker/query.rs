@@ -349,14 +349,17 @@ fn connection_view(connection: &Arc<ConnectionState>) -> ConnectionView {
 }
 
 fn channel_views(connection: &Arc<ConnectionState>) -> Vec<ChannelView> {
-    let channels = connection.reported.channels.lock();
-    let held = connection.held.lock();
-    let consumers = |number: u16| {
-        let of_number = held.channels.iter().filter(|(channel, _)| channel.number == number);
-        // Those that have ended stay while something of theirs is to be settled.
-        let consumers = of_number.flat_map(|(_, held)| held.consumers.values());
-        consumers.filter(|consumer| !consumer.has_ended()).count()
+    let consumers: Vec<_> = {
+        let held = connection.held.lock();
+        held.channels.values().flat_map(|channel| channel.consumers.values().cloned()).collect()
     };
+    // Those that have ended stay while something of theirs is to be settled. A consumer looks at what
+    // its connection holds while its own state is locked, so that is not locked here any more.
+    let mut counts: BTreeMap<u16, u32> = BTreeMap::new();
+    for consumer in consumers.iter().filter(|consumer| !consumer.has_ended()) {
+        *counts.entry(consumer.channel.number).or_default() += 1;
+    }
+    let channels = connection.reported.channels.lock();
     let (user, vhost): (&ShortString, &ShortString) =
         (&connection.info.user, &connection.info.vhost);
     channels
@@ -369,7 +372,7 @@ fn channel_views(connection: &Arc<ConnectionState>) -> Vec<ChannelView> {
             user: user.clone(),
             vhost: vhost.clone(),
             confirm: report.confirm,
-            consumers: u32::try_from(consumers(number)).unwrap_or(u32::MAX),
+            consumers: counts.get(&number).copied().unwrap_or_default(),
             unacknowledged: report.unacknowledged,
             unconfirmed: report.unconfirmed,
             transactional: report.transactional,

@@ -1,4 +1,4 @@
-//! Closing who holds most of what is not finished, where the memory for it is used up.
+//! Closing who holds most of what is not finished, or not taken, where the memory for it is used up.
 
 use crate::{
     client::Event,
@@ -20,6 +20,11 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 /// Who holds less is not closed: every publisher may be in the midst of a message or two.
 const HOLDER_BYTES_MIN: u64 = 64 * 1024;
+/// But who takes so long over its message is, ms: many of them together would hold as much.
+const LASTING_MS: u64 = 10_000;
+
+/// For whom something has waited for so long without a break is slow to take it.
+const SLOW: Duration = Duration::from_secs(2);
 
 /// What a connection holds of what is not finished, as its front end told last.
 #[derive(Debug, Default)]
@@ -35,27 +40,32 @@ pub(crate) struct Unfinished {
 }
 
 impl Unfinished {
-    fn bytes(&self, share: Share) -> u64 {
+    /// Octets of that share, and for how long they have been under way, ms, where that matters: an
+    /// honest content is soon over.
+    fn of(&self, share: Share) -> (u64, u64) {
+        let load = |figure: &AtomicU64| figure.load(Ordering::Relaxed);
         match share {
-            Share::Contents => self.contents.load(Ordering::Relaxed),
-            Share::Transactions => self.transactions.load(Ordering::Relaxed),
-            Share::InFlight | Share::Deliveries | Share::Letters | Share::Replies => 0,
+            Share::Contents => (load(&self.contents), load(&self.age_ms)),
+            Share::Transactions => (load(&self.transactions), 0),
+            Share::InFlight | Share::Deliveries | Share::Letters | Share::Replies => (0, 0),
         }
     }
+}
 
-    /// What makes one the greatest holder: octets, and of contents also how long they have been
-    /// coming, since an honest one is soon over.
-    fn weight(&self, share: Share) -> u64 {
-        let age_ms = match share {
-            Share::Contents => self.age_ms.load(Ordering::Relaxed),
-            Share::Transactions
-            | Share::InFlight
-            | Share::Deliveries
-            | Share::Letters
-            | Share::Replies => 0,
-        };
-        self.bytes(share).saturating_mul(age_ms + 1)
-    }
+/// Octets of the share that may be taken from a connection, and what makes it the greatest holder.
+fn holds(connection: &ConnectionState, share: Share) -> (u64, u64) {
+    let (bytes, age_ms) = match share {
+        Share::Deliveries => match connection.unwritten.waits() {
+            (bytes, age) if age >= SLOW => (bytes, u64::try_from(age.as_millis()).unwrap_or(0)),
+            _ => (0, 0),
+        },
+        Share::Contents
+        | Share::Transactions
+        | Share::InFlight
+        | Share::Letters
+        | Share::Replies => connection.unfinished.of(share),
+    };
+    (bytes, bytes.saturating_mul(age_ms + 1))
 }
 
 impl Connection {
@@ -77,8 +87,8 @@ impl Connection {
 }
 
 impl Node {
-    /// Closes the greatest holders of unfinished contents or transactions until the others hold at
-    /// most `bytes_max`.
+    /// Closes the greatest holders of unfinished contents or transactions, or of deliveries that they
+    /// are slow to take, until the others hold at most `bytes_max`.
     pub(crate) fn close_greatest(&self, share: Share, bytes_max: u64) {
         // One at a time is enough: whoever else finds the share used up looks again next turn.
         let Some(mut last) = self.relief.try_lock() else { return };
@@ -90,12 +100,11 @@ impl Node {
         let mut held = self.memory.share_held_bytes(share);
         let mut holders = Vec::new();
         for connection in self.connections.all() {
-            let unfinished = &connection.unfinished;
-            let bytes = unfinished.bytes(share);
-            if unfinished.closing.load(Ordering::Relaxed) {
+            let (bytes, weight) = holds(&connection, share);
+            if connection.unfinished.closing.load(Ordering::Relaxed) {
                 held = held.saturating_sub(bytes);
-            } else if bytes >= HOLDER_BYTES_MIN {
-                holders.push((unfinished.weight(share), bytes, connection));
+            } else if bytes >= HOLDER_BYTES_MIN || weight / (bytes + 1) > LASTING_MS {
+                holders.push((weight, bytes, connection));
             }
         }
         holders.sort_unstable_by_key(|(weight, _, _)| std::cmp::Reverse(*weight));
@@ -113,11 +122,23 @@ impl Node {
             peer = %connection.info.peer, share = share.name(), bytes,
             "memory is used up: the greatest holder is closed"
         );
-        self.memory.note_refused(share);
         connection.unfinished.closing.store(true, Ordering::Relaxed);
+        if share == Share::Deliveries {
+            // A close would wait behind what the client does not take. Counted when it is lost.
+            connection.unwritten.give_up();
+            return;
+        }
+        self.memory.note_refused(share);
         let text = format!("the node's memory for {} is used up", share.name());
         let exception = Exception::new(ReplyCode::ResourceError, text);
         connection.mailbox.put(Event::Close(exception));
+    }
+
+    /// Where so much waits for slow clients that others get nothing, the slowest are dropped.
+    pub(crate) fn drop_slow_clients(&self) {
+        if self.memory.is_overdrawn(Share::Deliveries) {
+            self.close_greatest(Share::Deliveries, self.memory.share_bytes_max(Share::Deliveries));
+        }
     }
 
     /// While memory is short, what is not finished does not keep it so: who publishes is not read

@@ -66,17 +66,20 @@ impl Node {
 impl Node {
     /// What these gets of this node's took was held too long: their channels close (CTO-05).
     pub(crate) fn gets_timed_out(&self, home: Home, gets: Vec<ConsumerId>) {
-        for ConsumerId { session, number } in gets {
-            let get = HolderRef { home, holder: Holder::Get(session, Sequence(number)) };
-            for connection in self.connections.all() {
-                let holder =
-                    connection.held.lock().channels.iter().find_map(|(channel, held)| {
-                        held.gets.contains_key(&get).then_some(*channel)
-                    });
-                if let Some(channel) = holder {
-                    let exception = acknowledgement_timeout(channel);
-                    connection.mailbox.put(Event::ChannelException { channel, exception });
-                }
+        let of = |get: ConsumerId| Holder::Get(get.session, Sequence(get.number));
+        let gets: BTreeSet<_> =
+            gets.into_iter().map(|get| HolderRef { home, holder: of(get) }).collect();
+        for connection in self.connections.all() {
+            let late: Vec<_> = {
+                let held = connection.held.lock();
+                let is_late =
+                    |channel: &HeldByChannel| channel.gets.keys().any(|get| gets.contains(get));
+                let channels = held.channels.iter().filter(|(_, channel)| is_late(channel));
+                channels.map(|(channel, _)| *channel).collect()
+            };
+            for channel in late {
+                let exception = acknowledgement_timeout(channel);
+                connection.mailbox.put(Event::ChannelException { channel, exception });
             }
         }
     }
@@ -110,10 +113,12 @@ fn settled_at(
     if channel.limit.is_some() {
         opened.insert(*number);
     }
-    let consumer = channel.consumers.get(&id)?;
-    let queue_type = consumer.queue_type;
+    let (number, consumer) = (*number, Arc::clone(channel.consumers.get(&id)?));
+    // A consumer looks at what its connection holds while its own state is locked.
+    drop(held);
     if consumer.settled(count) {
-        channel.consumers.remove(&id);
+        let mut held = connection.held.lock();
+        held.channels.get_mut(&number).and_then(|channel| channel.consumers.remove(&id));
     }
-    Some(queue_type)
+    Some(consumer.queue_type)
 }

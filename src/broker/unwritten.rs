@@ -3,9 +3,12 @@
 
 use crate::{Held, MemoryBudget, Share};
 use parking_lot::Mutex;
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
 };
 use tokio::sync::{MutexGuard, Notify, OwnedSemaphorePermit, Semaphore};
 
@@ -16,12 +19,30 @@ pub(crate) struct Unwritten {
     bytes: AtomicUsize,
     bytes_max: usize,
     budget: Arc<MemoryBudget>,
-    held: Mutex<Held>,
+    held: Mutex<Waiting>,
+    given_up: AtomicBool,
     less: Notify,
     /// Held while the body of an answer is read, so that the next one sees how large it was.
     reading: tokio::sync::Mutex<()>,
     /// One body at a time is being fetched for the connection's consumers, or waits to be taken.
     fetching: Arc<Semaphore>,
+    /// One waits to be taken.
+    has_fetched: Arc<AtomicBool>,
+}
+
+/// What waits to be written, as it is counted.
+#[derive(Debug)]
+struct Waiting {
+    held: Held,
+    /// Since when something has waited without a break.
+    since: Option<Instant>,
+}
+
+impl Waiting {
+    fn set(&mut self, bytes: usize) {
+        self.held.set(bytes as u64);
+        self.since = (bytes > 0).then(|| self.since.unwrap_or_else(Instant::now));
+    }
 }
 
 /// A body that was fetched from another node, until it is taken.
@@ -30,6 +51,13 @@ pub(crate) struct Fetched {
     pub(crate) body: bytes::Bytes,
     _held: Held,
     _of_connection: Option<OwnedSemaphorePermit>,
+    waits: Arc<AtomicBool>,
+}
+
+impl Drop for Fetched {
+    fn drop(&mut self) {
+        self.waits.store(false, Ordering::Release);
+    }
 }
 
 /// The connection's turn to fetch a body.
@@ -47,10 +75,12 @@ impl Unwritten {
             bytes: AtomicUsize::new(0),
             bytes_max: usize::try_from(bytes_max).unwrap_or(usize::MAX),
             budget: Arc::clone(budget),
-            held: Mutex::new(budget.account(Share::Deliveries)),
+            held: Mutex::new(Waiting { held: budget.account(Share::Deliveries), since: None }),
+            given_up: AtomicBool::new(false),
             less: Notify::new(),
             reading: tokio::sync::Mutex::default(),
             fetching: Arc::new(Semaphore::new(1)),
+            has_fetched: Arc::default(),
         }
     }
 
@@ -60,7 +90,7 @@ impl Unwritten {
             return;
         }
         let before = self.bytes.swap(bytes, Ordering::Relaxed);
-        self.held.lock().set(bytes as u64);
+        self.held.lock().set(bytes);
         if bytes < before {
             self.less.notify_waiters();
         }
@@ -73,8 +103,10 @@ impl Unwritten {
         let budget =
             usize::try_from(self.budget.room_bytes(Share::Deliveries)).unwrap_or(usize::MAX);
         let room = self.bytes_max.saturating_sub(waiting).min(budget);
-        let may_overdraw = waiting == 0 && !self.budget.is_overdrawn(Share::Deliveries);
-        if may_overdraw { room.max(1) } else { room }
+        // A body that is here and counted waits for nothing but to be taken.
+        let has_fetched = self.has_fetched.load(Ordering::Acquire);
+        let may_overdraw = has_fetched || !self.budget.is_overdrawn(Share::Deliveries);
+        if waiting == 0 && may_overdraw { room.max(1) } else { room }
     }
 
     /// Resolves when the node's budget has room for this connection. Cancel-safe.
@@ -85,6 +117,22 @@ impl Unwritten {
     /// The memory for deliveries is used up, and this connection has some of it.
     pub(crate) fn is_pressed(&self) -> bool {
         self.bytes.load(Ordering::Relaxed) > 0 && self.budget.room_bytes(Share::Deliveries) == 0
+    }
+
+    /// Octets that wait to be written, and for how long some have waited without a break.
+    pub(crate) fn waits(&self) -> (u64, Duration) {
+        let waiting = self.held.lock();
+        (waiting.held.bytes(), waiting.since.map_or(Duration::ZERO, |since| since.elapsed()))
+    }
+
+    /// The client is to be dropped with all that waits for it.
+    pub(crate) fn give_up(&self) {
+        self.given_up.store(true, Ordering::Relaxed);
+    }
+
+    /// It has been given up.
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.given_up.load(Ordering::Relaxed)
     }
 
     /// Something waits for the node's budget.
@@ -102,10 +150,9 @@ impl Unwritten {
             if self.room_bytes() > 0 {
                 return turn;
             }
-            let budget_is_full = self.budget.room_bytes(Share::Deliveries) == 0;
             tokio::select! {
                 () = less => {}
-                () = self.budget_room(), if budget_is_full => {}
+                () = self.budget_room() => {}
             }
         }
     }
@@ -113,7 +160,7 @@ impl Unwritten {
     /// An answer's body has been read, which the session has not taken yet.
     pub(crate) fn read(&self, bytes: usize) {
         let before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.held.lock().set((before + bytes) as u64);
+        self.held.lock().set(before + bytes);
     }
 
     /// Waits for the connection's turn to fetch a body for a consumer, which is one of the node's
@@ -121,16 +168,29 @@ impl Unwritten {
     pub(crate) async fn turn_to_fetch(&self, fetches: &Arc<Semaphore>) -> Fetching {
         // Neither is ever closed.
         let of_connection = Arc::clone(&self.fetching).acquire_owned().await.ok();
-        self.budget_room().await;
-        let _of_node = Arc::clone(fetches).acquire_owned().await.ok();
-        Fetching { of_connection, _of_node }
+        loop {
+            self.budget_room().await;
+            let _of_node = Arc::clone(fetches).acquire_owned().await.ok();
+            // Those before it may have used up the room.
+            if self.room_bytes() > 0 {
+                return Fetching { of_connection, _of_node };
+            }
+        }
     }
 
     /// A body has been fetched.
     pub(crate) fn fetched(&self, body: bytes::Bytes, turn: Fetching) -> Fetched {
         let mut held = self.budget.account(Share::Deliveries);
         held.set(body.len() as u64);
-        Fetched { body, _held: held, _of_connection: turn.of_connection }
+        let fetched = Fetched {
+            body,
+            _held: held,
+            _of_connection: turn.of_connection,
+            waits: Arc::clone(&self.has_fetched),
+        };
+        self.has_fetched.store(true, Ordering::Release);
+        self.budget.look_again(Share::Deliveries);
+        fetched
     }
 }
 
@@ -168,7 +228,9 @@ mod tests {
         assert_eq!((one.room_bytes(), other.room_bytes()), (0, 0), "too many have done that");
         elsewhere.set(share);
         assert_eq!(one.room_bytes(), 1, "its client has taken everything");
+        assert_eq!(one.waits(), (0, Duration::ZERO));
         one.set(10);
+        assert!(one.waits().0 == 10);
         assert_eq!((one.room_bytes(), other.room_bytes()), (0, 1));
         let mut waiting = Box::pin(one.until_room());
         assert!(waiting.as_mut().now_or_never().is_none());
@@ -194,6 +256,11 @@ mod tests {
         let fetched = turn.map(|turn| unwritten.fetched(bytes::Bytes::from_static(b"body"), turn));
         assert!(next.as_mut().now_or_never().is_none(), "it waits to be taken");
         assert!(elsewhere.as_mut().now_or_never().is_some(), "the node's turn is over");
+        // What is here is taken, however much of the budget is used up, if by itself.
+        let mut others = budget.account(Share::Deliveries);
+        others.set(1 << 20);
+        assert_eq!((unwritten.room_bytes(), other.room_bytes()), (1, 0));
+        drop(others);
         assert_eq!(budget.held_bytes(), 4);
         drop(fetched);
         assert!(next.as_mut().now_or_never().is_some());

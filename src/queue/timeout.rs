@@ -106,10 +106,9 @@ impl Queue {
         if before == 0 {
             return;
         }
-        let settled = |one: &DeliveryNumber| {
-            numbers.iter().any(|(first, last)| (*first..=*last).contains(one))
-        };
-        consumer.timed_out.retain(|one| !settled(one));
+        for (first, last) in numbers.iter().filter(|(first, last)| first <= last) {
+            consumer.timed_out.extract_if(*first..=*last, |_| true).for_each(drop);
+        }
         let left = consumer.timed_out.len();
         if left < before {
             apply.digest.step(Step::TimeOut, digest::of_holder(Holder::Consumer(id)), left as u64);

@@ -21,6 +21,7 @@ use quorate_broker::{
     RoutedPublish, Settle,
 };
 use quorate_types::{ConsumerId, Exception, Properties, ShortString};
+use std::collections::BTreeMap;
 
 /// Bounds of one node's connections, by its settings.
 #[derive(Clone, Copy, Debug)]
@@ -174,6 +175,8 @@ pub(crate) struct Effects {
     pub(crate) large: Vec<(u16, u64)>,
     /// Channels that may have been left in the midst of a content by the frames of this turn.
     pub(crate) begun: Vec<u16>,
+    /// Channels with incomplete contents that have outlasted a turn, and when those began.
+    pub(crate) lasting: BTreeMap<u16, u64>,
     /// Time of this turn, ms.
     pub(crate) now_ms: u64,
     /// Octets of deliveries that wait for their consume-ok.

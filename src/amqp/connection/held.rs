@@ -7,7 +7,7 @@ use crate::connection::machine::Machine;
 pub(crate) struct Unfinished {
     /// Of contents that have not come whole, and of frames that wait for an answer.
     pub(crate) content_bytes: usize,
-    /// When its oldest large content began.
+    /// When its oldest content began, of those that are large or have outlasted a turn.
     pub(crate) since_ms: Option<u64>,
     /// Of open transactions.
     pub(crate) transaction_bytes: usize,
@@ -19,9 +19,10 @@ impl Machine {
         let effects = &self.effects;
         // What has only been announced takes no room yet.
         let contents = effects.content_bytes.saturating_sub(effects.announced_bytes);
+        let large = effects.large.iter().map(|(_, since_ms)| since_ms);
         Unfinished {
             content_bytes: contents + effects.queued_bytes,
-            since_ms: effects.large.first().map(|(_, since_ms)| *since_ms),
+            since_ms: large.chain(effects.lasting.values()).min().copied(),
             transaction_bytes: effects.transaction_bytes,
         }
     }
@@ -49,10 +50,15 @@ impl Machine {
 
     /// A turn ends: what is kept over it does not keep alive what it was read with.
     pub(crate) fn end_turn(&mut self) {
-        for number in self.effects.begun.drain(..) {
+        let effects = &mut self.effects;
+        for number in effects.begun.drain(..) {
             if let Some(channel) = self.channels.get_mut(&number) {
                 channel.detach_content();
+                effects.lasting.entry(number).or_insert(effects.now_ms);
             }
         }
+        let is_content =
+            |number: &u16| self.channels.get(number).is_some_and(|it| it.due.is_content());
+        effects.lasting.retain(|number, _| is_content(number));
     }
 }

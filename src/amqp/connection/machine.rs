@@ -148,7 +148,9 @@ impl Machine {
         let out = &mut Out { env: &self.env, outbox, effects: &mut self.effects };
         if !channel.is_closing() {
             channel.frame(frame, out)?;
-            if channel.due.is_content() && self.effects.begun.last() != Some(&number) {
+            if !channel.due.is_content() {
+                self.effects.lasting.remove(&number);
+            } else if self.effects.begun.last() != Some(&number) {
                 self.effects.begun.push(number);
             }
             self.bury(number);
@@ -358,6 +360,8 @@ impl Machine {
     fn event(&mut self, event: Event, outbox: &mut Outbox) -> bool {
         match event {
             Event::DeliveriesReady => return true,
+            // Done as it was taken.
+            Event::MaySettle => {}
             Event::Confirmed { channel, first, last, taken } => {
                 if let Some(channel) = open(&mut self.channels, channel)
                     && let Some(confirms) = &mut channel.confirms

@@ -170,6 +170,25 @@ fn incomplete_contents_are_bounded_over_all_channels() {
     assert_eq!((number, close_code(&machine)), (48, Some(506)));
 }
 
+/// A small content that outlasts a turn has an age, until it ends; the next one is not as old.
+#[test]
+fn a_content_that_outlasts_turns_grows_old() {
+    let (mut machine, mut outbox) = machine();
+    open(&mut machine, 1, &mut outbox);
+    let mut turn = |machine: &mut Machine, now_ms, frames: Vec<Frame>| {
+        machine.begin_turn(now_ms);
+        frames.into_iter().for_each(|frame| machine.frame(frame, &mut outbox));
+        machine.end_turn();
+        machine.unfinished().since_ms
+    };
+    let half = || vec![publish(1), header(1, 20), body(1, 10)];
+    assert_eq!(turn(&mut machine, 5, half()), Some(5));
+    assert_eq!(turn(&mut machine, 15_000, Vec::new()), Some(5));
+    let next = [vec![body(1, 10)], half()].concat();
+    assert_eq!(turn(&mut machine, 20_000, next), Some(20_000), "the next content");
+    assert_eq!(turn(&mut machine, 30_000, vec![body(1, 10)]), None);
+}
+
 /// A channel's end frees what it held.
 #[test]
 fn a_channels_end_frees_what_it_held() {

@@ -17,7 +17,8 @@ impl FrontConsumer {
         let task = Arc::clone(&node);
         task.spawn(async move {
             let unwritten = &consumer.connection.unwritten;
-            let is_wanted = || consumer.is_first(number);
+            // What a group gave that is silent for too long is dropped (DLV 5).
+            let is_wanted = || node.hearing.may_show(consumer.home()) && consumer.is_first(number);
             let (found, turn) = node.find_in_turn(wanted, term, unwritten, is_wanted).await;
             let gone = matches!(found, StoredMessage::Absent);
             consumer.fetched(number, found, turn);

@@ -123,7 +123,7 @@ impl FrontConsumer {
             return Vec::new();
         }
         match state.fetched.take() {
-            Some(fetched) => vec![StoredMessage::Here(fetched.body)],
+            Some(fetched) => vec![StoredMessage::Here(fetched.body.clone())],
             None => node.read_messages(queue, &wanted, Some(state.term), bytes_max),
         }
     }

@@ -159,7 +159,7 @@ impl Node {
         });
         for (queue, settings) in kept.unwrap_or_default() {
             let look = |worker: &mut Worker| worker.look_from(queue, version, &settings);
-            let Some(from) = self.letters.with(home, look).flatten() else { continue };
+            let Some(from) = self.letters.with(home, look) else { continue };
             let gone = settings.is_none();
             if gone && !self.read_catalog().await {
                 continue;
@@ -169,25 +169,25 @@ impl Node {
         }
     }
 
-    /// Looks at a queue's kept letters from one on. Gives the first that cannot be looked at yet, since
-    /// its message is not at hand: there it goes on, so that two such letters do not take the one
-    /// place for what is fetched from each other.
+    /// Looks at a queue's kept letters from one on. Gives the number to go on from: where a message is
+    /// not at hand, so that two such letters do not take the one place for what is fetched from each
+    /// other; or behind the last.
     async fn route_kept_letters_of(
         self: &Arc<Self>,
         home: Home,
         queue: QueueId,
         gone: bool,
         mut from: LetterNumber,
-    ) -> Option<LetterNumber> {
+    ) -> LetterNumber {
         let next = |from| self.with_machine(home, |it| waiting(it, queue, true, from)).flatten();
         while let Some(mut some) = next(from).filter(|some| !some.letters.is_empty()) {
             let bodies = self.bodies_of(home, &mut some);
-            let Some(last) = some.letters.last() else { return Some(from) };
+            let Some(last) = some.letters.last() else { return from };
             from = LetterNumber(last.number.0 + 1);
             self.route_by_copy(home, some, bodies, gone);
             tokio::task::yield_now().await;
         }
-        None
+        from
     }
 
     /// Messages of the first letters, as many as are read at once. The others are left to the next

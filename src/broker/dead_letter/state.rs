@@ -47,8 +47,8 @@ pub(crate) struct Worker {
 struct Look {
     version: CatalogIndex,
     settings: Option<DeadLetter>,
-    /// The first that could not be looked at.
-    next: Option<LetterNumber>,
+    /// Those before this one have been looked at.
+    next: LetterNumber,
 }
 
 /// How far a line has been sent.
@@ -123,26 +123,27 @@ impl Worker {
         self.proposed.insert(queue, (first.number, first.after, now));
     }
 
-    /// From where on a queue's kept letters are to be looked at: all, if something has changed since.
+    /// From where on a queue's kept letters are to be looked at: all, if something has changed since;
+    /// otherwise those that have come since, which an older copy of the catalog may have kept.
     pub(crate) fn look_from(
         &self,
         queue: QueueId,
         version: CatalogIndex,
         settings: &Option<DeadLetter>,
-    ) -> Option<LetterNumber> {
+    ) -> LetterNumber {
         match self.kept.get(&queue) {
             Some(look) if look.version == version && look.settings == *settings => look.next,
-            Some(_) | None => Some(LetterNumber(0)),
+            Some(_) | None => LetterNumber(0),
         }
     }
 
-    /// They have been looked at: all, or those before `next`.
+    /// Those before `next` have been looked at.
     pub(crate) fn looked(
         &mut self,
         queue: QueueId,
         version: CatalogIndex,
         settings: Option<DeadLetter>,
-        next: Option<LetterNumber>,
+        next: LetterNumber,
     ) {
         self.kept.insert(queue, Look { version, settings, next });
     }
