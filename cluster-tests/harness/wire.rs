@@ -4,7 +4,7 @@ use super::wait::in_time;
 use std::io;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 
 /// Frame types.
 pub const METHOD: u8 = 1;
@@ -98,7 +98,23 @@ impl Wire {
     /// # Panics
     /// When the broker does not follow.
     pub async fn open_as(address: &str, client_properties: &[u8]) -> Self {
-        let mut wire = Self::connect(address).await;
+        Self::connect(address).await.log_in(client_properties).await
+    }
+
+    /// As [`Wire::open_channel`], on a socket that takes only a few kilobytes ahead of its reader.
+    ///
+    /// # Panics
+    /// When the broker does not follow.
+    pub async fn open_channel_narrow(address: &str) -> Self {
+        let socket = TcpSocket::new_v4().expect("a socket");
+        socket.set_recv_buffer_size(8 * 1024).expect("SO_RCVBUF");
+        let address = address.parse().expect("an address");
+        let socket = socket.connect(address).await.expect("connect");
+        Self { socket }.log_in(&[]).await.with_channel().await
+    }
+
+    async fn log_in(self, client_properties: &[u8]) -> Self {
+        let mut wire = self;
         wire.send(PROTOCOL_HEADER).await;
         wire.expect(0, 10, 10).await;
         wire.method(0, 10, 11, &start_ok(client_properties)).await;
@@ -117,10 +133,13 @@ impl Wire {
     /// # Panics
     /// When the broker does not follow.
     pub async fn open_channel(address: &str) -> Self {
-        let mut wire = Self::open(address).await;
-        wire.method(1, 20, 10, &[0]).await;
-        wire.expect(1, 20, 11).await;
-        wire
+        Self::open(address).await.with_channel().await
+    }
+
+    async fn with_channel(mut self) -> Self {
+        self.method(1, 20, 10, &[0]).await;
+        self.expect(1, 20, 11).await;
+        self
     }
 
     /// Sends octets. That the broker has closed already is no failure here: its answer is read next.

@@ -336,6 +336,8 @@ impl<'c, S: AsyncRead + AsyncWrite + Unpin> Session<'c, S> {
         if self.deliveries_ready {
             self.report_soon();
             self.machine.deliver(&mut self.deliveries, &mut self.socket.outbox);
+            // Before others look whether there is room.
+            self.connection.report_given(self.output_bytes());
             self.settle_down();
         }
         self.deliveries_ready

@@ -336,6 +336,11 @@ impl Connection {
         self.state.unwritten.set(bytes);
     }
 
+    /// As [`Connection::report_unwritten`], with deliveries that have just been taken.
+    pub fn report_given(&self, bytes: usize) {
+        self.state.unwritten.given(bytes);
+    }
+
     /// Octets of deliveries that may be taken now, beside what waits to be written; 0 for none
     /// before something of it has been written or the node's budget has room.
     #[must_use]

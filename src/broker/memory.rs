@@ -143,12 +143,13 @@ impl MemoryBudget {
         self.share_bytes_max(share).saturating_sub(self.share_held_bytes(share))
     }
 
-    /// The share is used up, and half as much again: what may pass it a little, so that everybody gets
-    /// on, does not pass it any more.
+    /// The share is used up, and a quarter as much again: what may pass it a little, so that everybody
+    /// gets on, passes it no more. Whoever is `trusted` may hold it
+    /// up to twice.
     #[must_use]
-    pub fn is_overdrawn(&self, share: Share) -> bool {
+    pub fn is_overdrawn(&self, share: Share, trusted: bool) -> bool {
         let max = self.share_bytes_max(share);
-        self.share_held_bytes(share) >= max + max / 2
+        self.share_held_bytes(share) >= max + if trusted { max } else { max / 4 }
     }
 
     /// Whoever waits for room in the share looks again.

@@ -136,7 +136,7 @@ impl Node {
 
     /// Where so much waits for slow clients that others get nothing, the slowest are dropped.
     pub(crate) fn drop_slow_clients(&self) {
-        if self.memory.is_overdrawn(Share::Deliveries) {
+        if self.memory.is_overdrawn(Share::Deliveries, false) {
             self.close_greatest(Share::Deliveries, self.memory.share_bytes_max(Share::Deliveries));
         }
     }

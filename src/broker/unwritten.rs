@@ -21,6 +21,9 @@ pub(crate) struct Unwritten {
     budget: Arc<MemoryBudget>,
     held: Mutex<Waiting>,
     given_up: AtomicBool,
+    /// It has been given deliveries that have yet to be written; and has taken all of some before.
+    is_given: AtomicBool,
+    has_taken: AtomicBool,
     less: Notify,
     /// Held while the body of an answer is read, so that the next one sees how large it was.
     reading: tokio::sync::Mutex<()>,
@@ -77,6 +80,8 @@ impl Unwritten {
             budget: Arc::clone(budget),
             held: Mutex::new(Waiting { held: budget.account(Share::Deliveries), since: None }),
             given_up: AtomicBool::new(false),
+            is_given: AtomicBool::new(false),
+            has_taken: AtomicBool::new(false),
             less: Notify::new(),
             reading: tokio::sync::Mutex::default(),
             fetching: Arc::new(Semaphore::new(1)),
@@ -90,14 +95,24 @@ impl Unwritten {
             return;
         }
         let before = self.bytes.swap(bytes, Ordering::Relaxed);
+        if bytes == 0 && self.is_given.swap(false, Ordering::Relaxed) {
+            self.has_taken.store(true, Ordering::Relaxed);
+        }
         self.held.lock().set(bytes);
         if bytes < before {
             self.less.notify_waiters();
         }
     }
 
+    /// So many octets wait now, deliveries among them that have just been read.
+    pub(crate) fn given(&self, bytes: usize) {
+        self.is_given.store(true, Ordering::Relaxed);
+        self.set(bytes);
+    }
+
     /// Octets of bodies that may be read for it now; 0 for none. One message may be read for a client
-    /// that has taken everything though the node's budget is used up, unless many have done that.
+    /// that has taken everything though the node's budget is used up, unless many have done that;
+    /// rather for one that has taken deliveries before.
     pub(crate) fn room_bytes(&self) -> usize {
         let waiting = self.bytes.load(Ordering::Relaxed);
         let budget =
@@ -105,7 +120,8 @@ impl Unwritten {
         let room = self.bytes_max.saturating_sub(waiting).min(budget);
         // A body that is here and counted waits for nothing but to be taken.
         let has_fetched = self.has_fetched.load(Ordering::Acquire);
-        let may_overdraw = has_fetched || !self.budget.is_overdrawn(Share::Deliveries);
+        let has_taken = self.has_taken.load(Ordering::Relaxed);
+        let may_overdraw = has_fetched || !self.budget.is_overdrawn(Share::Deliveries, has_taken);
         if waiting == 0 && may_overdraw { room.max(1) } else { room }
     }
 
@@ -224,8 +240,13 @@ mod tests {
         let bytes_max = 2 * share;
         let (one, other) = (Unwritten::new(&budget, bytes_max), Unwritten::new(&budget, bytes_max));
         let mut elsewhere = budget.account(Share::Deliveries);
-        elsewhere.set(share + share / 2);
+        elsewhere.set(share + share / 4);
         assert_eq!((one.room_bytes(), other.room_bytes()), (0, 0), "too many have done that");
+        one.given(10);
+        one.set(0);
+        assert_eq!((one.room_bytes(), other.room_bytes()), (1, 0), "one is known to take them");
+        elsewhere.set(2 * share);
+        assert_eq!(one.room_bytes(), 0);
         elsewhere.set(share);
         assert_eq!(one.room_bytes(), 1, "its client has taken everything");
         assert_eq!(one.waits(), (0, Duration::ZERO));

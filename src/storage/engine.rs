@@ -275,6 +275,11 @@ fn tuned(family: Family, options: &Options, cache: &Cache) -> rocksdb::Options {
         // Most bodies are settled within seconds: the later they are compacted, the fewer are left.
         tuned.set_level_zero_file_num_compaction_trigger(8);
         tuned.set_max_bytes_for_level_base(256 << 20);
+        // A large body fills a memtable, and so a file, by itself. RocksDB's own limits would hold back
+        // all writes of the node for half a second after a few of them, confirms and votes with them.
+        tuned.set_max_write_buffer_number(6);
+        tuned.set_level_zero_slowdown_writes_trigger(64);
+        tuned.set_level_zero_stop_writes_trigger(128);
     }
     tuned
 }

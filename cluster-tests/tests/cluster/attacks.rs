@@ -34,7 +34,7 @@ fn full() -> bool {
 }
 
 /// How many of something an attack has.
-fn count(in_ci: usize, in_full: usize) -> usize {
+pub(crate) fn count(in_ci: usize, in_full: usize) -> usize {
     if full() { in_full } else { in_ci }
 }
 
@@ -90,7 +90,11 @@ async fn beside(node: &Node, cluster: &Cluster) -> f64 {
 }
 
 /// Runs an attack for as long as the other client publishes, and looks what became of the node.
-async fn lives_through<A>(what: &str, options: Options, attack: impl AsyncFnOnce(&Node) -> A) {
+pub(crate) async fn lives_through<A>(
+    what: &str,
+    options: Options,
+    attack: impl AsyncFnOnce(&Node) -> A,
+) {
     // Declared first, so that it goes last.
     let mut cage = Cage(None);
     let cluster = Cluster::start(1, options).await;
@@ -134,7 +138,12 @@ async fn lives_through<A>(what: &str, options: Options, attack: impl AsyncFnOnce
 }
 
 /// A queue with so many messages of 8 MiB, published one by one.
-async fn filled(node: &Node, queue: &str, messages: usize, arguments: &[(&str, AMQPValue)]) {
+pub(crate) async fn filled(
+    node: &Node,
+    queue: &str,
+    messages: usize,
+    arguments: &[(&str, AMQPValue)],
+) {
     let (_connection, channel) = open_confirming(&node.amqp_uri()).await;
     declare_with(&channel, queue, arguments).await;
     let body = vec![7; 8 * MIB];

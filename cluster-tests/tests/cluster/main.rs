@@ -49,6 +49,7 @@ mod reply_to;
 mod requeue;
 mod set_back;
 mod silence;
+mod slow_attacks;
 mod slow_clients;
 mod start;
 mod stop;

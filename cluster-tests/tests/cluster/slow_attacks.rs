@@ -1,0 +1,62 @@
+//! Clients that take what they are sent, but hardly: what waits for them is memory too, and others are
+//! to get theirs all the same (security review, A2 and B10).
+
+#![expect(clippy::expect_used, reason = "tests")]
+
+use crate::attacks::{MIB, count, filled, lives_through, small};
+use quorate_cluster_tests::harness::amqp::{get, open};
+use quorate_cluster_tests::harness::wait::in_time;
+use quorate_cluster_tests::harness::wire::{self, Wire};
+use quorate_cluster_tests::harness::{Node, figure};
+use std::time::{Duration, Instant};
+
+/// Within this time a client that reads gets an answer: those that hardly read are dropped two to three
+/// seconds after they have begun to hold more than there is room for.
+const ANSWER_BOUND: Duration = Duration::from_secs(10);
+
+/// Takes one frame a second, so that something has always moved.
+async fn hardly_reads(node: &Node) {
+    let mut wire = Wire::open_channel_narrow(&node.amqp_address()).await;
+    // A prefetch of one: each has a message of its own.
+    wire.method(1, 60, 10, &[0, 0, 0, 0, 0, 1, 0]).await;
+    wire.method(1, 60, 20, &wire::basic_consume("unread", false)).await;
+    while wire.within(ANSWER_BOUND).await.is_some() {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a2_clients_that_hardly_read_leave_others_theirs() {
+    lives_through("A2, clients that hardly read", small(), async |node| {
+        filled(node, "unread", count(24, 80), &[]).await;
+        filled(node, "read", 7, &[]).await;
+        let (_connection, channel) = open(&node.amqp_uri()).await;
+        assert!(get(&channel, "read").await.is_some());
+        let honest = async {
+            // The others have begun.
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            let mut longest = Duration::ZERO;
+            for _ in 0..6 {
+                tokio::time::sleep(Duration::from_millis(500)).await;
+                let asked = Instant::now();
+                let got = in_time("a get", ANSWER_BOUND, get(&channel, "read")).await;
+                assert_eq!(got.expect("a message").len(), 8 * MIB);
+                longest = longest.max(asked.elapsed());
+            }
+            figure("beside clients that hardly read, longest get", longest);
+            let metrics = node.metrics().await;
+            let held = metrics.sum("quorate_memory_held_bytes");
+            let dropped = metrics.sum("quorate_memory_refusals_total");
+            figure("beside clients that hardly read, bytes held, clients dropped", (held, dropped));
+            assert!(dropped.is_some_and(|dropped| dropped > 0.0), "nobody held too much");
+        };
+        let attack = futures::future::join_all((0..count(12, 40)).map(|_| hardly_reads(node)));
+        // Those who are dropped do not come back; the one who reads gets everything.
+        let mut honest = std::pin::pin!(honest);
+        tokio::select! {
+            () = &mut honest => {}
+            _ = attack => honest.await,
+        }
+    })
+    .await;
+}
