@@ -272,6 +272,14 @@ pub enum Event {
         /// The message.
         message: Box<Message>,
     },
+    /// What a get of the channel took was held for too long: the channel is to be closed with this
+    /// (CTO-05).
+    GetTimedOut {
+        /// Channel.
+        channel: ChannelId,
+        /// What the client is told.
+        exception: Exception,
+    },
     /// A publish of the channel that had been held has turned out to be refused: the channel (or
     /// connection) is to be closed with this.
     ChannelException {

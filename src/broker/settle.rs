@@ -79,7 +79,7 @@ impl Node {
             };
             for channel in late {
                 let exception = acknowledgement_timeout(channel);
-                connection.mailbox.put(Event::ChannelException { channel, exception });
+                connection.mailbox.put(Event::GetTimedOut { channel, exception });
             }
         }
     }

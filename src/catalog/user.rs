@@ -1,4 +1,4 @@
-//! Users: who may log in, with which password and tags (ACL-20 to ACL-25).
+//! Users: who may log in, with which password and tags (ACL-20, ACL-22 to ACL-25).
 
 use crate::{
     command::CatalogReply,

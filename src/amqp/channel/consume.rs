@@ -1,4 +1,4 @@
-//! Consumers and what they are sent (CON-01 to CON-23).
+//! Consumers and what they are sent (CON).
 
 use crate::{
     channel::{

@@ -1,4 +1,4 @@
-//! `basic.get` (GET-01 to GET-06).
+//! `basic.get` (GET-01 to GET-04, GET-06).
 
 use crate::{
     channel::{Operation, Out, Then, declare::count, machine::Channel},

@@ -1,5 +1,5 @@
-//! Prefetch, flow, recover, confirm mode: what a channel is told about itself (QOS-01 to QOS-09,
-//! CHN-08, ACK-09, CNF-01).
+//! Prefetch, flow, recover, confirm mode: what a channel is told about itself (QOS-01 to 04, QOS-06
+//! to 09, CHN-08, ACK-09, CNF-01).
 
 use crate::{
     channel::{Action, Out, confirm::Confirms, machine::Channel},

@@ -6,6 +6,7 @@ use crate::{
     codec::{
         cold::{Cold, channel, connection},
         frame::{Frame, Kind},
+        hot,
         method::{Method, MethodId},
     },
     connection::{
@@ -377,11 +378,10 @@ impl Machine {
                 }
             }
             Event::ChannelException { channel, exception } => {
-                if let Some(channel) = open(&mut self.channels, channel) {
-                    let number = channel.id.number;
-                    let fault = Fault::of(exception, crate::codec::hot::Publish::ID);
-                    self.fail(number, &fault, outbox);
-                }
+                self.fail_open(channel, &Fault::of(exception, hot::Publish::ID), outbox);
+            }
+            Event::GetTimedOut { channel, exception } => {
+                self.fail_open(channel, &Fault::of(exception, MethodId::NONE), outbox);
             }
             Event::ConsumerCancelled { channel, consumer, tag: _ } => {
                 self.cancelled.push((channel, consumer));
@@ -389,7 +389,7 @@ impl Machine {
             }
             Event::ConsumerTimedOut { channel, consumer, exception } => {
                 if !self.env.consumer_cancel_notify {
-                    return self.event(Event::ChannelException { channel, exception }, outbox);
+                    return self.event(Event::GetTimedOut { channel, exception }, outbox);
                 }
                 if let Some(channel) = open(&mut self.channels, channel) {
                     let out = &mut Out { env: &self.env, outbox, effects: &mut self.effects };
@@ -403,6 +403,13 @@ impl Machine {
             }
         }
         false
+    }
+
+    /// Closes a channel, if it is still the one that is meant.
+    fn fail_open(&mut self, channel: ChannelId, fault: &Fault, outbox: &mut Outbox) {
+        if open(&mut self.channels, channel).is_some() {
+            self.fail(channel.number, fault, outbox);
+        }
     }
 
     /// Tells of cancelled consumers, unless the answer to a `queue.delete` has to come first.

@@ -317,6 +317,10 @@ pub(super) fn told(line: &str) -> Told {
             consumer: who,
             exception: exception("406 delivery acknowledgement timed out"),
         },
+        "get-timed-out" => Event::GetTimedOut {
+            channel,
+            exception: exception("406 delivery acknowledgement timed out"),
+        },
         "blocked" => Event::Blocked { reason: words.plain(1).to_owned() },
         "unblocked" => Event::Unblocked,
         "close" => Event::Close(exception(line.strip_prefix("close ").unwrap())),

@@ -3,6 +3,8 @@
 
 #![expect(clippy::expect_used, clippy::panic, reason = "tests")]
 
+mod rules;
+
 use quorate_cluster_tests::harness::package_dir;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{read_dir, read_to_string};
@@ -62,6 +64,13 @@ fn toml_of(path: &Path) -> Table {
 
 /// Every .rs file of the project, with its path from the root.
 fn sources() -> Vec<(String, String)> {
+    let found = files("rs");
+    assert!(found.len() > 50, "only {} sources found", found.len());
+    found
+}
+
+/// Every file of `src` and `cluster-tests` with that extension, with its path from the root.
+fn files(extension: &str) -> Vec<(String, String)> {
     let root = root();
     let mut found = Vec::new();
     let mut folders = vec![root.join("src"), root.join("cluster-tests")];
@@ -76,14 +85,13 @@ fn sources() -> Vec<(String, String)> {
                 {
                     folders.push(path);
                 }
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
+            } else if path.extension().is_some_and(|it| it == extension) {
                 let from_root = path.strip_prefix(&root).expect("below the root");
                 found.push((from_root.display().to_string(), read(&path)));
             }
         }
     }
     found.sort();
-    assert!(found.len() > 50, "only {} sources found", found.len());
     found
 }
 
@@ -195,99 +203,6 @@ fn no_file_is_too_long() {
     assert_none(&format!("files of more than {LINES_MOST} lines"), &wrong);
 }
 
-/// Words of a text that look like a rule's id, `ABC-12` or `ABC 3`, with the separator given.
-fn ids(text: &str, separator: char) -> BTreeSet<(String, u32)> {
-    let mut found = BTreeSet::new();
-    for (at, matched) in text.match_indices(separator) {
-        let (before, after) = text.split_at(at);
-        let rest = after.get(matched.len()..).unwrap_or_default();
-        let letters =
-            before.len() - before.trim_end_matches(|c: char| c.is_ascii_uppercase()).len();
-        let room = before.get(..before.len() - letters).unwrap_or_default();
-        let joined = room.ends_with(|c: char| c.is_alphanumeric() || "-_".contains(c));
-        let prefix = before.get(before.len() - letters..).unwrap_or_default();
-        let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
-        if let Some(number) = rest.get(..end).and_then(|digits| digits.parse().ok())
-            && !prefix.is_empty()
-            && !joined
-        {
-            found.insert((prefix.to_owned(), number));
-        }
-    }
-    found
-}
-
-/// The rules of amqp-semantics.md and decisions.md: lines that begin with `- ABC-12 `.
-fn spec_rules(shared: &Path) -> BTreeSet<(String, u32)> {
-    let mut rules = BTreeSet::new();
-    for file in ["amqp-semantics.md", "decisions.md"] {
-        for line in read(&shared.join("spec").join(file)).lines() {
-            if let Some(rule) = line.strip_prefix("- ").and_then(|rest| rest.split(' ').next()) {
-                rules.extend(ids(rule, '-'));
-            }
-        }
-    }
-    rules
-}
-
-/// The rules of PROTOCOLS.md: `## ABC: …`, then numbered lines.
-fn protocol_rules(shared: &Path) -> BTreeSet<(String, u32)> {
-    let mut rules = BTreeSet::new();
-    let mut section = String::new();
-    for line in read(&shared.join("PROTOCOLS.md")).lines() {
-        if let Some(title) = line.strip_prefix("## ") {
-            title.split(':').next().unwrap_or_default().clone_into(&mut section);
-        } else if let Some(number) = line.split('.').next().and_then(|n| n.parse().ok()) {
-            rules.insert((section.clone(), number));
-        }
-    }
-    rules
-}
-
-/// The rules by prefix and separator, as `rules.txt` lists them for checkouts without the documents:
-/// `QUE-: 1..12 14`.
-fn listed_rules(separator: char) -> BTreeSet<(String, u32)> {
-    let mut rules = BTreeSet::new();
-    for line in include_str!("rules.txt").lines() {
-        let (name, ranges) = line.split_once(": ").expect("a prefix and its numbers");
-        let Some(prefix) = name.strip_suffix(separator) else { continue };
-        for range in ranges.split(' ') {
-            let (first, last) = range.split_once("..").unwrap_or((range, range));
-            let [first, last] = [first, last].map(|number| number.parse().expect("a number"));
-            rules.extend((first..=last).map(|number: u32| (prefix.to_owned(), number)));
-        }
-    }
-    rules
-}
-
-#[test]
-fn the_list_of_rules_is_the_documents() {
-    let shared = root().join("../shared");
-    // Elsewhere the list stands for them.
-    if shared.join("PROTOCOLS.md").exists() {
-        assert_eq!(listed_rules('-'), spec_rules(&shared));
-        assert_eq!(listed_rules(' '), protocol_rules(&shared));
-    }
-}
-
-#[test]
-fn cited_rules_exist() {
-    let mut unknown = Vec::new();
-    for separator in ['-', ' '] {
-        let rules = listed_rules(separator);
-        assert!(rules.len() > 20, "only {} rules found", rules.len());
-        let prefixes: BTreeSet<&str> = rules.iter().map(|(prefix, _)| prefix.as_str()).collect();
-        for (path, text) in sources() {
-            for id in ids(&text, separator) {
-                if prefixes.contains(id.0.as_str()) && !rules.contains(&id) {
-                    unknown.push(format!("{path}: {}{separator}{}", id.0, id.1));
-                }
-            }
-        }
-    }
-    assert_none("rules that are cited and do not exist", &unknown);
-}
-
 /// Targets of the Makefile.
 fn targets(makefile: &str) -> BTreeSet<&str> {
     let rules = makefile.lines().filter(|line| !line.starts_with(['\t', ' ', '#', '.']));
@@ -343,12 +258,6 @@ fn the_makefile_has_the_houses_targets() {
 
 #[test]
 fn this_test_sees_what_it_looks_for() {
-    let cited = ids("as SES 3 and QUE-07 say; UTF-8, x-QUE-09, Q-40 to Q-46, aQ-1, STO 5.", '-');
-    let expected = [("Q", 40), ("Q", 46), ("QUE", 7), ("UTF", 8)].map(|(p, n)| (p.to_owned(), n));
-    assert_eq!(cited, BTreeSet::from(expected));
-    let cited = ids("SES 3 and (STO 5), ABC  4, DLV x", ' ');
-    let expected = [("SES", 3), ("STO", 5)].map(|(p, n)| (p.to_owned(), n));
-    assert_eq!(cited, BTreeSet::from(expected));
     assert_eq!(targets("a: b\nc d:\n\tx:\nV := 1\n.PHONY: z\n"), BTreeSet::from(["a", "c", "d"]));
     assert_eq!(makes("`make run`\n    make V=1 test\nto make do"), BTreeSet::from(["run", "test"]));
 }
