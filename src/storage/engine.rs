@@ -256,6 +256,9 @@ fn database_options(options: &Options) -> rocksdb::Options {
     // the last one by `synced`.
     tuned.set_track_and_verify_wals_in_manifest(true);
     tuned.set_max_background_jobs(2);
+    // Only for what follows from it: where memtables wait to be flushed, RocksDB slows writes down to this
+    // rate, not to its own 16 MiB/s, at which one large body holds back all others, and votes, for long.
+    tuned.set_ratelimiter(1 << 30, 100_000, 10);
     tuned.set_bytes_per_sync(1 << 20);
     tuned.set_max_open_files(512);
     tuned.set_log_level(LogLevel::Warn);
@@ -275,9 +278,7 @@ fn tuned(family: Family, options: &Options, cache: &Cache) -> rocksdb::Options {
         // Most bodies are settled within seconds: the later they are compacted, the fewer are left.
         tuned.set_level_zero_file_num_compaction_trigger(8);
         tuned.set_max_bytes_for_level_base(256 << 20);
-        // A large body fills a memtable, and so a file, by itself. RocksDB's own limits would hold back
-        // all writes of the node for half a second after a few of them, confirms and votes with them.
-        tuned.set_max_write_buffer_number(6);
+        // A large body fills a memtable, and so a file, by itself.
         tuned.set_level_zero_slowdown_writes_trigger(64);
         tuned.set_level_zero_stop_writes_trigger(128);
     }

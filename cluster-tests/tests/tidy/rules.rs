@@ -39,7 +39,8 @@ impl Rules {
             if line.starts_with("*Not tested:") {
                 self.not_tested.extend(last.clone());
             }
-            let Some((name, _)) = line.strip_prefix("**").and_then(|it| it.split_once("** ")) else {
+            let Some((name, _)) = line.strip_prefix("**").and_then(|it| it.split_once("** "))
+            else {
                 continue;
             };
             let Some(at) = name.find(['-', ' ']) else { continue };
