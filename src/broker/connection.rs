@@ -15,7 +15,7 @@ use crate::{
 };
 use parking_lot::Mutex;
 use quorate_catalog::ConnectionId;
-use quorate_types::{ConsumerId, Exception, Holder, QueueId, QueueType, WallTime};
+use quorate_types::{ConsumerId, Exception, QueueId, QueueType, WallTime};
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     sync::{
@@ -249,15 +249,6 @@ impl ConnectionState {
         if !self.announced.swap(true, Ordering::AcqRel) {
             self.mailbox.put(Event::DeliveriesReady);
         }
-    }
-
-    /// Whether that channel holds what is to be settled there.
-    fn is_of(&self, channel: ChannelId, settled: HolderRef) -> bool {
-        let held = self.held.lock();
-        held.channels.get(&channel).is_some_and(|held| match settled.holder {
-            Holder::Consumer(id) => held.consumers.contains_key(&id),
-            Holder::Get(..) => held.gets.contains_key(&settled),
-        })
     }
 
     fn next_ready(&self) -> Option<Arc<FrontConsumer>> {

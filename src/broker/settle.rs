@@ -85,6 +85,17 @@ impl Node {
     }
 }
 
+impl ConnectionState {
+    /// Whether that channel holds what is to be settled there.
+    pub(crate) fn is_of(&self, channel: ChannelId, settled: HolderRef) -> bool {
+        let held = self.held.lock();
+        held.channels.get(&channel).is_some_and(|held| match settled.holder {
+            Holder::Consumer(id) => held.consumers.contains_key(&id),
+            Holder::Get(..) => held.gets.contains_key(&settled),
+        })
+    }
+}
+
 /// CTO-02, CTO-05.
 pub(crate) fn acknowledgement_timeout(channel: ChannelId) -> Exception {
     let text = format!(

@@ -68,7 +68,10 @@ impl Rules {
                 (_, None, Ok(number)) if prefix.is_some() => {
                     prefix.take().map(|prefix| (prefix, number))
                 }
-                (List::To(id) | List::And(id), None, Ok(number)) => Some((id.0.clone(), number)),
+                // A reply code is no rule.
+                (List::To(id) | List::And(id), None, Ok(number @ ..100)) => {
+                    Some((id.0.clone(), number))
+                }
                 _ => None,
             };
             prefix = self.has(name, ' ').then(|| name.to_owned());
