@@ -175,6 +175,7 @@ impl Unwritten {
 
     /// An answer's body has been read, which the session has not taken yet.
     pub(crate) fn read(&self, bytes: usize) {
+        self.is_given.store(true, Ordering::Relaxed);
         let before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.held.lock().set(before + bytes);
     }
