@@ -1,13 +1,13 @@
-//! Clients that are not let in: in their handshake, or refused and not yet gone. They are bounded in
-//! number, whoever begins them. At the bound, the source that has most loses its oldest: who means to
-//! log in does so within a few round trips, and a source that opens many does not push out others.
+//! Connections that have not logged in: in their handshake, or refused and not yet closed. Their number
+//! is bounded. At the bound, the oldest connection of the source with the most connections is closed: a
+//! real client logs in within a few round trips, and a source that opens many does not push out others.
 
 use parking_lot::Mutex;
 use quorate_types::Source;
 use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 use tokio::sync::oneshot;
 
-/// The strangers of one listener.
+/// The connections of one listener that have not logged in.
 #[derive(Clone, Debug)]
 pub(crate) struct Handshakes {
     open: Arc<Mutex<Open>>,
@@ -55,7 +55,8 @@ impl Handshakes {
 }
 
 impl Open {
-    /// Ends the oldest handshake of the source that has most; false if there is none.
+    /// Ends the oldest handshake of the source with the most handshakes; of several such sources, the
+    /// oldest of all. False if there is no handshake.
     fn end_oldest(&mut self) -> bool {
         let oldest = |ends: &Ends| ends.keys().next().copied();
         let most = |ends: &Ends| (ends.len(), Reverse(oldest(ends)));

@@ -52,9 +52,9 @@ impl Unfinished {
     }
 }
 
-/// Octets of the share that may be taken from a connection, and what makes it the greatest holder.
+/// Octets of the share that may be taken from a connection, and for how long it has held some, ms.
 fn holds(connection: &ConnectionState, share: Share) -> (u64, u64) {
-    let (bytes, age_ms) = match share {
+    match share {
         Share::Deliveries => match connection.unwritten.waits() {
             (bytes, age) if age >= SLOW => (bytes, u64::try_from(age.as_millis()).unwrap_or(0)),
             _ => (0, 0),
@@ -64,8 +64,7 @@ fn holds(connection: &ConnectionState, share: Share) -> (u64, u64) {
         | Share::InFlight
         | Share::Letters
         | Share::Replies => connection.unfinished.of(share),
-    };
-    (bytes, bytes.saturating_mul(age_ms + 1))
+    }
 }
 
 impl Connection {
@@ -100,10 +99,11 @@ impl Node {
         let mut held = self.memory.share_held_bytes(share);
         let mut holders = Vec::new();
         for connection in self.connections.all() {
-            let (bytes, weight) = holds(&connection, share);
+            let (bytes, age_ms) = holds(&connection, share);
             if connection.unfinished.closing.load(Ordering::Relaxed) {
                 held = held.saturating_sub(bytes);
-            } else if bytes >= HOLDER_BYTES_MIN || weight / (bytes + 1) > LASTING_MS {
+            } else if bytes >= HOLDER_BYTES_MIN || (bytes > 0 && age_ms > LASTING_MS) {
+                let weight = bytes.saturating_mul(age_ms + 1);
                 holders.push((weight, bytes, connection));
             }
         }

@@ -196,7 +196,7 @@ async fn dlm_05_dlm_07_what_is_given_up_is_parked() {
         let got = next(&mut consumer).await;
         assert_eq!(deaths(&got.properties), []);
         if delivery % 2 == 0 {
-            // What it gives back would come to it again.
+            // Cancelled first: otherwise the message that it returns would be delivered to it again.
             elsewhere.basic_cancel(consumer.tag(), <_>::default()).await.expect("cancel-ok");
             let requeue = BasicNackOptions { requeue: true, ..BasicNackOptions::default() };
             got.nack(requeue).await.expect("sent");
