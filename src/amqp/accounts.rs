@@ -98,7 +98,7 @@ impl Accounts {
         let bytes = bytes as u64;
         if !is_first {
             self.contents.set(self.contents.bytes() + bytes);
-        } else if self.memory.room_bytes(Share::InFlight) == 0 || !self.take_first(bytes) {
+        } else if !self.take_first(bytes) {
             if self.relief_at_ms.is_none() {
                 self.memory.note_waited(Share::Contents);
                 self.relief_at_ms = Some(now_ms + PATIENCE_MS);
@@ -112,13 +112,12 @@ impl Accounts {
     /// With what was told at the end of the last turn given back, which the next end tells anew.
     fn take_first(&mut self, bytes: u64) -> bool {
         self.contents.set(0);
-        self.contents.try_grow(bytes)
+        self.contents.try_grow_content(bytes)
     }
 
     /// Resolves when [`Accounts::take`] of so many octets would succeed, having taken them.
     pub(crate) async fn granted(&mut self, bytes: usize) {
-        self.memory.room(Share::InFlight).await;
-        self.contents.grow(bytes as u64).await;
+        self.contents.grow_content(bytes as u64).await;
         self.relief_at_ms = None;
     }
 

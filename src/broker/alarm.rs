@@ -4,10 +4,17 @@ use crate::{Broker, client::Event, node::Node, wire};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use quorate_types::NodeId;
-use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 use tokio::sync::Notify;
 
-/// How often memory and disk are looked at.
+/// How often memory is looked at: what large bodies take grows by hundreds of MiB a second.
+const MEMORY_LOOK: Duration = Duration::from_millis(100);
+/// How often the disk is looked at too, and all nodes are told.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// What a node is short of.
@@ -44,6 +51,9 @@ pub struct AlarmSettings {
     pub machine_memory_bytes: u64,
     /// The data directory.
     pub data_dir: PathBuf,
+    /// Gives memory that the allocator keeps for later back to the system. It may take some tens of
+    /// milliseconds.
+    pub return_free_memory: fn(),
 }
 
 /// An amount as an operator gives it.
@@ -139,19 +149,43 @@ impl Alarms {
 impl Node {
     /// Looks at memory and disk; runs as long as the node.
     pub(crate) async fn watch_alarms(self: Arc<Self>) {
-        let mut interval = tokio::time::interval(LOOK);
+        let mut interval = tokio::time::interval(MEMORY_LOOK);
         interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut looked: Option<Instant> = None;
         loop {
             interval.tick().await;
-            self.look_for_shortage();
-            self.forget_lost_alarms();
+            let due = looked.is_none_or(|at| at.elapsed() >= LOOK);
+            let (was_short, _) = self.alarms.of(self.me);
+            if self.is_short_of_memory() {
+                // What is free is no shortage: it is returned before anybody is told.
+                let returned = tokio::task::spawn_blocking(self.settings.alarms.return_free_memory);
+                if let Err(error) = returned.await {
+                    tracing::warn!(%error, "free memory was not returned to the system");
+                }
+            }
+            if due {
+                looked = Some(Instant::now());
+                self.look_for_shortage();
+                self.drop_slow_clients();
+                self.forget_lost_alarms();
+            } else if self.is_short_of_memory() != was_short {
+                self.look_for_shortage();
+            }
+            if due && was_short && self.is_short_of_memory() {
+                self.drop_unfinished();
+            }
         }
+    }
+
+    fn is_short_of_memory(&self) -> bool {
+        let max = self.alarms.bounds().memory_bytes_max;
+        resident_bytes().is_some_and(|bytes| bytes > max)
     }
 
     /// Looks at memory and disk now, and tells all nodes.
     fn look_for_shortage(&self) {
         let (bounds, data_dir) = (self.alarms.bounds(), &self.settings.alarms.data_dir);
-        let memory = resident_bytes().is_some_and(|bytes| bytes > bounds.memory_bytes_max);
+        let memory = self.is_short_of_memory();
         let disk = match quorate_storage::free_bytes(data_dir) {
             Ok(bytes) => bytes < bounds.disk_free_bytes_min,
             Err(error) => {
@@ -160,10 +194,6 @@ impl Node {
             }
         };
         self.alarm(self.me, Shortage { memory, disk });
-        if memory {
-            self.drop_unfinished();
-        }
-        self.drop_slow_clients();
         // Also while nothing changes, for nodes that have just come.
         self.tell_all(wire::ALARM, &Bytes::copy_from_slice(&[u8::from(memory), u8::from(disk)]));
     }

@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 /// Most octets of messages in one batch; one larger message makes a batch of its own.
 const BATCH_BYTES_MAX: usize = 1 << 20;
 /// Memory for a command or message beside a message's octets: its head, its place, who waits for it.
-const ENTRY_BYTES: usize = 128;
+pub(crate) const MESSAGE_COST_BYTES: usize = 128;
 /// Most commands and messages in one batch.
 const BATCH_COUNT_MAX: usize = 4_096;
 
@@ -127,7 +127,7 @@ impl Batches {
 
     /// Octets of memory for all that waits or is under way, about.
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.bytes + self.count * ENTRY_BYTES
+        self.bytes + self.count * MESSAGE_COST_BYTES
     }
 
     /// Batches under way, and those of them that have only commands that overtake publishes.

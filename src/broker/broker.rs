@@ -95,6 +95,7 @@ impl Broker {
             warned_of_alternate: Mutex::default(),
             unreadable: Mutex::default(),
             fetches,
+            spreading: <_>::default(),
             tracer: Tracer::default(),
             formed: tokio::sync::watch::Sender::new(shape),
             storage_stats: OnceLock::new(),

@@ -469,16 +469,13 @@ impl Connection {
 }
 
 impl Node {
-    /// Some home has more under way than it should, or the whole node. Without anything in flight of
-    /// its own a connection may always send one read's worth; of the node's memory it is denied only
-    /// what is more than that.
+    /// Some home has more under way than it should, or the whole node, and this connection has a part
+    /// in it: who has little in flight does not wait for those who have much, since what it sends
+    /// next may go elsewhere.
     pub(crate) fn is_full_for(&self, connection: &ConnectionState) -> bool {
-        let in_flight = connection.in_flight();
-        if in_flight == 0 {
-            return false;
-        }
-        self.home_bytes_max() as u64 > self.settings.home_in_flight_bytes
-            || (in_flight > READ_BYTES && self.memory.room_bytes(Share::InFlight) == 0)
+        connection.in_flight() > READ_BYTES
+            && (self.home_bytes_max() as u64 > self.settings.home_in_flight_bytes
+                || self.memory.room_bytes(Share::InFlight) == 0)
     }
 }
 

@@ -143,6 +143,14 @@ impl MemoryBudget {
         self.share_bytes_max(share).saturating_sub(self.share_held_bytes(share))
     }
 
+    /// A body of so many octets may come beside what the shares hold, taken together: there is room for
+    /// it, or they hold little, since a body as large as all of their room must pass too.
+    pub(crate) fn takes_body(&self, shares: &[Share], bytes: u64) -> bool {
+        let max: u64 = shares.iter().map(|share| self.share_bytes_max(*share)).sum();
+        let held: u64 = shares.iter().map(|share| self.share_held_bytes(*share)).sum();
+        held.saturating_add(bytes) <= max || held <= max / 4
+    }
+
     /// The share is used up, and a quarter as much again: what may pass it a little, so that everybody
     /// gets on, passes it no more. Whoever is `trusted` may hold it
     /// up to twice.
@@ -155,11 +163,6 @@ impl MemoryBudget {
     /// Whoever waits for room in the share looks again.
     pub(crate) fn look_again(&self, share: Share) {
         self.row(share).room.notify_waiters();
-    }
-
-    /// Resolves while the share has room. Cancel-safe.
-    pub async fn room(&self, share: Share) {
-        self.until(share, || self.room_bytes(share) > 0).await;
     }
 
     /// Resolves once `fits` is true, which is looked at whenever the share releases something.
@@ -205,10 +208,19 @@ impl MemoryBudget {
     }
 
     fn release(&self, share: Share, bytes: u64) {
-        let account = self.row(share);
-        account.held.fetch_sub(bytes, Ordering::SeqCst);
-        if account.waiting.load(Ordering::SeqCst) > 0 {
-            account.room.notify_waiters();
+        self.row(share).held.fetch_sub(bytes, Ordering::SeqCst);
+        self.row(share).look_again();
+        if share == Share::InFlight {
+            // Contents wait for room in both, see `Held::try_grow_content`.
+            self.row(Share::Contents).look_again();
+        }
+    }
+}
+
+impl Account {
+    fn look_again(&self) {
+        if self.waiting.load(Ordering::SeqCst) > 0 {
+            self.room.notify_waiters();
         }
     }
 }
@@ -289,13 +301,18 @@ impl Held {
         self.try_grow(wanted - self.bytes)
     }
 
-    /// Holds `bytes` more as soon as there is room for them. Cancel-safe.
-    pub async fn grow(&mut self, bytes: u64) {
-        if self.try_grow(bytes) {
-            return;
-        }
-        let (budget, share) = (Arc::clone(&self.budget), self.share);
-        budget.until(share, || self.try_grow(bytes)).await;
+    /// As [`Held::try_grow`], for a large content: it will soon be in flight, so there must be room
+    /// for it beside what is in flight. Otherwise what is received would wait behind what is written,
+    /// and everybody's publishes behind both.
+    #[must_use]
+    pub fn try_grow_content(&mut self, bytes: u64) -> bool {
+        self.budget.takes_body(&[Share::Contents, Share::InFlight], bytes) && self.try_grow(bytes)
+    }
+
+    /// [`Held::try_grow_content`] as soon as it succeeds. Cancel-safe.
+    pub async fn grow_content(&mut self, bytes: u64) {
+        let budget = Arc::clone(&self.budget);
+        budget.until(Share::Contents, || self.try_grow_content(bytes)).await;
     }
 }
 
@@ -363,21 +380,32 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_waiter_goes_on_when_there_is_room_for_what_it_needs() {
+    async fn a_content_waits_for_room_beside_what_is_in_flight() {
         let budget = MemoryBudget::new(1_600);
-        let (mut first, mut second) =
-            (budget.account(Share::Deliveries), budget.account(Share::Deliveries));
-        first.set(200);
-        second.set(200);
+        let (mut sent, mut received) =
+            (budget.account(Share::InFlight), budget.account(Share::Contents));
+        sent.set(550);
+        received.set(50);
         let waiting = tokio::spawn({
-            let mut third = budget.account(Share::Deliveries);
-            async move { third.grow(300).await }
+            let mut third = budget.account(Share::Contents);
+            async move { third.grow_content(300).await }
         });
         tokio::task::yield_now().await;
-        drop(first);
+        drop(received);
         tokio::task::yield_now().await;
-        assert!(!waiting.is_finished(), "200 of 400 are free");
-        drop(second);
+        assert!(!waiting.is_finished(), "250 of 800 are free");
+        sent.set(500);
         waiting.await.unwrap();
+    }
+
+    #[test]
+    fn a_body_larger_than_all_room_passes_where_little_is_held() {
+        let budget = MemoryBudget::new(1_600);
+        let mut sent = budget.account(Share::InFlight);
+        sent.set(100);
+        assert!(budget.takes_body(&[Share::InFlight], 2_000));
+        sent.set(101);
+        assert!(!budget.takes_body(&[Share::InFlight], 2_000));
+        assert!(budget.takes_body(&[Share::InFlight], 299));
     }
 }

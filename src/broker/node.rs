@@ -83,6 +83,8 @@ pub(crate) struct Node {
     pub(crate) unreadable: Mutex<OncePerMinute<QueueId>>,
     /// Bodies fetched at once for consumers, which are counted when they have come.
     pub(crate) fetches: Arc<tokio::sync::Semaphore>,
+    /// Held by the message to many queues whose turn it is to send copies.
+    pub(crate) spreading: tokio::sync::Mutex<()>,
     pub(crate) tracer: Tracer,
     /// The cluster's shape, once it has one.
     pub(crate) formed: tokio::sync::watch::Sender<Option<ClusterShape>>,

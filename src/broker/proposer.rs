@@ -5,7 +5,7 @@
 mod tests;
 
 use crate::{
-    batch::{Answered, Batches},
+    batch::{Answered, Batches, MESSAGE_COST_BYTES},
     memory::Held,
 };
 use parking_lot::Mutex;
@@ -29,8 +29,6 @@ const PATIENCE_MAX: Duration = Duration::from_secs(8);
 const UNDER_WAY_COUNT: usize = 512;
 /// Small are messages of which more make no more than so many octets, each with its cost.
 const UNDER_WAY_SMALL_BYTES: usize = 512 << 10;
-/// What a message costs beside its octets, in octets, about.
-const MESSAGE_COST_BYTES: usize = 128;
 /// Further batches for commands that overtake publishes, while publishes fill what may be under way.
 const AHEAD_MAX: usize = 4;
 

@@ -2,16 +2,15 @@
 //! within its bound, and while an alarm is on nothing more is written.
 
 use crate::{
+    batch::MESSAGE_COST_BYTES,
     client::{ChannelId, RoutedPublish},
     confirm::{FanOut, Told},
     connection::ConnectionState,
+    memory::Share,
     node::Node,
     publish::{Outgoings, Source, shared_by},
 };
 use std::sync::Arc;
-
-/// What a copy of a message costs beside its octets.
-const COPY_BYTES: usize = 256;
 
 /// A publish of which some copies have not been sent.
 #[derive(Debug)]
@@ -33,7 +32,7 @@ impl RoutedPublish {
     }
 
     fn copy_bytes(&self) -> usize {
-        self.message.len() + COPY_BYTES
+        self.message.len() + MESSAGE_COST_BYTES
     }
 }
 
@@ -50,11 +49,20 @@ impl Spread {
         }
     }
 
+    /// Octets of the next step of about `bytes_max`.
+    fn step_bytes(&self, bytes_max: usize) -> usize {
+        let left = self.routed.targets.len() - self.next;
+        self.routed.copy_bytes() * left.min(self.copies(bytes_max))
+    }
+
+    fn copies(&self, bytes_max: usize) -> usize {
+        (bytes_max / self.routed.copy_bytes()).max(1)
+    }
+
     /// Adds copies of about `bytes_max` octets, at least one; false if there was none left.
     fn step(&mut self, bytes_max: usize, outgoings: &mut Outgoings) -> bool {
         let first = self.next;
-        let count = (bytes_max / self.routed.copy_bytes()).max(1);
-        self.next = first.saturating_add(count).min(self.routed.targets.len());
+        self.next = first.saturating_add(self.copies(bytes_max)).min(self.routed.targets.len());
         let source = Source {
             connection: &self.connection,
             channel: self.channel,
@@ -84,11 +92,18 @@ impl Node {
     pub(crate) async fn spread(&self, mut spread: Spread) {
         loop {
             self.room_to_spread(&spread.connection).await;
-            let mut outgoings = Outgoings::default();
-            if !spread.step(self.step_bytes(), &mut outgoings) {
-                return;
+            let bytes = spread.step_bytes(self.step_bytes());
+            {
+                // One after the other, so that each step sees what the one before has sent.
+                let _turn = self.spreading.lock().await;
+                let fits = || self.memory.takes_body(&[Share::InFlight], bytes as u64);
+                self.memory.until(Share::InFlight, fits).await;
+                let mut outgoings = Outgoings::default();
+                if !spread.step(self.step_bytes(), &mut outgoings) {
+                    return;
+                }
+                self.send_all(outgoings);
             }
-            self.send_all(outgoings);
             // A step of many small copies is work enough for one turn.
             tokio::task::yield_now().await;
         }
@@ -158,7 +173,7 @@ mod tests {
 
     #[test]
     fn every_queue_gets_one_copy_of_nothing_too() {
-        assert_eq!(steps(100_000, 0).len(), 4);
+        assert_eq!(steps(100_000, 0).len(), 2);
         assert_eq!(steps(0, 5).len(), 0);
     }
 }

@@ -51,6 +51,7 @@ pub(crate) fn node() -> Arc<Node> {
             bounds: AlarmBounds { memory_bytes_max: u64::MAX, disk_free_bytes_min: 0 },
             machine_memory_bytes: 1 << 30,
             data_dir: std::env::temp_dir(),
+            return_free_memory: || (),
         },
         front: FrontSettings {
             message_bytes_max: 1 << 20,

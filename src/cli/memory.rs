@@ -44,10 +44,10 @@ impl Division {
         let mut division = Self {
             machine,
             watermark: settings.memory_high_watermark.bytes_of(machine),
-            run_cache: size(settings.run_cache_bytes, 64 * MIB, 16),
+            run_cache: size(settings.run_cache_bytes, 64 * MIB, 32),
             write_buffers: size(settings.write_buffer_bytes, 64 * MIB, 16),
             block_cache: size(settings.block_cache_bytes, 32 * MIB, 32),
-            exclusive: size(settings.exclusive_memory_bytes, 64 * MIB, 16),
+            exclusive: size(settings.exclusive_memory_bytes, 64 * MIB, 32),
             lane: size(settings.lane_bytes, 64 * MIB, 32),
             clients: 0,
             connection_in_flight: 0,
@@ -61,7 +61,7 @@ impl Division {
             // what all other nodes have in flight, a quarter of their budgets.
             None => {
                 let rest = division.watermark.saturating_sub(division.fixed(peers));
-                (rest / (8 + peers) * 4).max(machine / 8)
+                (rest / (8 + peers) * 4).max(machine / 16)
             }
         };
         division.clients = clients;
@@ -79,7 +79,8 @@ impl Division {
     /// Everything that clients do not share, with so many other nodes.
     fn fixed(&self, peers: u64) -> u64 {
         let lanes = peers * (self.lane + self.lane / 4);
-        let storage = self.run_cache + self.write_buffers + self.block_cache;
+        // Memtables that are being written to tables are held beside those that are filled.
+        let storage = self.run_cache + 2 * self.write_buffers + self.block_cache;
         BASE_BYTES + storage + self.exclusive + lanes
     }
 }
@@ -98,13 +99,18 @@ mod tests {
     }
 
     #[test]
-    fn on_512_mib_everything_together_fits() {
+    fn on_512_mib_everything_together_stays_below_the_alarm() {
         let small = division(&[], 512 * MIB);
         let all = small.fixed(2) + 2 * small.clients + 2 * small.clients / 4;
-        assert!(all <= 512 * MIB, "{} MiB: {small:?}", all / MIB);
-        assert!(small.clients >= 64 * MIB, "{small:?}");
-        assert_eq!(small.run_cache, 32 * MIB);
-        assert_eq!(small.delivery_ahead, 2 * MIB);
+        assert!(all <= small.watermark, "{} MiB: {small:?}", all / MIB);
+        // `small` of cluster-tests' attacks.rs has the same.
+        assert_eq!(small.clients / MIB, 36);
+        assert_eq!((small.run_cache, small.write_buffers), (16 * MIB, 32 * MIB));
+        assert_eq!(
+            (small.block_cache, small.exclusive, small.lane),
+            (16 * MIB, 16 * MIB, 16 * MIB)
+        );
+        assert_eq!(small.delivery_ahead / 1024, 1164);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The process: what `quorate` is asked to do on its command line.
 
+mod allocator;
 mod ctl;
 mod dev;
 mod logging;

@@ -1,7 +1,7 @@
 //! What a node is made of, put together: storage, groups, links, broker, AMQP front end.
 
 use super::{
-    machine,
+    allocator, machine,
     memory::Division,
     settings::{Identity, RABBITMQ_VERSION, Settings},
 };
@@ -255,6 +255,7 @@ fn broker_settings(
             },
             machine_memory_bytes: memory.machine,
             data_dir: settings.data_dir.clone(),
+            return_free_memory: allocator::return_free_memory,
         },
         front: FrontSettings {
             delivery_ahead_bytes: memory.delivery_ahead,

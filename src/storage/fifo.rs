@@ -111,6 +111,13 @@ impl Fifo {
         !(taken.is_empty() && waiting.closed.is_some())
     }
 
+    /// Moves everything that has come meanwhile to the end of `taken`.
+    pub(crate) fn take_more(&self, taken: &mut VecDeque<Write>) {
+        let mut waiting = self.waiting.lock();
+        waiting.urgent = false;
+        taken.append(&mut waiting.writes);
+    }
+
     /// Octets that have been written do not wait any more.
     pub(crate) fn written(&self, bytes: usize) {
         self.leave(&mut self.waiting.lock(), bytes);

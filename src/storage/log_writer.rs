@@ -19,6 +19,11 @@ use std::{collections::VecDeque, sync::Arc, thread::JoinHandle, time::Duration};
 /// line does not wait for the last.
 const BATCH_BYTES_MAX: usize = 4 << 20;
 
+/// Writes of at most so many octets still ride with a large one that comes before them, up to so many
+/// octets together: otherwise each large body would cost everybody a sync more.
+const SMALL_BYTES: usize = 64 << 10;
+const SMALL_BYTES_SUM: usize = 1 << 20;
+
 /// Octets of buffer kept from batch to batch.
 const SCRATCH_BYTES_MAX: usize = 1 << 20;
 
@@ -180,6 +185,9 @@ impl Writer {
                     self.fail(&error, batch.into_iter().chain(taken));
                     return;
                 }
+                if !taken.is_empty() {
+                    self.shared.fifo.take_more(&mut taken);
+                }
             }
         }
     }
@@ -231,9 +239,14 @@ impl Writer {
         batch: &mut Vec<Write>,
     ) -> Result<(usize, usize, Duration), StorageError> {
         let mut bytes: usize = batch.iter().map(|write| write.bytes).sum();
-        while bytes < BATCH_BYTES_MAX
-            && let Some(next) = taken.pop_front_if(|next| !next.work.begins_a_batch())
-        {
+        let mut small = 0;
+        while let Some(next) = taken.pop_front_if(|next| {
+            let is_small = next.bytes <= SMALL_BYTES && small < SMALL_BYTES_SUM;
+            (bytes < BATCH_BYTES_MAX || is_small) && !next.work.begins_a_batch()
+        }) {
+            if bytes >= BATCH_BYTES_MAX {
+                small += next.bytes;
+            }
             bytes += next.bytes;
             batch.push(next);
         }

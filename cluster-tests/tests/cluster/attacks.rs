@@ -61,15 +61,16 @@ impl Drop for Cage {
     }
 }
 
-/// A node as it would set itself up in such a container; its memory is the machine's here.
+/// A node of three as it would set itself up in such a container (`cli/memory`); its memory is the
+/// machine's here.
 pub(crate) fn small() -> Options {
     Options::default()
         .with("--memory-high-watermark", "307MiB")
-        .with("--client-memory", "64MiB")
-        .with("--run-cache-bytes", "32MiB")
+        .with("--client-memory", "36MiB")
+        .with("--run-cache-bytes", "16MiB")
         .with("--write-buffer-bytes", "32MiB")
         .with("--block-cache-bytes", "16MiB")
-        .with("--exclusive-memory-bytes", "32MiB")
+        .with("--exclusive-memory-bytes", "16MiB")
         .with("--lane-bytes", "16MiB")
 }
 
