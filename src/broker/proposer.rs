@@ -19,6 +19,10 @@ use std::{
 
 /// Batches under way at once. More waiting publishes make larger batches, not more of them.
 const UNDER_WAY_MAX: usize = 4;
+/// Where rounds take long, for example behind another group's large bodies, what waits would wait for
+/// a whole one. So a further batch may follow the last one after so long, up to so many.
+const SLOW_ROUND: Duration = Duration::from_millis(5);
+const UNDER_WAY_SLOW_MAX: usize = 16;
 /// After so long without an answer the oldest batch is sent again; each further time after twice
 /// as long, up to the maximum.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -76,6 +80,8 @@ struct State {
     /// What has been sent last became overdue, or was answered, or began to be waited for.
     silent_since: Option<Instant>,
     patience: Duration,
+    /// When the last batch that took what waited was cut.
+    cut_at: Option<Instant>,
     /// What waits or is under way, told once a call.
     held: Held,
 }
@@ -101,6 +107,7 @@ impl Proposer {
             waits_for_room: false,
             silent_since: None,
             patience: PATIENCE,
+            cut_at: None,
             held,
         };
         Self { home, state: Mutex::new(state) }
@@ -227,8 +234,11 @@ impl Proposer {
             let (count, bytes) = state.batches.under_way_load();
             let few = count < UNDER_WAY_COUNT
                 || bytes + count * MESSAGE_COST_BYTES < UNDER_WAY_SMALL_BYTES;
-            let has_room = under_way - ahead < UNDER_WAY_MAX && few;
+            let is_slow = state.cut_at.is_some_and(|at| now.duration_since(at) >= SLOW_ROUND);
+            let most = if is_slow { UNDER_WAY_SLOW_MAX } else { UNDER_WAY_MAX };
+            let has_room = under_way - ahead < most && few;
             let (batch, arrived) = if has_room && state.batches.waiting() > 0 {
+                state.cut_at = Some(now);
                 (state.batches.cut(), state.arrivals.pop_front())
             } else if ahead < AHEAD_MAX {
                 (state.batches.cut_ahead(), None)

@@ -16,7 +16,7 @@ use rocksdb::WriteBatch;
 use std::{collections::VecDeque, sync::Arc, thread::JoinHandle, time::Duration};
 
 /// Octets from which on a batch takes nothing more, so that one sync stays short and the first in
-/// line does not wait for the last.
+/// line does not wait for the last. A write as large as that begins one.
 const BATCH_BYTES_MAX: usize = 4 << 20;
 
 /// Writes of at most so many octets still ride with a large one that comes before them, up to so many
@@ -242,7 +242,8 @@ impl Writer {
         let mut small = 0;
         while let Some(next) = taken.pop_front_if(|next| {
             let is_small = next.bytes <= SMALL_BYTES && small < SMALL_BYTES_SUM;
-            (bytes < BATCH_BYTES_MAX || is_small) && !next.work.begins_a_batch()
+            let fits = bytes < BATCH_BYTES_MAX && next.bytes < BATCH_BYTES_MAX;
+            (fits || is_small) && !next.work.begins_a_batch()
         }) {
             if bytes >= BATCH_BYTES_MAX {
                 small += next.bytes;

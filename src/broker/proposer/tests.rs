@@ -218,6 +218,33 @@ fn what_the_lane_refuses_is_sent_when_there_is_room() {
     world.finish();
 }
 
+/// Commands of each batch on the lane.
+fn sizes(world: &World) -> Vec<usize> {
+    world.lane.sent.borrow().iter().map(|batch| batch.commands.len()).collect()
+}
+
+#[test]
+fn while_rounds_take_long_further_batches_follow_at_intervals() {
+    let mut world = World::new();
+    for _ in 0..10 {
+        world.submit(1);
+    }
+    assert_eq!(sizes(&world), [1; UNDER_WAY_MAX]);
+    world.pass(SLOW_ROUND - Duration::from_millis(1));
+    world.submit(1);
+    assert_eq!(sizes(&world), [1; UNDER_WAY_MAX], "what waits makes a larger batch");
+    world.pass(Duration::from_millis(1));
+    world.submit(1);
+    world.submit(1);
+    assert_eq!(sizes(&world), [1, 1, 1, 1, 8], "and the next one waits");
+    for _ in 0..2 * UNDER_WAY_SLOW_MAX {
+        world.pass(SLOW_ROUND);
+        world.submit(1);
+    }
+    assert_eq!(sizes(&world).len(), UNDER_WAY_SLOW_MAX);
+    world.finish();
+}
+
 #[test]
 fn ses_3_nothing_is_sent_past_a_batch_that_was_refused() {
     let mut world = World::new();
