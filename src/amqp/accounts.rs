@@ -62,11 +62,13 @@ impl Accounts {
         let since_ms = since_ms.or(self.held_since_ms);
         let age_ms = since_ms.map_or(0, |since_ms| now_ms.saturating_sub(since_ms));
         connection.tell_unfinished(contents + partial_bytes as u64, age_ms, transactions);
-        if contents > 0 && self.memory.room_bytes(Share::Contents) == 0 {
-            connection.relieve(Share::Contents, 0);
+        // The second content of a connection does not wait for room: they may hold twice the share.
+        if contents > 0 && self.memory.is_overdrawn(Share::Contents, true) {
+            connection.relieve(Share::Contents, 2 * self.memory.share_bytes_max(Share::Contents));
         }
         if transactions > 0 && self.memory.room_bytes(Share::Transactions) == 0 {
-            connection.relieve(Share::Transactions, 0);
+            let max = self.memory.share_bytes_max(Share::Transactions);
+            connection.relieve(Share::Transactions, max);
         }
     }
 
@@ -130,7 +132,11 @@ impl Accounts {
     pub(crate) fn relieve(&mut self, connection: &Connection, bytes: usize, now_ms: u64) {
         if self.relief_at_ms.is_some_and(|at_ms| now_ms >= at_ms) {
             self.relief_at_ms = Some(now_ms + PATIENCE_MS);
-            connection.relieve(Share::Contents, bytes as u64);
+            // Where it waits for what is in flight, it is the disk's turn, and nobody is to blame.
+            if self.memory.takes_body(&[Share::InFlight], bytes as u64) {
+                let max = self.memory.share_bytes_max(Share::Contents);
+                connection.relieve(Share::Contents, max.saturating_sub(bytes as u64).max(max / 4));
+            }
         }
     }
 }

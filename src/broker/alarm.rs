@@ -29,6 +29,8 @@ pub(crate) struct Shortage {
 pub(crate) struct Alarms {
     nodes: Mutex<BTreeMap<NodeId, Shortage>>,
     bounds: Mutex<AlarmBounds>,
+    /// Held while a change is noted and told, so that clients hear of changes in their order.
+    telling: Mutex<()>,
     /// Told of every change.
     changed: Notify,
 }
@@ -106,7 +108,7 @@ impl Broker {
 impl Alarms {
     pub(crate) fn new(settings: &AlarmSettings) -> Self {
         let bounds = Mutex::new(settings.bounds);
-        Self { nodes: Mutex::default(), bounds, changed: Notify::new() }
+        Self { nodes: Mutex::default(), bounds, telling: Mutex::default(), changed: Notify::new() }
     }
 
     /// Resolves while no alarm is on, on any node. Cancel-safe.
@@ -177,8 +179,12 @@ impl Node {
         }
     }
 
+    /// It stays short until it has a sixteenth less than the bound, so that clients are not blocked and
+    /// unblocked ten times a second.
     fn is_short_of_memory(&self) -> bool {
+        let (was_short, _) = self.alarms.of(self.me);
         let max = self.alarms.bounds().memory_bytes_max;
+        let max = if was_short { max - max / 16 } else { max };
         resident_bytes().is_some_and(|bytes| bytes > max)
     }
 
@@ -217,6 +223,7 @@ impl Node {
     }
 
     fn alarm(&self, node: NodeId, shortage: Shortage) {
+        let _telling = self.alarms.telling.lock();
         let before = self.alarms.reason();
         if !self.alarms.note(node, shortage) {
             return;

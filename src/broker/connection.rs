@@ -471,9 +471,10 @@ impl Connection {
 impl Node {
     /// Some home has more under way than it should, or the whole node, and this connection has a part
     /// in it: who has little in flight does not wait for those who have much, since what it sends
-    /// next may go elsewhere.
+    /// next may go elsewhere. But many who have little may have much together.
     pub(crate) fn is_full_for(&self, connection: &ConnectionState) -> bool {
-        connection.in_flight() > READ_BYTES
+        let little = if self.memory.is_overdrawn(Share::InFlight, true) { 0 } else { READ_BYTES };
+        connection.in_flight() > little
             && (self.home_bytes_max() as u64 > self.settings.home_in_flight_bytes
                 || self.memory.room_bytes(Share::InFlight) == 0)
     }

@@ -143,12 +143,12 @@ impl MemoryBudget {
         self.share_bytes_max(share).saturating_sub(self.share_held_bytes(share))
     }
 
-    /// A body of so many octets may come beside what the shares hold, taken together: there is room for
-    /// it, or they hold little, since a body as large as all of their room must pass too.
-    pub(crate) fn takes_body(&self, shares: &[Share], bytes: u64) -> bool {
+    /// A body of so many octets may come beside what the shares hold, taken together.
+    #[must_use]
+    pub fn takes_body(&self, shares: &[Share], bytes: u64) -> bool {
         let max: u64 = shares.iter().map(|share| self.share_bytes_max(*share)).sum();
         let held: u64 = shares.iter().map(|share| self.share_held_bytes(*share)).sum();
-        held.saturating_add(bytes) <= max || held <= max / 4
+        takes_body(held, bytes, max)
     }
 
     /// The share is used up, and a quarter as much again: what may pass it a little, so that everybody
@@ -225,6 +225,12 @@ impl Account {
     }
 }
 
+/// There is room for a body of so many octets beside what is held, or little is held: a body that is
+/// larger than all room must pass too.
+pub(crate) fn takes_body(held: u64, bytes: u64, max: u64) -> bool {
+    held.saturating_add(bytes) <= max || held <= max / 4
+}
+
 /// A task that waits for room, counted as long as it does.
 struct Waiting<'a>(&'a Account);
 
@@ -278,12 +284,14 @@ impl Held {
     #[must_use]
     pub fn try_grow(&mut self, bytes: u64) -> bool {
         let max = self.budget.share_bytes_max(self.share);
-        let fits = |held: u64| {
-            let sum = held.saturating_add(bytes);
-            (held == 0 || sum <= max).then_some(sum)
-        };
+        self.grow_if(bytes, |held| held == 0 || held.saturating_add(bytes) <= max)
+    }
+
+    /// Holds `bytes` more if `may` says so of what the share holds.
+    fn grow_if(&mut self, bytes: u64, may: impl Fn(u64) -> bool) -> bool {
+        let grown = |held: u64| may(held).then(|| held.saturating_add(bytes));
         let held = &self.budget.row(self.share).held;
-        let taken = held.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fits).is_ok();
+        let taken = held.fetch_update(Ordering::SeqCst, Ordering::SeqCst, grown).is_ok();
         if taken {
             self.bytes += bytes;
         }
@@ -306,7 +314,9 @@ impl Held {
     /// and everybody's publishes behind both.
     #[must_use]
     pub fn try_grow_content(&mut self, bytes: u64) -> bool {
-        self.budget.takes_body(&[Share::Contents, Share::InFlight], bytes) && self.try_grow(bytes)
+        let max = self.budget.share_bytes_max(self.share);
+        self.budget.takes_body(&[Share::Contents, Share::InFlight], bytes)
+            && self.grow_if(bytes, |held| takes_body(held, bytes, max))
     }
 
     /// [`Held::try_grow_content`] as soon as it succeeds. Cancel-safe.

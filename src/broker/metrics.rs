@@ -19,7 +19,7 @@ impl Broker {
         node.counters.show(&mut view);
         view.batch_commands = histogram(node.counters.batch_commands.histogram());
         view.batch = histogram(node.counters.batch_wait_us.histogram());
-        view.in_flight_bytes = node.proposers.values().map(|one| one.bytes() as u64).sum();
+        view.in_flight_bytes = node.proposed_bytes();
         view.memory_budget_bytes = node.memory.bytes_max();
         view.memory = node.memory.figures().collect();
         node.show_clients(&mut view);

@@ -129,6 +129,11 @@ impl Node {
         self.proposers.values().map(Proposer::bytes).max().unwrap_or(0)
     }
 
+    /// Octets of publishes that wait or are under way to all homes.
+    pub(crate) fn proposed_bytes(&self) -> u64 {
+        self.proposers.values().map(|one| one.bytes() as u64).sum()
+    }
+
     /// A consumer of this run of the node.
     pub(crate) fn consumer(&self, id: ConsumerId) -> Option<Arc<FrontConsumer>> {
         (self.session() == Some(id.session)).then(|| self.consumers.get(id.number)).flatten()

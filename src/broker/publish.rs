@@ -3,7 +3,7 @@
 
 use crate::{
     access::{PublishAccess, check_user_id},
-    batch::Outgoing,
+    batch::{MESSAGE_COST_BYTES, Outgoing},
     client::{ChannelId, Event, Pressure, Publish, PublishOutcome, RoutedPublish},
     confirm::{FanOut, PublishTicket, Told},
     connection::{Connection, ConnectionState},
@@ -39,6 +39,8 @@ pub(crate) struct Outgoings {
     to_queues: BTreeMap<Home, Vec<Outgoing>>,
     /// To channels that wait for replies (DRT-04).
     replies: Vec<(Vec<ReplyAddress>, Bytes)>,
+    /// Octets of the copies to queues, with what each costs beside them.
+    pub(crate) copies_bytes: usize,
 }
 
 /// Where the copies of a publish come from, and who is told of them.
@@ -148,14 +150,15 @@ impl Node {
         rest
     }
 
-    /// Adds the copies of what was routed, unless they are too many to be sent at once.
+    /// Adds the copies of what was routed, unless they are too many to be sent at once with what has
+    /// been added.
     fn dispatch(
         &self,
         source: &Source<'_>,
         routed: &mut RoutedPublish,
         outgoings: &mut Outgoings,
     ) -> Option<Spread> {
-        if self.is_spread(routed) {
+        if self.is_spread(routed, outgoings.copies_bytes) {
             return Some(Spread::new(source, std::mem::take(routed)));
         }
         outgoings.add(source, routed);
@@ -263,7 +266,7 @@ impl Node {
             return;
         }
         routed.message = octets;
-        if self.is_spread(&routed)
+        if self.is_spread(&routed, 0)
             && let Some(node) = self.arc()
         {
             let spread = Spread::new(source, routed);
@@ -312,6 +315,7 @@ impl Outgoings {
         for (&queue, &Way { level, head }) in pairs {
             let bytes = message.len();
             source.connection.launched(bytes);
+            self.copies_bytes += bytes + MESSAGE_COST_BYTES;
             let ticket = PublishTicket {
                 connection: Arc::clone(source.connection),
                 channel: source.channel,

@@ -23,6 +23,9 @@ const HOLDER_BYTES_MIN: u64 = 64 * 1024;
 /// But who takes so long over its message is, ms: many of them together would hold as much.
 const LASTING_MS: u64 = 10_000;
 
+/// What has just come weighs as what is so old, ms: otherwise a little that is older would weigh more.
+const NEW_MS: u64 = 100;
+
 /// For whom something has waited for so long without a break is slow to take it.
 const SLOW: Duration = Duration::from_secs(2);
 
@@ -77,11 +80,10 @@ impl Connection {
         unfinished.transactions.store(transactions, Ordering::Relaxed);
     }
 
-    /// Makes room of `bytes` in that share, by closing the connections of this node that hold most
-    /// of it.
-    pub fn relieve(&self, share: Share, bytes: u64) {
-        let max = self.node.memory.share_bytes_max(share);
-        self.node.close_greatest(share, max.saturating_sub(bytes));
+    /// Closes the connections of this node that hold most of that share, until the others hold at most
+    /// `bytes_max`.
+    pub fn relieve(&self, share: Share, bytes_max: u64) {
+        self.node.close_greatest(share, bytes_max);
     }
 }
 
@@ -103,7 +105,7 @@ impl Node {
             if connection.unfinished.closing.load(Ordering::Relaxed) {
                 held = held.saturating_sub(bytes);
             } else if bytes >= HOLDER_BYTES_MIN || (bytes > 0 && age_ms > LASTING_MS) {
-                let weight = bytes.saturating_mul(age_ms + 1);
+                let weight = bytes.saturating_mul(age_ms + NEW_MS);
                 holders.push((weight, bytes, connection));
             }
         }

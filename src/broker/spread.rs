@@ -6,11 +6,14 @@ use crate::{
     client::{ChannelId, RoutedPublish},
     confirm::{FanOut, Told},
     connection::ConnectionState,
-    memory::Share,
+    memory::{Share, takes_body},
     node::Node,
     publish::{Outgoings, Source, shared_by},
 };
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
+
+/// How long a step waits for room.
+const STEP_PATIENCE: Duration = Duration::from_secs(1);
 
 /// A publish of which some copies have not been sent.
 #[derive(Debug)]
@@ -59,7 +62,7 @@ impl Spread {
         (bytes_max / self.routed.copy_bytes()).max(1)
     }
 
-    /// Adds copies of about `bytes_max` octets, at least one; false if there was none left.
+    /// Adds copies of about `bytes_max` octets, at least one; false if none is left.
     fn step(&mut self, bytes_max: usize, outgoings: &mut Outgoings) -> bool {
         let first = self.next;
         self.next = first.saturating_add(self.copies(bytes_max)).min(self.routed.targets.len());
@@ -73,7 +76,7 @@ impl Spread {
             outgoings.add_replies(&self.routed);
         }
         outgoings.add_copies(&source, &self.routed, first..self.next, self.shared.as_ref());
-        first < self.next
+        self.next < self.routed.targets.len()
     }
 }
 
@@ -83,9 +86,10 @@ impl Node {
         usize::try_from(self.settings.connection_in_flight_bytes / 2).unwrap_or(usize::MAX)
     }
 
-    /// The publish has more copies than may be sent at once.
-    pub(crate) fn is_spread(&self, routed: &RoutedPublish) -> bool {
-        routed.targets.len() > 1 && routed.copies_bytes() > self.step_bytes()
+    /// The publish has more copies than may be sent at once beside so many octets of others'.
+    pub(crate) fn is_spread(&self, routed: &RoutedPublish, beside: usize) -> bool {
+        let bytes = routed.copies_bytes().saturating_add(beside);
+        routed.targets.len() > 1 && bytes > self.step_bytes()
     }
 
     /// Sends all copies, as far as there is room for them.
@@ -93,16 +97,18 @@ impl Node {
         loop {
             self.room_to_spread(&spread.connection).await;
             let bytes = spread.step_bytes(self.step_bytes());
-            {
-                // One after the other, so that each step sees what the one before has sent.
-                let _turn = self.spreading.lock().await;
-                let fits = || self.memory.takes_body(&[Share::InFlight], bytes as u64);
-                self.memory.until(Share::InFlight, fits).await;
-                let mut outgoings = Outgoings::default();
-                if !spread.step(self.step_bytes(), &mut outgoings) {
-                    return;
-                }
-                self.send_all(outgoings);
+            // One after the other, so that each step sees what the one before has sent.
+            let turn = self.spreading.lock().await;
+            self.room_for_step(bytes as u64).await;
+            if !self.may_spread(&spread.connection) {
+                continue;
+            }
+            let mut outgoings = Outgoings::default();
+            let more = spread.step(self.step_bytes(), &mut outgoings);
+            self.send_all(outgoings);
+            drop(turn);
+            if !more {
+                return;
             }
             // A step of many small copies is work enough for one turn.
             tokio::task::yield_now().await;
@@ -114,12 +120,30 @@ impl Node {
         self.alarms.until_lifted().await;
         connection.until(|| connection.has_room() && !self.is_full_for(connection)).await;
     }
+
+    fn may_spread(&self, connection: &ConnectionState) -> bool {
+        self.alarms.reason().is_none() && connection.has_room() && !self.is_full_for(connection)
+    }
+
+    /// Resolves when there is room for a step beside what has been sent, or after a while: what has been
+    /// sent to a home that does not answer must not hold back all others. Publishes that are held
+    /// behind a message to many queues do not count, since they wait for it.
+    async fn room_for_step(&self, bytes: u64) {
+        let max = self.memory.share_bytes_max(Share::InFlight);
+        let fits = || takes_body(self.proposed_bytes(), bytes, max);
+        let room = self.memory.until(Share::InFlight, fits);
+        // Sent all the same then, one step at a time.
+        let _ = tokio::time::timeout(STEP_PATIENCE, room).await;
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{testing::lone_connection, way::Way};
+    use crate::{
+        testing::{self, lone_connection},
+        way::Way,
+    };
     use bytes::Bytes;
     use quorate_queue::MessageHead;
     use quorate_types::{GroupId, Home, Level, QueueId};
@@ -150,12 +174,21 @@ mod tests {
         loop {
             let mut outgoings = Outgoings::default();
             let more = spread.step(8 * MIB, &mut outgoings);
+            steps.push(connection.in_flight());
+            connection.landed(connection.in_flight());
             if !more {
                 return steps;
             }
-            steps.push(connection.in_flight());
-            connection.landed(connection.in_flight());
         }
+    }
+
+    #[test]
+    fn copies_that_are_sent_together_are_counted_together() {
+        let node = testing::node();
+        let small = routed(10, 1024);
+        assert!(!node.is_spread(&small, 0));
+        assert!(node.is_spread(&small, node.step_bytes()));
+        assert!(!node.is_spread(&routed(1, 1024), node.step_bytes()), "one copy cannot be parted");
     }
 
     #[test]
@@ -174,6 +207,6 @@ mod tests {
     #[test]
     fn every_queue_gets_one_copy_of_nothing_too() {
         assert_eq!(steps(100_000, 0).len(), 2);
-        assert_eq!(steps(0, 5).len(), 0);
+        assert_eq!(steps(0, 5), [0]);
     }
 }

@@ -99,17 +99,14 @@ impl Connection {
     ) {
         let (node, connection) = (&self.node, &self.state);
         let mut outgoings = Outgoings::default();
-        let mut bytes = 0;
         for routed in publishes {
             let (told, mandatory) = (Told::Commit(Arc::clone(&commit)), routed.mandatory);
             let source = Source { connection, channel, told, mandatory };
-            let spread = node.is_spread(&routed);
+            let spread = node.is_spread(&routed, 0);
             if !spread {
-                bytes += routed.copies_bytes();
                 outgoings.add(&source, &routed);
             }
-            if spread || bytes > node.step_bytes() {
-                bytes = 0;
+            if spread || outgoings.copies_bytes > node.step_bytes() {
                 node.send_all(std::mem::take(&mut outgoings));
                 node.room_to_spread(connection).await;
             }

@@ -2,11 +2,13 @@
 
 #![expect(clippy::expect_used, reason = "tests")]
 
+use crate::attacks::{fan, small};
 use lapin::options::BasicGetOptions;
 use quorate_cluster_tests::harness::amqp::{
     code, declare_quorum, get, open, open_confirming, persistent, publish_confirmed,
 };
 use quorate_cluster_tests::harness::wait::in_time;
+use quorate_cluster_tests::harness::wire::{self, Wire, frame};
 use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Options, figure};
 use std::sync::Arc;
 use std::time::Instant;
@@ -105,4 +107,51 @@ async fn publish_to_each_at_once(uri: &str, queues: &[String], sent: &Arc<Vec<u8
     while let Some(published) = publishers.join_next().await {
         published.expect("every publish is confirmed");
     }
+}
+
+/// A publish of a body of `bytes` octets: the frames but for the last, and the last.
+fn in_frames(channel: u16, exchange: &str, bytes: usize) -> (Vec<u8>, Vec<u8>) {
+    const PIECE: usize = 100_000;
+    let to = [&[0, 0][..], &wire::short(exchange), &wire::short("behind"), &[0]].concat();
+    let publish = [&60_u16.to_be_bytes()[..], &40_u16.to_be_bytes(), &to].concat();
+    let header = wire::content_header(60, bytes as u64, None);
+    let mut frames =
+        [frame(wire::METHOD, channel, &publish), frame(wire::HEADER, channel, &header)].concat();
+    let last = bytes % PIECE;
+    assert!(last > 0, "there is a last piece");
+    frames.extend(frame(wire::BODY, channel, &vec![1; PIECE]).repeat(bytes / PIECE));
+    (frames, frame(wire::BODY, channel, &vec![1; last]))
+}
+
+/// What waits behind a message to many queues fills the memory for publishes in flight. That must not
+/// hold back the message that it waits for.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_to_many_queues_goes_before_a_large_one_that_waits_behind_it() {
+    let cluster = Cluster::start(1, small()).await;
+    let node = cluster.node(1);
+    let (_declaring, channel) = fan(node, 2).await;
+    declare_quorum(&channel, "behind").await;
+    let mut wire = Wire::open_channel(&node.amqp_address()).await;
+    wire.method(2, 20, 10, &[0]).await;
+    wire.expect(2, 20, 11).await;
+    for channel in 1..=2 {
+        wire.method(channel, 85, 10, &[0]).await;
+        wire.expect(channel, 85, 11).await;
+    }
+    // Of 36 MiB for clients, 9 are for publishes in flight.
+    let (head, last) = in_frames(2, "", 89 * MIB / 10);
+    wire.send(&head).await;
+    let (copied, end) = in_frames(1, "fan", 13 * MIB / 10);
+    wire.send(&[copied, end, last].concat()).await;
+    let confirmed = async {
+        let mut confirmed = Vec::new();
+        while confirmed.len() < 2 {
+            let frame = wire.next().await.expect("the connection stays open");
+            if frame.method() == Some((60, 80)) {
+                confirmed.push(frame.channel);
+            }
+        }
+        confirmed
+    };
+    assert_eq!(in_time("both confirms", LIFECYCLE_BOUND, confirmed).await, [1, 2]);
 }
