@@ -17,6 +17,10 @@ const MEMORY_LOOK: Duration = Duration::from_millis(100);
 /// How often the disk is looked at too, and all nodes are told.
 const LOOK: Duration = Duration::from_secs(1);
 
+/// For how long memory is short before contents are dropped that cannot come to their end meanwhile:
+/// mostly it is enough that no more comes in.
+const LASTING: Duration = Duration::from_secs(5);
+
 /// What a node is short of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Shortage {
@@ -153,7 +157,7 @@ impl Node {
     pub(crate) async fn watch_alarms(self: Arc<Self>) {
         let mut interval = tokio::time::interval(MEMORY_LOOK);
         interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let mut looked: Option<Instant> = None;
+        let (mut looked, mut short_since): (Option<Instant>, Option<Instant>) = (None, None);
         loop {
             interval.tick().await;
             let due = looked.is_none_or(|at| at.elapsed() >= LOOK);
@@ -173,7 +177,9 @@ impl Node {
             } else if self.is_short_of_memory() != was_short {
                 self.look_for_shortage();
             }
-            if due && was_short && self.is_short_of_memory() {
+            let (is_short, _) = self.alarms.of(self.me);
+            short_since = is_short.then(|| short_since.unwrap_or_else(Instant::now));
+            if due && short_since.is_some_and(|since| since.elapsed() >= LASTING) {
                 self.drop_unfinished();
             }
         }
