@@ -199,10 +199,8 @@ fn perform_one(
             let to = to_nodes.entry(consumer.session.node).or_default();
             to.cancelled.push(wire::from_consumer_id(*consumer));
         }
-        Effect::QueueEnded { queue, .. } => node.queue_ended(*queue),
-        Effect::LettersWaiting | Effect::TransfersReady { .. } | Effect::TargetIdle { .. } => {
-            node.letters.wake();
-        }
+        Effect::QueueEnded { queue } => node.queue_ended(*queue),
+        Effect::DeadLettersChanged => node.letters.wake(),
         Effect::DeadLettersCounted { queue_type, strategy, fact, count } => {
             node.counters.dead_letters(*queue_type, *strategy, *fact, *count);
         }

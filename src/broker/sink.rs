@@ -103,8 +103,6 @@ impl CatalogSink for Broker {
                 CatalogEvent::NodeStarted { .. }
                 | CatalogEvent::NodeDowned { .. }
                 | CatalogEvent::LifeBegan { .. } => nodes_changed = true,
-                // Counted by who made it.
-                CatalogEvent::QueueAdded { .. } => {}
                 CatalogEvent::VhostDeleted { vhost, queues } => {
                     let why = refusal::vhost_deleted(vhost);
                     node.close_where(|info| info.vhost == *vhost, &why);

@@ -52,11 +52,6 @@ pub enum CatalogEvent {
         /// Its number.
         life: u64,
     },
-    /// A name leads to a queue.
-    QueueAdded {
-        /// Queue.
-        id: QueueId,
-    },
     /// A queue's entry is gone, with its bindings.
     QueueRemoved {
         /// Queue.

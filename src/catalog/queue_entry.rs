@@ -114,7 +114,6 @@ impl Catalog {
         let arguments = entry.arguments.detached();
         self.insert_queue(QueueEntry { name: kept, arguments, ..entry.clone() });
         self.changed(CatalogKey::Queue(entry.id), out);
-        out.events.push(CatalogEvent::QueueAdded { id: entry.id });
         CatalogReply::Done
     }
 

@@ -11,10 +11,10 @@ use crate::{
     tally::Tally,
 };
 use quorate_types::{
-    ConsumerId, Holder, LetterHome, LogIndex, MessageId, QueueId, Sequence, SessionId, StartNumber,
+    ConsumerId, Holder, LogIndex, MessageId, QueueId, Sequence, SessionId, StartNumber,
     Timestamp,
 };
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// Messages that one apply assigns or returns on its own account. What is beyond waits as
 /// [`LeftOver`] for `Continue` (DESIGN §4, *Bounded*). What a client names in one command (at most
@@ -34,9 +34,8 @@ pub(crate) struct Apply<'a> {
     pub(crate) group: GroupRecord,
     pub(crate) holders: Holders,
     pub(crate) outbox: Outbox,
-    /// Letters that are to be routed have come up, and numbers in these lines.
-    pub(crate) letters_waiting: bool,
-    pub(crate) lines: BTreeSet<LetterHome>,
+    /// [`Effect::DeadLettersChanged`] is owed.
+    pub(crate) letters_changed: bool,
     pub(crate) tally: Tally,
     pub(crate) digest: Digest,
     /// Messages that may still be handled.
@@ -126,13 +125,10 @@ impl Apply<'_> {
         self.more = true;
     }
 
-    /// What the entry's letters are to be done with (LET 1).
-    pub(crate) fn tell_of_letters(&mut self) {
-        if self.letters_waiting {
-            self.effect(Effect::LettersWaiting);
-        }
-        for line in std::mem::take(&mut self.lines) {
-            self.effect(Effect::TransfersReady { line });
+    /// Wakes the dead-letter worker, once an entry, if the entry has left something for it to do.
+    pub(crate) fn wake_dead_letter_worker(&mut self) {
+        if self.letters_changed {
+            self.effect(Effect::DeadLettersChanged);
         }
     }
 

@@ -49,6 +49,6 @@ impl Queue {
             stage: Stage::Waiting { after: CatalogIndex(0) },
         });
         apply.outbox.waiting.insert(self.id);
-        apply.letters_waiting = true;
+        apply.letters_changed = true;
     }
 }

@@ -71,13 +71,11 @@ impl Machine {
 
     /// What is owed for letters: theirs, and to those whose letters were refused (LET 3).
     pub(crate) fn owed_letters(&self, effects: &mut Vec<Effect>) {
-        if !self.outbox.waiting.is_empty() {
-            effects.push(Effect::LettersWaiting);
+        let has_idle_target = self.targets().any(|target| target.under_way == 0);
+        let has_transfers = self.lines().next().is_some();
+        if !self.outbox.waiting.is_empty() || has_transfers || has_idle_target {
+            effects.push(Effect::DeadLettersChanged);
         }
-        effects.extend(self.lines().map(|line| Effect::TransfersReady { line }));
-        let idle = self.targets().filter(|target| target.under_way == 0);
-        effects
-            .extend(idle.map(|it| Effect::TargetIdle { target: it.target, refused: it.refused }));
         self.owed_room(effects);
     }
 

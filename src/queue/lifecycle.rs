@@ -163,7 +163,7 @@ impl Machine {
             }
         }
         apply.out.changes.extend(queue.keys().map(Change::Record));
-        apply.effect(Effect::QueueEnded { queue: id, name: queue.name.clone() });
+        apply.effect(Effect::QueueEnded { queue: id });
         // What a delayed exchange kept goes with it (EXC-17).
         if queue.letters.are_all_delayed() {
             apply.ended.push(id);

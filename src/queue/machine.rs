@@ -18,7 +18,7 @@ use crate::{
 use quorate_types::{
     Holder, Home, LetterHome, LogIndex, NodeId, QueueId, Sequence, SessionId, StartNumber,
 };
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// Entries after which one more queue gives back memory that it no longer needs.
 const TRIM_EVERY: u64 = 64;
@@ -140,8 +140,7 @@ impl Machine {
             group,
             holders: std::mem::take(&mut self.holders),
             outbox: std::mem::take(&mut self.outbox),
-            letters_waiting: false,
-            lines: BTreeSet::new(),
+            letters_changed: false,
             tally: Tally::new(),
             digest,
             budget: MESSAGES_MAX,
@@ -266,7 +265,7 @@ impl Machine {
         if apply.more && !apply.group.left_over.is_empty() {
             apply.effect(Effect::ContinueSoon);
         }
-        apply.tell_of_letters();
+        apply.wake_dead_letter_worker();
         apply.tell_tally();
         debug_assert!(apply.unsettled.is_empty(), "a touched queue was not settled down");
         debug_assert!(

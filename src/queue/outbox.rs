@@ -126,7 +126,7 @@ impl Machine {
         }
         self.after_routing(id, apply);
         // A routing takes a bounded number of letters.
-        apply.letters_waiting |= apply.outbox.waiting.contains(&id);
+        apply.letters_changed |= apply.outbox.waiting.contains(&id);
     }
 
     /// A queue of a run that is over takes nothing (LET 4), and the line there is forgotten: it
@@ -157,7 +157,7 @@ impl Machine {
         match routes {
             Routes::To(targets) if targets.is_empty() => {
                 queue.letters.set_stage(number, Stage::Waiting { after: at });
-                apply.letters_waiting = true;
+                apply.letters_changed = true;
             }
             Routes::To(targets) => {
                 apply.group.letters.routings += 1;
@@ -266,7 +266,7 @@ impl Machine {
             queue.end_letter(way.letter, DeadLetterFact::Confirmed, apply);
         } else {
             queue.letters.set_stage(way.letter, Stage::Waiting { after });
-            apply.letters_waiting = true;
+            apply.letters_changed = true;
         }
     }
 
@@ -326,7 +326,7 @@ fn give_number(way: Way, apply: &mut Apply<'_>) -> Transfer {
     let number = *last;
     let round = apply.group.letters.rounds.get(&way.target).map_or(1, |round| round.number);
     apply.outbox.sent(number, way);
-    apply.lines.insert(line);
+    apply.letters_changed = true;
     Transfer::UnderWay { number, round }
 }
 
@@ -340,7 +340,7 @@ fn settle_target(id: QueueId, apply: &mut Apply<'_>) {
     }
     let Some(target) = apply.outbox.targets.get(&id) else { return };
     if target.under_way == 0 && !target.waits.is_empty() {
-        apply.effect(Effect::TargetIdle { target: id, refused });
+        apply.letters_changed = true;
     }
 }
 

@@ -7,7 +7,7 @@ use crate::{
 };
 use quorate_types::{
     ConsumerId, DeliveryNumber, LetterHome, Level, LogIndex, MessageId, NodeId, QueueId, QueueType,
-    ResourceName, Sequence, SessionId, Timestamp,
+    Sequence, SessionId, Timestamp,
 };
 
 /// Everything that applying one entry hands out. Reused from entry to entry.
@@ -159,8 +159,6 @@ pub enum Effect {
     QueueEnded {
         /// Queue.
         queue: QueueId,
-        /// Name.
-        name: ResourceName,
     },
     /// Propose `ExpireHead` for the queue at that moment.
     WakeAt {
@@ -186,21 +184,10 @@ pub enum Effect {
         /// Its number.
         sequence: Sequence,
     },
-    /// Letters are to be routed: propose `Routed` (LET 1).
-    LettersWaiting,
-    /// Transfers have got numbers: send them, until they are answered (LET 1).
-    TransfersReady {
-        /// Line, by the home at its end.
-        line: LetterHome,
-    },
-    /// Nothing is on the way to a target for which letters wait: propose `Retry`, if it was not
-    /// refused in its present round, or once it tells of room (LET 3).
-    TargetIdle {
-        /// Target.
-        target: QueueId,
-        /// The present round was refused.
-        refused: bool,
-    },
+    /// Something is to be done for dead letters, which the worker finds in the state: propose `Routed`
+    /// for those that have no route yet, send transfers that have got numbers until they are answered
+    /// (LET 1), propose `Retry` for a target to which nothing is on the way (LET 3).
+    DeadLettersChanged,
     /// Tell the source that this queue, which has refused its letters, has room (LET 3).
     Room {
         /// Queue.

@@ -414,7 +414,7 @@ impl Model {
                 self.effects.push(Effect::CancelConsumer { consumer: *consumer });
             }
         }
-        self.effects.push(Effect::QueueEnded { queue: id, name: queue.name.clone() });
+        self.effects.push(Effect::QueueEnded { queue: id });
         if !queue.letters.is_empty() {
             self.estates.insert(id, queue);
         }

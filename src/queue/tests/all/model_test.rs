@@ -30,14 +30,14 @@ fn compare(ops: &[Vec<Op>]) {
 
 /// Effects that tell the leader when to go on.
 fn hint(effect: &Effect) -> bool {
-    matches!(effect, Effect::ContinueSoon | Effect::WakeAt { .. } | Effect::LettersWaiting)
+    matches!(effect, Effect::ContinueSoon | Effect::WakeAt { .. } | Effect::DeadLettersChanged)
 }
 
 fn by_queue(effects: &[Effect]) -> Vec<Effect> {
     let mut effects: Vec<Effect> = effects.iter().filter(|effect| !hint(effect)).cloned().collect();
     effects.sort_by_key(|effect| match effect {
         Effect::Deliver(delivery) => (0, Some(delivery.queue), None),
-        Effect::QueueEnded { queue, .. } => (1, Some(*queue), None),
+        Effect::QueueEnded { queue } => (1, Some(*queue), None),
         Effect::CancelConsumer { consumer } | Effect::ConsumerTimedOut { consumer, .. } => {
             (2, None, Some(*consumer))
         }

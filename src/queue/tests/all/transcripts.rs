@@ -272,7 +272,10 @@ impl Script {
                 Effect::CancelConsumer { consumer } => {
                     lines.push(format!("{} is cancelled by the broker", self.consumer(*consumer)));
                 }
-                Effect::QueueEnded { name, .. } => lines.push(format!("{} has ended", name.name)),
+                Effect::QueueEnded { queue } => {
+                    let name = self.queues.iter().find(|(_, id)| *id == queue).map(|it| it.0);
+                    lines.push(format!("{} has ended", name.unwrap()));
+                }
                 Effect::ContinueSoon => lines.push("continue soon".to_owned()),
                 Effect::WakeAt { queue, time } => {
                     let name = self.queues.iter().find(|(_, id)| *id == queue).map(|it| it.0);
@@ -286,7 +289,7 @@ impl Script {
                     lines.push(format!("{} has timed out", get.unwrap().0));
                 }
                 Effect::DeadLettersCounted { .. } => continue,
-                Effect::LettersWaiting => lines.push("letters wait".to_owned()),
+                Effect::DeadLettersChanged => lines.push("dead letters changed".to_owned()),
                 effect => panic!("no letter here is routed: {effect:?}"),
             }
             last = None;
