@@ -210,6 +210,9 @@ impl Batches {
         }
         let mark = self.mark();
         let first = self.next;
+        if let Some(before) = self.under_way.back().map(UnderWay::last) {
+            assert!(before.0 + 1 == first.0, "SES 2: numbers have no gap: {before}, then {first}");
+        }
         self.next = Sequence(first.0 + filling.commands.len() as u64);
         let batch = ProposedBatch {
             sender: Sender::Session(self.session),
@@ -237,7 +240,9 @@ impl Batches {
     /// What [`Batches::to_send`] gave has been sent.
     pub(crate) fn sent(&mut self) {
         if let Some(sent) = self.unanswered(self.unsent) {
-            self.unsent = Sequence(sent.last().0 + 1);
+            let next = Sequence(sent.last().0 + 1);
+            assert!(next <= self.next, "SES 2: only what has been cut is sent: {next}");
+            self.unsent = next;
         }
     }
 

@@ -10,16 +10,13 @@ use crate::{
     record::CatalogKey,
     refusal,
 };
-use quorate_queue::{DeadLetter, QueueConfig};
+use quorate_queue::{DeadLetter, QUORUM_DELIVERY_LIMIT, QueueConfig};
 use quorate_types::{
     CatalogIndex, Exception, FieldValue, Home, LeaderLocator, Levels, Overflow, QueueArguments,
     QueueId, QueueType, ResourceName, ShortString,
 };
 
 use std::ops::Bound;
-
-/// What `x-delivery-limit` is on a quorum queue without it (Q-10, DLM-01).
-const QUORUM_DELIVERY_LIMIT: u32 = 20;
 
 impl Catalog {
     /// The queue of that name.

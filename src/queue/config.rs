@@ -54,6 +54,9 @@ pub struct DeadLetter {
     pub at_least_once: bool,
 }
 
+/// Delivery limit of a quorum queue without `x-delivery-limit` (Q-10, DLM-01).
+pub const QUORUM_DELIVERY_LIMIT: u32 = 20;
+
 impl QueueConfig {
     /// True if both say the same, whenever they were resolved.
     #[must_use]
@@ -77,7 +80,7 @@ impl QueueConfig {
             overflow: Overflow::DropHead,
             delivery_limit: match queue_type {
                 QueueType::Classic => None,
-                QueueType::Quorum => Some(20),
+                QueueType::Quorum => Some(QUORUM_DELIVERY_LIMIT),
             },
             delivery_count_failures: false,
             dead_letter: None,

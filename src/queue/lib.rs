@@ -56,7 +56,7 @@ pub use command::{
     Batch, Command, ConsumerTerms, Counts, Detach, Entry, Got, MessageHead, Numbers, Origin,
     QueueReport, Reply, ReturnCause, RoutedLetters, Routes, Run, TransferAnswer,
 };
-pub use config::{DeadLetter, QueueConfig};
+pub use config::{DeadLetter, QUORUM_DELIVERY_LIMIT, QueueConfig};
 pub use death::DeathReason;
 pub use letter::{LETTERS_MAX, Letter, Routing, Stage, Transfer, Via};
 pub use letter_view::{LetterView, TargetView, TransferView};

@@ -137,6 +137,11 @@ impl Replica {
     fn apply(self: &Arc<Self>, entry: &Entry) -> Result<(), MachineError> {
         let mut state = self.state.lock();
         let id = entry_id(&entry.log_id);
+        if let Some(applied) = &state.applied {
+            let (index, term) = (applied.index, applied.leader_id.term);
+            assert_eq!(id.index.0, index + 1, "an entry is applied behind the one before it");
+            assert!(entry.log_id.leader_id.term >= term, "terms of applied entries ascend: {term}");
+        }
         let leading = self.standing.is_leading();
         match &entry.payload {
             EntryPayload::Normal(Proposal(commands)) => {

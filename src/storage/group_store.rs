@@ -326,6 +326,9 @@ impl GroupStore {
             done(result);
         });
         let mut log = self.memory.log();
+        if let Some(before) = log.checkpointed.map(|it| it.index) {
+            assert!(before <= applied.index, "STO 3: checkpoints ascend: {before}, {applied:?}");
+        }
         log.checkpointed = Some(applied);
         self.push_ordered(log, Work::Checkpoint(Box::new(work)), Some(done));
     }

@@ -98,6 +98,8 @@ impl GroupMemory {
     /// The appends up to `ticket` are written.
     pub(crate) fn written(&self, ticket: u64) {
         let mut log = self.log.lock();
+        let before = log.written;
+        assert!(before < ticket, "STO 1: append {ticket} is written after append {before}");
         log.written = ticket;
         log.trim(self.tail_bytes_max);
         drop(log);
@@ -106,6 +108,9 @@ impl GroupMemory {
 
     /// The log ends before `from` now (STO 5): nothing above it can be read any more.
     pub(crate) fn truncate(&self, log: &mut Log, from: LogIndex, last: Option<EntryId>) {
+        if let Some(checkpointed) = log.checkpointed.map(|it| it.index) {
+            assert!(checkpointed < from, "STO 5: what is applied stays: {from}, {checkpointed}");
+        }
         while let Some(gone) = log.tail.pop_back_if(|entry| entry.entry.id.index >= from) {
             log.tail_bytes -= gone.bytes;
         }

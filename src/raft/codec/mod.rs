@@ -7,6 +7,8 @@ mod membership;
 mod snapshot;
 mod wire;
 
+pub use quorate_storage::codec::DecodeError;
+
 pub(crate) use append::{
     AppendRequest, decode_append, decode_append_answer, decode_heartbeat, decode_lost,
     encode_append, encode_append_answer, encode_heartbeat, encode_lost,
@@ -25,23 +27,3 @@ pub(crate) use snapshot::{
     SnapshotStep, decode_log_index, decode_snapshot_step, encode_log_index, encode_snapshot_begin,
     encode_snapshot_chunk, encode_snapshot_end,
 };
-
-/// Why octets cannot be decoded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum DecodeError {
-    /// They end too early.
-    #[error("truncated")]
-    Truncated,
-    /// A format version that this build does not know.
-    #[error("unknown format version {0}")]
-    Version(u8),
-    /// A value that nothing has.
-    #[error("invalid {0}")]
-    Invalid(&'static str),
-    /// Octets are left over.
-    #[error("octets are left over")]
-    LeftOver,
-    /// An entry is none.
-    #[error("log entry: {0}")]
-    Entry(#[from] quorate_storage::codec::DecodeError),
-}
