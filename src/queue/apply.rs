@@ -11,8 +11,7 @@ use crate::{
     tally::Tally,
 };
 use quorate_types::{
-    ConsumerId, Holder, LogIndex, MessageId, QueueId, Sequence, SessionId, StartNumber,
-    Timestamp,
+    ConsumerId, Holder, LogIndex, MessageId, QueueId, Sequence, SessionId, StartNumber, Timestamp,
 };
 use std::collections::BTreeMap;
 

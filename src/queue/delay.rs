@@ -47,7 +47,7 @@ impl Queue {
             let stage = Stage::Waiting { after: CatalogIndex(0) };
             self.letters.push(Letter { died_at: apply.group.wall, stage, ..letter });
             apply.outbox.waiting.insert(self.id);
-            apply.letters_waiting = true;
+            apply.letters_changed = true;
             apply.spend(1);
         }
     }

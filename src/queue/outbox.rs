@@ -7,7 +7,7 @@ use crate::{
     digest::{self, Step},
     letter::{Letter, Routing, Stage, Transfer, Via},
     machine::Machine,
-    output::{Change, Effect},
+    output::Change,
     queue::Queue,
     record::Round,
     tally::DeadLetterFact,

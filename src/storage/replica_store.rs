@@ -204,7 +204,10 @@ impl ReplicaStore {
         self.removals.take_due(now, &mut runs);
         let last = runs.ranges.iter().map(|range| range.last).max();
         let (last, applied_to) = (last.unwrap_or_default(), applied.index);
-        assert!(last <= applied_to, "STO 3: a removal ends at what is applied: {last}, {applied_to}");
+        assert!(
+            last <= applied_to,
+            "STO 3: a removal ends at what is applied: {last}, {applied_to}"
+        );
         let written = Some((self.written.clone(), self.made));
         Checkpoint { applied, meta, records, runs, written }
     }

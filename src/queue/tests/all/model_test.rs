@@ -58,6 +58,7 @@ fn compare_states(world: &World, model: &Model) {
     assert_eq!(machine.letter_counts(), (letters(&model.queues) + ended, ended));
     for (id, expected) in &model.queues {
         let view = machine.queue(*id).unwrap();
+        assert_eq!(view.name, expected.name);
         let held = expected.consumers.values().map(|it| it.held.len()).sum::<usize>();
         assert_eq!(view.ready, expected.ready.len() as u64);
         let octets = expected.ready.iter().map(|it| u64::from(it.octets)).sum::<u64>();

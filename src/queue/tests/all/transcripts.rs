@@ -273,13 +273,11 @@ impl Script {
                     lines.push(format!("{} is cancelled by the broker", self.consumer(*consumer)));
                 }
                 Effect::QueueEnded { queue } => {
-                    let name = self.queues.iter().find(|(_, id)| *id == queue).map(|it| it.0);
-                    lines.push(format!("{} has ended", name.unwrap()));
+                    lines.push(format!("{} has ended", self.queue_name(*queue)));
                 }
                 Effect::ContinueSoon => lines.push("continue soon".to_owned()),
                 Effect::WakeAt { queue, time } => {
-                    let name = self.queues.iter().find(|(_, id)| *id == queue).map(|it| it.0);
-                    lines.push(format!("wake {} at {}", name.unwrap_or(&"it".to_owned()), time.0));
+                    lines.push(format!("wake {} at {}", self.queue_name(*queue), time.0));
                 }
                 Effect::ConsumerTimedOut { consumer, last } => {
                     lines.push(format!("{} has timed out up to {last}", self.consumer(*consumer)));
@@ -295,6 +293,11 @@ impl Script {
             last = None;
         }
         lines
+    }
+
+    fn queue_name(&self, queue: QueueId) -> &str {
+        let found = self.queues.iter().find(|(_, id)| **id == queue);
+        found.map_or("it", |(name, _)| name)
     }
 
     /// The whole of a queue.
