@@ -18,9 +18,6 @@ use std::{
 /// them again, so thousands would make reads slow.
 const RANGE_DELETIONS_MAX: &str = "512";
 
-/// Memtables of a node that has memory enough, octets.
-const USUAL_WRITE_BUFFER_BYTES: usize = 64 << 20;
-
 /// Octets of write-ahead log before the memtables that hold it back are flushed.
 const WAL_BYTES_MAX: u64 = 256 << 20;
 
@@ -274,10 +271,7 @@ fn database_options(options: &Options) -> rocksdb::Options {
 fn tuned(family: Family, options: &Options, cache: &Cache) -> rocksdb::Options {
     let mut tuned = table_options(family, cache);
     tuned.set_write_buffer_size((options.write_buffer_bytes / 16 * family.share()).max(1 << 20));
-    // Memtables of a family beyond the budget, while they are flushed. A small node has no memory for
-    // them: its writes wait for the flush, as they would a little later.
-    let small = options.write_buffer_bytes < USUAL_WRITE_BUFFER_BYTES;
-    tuned.set_max_write_buffer_number(if small { 2 } else { 4 });
+    tuned.set_max_write_buffer_number(4);
     tuned.set_target_file_size_base(16 << 20);
     tuned.set_max_bytes_for_level_base(64 << 20);
     if family == Family::Bodies {
