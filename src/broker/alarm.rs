@@ -162,8 +162,9 @@ impl Node {
             interval.tick().await;
             let due = looked.is_none_or(|at| at.elapsed() >= LOOK);
             let (was_short, _) = self.alarms.of(self.me);
-            if self.is_short_of_memory() {
-                // What is free is no shortage: it is returned before anybody is told.
+            let max = self.alarms.bounds().memory_bytes_max;
+            if resident_bytes().is_some_and(|bytes| bytes > max - max / 4) {
+                // What is free is no shortage, and is returned in time.
                 let returned = tokio::task::spawn_blocking(self.settings.alarms.return_free_memory);
                 if let Err(error) = returned.await {
                     tracing::warn!(%error, "free memory was not returned to the system");

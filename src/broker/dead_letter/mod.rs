@@ -52,10 +52,13 @@ impl DeadLetters {
 
     /// Forgets homes that are led no more, begins with those that are led anew.
     fn follow(&self, node: &Node) -> Vec<Home> {
+        // Asked before: who performs effects holds the leadership, and may come to the workers.
+        let terms: Vec<_> =
+            node.proposers.keys().map(|home| (*home, node.executor.leading(*home))).collect();
         let mut workers = self.workers.lock();
         let mut led = Vec::new();
-        for home in node.proposers.keys().copied() {
-            match node.executor.leading(home) {
+        for (home, term) in terms {
+            match term {
                 Some(term) if workers.get(&home).is_some_and(|worker| worker.term == term) => {
                     led.push(home);
                 }
