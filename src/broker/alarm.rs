@@ -17,6 +17,9 @@ const MEMORY_LOOK: Duration = Duration::from_millis(100);
 /// How often the disk is looked at too, and all nodes are told.
 const LOOK: Duration = Duration::from_secs(1);
 
+/// For how long memory is above its watermark before publishers are blocked: large bodies that are
+/// written or compacted take some 50 MiB for a moment.
+const BRIEF: Duration = Duration::from_millis(500);
 /// For how long memory is short before contents are dropped that cannot come to their end meanwhile:
 /// mostly it is enough that no more comes in.
 const LASTING: Duration = Duration::from_secs(5);
@@ -157,7 +160,7 @@ impl Node {
     pub(crate) async fn watch_alarms(self: Arc<Self>) {
         let mut interval = tokio::time::interval(MEMORY_LOOK);
         interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let (mut looked, mut short_since): (Option<Instant>, Option<Instant>) = (None, None);
+        let (mut looked, mut over_since): (Option<Instant>, Option<Instant>) = (None, None);
         loop {
             interval.tick().await;
             let due = looked.is_none_or(|at| at.elapsed() >= LOOK);
@@ -170,25 +173,27 @@ impl Node {
                     tracing::warn!(%error, "free memory was not returned to the system");
                 }
             }
+            let is_over = self.is_above_watermark();
+            over_since = is_over.then(|| over_since.unwrap_or_else(Instant::now));
+            let over_for = over_since.map(|since| since.elapsed());
+            let memory = over_for.is_some_and(|time| was_short || time >= BRIEF);
+            if due || memory != was_short {
+                self.tell_shortage(memory);
+            }
             if due {
                 looked = Some(Instant::now());
-                self.look_for_shortage();
                 self.drop_slow_clients();
                 self.forget_lost_alarms();
-            } else if self.is_short_of_memory() != was_short {
-                self.look_for_shortage();
-            }
-            let (is_short, _) = self.alarms.of(self.me);
-            short_since = is_short.then(|| short_since.unwrap_or_else(Instant::now));
-            if due && short_since.is_some_and(|since| since.elapsed() >= LASTING) {
-                self.drop_unfinished();
+                if over_for.is_some_and(|time| time >= LASTING) {
+                    self.drop_unfinished();
+                }
             }
         }
     }
 
-    /// It stays short until it has a sixteenth less than the bound, so that clients are not blocked and
-    /// unblocked ten times a second.
-    fn is_short_of_memory(&self) -> bool {
+    /// A shortage lasts until memory is a sixteenth below the watermark, so that clients are not blocked
+    /// and unblocked ten times a second.
+    fn is_above_watermark(&self) -> bool {
         let (was_short, _) = self.alarms.of(self.me);
         let max = self.alarms.bounds().memory_bytes_max;
         let max = if was_short { max - max / 16 } else { max };
@@ -197,8 +202,12 @@ impl Node {
 
     /// Looks at memory and disk now, and tells all nodes.
     fn look_for_shortage(&self) {
+        self.tell_shortage(self.is_above_watermark());
+    }
+
+    /// Looks at the disk, and tells all nodes of it and of a shortage of memory.
+    fn tell_shortage(&self, memory: bool) {
         let (bounds, data_dir) = (self.alarms.bounds(), &self.settings.alarms.data_dir);
-        let memory = self.is_short_of_memory();
         let disk = match quorate_storage::free_bytes(data_dir) {
             Ok(bytes) => bytes < bounds.disk_free_bytes_min,
             Err(error) => {
