@@ -1,4 +1,9 @@
 //! One client from its first octet to its last: handshake, session, end.
+//!
+//! A socket that is closed with unread bytes is reset, and a client that is still writing would
+//! then lose its close-ok. So after either side's close the broker writes what is left, shuts down
+//! its half of the connection, and reads and discards what the client sends until the client closes
+//! its half. CONN-26 bounds the time of this, and 64 MiB bound its amount.
 
 use crate::{
     accounts::Accounts,

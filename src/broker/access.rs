@@ -1,5 +1,9 @@
 //! Who may do what, asked where clients do it. What is allowed the catalog decides (ACL-01 to
 //! ACL-16); what is here is when it is asked, and what publishing remembers of the answers.
+//!
+//! A connection remembers which exchanges it may publish to, so that a publish does not evaluate
+//! permissions again. It forgets them when `Catalog::access_version` grows, so that a revoked right
+//! takes effect at once.
 
 use crate::{
     Broker, client::ConnectionInfo, connection::Connection, login::PASSWORD_BYTES_MAX, node::Node,

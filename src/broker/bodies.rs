@@ -3,6 +3,11 @@
 //!
 //! A body that cannot be read is not one that is gone: only a leader's own word that a message has
 //! been settled ends the search for it.
+//!
+//! Only a leader that has applied the entry can know that a message has been settled. So after a
+//! read error the body is requested from the leader and then from the other replicas, and the error
+//! is logged once a minute for each queue. The process does not end because of it: it would end
+//! again at each start, and the other copies are intact.
 
 use crate::{
     node::Node,

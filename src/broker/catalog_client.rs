@@ -1,4 +1,8 @@
 //! Proposing to the catalog from any node: to its leader, which joins what waits into one entry.
+//!
+//! An entry that no replica can decode would end every replica. So each command is encoded, decoded
+//! and compared before it is proposed, and one that does not come back unchanged is refused with
+//! the name of its object. Catalog commands are rare enough for this.
 
 use crate::{ask::CallError, node::Node, pb, wire};
 use parking_lot::Mutex;

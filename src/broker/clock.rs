@@ -6,6 +6,9 @@
 //! without entries; a process that begins is told by those that it is linked with, followers too.
 //! Wall clocks differ between nodes, so they count only where nobody is left who knows: when the
 //! whole group was down.
+//!
+//! A new leader tells all nodes how its groups' clocks stand, and so does each node to every node
+//! that it is newly linked with. Entries that a process replays at its start do not set a clock.
 
 use crate::{node::Node, pb, wire};
 use bytes::Bytes;

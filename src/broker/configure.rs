@@ -2,6 +2,11 @@
 //! with what the catalog says, and proposes what differs, many queues in one entry. It does so
 //! when policies change, when it begins to lead, and now and then (NAM 7), so that nothing depends
 //! on who made the change; who made it asks all nodes whether they are through.
+//!
+//! No node coordinates a policy change, which is one catalog entry. Each leader compares its queues
+//! with `Catalog::config_of`, 256 at a time, and proposes `Configure` for those that differ. It
+//! repeats this every 10 s. The node that made the change waits at most 2 s for the other nodes
+//! before it answers.
 
 use crate::{node::Node, pb, wire};
 use bytes::Bytes;

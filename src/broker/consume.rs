@@ -1,4 +1,13 @@
 //! Consuming and getting (CON, GET; DLV 2, 3, SES 7).
+//!
+//! An auto-delete queue ends when its last consumer is detached, but its last messages have to be
+//! shown first. So a cancel takes two rounds. First `Release` without numbers pauses the consumer,
+//! after what its channel has published. What the queue had assigned until then is shown. Then the
+//! consumer is detached with the last number shown (DLV 4).
+//!
+//! An acknowledging consumer of a quorum queue without a prefetch has a prefetch of 2,000 (QOS-04).
+//! So the window of DLV 6 is only for consumers that have no such limit: those that do not
+//! acknowledge, and those of classic queues.
 
 use crate::{
     ask::GetAnswer,

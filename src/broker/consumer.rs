@@ -1,5 +1,17 @@
 //! A consumer as its front end sees it: references that came from the queue's leader, what was
 //! shown to the client, and what may be assigned (DLV).
+//!
+//! A leader sends deliveries only to consumers that have asked for them in its term, and a new
+//! consumer asks after its `Attach` is answered. This costs one more hop for each consume, but
+//! there is one rule for new consumers and for changes of leaders.
+//!
+//! A consumer whose `Attach` is unanswered does not re-attach to a leader that announces itself
+//! (DLV 2). That leader may not know the consumer yet. It would answer that the consumer is gone,
+//! and the client would be cancelled.
+//!
+//! References are sent by number and gaps are accepted, so a reference that was lost with a
+//! connection would not be missed. Each re-attachment therefore has a number of its own, and
+//! references that were sent for an earlier one are ignored.
 
 mod fetch;
 mod show;

@@ -1,5 +1,8 @@
 //! Connection-bound queues: declared and named, and how their names go when they have ended (NAM 8,
 //! EXQ-01).
+//!
+//! Only the node of a connection-bound queue knows whether the queue has ended. So this node alone
+//! compares the names with the queues, every second and whenever a queue has answered "gone".
 
 use crate::{
     ask::CallError,

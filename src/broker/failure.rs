@@ -1,5 +1,16 @@
 //! Nodes that die, come back, or cannot be reached (DESIGN §8, SES 6, DLV 5, Q-62), and what a
 //! group's leader makes of it.
+//!
+//! A refused connection alone does not prove that a process is dead: a firewall, a proxy or one
+//! broken link refuses too. A process is taken for dead if, in addition, it has no stream of its
+//! own open to this node (`rpc/peers`) and no node that can be reached reaches it (`raft/reach`). A
+//! crash closes all of these at once, so no timeout is needed. An accusation fences one start, and
+//! it ends when the process is met again or has been fenced.
+//!
+//! Until a leadership begins, another leader may have been heard on a node that this one cannot
+//! reach (DLV 5). So a node counts as unreachable from the start of this process until it is
+//! linked, but for a leader at most since its leadership began. On the other side, a front end
+//! counts only the notice of a leader that has heard a majority (`hearing`), never an announcement.
 
 use crate::{node::Node, pb, wire};
 use parking_lot::Mutex;

@@ -1,5 +1,12 @@
 //! What the catalog's leader keeps of routing leases: which nodes may be routing, and what they know
 //! of the catalog (NAM 3, NAM 5; MEM 3).
+//!
+//! A node that catches up must not be held off by a busy catalog, and a node that does not keep up
+//! must not hold up others. The leader therefore answers "not yet, reach N", where N is what is
+//! committed. A node that counts must have reached at each renewal what was committed at the last
+//! one; otherwise it is counted out like a silent node. So a barrier is always answered: by all
+//! nodes, or without those that no longer route. A node that was counted out begins to count when
+//! it has reached N, and gets its lease when it has reached what was committed at that moment.
 
 use quorate_types::{BootNumber, CatalogIndex, NodeId};
 use std::{

@@ -1,6 +1,12 @@
 //! When this node last heard a leader of each group that had itself just heard a majority. Without
 //! that for half of Q-62's time, consumers here are shown nothing new, since another node's consumers
 //! may soon be given the same messages (DLV 5).
+//!
+//! Each leader that has heard a majority within the last second says so to all nodes twice a
+//! second, in one notice for all its groups. Without such notices for half of Q-62's time,
+//! consumers drop what they have not shown. After the next notice they re-attach under the next
+//! number of their attachment. Deliveries carry this number, so references that were sent before
+//! are ignored.
 
 use parking_lot::Mutex;
 use quorate_types::Home;

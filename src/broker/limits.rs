@@ -2,6 +2,15 @@
 //! and send. Nodes tell each other what
 //! they count of virtual hosts and users that have a limit; a limit may be exceeded while that is
 //! on its way (VLM-04).
+//!
+//! Nodes send their counts at every change and twice a second. Queues are counted by the catalog,
+//! exactly.
+//!
+//! What clients declare and send takes memory, and RabbitMQ does not bound it. Here the settings
+//! `argument_max`, `argument_max_bytes`, `header_max`, `cc_max` and `cluster_binding_limit` bound
+//! it with 406, and `consumer_max_per_connection` with 530. A table counts as the memory that it
+//! takes. Of client properties the known keys and 16 KiB are kept (`amqp/connection/properties`).
+//! Imported definitions have the same bounds.
 
 use crate::{
     connection::{Connection, ConnectionState},

@@ -1,5 +1,9 @@
 //! Logins: whoever fails is answered late, the later the more often logins from there have failed,
 //! so that passwords cannot be guessed as fast as connections are opened (CONN-13, CONN-14).
+//!
+//! Only failed logins are delayed, so that nobody can lock out others behind the same address. The
+//! delay is 1 s, and up to 5 s for a source that has failed often within a minute. At most 4,096
+//! answers wait at the same time; further ones are sent at once.
 
 use crate::Broker;
 use parking_lot::Mutex;

@@ -1,5 +1,11 @@
 //! Queues that this node is making: one at a time of each name, and only so many, since each is
 //! finished whatever becomes of its client (NAM 2), and none is without a majority.
+//!
+//! A name may be added to the catalog when its queue has already ended: if it was proposed more
+//! than once, or if it may belong to a former virtual host. Such a name is followed by a query of
+//! the group, and a queue that has ended loses the name again at once (NAM 2). At most 1,024 queues
+//! are being made on a node at a time. A client that declares a name that is being made waits, then
+//! the name is looked up again.
 
 use crate::{
     ask::CallError,

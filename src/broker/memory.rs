@@ -4,6 +4,10 @@
 //! Everything that holds bodies on behalf of a client keeps a [`Held`] for them. Caches and buffers of
 //! a fixed size (run cache, RocksDB, lanes between nodes) are no part of it: the budget comes from
 //! what remains of the node's memory when these are subtracted (ARCHITECTURE, "Where memory goes").
+//!
+//! A publisher of small messages holds next to nothing between two turns, so small messages never
+//! wait for their share. If an attacker uses up a share, only connections that hold as much
+//! themselves have to wait. Holders report once a turn, in steps of 16 KiB.
 
 use std::sync::{
     Arc,

@@ -1,5 +1,19 @@
 //! The driver half of a proposer: one for each home that this node sends commands to. All
 //! commands of the node's front end to that home go through it (SES 2).
+//!
+//! A home treats a batch that arrives before an earlier one as a gap. So a batch that a full lane
+//! refuses stays "to be sent", nothing is sent past it, and it is sent when the lane has room. A
+//! lane that is not full takes a message of any size, so that a large batch needs no more room than
+//! a small one.
+//!
+//! A batch or its answer can be lost without a notice: in a leader's full sequencer, or in a lane
+//! that refuses the answer. So the *oldest* unanswered batch is sent again after 1 s, then after 2,
+//! 4 and 8 s. A repeat is harmless (SES 3), and the answer to it reveals the gap behind it. The
+//! leader drops a repeat of a batch that still waits in its sequencer.
+//!
+//! What is under way cannot be overtaken by settles, so only little is (ARCHITECTURE, "Decisions").
+//! This also made publishers alone a quarter faster: what was under way beyond a round only waited.
+//! For the same reason a socket's receive buffer is bounded (setting `amqp_receive_buffer`).
 
 #[cfg(test)]
 mod tests;

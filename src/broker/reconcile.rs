@@ -1,5 +1,10 @@
 //! The reconciler of each group's leader: takes away what a crash left half done, and never adds
 //! (NAM 7).
+//!
+//! A queue counts as ended only if it is missing in a read of the group that begins after the names
+//! were read. First a linearizable read of the catalog gives the ids, then the group is read
+//! linearizably. Every queue that the catalog names had been created before the second read. The
+//! names of connection-bound queues are compared by their own node alone (`exclusive`).
 
 use crate::node::Node;
 use parking_lot::Mutex;

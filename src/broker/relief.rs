@@ -1,4 +1,10 @@
 //! Closing who holds most of what is not finished, or not taken, where the memory for it is used up.
+//!
+//! An honest large message is complete within a second; one that is not is in the way of others for
+//! as long as its client likes. So the connection that is closed first is the one with the largest
+//! product of bytes and age. While this node's memory alarm is on, no publisher is read, so what is
+//! unfinished cannot be completed. After 5 s of the alarm it is dropped, except for a quarter of
+//! its share.
 
 use crate::{
     client::Event,

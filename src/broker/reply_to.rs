@@ -1,6 +1,10 @@
 //! Direct reply-to (DRT): names that lead to the channel of a requester, on whichever node it is,
 //! and replies on their way to it. Nothing is stored or asked for again: a reply that finds nobody
 //! is gone (DRT-04).
+//!
+//! A direct reply therefore has no queue. The name contains the node, the connection, the channel
+//! and a random key. A reply goes to that node over the bulk lane and waits in the requester's
+//! connection. What exceeds 16 MiB for a connection, or the lane's own bound, is dropped.
 
 use crate::{
     client::{ChannelId, DeclareOk, Delivered, HolderRef},

@@ -1,5 +1,7 @@
 //! Bodies of connection-bound queues: in memory up to a budget of the node's, beyond it in files that
 //! have no name, are never synced, and are gone with the process (DESIGN §6).
+//!
+//! Because the files have no names, a start finds nothing to remove.
 
 use bytes::Bytes;
 use quorate_storage::StoredMessage;

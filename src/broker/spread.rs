@@ -1,5 +1,9 @@
 //! A message for many queues is sent a part at a time: what is on its way for one connection stays
 //! within its bound, and while an alarm is on nothing more is written.
+//!
+//! Each target's queue writes the message by itself, so the bytes of each copy count as in flight.
+//! The message is routed once and has one confirm. What its connection publishes after it waits
+//! until all copies are sent, as it does without a routing lease.
 
 use crate::{
     batch::MESSAGE_COST_BYTES,

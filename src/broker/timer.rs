@@ -1,6 +1,11 @@
 //! The leader's timer: proposes `ExpireHead` for a queue when the moment that it waits for has come
 //! . A moment here is a hint, the queue's state is the duty: when one comes the machine
 //! is asked whether it still stands, so nothing has to be taken back.
+//!
+//! After a stop of all nodes, leases begin anew with the cluster's new life. A leader that
+//! does not know of the new life yet would end leases that were over by then. So the timer waits
+//! until this node's copy of the catalog contains the start of this process, which a new life
+//! precedes, and the group knows of that life.
 
 use crate::node::Node;
 use parking_lot::Mutex;

@@ -3,6 +3,12 @@
 //!
 //! The node publishes what it tells on its own account: nobody waits for it, no client's room is
 //! taken by it, and what is over a bound is dropped.
+//!
+//! `trace_on` sets a flag in the catalog, so all nodes trace their own clients, also after a
+//! restart. (In RabbitMQ one node traces, until it stops.) Traces are published without confirms
+//! under an account of the node's session, do not count as in flight for any client, and are
+//! dropped above 16 MiB under way. While tracing is off, it costs one look at the flag for the
+//! publishes of one read.
 
 use crate::{
     client::{ChannelId, ConnectionInfo, Delivered, GetOk, Publish, RoutedPublish},

@@ -1,5 +1,10 @@
 //! Transactions: publishes are routed when they are published and sent when their channel commits
 //! (TX-03, TX-05, TX-06).
+//!
+//! TX-05 promises no atomicity, so no Raft entry says "commit". A publish of a transaction is
+//! routed at once and kept in its channel, encoded and with its targets; a bound on its bytes
+//! closes the connection with 506 (`amqp/channel/transaction`). The commit is one request. It sends
+//! all publishes before it settles anything, and is answered when every queue has answered.
 
 use crate::{
     client::{ChannelId, Publish, RoutedPublish, Settle},

@@ -2,6 +2,12 @@
 //! Those that wait for it get it one after the other, whoever was shown something longest ago first. So
 //! neither a queue nor a consumer of the channel is passed over for another, and one whose queue has
 //! become empty meanwhile does not hold up the next.
+//!
+//! The waiting consumer whose last delivery is the oldest gets the credit first, and its queue's
+//! answer says whether there was a message. After 200 ms without an answer the next consumer gets
+//! the credit. If at most one consumer waits, every consumer has credit for all that is left. A
+//! consumer that does not acknowledge does not count against the limit, but gets nothing while the
+//! limit is reached.
 
 use crate::{
     batch::Ticket,

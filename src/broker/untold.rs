@@ -1,5 +1,10 @@
 //! Notices that a full control lane has refused. A loss with a connection is made up for when the next
 //! one begins; a full lane ends nothing, so what follows from it is said anew here.
+//!
+//! Gaps in delivery numbers are accepted, so a later delivery would hide one that a full lane
+//! refused (DLV 2). So the leader sends a node that missed deliveries no more of them until its
+//! consumers have re-attached, and announces itself to that node when the lane has room. A
+//! re-attachment that the lane refused is sent again.
 
 use crate::{node::Node, proposer::Proposer, wire};
 use quorate_rpc::{Lane, NotifyError, Payload};

@@ -1,5 +1,9 @@
 //! What a connection has been given and its client has not taken yet. Bodies are read for it only
 //! while there is room, so that a client that does not read costs bounded memory (DESIGN §6).
+//!
+//! Bodies differ in size, so the bound is in bytes and not in messages. A connection reads bodies,
+//! for deliveries and gets alike, while less than `delivery_ahead_bytes` waits to be written. While
+//! the node's share for deliveries is used up, it reads one message at a time.
 
 use crate::{Held, MemoryBudget, Share};
 use parking_lot::Mutex;

@@ -1,5 +1,8 @@
 //! RabbitMQ's definitions as commands: what `import_definitions` reads. A file is read whole, and
 //! tried out on a copy of the catalog, before anything of it is proposed.
+//!
+//! The copy applies commands, queues and bindings with the same `apply` that takes them later. The
+//! first refusal is reported with the object's name, and nothing has been proposed by then.
 
 use crate::{
     access_command::AccessCommand,

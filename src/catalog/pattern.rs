@@ -1,5 +1,9 @@
 //! Regular expressions of permissions: searched for in names (ACL-02), in time that is linear in
 //! the name, and bounded in size.
+//!
+//! Users write these patterns, so matching must not take exponential time. The crate `regex`
+//! guarantees linear time and a bounded size, and has no look-around and no back references. A
+//! pattern is compiled together with the record that contains it.
 
 use crate::denial::Denial;
 use regex::bytes::{Regex, RegexBuilder};

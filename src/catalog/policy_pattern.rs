@@ -1,5 +1,8 @@
 //! The pattern of a policy: looked for anywhere in a name (POL-01), bounded like those of
 //! permissions.
+//!
+//! Patterns are matched in linear time, so look-around and back references are refused. A leading
+//! `^(?!…)` works all the same, because RabbitMQ's documents use it.
 
 use crate::{denial::Denial, pattern::Pattern};
 

@@ -5,6 +5,10 @@
 //! the id that it stands for is a hash of them and of the virtual host in which the name is used.
 //! A name that is guessed, changed, or used in another virtual host stands for an id that the
 //! home has no queue for.
+//!
+//! The name also holds the node and its start, and the position of the queue's id is 64 bits of
+//! that hash. So this holds on every way that ids take: publishes, dead letters and bindings. The
+//! position of an exclusive queue that the client has named is 64 random bits.
 
 use bytes::{BufMut, BytesMut};
 use quorate_types::{Home, NodeId, QueueId, SessionId, ShortString, VhostName};

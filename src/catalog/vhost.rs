@@ -1,5 +1,11 @@
 //! Virtual hosts: each with its own exchanges, queues, permissions, defaults and limits (EXC-01,
 //! QUE-02, CONN-33).
+//!
+//! The queues of a virtual host live in many groups, so its deletion ends them in two steps. The
+//! catalog drops everything in the virtual host in one entry and names the queues, and the leaders
+//! of their groups end them. The reconciler finds queues that were missed in a change of leaders:
+//! queues without a name whose settings were resolved before their virtual host, or a later one of
+//! the same name, was created (`Catalog::is_of_former_vhost`).
 
 use crate::{
     command::CatalogReply,

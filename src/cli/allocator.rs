@@ -1,4 +1,10 @@
 //! The allocator, of RocksDB too.
+//!
+//! glibc's allocator kept 350 MiB for 60 to 120 MiB in use, because buffers are filled by one
+//! thread and freed by another. With jemalloc throughput is no worse (interleaved runs: 85,800/s
+//! and 91,700/s). Freed memory goes back to the system after 1 s (`.cargo/config.toml`). With
+//! jemalloc's default of 10 s a node kept 371 MiB after the burst of a start, where it needs
+//! 274 MiB.
 
 #![expect(unsafe_code, reason = "the one call has its proof beside it")]
 

@@ -2,6 +2,10 @@
 //!
 //! Much of what is logged clients choose: names, keys, texts. Whatever it is, one event is one line,
 //! and no terminal takes orders from it.
+//!
+//! Control characters are escaped where a line is written, not where it is logged: that is one
+//! place, and it covers the lines of libraries too. `ctl` does the same for its lists
+//! (`ctl/value`).
 
 use super::settings::LogFormat;
 use std::io::{self, Write};

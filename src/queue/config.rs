@@ -1,4 +1,10 @@
 //! A queue's effective settings, as the catalog resolves them from arguments and policies.
+//!
+//! Apply must decide alike on every replica, so a cluster-wide setting that apply needs is part of
+//! each queue's settings. The bound of waiting letters, the global parameter `dead_letters_max`, is
+//! resolved into `QueueConfig` like a policy, and a change of it reaches queues as a policy's
+//! change does. The type is in this crate because imports go downwards: `catalog` resolves
+//! arguments and policies into it.
 
 use crate::letter::LETTERS_MAX;
 use quorate_types::{CatalogIndex, Overflow, QueueType, ShortString};

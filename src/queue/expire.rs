@@ -1,6 +1,11 @@
 //! Message TTL (TTL, Q-20, Q-21): a message dies when it is the first of its level and has been in
 //! the queue longer than the lower of the queue's TTL of this moment and its own `expiration`.
 //! Nothing is stored at enqueue, so a changed policy acts on what is already there.
+//!
+//! The clock may show the same millisecond for several entries, so a TTL of 0 is not measured by
+//! the clock. A message with a TTL of 0 can be delivered by the entry that enqueues it, and has
+//! expired in every later entry. A message that is requeued within the same millisecond
+//! therefore dies too.
 
 use crate::{
     apply::Apply,

@@ -1,6 +1,10 @@
 //! Dead letters: the messages that died in a queue whose settings name a dead-letter exchange, from
 //! their death until all their targets have taken them (LET 1, Q-40, Q-45). They are never
 //! rewritten: a letter names a message of its queue, and keeps that message's run alive.
+//!
+//! 256 letters of a queue make one record (`RecordKey::Letters`), so that letters that come and go
+//! between two checkpoints do not cost one record each. The lines, and what waits for a full
+//! target, are derived from the letters at a start.
 
 use crate::{
     death::DeathReason,

@@ -1,6 +1,10 @@
 //! Neighbouring letters in little memory. A queue may have a million letters, which are looked at a
 //! few times each: when they are routed, sent and answered. In between they are packed, some twelve
 //! octets each, and only what an entry looks at is unpacked.
+//!
+//! A million letters that wait take 16 to 31 MiB of a node (`queue/tests/letters_memory`). Kept one
+//! by one they took 150 to 900 bytes each. An entry unpacks the blocks of 32 letters that it looks
+//! at. `number_set` and `ways` pack what else is kept of letters.
 
 use crate::{
     death::DeathReason,

@@ -1,5 +1,9 @@
 //! What is counted of dead letters, for metrics: why messages died, and what became of the letters.
 //! Counted as it is applied and told as an effect, so that the leader counts it for all replicas.
+//!
+//! A message must count once, not once for each replica. An effect says how many messages died of
+//! what in an entry. Effects of this kind are not owed: what a new leader applies before it
+//! performs effects is not counted.
 
 use crate::{
     apply::Apply,

@@ -1,5 +1,11 @@
 //! The target's half of a dead letter's way: `Transfer`, under the numbers of the home that it comes
 //! from, and what a full queue owes to those that it has refused (LET 2, 3, Q-41).
+//!
+//! A run that is over sends and takes nothing more, so nothing of it stays in a group (SES 6,
+//! LET 4). What it sent and what refused it is forgotten with its fence, and so is the line to it
+//! once nothing is under way there. Its letters are then refused without an answer, and letters get
+//! no numbers towards it. The round of a target begins anew when all letters for the target have
+//! been taken, because the target then refuses none any more (LET 3).
 
 use crate::{
     apply::Apply,

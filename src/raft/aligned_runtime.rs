@@ -1,5 +1,11 @@
 //! Tokio as openraft uses it, but for its clock ticks, which come together; and what else comes at
 //! intervals, at the same moments.
+//!
+//! openraft wakes each group 40 times a second at a moment of its own, and sends each group's
+//! heartbeats at a moment of its own. With 10,000 queues, 13 groups on three nodes spent 0.125 of a
+//! core on this. Now the groups of a node tick together, twice a heartbeat, which is what elections
+//! need, and their heartbeats are sent together (`heartbeats`). Lease renewals are confirmed with
+//! the heartbeats (`read`). This takes 0.05 of a core.
 
 use openraft::{AsyncRuntime, Instant, OptionalSend};
 use openraft_rt_tokio::{TokioInstant, TokioRuntime};

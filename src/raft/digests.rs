@@ -1,5 +1,9 @@
 //! State digests at fixed indexes, so that replicas that go on applying can be compared at one
 //! index that all of them have passed (`quorate ctl audit`).
+//!
+//! Under load, replicas are hardly ever at the same index. So each replica keeps its digests at the
+//! multiples of 16 and of 1,024, 64 of each. `ctl audit` compares at the highest index that all
+//! replicas have, after a few tries for the newest one. A snapshot discards the kept digests.
 
 use quorate_types::LogIndex;
 use std::collections::VecDeque;

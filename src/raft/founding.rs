@@ -5,6 +5,9 @@
 //! in and has said that it belongs to no cluster. The others take it from its log. So nodes that have
 //! lost their data, even a majority, never found a second cluster beside one that has them: that one
 //! refuses them, or is missing. Founding asks for all nodes; everything after it for a majority.
+//!
+//! A process dials no node and lets none in before it has read from its own catalog which data
+//! directories to expect of the others (`Links::open`).
 
 use crate::{
     group::Group,

@@ -1,4 +1,8 @@
 //! Appends to one follower, pipelined: many under way at once, answered in order.
+//!
+//! A follower of a queue group performs no effects, so it need not learn at once what is committed.
+//! An append that would carry only the commit index waits 10 ms for entries to carry it. At a
+//! window of one message this saves a third of the broker's CPU time a message.
 
 use crate::{
     codec::{decode_append_answer, encode_append},

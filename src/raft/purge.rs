@@ -1,5 +1,9 @@
 //! Purging the logs: by octets over all groups, never above what is checkpointed (STO 3). openraft
 //! decides nothing of it (its issue 2116).
+//!
+//! The length of a log and what a purge keeps are measured alike: bytes of the log's own records,
+//! without bodies (`GroupStore::log_index_keeping`). What a linked follower needs, or will need
+//! after the snapshot that is being sent to it, is kept up to eight times a log's share.
 
 use crate::{
     group::Group,

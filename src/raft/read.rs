@@ -4,6 +4,10 @@
 //! socket while this process was stopped, or on a link that was cut, can make a deposed leader
 //! believe that a majority follows it still. So leadership is confirmed by a question of its own,
 //! whose answers are known to belong to it.
+//!
+//! The question to a majority is "do you follow a later leader?", and only the answers to it count.
+//! Reads and leases use it. One question serves all that wait when it is sent, and the questions
+//! for lease renewals are sent with the heartbeats.
 
 use crate::{
     codec::{decode_log_index, decode_transfer_answer, encode_vote},

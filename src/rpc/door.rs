@@ -1,5 +1,10 @@
 //! The rpc port's door: each connection proves that it comes from someone who knows the cluster secret
 //! before anything else is read from it.
+//!
+//! All services are behind the handshake, so calls carry no credentials. Handshakes are bounded in
+//! number, in number for each address, and in time. A wrong proof is answered late and logged.
+//! Nothing is encrypted after the handshake: until there is TLS, the rpc port belongs on a trusted
+//! network.
 
 use crate::{
     handshake::{self, HandshakeError},

@@ -1,4 +1,12 @@
 //! What is known of the other nodes' processes: which one lives, which ones are dead.
+//!
+//! A hello of a dead process may arrive after its successor's, and must not shut the successor out.
+//! So the processes of one data directory are ordered: the boot number is the number of times that
+//! the directory was opened, followed by 32 random bits. (DESIGN §8 has random bits only.)
+//!
+//! A data directory that was set back is recognized by the boots that it lacks. A directory
+//! remembers its last 64 boot numbers and names them in its hellos. A node refuses a hello that
+//! lacks a boot which it knows of, from an earlier hello or from the catalog.
 
 use crate::hello::{PeerHello, Refusal};
 use parking_lot::Mutex;

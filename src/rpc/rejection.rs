@@ -1,4 +1,7 @@
 //! A refusal on its way to the one who is refused: typed, beside the text of the gRPC status.
+//!
+//! Which of two nodes is wrong depends on whether the one that refuses is a member (`admission`).
+//! So the detail of the status also says whether its sender has been let in by a majority.
 
 use crate::{hello::Refusal, wire};
 use prost::Message;

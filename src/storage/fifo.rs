@@ -1,4 +1,8 @@
 //! The one FIFO of everything that is to be written (STO 1).
+//!
+//! A refused append ends its group, so the FIFO has no bound of its own. What is handed to it is
+//! bounded by sequencers (8 entries of 1 MiB a group), by proposals (32 MiB a group) and by the
+//! leaders' pipelines (8 MiB a follower and group).
 
 use crate::{
     Done, StorageError,

@@ -1,5 +1,10 @@
 //! Installs snapshots beside the log writer, on a thread of its own: other groups' votes and appends
 //! do not wait for one. The group's own later writes are held until it is through.
+//!
+//! The mark and two batches of an install go through the FIFO; flushing and ingesting the tables do
+//! not. A snapshot needs twice its size, for the stream and for the tables made of it, and is
+//! refused if it would leave less than `disk_free_limit` free. Its leader then offers no other one
+//! for 10 s.
 
 use crate::{
     Done, GroupStore, LogWriter, StorageError,

@@ -1,4 +1,13 @@
 //! Reading runs: the cache first, else the disk, only where it may have them.
+//!
+//! A message is named by its index, and a log may have another entry there that was never
+//! committed. So this replica's copy counts only if its entry is known to be committed
+//! (`Committed`). This is known of applied entries. Before that it is known of entries of the term
+//! whose leader named the message, which matters because a follower applies up to 10 ms later than
+//! it delivers.
+//!
+//! Callers give a maximum of bytes, not a number of messages, and get a prefix of the messages that
+//! they ask for, at least one.
 
 use crate::{
     RunBodies, StorageError,

@@ -4,6 +4,10 @@
 //!
 //! The file is written once a second, and at the end, so that a write pays nothing for it. It
 //! covers what RocksDB cannot know to be missing: the end of its log, and of its manifest.
+//!
+//! The loss of the last second before a kill is not noticed here if nothing follows it in the log.
+//! Of that second, what was acknowledged to a leader is noticed by that leader, as long as it leads
+//! (`raft/followers`).
 
 use crate::{
     StorageError,

@@ -4,6 +4,10 @@
 //! files it cannot tell the end of the log from damage. But every batch here is synced before the
 //! next one is begun, so at most the last batch can be torn by a crash. A whole batch behind one
 //! that cannot be read therefore proves that something synced is gone.
+//!
+//! In that case the start is refused with the name of the file. So log files can stay recycled.
+//! Missing and short files of the log are known from RocksDB's manifest. What is lost at the end of
+//! the log or of the manifest is known from `SYNCED` (`synced`).
 
 use crate::StorageError;
 use std::{

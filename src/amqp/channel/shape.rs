@@ -1,5 +1,9 @@
 //! The shape of what a publish says about itself: expiration, CC and BCC, reserved headers (PRP-04,
 //! PRP-09, Q-50); and of what is returned (PUB-04).
+//!
+//! Deliveries are the bytes that are stored, so properties are made canonical once, when a message
+//! is published: the expiration is normalized, and headers are sorted by name and occur once
+//! (PRP-02, PRP-04). Only messages that are not canonical yet are encoded again.
 
 use crate::codec::erlang;
 use bytes::Bytes;

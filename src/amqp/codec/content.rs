@@ -1,4 +1,9 @@
 //! Contents: the header and the body frames behind a method that carries one (FRM-07 to FRM-10).
+//!
+//! A content header can be larger than a consumer's frame-max, because the header `x-death` grows
+//! with each death of a message. Such a header is sent all the same, as RabbitMQ does. The smallest
+//! frame-max is 8,192 bytes and headers are bounded. Dropping the message would take it from
+//! clients with a larger frame-max too.
 
 use crate::codec::{
     frame::{self, END, Kind, OVERHEAD_BYTES, put_header},

@@ -1,5 +1,9 @@
 //! An open connection: its channels, its alarms, its end (CONN-23 to CONN-29, FRM-04 to FRM-13,
 //! ALM-02 to ALM-04, CHN-01 to CHN-06).
+//!
+//! A `queue.delete` may be what ends a client's consumers, and its delete-ok comes before their
+//! cancel notifications (DEL-04). So the connection's cancel notifications wait while one of its
+//! channels waits for the answer to a `queue.delete`.
 
 use crate::{
     channel::{Action, Answer, Bounds, Effects, Env, Out, Pending, machine::Channel},

@@ -1,5 +1,8 @@
 //! Letters' bodies: read as they are routed or sent, a bounded number of octets at a time. One that
 //! cannot be read here is fetched from another replica, one at a time for each home.
+//!
+//! Bodies differ in size, so memory is bounded in bytes and not in messages: a line has 16 MiB
+//! under way, or one batch. A body is read twice, to route the letter and to send it.
 
 use crate::node::Node;
 use bytes::Bytes;

@@ -1,5 +1,9 @@
 //! Dead letters of the homes that this node leads: routed once, sent until they are answered, the
 //! answers committed (LET). One task looks at all of them whenever there is something to do.
+//!
+//! By LET 3 a target's group owes a notice of the target's end, which would have to outlive the
+//! target. Instead the worker of the source finds that a target for which letters wait is no longer
+//! in the catalog. It gives these letters numbers, and the target's home answers "gone".
 
 mod annotate;
 mod bodies;
