@@ -39,7 +39,7 @@ pub enum DecodeError {
     #[error("invalid {0}")]
     Invalid(&'static str),
     /// Octets are left over.
-    #[error("octets are left over")]
+    #[error("trailing bytes")]
     LeftOver,
     /// An entry is none.
     #[error("log entry: {0}")]
