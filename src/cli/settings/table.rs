@@ -169,7 +169,7 @@ settings! {
     /// that needs older entries gets a snapshot.
     log_tail_bytes: ByteCount = "32MiB";
     /// Cache of recent messages of all queues. Messages that are consumed while they are in the
-    /// cache are not read from disk. Empty: 64MiB, at most a 16th of the machine's memory.
+    /// cache are not read from disk. Empty: 64MiB, at most a 32nd of the machine's memory.
     run_cache_bytes: Option<ByteCount> = "";
     /// Memory of RocksDB's write buffers. Empty: 64MiB, at most a 16th of the machine's memory.
     write_buffer_bytes: Option<ByteCount> = "";
@@ -184,7 +184,8 @@ settings! {
     /// Bytes, or a fraction (with a decimal point) of the machine's memory. Each kind has a fixed
     /// part of this limit. If a part is used up, further messages of that kind wait, or the node
     /// closes the connection that holds most. Empty: two fifths of what the other limits leave
-    /// below `memory_high_watermark`, at least an 8th of the machine's memory.
+    /// below `memory_high_watermark` in a cluster of three nodes, more in a smaller and less in a
+    /// larger one; at least a 16th of the machine's memory.
     client_memory: Option<MemoryLimit> = "";
     /// Message bodies that a connection has published and that their queues have not answered. A
     /// message counts once for each queue. Above this limit the node does not read from the
@@ -199,7 +200,7 @@ settings! {
     /// At this limit, further deliveries wait. Empty: 4MiB, at most a 32nd of `client_memory`.
     delivery_ahead_bytes: Option<ByteCount> = "";
     /// Message bodies of exclusive queues that the node keeps in memory. Further bodies are written
-    /// to disk. Empty: 64MiB, at most a 16th of the machine's memory.
+    /// to disk. Empty: 64MiB, at most a 32nd of the machine's memory.
     exclusive_memory_bytes: Option<ByteCount> = "";
     /// Log entries and message bodies that wait to be sent to another node, for each node. At this
     /// limit, further messages wait. Votes and answers have a separate limit of a quarter of this
