@@ -66,7 +66,9 @@ pub(crate) async fn serve_client<S: AsyncRead + AsyncWrite + Unpin>(
     match serve(&mut socket, addresses, &broker, place, stop).await {
         Ok(()) => tracing::info!(%peer, "connection closed"),
         // A port probe that connects and closes is not an error (CONN-05).
-        Err(error) if socket.received() == 0 => tracing::debug!(%peer, %error, "no client"),
+        Err(error) if socket.received() == 0 => {
+            tracing::debug!(%peer, %error, "connection lost before the client sent anything")
+        }
         Err(error) => tracing::info!(%peer, %error, "connection lost"),
     }
 }
@@ -83,7 +85,7 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
         entry = timeout(limit, enter(socket, addresses, broker)) => entry,
         _ = stop.wait_for(|stops| *stops) => return Ok(()),
         () = place.taken() => {
-            return Err(io::Error::other("too many handshakes: this was the oldest"));
+            return Err(io::Error::other("too many clients are logging in; this was the oldest"));
         }
     };
     // Too slow: closed without a word (CONN-05).
@@ -263,7 +265,9 @@ async fn live<S: AsyncRead + AsyncWrite + Unpin>(
         }
         SessionEnd::Ending(Ending::Server { close, linger }) => {
             let peer = connection.info().peer;
-            tracing::warn!(%peer, code = close.reply_code, text = ?close.reply_text, "closing");
+            tracing::warn!(
+                %peer, code = close.reply_code, text = ?close.reply_text, "closing a connection"
+            );
             Cold::from(*close).put(socket.outbox.buffer(), 0);
             let goodbye = say_goodbye(socket, linger, linger_ms(linger, heartbeat_s));
             if *node_stops.borrow() {
@@ -329,7 +333,7 @@ async fn read_on<S: AsyncRead + AsyncWrite + Unpin>(
     until: u64,
 ) -> io::Result<()> {
     if socket.received() > until {
-        return Err(io::Error::other("the client goes on sending after its connection was closed"));
+        return Err(io::Error::other("the client keeps sending after its connection was closed"));
     }
     socket.moved(true).await
 }

@@ -55,7 +55,7 @@ pub async fn serve(
                             (broker.clone(), stop.clone(), handshakes.begin(Source::of(peer.ip())));
                         clients.spawn(serve_client(stream, addresses, broker, place, stop));
                     }
-                    Err(error) => tracing::debug!(%peer, %error, "client gone at once"),
+                    Err(error) => tracing::debug!(%peer, %error, "a client disconnected at once"),
                 },
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept a client");
@@ -73,7 +73,10 @@ pub async fn serve(
     }
     let all = async { while clients.join_next().await.is_some() {} };
     if timeout(STOP_MAX, all).await.is_err() {
-        tracing::warn!(clients = clients.len(), "clients that did not agree to their close");
+        tracing::warn!(
+            clients = clients.len(),
+            "clients did not confirm the close of their connections in time"
+        );
         clients.abort_all();
     }
 }
@@ -89,7 +92,7 @@ fn limit_receive_buffers(listener: &TcpListener, bytes: usize) {
         return;
     }
     if let Err(error) = SockRef::from(listener).set_recv_buffer_size(bytes) {
-        tracing::warn!(%error, bytes, "cannot limit the receive buffers of clients");
+        tracing::warn!(%error, bytes, "cannot set the size of the receive buffers of clients");
     }
 }
 

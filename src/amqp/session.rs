@@ -433,7 +433,7 @@ impl<'c, S: AsyncRead + AsyncWrite + Unpin> Session<'c, S> {
             || self.progress.is_lost(now_ms, self.socket.written(), pressed)
         {
             self.accounts.note_lost();
-            return Err("the client does not read what it is sent");
+            return Err("the client does not read from the connection");
         }
         if self.heartbeat.deadline_ms().is_none_or(|at| now_ms < at) {
             return Ok(());

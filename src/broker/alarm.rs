@@ -170,7 +170,7 @@ impl Node {
                 // What is free is no shortage, and is returned in time.
                 let returned = tokio::task::spawn_blocking(self.settings.alarms.return_free_memory);
                 if let Err(error) = returned.await {
-                    tracing::warn!(%error, "free memory was not returned to the system");
+                    tracing::warn!(%error, "cannot return free memory to the operating system");
                 }
             }
             let is_over = self.is_above_watermark();
@@ -211,7 +211,9 @@ impl Node {
         let disk = match quorate_storage::free_bytes(data_dir) {
             Ok(bytes) => bytes < bounds.disk_free_bytes_min,
             Err(error) => {
-                tracing::warn!(%error, path = %data_dir.display(), "free space is unknown");
+                tracing::warn!(
+                    %error, path = %data_dir.display(), "cannot determine the free disk space"
+                );
                 false
             }
         };
@@ -249,7 +251,10 @@ impl Node {
         if before == after {
             return;
         }
-        tracing::warn!(%node, ?shortage, reason = after.as_deref().unwrap_or("none"), "alarm");
+        tracing::warn!(
+            %node, ?shortage, reason = after.as_deref().unwrap_or("none"),
+            "memory and disk alarms changed"
+        );
         for connection in self.connections.all() {
             connection.mailbox.put(match &after {
                 Some(reason) => Event::Blocked { reason: reason.clone() },

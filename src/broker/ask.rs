@@ -35,7 +35,7 @@ impl Node {
     /// Adds to what is sent to a home, and lets a connection-bound home work it off.
     pub(crate) fn fill(&self, home: Home, fill: impl FnOnce(&mut Batches)) {
         let Some(proposer) = self.proposers.get(&home) else {
-            tracing::error!(?home, "no such home");
+            tracing::error!(?home, "commands for an unknown Raft group or node");
             return;
         };
         proposer.submit(&Carrier(self), fill);
@@ -222,7 +222,7 @@ impl Courier for Carrier<'_> {
             Err(NotifyError::NotConnected(_)) => Carried::Unreachable,
             Err(error @ NotifyError::TooLarge(_)) => {
                 // One message and its commands are far below what a lane takes.
-                tracing::error!(%error, ?home, "a batch cannot be sent");
+                tracing::error!(%error, ?home, "cannot send a batch of commands");
                 Carried::Unreachable
             }
         }

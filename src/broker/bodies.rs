@@ -61,7 +61,9 @@ impl Node {
 
     fn tell_of_unreadable(&self, queue: QueueId, error: &StorageError) {
         if self.unreadable.lock().is_due(queue, Instant::now()) {
-            tracing::error!(%queue, %error, "a message cannot be read; another replica is asked");
+            tracing::error!(
+                %queue, %error, "a message body cannot be read; reading it from another replica"
+            );
         }
     }
 

@@ -119,7 +119,7 @@ impl Broker {
             }
         }));
         if node.links.set(links).is_err() || node.groups.set(groups).is_err() {
-            tracing::error!("a broker was begun twice");
+            tracing::error!("the broker was started twice");
             return;
         }
         node.expect_incarnations();

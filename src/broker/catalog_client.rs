@@ -237,7 +237,9 @@ impl Node {
     /// Proposes an entry and waits for what it was replied.
     async fn write_to_catalog(&self, groups: &Groups, entry: CommandEntry) -> Option<Outcome> {
         let written = groups.catalog_group()?.write(entry).await;
-        let id = written.inspect_err(|error| tracing::debug!(%error, "catalog write")).ok()?;
+        let id = written
+            .inspect_err(|error| tracing::debug!(%error, "catalog commands were not applied"))
+            .ok()?;
         let replies = self.catalog_client.replies.lock().remove(&id.index)?;
         Some((CatalogIndex(id.index.0), replies))
     }
@@ -269,7 +271,9 @@ impl Node {
 fn unreadable(commands: &[CatalogCommand]) -> Option<Exception> {
     let command = commands.iter().find(|command| !codec::catalog::can_be_read_again(command))?;
     let text = format!("{} cannot be stored: what it says cannot be read again", command.object());
-    tracing::error!(object = ?command.object(), "a command cannot be read again and is refused");
+    tracing::error!(
+        object = ?command.object(), "refusing a catalog command that could not be decoded again"
+    );
     Some(Exception::new(ReplyCode::PreconditionFailed, text))
 }
 

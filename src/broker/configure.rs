@@ -94,7 +94,7 @@ impl Node {
             tokio::task::yield_now().await;
         }
         if !proposed.is_empty() {
-            tracing::info!(?home, queues = proposed.len(), "settings change");
+            tracing::info!(?home, queues = proposed.len(), "changing the configuration of queues");
         }
         // Proposals are lost with a majority, and not missed by a leader that stays one: whoever
         // still wants to know compares again.

@@ -271,7 +271,7 @@ impl Connection {
         octets: &Bytes,
     ) -> Result<GetOk, Exception> {
         let message = message::decode(octets).map_err(|error| {
-            tracing::error!(queue = %entry.name, %error, "a stored message cannot be read");
+            tracing::error!(queue = %entry.name, %error, "cannot decode a stored message");
             get_failed(&entry.name)
         })?;
         let limited = || self.node.catalog.read().config_of(entry).delivery_limit.is_some();

@@ -72,7 +72,7 @@ impl Broker {
         index = index.max(node.propose_steps(&bindings).await?);
         node.await_policies(index).await;
         for left_out in &definitions.left_out {
-            tracing::warn!("definitions: left out {left_out}");
+            tracing::warn!("definitions import skipped {left_out}");
         }
         Ok(definitions.left_out)
     }

@@ -55,7 +55,10 @@ impl Node {
         let node = Arc::clone(self);
         self.spawn(async move {
             if let Err(error) = node.delete_queue(&entry, false, false).await {
-                tracing::warn!(queue = %entry.name, %error, "left over from a refused declare");
+                tracing::warn!(
+                    queue = %entry.name, %error,
+                    "cannot delete the queue of a refused delayed exchange"
+                );
             }
         });
     }

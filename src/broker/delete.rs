@@ -114,7 +114,7 @@ impl Node {
         }
         if !entries.is_empty() && self.propose_all_to_catalog(entries).await.is_err() {
             tracing::warn!(
-                "exclusive queues of a connection that ended are left to the reconciler"
+                "cannot delete the exclusive queues of a closed connection yet; will retry"
             );
         }
     }
@@ -138,7 +138,9 @@ impl Node {
         let Some(node) = self.arc() else { return };
         self.spawn(async move {
             if node.forget_queue(id).await.is_err() {
-                tracing::warn!(queue = %id, "the entry of an ended queue is left to the reconciler");
+                tracing::warn!(
+                    queue = %id, "cannot delete the name of an ended queue yet; will retry"
+                );
             }
         });
     }

@@ -176,7 +176,7 @@ impl Node {
             if !removals.is_empty()
                 && let Err(error) = self.propose_all_to_catalog(removals).await
             {
-                tracing::warn!(%error, "the names of ended exclusive queues are not removed yet");
+                tracing::warn!(%error, "cannot delete the names of ended exclusive queues yet");
             }
             tokio::time::sleep(PAUSE).await;
         }

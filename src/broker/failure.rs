@@ -149,7 +149,7 @@ impl Node {
         let down = |SessionId { node, start }| CatalogCommand::NodeDown { node, start };
         let commands: Vec<_> = due.into_iter().map(down).collect();
         if !commands.is_empty() && self.propose_all_to_catalog(commands).await.is_err() {
-            tracing::warn!("the end of a dead node could not be noted yet");
+            tracing::warn!("cannot record in the catalog yet that a node is dead");
         }
     }
 
@@ -166,11 +166,11 @@ impl Node {
             match self.propose_to_catalog(started).await {
                 Ok((_, CatalogReply::Started(start))) => return self.begin_session(start),
                 Ok((_, reply)) => {
-                    tracing::error!(?reply, "the catalog did not take this node's start");
+                    tracing::error!(?reply, "the catalog did not accept the start of this node");
                     tokio::time::sleep(LOOK).await;
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "this node's start is not yet known to the cluster");
+                    tracing::warn!(%error, "the start of this node is not in the catalog yet");
                 }
             }
         }
@@ -209,7 +209,7 @@ impl Node {
         self.executor.lead(home, term);
         self.announce(home, term, None);
         self.announced(home, self.me, term);
-        tracing::info!(%session, "serving");
+        tracing::info!(%session, "session started");
         self.started.send_replace(true);
     }
 
@@ -222,7 +222,9 @@ impl Node {
             }
             *own = None;
         }
-        tracing::warn!(%session, "this node was taken for dead; it closes its clients and begins anew");
+        tracing::warn!(
+            %session, "the cluster declared this node dead; closing all clients, starting a session"
+        );
         self.started.send_replace(false);
         self.close_all("the node was taken for dead by the cluster");
         for home in self.proposers.keys() {

@@ -22,7 +22,7 @@ impl Node {
             wire::BATCH => self.batch_from(from, group, &payload),
             wire::ANSWER => match codec::answer::decode_answer(&payload) {
                 Ok(answer) => self.take_answer(wire::home(group, from), answer),
-                Err(error) => tracing::warn!(%from, %error, "an answer cannot be decoded"),
+                Err(error) => tracing::warn!(%from, %error, "cannot decode an answer"),
             },
             wire::DELIVERIES => {
                 if let Some(message) = wire::decode::<pb::Deliveries>(payload, from) {
@@ -66,7 +66,7 @@ impl Node {
                     self.counts_from(from, message);
                 }
             }
-            unknown => tracing::warn!(%from, service = unknown, "unknown notice"),
+            unknown => tracing::warn!(%from, service = unknown, "unknown notification"),
         }
     }
 
@@ -79,7 +79,7 @@ impl Node {
                     self.local.run(self);
                 }
             }
-            Err(error) => tracing::warn!(%from, %error, "a batch cannot be decoded"),
+            Err(error) => tracing::warn!(%from, %error, "cannot decode a batch of commands"),
         }
     }
 
@@ -150,7 +150,7 @@ impl Node {
         let commands = match codec::catalog::decode_entry(&request.entry) {
             Ok(CatalogEntry { commands, .. }) => commands,
             Err(error) => {
-                tracing::warn!(%from, %error, "catalog commands cannot be decoded");
+                tracing::warn!(%from, %error, "cannot decode catalog commands");
                 return;
             }
         };

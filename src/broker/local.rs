@@ -202,7 +202,7 @@ impl State {
         output.clear();
         if let Err(error) = self.machine.apply(self.index, entry, &self.store, &mut output) {
             // The store is memory and does not fail; a machine that says so is broken.
-            tracing::error!(%error, "connection-bound queues cannot be applied");
+            tracing::error!(%error, "cannot apply commands to exclusive queues");
             return None;
         }
         for change in output.changes.drain(..) {

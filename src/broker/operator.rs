@@ -56,7 +56,7 @@ impl Broker {
             }
             Ok((_, CatalogReply::Denied(denial))) => Err(denial.into()),
             Ok((_, other)) => {
-                tracing::error!(?other, "the catalog gave an answer that does not fit");
+                tracing::error!(?other, "unexpected reply of the catalog");
                 Err(ChangeError::TimedOut)
             }
             Err(_) => Err(ChangeError::TimedOut),

@@ -109,7 +109,7 @@ impl Node {
             Ok((index, CatalogReply::Done)) => Ok(index),
             Ok((_, CatalogReply::Refused(exception))) => Err(exception),
             Ok((_, reply)) => {
-                tracing::error!(?reply, "the catalog gave an answer that does not fit");
+                tracing::error!(?reply, "unexpected reply of the catalog");
                 Err(Exception::new(ReplyCode::InternalError, "unexpected answer of the catalog"))
             }
             Err(CallError::TimedOut | CallError::SessionEnded) => {
@@ -123,10 +123,10 @@ impl Node {
     pub(crate) async fn await_policies(self: &Arc<Self>, index: CatalogIndex) {
         let (known, in_force) = tokio::join!(self.barrier(index), self.in_force(index));
         if known.is_err() {
-            tracing::warn!(%index, "not all nodes have told in time that they know a change of policies");
+            tracing::warn!(%index, "not all nodes confirmed a policy change in time");
         }
         if !in_force {
-            tracing::warn!(%index, "not all queues have told in time that they have new settings");
+            tracing::warn!(%index, "not all queues confirmed a policy change in time");
         }
     }
 }

@@ -291,7 +291,7 @@ impl Node {
         let Some(creator) = self.session() else { return Err(CallError::SessionEnded) };
         let reply = self.ask_until_answered(home, create).await?;
         let Reply::Created(id) = reply else {
-            tracing::error!(%name, ?reply, "a queue could not be created");
+            tracing::error!(%name, ?reply, "unexpected reply to the creation of a queue");
             return Err(CallError::SessionEnded);
         };
         let entry = QueueEntry {
@@ -323,7 +323,9 @@ impl Node {
                     return Ok(Made::Refused(exception));
                 }
                 Ok((_, other)) => {
-                    tracing::warn!(queue = %entry.name, ?other, "a queue's name was not taken");
+                    tracing::warn!(
+                        queue = %entry.name, ?other, "unexpected reply to a new queue name"
+                    );
                     self.end_unnamed(id);
                     return Err(CallError::SessionEnded);
                 }
@@ -371,6 +373,6 @@ pub(crate) fn declare_timeout(name: &ResourceName) -> Exception {
 }
 
 pub(crate) fn unexpected(name: &ResourceName, reply: &Reply) -> Exception {
-    tracing::error!(queue = %name, ?reply, "a queue gave an answer that does not fit");
+    tracing::error!(queue = %name, ?reply, "unexpected reply of a queue");
     Exception::new(ReplyCode::InternalError, format!("queue {name} gave an unexpected answer"))
 }

@@ -85,7 +85,7 @@ impl Node {
             }
         }
         for queue in nameless {
-            tracing::info!(%queue, "ending a queue that has no name");
+            tracing::info!(%queue, "deleting a queue that has no name in the catalog");
             self.propose_as_leader(
                 group,
                 Command::EndQueue { queue, if_unused: false, if_empty: false },

@@ -128,7 +128,7 @@ impl Node {
     fn close_holder(&self, share: Share, bytes: u64, connection: &Arc<ConnectionState>) {
         tracing::warn!(
             peer = %connection.info.peer, share = share.name(), bytes,
-            "memory is used up: the greatest holder is closed"
+            "memory limit reached: closing the connection that holds most"
         );
         connection.unfinished.closing.store(true, Ordering::Relaxed);
         if share == Share::Deliveries {

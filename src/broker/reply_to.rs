@@ -265,7 +265,7 @@ impl Node {
                 let (lane, service, group) = (Lane::Bulk, wire::REPLY, GroupId::CATALOG);
                 let sent = links.notify(node, lane, service, group, wire::encode(&reply));
                 if let Err(error) = sent {
-                    tracing::debug!(%node, %error, "a reply is dropped");
+                    tracing::debug!(%node, %error, "dropping a direct reply");
                 }
             }
         }
@@ -301,7 +301,10 @@ impl Node {
             connection.announce();
         } else {
             self.memory.note_refused(Share::Replies);
-            tracing::debug!(connection = address.connection, "a requester does not read: dropped");
+            tracing::debug!(
+                connection = address.connection,
+                "dropping a direct reply: the requester does not read"
+            );
         }
     }
 

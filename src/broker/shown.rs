@@ -14,7 +14,9 @@ pub fn delivery_properties(message: &Message, counts: Option<Counts>) -> Bytes {
         return message.properties.clone();
     }
     with_additions(message, counts.unwrap_or_default()).unwrap_or_else(|error| {
-        tracing::warn!(%error, "stored properties cannot be read; delivered as they are");
+        tracing::warn!(
+            %error, "cannot decode stored message properties; delivering them unchanged"
+        );
         message.properties.clone()
     })
 }

@@ -61,7 +61,7 @@ impl GroupSink for Broker {
 
     fn leader_changed(&self, group: GroupId, term: Term, leader: Option<NodeId>) {
         // Who is sent to follows from the leader's own announcement (SES 5).
-        tracing::debug!(%group, %term, ?leader, "leader");
+        tracing::debug!(%group, %term, ?leader, "leader changed");
     }
 
     fn installed(&self, group: GroupId, applied: EntryId) {
@@ -177,7 +177,7 @@ impl Node {
 
     /// This node leads the group, and has applied its term's first entry (STO 7).
     fn lead(self: &Arc<Self>, group: GroupId, term: Term) {
-        tracing::info!(%group, %term, "leading");
+        tracing::info!(%group, %term, "this node leads the group");
         if group == GroupId::CATALOG {
             self.lease.lead();
             for (node, boot) in self.failures.dead() {

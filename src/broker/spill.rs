@@ -65,7 +65,10 @@ impl Bodies {
                 }
                 Err(error) if !self.failing => {
                     self.failing = true;
-                    tracing::error!(%error, folder = %self.folder.display(), "bodies of exclusive queues cannot be written to disk");
+                    tracing::error!(
+                        %error, folder = %self.folder.display(),
+                        "cannot write bodies of exclusive queues to disk; keeping them in memory"
+                    );
                 }
                 Err(_) => {}
             }
@@ -86,7 +89,9 @@ impl Bodies {
         match file.file.read_exact_at(&mut body, offset) {
             Ok(()) => StoredMessage::Here(body.into()),
             Err(error) => {
-                tracing::error!(%error, "the body of an exclusive queue's message cannot be read back");
+                tracing::error!(
+                    %error, "cannot read a message body of an exclusive queue from disk"
+                );
                 StoredMessage::Unknown
             }
         }

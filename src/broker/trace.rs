@@ -264,7 +264,9 @@ impl Node {
             return Some(account);
         }
         if self.tracer.warned.lock().is_due((), Instant::now()) {
-            tracing::warn!("the queues of amq.rabbitmq.trace are too slow: traces are dropped");
+            tracing::warn!(
+                "the queues of amq.rabbitmq.trace are too slow: dropping trace messages"
+            );
         }
         None
     }

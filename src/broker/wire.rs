@@ -181,6 +181,6 @@ pub(crate) fn encode(message: &impl prost::Message) -> Bytes {
 /// Decodes a message; what is none is logged and dropped.
 pub(crate) fn decode<M: prost::Message + Default>(payload: Bytes, from: NodeId) -> Option<M> {
     M::decode(payload)
-        .inspect_err(|error| tracing::warn!(%from, %error, "a message cannot be decoded"))
+        .inspect_err(|error| tracing::warn!(%from, %error, "cannot decode a message"))
         .ok()
 }

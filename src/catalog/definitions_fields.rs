@@ -18,7 +18,8 @@ impl<'a> Fields<'a> {
     /// The whole document.
     pub(crate) fn document(document: &'a Value) -> Result<Self, DefinitionsError> {
         let fields = document.as_object();
-        let fields = fields.ok_or_else(|| DefinitionsError::Json("no JSON object".to_owned()))?;
+        let fields =
+            fields.ok_or_else(|| DefinitionsError::Json("not a JSON object".to_owned()))?;
         Ok(Self { kind: "definitions", within: None, fields })
     }
 
@@ -31,8 +32,8 @@ impl<'a> Fields<'a> {
     ) -> Result<(), DefinitionsError> {
         let Some(objects) = self.fields.get(list) else { return Ok(()) };
         let not = |what: &str| DefinitionsError::Json(format!("{list}: {what}"));
-        for object in objects.as_array().ok_or_else(|| not("no list"))? {
-            let fields = object.as_object().ok_or_else(|| not("an element is no object"))?;
+        for object in objects.as_array().ok_or_else(|| not("not a list"))? {
+            let fields = object.as_object().ok_or_else(|| not("an element is not an object"))?;
             read(&Fields { kind, within: None, fields })?;
         }
         Ok(())
@@ -79,12 +80,12 @@ impl<'a> Fields<'a> {
     }
 
     pub(crate) fn text(&self, name: &str) -> Result<&'a str, DefinitionsError> {
-        self.value(name)?.as_str().ok_or_else(|| self.must(name, "a text"))
+        self.value(name)?.as_str().ok_or_else(|| self.must(name, "a string"))
     }
 
     pub(crate) fn optional_text(&self, name: &str) -> Result<Option<&'a str>, DefinitionsError> {
         let value = self.optional(name);
-        value.map(|value| value.as_str().ok_or_else(|| self.must(name, "a text"))).transpose()
+        value.map(|value| value.as_str().ok_or_else(|| self.must(name, "a string"))).transpose()
     }
 
     pub(crate) fn short(&self, name: &str) -> Result<ShortString, DefinitionsError> {
@@ -115,7 +116,7 @@ impl<'a> Fields<'a> {
             Value::Array(values) => values.iter().map(Value::as_str).collect(),
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => None,
         };
-        let texts = texts.ok_or_else(|| self.must(name, "a list of texts"))?;
+        let texts = texts.ok_or_else(|| self.must(name, "a list of strings"))?;
         let word = |text: &&str| ShortString::try_from(*text);
         let words: Result<_, _> = texts.iter().map(word).collect();
         words.map_err(|error| self.wrong(format!("'{name}': {error}")))

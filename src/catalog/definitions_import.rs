@@ -153,8 +153,8 @@ impl Step {
             CatalogReply::Done | CatalogReply::Started(_) => return Ok(()),
             CatalogReply::Refused(exception) => exception.explanation.clone(),
             CatalogReply::Denied(denial) => denial.to_string(),
-            CatalogReply::NameTaken { .. } => "the name is taken".to_owned(),
-            CatalogReply::Fenced => "this node was taken for dead by the cluster".to_owned(),
+            CatalogReply::NameTaken { .. } => "the name is already in use".to_owned(),
+            CatalogReply::Fenced => "the cluster declared this node dead".to_owned(),
         };
         Err(DefinitionsError::Object { object: self.object.clone(), reason })
     }

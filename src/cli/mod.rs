@@ -61,7 +61,9 @@ fn command() -> Command {
         .arg_required_else_help(true)
         .subcommand(settings::command())
         .subcommand(dev::Options::augment_args(Command::new("dev")))
-        .subcommand(Command::new("ctl").about("Administers a node, with rabbitmqctl's verbs"))
+        .subcommand(
+            Command::new("ctl").about("Administers a node with the commands of rabbitmqctl"),
+        )
         .subcommand(perf::Options::augment_args(Command::new("perf")))
 }
 

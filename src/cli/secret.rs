@@ -29,9 +29,7 @@ pub(crate) enum SecretError {
         source: io::Error,
     },
     /// Others than the owner may read the file.
-    #[error(
-        "setting cluster_secret_file: {path} has mode {mode:o}; it must be 600, for its owner alone"
-    )]
+    #[error("setting cluster_secret_file: {path} has mode {mode:o}; it must be 600 (owner only)")]
     Open {
         /// File.
         path: String,
@@ -40,14 +38,15 @@ pub(crate) enum SecretError {
     },
     /// The secret is too short, or not one word of printable ASCII.
     #[error(
-        "the cluster secret from {origin} is no word of {CHARACTERS_LEAST} or more printable characters"
+        "the cluster secret from {origin} is not one word of {CHARACTERS_LEAST} or more printable \
+         characters"
     )]
     Unfit {
         /// File or variable.
         origin: String,
     },
     /// No file was named, and the home directory is not known.
-    #[error("setting cluster_secret_file: not given, and HOME is not set")]
+    #[error("setting cluster_secret_file: the setting is empty and HOME is not set")]
     NoHome,
 }
 
@@ -67,7 +66,7 @@ impl Secret {
     /// # Errors
     /// It is shorter than that floor takes.
     pub(crate) fn cluster_secret(&self) -> Result<ClusterSecret, SecretError> {
-        let unfit = |_| SecretError::Unfit { origin: "its file".to_owned() };
+        let unfit = |_| SecretError::Unfit { origin: "the secret file".to_owned() };
         ClusterSecret::new(self.0.as_bytes()).map_err(unfit)
     }
 
@@ -221,10 +220,7 @@ mod tests {
         fs::write(&path, "0123456789abcdef").unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
         let refusal = find(None, Some(&path), None).unwrap_err().to_string();
-        assert!(
-            refusal.ends_with("has mode 640; it must be 600, for its owner alone"),
-            "{refusal}"
-        );
+        assert!(refusal.ends_with("has mode 640; it must be 600 (owner only)"), "{refusal}");
     }
 
     #[test]
@@ -235,7 +231,8 @@ mod tests {
         let refusal = find(Some("short"), None, None).unwrap_err().to_string();
         assert_eq!(
             refusal,
-            "the cluster secret from QUORATE_CLUSTER_SECRET is no word of 16 or more printable characters"
+            "the cluster secret from QUORATE_CLUSTER_SECRET is not one word of 16 or more \
+             printable characters"
         );
         assert_eq!(format!("{secret:?}"), "Secret");
     }

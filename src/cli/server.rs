@@ -98,7 +98,7 @@ async fn bind_rpc(address: &HostPort) -> Result<Listener, StartError> {
     let found: Option<SocketAddr> =
         found.map_err(|source| refusal(setting, address, source))?.next();
     let Some(found) = found else {
-        let source = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+        let source = io::Error::new(io::ErrorKind::NotFound, "the host name has no address");
         return Err(refusal(setting, address, source));
     };
     match Listener::bind(found) {
@@ -166,7 +166,7 @@ pub(crate) async fn run(
     let settings = &loaded.settings;
     let secret = find_secret(settings)?;
     let ports = Ports::bind(settings).await?;
-    let system = |source| StartError::System { what: "the bound ports", source };
+    let system = |source| StartError::System { what: "cannot use the bound ports", source };
     let facts = Arc::new(facts(&loaded, &ports).map_err(system)?);
     let Ports { rpc, amqp, http } = ports;
 
@@ -185,19 +185,19 @@ pub(crate) async fn run(
     let router = quorate_management::router(node.broker.clone(), Arc::clone(&facts));
     let http = tokio::spawn(quorate_management::serve(http, router, stopped(stopping)));
     node.serve_amqp(handed_over(amqp, &clients.runtime).map_err(system)?, &clients);
-    tracing::info!(node = %facts.id, name = facts.name, version = facts.version, "serving");
+    tracing::info!(node = %facts.id, name = facts.name, version = facts.version, "node started");
 
     let reason = tokio::select! {
-        signal = asked => ExitReason::Asked(signal.unwrap_or("the end of its signals")),
+        signal = asked => ExitReason::Asked(signal.unwrap_or("end of the signal streams")),
         fatal = node.fatal() => ExitReason::Fatal(fatal),
     };
     if let ExitReason::Asked(signal) = reason {
-        tracing::info!(signal, "stopping");
+        tracing::info!(signal, "node is stopping");
         node.stop().await;
         stop.send_replace(true);
         log_end("rpc", rpc.await);
         if let Err(error) = http.await {
-            tracing::warn!(port = "http", %error, "serving ended");
+            tracing::warn!(port = "http", %error, "the server of a port failed");
         }
     }
     Ok(reason)
@@ -216,8 +216,8 @@ fn log_end<E: std::fmt::Display>(
 ) {
     match ended {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::warn!(port, %error, "serving ended"),
-        Err(error) => tracing::warn!(port, %error, "serving ended"),
+        Ok(Err(error)) => tracing::warn!(port, %error, "the server of a port failed"),
+        Err(error) => tracing::warn!(port, %error, "the server of a port failed"),
     }
 }
 
@@ -241,14 +241,14 @@ fn stop_requests(
     exit_on_stdin_close: bool,
 ) -> Result<impl Future<Output = Option<&'static str>>, StartError> {
     let system = |what| move |source| StartError::System { what, source };
-    let mut terminate = signal(SignalKind::terminate()).map_err(system("SIGTERM"))?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(system("SIGINT"))?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(system("cannot handle SIGTERM"))?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(system("cannot handle SIGINT"))?;
     let stdin_closed = stdin_end(exit_on_stdin_close)?;
     Ok(async move {
         tokio::select! {
             _ = terminate.recv() => Some("SIGTERM"),
             _ = interrupt.recv() => Some("SIGINT"),
-            _ = stdin_closed => Some("the end of standard input"),
+            _ = stdin_closed => Some("end of standard input"),
         }
     })
 }
@@ -263,7 +263,7 @@ fn stdin_end(counts: bool) -> Result<impl Future<Output = ()>, StartError> {
             let _ = ended.send(());
         };
         let spawned = std::thread::Builder::new().name("stdin".to_owned()).spawn(read);
-        spawned.map_err(|source| StartError::System { what: "a thread", source })?;
+        spawned.map_err(|source| StartError::System { what: "cannot start a thread", source })?;
     }
     Ok(async move {
         if end.await.is_err() {

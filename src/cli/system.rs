@@ -31,7 +31,7 @@ pub(crate) fn raise_descriptors() -> Result<usize, String> {
     // None stands for no limit.
     let limit = if raised.is_ok() { maximum } else { current }.unwrap_or(u64::MAX);
     if limit < ENOUGH {
-        tracing::warn!(limit, "few open files are allowed; {ENOUGH} or more are advised");
+        tracing::warn!(limit, "the limit of open files is low; {ENOUGH} or more are recommended");
     }
     clients_max(limit)
 }
@@ -39,8 +39,8 @@ pub(crate) fn raise_descriptors() -> Result<usize, String> {
 fn clients_max(descriptors: u64) -> Result<usize, String> {
     if descriptors < LEAST {
         return Err(format!(
-            "only {descriptors} open files are allowed, and {LEAST} are needed: raise the hard \
-             limit (ulimit -Hn)"
+            "the limit of open files is {descriptors}, but at least {LEAST} are needed: raise the \
+             hard limit (ulimit -Hn)"
         ));
     }
     let clients = (descriptors - RESERVE).min(CLIENTS_MAX);

@@ -40,7 +40,7 @@ pub(crate) enum WiringError {
     #[error(transparent)]
     Groups(#[from] quorate_raft::StartError),
     /// The cluster was formed with another number of groups.
-    #[error("setting queue_groups: the cluster was formed with {formed}, not {asked}")]
+    #[error("setting queue_groups: the cluster was formed with {formed} queue groups, not {asked}")]
     QueueGroups { formed: u16, asked: u16 },
 }
 
@@ -82,7 +82,7 @@ pub(crate) async fn start(
 ) -> Result<Node, WiringError> {
     let (tell_fatal, fatal) = mpsc::channel(1);
     let memory = Division::of(settings, machine::memory_bytes());
-    tracing::info!(?memory, "memory, bytes");
+    tracing::info!(?memory, "division of the memory, in bytes");
     let database = open(settings, &memory, tell_fatal.clone())?;
     let identity = database.identity();
     let cluster = ClusterCell::new(identity.cluster);
@@ -192,7 +192,7 @@ async fn keep_cluster_id(broker: Broker, database: Arc<Database>, cell: ClusterC
             cluster,
             Box::new(|written| {
                 if let Err(error) = written {
-                    tracing::error!(%error, "the cluster's identity could not be written down");
+                    tracing::error!(%error, "cannot store the id of the cluster");
                 }
             }),
         );
@@ -343,13 +343,13 @@ impl Node {
         }
         let kept = self.groups.hand_over_all(HAND_OVER).await;
         if !kept.is_empty() {
-            tracing::info!(?kept, "leaderships that nobody took");
+            tracing::info!(?kept, "leaderships that were not handed over");
         }
         if let Some(Amqp { stop, serving, .. }) = amqp {
             // Clients have a bound of their own to answer in.
             stop.send_replace(true);
             if let Err(error) = serving.await {
-                tracing::warn!(%error, "serving clients ended");
+                tracing::warn!(%error, "the AMQP server failed");
             }
         }
         self.groups.stop().await;

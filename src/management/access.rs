@@ -234,7 +234,7 @@ fn closing(which: Option<&wire::close_request::Which>) -> Result<Closing, Status
     match which {
         Some(Which::Connection(id)) => {
             let node = u16::try_from(id.node)
-                .map_err(|_| Status::invalid_argument("there is no such node"))?;
+                .map_err(|_| Status::invalid_argument("no node has that id"))?;
             let session = SessionId { node: NodeId(node), start: StartNumber(id.start) };
             Ok(Closing::One(ConnectionId { session, number: id.number }))
         }
@@ -269,9 +269,9 @@ impl<S: Source> Access for AccessService<S> {
             Err(ChangeError::Denied(why)) => {
                 Ok(Response::new(wire::ChangeReply { denial: Some(denial(&why)) }))
             }
-            Err(ChangeError::TimedOut) => {
-                Err(Status::deadline_exceeded("the catalog has no majority that answers"))
-            }
+            Err(ChangeError::TimedOut) => Err(Status::deadline_exceeded(
+                "the operation timed out: the catalog has no majority",
+            )),
         }
     }
 

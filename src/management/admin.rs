@@ -52,7 +52,7 @@ pub(crate) fn check(caller: Option<wire::Caller>) -> Result<(), Status> {
         return Ok(());
     }
     Err(Status::failed_precondition(format!(
-        "version {version} of the admin protocol is not spoken here, only {}",
+        "admin protocol version {version} is not supported; this node supports version {}",
         wire::VERSION
     )))
 }
@@ -73,7 +73,9 @@ fn amount(request: &wire::AlarmRequest) -> Result<Amount, Status> {
     match request.begins_at {
         Some(BeginsAt::Bytes(bytes)) => Ok(Amount::Bytes(bytes)),
         Some(BeginsAt::OfMemory(fraction)) if fraction >= 0.0 => Ok(Amount::OfMemory(fraction)),
-        Some(BeginsAt::OfMemory(_)) | None => Err(Status::invalid_argument("no amount is given")),
+        Some(BeginsAt::OfMemory(_)) | None => {
+            Err(Status::invalid_argument("no valid amount is given"))
+        }
     }
 }
 

@@ -142,7 +142,7 @@ async fn connection(
         }
     };
     if let Ok(Err(error)) = ended {
-        tracing::debug!(%error, "an HTTP client is gone");
+        tracing::debug!(%error, "an HTTP connection failed");
     }
 }
 

@@ -74,7 +74,9 @@ impl Peers {
             match answer {
                 Some(Ok(answer)) => answers.answers.push((node, answer)),
                 Some(Err(status)) => {
-                    tracing::warn!(%node, error = status.message(), "a node did not answer");
+                    tracing::warn!(
+                        %node, error = status.message(), "a request to another node failed"
+                    );
                     answers.silent.push(u32::from(node.0));
                 }
                 None => answers.silent.push(u32::from(node.0)),

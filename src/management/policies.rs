@@ -204,7 +204,7 @@ impl Policies for PolicyService {
         while let Some(chunk) = chunks.message().await? {
             check(chunk.caller)?;
             if octets.len() + chunk.json.len() > DEFINITIONS_BYTES_MAX {
-                let text = format!("definitions of more than {DEFINITIONS_BYTES_MAX} octets");
+                let text = format!("definitions must not exceed {DEFINITIONS_BYTES_MAX} bytes");
                 return Err(Status::invalid_argument(text));
             }
             octets.extend_from_slice(&chunk.json);

@@ -50,7 +50,9 @@ impl AppendSessions {
         let AppendRequest { stream, request } = match decode_append(payload) {
             Ok(request) => request,
             Err(error) => {
-                tracing::error!(node = %origin.peer.node, "malformed append: {error}");
+                tracing::error!(
+                    node = %origin.peer.node, "cannot decode an append request: {error}"
+                );
                 return;
             }
         };

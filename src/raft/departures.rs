@@ -42,7 +42,9 @@ pub(crate) fn tell(links: &Links, node: NodeId) {
 impl Departures {
     /// A process has said so.
     pub(crate) fn note(&self, peer: &PeerHello) {
-        tracing::info!(node = %peer.node, boot = peer.boot.0, "the node is about to stop");
+        tracing::info!(
+            node = %peer.node, boot = peer.boot.0, "the node announced that it will stop"
+        );
         self.leaving.lock().insert(peer.node, peer.boot);
         self.told.send_replace(());
     }

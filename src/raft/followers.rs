@@ -53,8 +53,8 @@ impl Followers {
             let entry = entry_id(&last).index;
             tracing::error!(
                 %node, %entry,
-                "a node lacks entries that it has acknowledged: its data directory was set back, or \
-                 has lost what was synced; it is told so, and ends"
+                "a follower lacks a log entry that it has acknowledged: its data directory is an \
+                 older copy, or has lost synced data; the follower is asked to exit"
             );
         }
         Some(last)
@@ -96,8 +96,8 @@ pub(crate) fn lacks(group: &Group, vote: &Vote, acknowledged: &LogId) -> bool {
 /// What a node that lacks such an entry ends with.
 pub(crate) fn lacking(acknowledged: &LogId) -> String {
     format!(
-        "entry {} is missing, which this node has acknowledged: its data directory was set back, or \
-         has lost what was synced (setting data_dir)",
+        "log entry {} is missing although this node has acknowledged it: the data directory is an \
+         older copy, or has lost synced data (setting data_dir)",
         acknowledged.index
     )
 }

@@ -70,15 +70,18 @@ pub(crate) async fn run(shared: Arc<Shared>) {
                         return;
                     }
                 }
-                tracing::info!("the cluster is founded");
+                tracing::info!("the cluster is formed");
                 return;
             }
             Some(Obstacle::NotLowest) => return,
             Some(Obstacle::Missing(nodes)) if looks % TELL_EVERY == 0 => {
-                tracing::info!(?nodes, "waiting for all nodes, to found the cluster");
+                tracing::info!(?nodes, "waiting for all nodes before the cluster is formed");
             }
             Some(Obstacle::Formed(nodes)) if looks % TELL_EVERY == 0 => {
-                tracing::warn!(?nodes, "founding nothing: they belong to a cluster already");
+                tracing::warn!(
+                    ?nodes,
+                    "not forming a cluster: these nodes belong to a cluster already"
+                );
             }
             Some(Obstacle::Missing(_) | Obstacle::Formed(_)) => {}
         }

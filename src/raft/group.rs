@@ -49,10 +49,10 @@ pub enum ProposeError {
     /// As many proposals are under way as may be (`Settings::proposals_max`,
     /// `proposal_bytes_max`), or too much waits for this node's log writer. Each one's end, and
     /// each cycle of the writer, makes room.
-    #[error("too many proposals are under way")]
+    #[error("too many proposals are pending")]
     Full,
     /// The group has ended.
-    #[error("the group has ended")]
+    #[error("the group has stopped")]
     Stopped,
 }
 
@@ -61,13 +61,13 @@ pub enum ProposeError {
 pub enum WriteError {
     /// It was not appended: another node leads (named if it is known), or no majority answers this
     /// one at present (`None`).
-    #[error("refused; the leader is {0:?}")]
+    #[error("not appended to the log; the leader is {0:?}")]
     NotLeader(Option<NodeId>),
     /// It was appended, and this node has lost the leadership since: it may be applied or not.
-    #[error("discarded with the leadership")]
+    #[error("this node lost the leadership before the entry was applied")]
     Discarded,
     /// The group has ended.
-    #[error("the group has ended")]
+    #[error("the group has stopped")]
     Stopped,
 }
 
@@ -350,7 +350,10 @@ impl Group {
             }
         };
         if timeout(wait, settled).await.is_err() {
-            tracing::warn!(group = %self.id, "installing a snapshot while the log is busy");
+            tracing::warn!(
+                group = %self.id,
+                "installing a snapshot before all log entries are written and applied"
+            );
         }
     }
 }

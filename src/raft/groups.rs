@@ -48,10 +48,10 @@ pub enum StartError {
     #[error("raft settings: {0}")]
     Settings(#[from] ConfigError),
     /// This node is not one of the members.
-    #[error("node {0} is not one of the cluster's nodes")]
+    #[error("node {0} is not a member of the cluster")]
     NotMember(NodeId),
     /// The data directory belongs to a cluster of other nodes.
-    #[error("the cluster was formed of nodes {formed:?}, not of {asked:?}")]
+    #[error("the cluster was formed of nodes {formed:?}, but the settings name nodes {asked:?}")]
     Members {
         /// Nodes that the group has.
         formed: BTreeSet<u64>,
@@ -75,7 +75,7 @@ pub enum StartError {
         source: MachineError,
     },
     /// A stored vote cannot be decoded.
-    #[error("group {group}: stored vote: {source}")]
+    #[error("group {group}: cannot decode the stored vote: {source}")]
     Vote {
         /// The group.
         group: GroupId,
@@ -392,7 +392,7 @@ impl Groups {
         for group in self.all() {
             group.replica().checkpoint();
             if let Err(error) = group.raft().shutdown().await {
-                tracing::error!(group = %group.id(), "the group did not end cleanly: {error}");
+                tracing::error!(group = %group.id(), "the group did not stop cleanly: {error}");
             }
         }
     }
@@ -491,7 +491,7 @@ async fn watch_over(shared: Arc<Shared>, group: Arc<Group>) {
     }
     let state = group.raft().metrics().borrow_watched().running_state.clone();
     let reason = match state {
-        Ok(()) => "its Raft has ended without a word".to_owned(),
+        Ok(()) => "Raft stopped without an error".to_owned(),
         Err(fatal) => fatal.to_string(),
     };
     shared.fail(group.id(), &reason);

@@ -37,10 +37,10 @@ pub enum TransferError {
     #[error("this node does not lead the group")]
     NotLeader,
     /// The other node is not linked, not a voter, or too far behind.
-    #[error("the other node is not linked or has not caught up")]
+    #[error("the other node is not connected or its log is behind")]
     NotCaughtUp,
     /// The other node takes no leadership at present: its disk hangs, or it is about to stop.
-    #[error("the other node takes no leadership at present")]
+    #[error("the other node does not take leaderships now")]
     Declined,
     /// It was not elected in time.
     #[error("the other node was not elected in time")]
@@ -139,9 +139,13 @@ impl Seen {
         }
         self.moved.insert(group.id(), Instant::now());
         match transfer(shared, group, preferred, TRANSFER_TIMEOUT).await {
-            Ok(()) => tracing::info!(group = %group.id(), to = %preferred, "leadership moved"),
+            Ok(()) => {
+                tracing::info!(group = %group.id(), to = %preferred, "leadership transferred")
+            }
             Err(error) => {
-                tracing::info!(group = %group.id(), to = %preferred, "leadership stays: {error}");
+                tracing::info!(
+                    group = %group.id(), to = %preferred, "leadership not transferred: {error}"
+                );
             }
         }
     }
@@ -216,8 +220,10 @@ pub(crate) async fn hand_over_all(shared: &Shared, deadline: Duration) -> Vec<Gr
     // What has not been handed over then is left to an election.
     tokio::select! {
         () = handing => {}
-        () = nobody_left => tracing::info!("no node is left to hand leaderships over to"),
-        () = tokio::time::sleep(deadline) => tracing::warn!("leaderships were not taken in time"),
+        () = nobody_left => tracing::info!("no node is available to take over leaderships"),
+        () = tokio::time::sleep(deadline) => {
+            tracing::warn!("leaderships were not taken over in time");
+        }
     }
     let led = shared.all().filter(|group| group.standing().is_elected());
     led.map(|group| group.id()).collect()

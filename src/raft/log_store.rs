@@ -76,7 +76,7 @@ async fn written(begin: impl FnOnce(Done)) -> io::Result<()> {
     }));
     match receiver.await {
         Ok(result) => result.map_err(io::Error::other),
-        Err(_) => Err(io::Error::other("the log writer forgot a write")),
+        Err(_) => Err(io::Error::other("the log writer dropped a write")),
     }
 }
 
@@ -95,7 +95,7 @@ impl Flushed {
 impl Drop for Flushed {
     fn drop(&mut self) {
         if let Some(callback) = self.0.take() {
-            callback.io_completed(Err(io::Error::other("the log writer forgot an append")));
+            callback.io_completed(Err(io::Error::other("the log writer dropped an append")));
         }
     }
 }
@@ -236,7 +236,7 @@ impl RaftLogStorage<TypeConfig> for LogStore {
     async fn purge(&mut self, through: LogId) -> io::Result<()> {
         let done: Done = Box::new(|result| {
             if let Err(error) = result {
-                tracing::error!("purging the log failed: {error}");
+                tracing::error!("cannot purge the log: {error}");
             }
         });
         #[cfg(test)]

@@ -10,7 +10,7 @@ pub enum MachineError {
     #[error(transparent)]
     Storage(#[from] StorageError),
     /// An entry of the log whose commands cannot be decoded.
-    #[error("entry {index}: {source}")]
+    #[error("log entry {index}: {source}")]
     Entry {
         /// Its index.
         index: LogIndex,
@@ -18,7 +18,7 @@ pub enum MachineError {
         source: codec::DecodeError,
     },
     /// A read of the machine failed while an entry was applied.
-    #[error("entry {index}: {reason}")]
+    #[error("log entry {index}: {reason}")]
     Apply {
         /// Its index.
         index: LogIndex,
@@ -26,7 +26,7 @@ pub enum MachineError {
         reason: String,
     },
     /// Records of a checkpoint that make no state.
-    #[error("the checkpoint makes no state: {0}")]
+    #[error("the checkpoint is not a valid state: {0}")]
     Records(String),
 }
 

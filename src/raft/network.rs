@@ -185,14 +185,14 @@ impl Client {
         let Some(lost) = lost else { return Ok(answer) };
         // It may have ended before it answers.
         let _ = self.call(Service::Lost, encode_lost(&vote, &lost), LOST_TIMEOUT).await;
-        let error = format!("the node lacks entry {}, which it has acknowledged", lost.index);
+        let error = format!("the node lacks log entry {}, which it has acknowledged", lost.index);
         Err(RPCError::Unreachable(Unreachable::from_string(error)))
     }
 }
 
 /// A peer's answer that cannot be decoded.
 pub(crate) fn malformed(error: crate::codec::DecodeError) -> RPCError<TypeConfig> {
-    RPCError::Unreachable(Unreachable::from_string(format!("malformed answer: {error}")))
+    RPCError::Unreachable(Unreachable::from_string(format!("cannot decode an answer: {error}")))
 }
 
 impl RaftNetworkV2<TypeConfig> for Client {
@@ -280,7 +280,9 @@ impl RaftNetworkV2<TypeConfig> for Client {
         if decode_transfer_answer(&answer).map_err(malformed)? {
             return Ok(Ok(()));
         }
-        Err(RPCError::Network(NetworkError::from_string("the node does not take the leadership")))
+        Err(RPCError::Network(NetworkError::from_string(
+            "the node does not take the leadership now",
+        )))
     }
 
     fn backoff(&self) -> Option<Backoff> {
@@ -299,7 +301,7 @@ impl Client {
             // It keeps what has been removed meanwhile on disk; the next one is made anew.
             drop(reader);
             tokio::time::sleep_until(until).await;
-            let error = "the node had no room for a snapshot";
+            let error = "the node had no disk space for a snapshot";
             return Err(StreamingError::Unreachable(Unreachable::from_string(error)));
         }
         self.send_snapshot(vote, reader).await
@@ -370,9 +372,11 @@ impl Client {
             return Ok(());
         }
         let (group, node) = (self.group, self.target);
-        tracing::warn!(%group, %node, "a node has no room for a snapshot: it is held back");
+        tracing::warn!(
+            %group, %node, "a follower has no disk space for a snapshot; will retry later"
+        );
         self.followers.no_room(self.target);
-        let error = "the node has no room for a snapshot";
+        let error = "the node has no disk space for a snapshot";
         Err(StreamingError::Unreachable(Unreachable::from_string(error)))
     }
 
@@ -400,6 +404,6 @@ async fn read_chunk(
     let read = tokio::task::spawn_blocking(move || (reader.next_chunk(), reader)).await;
     let failed = |error: String| StreamingError::Network(NetworkError::from_string(error));
     let (chunk, reader) = read.map_err(|error| failed(error.to_string()))?;
-    let chunk = chunk.map_err(|error| failed(format!("reading the snapshot: {error}")))?;
+    let chunk = chunk.map_err(|error| failed(format!("cannot read the snapshot: {error}")))?;
     Ok((chunk, reader))
 }

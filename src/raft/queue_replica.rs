@@ -62,7 +62,7 @@ impl GroupMachine for QueueReplica {
         // What a crash kept from being removed is removed now (STO 3).
         let done: Done = Box::new(|result| {
             if let Err(error) = result {
-                tracing::error!("removing settled messages failed: {error}");
+                tracing::error!("cannot remove messages that are no longer needed: {error}");
             }
         });
         self.group_store.remove_dead(&dead, done)?;

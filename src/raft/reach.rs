@@ -136,10 +136,15 @@ async fn hand_over(shared: Arc<Shared>, group: Arc<Group>, to: NodeId) {
     let group_id = group.id();
     match leadership::transfer(&shared, &group, to, HANDOVER).await {
         Ok(()) => {
-            tracing::info!(group = %group_id, %to, "leadership moved to who reaches more nodes")
+            tracing::info!(
+                group = %group_id, %to, "leadership transferred to a node that reaches more nodes"
+            )
         }
         Err(error) => {
-            tracing::info!(group = %group_id, %to, "who reaches more nodes does not lead: {error}");
+            tracing::info!(
+                group = %group_id, %to,
+                "leadership not transferred to a node that reaches more: {error}"
+            );
         }
     }
 }
@@ -155,7 +160,7 @@ async fn ask(shared: &Shared, node: NodeId) -> Option<BTreeSet<NodeId>> {
             Some(reaches)
         }
         Err(error) => {
-            tracing::error!(%node, "malformed answer: {error}");
+            tracing::error!(%node, "cannot decode an answer: {error}");
             None
         }
     }

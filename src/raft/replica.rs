@@ -196,7 +196,7 @@ impl Replica {
             // The node is stopping; the log replays the rest.
             Err(StorageError::Closed) => {}
             Err(error) => {
-                (this.fatal)(this.store.group(), &format!("a checkpoint failed: {error}"));
+                (this.fatal)(this.store.group(), &format!("cannot write a checkpoint: {error}"));
             }
         });
         self.store.checkpoint(checkpoint, done);
@@ -217,7 +217,9 @@ impl Replica {
             let _ = sender.send(result);
         });
         self.store.install(received, done);
-        let installed = receiver.await.map_err(|_| io::Error::other("an install was forgotten"))?;
+        let installed = receiver
+            .await
+            .map_err(|_| io::Error::other("the log writer dropped an installation"))?;
         installed.map_err(io::Error::other)?;
         self.installed(meta).map_err(io::Error::other)
     }
@@ -226,7 +228,8 @@ impl Replica {
         let mut state = self.state.lock();
         let (applied, membership) = load(&self.store, state.machine.as_mut())?;
         if applied != meta.last_log_id {
-            let reason = format!("snapshot {:?} left {applied:?}", meta.last_log_id);
+            let reason =
+                format!("installing snapshot {:?} resulted in {applied:?}", meta.last_log_id);
             return Err(MachineError::Records(reason));
         }
         (state.applied, state.checkpointed) = (applied, applied);
@@ -312,7 +315,7 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
             // a start, before anything is applied, the current snapshot if it is newer than what is
             // applied. It cannot be: until the group runs both are what `load` has read.
             SnapshotData::Left | SnapshotData::Outgoing(_) => {
-                Err(io::Error::other("a snapshot that was not received cannot be installed"))
+                Err(io::Error::other("cannot install a snapshot that was not received"))
             }
         }
     }

@@ -194,7 +194,9 @@ impl Inbox {
             // Groups that have ended have nobody to hand over to a node that leaves.
             (None, Some(Service::Leaving)) => {}
             (_, unexpected) => {
-                tracing::warn!(from = %origin.peer.node, service, ?unexpected, "unknown notice");
+                tracing::warn!(
+                    from = %origin.peer.node, service, ?unexpected, "unknown notification"
+                );
             }
         }
     }
@@ -214,7 +216,9 @@ impl Inbox {
         if cause.is_known_dead() {
             tokio::spawn(async move {
                 if reach::is_dead(&groups, node, boot).await {
-                    tracing::info!(%node, boot = boot.0, "the process is dead: succeeding it");
+                    tracing::info!(
+                        %node, boot = boot.0, "the node has died: starting elections for its groups"
+                    );
                     groups.node_died(node, boot);
                 }
             });

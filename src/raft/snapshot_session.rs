@@ -49,7 +49,9 @@ impl SnapshotSessions {
         let step = match decode_snapshot_step(payload) {
             Ok(step) => step,
             Err(error) => {
-                tracing::error!(node = %origin.peer.node, "malformed snapshot: {error}");
+                tracing::error!(
+                    node = %origin.peer.node, "cannot decode a snapshot message: {error}"
+                );
                 return;
             }
         };
@@ -80,7 +82,7 @@ impl SnapshotSessions {
 enum ReceiveError {
     #[error(transparent)]
     Storage(#[from] StorageError),
-    #[error("chunk {found} came in place of {wanted}")]
+    #[error("received chunk {found} instead of chunk {wanted}")]
     Order { found: u64, wanted: u64 },
     #[error("{0}")]
     Failed(String),
@@ -97,11 +99,11 @@ async fn run(
         match download.step(step).await {
             Ok(answer) => responder.answer(answer),
             Err(ReceiveError::Storage(error @ StorageError::NoRoom { .. })) => {
-                tracing::error!(group = %member.id(), "a snapshot is not received: {error}");
+                tracing::error!(group = %member.id(), "snapshot refused: {error}");
                 return responder.answer(encode_transfer_answer(false));
             }
             Err(error) => {
-                tracing::warn!(group = %member.id(), "receiving a snapshot failed: {error}");
+                tracing::warn!(group = %member.id(), "cannot receive a snapshot: {error}");
                 responder.refuse(error.to_string().into_bytes());
                 return;
             }
@@ -123,7 +125,9 @@ impl Download<'_> {
             SnapshotStep::Begin { vote, bytes, .. } => {
                 let present = self.member.standing().vote();
                 if present.is_some_and(|present| present.leader_id.term > vote.leader_id.term) {
-                    return Err(ReceiveError::Failed("it comes from a former leader".into()));
+                    return Err(ReceiveError::Failed(
+                        "the snapshot comes from a former leader".into(),
+                    ));
                 }
                 let (store, meta) = (self.member.store().clone(), self.meta.clone());
                 let applied = entry_id(&self.applied);
@@ -154,7 +158,9 @@ impl Download<'_> {
     }
 
     fn download(&mut self) -> Result<SnapshotDownload, ReceiveError> {
-        self.state.take().ok_or_else(|| ReceiveError::Failed("nothing is being received".into()))
+        self.state
+            .take()
+            .ok_or_else(|| ReceiveError::Failed("no snapshot is being received".into()))
     }
 
     async fn install(&mut self, vote: Vote, chunks: u64) -> Result<Bytes, ReceiveError> {

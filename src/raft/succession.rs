@@ -119,7 +119,9 @@ async fn campaign(group: &Group, dead: NodeId, vote: &Vote) {
     let request = TransferLeaderRequest::new(*vote, raft_id(NodeId(0)).max(group.me()), None);
     match group.raft().handle_transfer_leader(request).await {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::info!(group = %group.id(), "no early election: {error}"),
+        Ok(Err(error)) => {
+            tracing::info!(group = %group.id(), "cannot start an early election: {error}")
+        }
         // The group has ended.
         Err(_) => {}
     }

@@ -53,7 +53,7 @@ pub(crate) struct Proposal(pub(crate) CommandEntry);
 
 impl fmt::Display for Proposal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} octets of commands", self.0.bytes())
+        write!(f, "{} bytes of commands", self.0.bytes())
     }
 }
 

@@ -18,10 +18,10 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         }
         shared.follow_gate();
         if stalled {
-            tracing::error!("the disk does not answer: giving up all leaderships");
+            tracing::error!("a disk sync does not finish: giving up all leaderships");
             leadership::give_up_all(&shared).await;
         } else {
-            tracing::warn!("the disk answers again");
+            tracing::warn!("disk syncs finish again: leaderships are possible");
         }
     }
 }

@@ -84,7 +84,7 @@ impl Acceptor {
         let mut told = self.told.lock();
         if told.is_none_or(|told| told.elapsed() >= TELL_EVERY) {
             *told = Some(Instant::now());
-            tracing::warn!("refused a stream: {refusal}");
+            tracing::warn!("refused a stream of another node: {refusal}");
         }
         status(refusal, self.shared.is_member())
     }

@@ -80,7 +80,7 @@ fn count(accepted: io::Result<TcpStream>, open: &Arc<Mutex<Open>>) -> io::Result
     let Ok(peer) = stream.peer_addr() else { return Ok(None) };
     let source = peer.ip().to_canonical();
     if !open.lock().add(source) {
-        tracing::debug!(%peer, "too many connections to the rpc port");
+        tracing::debug!(%peer, "refused a connection to the rpc port: too many connections");
         return Ok(None);
     }
     Ok(Some(Counted { stream, source, open: Arc::clone(open) }))

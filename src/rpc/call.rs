@@ -19,13 +19,13 @@ pub enum CallError {
     #[error("node {0} is not connected")]
     NotConnected(NodeId),
     /// The message is larger than any may be; nothing was sent.
-    #[error("a message of {0} octets is too large")]
+    #[error("a message of {0} bytes is too large")]
     TooLarge(usize),
     /// The deadline passed. The call may have been carried out.
     #[error("node {0} did not answer in time")]
     Timeout(NodeId),
     /// The connection ended. The call may have been carried out.
-    #[error("the connection to node {0} ended before its answer")]
+    #[error("the connection to node {0} ended before the answer")]
     Lost(NodeId),
     /// The node refuses; the octets say why, in the service's own words.
     #[error("node {node} refused the call")]
@@ -44,10 +44,10 @@ pub enum NotifyError {
     #[error("node {0} is not connected")]
     NotConnected(NodeId),
     /// As many octets wait in the lane as may.
-    #[error("the lane to node {0} is full")]
+    #[error("the send queue to node {0} is full")]
     Full(NodeId),
     /// The message is larger than any may be.
-    #[error("a message of {0} octets is too large")]
+    #[error("a message of {0} bytes is too large")]
     TooLarge(usize),
 }
 

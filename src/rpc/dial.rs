@@ -41,23 +41,23 @@ const PAUSE_MS: std::ops::RangeInclusive<u64> = 50..=100;
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
 enum DialError {
-    #[error("it refuses connections")]
+    #[error("the node refuses connections")]
     Refused,
     #[error("cannot connect: {0}")]
     Io(io::Error),
     #[error("cannot connect: {0}")]
     Transport(#[from] tonic::transport::Error),
-    #[error("it did not answer in time")]
+    #[error("the node did not answer in time")]
     Timeout,
-    #[error("it refused the stream: {}", .0.message())]
+    #[error("the node refused the stream: {}", .0.message())]
     Status(Box<Status>),
-    #[error("it was not opened: {0}")]
+    #[error("the handshake failed: {0}")]
     Handshake(#[from] HandshakeError),
     #[error(transparent)]
     Peer(#[from] Refusal),
     #[error(transparent)]
     Frame(#[from] FrameError),
-    #[error("it was restarted while it was being dialed")]
+    #[error("the node restarted in the meantime")]
     Restarted,
 }
 
@@ -138,9 +138,9 @@ fn tell(shared: &Shared, node: NodeId, address: &str, error: &DialError, told: &
         let told_by_peer =
             matches!(error, DialError::Peer(_) | DialError::Status(_) | DialError::Handshake(_));
         if told_by_peer {
-            tracing::warn!(%node, address, "not linked: {text}");
+            tracing::warn!(%node, address, "cannot open a link: {text}");
         } else {
-            tracing::debug!(%node, address, "not linked: {text}");
+            tracing::debug!(%node, address, "cannot open a link: {text}");
         }
         *told = text;
     }
@@ -240,7 +240,7 @@ async fn run(shared: &Shared, mut control: Opened, mut bulk: Opened) {
     let queues = (Arc::clone(&control.queue), Arc::clone(&bulk.queue));
     let connection = Arc::new(Connection::new(peer, queues.0, queues.1));
     shared.linked.write().insert(peer.node, Arc::clone(&connection));
-    tracing::info!(node = %peer.node, boot = peer.boot.0, "linked");
+    tracing::info!(node = %peer.node, boot = peer.boot.0, "link opened");
     shared.handler.connected(&peer);
     tokio::select! {
         () = read_answers(&mut control.answers, &connection) => {}

@@ -146,7 +146,7 @@ impl Door {
                     }
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "a connection to the rpc port cannot be accepted");
+                    tracing::warn!(%error, "cannot accept a connection to the rpc port");
                     sleep(ACCEPT_PAUSE).await;
                 }
             }

@@ -32,16 +32,16 @@ const REFUSED_BY_ADMITTED: u8 = 2;
 #[derive(Debug, thiserror::Error)]
 pub enum HandshakeError {
     /// The acceptor says that the dialer has another secret.
-    #[error("the cluster secret is another one")]
+    #[error("the cluster secret does not match")]
     Refused {
         /// The acceptor has been let in by a majority of its cluster.
         admitted: bool,
     },
     /// The other end has not proved that it knows the secret.
-    #[error("it does not know the cluster secret")]
+    #[error("the peer does not know the cluster secret")]
     WrongProof,
     /// The other end speaks another protocol, or another version of the handshake.
-    #[error("it does not speak Quorate's protocol between nodes")]
+    #[error("the peer does not speak Quorate's protocol between nodes")]
     OtherProtocol,
     /// The connection failed.
     #[error(transparent)]

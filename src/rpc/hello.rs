@@ -31,13 +31,13 @@ pub struct PeerHello {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// Another protocol version.
-    #[error("it speaks protocol version {theirs}, this node {PROTOCOL_VERSION}")]
+    #[error("the peer speaks protocol version {theirs}, this node version {PROTOCOL_VERSION}")]
     Protocol {
         /// Its version.
         theirs: u32,
     },
     /// Another cluster.
-    #[error("it belongs to cluster {:016x}, this node to {:016x}", .theirs.0, .ours.0)]
+    #[error("the peer belongs to cluster {:016x}, this node to {:016x}", .theirs.0, .ours.0)]
     Cluster {
         /// Its cluster.
         theirs: ClusterId,
@@ -45,13 +45,13 @@ pub enum Refusal {
         ours: ClusterId,
     },
     /// It goes by this node's own id.
-    #[error("it has this node's own id, {0}")]
+    #[error("the peer has the id of this node, {0}")]
     SameNode(NodeId),
     /// It is not a node of the cluster.
-    #[error("node {0} is not a node of this cluster")]
+    #[error("node {0} is not a member of this cluster")]
     Unknown(NodeId),
     /// At the address of one node another one answers.
-    #[error("at the address of node {wanted} node {found} answers")]
+    #[error("node {found} answers at the address of node {wanted}")]
     OtherNode {
         /// The node that was wanted.
         wanted: NodeId,
@@ -60,7 +60,7 @@ pub enum Refusal {
     },
     /// The node has lost its data: its votes and acknowledgements do not count (DESIGN §8).
     #[error(
-        "node {node} has another data directory than it had (incarnation {:016x}, not {:016x})",
+        "node {node} has another data directory than before (incarnation {:016x}, not {:016x})",
         .theirs.0, .known.0
     )]
     Incarnation {
@@ -73,15 +73,13 @@ pub enum Refusal {
     },
     /// The cluster is not formed yet, and its settings name other nodes: the two would form it
     /// each in its own way.
-    #[error("its settings name other nodes of the cluster than this node's (setting cluster)")]
+    #[error("the peer has other cluster members in its settings than this node (setting cluster)")]
     Members,
     /// The node has had a process that its data directory knows nothing of.
-    #[error(
-        "it comes from a former process of node {0}, or from a data directory that was set back"
-    )]
+    #[error("the peer is a former process of node {0}, or its data directory is an older copy")]
     FormerProcess(NodeId),
     /// The first message of the stream is no hello, or did not come in time.
-    #[error("it did not say who it is")]
+    #[error("the peer did not identify itself")]
     NoHello,
 }
 

@@ -17,17 +17,17 @@ pub(crate) struct Incoming {
 /// What a peer may not send. The connection ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum FrameError {
-    #[error("a frame without a body")]
+    #[error("a frame has no body")]
     Empty,
-    #[error("a message of {0} octets, of at most {MESSAGE_BYTES_MAX}")]
+    #[error("a message has {0} bytes, at most {MESSAGE_BYTES_MAX} are allowed")]
     TooLarge(usize),
-    #[error("a part without a message that it belongs to")]
+    #[error("a message part belongs to no message")]
     StrayPart,
-    #[error("a message begins within another")]
+    #[error("a message begins before the previous one is complete")]
     Interrupted,
-    #[error("a message with more octets than it announced")]
+    #[error("a message has more bytes than announced")]
     TooLong,
-    #[error("a frame of another kind than this direction has")]
+    #[error("a frame has a type that is not allowed in this direction")]
     WrongKind,
 }
 

@@ -112,7 +112,10 @@ impl Responder {
         let Some(queue) = self.queue.take() else { return };
         let mut refused = refused;
         if payload.len() > MESSAGE_BYTES_MAX {
-            tracing::error!(bytes = payload.len(), "an answer is too large to be sent");
+            tracing::error!(
+                bytes = payload.len(),
+                "an answer is too large to be sent to another node"
+            );
             (refused, payload) = (true, Payload::new());
         }
         queue.push_beyond(Outgoing::new(Head::Response { id: self.id, refused }, payload));

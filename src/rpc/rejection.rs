@@ -13,22 +13,22 @@ use tonic::{Code, Status};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 pub enum Reason {
     /// It has another cluster secret.
-    #[error("its cluster secret is another one than theirs (setting cluster_secret_file)")]
+    #[error("its cluster secret differs from theirs (setting cluster_secret_file)")]
     Secret,
     /// Its data belong to another cluster.
-    #[error("its data directory belongs to another cluster than theirs (setting data_dir)")]
+    #[error("its data directory belongs to another cluster (setting data_dir)")]
     Cluster,
     /// Its id is in use with another data directory. It may be the node's own that is lost: one
     /// that has lost its data must not vote as if it had them (DESIGN §8).
     #[error(
         "its id is already in use with another data directory \
-         (setting node_id or data_dir; or the node has lost its data)"
+         (setting node_id or data_dir), or the node has lost its data"
     )]
     Incarnation,
     /// The node has had a process that its data directory knows nothing of.
     #[error(
-        "the node has had a later start that its data directory knows nothing of: it was set back, or \
-         is in use elsewhere (setting data_dir)"
+        "its data directory lacks the last start of the node: the directory is an older copy, or a \
+         copy of it is in use elsewhere (setting data_dir)"
     )]
     FormerProcess,
 }
@@ -118,7 +118,7 @@ impl fmt::Display for Rejected {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let by: Vec<String> = self.by.iter().map(ToString::to_string).collect();
         let nodes = if by.len() == 1 { "node" } else { "nodes" };
-        write!(f, "node {} is not let in by {nodes} {}: {}", self.me, by.join(", "), self.reason)
+        write!(f, "node {} is rejected by {nodes} {}: {}", self.me, by.join(", "), self.reason)
     }
 }
 
@@ -151,8 +151,8 @@ mod tests {
         let rejected = Rejected { me: NodeId(2), by, reason: Reason::Cluster };
         assert_eq!(
             rejected.to_string(),
-            "node 2 is not let in by nodes 1, 3: its data directory belongs to another cluster \
-             than theirs (setting data_dir)"
+            "node 2 is rejected by nodes 1, 3: its data directory belongs to another cluster \
+             (setting data_dir)"
         );
     }
 }

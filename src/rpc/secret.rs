@@ -30,7 +30,7 @@ pub struct ClusterSecret(Arc<[u8]>);
 
 /// Why octets are no secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the cluster secret has {0} octets, of at least {SECRET_BYTES_MIN}")]
+#[error("the cluster secret has {0} bytes, at least {SECRET_BYTES_MIN} are required")]
 pub struct SecretError(pub usize);
 
 impl ClusterSecret {

@@ -39,7 +39,7 @@ pub fn server() -> Server {
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
     /// It cannot be listened at.
-    #[error("cannot listen at {address}: {error}")]
+    #[error("cannot listen on {address}: {error}")]
     Bind {
         /// The address.
         address: SocketAddr,
@@ -47,7 +47,7 @@ pub enum ListenError {
         error: std::io::Error,
     },
     /// Serving it has failed.
-    #[error("serving the rpc port has failed: {0}")]
+    #[error("the server of the rpc port failed: {0}")]
     Serve(#[from] tonic::transport::Error),
 }
 

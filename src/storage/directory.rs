@@ -30,11 +30,15 @@ pub fn free_bytes(folder: &Path) -> io::Result<u64> {
 /// the file is open.
 pub(crate) fn claim(dir: &Path, node: NodeId) -> Result<File, OpenError> {
     let mut builder = DirBuilder::new();
-    builder.recursive(true).mode(0o700).create(dir).map_err(failed(dir, "cannot make it"))?;
+    builder
+        .recursive(true)
+        .mode(0o700)
+        .create(dir)
+        .map_err(failed(dir, "cannot create the directory"))?;
     let mark = match fs::read_to_string(dir.join(MARK)) {
         Ok(mark) => Some(mark),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-        Err(error) => return Err(failed(dir, "cannot read QUORATE")(error)),
+        Err(error) => return Err(failed(dir, "cannot read the file QUORATE")(error)),
     };
     match &mark {
         Some(mark) => check(dir, mark, node)?,
@@ -42,7 +46,7 @@ pub(crate) fn claim(dir: &Path, node: NodeId) -> Result<File, OpenError> {
     }
     let lock = lock(dir)?;
     if mark.is_none() {
-        write_mark(dir, node).map_err(failed(dir, "cannot write QUORATE"))?;
+        write_mark(dir, node).map_err(failed(dir, "cannot write the file QUORATE"))?;
     }
     Ok(lock)
 }
@@ -67,7 +71,7 @@ fn check(dir: &Path, mark: &str, node: NodeId) -> Result<(), OpenError> {
 /// A new directory holds nothing, or what a first open that was broken off has left, or what a
 /// file system puts there.
 fn check_empty(dir: &Path) -> Result<(), OpenError> {
-    let cannot_list = failed(dir, "cannot list it");
+    let cannot_list = failed(dir, "cannot list the directory");
     for entry in fs::read_dir(dir).map_err(&cannot_list)? {
         let name = entry.map_err(&cannot_list)?.file_name();
         if name != LOCK && name != "lost+found" && name.to_str() != Some(&format!("{MARK}.new")) {
@@ -83,11 +87,11 @@ fn lock(dir: &Path) -> Result<File, OpenError> {
         .truncate(false)
         .write(true)
         .open(dir.join(LOCK))
-        .map_err(failed(dir, "cannot open LOCK"))?;
+        .map_err(failed(dir, "cannot open the file LOCK"))?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(OpenError::InUse { path: dir.to_owned() }),
-        Err(TryLockError::Error(error)) => Err(failed(dir, "cannot lock it")(error)),
+        Err(TryLockError::Error(error)) => Err(failed(dir, "cannot lock the file LOCK")(error)),
     }
 }
 

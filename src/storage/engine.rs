@@ -125,8 +125,8 @@ impl Engine {
 
     /// Refuses what takes so many octets if the disk has not that much room.
     pub(crate) fn check_room(&self, needed: u64) -> Result<(), StorageError> {
-        let free =
-            crate::directory::free_bytes(&self.dir).map_err(file("cannot look at free space"))?;
+        let free = crate::directory::free_bytes(&self.dir)
+            .map_err(file("cannot determine the free disk space"))?;
         let reserve = self.disk_reserve_bytes;
         if free >= needed.saturating_add(reserve) {
             return Ok(());
@@ -202,7 +202,7 @@ impl Engine {
         let _held = self.ingesting.lock();
         self.db
             .ingest_external_file_cf_opts(self.family(family)?, &options, vec![table])
-            .map_err(|error| disk("cannot take in a snapshot's table", &error))?;
+            .map_err(|error| disk("cannot ingest a table of a snapshot", &error))?;
         self.synced.fetch_max(self.sequence(), Relaxed);
         Ok(())
     }

@@ -35,7 +35,7 @@ pub enum StorageError {
         what: Arc<str>,
     },
     /// Entries that do not follow the log's last one.
-    #[error("entry {found} does not follow the log's last, {last}")]
+    #[error("log entry {found} does not follow the last log entry, {last}")]
     NotContiguous {
         /// Index that came.
         found: u64,
@@ -44,8 +44,8 @@ pub enum StorageError {
     },
     /// What is to be received does not fit on the disk.
     #[error(
-        "it takes {needed} octets at times, {free} are free, and {reserve} are to stay free \
-         (setting disk_free_limit)"
+        "not enough disk space: {needed} bytes are needed, {free} are free, {reserve} must stay \
+         free (setting disk_free_limit)"
     )]
     NoRoom {
         /// Octets that it takes while it is installed, about.
@@ -56,7 +56,7 @@ pub enum StorageError {
         reserve: u64,
     },
     /// The writer has ended, by [`crate::Database::close`] or by an earlier failure.
-    #[error("the log writer has ended")]
+    #[error("the log writer has stopped")]
     Closed,
 }
 
@@ -80,7 +80,9 @@ pub enum OpenError {
         path: PathBuf,
     },
     /// Made by another version.
-    #[error("data directory {path} has format {found}, this version reads format {known}")]
+    #[error(
+        "data directory {path} has format {found}, this version of quorate reads format {known}"
+    )]
     Format {
         /// Path.
         path: PathBuf,

@@ -392,7 +392,8 @@ impl GroupStore {
         let mut log = self.memory.log();
         if log.held.is_some() {
             drop(log);
-            let (action, reason) = ("cannot install a snapshot", "another one is being installed");
+            let (action, reason) =
+                ("cannot install a snapshot", "another snapshot is being installed");
             return done(Err(StorageError::Disk { action, reason: reason.into() }));
         }
         let keeps_tail = self.memory.install(&mut log, snapshot.applied());

@@ -179,7 +179,9 @@ pub(crate) fn recover(engine: &Engine) -> Result<(), StorageError> {
     }
     crate::engine::scanned(&raft)?;
     for install in unfinished {
-        tracing::info!(group = %install.group, "a snapshot's install is done again");
+        tracing::info!(
+            group = %install.group, "repeating an interrupted installation of a snapshot"
+        );
         install.carry_out(engine, &|batch| engine.write_synced(batch), &|| Ok(()))?;
     }
     let dir = snapshots_dir(engine.dir());

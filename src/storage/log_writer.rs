@@ -283,8 +283,8 @@ impl Writer {
         self.cycles = self.cycles.wrapping_add(1);
         if self.cycles.is_multiple_of(BACKGROUND_CYCLES) && self.engine.background_errors() > 0 {
             return Err(StorageError::Disk {
-                action: "cannot write in the background",
-                reason: "a flush or compaction of the database has failed, see its LOG".into(),
+                action: "background write of the database failed",
+                reason: "see the file LOG of the database".into(),
             });
         }
         Ok(())

@@ -58,7 +58,7 @@ impl Options {
             sync_time_max: Duration::from_secs(1),
             disk_reserve_bytes: 0,
             fatal: Arc::new(|error| {
-                tracing::error!("storage failed, the process ends: {error}");
+                tracing::error!("storage failed, the process exits: {error}");
                 std::process::abort();
             }),
             #[cfg(test)]

@@ -73,7 +73,7 @@ impl Reclaim {
                 let shared = shared.clone();
                 move || shared.run()
             })
-            .map_err(crate::engine::file("cannot start the thread that gives disk space back"))?;
+            .map_err(crate::engine::file("cannot start the thread that reclaims disk space"))?;
         Ok(Self { shared, thread: Mutex::new(Some(thread)) })
     }
 
@@ -100,7 +100,7 @@ impl Reclaim {
         if let Some(thread) = self.thread.lock().take()
             && thread.join().is_err()
         {
-            tracing::error!("the thread that gives disk space back has panicked");
+            tracing::error!("the thread that reclaims disk space has panicked");
         }
     }
 }
@@ -110,7 +110,7 @@ impl Shared {
         while self.sleep() {
             if let Err(error) = self.look(false) {
                 // The log writer meets the same disk, and ends the process if need be.
-                tracing::warn!("disk space is not given back: {error}");
+                tracing::warn!("cannot reclaim disk space: {error}");
             }
         }
     }
@@ -153,7 +153,7 @@ impl Shared {
         if total < TOTAL_BYTES {
             return Ok(());
         }
-        tracing::debug!(ranges = due.len(), octets = total, "giving disk space back");
+        tracing::debug!(ranges = due.len(), octets = total, "reclaiming disk space");
         for (place, removed) in due {
             self.forget(place);
             self.compact(place, removed)?;

@@ -68,16 +68,16 @@ impl SyncedFile {
     /// Reads the file, or makes it for a directory without a database.
     pub(crate) fn open(dir: &Path) -> Result<Self, StorageError> {
         let path = dir.join(NAME);
-        let failed = file("cannot open SYNCED");
+        let failed = file("cannot open the file SYNCED");
         match OpenOptions::new().read(true).write(true).open(&path) {
             Ok(file) => {
                 let mark = read(&file).map_err(failed)?;
-                let mark = mark.ok_or_else(|| damaged(&path, "cannot be read: it is damaged"))?;
+                let mark = mark.ok_or_else(|| damaged(&path, "the file is damaged"))?;
                 Ok(Self { path, file, mark })
             }
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 if dir.join("db").exists() {
-                    return Err(damaged(&path, "it is missing"));
+                    return Err(damaged(&path, "the file is missing"));
                 }
                 Self::make(dir, path)
             }
@@ -100,7 +100,7 @@ impl SyncedFile {
             File::open(dir)?.sync_all()?;
             Ok(file)
         };
-        let file = make().map_err(file("cannot make SYNCED"))?;
+        let file = make().map_err(file("cannot create the file SYNCED"))?;
         Ok(Self { path, file, mark: Mark::default() })
     }
 
@@ -120,9 +120,12 @@ impl SyncedFile {
         let name = fs::read_to_string(&current)
             .map_err(|error| damaged(&current, &format!("cannot be read: {error}")))?;
         let number = manifest_number(&name)
-            .ok_or_else(|| damaged(&current, "it does not name a manifest"))?;
+            .ok_or_else(|| damaged(&current, "the file does not name a manifest"))?;
         if number < known.number {
-            let what = format!("it names manifest {number}, but {} was in use", known.number);
+            let what = format!(
+                "the file names manifest {number}, but manifest {} was in use",
+                known.number
+            );
             return Err(damaged(&current, &what));
         }
         if number == known.number {
@@ -132,7 +135,7 @@ impl SyncedFile {
             let mut manifest = File::open(&path).map_err(read)?;
             found.read_on(&mut manifest, known.bytes).map_err(read)?;
             if found != known {
-                return Err(damaged(&path, "it is damaged, or its end is missing"));
+                return Err(damaged(&path, "the file is damaged or truncated"));
             }
         }
         Ok(())
@@ -145,7 +148,7 @@ impl SyncedFile {
             return Ok(());
         }
         let what = format!(
-            "the database ends at write {found}, but write {} had been synced: the end of its \
+            "the database ends at write {found}, but write {} had been synced: the end of the \
              write-ahead log (db/*.log) is lost",
             self.mark.sequence
         );
@@ -289,7 +292,7 @@ impl SyncedKeeper {
                 let shared = shared.clone();
                 move || shared.run()
             })
-            .map_err(file("cannot start the thread that keeps SYNCED"))?;
+            .map_err(file("cannot start the thread that writes the file SYNCED"))?;
         Ok(Self { shared, thread: Mutex::new(Some(thread)) })
     }
 
@@ -300,7 +303,7 @@ impl SyncedKeeper {
         if let Some(thread) = self.thread.lock().take()
             && thread.join().is_err()
         {
-            tracing::error!("the thread that keeps SYNCED has panicked");
+            tracing::error!("the thread that writes the file SYNCED has panicked");
         }
     }
 }
@@ -311,7 +314,7 @@ impl Shared {
             let closed = self.sleep();
             if let Err(error) = self.file.lock().keep_up(&self.engine) {
                 // The log writer meets the same disk, and ends the process if need be.
-                tracing::warn!("SYNCED is not kept up to date: {error}");
+                tracing::warn!("cannot update the file SYNCED: {error}");
             }
             if closed {
                 return;

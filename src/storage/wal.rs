@@ -48,8 +48,8 @@ pub(crate) fn check(db: &Path) -> Result<(), StorageError> {
             if let Some(behind) = scan.block(&block, offset) {
                 let end = scan.end.unwrap_or_default();
                 let what = format!(
-                    "the write-ahead log is damaged at octet {end}: \
-                     what was synced behind it, at octet {behind}, would be lost"
+                    "the write-ahead log is damaged at byte {end}: \
+                     synced data after it, at byte {behind}, would be lost"
                 );
                 return Err(damaged(&path, what));
             }

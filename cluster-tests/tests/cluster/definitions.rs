@@ -155,7 +155,7 @@ async fn ctl_definitions_that_are_wrong_change_nothing_and_name_the_object() {
             broken("/users/1/password_hash", json!("***")),
             "user 'alice': password_hash is not base64",
         ),
-        (broken("/users", json!(7)), "definitions are not valid: users: no list"),
+        (broken("/users", json!(7)), "definitions are not valid: users: not a list"),
         ("junk".to_owned(), "definitions are not valid: "),
     ];
     for (definitions, told) in &wrong {
@@ -299,9 +299,9 @@ async fn ctl_bindings_of_exchanges_that_rabbitmqctl_left_out_are_passed_over_and
     bind("hidden", "new", "queue");
     bind("events", "hidden", "exchange");
     let (code, _, err) = import(&cluster, 1, &given.to_string()).await;
-    let told = "Warning: left out binding from 'hidden' to 'new' in vhost 'orders': \
+    let told = "Warning: skipped binding from 'hidden' to 'new' in vhost 'orders': \
                 no exchange 'hidden' in vhost 'orders'\n\
-                Warning: left out binding from 'events' to 'hidden' in vhost 'orders': \
+                Warning: skipped binding from 'events' to 'hidden' in vhost 'orders': \
                 no exchange 'hidden' in vhost 'orders'\n";
     assert_eq!((code, err.as_str()), (0, told));
     let exported = export(&cluster, 1).await;

@@ -62,7 +62,7 @@ async fn a_leader_whose_syncs_hang_gives_up_its_leaderships() {
     let others = cluster.others(leader);
     let from = load.history().now();
     faults.set(leader, DiskFault::SyncHangs, 1);
-    says(cluster.node(leader), &["the disk does not answer", "giving up all leaderships"]).await;
+    says(cluster.node(leader), &["a disk sync does not finish", "giving up all leaderships"]).await;
     eventually("another node leads", LIFECYCLE_BOUND, || async {
         let rows = cluster.rows(others[0], &["list_queues", "name", "leader"]).await?;
         let leads = ctl::text(rows.first().ok_or("not listed")?, "leader");
@@ -76,7 +76,7 @@ async fn a_leader_whose_syncs_hang_gives_up_its_leaderships() {
     figure("sync hangs: longest gap", history.longest_confirm_gap(QUEUE, from, history.now()));
     assert!(cluster.node(leader).runs(), "it lives");
     faults.set(leader, DiskFault::SyncHangs, 0);
-    says(cluster.node(leader), &["the disk answers again"]).await;
+    says(cluster.node(leader), &["disk syncs finish again"]).await;
     load.finish(&cluster).await;
 }
 
@@ -210,9 +210,9 @@ async fn a_snapshot_that_does_not_fit_is_not_received() {
     // More than the limit of the alarm, less than what a snapshot takes beside it.
     faults.set(3, DiskFault::FreeMib, 1024 + 4);
     node.spawn();
-    says(node, &["a snapshot is not received", "disk_free_limit"]).await;
+    says(node, &["snapshot refused", "disk_free_limit"]).await;
     let begun = Instant::now();
-    let refusals = || node.log().matches("a snapshot is not received").count();
+    let refusals = || node.log().matches("snapshot refused").count();
     while begun.elapsed() < Duration::from_secs(3) {
         tokio::time::sleep(Duration::from_millis(100)).await;
         assert!(node.runs(), "it has ended");

@@ -56,7 +56,7 @@ async fn a_wrong_secret() {
     write_secret(&wrong, "this is not the secret of that cluster".replace(' ', "-").as_str());
     let mut launch = cluster.node(3).launch();
     launch.set("--cluster-secret-file", &wrong.display().to_string());
-    refused(launch, &["its cluster secret is another one than theirs"]).await;
+    refused(launch, &["its cluster secret differs from theirs"]).await;
     still_serves(&cluster).await;
     // Not for `quorate ctl` either, and nobody waits.
     let rpc = cluster.node(1).rpc_address();

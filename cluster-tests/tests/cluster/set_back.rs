@@ -41,7 +41,7 @@ async fn is_refused(node: &Node) {
         let log = node.log();
         let said = log.get(said..).unwrap_or_default();
         assert_eq!(status.code().map(|code| code != 0), Some(true), "{status}: {said}");
-        let clear = |line: &str| line.contains("was set back") && line.contains("data_dir");
+        let clear = |line: &str| line.contains("older copy") && line.contains("data_dir");
         assert!(said.lines().any(clear), "{said}");
         assert!(!said.contains("panicked"), "{said}");
     }

@@ -61,7 +61,7 @@ async fn mem_02_two_nodes_of_three_found_nothing() {
     }
     eventually("node 1 says for whom it waits", LIFECYCLE_BOUND, || async {
         let log = cluster.node(1).log();
-        hold(log.contains("waiting for all nodes, to found the cluster"), || log)
+        hold(log.contains("waiting for all nodes before the cluster is formed"), || log)
     })
     .await;
     tokio::time::sleep(Duration::from_secs(2)).await;

@@ -13,8 +13,10 @@ use std::io::ErrorKind;
 use tokio::net::TcpStream;
 
 /// What a node says when it has waited for something in vain, as long as it may.
-const IN_VAIN: [&str; 2] =
-    ["leaderships were not taken in time", "clients that did not agree to their close"];
+const IN_VAIN: [&str; 2] = [
+    "leaderships were not taken over in time",
+    "clients did not confirm the close of their connections in time",
+];
 
 const MESSAGES: u8 = 50;
 

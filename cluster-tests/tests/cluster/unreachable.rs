@@ -55,7 +55,7 @@ async fn a_node_that_was_taken_for_dead_is_fenced_once() {
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert!(connection.status().connected(), "fenced again: {}", cluster.node(3).log());
     assert_eq!(get(&channel, &queue).await, None);
-    let fenced = cluster.node(3).log().matches("this node was taken for dead").count();
+    let fenced = cluster.node(3).log().matches("the cluster declared this node dead").count();
     assert_eq!(fenced, 1, "{}", cluster.node(3).log());
 }
 

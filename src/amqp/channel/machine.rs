@@ -352,7 +352,11 @@ impl Channel {
                 self.got(got.map(|got| *got), no_ack, out);
             }
             (then, answer) => {
-                tracing::error!(?then, ?answer, "an answer of another kind than the question");
+                tracing::error!(
+                    ?then,
+                    ?answer,
+                    "the answer of the broker does not match the operation"
+                );
                 return Err(Fault::new(ReplyCode::InternalError, "wrong answer", id));
             }
         }

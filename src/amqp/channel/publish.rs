@@ -204,7 +204,7 @@ impl Channel {
             }
             // Bare text, no method named (FRM-11).
             Err(ShapeError::Malformed(error)) => {
-                tracing::debug!(%error, "malformed properties");
+                tracing::debug!(%error, "cannot decode message properties");
                 Err(Fault::new(ReplyCode::InternalError, "", MethodId::NONE))
             }
         }

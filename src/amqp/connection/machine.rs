@@ -224,7 +224,10 @@ impl Machine {
         let Method::Cold(cold) = method else { return Err(out_of_turn("running", id)) };
         match *cold {
             Cold::Connection(connection::Method::Close(close)) => {
-                tracing::debug!(code = close.reply_code, text = %close.reply_text, "client closes");
+                tracing::debug!(
+                    code = close.reply_code, text = %close.reply_text,
+                    "the client closes the connection"
+                );
                 self.ending = Some(Ending::Client);
                 Ok(())
             }

@@ -132,7 +132,7 @@ impl FrontConsumer {
         let message = match message::decode(octets) {
             Ok(message) => message,
             Err(error) => {
-                tracing::error!(queue = %self.queue, %error, "a stored message cannot be read");
+                tracing::error!(queue = %self.queue, %error, "cannot decode a stored message");
                 return None;
             }
         };

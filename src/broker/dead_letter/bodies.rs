@@ -56,7 +56,7 @@ impl Node {
                 && leads()
                 && node.unreadable.lock().is_due(wanted.queue, Instant::now())
             {
-                tracing::error!(queue = %wanted.queue, "a letter's body is missing");
+                tracing::error!(queue = %wanted.queue, "the body of a dead letter is missing");
             }
             let has = body.is_some();
             node.letters.with(home, |worker| worker.fetched(term, wanted, body));

@@ -281,7 +281,7 @@ impl Node {
             && self.letters.cycles.lock().is_due(queue, now)
         {
             let name = &waiting.name;
-            tracing::warn!(queue = %name, "dead letters go round in a circle, and are dropped");
+            tracing::warn!(queue = %name, "dropping dead letters: their routes form a cycle");
         }
     }
 

@@ -74,7 +74,9 @@ pub(crate) fn route(
 pub(crate) fn letter(octets: &Bytes, death: Death<'_>, via: &Via) -> Option<Message> {
     let message = message::decode(octets).ok()?;
     annotate(message, death, via)
-        .inspect_err(|error| tracing::error!(queue = %death.queue, %error, "a stored message"))
+        .inspect_err(
+            |error| tracing::error!(queue = %death.queue, %error, "malformed stored message"),
+        )
         .ok()
 }
 

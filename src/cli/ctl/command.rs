@@ -248,7 +248,7 @@ const MANUALS: &[Manual] = &[
         "set_disk_free_limit",
         "Configuration and Environment",
         "<disk_limit> | mem_relative <fraction>",
-        "Sets the free disk below which publishers are blocked, on the node asked",
+        "Sets the free disk space below which the node raises its disk alarm",
         (0, NO_LIMIT),
         &[],
     ),
@@ -257,7 +257,7 @@ const MANUALS: &[Manual] = &[
         "set_vm_memory_high_watermark",
         "Configuration and Environment",
         "<fraction> | absolute <value>",
-        "Sets the memory above which publishers are blocked, on the node asked",
+        "Sets the memory use above which the node raises its memory alarm",
         (0, NO_LIMIT),
         &[],
     ),
@@ -375,14 +375,15 @@ const GENERAL: &str = "
 General Options
 
 -? --help              displays command help
--n --node <node>       HOST:PORT, HOST or NAME@HOST of the rpc port (default 127.0.0.1:7672)
+-n --node <node>       rpc address: HOST:PORT, HOST or NAME@HOST (default 127.0.0.1:7672)
 -t --timeout <n>       operation timeout in seconds
 -q --quiet             suppress informational messages
 -s --silent            suppress informational messages and table header row
 -p --vhost <vhost>     virtual host to use
    --formatter <name>  json, pretty_table, table, csv or erlang
    --cluster-secret-file <path>
-                       the cluster secret (default ~/.quorate/secret; QUORATE_CLUSTER_SECRET wins)
+                       file with the cluster secret (default ~/.quorate/secret); the variable
+                       QUORATE_CLUSTER_SECRET takes precedence
 ";
 
 /// The list of all verbs.

@@ -84,7 +84,7 @@ pub(super) async fn import(
     match client.import_definitions(tokio_stream::iter(chunks)).await {
         Ok(answer) => {
             for left_out in answer.into_inner().left_out {
-                console.complain(&format!("Warning: left out {left_out}\n"));
+                console.complain(&format!("Warning: skipped {left_out}\n"));
             }
             console.say("Successfully imported definitions\n");
             Ok(())

@@ -90,9 +90,7 @@ pub(super) async fn list(
     console.say(&render(&sheet, options.formatter(), options.headers()));
     if !silent.is_empty() {
         let silent = names.nodes(&silent).join(", ");
-        console.complain(&format!(
-            "Warning: no answer from {silent}; what only they know is missing\n"
-        ));
+        console.complain(&format!("Warning: no answer from {silent}; the list is incomplete\n"));
     }
     Ok(())
 }

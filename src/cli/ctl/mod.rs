@@ -239,7 +239,10 @@ fn show_status(
     let cluster = &connected.cluster;
     let asked = connected.asked().and_then(|member| member.status.as_ref());
     let Some(node) = asked else {
-        return Err(Failure::new(Exit::Software, "Error:\nthe node does not know itself\n"));
+        return Err(Failure::new(
+            Exit::Software,
+            "Error:\nthe node did not report its own status\n",
+        ));
     };
     let whole = invocation.manual.verb == Verb::ClusterStatus;
     let json = match invocation.options.formatter() {
@@ -291,7 +294,7 @@ async fn audit_groups(
     if agree {
         return Ok(());
     }
-    Err(Failure::new(Exit::Software, "Error:\nnot all replicas were found to be the same\n"))
+    Err(Failure::new(Exit::Software, "Error:\nnot all replicas are known to be identical\n"))
 }
 
 /// Waits for a node, that may not be running yet, to serve.

@@ -399,7 +399,7 @@ fn an_audit_compares_replicas_and_fails_where_they_differ() {
         group 0	same	index 19	digest 0000000000000abc	2 of 2 replicas
         group 1	DIFFERENT	index 30	rabbit1@127.0.0.1 0000000000000def, rabbit2@127.0.0.1 0000000000000df0
         ! Error:
-        ! not all replicas were found to be the same
+        ! not all replicas are known to be identical
         = 70
     "#]].assert_eq(&transcript(&cluster, "-n NODE audit"));
 }
@@ -424,7 +424,7 @@ fn another_secret_is_refused_and_an_absent_node_is_69_ctl_12() {
     let other = world::secret_file("another secret word");
     let line = format!("--cluster-secret-file {} -n NODE list_queues", other.path().display());
     let refused = transcript(&cluster, &line);
-    assert!(refused.contains("! cause: the cluster secret is another one"), "{refused}");
+    assert!(refused.contains("! cause: the cluster secret does not match"), "{refused}");
     assert!(refused.ends_with("= 69\n"), "{refused}");
     // Nothing listens on port 1.
     let absent = transcript(&cluster, "-n 127.0.0.1:1 -q list_queues");

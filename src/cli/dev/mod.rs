@@ -29,19 +29,20 @@ const STOP_PATIENCE: Duration = Duration::from_secs(15);
 #[derive(Clone, Debug, Parser)]
 #[command(name = "dev")]
 pub(crate) struct Options {
-    /// Nodes.
+    /// Number of nodes.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=5))]
     nodes: u16,
-    /// Directory of the nodes' data, kept when they stop. By default a new one that is removed.
+    /// Data directory of the cluster, kept when the cluster stops. By default a new directory that
+    /// is removed when the cluster stops.
     #[arg(long, value_name = "PATH")]
     data_dir: Option<PathBuf>,
-    /// Added to all ports.
+    /// Number that is added to all ports.
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     port_offset: u16,
-    /// Directory for the nodes' logs, node-N.log, instead of standard error.
+    /// Directory for the logs of the nodes, node-N.log. By default they go to standard error.
     #[arg(long, value_name = "PATH")]
     log_dir: Option<PathBuf>,
-    /// Flags of `quorate server` for every node, after --.
+    /// Further flags of `quorate server`, given to every node; written after --.
     #[arg(last = true, value_name = "FLAGS")]
     flags: Vec<OsString>,
 }
@@ -53,11 +54,11 @@ enum DevError {
     Secret(#[from] secret::SecretError),
     #[error("{what}: {source}")]
     Io { what: String, source: io::Error },
-    #[error("--port-offset moves a port past 65535")]
+    #[error("--port-offset moves a port above 65535")]
     Offset,
-    #[error("node {id} has ended: {status}")]
+    #[error("node {id} exited: {status}")]
     Ended { id: u16, status: ExitStatus },
-    #[error("the cluster does not serve after {seconds} s: {0}", seconds = START_TIMEOUT.as_secs())]
+    #[error("the cluster is not ready after {seconds} s: {0}", seconds = START_TIMEOUT.as_secs())]
     Start(String),
 }
 
@@ -68,8 +69,9 @@ fn io_error(what: impl Into<String>) -> impl FnOnce(io::Error) -> DevError {
 /// Runs the cluster; the exit code says whether it ended as it should.
 pub(crate) fn main(options: &Options) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let result =
-        runtime.map_err(io_error("runtime")).and_then(|runtime| runtime.block_on(run(options)));
+    let result = runtime
+        .map_err(io_error("cannot start the runtime"))
+        .and_then(|runtime| runtime.block_on(run(options)));
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -132,16 +134,19 @@ async fn run(options: &Options) -> Result<(), DevError> {
     let home = std::env::var("HOME").ok();
     let file = std::env::var("QUORATE_CLUSTER_SECRET_FILE").ok().map(PathBuf::from);
     secret::find_or_make(variable.as_deref(), file.as_deref(), home.as_deref())?;
-    let program = std::env::current_exe().map_err(io_error("this program"))?;
+    let program =
+        std::env::current_exe().map_err(io_error("cannot find the path of this program"))?;
     let data = Data::open(options.data_dir.as_deref())?;
     if let Some(directory) = &options.log_dir {
         fs::create_dir_all(directory).map_err(io_error(directory.display().to_string()))?;
     }
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(io_error("SIGINT"))?;
-    let mut terminate = signal(SignalKind::terminate()).map_err(io_error("SIGTERM"))?;
+    let mut interrupt =
+        signal(SignalKind::interrupt()).map_err(io_error("cannot handle SIGINT"))?;
+    let mut terminate =
+        signal(SignalKind::terminate()).map_err(io_error("cannot handle SIGTERM"))?;
     let mut nodes = Vec::new();
     for plan in plans(options, &data.path)? {
-        let what = format!("starting node {}", plan.id);
+        let what = format!("cannot start node {}", plan.id);
         let node = Node::start(&program, plan, options.log_dir.as_deref());
         nodes.push(node.map_err(io_error(what))?);
     }
@@ -189,8 +194,8 @@ async fn serve(nodes: &mut [Node], data: &Data) -> Result<(), DevError> {
 
 fn greeting(nodes: &[Node], data: &Data) -> String {
     let mut lines = vec![match nodes.len() {
-        1 => "One node serves:".to_owned(),
-        count => format!("A cluster of {count} nodes serves:"),
+        1 => "One node is running:".to_owned(),
+        count => format!("A cluster of {count} nodes is running:"),
     }];
     for node in nodes {
         let Ports { amqp, rpc, http } = node.plan.ports;
@@ -199,15 +204,15 @@ fn greeting(nodes: &[Node], data: &Data) -> String {
             node.plan.id
         ));
     }
-    let kept = if data.remove { "removed at the end" } else { "kept" };
+    let kept = if data.remove { "removed when the cluster stops" } else { "kept" };
     lines.push(format!("  data in {} ({kept})", data.path.display()));
     if let Some(first) = nodes.first() {
         lines.push(format!(
-            "Look: quorate ctl -n 127.0.0.1:{} cluster_status",
+            "Inspect it: quorate ctl -n 127.0.0.1:{} cluster_status",
             first.plan.ports.rpc
         ));
         lines.push(format!(
-            "Load: quorate perf --uri amqp://guest:guest@127.0.0.1:{}",
+            "Load it: quorate perf --uri amqp://guest:guest@127.0.0.1:{}",
             first.plan.ports.amqp
         ));
     }

@@ -50,12 +50,14 @@ pub(crate) struct Client {
 
 /// What a server method means to a client that did not expect it.
 pub(crate) fn unexpected(method: &Method) -> ScanError {
-    let Method::Cold(cold) = method else { return ScanError::Unexpected("a message") };
+    let Method::Cold(cold) = method else { return ScanError::Unexpected("message") };
     if let Some(why) = closed(cold) {
         return why;
     }
     if let Cold::Basic(basic::Method::Cancel(_)) = cold.as_ref() {
-        return ScanError::Closed("a consumer was cancelled: its queue has ended".to_owned());
+        return ScanError::Closed(
+            "a consumer was cancelled because its queue was deleted".to_owned(),
+        );
     }
     ScanError::Unexpected(cold.name())
 }

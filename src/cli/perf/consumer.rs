@@ -147,20 +147,20 @@ impl Consumer {
             }
             (HEADER, Some(open)) if open.left.is_none() => {
                 let size = frame.payload.get(4..12).and_then(|octets| octets.first_chunk::<8>());
-                let size = size.ok_or(ScanError::Unexpected("a short content header"))?;
+                let size = size.ok_or(ScanError::Unexpected("short content header"))?;
                 open.left = Some(u64::from_be_bytes(*size));
             }
             (BODY, Some(open)) => {
                 let bytes = frame.payload.len() as u64;
                 let left = open.left.and_then(|left| left.checked_sub(bytes));
-                open.left = Some(left.ok_or(ScanError::Unexpected("a body frame"))?);
+                open.left = Some(left.ok_or(ScanError::Unexpected("body frame"))?);
                 let room = open.head.iter_mut().skip(open.head_bytes);
                 room.zip(frame.payload).for_each(|(slot, octet)| *slot = *octet);
                 open.head_bytes = (open.head_bytes + frame.payload.len()).min(HEAD_BYTES);
             }
             // Heartbeats, at any place.
             (8, _) => return Ok(None),
-            _ => return Err(ScanError::Unexpected("a frame").into()),
+            _ => return Err(ScanError::Unexpected("frame").into()),
         }
         let complete = self.open.is_some_and(|open| open.left == Some(0));
         Ok(if complete { self.open.take() } else { None })
@@ -179,7 +179,9 @@ impl Consumer {
                 });
                 Ok(())
             }
-            Hot::Ack { .. } | Hot::Nack { .. } => Err(ScanError::Unexpected("a confirm").into()),
+            Hot::Ack { .. } | Hot::Nack { .. } => {
+                Err(ScanError::Unexpected("publisher confirm").into())
+            }
             Hot::Other(method) => Err(unexpected(&method).into()),
         }
     }

@@ -6,12 +6,13 @@ use clap::Parser;
 use quorate_types::FieldValue;
 use std::time::Duration;
 
-/// Loads a broker with messages and measures it. Modelled on RabbitMQ PerfTest; works on any
-/// AMQP 0-9-1 broker. Prints a line every second, and a summary at the end.
+/// Publishes and consumes messages and measures the broker. Modelled on RabbitMQ PerfTest; works
+/// with any AMQP 0-9-1 broker. Prints a line every second and a summary at the end.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "perf")]
 pub(crate) struct Options {
-    /// Where to connect: amqp://user:password@host:port/vhost. Several: connections take turns.
+    /// URIs of the brokers, amqp://user:password@host:port/vhost, separated by commas. Connections
+    /// use them in turn.
     #[arg(
         long,
         value_name = "URI",
@@ -19,32 +20,35 @@ pub(crate) struct Options {
         default_value = "amqp://guest:guest@127.0.0.1:5672/%2F"
     )]
     pub(crate) uri: Vec<Uri>,
-    /// Where publishers connect, instead of --uri. The first one declares the queues.
+    /// URIs for publishers, instead of --uri.
     #[arg(long, value_name = "URI", value_delimiter = ',')]
     pub(crate) publisher_uri: Vec<Uri>,
-    /// Where consumers connect, instead of --uri.
+    /// URIs for consumers, instead of --uri.
     #[arg(long, value_name = "URI", value_delimiter = ',')]
     pub(crate) consumer_uri: Vec<Uri>,
-    /// Where the queues are declared; by default by the first publisher (or consumer).
+    /// URI for the connection that declares the queues. By default the first publisher URI; without
+    /// publishers, the first consumer URI.
     #[arg(long, value_name = "URI")]
     pub(crate) declare_uri: Option<Uri>,
-    /// Publishers, each on a connection of its own.
+    /// Number of publishers. Each has its own connection.
     #[arg(long, short = 'x', default_value_t = 1)]
     pub(crate) publishers: u16,
-    /// Consumers, each on a connection of its own.
+    /// Number of consumers. Each has its own connection.
     #[arg(long, short = 'y', default_value_t = 1)]
     pub(crate) consumers: u16,
-    /// Queues. Publisher i of P publishes in turn to queues i, i+P, i+2P, ...; so do consumers
-    /// consume. With more publishers than queues, several share a queue.
+    /// Number of queues. Publisher i of P publishes to the queues i, i+P, i+2P, ... in turn;
+    /// consumers are assigned in the same way. If there are more publishers than queues, several
+    /// publishers share a queue.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) queues: u32,
-    /// The queues are called PREFIX-1, PREFIX-2, ...
+    /// Prefix of the queue names: PREFIX-1, PREFIX-2, ...
     #[arg(long, value_name = "PREFIX", default_value = "perf")]
     pub(crate) queue_name: String,
-    /// Type of the queues: classic, quorum; or default, to leave it to the broker.
+    /// Type of the queues: classic, quorum, or default (the broker's default type).
     #[arg(long, value_name = "TYPE", default_value = "quorum")]
     pub(crate) queue_type: String,
-    /// Further arguments of the queues; whole numbers, true and false as such, else text.
+    /// Further queue argument. A whole number, true or false is sent as such, any other value as a
+    /// string. Can be repeated.
     #[arg(long, value_name = "NAME=VALUE")]
     pub(crate) queue_arg: Vec<String>,
     /// Do not purge the queues at the start.
@@ -53,61 +57,64 @@ pub(crate) struct Options {
     /// Do not delete the queues at the end.
     #[arg(long)]
     pub(crate) keep: bool,
-    /// Bytes of a message's body.
+    /// Size of a message body, in bytes.
     #[arg(long, short = 's', value_name = "BYTES", default_value_t = 1024)]
     pub(crate) size: usize,
-    /// Most publishes of a publisher not yet confirmed; 0 for no confirms. 1 measures latency.
+    /// Unconfirmed messages of a publisher; at this limit it waits for confirms. 0: no confirms. 1
+    /// measures the latency of single messages.
     #[arg(long, short = 'c', value_name = "WINDOW", default_value_t = 1000)]
     pub(crate) confirm: usize,
-    /// Publish transient messages instead of persistent ones.
+    /// Publish transient messages. By default messages are persistent.
     #[arg(long)]
     pub(crate) transient: bool,
     /// Publish with the mandatory flag.
     #[arg(long)]
     pub(crate) mandatory: bool,
-    /// Unacknowledged deliveries of each consumer; 0 for no limit.
+    /// Prefetch limit: unacknowledged deliveries of a consumer. 0: no limit.
     #[arg(long, short = 'q', default_value_t = 1000)]
     pub(crate) prefetch: u16,
-    /// Acknowledge every so many deliveries, with one multiple ack; 0 for automatic
+    /// Deliveries that are acknowledged together, with one basic.ack (multiple). 0: automatic
     /// acknowledgement by the broker.
     #[arg(long, short = 'A', value_name = "MESSAGES", default_value_t = 100)]
     pub(crate) ack_every: u64,
-    /// Reject deliveries (basic.nack without requeue) where others acknowledge them: queues with a
-    /// dead-letter exchange dead-letter them.
+    /// Reject deliveries (basic.nack without requeue) instead of acknowledging them. Queues with a
+    /// dead-letter exchange then dead-letter them.
     #[arg(long)]
     pub(crate) nack: bool,
-    /// Messages a second of all publishers together; 0 for as many as can be.
+    /// Publish rate of all publishers together, in messages per second. 0: no limit.
     #[arg(long, short = 'r', value_name = "MESSAGES", default_value_t = 0.0)]
     pub(crate) rate: f64,
-    /// Seconds to publish (or, without publishers, to consume), after the warm-up.
+    /// Seconds to publish after the warm-up; without publishers, seconds to consume. If neither
+    /// --duration nor --messages is given: 10.
     #[arg(long, short = 'z', value_name = "SECONDS", value_parser = seconds)]
     pub(crate) duration: Option<Duration>,
-    /// Messages to publish, of all publishers together; or, without publishers, to consume.
+    /// Messages that all publishers together publish; without publishers, messages to consume.
     #[arg(long, short = 'C')]
     pub(crate) messages: Option<u64>,
-    /// Seconds at the beginning that are not measured.
+    /// Seconds before the measurement begins.
     #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "0")]
     pub(crate) warmup: Duration,
-    /// Seconds without a confirm or delivery after which what is missing is not awaited any more.
+    /// Longest wait for missing confirms and deliveries at the end: the run ends after this many
+    /// seconds without one.
     #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "10")]
     pub(crate) drain: Duration,
-    /// Process ids of the brokers, for CPU time per message and memory. By default those of a
-    /// `quorate dev` cluster on the URIs' ports.
+    /// Process ids of the brokers, separated by commas, to measure their CPU time and memory. By
+    /// default the nodes of a `quorate dev` cluster on the ports of the URIs.
     #[arg(long, value_delimiter = ',')]
     pub(crate) pids: Vec<u32>,
-    /// Check that every confirmed message arrives, once and in order. Needs 20 bytes or more.
+    /// Check that every confirmed message is delivered once and in order. Needs --size 20 or more.
     #[arg(long)]
     pub(crate) verify: bool,
-    /// Print the summary as one JSON object; the lines of every second go to standard error.
+    /// Print the summary as one JSON object. The line of each second goes to standard error.
     #[arg(long)]
     pub(crate) json: bool,
-    /// Threads; with one, perf itself costs least.
+    /// Number of threads. One thread uses the least CPU time.
     #[arg(long, default_value_t = 1)]
     pub(crate) threads: usize,
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text.parse().map_err(|_| "is no number of seconds".to_owned())?;
+    let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
     Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
 }
 
@@ -115,7 +122,7 @@ impl Options {
     /// Refuses what makes no sense together.
     pub(crate) fn check(&self) -> Result<(), String> {
         if self.publishers == 0 && self.consumers == 0 {
-            return Err("--publishers 0 and --consumers 0 leave nothing to do".to_owned());
+            return Err("--publishers and --consumers must not both be 0".to_owned());
         }
         if self.verify && self.size < HEAD_BYTES {
             return Err(format!("--verify needs --size {HEAD_BYTES} or more"));
@@ -124,7 +131,7 @@ impl Options {
             return Err("--verify needs publishers and consumers".to_owned());
         }
         if self.ack_every > u64::from(self.prefetch) && self.prefetch > 0 {
-            return Err("--ack-every may not be more than --prefetch".to_owned());
+            return Err("--ack-every must not be greater than --prefetch".to_owned());
         }
         if self.nack && self.ack_every == 0 {
             return Err("--nack needs --ack-every 1 or more".to_owned());
@@ -165,7 +172,7 @@ impl Options {
         for argument in &self.queue_arg {
             let (name, value) = argument
                 .split_once('=')
-                .ok_or_else(|| format!("--queue-arg '{argument}' is no NAME=VALUE"))?;
+                .ok_or_else(|| format!("--queue-arg '{argument}' is not NAME=VALUE"))?;
             let value = match (value.parse::<i64>(), value) {
                 (Ok(number), _) => FieldValue::I64(number),
                 (Err(_), "true") => FieldValue::Bool(true),

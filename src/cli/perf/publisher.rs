@@ -233,7 +233,7 @@ impl Publisher {
                     refused += 1;
                     self.refused.push(number);
                 }),
-                Hot::Deliver { .. } => return Err(scan::ScanError::Unexpected("a delivery").into()),
+                Hot::Deliver { .. } => return Err(scan::ScanError::Unexpected("delivery").into()),
                 Hot::Other(method) => rare(&method, &self.shared, &mut self.blocked)?,
             }
         }

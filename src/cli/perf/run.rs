@@ -339,7 +339,7 @@ impl Run {
             Err(error) => Err(error),
         };
         if let Err(error) = result {
-            self.errors.push(format!("deleting the queues: {error}"));
+            self.errors.push(format!("cannot delete the queues: {error}"));
         }
     }
 

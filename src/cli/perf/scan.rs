@@ -20,15 +20,15 @@ pub(crate) const BODY: u8 = frame::Kind::Body as u8;
 /// What a server sent that makes no sense.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ScanError {
-    #[error("a frame does not end where it should")]
+    #[error("a frame does not end with the end marker")]
     End,
-    #[error("a frame of {0} bytes is larger than negotiated")]
+    #[error("a frame of {0} bytes exceeds the negotiated frame_max")]
     TooLarge(usize),
-    #[error("{0} came unexpected")]
+    #[error("unexpected {0}")]
     Unexpected(&'static str),
-    #[error("a method cannot be decoded: {0}")]
+    #[error("cannot decode a method: {0}")]
     Method(String),
-    #[error("the server closes: {0}")]
+    #[error("closed by the server: {0}")]
     Closed(String),
 }
 

@@ -123,12 +123,12 @@ impl Summary {
         }
         if let Some(cpu_us) = self.broker_cpu_us_per_message {
             lines.push(format!(
-                "broker CPU {cpu_us:.1} us a message over {} processes, largest of them {} MiB",
+                "broker CPU {cpu_us:.1} us per message in {} processes, the largest with {} MiB",
                 self.broker_processes,
                 self.broker_resident_bytes_max >> 20
             ));
         }
-        lines.push(format!("perf CPU {:.2} us a message", self.perf_cpu_us_per_message));
+        lines.push(format!("perf CPU {:.2} us per message", self.perf_cpu_us_per_message));
         if let Some(verdict) = &self.verify {
             lines.push(verdict.words());
         }
@@ -216,8 +216,8 @@ mod tests {
             measured 2.00 s: published 50/s, confirmed 49/s, received 48/s; in all published 100, received 0, refused 0, returned 0
             confirm latency    min 1 median 2 75th 3 95th 4 99th 5 99.9th 6 max 7 us
             end-to-end latency min 1 median 2 75th 3 95th 4 99th 5 99.9th 6 max 7 us
-            broker CPU 28.1 us a message over 3 processes, largest of them 200 MiB
-            perf CPU 2.50 us a message
+            broker CPU 28.1 us per message in 3 processes, the largest with 200 MiB
+            perf CPU 2.50 us per message
             verify FAILED: published 100, confirmed 98, unconfirmed 1, refused 1, lost 1, doubled 0, redelivered 0, reordered 0 (publisher:number 1:17)
         "#]].assert_eq(&summary.words());
         let good = Summary { verify: Some(Verdict::default()), ..Summary::default() };

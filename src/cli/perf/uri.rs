@@ -17,8 +17,9 @@ impl FromStr for Uri {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let refuse = |why: &str| format!("'{text}' is no AMQP URI: {why}");
-        let rest = text.strip_prefix("amqp://").ok_or_else(|| refuse("it must begin amqp://"))?;
+        let refuse = |why: &str| format!("'{text}' is not an AMQP URI: {why}");
+        let rest =
+            text.strip_prefix("amqp://").ok_or_else(|| refuse("it does not begin with amqp://"))?;
         let (authority, path) = match rest.split_once('/') {
             Some((authority, path)) => (authority, Some(path)),
             None => (rest, None),
@@ -28,9 +29,10 @@ impl FromStr for Uri {
             None => ("guest:guest", authority),
         };
         let (user, password) = credentials.split_once(':').unwrap_or((credentials, ""));
-        let (host, port) = split_port(place).ok_or_else(|| refuse("its port is no number"))?;
-        let decode =
-            |part: &str| decoded(part).ok_or_else(|| refuse("a % is not followed by an octet"));
+        let (host, port) = split_port(place).ok_or_else(|| refuse("its port is not a number"))?;
+        let decode = |part: &str| {
+            decoded(part).ok_or_else(|| refuse("a % is not followed by two hexadecimal digits"))
+        };
         let vhost = match path {
             // An empty path is the default virtual host; most clients take it so.
             None | Some("") => "/".to_owned(),

@@ -44,7 +44,7 @@ pub(super) fn check(settings: &Settings) -> Result<(), SettingError> {
         return refuse("queue_groups", "must be from 1 to 1024");
     }
     if tracing_subscriber::EnvFilter::try_new(&settings.log).is_err() {
-        return refuse("log", "is no filter, as info or warn,quorate_raft=debug");
+        return refuse("log", "is not a log filter such as info or warn,quorate_raft=debug");
     }
     Ok(())
 }
@@ -59,7 +59,10 @@ fn cluster(settings: &Settings) -> Result<(), SettingError> {
         return refuse(format!("does not name this node, whose node_id is {}", settings.node_id));
     }
     if members.len() > MEMBERS_MOST {
-        return refuse(format!("names {} nodes; at most {MEMBERS_MOST} can be", members.len()));
+        return refuse(format!(
+            "names {} nodes; at most {MEMBERS_MOST} are allowed",
+            members.len()
+        ));
     }
     Ok(())
 }

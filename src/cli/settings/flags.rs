@@ -6,15 +6,15 @@ use std::collections::BTreeMap;
 
 /// The command with a flag for each setting, and `--config`.
 pub(crate) fn command() -> Command {
-    let config = Arg::new("config")
-        .long("config")
-        .value_name("FILE")
-        .help("TOML file of settings, under the names of the flags with _ for -. Defaults < file < environment < flags. [env: QUORATE_CONFIG]");
+    let config = Arg::new("config").long("config").value_name("FILE").help(
+        "TOML file with settings; names are those of the flags, with _ instead of -. Flags take \
+         precedence over the environment, the environment over the file. [env: QUORATE_CONFIG]",
+    );
     let stdin = Arg::new("exit-on-stdin-close")
         .long("exit-on-stdin-close")
         .action(clap::ArgAction::SetTrue)
         .hide(true)
-        .help("Stop, as on SIGTERM, when standard input ends");
+        .help("Stop as on SIGTERM when standard input ends");
     Command::new("server")
         .about("Runs one node")
         .next_line_help(true)

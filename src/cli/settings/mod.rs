@@ -236,7 +236,7 @@ fn text_of(value: &toml::Value) -> Result<String, String> {
             Ok(parts?.join(","))
         }
         toml::Value::Array(_) | toml::Value::Datetime(_) => {
-            Err("is none that a setting can have".to_owned())
+            Err("cannot be the value of a setting".to_owned())
         }
     }
 }

@@ -45,126 +45,178 @@ macro_rules! settings {
 }
 
 settings! {
-    /// Id of this node in the cluster, 1 to 65535. Never give an id to two nodes.
+    /// Id of this node in the cluster, from 1 to 65535. Each node needs an id of its own.
     node_id: NodeId = "1";
-    /// Directory of this node's data; made if there is none.
+    /// Data directory of this node. It is created if it does not exist.
     data_dir: PathBuf = "quorate-data";
-    /// Address that AMQP clients connect to.
+    /// Address on which the node accepts AMQP clients.
     amqp_listen: HostPort = "0.0.0.0:5672";
-    /// Address that other nodes and `quorate ctl` connect to. Guarded by the cluster secret.
+    /// Address on which the node accepts other nodes and `quorate ctl`. Only peers that know the
+    /// cluster secret can connect.
     rpc_listen: HostPort = "0.0.0.0:7672";
-    /// Address of health, metrics and management over HTTP.
+    /// Address on which the node serves health checks and metrics over HTTP.
     http_listen: HostPort = "0.0.0.0:15672";
-    /// The rpc addresses of all nodes of the cluster, the same on every node. Empty: a broker of one node.
+    /// Ids and rpc addresses of all nodes of the cluster. The value must be the same on every node.
+    /// Empty: a cluster of this node alone.
     cluster: Members = "";
-    /// Address at which the other nodes reach this one's rpc port. Empty: its address in `cluster`, or else `rpc_listen`.
+    /// Address at which other nodes reach the rpc port of this node. Empty: the address of this
+    /// node in `cluster`; without `cluster`, `rpc_listen`.
     rpc_advertise: Option<HostPort> = "";
-    /// Address of this node's AMQP port, for lists. Empty: `amqp_listen`, with the host's name in the place of 0.0.0.0.
+    /// Address of the AMQP port of this node, as `quorate ctl` shows it. Empty: `amqp_listen`, with
+    /// the host name instead of 0.0.0.0.
     amqp_advertise: Option<HostPort> = "";
-    /// Name of this node in lists. Empty: rabbitID@HOST, or quorateID@HOST when `identify_as` is quorate.
+    /// Name of this node, as `quorate ctl` shows it. Empty: rabbitID@HOST, or quorateID@HOST if
+    /// `identify_as` is quorate.
     node_name: Option<String> = "";
-    /// File of the cluster secret, the same on every node. Made with mode 600 if there is none. QUORATE_CLUSTER_SECRET, if set, is used in its place. Empty: ~/.quorate/secret.
+    /// File with the cluster secret, which must be the same on every node. A missing file is
+    /// created with a new secret and mode 600. The variable QUORATE_CLUSTER_SECRET takes precedence
+    /// over the file. Empty: ~/.quorate/secret.
     cluster_secret_file: Option<PathBuf> = "";
-    /// Queue groups; fixed when the cluster is formed, and of no effect after.
+    /// Number of Raft groups that queues are spread over, from 1 to 1024. It is fixed when the
+    /// cluster is formed; the value must not change after that.
     queue_groups: u16 = "12";
-    /// Product that the node passes for towards clients.
+    /// Product name that the node reports to AMQP clients.
     identify_as: Identity = "rabbitmq";
-    /// Users that may log in from loopback addresses only, separated by commas; `none` for no such user.
+    /// Users that may log in from loopback addresses only, separated by commas. `none`: no user is
+    /// restricted.
     loopback_users: UserNames = "guest";
-    /// User that clients are let in as by the mechanism ANONYMOUS, without a password. Empty: it is not offered.
+    /// User of clients that log in with the mechanism ANONYMOUS, without a password. Empty: the
+    /// node does not offer this mechanism.
     anonymous_user: Option<ShortString> = "";
     /// Type of queues that are declared without x-queue-type.
     default_queue_type: QueueType = "classic";
-    /// Largest message body, at most 128MiB.
+    /// Largest message body, at most 128MiB. A larger message is refused and its channel is closed.
     max_message_size: ByteCount = "16MiB";
-    /// Largest AMQP frame offered to clients, bytes, from 8192 to 16777216.
+    /// Largest AMQP frame that the node offers to clients, in bytes, from 8192 to 16777216.
     frame_max: u32 = "131072";
-    /// Channels a connection offered to clients, at most 65535.
+    /// Channels per connection that the node offers to clients, from 1 to 65535.
     channel_max: u16 = "2047";
-    /// Connections that this node may have. Empty: as many as open files allow, at most 65536.
+    /// Connections of this node. At this limit, new connections are refused. Empty: as many as the
+    /// limit of open files allows, at most 65536; further connections wait.
     connection_max: Option<u32> = "";
-    /// Channels that all connections of this node together may have. Empty: as many as they like.
+    /// Channels of all connections of this node together. At this limit, new channels are refused.
+    /// Empty: no limit.
     channel_max_per_node: Option<u32> = "500000";
-    /// Exchanges that the cluster may have, the predeclared ones among them. Empty: no limit.
+    /// Exchanges of the cluster, including the predeclared ones. At this limit, new exchanges are
+    /// refused. Empty: no limit.
     cluster_exchange_limit: Option<u64> = "200000";
-    /// Queues that the cluster may have. Empty: no limit.
+    /// Queues of the cluster. At this limit, new queues are refused. Empty: no limit.
     cluster_queue_limit: Option<u64> = "1000000";
-    /// Bindings that the cluster may have. Empty: no limit.
+    /// Bindings of the cluster. At this limit, new bindings are refused. Empty: no limit.
     cluster_binding_limit: Option<u64> = "4000000";
-    /// Values that the arguments of a queue, exchange, binding or consumer may have, nested ones included. Empty: no limit.
+    /// Values in the arguments of a queue, exchange, binding or consumer, including nested values.
+    /// Arguments with more values are refused. Empty: no limit.
     argument_max: Option<u32> = "1024";
-    /// Memory that such arguments may take. Empty: no limit.
+    /// Memory that the arguments of a queue, exchange, binding or consumer take, in bytes. Larger
+    /// arguments are refused. Empty: no limit.
     argument_max_bytes: Option<ByteCount> = "64KiB";
-    /// Values that the headers of a message may have, nested ones included. Empty: no limit.
+    /// Values in the headers of a message, including nested values. Messages with more values are
+    /// refused. Empty: no limit.
     header_max: Option<u32> = "4096";
-    /// Routing keys that the headers CC and BCC of a message may name together. Empty: no limit.
+    /// Routing keys in the headers CC and BCC of a message together. Messages with more keys are
+    /// refused. Empty: no limit.
     cc_max: Option<u32> = "1024";
-    /// Prefetch of consumers on channels that have not set one; 0 for no limit.
+    /// Prefetch limit of consumers whose channel has not set one, in messages. 0: no limit.
     default_consumer_prefetch: u16 = "0";
-    /// A declare as a classic queue finds a quorum queue of that name equal if its TTLs, limits, dead-lettering and single active consumer are.
+    /// Whether a client may redeclare a quorum queue as a classic queue. The node then compares
+    /// only the message TTL, the expiry, the length limits, the dead-letter arguments and the
+    /// single active consumer.
     relaxed_redeclaration: bool = "false";
-    /// Consumers that a channel may have. Empty: as many as its client likes.
+    /// Consumers per channel. At this limit, new consumers are refused. Empty: no limit.
     consumer_max_per_channel: Option<u32> = "";
-    /// Consumers that a connection may have. Empty: as many as its client likes.
+    /// Consumers per connection. At this limit, new consumers are refused. Empty: no limit.
     consumer_max_per_connection: Option<u32> = "50000";
-    /// AMQP heartbeat offered to clients, seconds; 0 for none.
+    /// AMQP heartbeat interval that the node offers to clients, in seconds. 0: no heartbeat.
     amqp_heartbeat_s: u16 = "60";
-    /// A connection not open this many milliseconds after it was accepted is dropped.
+    /// Longest time from the acceptance of a connection to connection.open-ok, in milliseconds. A
+    /// slower client is disconnected.
     handshake_timeout_ms: u64 = "10000";
-    /// The answer to a login that fails is held back for this many milliseconds, and up to five times as long where many fail; 0 for not at all.
+    /// Delay of the answer to a failed login, in milliseconds, at most 10000. Repeated failures
+    /// from one address increase the delay to at most five times this value. 0: no delay.
     login_failure_delay_ms: u64 = "1000";
-    /// Connections that may be between their acceptance and connection.open-ok at once; above, the one that has taken longest is dropped.
+    /// Connections that are logging in at the same time. At this limit, a new connection replaces
+    /// the oldest one of the address with the most connections that are logging in.
     handshake_max: u32 = "1024";
-    /// What the system may hold of what a client sends before it is read; twice as much with its own records. What waits here adds to the end-to-end latency. 0 leaves it to the system.
+    /// Bytes from a client that the operating system buffers before the node reads them; the system
+    /// allocates up to twice this value. A larger buffer can add to the end-to-end latency. 0: the
+    /// default of the system.
     amqp_receive_buffer: ByteCount = "512KiB";
-    /// A client that takes nothing of what it is sent for this many milliseconds is dropped, if it has no heartbeat; with one, after twice the heartbeat.
+    /// Longest time that a client without a heartbeat may read nothing of what it is sent, in
+    /// milliseconds. After that the client is disconnected. For a client with a heartbeat the limit
+    /// is two heartbeat intervals.
     write_timeout_ms: u64 = "60000";
-    /// An operation that a group does not answer for this many milliseconds fails, as without a majority.
+    /// Longest time that an operation waits for an answer of its Raft group, in milliseconds. After
+    /// that the operation fails; the usual cause is a group without a majority.
     operation_timeout_ms: u64 = "10000";
-    /// Time from one Raft heartbeat to the next, milliseconds.
+    /// Interval between two heartbeats of a Raft leader, in milliseconds.
     raft_heartbeat_ms: u64 = "125";
-    /// Shortest time without a leader before an election, milliseconds; more than twice `raft_heartbeat_ms`.
+    /// Shortest election timeout: the time without a leader before an election starts, in
+    /// milliseconds. Must be more than twice `raft_heartbeat_ms`.
     election_min_ms: u64 = "300";
-    /// Longest time without a leader before an election, milliseconds; more than `election_min_ms`.
+    /// Longest election timeout, in milliseconds. Must be more than `election_min_ms`.
     election_max_ms: u64 = "450";
-    /// A node whose disk takes longer than this many milliseconds for a sync gives its leaderships up.
+    /// Longest disk sync, in milliseconds. If a sync takes longer, the node gives up its
+    /// leaderships and leads nothing until the sync ends. A large write may take longer.
     watchdog_ms: u64 = "1000";
-    /// Deliveries held by a node that cannot be reached return after this many milliseconds.
+    /// Longest time without contact to a node, in milliseconds, at least 4000. After that, the
+    /// unacknowledged messages of the consumers on that node are requeued.
     unreachable_node_timeout_ms: u64 = "20000";
-    /// A delivery that a consumer has not settled after this many milliseconds goes back to its queue.
+    /// Longest time until a consumer acknowledges a delivery, in milliseconds. After that the
+    /// message is requeued and the consumer gets no further messages. The argument
+    /// x-consumer-timeout and the policy key consumer-timeout take precedence.
     consumer_timeout_ms: u64 = "1800000";
-    /// Raft log kept for followers that lag, of all groups together; one that lags more gets a snapshot.
+    /// Raft log entries that the node keeps for slow followers, all groups together. A follower
+    /// that needs older entries gets a snapshot.
     log_tail_bytes: ByteCount = "32MiB";
-    /// Recent messages kept in memory, of all queues, so that what is consumed at once is never read from disk. Empty: 64MiB, at most a 16th of the machine's memory.
+    /// Cache of recent messages of all queues. Messages that are consumed while they are in the
+    /// cache are not read from disk. Empty: 64MiB, at most a 32nd of the machine's memory.
     run_cache_bytes: Option<ByteCount> = "";
     /// Memory of RocksDB's write buffers. Empty: 64MiB, at most a 16th of the machine's memory.
     write_buffer_bytes: Option<ByteCount> = "";
     /// Memory of RocksDB's block cache. Empty: 32MiB, at most a 32nd of the machine's memory.
     block_cache_bytes: Option<ByteCount> = "";
-    /// Longest time between two checkpoints of changed state, milliseconds.
+    /// Longest time between two checkpoints of changed state, in milliseconds.
     checkpoint_ms: u64 = "100";
-    /// Changed state that brings the next checkpoint forward.
+    /// Amount of changed state that triggers a checkpoint before `checkpoint_ms` has passed.
     checkpoint_bytes: ByteCount = "4MiB";
-    /// Bodies that clients may make the node hold, in all: messages being received, transactions, publishes not yet answered, deliveries not yet read. Bytes, or a fraction (with a point) of the machine's memory. When a part of it is used up, what would add to it waits, or its greatest holder is closed. Empty: two fifths of what the other shares leave below `memory_high_watermark`, at least an 8th of the machine's memory.
+    /// Message bodies that the node holds for clients: messages being received, open transactions,
+    /// publishes without an answer from their queues, and deliveries that clients have not read.
+    /// Bytes, or a fraction (with a decimal point) of the machine's memory. Each kind has a fixed
+    /// part of this limit. If a part is used up, further messages of that kind wait, or the node
+    /// closes the connection that holds most. Empty: two fifths of what the other limits leave
+    /// below `memory_high_watermark` in a cluster of three nodes, more in a smaller and less in a
+    /// larger one; at least a 16th of the machine's memory.
     client_memory: Option<MemoryLimit> = "";
-    /// Publishes of a connection that are not yet answered, each queue that they go to counted; when reached, its socket is not read, and the rest of a publish to many queues waits. Of messages of less than 64 KiB as many count as full that are 256 of them and 2 MiB. Empty: 16MiB, at most an 8th of `client_memory`.
+    /// Message bodies that a connection has published and that their queues have not answered. A
+    /// message counts once for each queue. Above this limit the node does not read from the
+    /// connection, and a message to many queues waits. For messages smaller than 64KiB the limit is
+    /// lower: 256 messages, but at least 2MiB. Empty: 16MiB, at most an 8th of `client_memory`.
     connection_in_flight_bytes: Option<ByteCount> = "";
-    /// Publishes of a node to one group that are not yet answered; when reached, sockets that have some of them are not read. Empty: 64MiB, at most a 4th of `client_memory`.
+    /// Message bodies that this node has sent to one Raft group and that the group has not
+    /// answered. Above this limit the node does not read from the connections that published them.
+    /// Empty: 64MiB, at most a 4th of `client_memory`.
     group_in_flight_bytes: Option<ByteCount> = "";
-    /// Bodies read for a connection beyond what is written to it. Empty: 4MiB, at most a 32nd of `client_memory`.
+    /// Message bodies that the node reads for a connection before they are written to its socket.
+    /// At this limit, further deliveries wait. Empty: 4MiB, at most a 32nd of `client_memory`.
     delivery_ahead_bytes: Option<ByteCount> = "";
-    /// Bodies of exclusive queues kept in memory; beyond, they go to disk. Empty: 64MiB, at most a 16th of the machine's memory.
+    /// Message bodies of exclusive queues that the node keeps in memory. Further bodies are written
+    /// to disk. Empty: 64MiB, at most a 32nd of the machine's memory.
     exclusive_memory_bytes: Option<ByteCount> = "";
-    /// Entries and bodies that wait to be sent to another node, for each of them; a quarter as much for votes and answers. Empty: 64MiB, at most a 32nd of the machine's memory.
+    /// Log entries and message bodies that wait to be sent to another node, for each node. At this
+    /// limit, further messages wait. Votes and answers have a separate limit of a quarter of this
+    /// value. Empty: 64MiB, at most a 32nd of the machine's memory.
     lane_bytes: Option<ByteCount> = "";
-    /// Memory above which publishers are blocked: bytes, or a fraction (with a point) of the machine's memory. The machine's memory is its cgroup's wherever that has less.
+    /// Memory use above which publishers are blocked (memory alarm). Bytes, or a fraction (with a
+    /// decimal point) of the machine's memory; inside a cgroup with a lower limit, of that limit.
     memory_high_watermark: MemoryLimit = "0.6";
-    /// Free disk below which publishers are blocked, and which a snapshot that is received must leave.
+    /// Free disk space below which publishers are blocked (disk alarm). A snapshot from another
+    /// node is refused if it would leave less.
     disk_free_limit: ByteCount = "1GiB";
-    /// Threads that serve clients, and as many again that run everything else; 0 for one a core.
+    /// Threads that serve clients; the node runs as many threads again for everything else. 0: one
+    /// per processor core.
     worker_threads: u16 = "0";
-    /// What is logged, as in RUST_LOG: `info`, `warn,quorate_raft=debug`, ...
+    /// Log filter, in the syntax of RUST_LOG: `info`, `warn,quorate_raft=debug`, ...
     log: String = "info,openraft=warn";
-    /// How log lines, which go to standard error, are written.
+    /// Format of the log lines, which are written to standard error.
     log_format: LogFormat = "text";
 }

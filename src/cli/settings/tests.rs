@@ -130,10 +130,10 @@ fn a_refusal_is_one_line_that_names_the_setting_and_where_it_was_given() {
         refusal(&[], &[], Some("relaxed_redeclaration = \"yes\"")),
     ];
     expect![[r#"
-        setting node_id (from --node-id): '0' is no whole number from 1 to 65535
-        setting amqp_listen (from QUORATE_AMQP_LISTEN): '5672' is no HOST:PORT
-        setting max_message_size (in FILE): '1 apple' is no number of bytes, as 4194304 or 4MiB
-        setting max_message_size (in FILE): 'a value of type array' is none that a setting can have
+        setting node_id (from --node-id): '0' is not a whole number from 1 to 65535
+        setting amqp_listen (from QUORATE_AMQP_LISTEN): '5672' is not HOST:PORT
+        setting max_message_size (in FILE): '1 apple' is not a number of bytes such as 4194304 or 4MiB
+        setting max_message_size (in FILE): 'a value of type array' cannot be the value of a setting
         setting max_mesage_size (in FILE): there is no such setting
         setting config: file FILE: line 2: string values must be quoted, expected literal string
         setting config: file /nowhere/x.toml: No such file or directory (os error 2)
@@ -141,17 +141,17 @@ fn a_refusal_is_one_line_that_names_the_setting_and_where_it_was_given() {
         setting cluster: does not name this node, whose node_id is 1
         setting cluster (from --cluster): '1=a:1,1=b:1' names node 1 twice
         setting cluster (from --cluster): '1=a:1,2=a:1' gives the address a:1 to two nodes
-        setting cluster (from --cluster): '1=a:1,2' has '2', no ID=HOST:PORT
-        setting cluster (from --cluster): 'x=a:1' has an id 'x' that is no whole number from 1 to 65535
-        setting cluster (from --cluster): '1=a:99999' has an address 'a:99999' that is no HOST:PORT
-        setting memory_high_watermark (from --memory-high-watermark): '1.5' is no fraction above 0.0 and up to 1.0
-        setting identify_as (from --identify-as): 'kafka' is none of rabbitmq, quorate
-        setting default_queue_type (from --default-queue-type): 'stream' is none of classic, quorum
+        setting cluster (from --cluster): '1=a:1,2' contains '2', which is not ID=HOST:PORT
+        setting cluster (from --cluster): 'x=a:1' contains the id 'x', which is not a whole number from 1 to 65535
+        setting cluster (from --cluster): '1=a:99999' contains the address 'a:99999', which is not HOST:PORT
+        setting memory_high_watermark (from --memory-high-watermark): '1.5' is not a fraction above 0.0 and at most 1.0
+        setting identify_as (from --identify-as): 'kafka' is not one of rabbitmq, quorate
+        setting default_queue_type (from --default-queue-type): 'stream' is not one of classic, quorum
         setting election_max_ms: must be more than election_min_ms
         setting election_min_ms: must be more than twice raft_heartbeat_ms
         setting operation_timeout_ms: must be at least 1 ms
-        setting log: is no filter, as info or warn,quorate_raft=debug
-        setting queue_groups (from --queue-groups): '70000' is no whole number from 0 to 65535
+        setting log: is not a log filter such as info or warn,quorate_raft=debug
+        setting queue_groups (from --queue-groups): '70000' is not a whole number from 0 to 65535
         setting relaxed_redeclaration (in FILE): 'yes' is neither true nor false
     "#]]
     .assert_eq(&format!("{}\n", lines.join("\n")));

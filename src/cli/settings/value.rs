@@ -19,7 +19,7 @@ macro_rules! whole_number {
             const SHAPE: &'static str = "NUMBER";
 
             fn take(text: &str) -> Result<Self, String> {
-                text.parse().map_err(|_| format!("is no whole number from 0 to {}", Self::MAX))
+                text.parse().map_err(|_| format!("is not a whole number from 0 to {}", Self::MAX))
             }
         }
     )*};
@@ -40,7 +40,7 @@ impl SettingValue for NodeId {
 
     fn take(text: &str) -> Result<Self, String> {
         match text.parse() {
-            Ok(0) | Err(_) => Err("is no whole number from 1 to 65535".to_owned()),
+            Ok(0) | Err(_) => Err("is not a whole number from 1 to 65535".to_owned()),
             Ok(id) => Ok(NodeId(id)),
         }
     }
@@ -51,7 +51,7 @@ impl SettingValue for PathBuf {
 
     fn take(text: &str) -> Result<Self, String> {
         if text.is_empty() {
-            return Err("is no path".to_owned());
+            return Err("is not a path".to_owned());
         }
         Ok(text.into())
     }
@@ -69,7 +69,7 @@ impl SettingValue for ShortString {
     const SHAPE: &'static str = "TEXT";
 
     fn take(text: &str) -> Result<Self, String> {
-        Self::try_from(text).map_err(|error| format!("is no name: {error}"))
+        Self::try_from(text).map_err(|error| format!("is not a name: {error}"))
     }
 }
 
@@ -108,7 +108,7 @@ impl SettingValue for ByteCount {
             .zip(number)
             .and_then(|(factor, number)| number.checked_mul(factor))
             .map(ByteCount)
-            .ok_or_else(|| "is no number of bytes, as 4194304 or 4MiB".to_owned())
+            .ok_or_else(|| "is not a number of bytes such as 4194304 or 4MiB".to_owned())
     }
 }
 
@@ -140,7 +140,7 @@ impl SettingValue for MemoryLimit {
         if text.contains('.') {
             return match text.parse::<f64>() {
                 Ok(fraction) if fraction > 0.0 && fraction <= 1.0 => Ok(Self::Fraction(fraction)),
-                Ok(_) | Err(_) => Err("is no fraction above 0.0 and up to 1.0".to_owned()),
+                Ok(_) | Err(_) => Err("is not a fraction above 0.0 and at most 1.0".to_owned()),
             };
         }
         ByteCount::take(text).map(Self::Bytes)
@@ -170,7 +170,7 @@ impl SettingValue for HostPort {
     const SHAPE: &'static str = "HOST:PORT";
 
     fn take(text: &str) -> Result<Self, String> {
-        let refuse = || "is no HOST:PORT".to_owned();
+        let refuse = || "is not HOST:PORT".to_owned();
         let (host, port) = text.rsplit_once(':').ok_or_else(refuse)?;
         let port = port.parse().map_err(|_| refuse())?;
         let bracketed = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
@@ -192,12 +192,13 @@ impl SettingValue for Members {
     fn take(text: &str) -> Result<Self, String> {
         let mut members = Members::new();
         for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
-            let (id, address) =
-                part.split_once('=').ok_or_else(|| format!("has '{part}', no ID=HOST:PORT"))?;
-            let id =
-                NodeId::take(id.trim()).map_err(|why| format!("has an id '{id}' that {why}"))?;
+            let (id, address) = part
+                .split_once('=')
+                .ok_or_else(|| format!("contains '{part}', which is not ID=HOST:PORT"))?;
+            let id = NodeId::take(id.trim())
+                .map_err(|why| format!("contains the id '{id}', which {why}"))?;
             let address = HostPort::take(address.trim())
-                .map_err(|why| format!("has an address '{address}' that {why}"))?;
+                .map_err(|why| format!("contains the address '{address}', which {why}"))?;
             if members.contains_key(&id) {
                 return Err(format!("names node {id} twice"));
             }
@@ -281,5 +282,5 @@ impl SettingValue for LogFormat {
 }
 
 fn unknown_word(_given: &str, words: &str) -> String {
-    format!("is none of {}", words.replace('|', ", "))
+    format!("is not one of {}", words.replace('|', ", "))
 }

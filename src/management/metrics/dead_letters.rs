@@ -9,27 +9,27 @@ use quorate_types::QueueType;
 const FACTS: [(&str, &str, DeadLetterFact); 5] = [
     (
         "rabbitmq_global_messages_dead_lettered_expired_total",
-        "Messages that died since their time to live was over",
+        "Total number of messages dead-lettered due to message TTL exceeded",
         DeadLetterFact::Died(DeathReason::Expired),
     ),
     (
         "rabbitmq_global_messages_dead_lettered_rejected_total",
-        "Messages that consumers rejected",
+        "Total number of messages dead-lettered due to basic.reject or basic.nack",
         DeadLetterFact::Died(DeathReason::Rejected),
     ),
     (
         "rabbitmq_global_messages_dead_lettered_maxlen_total",
-        "Messages that died of a length limit",
+        "Total number of messages dead-lettered due to a length limit",
         DeadLetterFact::Died(DeathReason::MaxLength),
     ),
     (
         "rabbitmq_global_messages_dead_lettered_delivery_limit_total",
-        "Messages that were returned more often than may be",
+        "Total number of messages dead-lettered due to delivery-limit exceeded",
         DeadLetterFact::Died(DeathReason::DeliveryLimit),
     ),
     (
         "rabbitmq_global_messages_dead_lettered_confirmed_total",
-        "Dead letters that all their targets have taken",
+        "Total number of messages dead-lettered and confirmed by target queues",
         DeadLetterFact::Confirmed,
     ),
 ];
@@ -58,7 +58,11 @@ pub(super) fn show(page: &mut Page, counters: &DeadLetterCounters) {
         }
     }
     let name = "quorate_dead_letters_dropped_total";
-    page.head(name, "counter", "Dead letters dropped since nothing takes them");
+    page.head(
+        name,
+        "counter",
+        "Total number of dead letters dropped because no queue accepts them",
+    );
     for (why, fact) in
         [("cycle", DeadLetterFact::Cycle), ("unroutable", DeadLetterFact::Unroutable)]
     {

@@ -87,8 +87,16 @@ fn resources(page: &mut Page, process: ProcessFacts, view: &MetricsView) {
             "is 1 if free disk space watermark alarm is in effect",
             alarm(Alarm::Disk),
         ),
-        ("quorate_run_cache_bytes", "Bodies held in the run cache", view.run_cache_bytes),
-        ("quorate_in_flight_bytes", "Proposed and not yet answered", view.in_flight_bytes),
+        (
+            "quorate_run_cache_bytes",
+            "Message bodies in the run cache in bytes",
+            view.run_cache_bytes,
+        ),
+        (
+            "quorate_in_flight_bytes",
+            "Message bodies sent to queues and not yet answered, in bytes",
+            view.in_flight_bytes,
+        ),
     ];
     for (name, help, value) in gauges {
         page.gauge(name, help, value);
@@ -97,16 +105,23 @@ fn resources(page: &mut Page, process: ProcessFacts, view: &MetricsView) {
 
 /// What clients make the node hold.
 fn memory(page: &mut Page, view: &MetricsView) {
-    let help = "Message bodies that clients may make the node hold";
+    let help = "Limit of the message bodies held for clients in bytes";
     page.gauge("quorate_memory_budget_bytes", help, view.memory_budget_bytes);
     type Pick = fn(&ShareFigures) -> u64;
     let families: [(&str, &str, &str, Pick); 3] = [
-        ("quorate_memory_held_bytes", "gauge", "Message bodies that they do", |of| of.held_bytes),
-        ("quorate_memory_waits_total", "counter", "Times that one waited for room", |of| of.waited),
+        ("quorate_memory_held_bytes", "gauge", "Message bodies held for clients in bytes", |of| {
+            of.held_bytes
+        }),
+        (
+            "quorate_memory_waits_total",
+            "counter",
+            "Total number of waits for memory for message bodies",
+            |of| of.waited,
+        ),
         (
             "quorate_memory_refusals_total",
             "counter",
-            "Times that one was refused, or its connection closed",
+            "Total number of messages refused and connections closed for lack of memory",
             |of| of.refused,
         ),
     ];
@@ -171,7 +186,11 @@ fn queues(page: &mut Page, view: &MetricsView) {
             "Size in bytes of ready messages",
             view.messages_ready_bytes,
         ),
-        ("quorate_dead_letters_waiting", "Dead letters not yet transferred", waiting),
+        (
+            "quorate_dead_letters_waiting",
+            "Dead letters that their targets have not accepted yet",
+            waiting,
+        ),
     ];
     for (name, help, value) in gauges {
         page.gauge(name, help, value);
@@ -297,10 +316,14 @@ fn groups(page: &mut Page, view: &MetricsView) {
             u64::from(group.role == Role::Leader)
         }),
         ("quorate_group_term", "Raft term", |group| group.term.0),
-        ("quorate_group_last_index", "Last index of the log", |group| group.last.0),
-        ("quorate_group_applied_index", "Last index applied", |group| group.applied.0),
-        ("quorate_group_purged_index", "Last index purged from the log", |group| group.purged.0),
-        ("quorate_group_log_bytes", "Log kept", |group| group.log_bytes),
+        ("quorate_group_last_index", "Index of the last log entry", |group| group.last.0),
+        ("quorate_group_applied_index", "Index of the last applied log entry", |group| {
+            group.applied.0
+        }),
+        ("quorate_group_purged_index", "Index of the last purged log entry", |group| {
+            group.purged.0
+        }),
+        ("quorate_group_log_bytes", "Size of the Raft log in bytes", |group| group.log_bytes),
     ];
     for (name, help, pick) in families {
         page.head(name, "gauge", help);
@@ -312,13 +335,21 @@ fn groups(page: &mut Page, view: &MetricsView) {
 
 fn flow(page: &mut Page, view: &MetricsView) {
     let counters = [
-        ("quorate_synced_bytes_total", "Octets written and synced", view.sync_bytes.sum),
+        ("quorate_synced_bytes_total", "Bytes written and synced to disk", view.sync_bytes.sum),
         ("quorate_entries_total", "Log entries proposed by this node as leader", view.entries),
-        ("quorate_bodies_read_total", "Bodies read from disk, not the cache", view.bodies_read),
-        ("quorate_snapshots_installed_total", "Snapshots installed", view.snapshots_installed),
+        (
+            "quorate_bodies_read_total",
+            "Message bodies read from disk instead of the run cache",
+            view.bodies_read,
+        ),
+        (
+            "quorate_snapshots_installed_total",
+            "Total number of snapshots installed",
+            view.snapshots_installed,
+        ),
         (
             "quorate_batches_refused_total",
-            "Batches that a full link to another node did not take and that were sent later",
+            "Batches that were delayed because the send queue to another node was full",
             view.batches_refused,
         ),
     ];
@@ -329,18 +360,26 @@ fn flow(page: &mut Page, view: &MetricsView) {
 
 fn histograms(page: &mut Page, view: &MetricsView) {
     let sizes = [
-        ("quorate_batch_commands", "Commands in a batch of this node", &view.batch_commands),
-        ("quorate_sync_bytes", "Octets in one sync of the log writer", &view.sync_bytes),
+        (
+            "quorate_batch_commands",
+            "Number of commands in a batch sent by this node",
+            &view.batch_commands,
+        ),
+        ("quorate_sync_bytes", "Bytes per sync of the log writer", &view.sync_bytes),
     ];
     for (name, help, histogram) in sizes {
         page.sizes(name, help, histogram);
     }
     let times = [
-        ("quorate_sync_seconds", "Syncs of the log writer", &view.sync),
-        ("quorate_checkpoint_seconds", "Writing of checkpoints", &view.checkpoint),
-        ("quorate_batch_seconds", "From a command's arrival to its batch", &view.batch),
-        ("quorate_round_seconds", "From a batch to its commit, on the leader", &view.round),
-        ("quorate_election_seconds", "From a leader's loss to the next one", &view.election),
+        ("quorate_sync_seconds", "Duration of a sync of the log writer", &view.sync),
+        ("quorate_checkpoint_seconds", "Duration of writing a checkpoint", &view.checkpoint),
+        ("quorate_batch_seconds", "Time from the arrival of a command to its batch", &view.batch),
+        ("quorate_round_seconds", "Time from a batch to its commit, on the leader", &view.round),
+        (
+            "quorate_election_seconds",
+            "Time from the loss of a leader to the next leader",
+            &view.election,
+        ),
     ];
     for (name, help, histogram) in times {
         page.times(name, help, histogram);

@@ -323,7 +323,7 @@ fn cause(cursor: &mut Cursor<'_>) -> Result<ReturnCause, DecodeError> {
         1 => ReturnCause::Nack,
         2 => ReturnCause::Recover,
         3 => ReturnCause::ChannelEnd,
-        _ => return Err(DecodeError::Invalid("cause of a return")),
+        _ => return Err(DecodeError::Invalid("cause of a requeue")),
     })
 }
 

@@ -197,7 +197,7 @@ impl<'a> Cursor<'a> {
         match self.u8()? {
             0 => Ok(false),
             1 => Ok(true),
-            _ => Err(DecodeError::Invalid("truth value")),
+            _ => Err(DecodeError::Invalid("boolean")),
         }
     }
 

@@ -75,7 +75,7 @@ pub(crate) fn held_by_number(cursor: &mut Cursor<'_>) -> Result<Vec<(u64, Held)>
 }
 
 fn stretch(cursor: &mut Cursor<'_>, all: &mut Vec<(u64, Held)>) -> Result<(), DecodeError> {
-    let invalid = DecodeError::Invalid("messages held");
+    let invalid = DecodeError::Invalid("unacknowledged messages");
     let mut number = cursor.int()?;
     let mut message = MessageId {
         level: Level(cursor.u8()?),

@@ -32,7 +32,7 @@ pub(crate) fn letter_home(cursor: &mut Cursor<'_>) -> Result<LetterHome, DecodeE
     match cursor.u8()? {
         0 => Ok(LetterHome::Group(GroupId(cursor.u16()?))),
         1 => Ok(LetterHome::Run(cursor.session()?)),
-        _ => Err(DecodeError::Invalid("home of letters")),
+        _ => Err(DecodeError::Invalid("source of dead letters")),
     }
 }
 
@@ -54,7 +54,7 @@ pub(crate) fn transfer_answers(
             1 => TransferAnswer::Taken,
             2 => TransferAnswer::Full,
             3 => TransferAnswer::Gone,
-            _ => return Err(DecodeError::Invalid("answer to a transfer")),
+            _ => return Err(DecodeError::Invalid("answer to a transfer of dead letters")),
         };
         Ok((number, answer))
     })
@@ -114,7 +114,7 @@ pub(crate) fn routed(cursor: &mut Cursor<'_>) -> Result<Command, DecodeError> {
                 1 => Routes::Keep,
                 2 => Routes::Drop,
                 3 => Routes::Cycle,
-                _ => return Err(DecodeError::Invalid("routes of letters")),
+                _ => return Err(DecodeError::Invalid("routes of dead letters")),
             };
             Ok(RoutedLetters { first, last, routes })
         })?,
@@ -219,7 +219,7 @@ pub(crate) fn letters(
                 1 => Stage::Kept,
                 2 => Stage::Routed(Box::new(routing(cursor)?)),
                 3 => Stage::Delayed { until: Timestamp(cursor.int()?) },
-                _ => return Err(DecodeError::Invalid("stage of a letter")),
+                _ => return Err(DecodeError::Invalid("stage of a dead letter")),
             },
         };
         Ok((number, letter))
@@ -234,7 +234,7 @@ fn reason(cursor: &mut Cursor<'_>) -> Result<DeathReason, DecodeError> {
         3 => DeathReason::MaxLength,
         4 => DeathReason::DeliveryLimit,
         5 => DeathReason::Delayed,
-        _ => return Err(DecodeError::Invalid("reason of a death")),
+        _ => return Err(DecodeError::Invalid("reason of a dead letter")),
     })
 }
 

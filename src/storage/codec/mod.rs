@@ -35,6 +35,6 @@ pub enum DecodeError {
     #[error("invalid {0}")]
     Invalid(&'static str),
     /// Octets are left over.
-    #[error("octets are left over")]
+    #[error("trailing bytes")]
     LeftOver,
 }

@@ -114,7 +114,7 @@ pub fn decode_key(octets: &[u8]) -> Result<RecordKey, DecodeError> {
         SOURCE => RecordKey::Source(match cursor.u8()? {
             0 => LetterHome::Group(GroupId(u16::from_be_bytes(cursor.array()?))),
             1 => LetterHome::Run(session_key(&mut cursor)?),
-            _ => return Err(DecodeError::Invalid("home of letters")),
+            _ => return Err(DecodeError::Invalid("source of dead letters")),
         }),
         _ => return Err(DecodeError::Invalid("kind of record")),
     };

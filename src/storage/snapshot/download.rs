@@ -110,7 +110,7 @@ impl SnapshotDownload {
         let process = std::process::id();
         let name = format!("g{group}-{}-{process}-{number}", applied.index);
         let files = Files::at(snapshots_dir(engine.dir()).join(name));
-        let action = "cannot make the files of a snapshot";
+        let action = "cannot create the files of a snapshot";
         fs::create_dir_all(&files.dir).map_err(file(action))?;
         let stream = BufWriter::new(File::create(files.stream()).map_err(file(action))?);
         let (received, next_look) = (0, LOOK_BYTES);
@@ -289,7 +289,7 @@ impl<R: Read> Records<R> {
 
     fn array<const N: usize>(&mut self) -> Result<[u8; N], StorageError> {
         let mut octets = [0; N];
-        self.stream.read_exact(&mut octets).map_err(file("a received snapshot ends too early"))?;
+        self.stream.read_exact(&mut octets).map_err(file("a received snapshot is truncated"))?;
         Ok(octets)
     }
 

@@ -21,7 +21,7 @@ pub(super) fn number(invocation: &Invocation, name: &str) -> Result<Option<u32>,
     match invocation.options.value(name).map(str::parse) {
         None => Ok(None),
         Some(Ok(number)) => Ok(Some(number)),
-        Some(Err(_)) => refuse(Exit::Usage, format!("--{name} is no number")),
+        Some(Err(_)) => refuse(Exit::Usage, format!("--{name} is not a number")),
     }
 }
 
