@@ -161,7 +161,7 @@ impl Node {
         }
     }
 
-    /// Tells one node.
+    /// Tells all nodes that are linked; who is not misses it.
     pub(crate) fn tell_all(&self, service: u32, payload: &Bytes) {
         let Some(links) = self.links.get() else { return };
         for peer in links.all_connected() {

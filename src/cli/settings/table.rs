@@ -216,7 +216,7 @@ settings! {
     /// per processor core.
     worker_threads: u16 = "0";
     /// Log filter, in the syntax of RUST_LOG: `info`, `warn,quorate_raft=debug`, ...
-    log: String = "info,openraft=warn";
+    log: String = "info,openraft=error";
     /// Format of the log lines, which are written to standard error.
     log_format: LogFormat = "text";
 }
