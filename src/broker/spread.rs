@@ -186,8 +186,8 @@ mod tests {
         }
     }
 
-    #[test]
-    fn copies_that_are_sent_together_are_counted_together() {
+    #[tokio::test]
+    async fn copies_that_are_sent_together_are_counted_together() {
         let node = testing::node();
         let small = routed(10, 1024);
         assert!(!node.is_spread(&small, 0));

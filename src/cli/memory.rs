@@ -110,7 +110,7 @@ mod tests {
             (small.block_cache, small.exclusive, small.lane),
             (16 * MIB, 16 * MIB, 16 * MIB)
         );
-        assert_eq!(small.delivery_ahead / 1024, 1164);
+        assert_eq!(small.delivery_ahead / 1024, 1167);
     }
 
     #[test]
