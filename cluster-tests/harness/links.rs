@@ -1,7 +1,7 @@
 //! The links between the nodes of a cluster under test: what each node dials at each other one goes
-//! over a proxy of its own, which can hold octets back, one way or both, or refuse connections.
+//! over a proxy of its own, which can hold bytes back, one way or both, or refuse connections.
 //!
-//! Octets held back are not lost: they are delivered at the healing, as TCP does after a partition,
+//! Bytes held back are not lost: they are delivered at the healing, as TCP does after a partition,
 //! unless an end has given the connection up. A connection that is dialed meanwhile is not established.
 
 use super::ports::Port;
@@ -172,7 +172,7 @@ async fn connection(
     }
 }
 
-/// Carries octets one way until an end closes, while the gate is open.
+/// Carries bytes one way until an end closes, while the gate is open.
 async fn pump(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,

@@ -1,4 +1,4 @@
-//! AMQP 0-9-1 spoken octet by octet, for what no client library would send or leave unread.
+//! AMQP 0-9-1 spoken byte by byte, for what no client library would send or leave unread.
 
 use super::wait::in_time;
 use std::io;
@@ -27,7 +27,7 @@ pub const CLOSE_BOUND: Duration = Duration::from_secs(15);
 /// A frame as received.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// Type octet.
+    /// Type byte.
     pub kind: u8,
     /// Channel.
     pub channel: u16,
@@ -93,7 +93,7 @@ impl Wire {
         Self::open_as(address, &[]).await
     }
 
-    /// As [`Wire::open`], with these octets as the content of client-properties.
+    /// As [`Wire::open`], with these bytes as the content of client-properties.
     ///
     /// # Panics
     /// When the broker does not follow.
@@ -142,12 +142,12 @@ impl Wire {
         self
     }
 
-    /// Sends octets. That the broker has closed already is no failure here: its answer is read next.
+    /// Sends bytes. That the broker has closed already is no failure here: its answer is read next.
     pub async fn send(&mut self, octets: &[u8]) {
         let _ = self.try_send(octets).await;
     }
 
-    /// Sends octets.
+    /// Sends bytes.
     ///
     /// # Errors
     /// What the socket says.
@@ -243,7 +243,7 @@ impl Wire {
 
     async fn read_frame(&mut self) -> Option<Frame> {
         let mut head = [0; 7];
-        // A reset counts as the end: the broker may hang up with octets of ours unread.
+        // A reset counts as the end: the broker may hang up with bytes of ours unread.
         self.socket.read_exact(&mut head).await.ok()?;
         let [kind, c0, c1, s0, s1, s2, s3] = head;
         let size = u32::from_be_bytes([s0, s1, s2, s3]);
@@ -268,7 +268,7 @@ pub fn frame(kind: u8, channel: u16, payload: &[u8]) -> Vec<u8> {
     octets
 }
 
-/// The first seven octets of a frame, which may lie about its size.
+/// The first seven bytes of a frame, which may lie about its size.
 #[must_use]
 pub fn frame_head(kind: u8, channel: u16, size: u32) -> Vec<u8> {
     let mut octets = vec![kind];
@@ -277,7 +277,7 @@ pub fn frame_head(kind: u8, channel: u16, size: u32) -> Vec<u8> {
     octets
 }
 
-/// Arguments of `connection.start-ok`: PLAIN guest, with these octets as the table's content.
+/// Arguments of `connection.start-ok`: PLAIN guest, with these bytes as the table's content.
 #[must_use]
 pub fn start_ok(client_properties: &[u8]) -> Vec<u8> {
     start_ok_with(client_properties, "PLAIN", b"\0guest\0guest")
@@ -293,7 +293,7 @@ pub fn start_ok_with(client_properties: &[u8], mechanism: &str, response: &[u8])
     octets
 }
 
-/// Arguments of `queue.declare`: durable, with these octets as the table's content.
+/// Arguments of `queue.declare`: durable, with these bytes as the table's content.
 #[must_use]
 pub fn queue_declare(queue: &str, arguments: &[u8]) -> Vec<u8> {
     let mut octets = vec![0, 0];

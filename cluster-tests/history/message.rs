@@ -1,4 +1,4 @@
-//! Bodies that carry their own number, and tell when an octet of them is wrong.
+//! Bodies that carry their own number, and tell when a byte of them is wrong.
 
 /// Which message: the publishing channel it came from, and its place there, from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -9,11 +9,11 @@ pub struct Number {
     pub seq: u64,
 }
 
-/// Octets of a body before its filling: producer, place, length.
+/// Bytes of a body before its filling: producer, place, length.
 const HEAD: usize = 16;
 
 impl Number {
-    /// A body of `bytes` octets, or of as many as the number itself needs.
+    /// A body of `bytes` bytes, or of as many as the number itself needs.
     #[must_use]
     pub fn body(self, bytes: usize) -> Vec<u8> {
         let length = u32::try_from(bytes.max(HEAD)).unwrap_or(u32::MAX);
@@ -27,7 +27,7 @@ impl Number {
     /// The number of a body.
     ///
     /// # Errors
-    /// What is wrong with it, where it is no body of ours, octet by octet.
+    /// What is wrong with it, where it is no body of ours, byte by byte.
     pub fn read(body: &[u8]) -> Result<Self, String> {
         let short = || format!("a body of {} octets", body.len());
         let (producer, rest) = body.split_first_chunk::<4>().ok_or_else(short)?;
@@ -46,7 +46,7 @@ impl Number {
         }
     }
 
-    /// The octet at a place: depends on the message and the place, so that a piece of another
+    /// The byte at a place: depends on the message and the place, so that a piece of another
     /// message, or a piece in the wrong place, shows.
     fn filling(self, at: usize) -> u8 {
         let mixed = (self.seq ^ u64::from(self.producer).rotate_left(32) ^ at as u64)

@@ -23,7 +23,7 @@ pub enum Violation {
     /// or rejected.
     Lost(String),
     /// A message was seen that was never published, was refused, belongs to another queue, came as a
-    /// dead letter without a death, or is not octet for octet what was published.
+    /// dead letter without a death, or is not byte for byte what was published.
     Invented(String),
     /// A publish got no answer although its connection lives.
     Unanswered(String),

@@ -5,10 +5,10 @@ use quorate_broker::{Connection, Held, MemoryBudget, Share};
 use std::sync::Arc;
 
 /// Largest reads while the memory for contents or for publishes under way is more than half used,
-/// octets; and otherwise.
+/// bytes; and otherwise.
 const READ_BYTES: (usize, usize) = (16 * 1024, 256 * 1024);
 
-/// Unfinished contents of any publisher that sends one message after the other, octets.
+/// Unfinished contents of any publisher that sends one message after the other, bytes.
 const LITTLE_BYTES: usize = 64 * 1024;
 
 /// How long a large content waits for room before those that hold most are closed, ms.
@@ -40,7 +40,7 @@ impl Accounts {
     }
 
     /// Tells what is held between two turns: unfinished contents with the read buffer, in which there
-    /// are so many octets of a frame that has not come whole, and transactions. Who holds most is closed where that is too much.
+    /// are so many bytes of a frame that has not come whole, and transactions. Who holds most is closed where that is too much.
     pub(crate) fn tell(
         &mut self,
         connection: &Connection,
@@ -50,7 +50,7 @@ impl Accounts {
     ) {
         let Unfinished { content_bytes, since_ms, transaction_bytes } = unfinished;
         let (contents, transactions) = (content_bytes as u64, transaction_bytes as u64);
-        // A content as large as the share must not wait for the buffer that its own octets wait in.
+        // A content as large as the share must not wait for the buffer that its own bytes wait in.
         let input = if self.relief_at_ms.is_some() { 0 } else { input_capacity as u64 };
         self.contents.set_about(contents + input);
         self.transactions.set_about(transactions);
@@ -117,7 +117,7 @@ impl Accounts {
         self.contents.try_grow_content(bytes)
     }
 
-    /// Resolves when [`Accounts::take`] of so many octets would succeed, having taken them.
+    /// Resolves when [`Accounts::take`] of so many bytes would succeed, having taken them.
     pub(crate) async fn granted(&mut self, bytes: usize) {
         self.contents.grow_content(bytes as u64).await;
         self.relief_at_ms = None;

@@ -1,4 +1,4 @@
-//! One client from its first octet to its last: handshake, session, end.
+//! One client from its first byte to its last: handshake, session, end.
 //!
 //! A socket that is closed with unread bytes is reset, and a client that is still writing would
 //! then lose its close-ok. So after either side's close the broker writes what is left, shuts down
@@ -36,11 +36,11 @@ use tokio::{
 /// Text of the close with which a node that stops lets its clients go (CONN-29).
 const STOP_TEXT: &str = "broker forced connection closure with reason 'shutdown'";
 
-/// Octets that a closed connection's client may still send, to be thrown away: what its own buffers
+/// Bytes that a closed connection's client may still send, to be thrown away: what its own buffers
 /// and the network's hold when it hears of the close.
 const DISCARDED_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
-/// How long the last octets may take to be written, once nothing is awaited any more.
+/// How long the last bytes may take to be written, once nothing is awaited any more.
 const FLUSH_MAX: Duration = Duration::from_secs(3);
 
 /// How long close-ok is awaited from a client that was never let in, s.
@@ -185,7 +185,7 @@ async fn enter<S: AsyncRead + AsyncWrite + Unpin>(
     }
 }
 
-/// Waits for more octets; the client's end is an error here.
+/// Waits for more bytes; the client's end is an error here.
 async fn more<S: AsyncRead + AsyncWrite + Unpin>(socket: &mut Socket<S>) -> io::Result<()> {
     socket.moved(true).await?;
     if socket.is_ended() { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(()) }
@@ -311,7 +311,7 @@ async fn say_goodbye<S: AsyncRead + AsyncWrite + Unpin>(
 }
 
 /// Writes what is left, says that nothing more comes, and reads until the client has closed its end
-/// too: it may still have publishes in its buffers. A socket that is closed with octets unread is
+/// too: it may still have publishes in its buffers. A socket that is closed with bytes unread is
 /// reset, and a client that is reset may lose the close-ok that it has not yet read.
 async fn part<S: AsyncRead + AsyncWrite + Unpin>(socket: &mut Socket<S>) -> io::Result<()> {
     let until = socket.received() + DISCARDED_BYTES_MAX;
@@ -327,7 +327,7 @@ async fn part<S: AsyncRead + AsyncWrite + Unpin>(socket: &mut Socket<S>) -> io::
     Ok(())
 }
 
-/// Moves octets both ways, until so many have been received.
+/// Moves bytes both ways, until so many have been received.
 async fn read_on<S: AsyncRead + AsyncWrite + Unpin>(
     socket: &mut Socket<S>,
     until: u64,
@@ -341,7 +341,7 @@ async fn read_on<S: AsyncRead + AsyncWrite + Unpin>(
 /// What a client says after the server's close.
 struct Farewell {
     linger: Linger,
-    /// Octets of a large frame that are still to come, and are passed over.
+    /// Bytes of a large frame that are still to come, and are passed over.
     passed_over: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Arbitrary octets, taken as a hostile client's: nothing panics, what is sent can be read, what
+//! Arbitrary bytes, taken as a hostile client's: nothing panics, what is sent can be read, what
 //! is held has a bound. Run under proptest here, and by cargo-fuzz from `cluster-tests/fuzz`.
 
 use crate::{
@@ -22,7 +22,7 @@ use quorate_types::{
 
 const FRAME_MAX: u32 = 8192;
 
-/// Octets as a client sends them from its first one on: protocol header, handshake, and, once it
+/// Bytes as a client sends them from its first one on: protocol header, handshake, and, once it
 /// has got that far, an open connection.
 ///
 /// # Panics
@@ -64,7 +64,7 @@ pub fn fuzz_client(data: &[u8]) {
     }
 }
 
-/// Octets as frames of an open connection.
+/// Bytes as frames of an open connection.
 ///
 /// # Panics
 /// If an invariant is broken.
@@ -72,7 +72,7 @@ pub fn fuzz_frames(data: &[u8]) {
     open(BytesMut::from(data), limits());
 }
 
-/// Octets as a list of frames, each well formed, of an open connection: kind, channel, length and
+/// Bytes as a list of frames, each well formed, of an open connection: kind, channel, length and
 /// payload, so that a fuzzer gets deep without having to find the frame format.
 ///
 /// # Panics

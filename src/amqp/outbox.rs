@@ -8,7 +8,7 @@ use crate::codec::{
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use std::{collections::VecDeque, io::IoSlice};
 
-/// Pieces of a body up to this many octets are copied; larger ones are written from where they are.
+/// Pieces of a body up to this many bytes are copied; larger ones are written from where they are.
 const COPIED_BYTES_MAX: usize = 16 * 1024;
 
 /// Slices handed to one write.
@@ -17,7 +17,7 @@ pub(crate) const SLICES_MAX: usize = 64;
 /// Smallest and largest buffer begun with.
 const BUFFER_BYTES: (usize, usize) = (512, 256 * 1024);
 
-/// Octets waiting to be written.
+/// Bytes waiting to be written.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     /// In order, before `tail`.
@@ -38,7 +38,7 @@ impl Outbox {
         }
     }
 
-    /// Octets waiting.
+    /// Bytes waiting.
     pub(crate) fn len(&self) -> usize {
         self.segments_bytes + self.tail.len()
     }
@@ -107,7 +107,7 @@ impl Outbox {
         self.segments.len().min(SLICES_MAX)
     }
 
-    /// The first `written` octets have been written.
+    /// The first `written` bytes have been written.
     pub(crate) fn advance(&mut self, mut written: usize) {
         self.segments_bytes = self.segments_bytes.saturating_sub(written);
         while written > 0 {

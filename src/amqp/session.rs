@@ -29,10 +29,10 @@ use tokio::{
     time::{Instant, Sleep},
 };
 
-/// Octets of deliveries taken in one turn, so that reading has its turn too.
+/// Bytes of deliveries taken in one turn, so that reading has its turn too.
 const DELIVERIES_BYTES_TURN: usize = 512 * 1024;
 
-/// Octets waiting to be written above which the socket is not read: a client that does not read
+/// Bytes waiting to be written above which the socket is not read: a client that does not read
 /// its replies is not asked for more requests.
 const OUTBOX_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// The same while the node holds as much for clients to read as it may.
@@ -89,7 +89,7 @@ pub(crate) struct Session<'c, S> {
     connection: &'c Connection,
     machine: Machine,
     frame_max: u32,
-    /// Octets of deliveries taken from the broker and not yet written. Above, no more are taken.
+    /// Bytes of deliveries taken from the broker and not yet written. Above, no more are taken.
     deliveries_bytes_max: usize,
     operations: FuturesUnordered<Performing<'c>>,
     accounts: &'c mut Accounts,
@@ -313,7 +313,7 @@ impl<'c, S: AsyncRead + AsyncWrite + Unpin> Session<'c, S> {
         }
     }
 
-    /// Octets of deliveries and answers that the client has yet to take.
+    /// Bytes of deliveries and answers that the client has yet to take.
     fn output_bytes(&self) -> usize {
         self.socket.outbox.len() + self.machine.early_bytes()
     }

@@ -12,7 +12,7 @@ use std::{
 };
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 
-/// Smallest room for one read, octets. It grows while reads fill it, up to what
+/// Smallest room for one read, bytes. It grows while reads fill it, up to what
 /// [`Socket::limit_reads`] has set.
 const READ_BYTES_MIN: usize = 4 * 1024;
 
@@ -54,12 +54,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
         }
     }
 
-    /// Octets read so far.
+    /// Bytes read so far.
     pub(crate) fn received(&self) -> u64 {
         self.received
     }
 
-    /// Octets written so far.
+    /// Bytes written so far.
     pub(crate) fn written(&self) -> u64 {
         self.written
     }
@@ -149,7 +149,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
         Poll::Ready(Ok(()))
     }
 
-    /// From now on at most about so many octets are read at once.
+    /// From now on at most about so many bytes are read at once.
     pub(crate) fn limit_reads(&mut self, bytes_max: usize) {
         self.read_bytes_max = bytes_max;
         self.read_bytes = self.read_bytes.min(bytes_max);

@@ -45,9 +45,9 @@ pub(crate) struct Alarms {
 /// Where this node's alarms begin.
 #[derive(Clone, Copy, Debug)]
 pub struct AlarmBounds {
-    /// Resident memory above which publishers are blocked, octets.
+    /// Resident memory above which publishers are blocked, bytes.
     pub memory_bytes_max: u64,
-    /// Free space of the data directory's file system below which they are, octets.
+    /// Free space of the data directory's file system below which they are, bytes.
     pub disk_free_bytes_min: u64,
 }
 
@@ -56,7 +56,7 @@ pub struct AlarmBounds {
 pub struct AlarmSettings {
     /// Until an operator sets others.
     pub bounds: AlarmBounds,
-    /// Memory of the machine, octets.
+    /// Memory of the machine, bytes.
     pub machine_memory_bytes: u64,
     /// The data directory.
     pub data_dir: PathBuf,
@@ -68,14 +68,14 @@ pub struct AlarmSettings {
 /// An amount as an operator gives it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Amount {
-    /// Octets.
+    /// Bytes.
     Bytes(u64),
     /// Of the machine's memory.
     OfMemory(f64),
 }
 
 impl Amount {
-    /// Octets on a machine that has `memory_bytes`.
+    /// Bytes on a machine that has `memory_bytes`.
     #[must_use]
     pub fn bytes_of(self, memory_bytes: u64) -> u64 {
         match self {

@@ -9,9 +9,9 @@ use quorate_types::{Level, QueueId, Sequence, SessionId};
 use std::collections::{HashMap, VecDeque};
 use tokio::sync::oneshot;
 
-/// Most octets of messages in one batch; one larger message makes a batch of its own.
+/// Most bytes of messages in one batch; one larger message makes a batch of its own.
 const BATCH_BYTES_MAX: usize = 1 << 20;
-/// Memory for a command or message beside a message's octets: its head, its place, who waits for it.
+/// Memory for a command or message beside a message's bytes: its head, its place, who waits for it.
 pub(crate) const MESSAGE_COST_BYTES: usize = 128;
 /// Most commands and messages in one batch.
 const BATCH_COUNT_MAX: usize = 4_096;
@@ -51,7 +51,7 @@ pub(crate) struct UnderWay {
     tickets: Vec<Ticket>,
     /// Commands and messages.
     count: usize,
-    /// Octets of its messages.
+    /// Bytes of its messages.
     bytes: usize,
     /// It has only commands that overtake publishes.
     ahead: bool,
@@ -120,12 +120,12 @@ impl Batches {
         self.session
     }
 
-    /// Octets of messages that wait or are under way.
+    /// Bytes of messages that wait or are under way.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Octets of memory for all that waits or is under way, about.
+    /// Bytes of memory for all that waits or is under way, about.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.bytes + self.count * MESSAGE_COST_BYTES
     }
@@ -135,7 +135,7 @@ impl Batches {
         (self.under_way.len(), self.under_way.iter().filter(|batch| batch.ahead).count())
     }
 
-    /// Commands and messages of the batches under way, and octets of the messages.
+    /// Commands and messages of the batches under way, and bytes of the messages.
     pub(crate) fn under_way_load(&self) -> (usize, usize) {
         let unanswered = self.under_way.iter().filter(|batch| !batch.answered);
         unanswered.fold((0, 0), |(count, bytes), it| (count + it.count, bytes + it.bytes))

@@ -30,13 +30,13 @@ use std::{
 const RETRY: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(250)];
 /// How long one try to get a body from another node may take.
 const FETCH: Duration = Duration::from_secs(30);
-/// Bodies and octets of one answer to another node; the first body is given whatever its size.
+/// Bodies and bytes of one answer to another node; the first body is given whatever its size.
 const ANSWER_MAX: usize = 256;
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 
 impl Node {
     /// What this node has of messages that the leader of `term`, or of an earlier one, has named:
-    /// in the order asked for, about `bytes_max` octets of them, at least one if any is wanted.
+    /// in the order asked for, about `bytes_max` bytes of them, at least one if any is wanted.
     pub(crate) fn read_messages(
         &self,
         queue: QueueId,

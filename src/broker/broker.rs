@@ -184,7 +184,7 @@ impl Broker {
     }
 
     /// The name that consumers and queues are given: `prefix` and 22 characters of URL-safe
-    /// base64 of 16 random octets (QUE-06, CON-01).
+    /// base64 of 16 random bytes (QUE-06, CON-01).
     #[must_use]
     pub fn generated_name(&self, prefix: &str) -> ShortString {
         self.0.generated_name(prefix)

@@ -22,7 +22,7 @@ use tokio::sync::oneshot;
 
 /// Replies of applied entries that are remembered for whoever proposed them.
 const REPLIES_MAX: usize = 1_024;
-/// Commands and octets in one entry; a larger proposal makes an entry of its own.
+/// Commands and bytes in one entry; a larger proposal makes an entry of its own.
 const ENTRY_COMMANDS_MAX: usize = 2_000;
 const ENTRY_BYTES_MAX: usize = 1 << 20;
 /// Between two tries to find a leader that answers.
@@ -53,7 +53,7 @@ struct Proposal {
     caller: oneshot::Sender<Option<Outcome>>,
 }
 
-/// How many proposals of these numbers of commands and octets make one entry: at least one, if
+/// How many proposals of these numbers of commands and bytes make one entry: at least one, if
 /// there are any.
 fn fitting(proposals: impl Iterator<Item = (usize, usize)>) -> usize {
     let (mut commands, mut bytes, mut count) = (0, 0, 0);
@@ -166,7 +166,7 @@ impl Node {
         Some((CatalogIndex(answer.index), replies))
     }
 
-    /// Proposes commands of so many octets as the catalog's leader; `None` if this node does not
+    /// Proposes commands of so many bytes as the catalog's leader; `None` if this node does not
     /// lead it (any more).
     pub(crate) async fn propose_here(
         self: &Arc<Self>,

@@ -25,7 +25,7 @@ pub struct ConnectionInfo {
     pub client_properties: FieldTable,
     /// Negotiated, channels.
     pub channel_max: u16,
-    /// Negotiated, octets.
+    /// Negotiated, bytes.
     pub frame_max: u32,
     /// Negotiated, seconds.
     pub heartbeat_s: u16,
@@ -86,7 +86,7 @@ pub struct RoutedPublish {
 }
 
 impl RoutedPublish {
-    /// Octets that it holds.
+    /// Bytes that it holds.
     #[must_use]
     pub fn bytes(&self) -> usize {
         let targets = self.targets.len() * (size_of::<QueueId>() + size_of::<Way>());
@@ -325,13 +325,13 @@ pub enum Event {
 /// What a front end needs to know to present itself.
 #[derive(Clone, Debug)]
 pub struct FrontSettings {
-    /// Largest body taken, octets.
+    /// Largest body taken, bytes.
     pub message_bytes_max: u64,
     /// Consumers that one channel may have (CON-07); `None` for no limit.
     pub consumers_per_channel_max: Option<u32>,
     /// Prefetch of consumers whose channel has set none (QOS-02); 0 for no limit.
     pub default_prefetch: u16,
-    /// Octets of deliveries that may be taken from the broker and not yet written, for one connection.
+    /// Bytes of deliveries that may be taken from the broker and not yet written, for one connection.
     pub delivery_ahead_bytes: u64,
     /// Offered in connection.tune.
     pub frame_max: u32,
@@ -343,7 +343,7 @@ pub struct FrontSettings {
     pub handshake_timeout_ms: u64,
     /// Handshakes at once; above, the oldest is dropped.
     pub handshake_max: u32,
-    /// Receive buffer of a client's socket, octets; 0 leaves it to the system.
+    /// Receive buffer of a client's socket, bytes; 0 leaves it to the system.
     pub receive_buffer_bytes: usize,
     /// How long a client without a heartbeat may take nothing of what it is sent, ms.
     pub write_timeout_ms: u64,

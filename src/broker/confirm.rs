@@ -96,7 +96,7 @@ pub(crate) struct PublishTicket {
     pub(crate) mandatory: bool,
     /// Publishes.
     pub(crate) count: u32,
-    /// Octets in flight that they stand for, each of its targets its share.
+    /// Bytes in flight that they stand for, each of its targets its share.
     pub(crate) bytes: usize,
     /// Other targets of the same publish; then `count` is 1.
     pub(crate) shared: Option<Arc<FanOut>>,
@@ -183,7 +183,7 @@ impl PublishTicket {
         }
     }
 
-    /// Octets in flight of the publish at `place`: all places together make up the ticket's.
+    /// Bytes in flight of the publish at `place`: all places together make up the ticket's.
     fn share(&self, place: u32) -> usize {
         let each = self.bytes / self.count.max(1) as usize;
         let others = self.count.saturating_sub(1);

@@ -25,7 +25,7 @@ use std::{
 };
 use tokio::sync::Notify;
 
-/// Octets that one read of a socket brings, about.
+/// Bytes that one read of a socket brings, about.
 const READ_BYTES: usize = 256 * 1024;
 
 /// A client connection. Dropping it without [`Connection::close`] is a loss of the connection:
@@ -38,7 +38,7 @@ pub struct Connection {
 
 /// So many publishes in flight are few, however large.
 const IN_FLIGHT_FEW: usize = 256;
-/// Octets of small publishes that may be in flight.
+/// Bytes of small publishes that may be in flight.
 const IN_FLIGHT_SMALL_BYTES: usize = 2 << 20;
 
 /// What the broker keeps of a connection; tickets and consumers hold it too.
@@ -49,7 +49,7 @@ pub(crate) struct ConnectionState {
     pub(crate) mailbox: Mailbox,
     in_flight: AtomicUsize,
     in_flight_max: usize,
-    /// Mean octets of the publishes sent last.
+    /// Mean bytes of the publishes sent last.
     publish_bytes: AtomicUsize,
     room: Notify,
     pub(crate) unwritten: Unwritten,
@@ -106,15 +106,15 @@ pub(crate) struct Reporting {
 /// What a front end says of its connection's socket, for lists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SocketReport {
-    /// Octets read so far.
+    /// Bytes read so far.
     pub received_bytes: u64,
-    /// Octets written so far.
+    /// Bytes written so far.
     pub sent_bytes: u64,
     /// In how many reads.
     pub reads: u64,
     /// In how many writes.
     pub writes: u64,
-    /// Octets that wait to be written.
+    /// Bytes that wait to be written.
     pub pending_bytes: u64,
 }
 
@@ -195,21 +195,21 @@ impl ConnectionState {
         }
     }
 
-    /// Publishes of that many octets are on their way.
+    /// Publishes of that many bytes are on their way.
     pub(crate) fn launched(&self, bytes: usize) {
         self.in_flight.fetch_add(bytes, Ordering::AcqRel);
         let mean = self.publish_bytes.load(Ordering::Relaxed);
         self.publish_bytes.store((3 * mean + bytes) / 4, Ordering::Relaxed);
     }
 
-    /// Octets of publishes that may be in flight. As many octets of small messages keep a message
+    /// Bytes of publishes that may be in flight. As many bytes of small messages keep a message
     /// waiting for longer, and a few rounds of them keep the broker busy.
     fn in_flight_max(&self) -> usize {
         let of_few = self.publish_bytes.load(Ordering::Relaxed) * IN_FLIGHT_FEW;
         of_few.max(IN_FLIGHT_SMALL_BYTES).min(self.in_flight_max)
     }
 
-    /// Publishes of that many octets have been answered.
+    /// Publishes of that many bytes have been answered.
     pub(crate) fn landed(&self, bytes: usize) {
         let before = self.in_flight.fetch_sub(bytes, Ordering::AcqRel);
         if before.saturating_sub(bytes) <= self.in_flight_max() / 2 {
@@ -217,7 +217,7 @@ impl ConnectionState {
         }
     }
 
-    /// Few enough octets of publishes are in flight for more to follow.
+    /// Few enough bytes of publishes are in flight for more to follow.
     pub(crate) fn has_room(&self) -> bool {
         self.in_flight() <= self.in_flight_max() / 2
     }
@@ -233,7 +233,7 @@ impl ConnectionState {
         }
     }
 
-    /// Octets of publishes in flight.
+    /// Bytes of publishes in flight.
     pub(crate) fn in_flight(&self) -> usize {
         self.in_flight.load(Ordering::Acquire)
     }
@@ -322,7 +322,7 @@ impl Connection {
         self.node.lease.until_held().await;
     }
 
-    /// So many octets of answers and deliveries wait to be written to the client now.
+    /// So many bytes of answers and deliveries wait to be written to the client now.
     pub fn report_unwritten(&self, bytes: usize) {
         self.state.unwritten.set(bytes);
     }
@@ -332,7 +332,7 @@ impl Connection {
         self.state.unwritten.given(bytes);
     }
 
-    /// Octets of deliveries that may be taken now, beside what waits to be written; 0 for none
+    /// Bytes of deliveries that may be taken now, beside what waits to be written; 0 for none
     /// before something of it has been written or the node's budget has room.
     #[must_use]
     pub fn delivery_room_bytes(&self) -> usize {
@@ -361,7 +361,7 @@ impl Connection {
         self.state.unwritten.budget_room().await;
     }
 
-    /// Takes deliveries to be written now, until they have `bytes_max` octets of bodies (at least
+    /// Takes deliveries to be written now, until they have `bytes_max` bytes of bodies (at least
     /// one if any is ready). What is taken counts as shown to the client (DLV 4).
     pub fn take_deliveries(&self, bytes_max: usize, deliveries: &mut Vec<Delivered>) {
         // What becomes ready from here on is announced again.

@@ -300,7 +300,7 @@ mod tests {
     use super::*;
     use quorate_types::FieldValue;
 
-    /// Arguments count as what they are in memory: a void value of one octet takes forty.
+    /// Arguments count as what they are in memory: a void value of one byte takes forty.
     #[test]
     fn arguments_are_measured_in_memory_with_what_is_nested_in_them() {
         let limits = NodeLimits {

@@ -38,7 +38,7 @@ pub(crate) struct LocalQueues {
 /// How much of the bodies is kept in memory, and where the rest goes.
 #[derive(Clone, Debug)]
 pub struct SpillSettings {
-    /// Octets kept in memory, of all connection-bound queues together.
+    /// Bytes kept in memory, of all connection-bound queues together.
     pub memory_bytes_max: u64,
     /// Folder of files for the rest, which have no names.
     pub folder: PathBuf,
@@ -149,7 +149,7 @@ impl LocalQueues {
         state.as_mut()?.apply(&entry, bodies)
     }
 
-    /// Messages in the order asked for: as many as have `bytes_max` octets together, at least one if
+    /// Messages in the order asked for: as many as have `bytes_max` bytes together, at least one if
     /// any is wanted.
     pub(crate) fn messages(&self, wanted: &[MessageRef], bytes_max: usize) -> Vec<StoredMessage> {
         let state = self.state.lock();

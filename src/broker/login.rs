@@ -14,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Octets of a password, at most: a hash must not cost more than it is worth.
+/// Bytes of a password, at most: a hash must not cost more than it is worth.
 pub const PASSWORD_BYTES_MAX: usize = 1024;
 
 /// Logins that are answered late at the same time. Further ones are answered at once: a client

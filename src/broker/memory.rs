@@ -67,13 +67,13 @@ impl Share {
     }
 }
 
-/// What is held is told in steps of so many octets, so that who holds little tells nothing.
+/// What is held is told in steps of so many bytes, so that who holds little tells nothing.
 const STEP_BYTES: u64 = 16 * 1024;
 
 /// Figures of one share.
 #[derive(Debug, Default)]
 struct Account {
-    /// Octets held now.
+    /// Bytes held now.
     held: AtomicU64,
     /// Tasks that wait for room.
     waiting: AtomicU64,
@@ -89,7 +89,7 @@ struct Account {
 pub struct ShareFigures {
     /// Which share.
     pub share: Share,
-    /// Octets held now.
+    /// Bytes held now.
     pub held_bytes: u64,
     /// How often something had to wait for room since the start.
     pub waited: u64,
@@ -105,7 +105,7 @@ pub struct MemoryBudget {
 }
 
 impl MemoryBudget {
-    /// A budget of `bytes_max` octets.
+    /// A budget of `bytes_max` bytes.
     #[must_use]
     pub fn new(bytes_max: u64) -> Arc<Self> {
         Arc::new(Self { bytes_max, accounts: Default::default() })
@@ -117,37 +117,37 @@ impl MemoryBudget {
         Held { budget: Arc::clone(self), share, bytes: 0 }
     }
 
-    /// Octets that may be held.
+    /// Bytes that may be held.
     #[must_use]
     pub fn bytes_max(&self) -> u64 {
         self.bytes_max
     }
 
-    /// Octets that the share may hold.
+    /// Bytes that the share may hold.
     #[must_use]
     pub fn share_bytes_max(&self, share: Share) -> u64 {
         self.bytes_max / 16 * share.sixteenths()
     }
 
-    /// Octets held now, of all shares.
+    /// Bytes held now, of all shares.
     #[must_use]
     pub fn held_bytes(&self) -> u64 {
         self.accounts.iter().map(|account| account.held.load(Ordering::SeqCst)).sum()
     }
 
-    /// Octets that the share holds now.
+    /// Bytes that the share holds now.
     #[must_use]
     pub fn share_held_bytes(&self, share: Share) -> u64 {
         self.row(share).held.load(Ordering::SeqCst)
     }
 
-    /// Octets that the share may still hold; 0 while it is used up.
+    /// Bytes that the share may still hold; 0 while it is used up.
     #[must_use]
     pub fn room_bytes(&self, share: Share) -> u64 {
         self.share_bytes_max(share).saturating_sub(self.share_held_bytes(share))
     }
 
-    /// A body of so many octets may come beside what the shares hold, taken together.
+    /// A body of so many bytes may come beside what the shares hold, taken together.
     #[must_use]
     pub fn takes_body(&self, shares: &[Share], bytes: u64) -> bool {
         let max: u64 = shares.iter().map(|share| self.share_bytes_max(*share)).sum();
@@ -229,7 +229,7 @@ impl Account {
     }
 }
 
-/// There is room for a body of so many octets beside what is held, or little is held: a body that is
+/// There is room for a body of so many bytes beside what is held, or little is held: a body that is
 /// larger than all room must pass too.
 pub(crate) fn takes_body(held: u64, bytes: u64, max: u64) -> bool {
     held.saturating_add(bytes) <= max || held <= max / 4
@@ -251,7 +251,7 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// Octets that one holder has of its share; released when it is dropped.
+/// Bytes that one holder has of its share; released when it is dropped.
 #[derive(Debug)]
 pub struct Held {
     budget: Arc<MemoryBudget>,
@@ -260,7 +260,7 @@ pub struct Held {
 }
 
 impl Held {
-    /// Octets held.
+    /// Bytes held.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes

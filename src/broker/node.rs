@@ -124,12 +124,12 @@ impl Node {
         self.groups.get()
     }
 
-    /// Octets under way to the fullest home.
+    /// Bytes under way to the fullest home.
     pub(crate) fn home_bytes_max(&self) -> usize {
         self.proposers.values().map(Proposer::bytes).max().unwrap_or(0)
     }
 
-    /// Octets of publishes that wait or are under way to all homes.
+    /// Bytes of publishes that wait or are under way to all homes.
     pub(crate) fn proposed_bytes(&self) -> u64 {
         self.proposers.values().map(|one| one.bytes() as u64).sum()
     }

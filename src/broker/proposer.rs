@@ -45,7 +45,7 @@ const PATIENCE_MAX: Duration = Duration::from_secs(8);
 /// waits here is overtaken by settles, what is under way is not, and a consumer gets one window for
 /// each round.
 const UNDER_WAY_COUNT: usize = 512;
-/// Small are messages of which more make no more than so many octets, each with its cost.
+/// Small are messages of which more make no more than so many bytes, each with its cost.
 const UNDER_WAY_SMALL_BYTES: usize = 512 << 10;
 /// Further batches for commands that overtake publishes, while publishes fill what may be under way.
 const AHEAD_MAX: usize = 4;
@@ -139,7 +139,7 @@ impl Proposer {
         self.send(&mut state, courier);
     }
 
-    /// Octets of messages that wait or are under way.
+    /// Bytes of messages that wait or are under way.
     pub(crate) fn bytes(&self) -> usize {
         self.state.lock().batches.bytes()
     }

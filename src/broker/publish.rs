@@ -39,7 +39,7 @@ pub(crate) struct Outgoings {
     to_queues: BTreeMap<Home, Vec<Outgoing>>,
     /// To channels that wait for replies (DRT-04).
     replies: Vec<(Vec<ReplyAddress>, Bytes)>,
-    /// Octets of the copies to queues, with what each costs beside them.
+    /// Bytes of the copies to queues, with what each costs beside them.
     pub(crate) copies_bytes: usize,
 }
 
@@ -458,7 +458,7 @@ pub(crate) fn sender_selected(
 ) -> Result<(Vec<ShortString>, Bytes), Exception> {
     let plain = || Ok((Vec::new(), properties.raw.clone()));
     let Some(octets) = &properties.headers else { return plain() };
-    // Names are short and rare: a look at the octets spares decoding all other messages' headers.
+    // Names are short and rare: a look at the bytes spares decoding all other messages' headers.
     if !octets.windows(2).any(|pair| pair == b"CC") {
         return plain();
     }

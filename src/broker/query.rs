@@ -19,7 +19,7 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-/// What a queue's state takes in memory, octets, about, beside what consumers hold.
+/// What a queue's state takes in memory, bytes, about, beside what consumers hold.
 const QUEUE_BYTES: u64 = 1_000;
 /// What each message held takes.
 const HELD_BYTES: u64 = 64;

@@ -38,18 +38,18 @@ const SLOW: Duration = Duration::from_secs(2);
 /// What a connection holds of what is not finished, as its front end told last.
 #[derive(Debug, Default)]
 pub(crate) struct Unfinished {
-    /// Octets of contents that have not come whole.
+    /// Bytes of contents that have not come whole.
     contents: AtomicU64,
     /// For how long they have been under way, ms.
     age_ms: AtomicU64,
-    /// Octets of transactions.
+    /// Bytes of transactions.
     transactions: AtomicU64,
     /// The connection has been told to close.
     closing: AtomicBool,
 }
 
 impl Unfinished {
-    /// Octets of that share, and for how long they have been under way, ms, where that matters: an
+    /// Bytes of that share, and for how long they have been under way, ms, where that matters: an
     /// honest content is soon over.
     fn of(&self, share: Share) -> (u64, u64) {
         let load = |figure: &AtomicU64| figure.load(Ordering::Relaxed);
@@ -61,7 +61,7 @@ impl Unfinished {
     }
 }
 
-/// Octets of the share that may be taken from a connection, and for how long it has held some, ms.
+/// Bytes of the share that may be taken from a connection, and for how long it has held some, ms.
 fn holds(connection: &ConnectionState, share: Share) -> (u64, u64) {
     match share {
         Share::Deliveries => match connection.unwritten.waits() {
@@ -77,8 +77,8 @@ fn holds(connection: &ConnectionState, share: Share) -> (u64, u64) {
 }
 
 impl Connection {
-    /// Tells what the front end holds between two turns: octets of contents that have not come whole,
-    /// for how long they have been under way, and octets of transactions.
+    /// Tells what the front end holds between two turns: bytes of contents that have not come whole,
+    /// for how long they have been under way, and bytes of transactions.
     pub fn tell_unfinished(&self, contents: u64, age_ms: u64, transactions: u64) {
         let unfinished = &self.state.unfinished;
         unfinished.contents.store(contents, Ordering::Relaxed);

@@ -32,7 +32,7 @@ const SEPARATOR: char = '.';
 const OCTETS: usize = 2 + 8 + 2 + KEY_OCTETS;
 const KEY_OCTETS: usize = 16;
 
-/// Octets of replies that may wait for one connection to read them. Above, further ones are dropped:
+/// Bytes of replies that may wait for one connection to read them. Above, further ones are dropped:
 /// nobody is held up by a requester that does not read.
 const WAITING_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// What a waiting reply costs beside its body.
@@ -161,7 +161,7 @@ impl Replies {
         true
     }
 
-    /// Takes replies until they have about `bytes_max` octets; tells how many they have.
+    /// Takes replies until they have about `bytes_max` bytes; tells how many they have.
     pub(crate) fn take(&self, bytes_max: usize, into: &mut Vec<Delivered>) -> usize {
         let mut waiting = self.0.lock();
         let mut taken = 0;

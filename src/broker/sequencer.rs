@@ -19,11 +19,11 @@ use std::{
 
 /// Entries proposed and not yet applied, at most.
 const IN_FLIGHT_MAX: usize = 8;
-/// An entry is cut without waiting for the disk when this many octets wait.
+/// An entry is cut without waiting for the disk when this many bytes wait.
 const ENTRY_BYTES: usize = 1 << 20;
 /// Commands of the leader's own in one entry, so that applying it stays short.
 const LEADER_COMMANDS_MAX: usize = 1_000;
-/// Octets that may wait here; a batch above is dropped, and sent again by its proposer when it has
+/// Bytes that may wait here; a batch above is dropped, and sent again by its proposer when it has
 /// gone unanswered for too long.
 const WAITING_BYTES_MAX: usize = 256 << 20;
 

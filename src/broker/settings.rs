@@ -21,7 +21,7 @@ pub struct NodeLimits {
     pub consumers_per_connection_max: Option<u32>,
     /// Values in the arguments of a declaration, a binding or a consumer, nested ones included.
     pub argument_values_max: Option<u32>,
-    /// Octets that such arguments take in memory.
+    /// Bytes that such arguments take in memory.
     pub argument_bytes_max: Option<u64>,
     /// Values in the headers of a message, nested ones included.
     pub header_values_max: Option<u32>,
@@ -64,12 +64,12 @@ pub struct BrokerSettings {
     pub consumer_disconnected_timeout_ms: u64,
     /// How long a consumer may hold a delivery unless its queue or it says otherwise, ms (CTO-01).
     pub consumer_timeout_ms: u64,
-    /// Octets of publishes that one connection may have in flight. Above, its socket is not read.
+    /// Bytes of publishes that one connection may have in flight. Above, its socket is not read.
     pub connection_in_flight_bytes: u64,
-    /// Octets of publishes of all connections in flight to one home. Above, sockets that have any in
+    /// Bytes of publishes of all connections in flight to one home. Above, sockets that have any in
     /// flight are not read.
     pub home_in_flight_bytes: u64,
-    /// Octets of message bodies that clients may make this node hold (see `MemoryBudget`).
+    /// Bytes of message bodies that clients may make this node hold (see `MemoryBudget`).
     pub client_memory_bytes: u64,
     /// Memory of connection-bound queues.
     pub spill: SpillSettings,

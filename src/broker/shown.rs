@@ -5,7 +5,7 @@ use quorate_types::{
     Counts, FieldTable, FieldValue, Message, Properties, PropertiesError, ShortString,
 };
 
-/// The properties that a client is shown: as published, octet by octet, unless the broker has
+/// The properties that a client is shown: as published, byte by byte, unless the broker has
 /// something to add to the headers: deaths, or counts on a redelivery (CON-20, CON-22, Q-32).
 #[must_use]
 pub fn delivery_properties(message: &Message, counts: Option<Counts>) -> Bytes {

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use quorate_storage::StoredMessage;
 use std::{collections::BTreeMap, fs::File, io, os::unix::fs::FileExt, path::PathBuf};
 
-/// Octets after which a new file is begun. A file's place is free again when its last body has gone.
+/// Bytes after which a new file is begun. A file's place is free again when its last body has gone.
 const FILE_BYTES: u64 = 64 << 20;
 /// Up to here a body is copied to be kept: it may be a small part of what a whole batch shares.
 const COPIED_BYTES_MAX: usize = 64 << 10;
@@ -48,7 +48,7 @@ struct SpillFile {
 }
 
 impl Bodies {
-    /// Keeps `memory_bytes_max` octets in memory; the rest in files of `folder`'s file system.
+    /// Keeps `memory_bytes_max` bytes in memory; the rest in files of `folder`'s file system.
     pub(crate) fn new(folder: PathBuf, memory_bytes_max: usize) -> Self {
         let files = BTreeMap::new();
         Self { folder, memory_bytes_max, memory_bytes: 0, files, last: 0, failing: false }

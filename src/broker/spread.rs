@@ -33,7 +33,7 @@ pub(crate) struct Spread {
 }
 
 impl RoutedPublish {
-    /// Octets on their way that it stands for, each target counted.
+    /// Bytes on their way that it stands for, each target counted.
     pub(crate) fn copies_bytes(&self) -> usize {
         self.targets.len().saturating_mul(self.copy_bytes())
     }
@@ -56,7 +56,7 @@ impl Spread {
         }
     }
 
-    /// Octets of the next step of about `bytes_max`.
+    /// Bytes of the next step of about `bytes_max`.
     fn step_bytes(&self, bytes_max: usize) -> usize {
         let left = self.routed.targets.len() - self.next;
         self.routed.copy_bytes() * left.min(self.copies(bytes_max))
@@ -66,7 +66,7 @@ impl Spread {
         (bytes_max / self.routed.copy_bytes()).max(1)
     }
 
-    /// Adds copies of about `bytes_max` octets, at least one; false if none is left.
+    /// Adds copies of about `bytes_max` bytes, at least one; false if none is left.
     fn step(&mut self, bytes_max: usize, outgoings: &mut Outgoings) -> bool {
         let first = self.next;
         self.next = first.saturating_add(self.copies(bytes_max)).min(self.routed.targets.len());
@@ -85,12 +85,12 @@ impl Spread {
 }
 
 impl Node {
-    /// Octets of copies that are sent at once.
+    /// Bytes of copies that are sent at once.
     pub(crate) fn step_bytes(&self) -> usize {
         usize::try_from(self.settings.connection_in_flight_bytes / 2).unwrap_or(usize::MAX)
     }
 
-    /// The publish has more copies than may be sent at once beside so many octets of others'.
+    /// The publish has more copies than may be sent at once beside so many bytes of others'.
     pub(crate) fn is_spread(&self, routed: &RoutedPublish, beside: usize) -> bool {
         let bytes = routed.copies_bytes().saturating_add(beside);
         routed.targets.len() > 1 && bytes > self.step_bytes()

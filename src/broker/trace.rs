@@ -36,13 +36,13 @@ use std::{
 
 /// Where traces go, in every virtual host.
 const EXCHANGE: ShortString = ShortString::from_static("amq.rabbitmq.trace");
-/// Octets of traces that may be on their way. Above, further ones are dropped, so that a queue that
+/// Bytes of traces that may be on their way. Above, further ones are dropped, so that a queue that
 /// takes none holds up nobody.
 const IN_FLIGHT_BYTES_MAX: u64 = 16 * 1024 * 1024;
 /// Headers of a message are one frame. Above, a trace goes without what makes them long: the
 /// properties and the lists of names.
 const HEADERS_BYTES_MAX: usize = 64 * 1024;
-/// Octets that a routing key may have.
+/// Bytes that a routing key may have.
 const KEY_BYTES_MAX: usize = 255;
 
 /// Properties by the names that traces give them.

@@ -19,7 +19,7 @@ use tokio::sync::{MutexGuard, Notify, OwnedSemaphorePermit, Semaphore};
 /// One connection's.
 #[derive(Debug)]
 pub(crate) struct Unwritten {
-    /// Octets that wait to be written, with those of answers that its session is about to take.
+    /// Bytes that wait to be written, with those of answers that its session is about to take.
     bytes: AtomicUsize,
     bytes_max: usize,
     budget: Arc<MemoryBudget>,
@@ -76,7 +76,7 @@ pub(crate) struct Fetching {
 }
 
 impl Unwritten {
-    /// Nothing waits. Above `bytes_max` octets nothing more is read.
+    /// Nothing waits. Above `bytes_max` bytes nothing more is read.
     pub(crate) fn new(budget: &Arc<MemoryBudget>, bytes_max: u64) -> Self {
         Self {
             bytes: AtomicUsize::new(0),
@@ -93,7 +93,7 @@ impl Unwritten {
         }
     }
 
-    /// So many octets wait to be written now.
+    /// So many bytes wait to be written now.
     pub(crate) fn set(&self, bytes: usize) {
         if self.bytes.load(Ordering::Relaxed) == bytes {
             return;
@@ -108,13 +108,13 @@ impl Unwritten {
         }
     }
 
-    /// So many octets wait now, deliveries among them that have just been read.
+    /// So many bytes wait now, deliveries among them that have just been read.
     pub(crate) fn given(&self, bytes: usize) {
         self.is_given.store(true, Ordering::Relaxed);
         self.set(bytes);
     }
 
-    /// Octets of bodies that may be read for it now; 0 for none. One message may be read for a client
+    /// Bytes of bodies that may be read for it now; 0 for none. One message may be read for a client
     /// that has taken everything though the node's budget is used up, unless many have done that;
     /// rather for one that has taken deliveries before.
     pub(crate) fn room_bytes(&self) -> usize {
@@ -139,7 +139,7 @@ impl Unwritten {
         self.bytes.load(Ordering::Relaxed) > 0 && self.budget.room_bytes(Share::Deliveries) == 0
     }
 
-    /// Octets that wait to be written, and for how long some have waited without a break.
+    /// Bytes that wait to be written, and for how long some have waited without a break.
     pub(crate) fn waits(&self) -> (u64, Duration) {
         let waiting = self.held.lock();
         (waiting.held.bytes(), waiting.since.map_or(Duration::ZERO, |since| since.elapsed()))

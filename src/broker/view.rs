@@ -107,11 +107,11 @@ pub struct QueueCounts {
     pub dead_letters_waiting: u64,
     /// Attached consumers.
     pub consumers: u64,
-    /// Octets of ready bodies.
+    /// Bytes of ready bodies.
     pub ready_bytes: u64,
-    /// Octets of delivered, unsettled bodies.
+    /// Bytes of delivered, unsettled bodies.
     pub unacknowledged_bytes: u64,
-    /// Memory that the queue's state takes on this node, octets, estimated.
+    /// Memory that the queue's state takes on this node, bytes, estimated.
     pub memory_bytes: u64,
     /// Catalog index that its settings were resolved at.
     pub configured_at: CatalogIndex,
@@ -183,7 +183,7 @@ pub struct ConnectionView {
     pub channels: u32,
     /// Negotiated, channels.
     pub channel_max: u16,
-    /// Negotiated, octets.
+    /// Negotiated, bytes.
     pub frame_max: u32,
     /// Negotiated, seconds.
     pub heartbeat_s: u16,
@@ -313,7 +313,7 @@ pub struct GroupView {
     pub applied: LogIndex,
     /// Last index purged from the log.
     pub purged: LogIndex,
-    /// Octets of log kept.
+    /// Bytes of log kept.
     pub log_bytes: u64,
 }
 
@@ -326,11 +326,11 @@ pub struct NodeView {
     pub start: Option<StartNumber>,
     /// Alarms in force on this node itself.
     pub alarms: Vec<Alarm>,
-    /// Memory above which the memory alarm is on, octets.
+    /// Memory above which the memory alarm is on, bytes.
     pub memory_limit_bytes: u64,
-    /// Free octets of the data directory's file system.
+    /// Free bytes of the data directory's file system.
     pub disk_free_bytes: u64,
-    /// Free octets below which the disk alarm is on.
+    /// Free bytes below which the disk alarm is on.
     pub disk_free_limit_bytes: u64,
     /// Client connections.
     pub connections: u64,
@@ -442,7 +442,7 @@ pub struct MetricsView {
     pub messages_unacknowledged: u64,
     /// Likewise, dead letters waiting.
     pub dead_letters_waiting: u64,
-    /// Likewise, octets of ready bodies.
+    /// Likewise, bytes of ready bodies.
     pub messages_ready_bytes: u64,
     /// Counter: publishes received.
     pub received: u64,
@@ -467,13 +467,13 @@ pub struct MetricsView {
     pub quorum: DeliveryCounters,
     /// Counters of dead letters.
     pub dead_letters: DeadLetterCounters,
-    /// Octets of bodies in the run cache.
+    /// Bytes of bodies in the run cache.
     pub run_cache_bytes: u64,
-    /// Octets that clients may make the node hold.
+    /// Bytes that clients may make the node hold.
     pub memory_budget_bytes: u64,
     /// What they do, share by share.
     pub memory: Vec<ShareFigures>,
-    /// Octets proposed by this node and not yet answered.
+    /// Bytes proposed by this node and not yet answered.
     pub in_flight_bytes: u64,
     /// Counter: bodies read from disk instead of the cache, for deliveries and gets.
     pub bodies_read: u64,
@@ -481,7 +481,7 @@ pub struct MetricsView {
     pub snapshots_installed: u64,
     /// The log writer's syncs (STO 1).
     pub sync: HistogramView,
-    /// Octets of each synced write.
+    /// Bytes of each synced write.
     pub sync_bytes: HistogramView,
     /// From the making of a checkpoint to its having been written.
     pub checkpoint: HistogramView,

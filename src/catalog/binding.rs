@@ -44,7 +44,7 @@ impl Binding {
     }
 }
 
-/// A table's octets in the order of its names, so that tables compare as sets of fields.
+/// A table's bytes in the order of its names, so that tables compare as sets of fields.
 fn canonical(table: &FieldTable) -> Bytes {
     if table.is_empty() {
         return Bytes::new();

@@ -201,7 +201,7 @@ impl Hashed {
     }
 }
 
-/// Integers alike in every width, strings by their octets, all else as it is on the wire.
+/// Integers alike in every width, strings by their bytes, all else as it is on the wire.
 fn feed_value(value: &FieldValue, digest: &mut Digest) {
     if let Some(integer) = value.as_integer() {
         digest.octets(&integer.to_be_bytes());

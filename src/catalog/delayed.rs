@@ -66,7 +66,7 @@ pub fn delay_config(exchange: ShortString, resolved_at: CatalogIndex) -> QueueCo
 /// How long a delayed exchange keeps a message, ms; `None`: it routes it at once.
 #[must_use]
 pub fn delay_of(properties: &Properties) -> Option<u64> {
-    // A look at the octets spares decoding all other messages' headers.
+    // A look at the bytes spares decoding all other messages' headers.
     let octets = properties.headers.as_ref()?;
     if !octets.windows(DELAY.len()).any(|name| name == DELAY.as_bytes()) {
         return None;

@@ -21,7 +21,7 @@ pub enum Denial {
         pattern: String,
         /// What is wrong with it.
         reason: String,
-        /// Where, octets from its beginning.
+        /// Where, bytes from its beginning.
         at: u32,
     },
     /// More tags than a user may have.

@@ -25,7 +25,7 @@ impl Digest {
         self.0 = mixed ^ (mixed >> 29);
     }
 
-    /// Takes octets in, with their count, so that neighbours do not run into each other.
+    /// Takes bytes in, with their count, so that neighbours do not run into each other.
     pub(crate) fn octets(&mut self, octets: &[u8]) {
         self.word(octets.len() as u64);
         for chunk in octets.chunks(8) {

@@ -64,7 +64,7 @@ impl<'a> Headers<'a> {
     }
 }
 
-/// Equal by value, whatever the types: numbers as numbers, octets as octets (RTE-06). Inside
+/// Equal by value, whatever the types: numbers as numbers, bytes as bytes (RTE-06). Inside
 /// arrays and tables types count.
 fn equal(left: &FieldValue, right: &FieldValue) -> bool {
     match (Plain::of(left), Plain::of(right)) {

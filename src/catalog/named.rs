@@ -1,4 +1,4 @@
-//! Things by name: looked up by a hash of the octets without allocating, listed in the order of
+//! Things by name: looked up by a hash of the bytes without allocating, listed in the order of
 //! their names.
 
 use quorate_types::ShortString;
@@ -60,7 +60,7 @@ impl<T> Named<T> {
         self.by_name.get_mut(name)
     }
 
-    /// The name as it is kept, which shares its octets with nothing that could be let go.
+    /// The name as it is kept, which shares its bytes with nothing that could be let go.
     pub(crate) fn kept_name(&self, name: &ShortString) -> Option<&ShortString> {
         self.by_name.get_key_value(name).map(|(name, _)| name)
     }

@@ -11,7 +11,7 @@ use crate::{
 use quorate_queue::LETTERS_MAX;
 use quorate_types::{ShortString, VhostName};
 
-/// Octets of a parameter's value: every node keeps it in memory.
+/// Bytes of a parameter's value: every node keeps it in memory.
 pub const PARAMETER_BYTES_MAX: usize = 1 << 16;
 
 /// The global parameter that says from how many waiting dead letters on a queue takes no messages

@@ -4,7 +4,7 @@ use md5::Md5;
 use sha2::{Digest, Sha256, Sha512};
 use subtle::ConstantTimeEq;
 
-/// Octets of salt in front of a hash.
+/// Bytes of salt in front of a hash.
 const SALT_BYTES: usize = 4;
 
 /// How a password was hashed.
@@ -48,7 +48,7 @@ impl HashAlgorithm {
     }
 }
 
-/// A password's hash: 4 octets of salt, then the digest of salt and password. Empty: nobody can
+/// A password's hash: 4 bytes of salt, then the digest of salt and password. Empty: nobody can
 /// log in with it.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct PasswordHash {

@@ -9,9 +9,9 @@ use crate::denial::Denial;
 use regex::bytes::{Regex, RegexBuilder};
 use regex_syntax::ast::{self, ErrorKind};
 
-/// Octets of a pattern, at most.
+/// Bytes of a pattern, at most.
 const PATTERN_BYTES_MAX: usize = 4_096;
-/// Octets that a compiled pattern takes, at most.
+/// Bytes that a compiled pattern takes, at most.
 const COMPILED_BYTES_MAX: usize = 1 << 20;
 /// Groups within groups, at most.
 const NESTED_MAX: u32 = 64;
@@ -150,7 +150,7 @@ fn with_literal_braces(source: &str) -> String {
     out
 }
 
-/// Octets of an escape at the front: `\d`, or `\x{41}` with its braces.
+/// Bytes of an escape at the front: `\d`, or `\x{41}` with its braces.
 fn escape_len(text: &str) -> usize {
     let mut letters = text.char_indices().skip(1);
     let Some((_, letter)) = letters.next() else { return text.len() };

@@ -6,7 +6,7 @@
 
 use crate::{denial::Denial, pattern::Pattern};
 
-/// Octets of a policy's pattern (POL-22).
+/// Bytes of a policy's pattern (POL-22).
 pub const POLICY_PATTERN_BYTES_MAX: usize = 1_024;
 
 /// A policy's pattern, compiled.

@@ -32,7 +32,7 @@ pub fn server_given_name(session: SessionId, chance: u64) -> ShortString {
     for place in 0..CHARACTERS {
         name.put_u8(character(word, place));
     }
-    // 30 octets of ASCII are a short string.
+    // 30 bytes of ASCII are a short string.
     ShortString::from_bytes(name.freeze()).unwrap_or_default()
 }
 

@@ -26,7 +26,7 @@ pub(crate) fn settings<'a>(settings: impl Iterator<Item = (&'a String, &'a Value
     )
 }
 
-/// `<<"text">>`; one with control characters by its octets.
+/// `<<"text">>`; one with control characters by its bytes.
 pub(crate) fn binary(text: &str) -> String {
     if text.is_empty() {
         return "<<>>".to_owned();

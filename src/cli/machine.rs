@@ -25,7 +25,7 @@ const HIERARCHIES: [Hierarchy; 2] = [
     },
 ];
 
-/// Octets of memory that the process may use; without an answer of the system's, a limit that no
+/// Bytes of memory that the process may use; without an answer of the system's, a limit that no
 /// machine reaches.
 pub(crate) fn memory_bytes() -> u64 {
     let read = |path: &Path| std::fs::read_to_string(path).ok();
@@ -40,7 +40,7 @@ fn least(read: &impl Fn(&Path) -> Option<String>) -> Option<u64> {
     machine.into_iter().chain(limits).min()
 }
 
-/// `MemTotal` of `/proc/meminfo`, octets.
+/// `MemTotal` of `/proc/meminfo`, bytes.
 fn mem_total(text: &str) -> Option<u64> {
     let line = text.lines().find(|line| line.starts_with("MemTotal:"))?;
     let kib: u64 = line.split_whitespace().nth(1)?.parse().ok()?;

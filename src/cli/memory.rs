@@ -6,7 +6,7 @@ use super::settings::{ByteCount, Settings};
 const BASE_BYTES: u64 = 64 << 20;
 const MIB: u64 = 1 << 20;
 
-/// Octets of everything that has a bound of its own.
+/// Bytes of everything that has a bound of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Division {
     /// Memory of the machine or cgroup.
@@ -34,7 +34,7 @@ pub(crate) struct Division {
 }
 
 impl Division {
-    /// By the settings, on a machine of so many octets. What is not set is the less the smaller the
+    /// By the settings, on a machine of so many bytes. What is not set is the less the smaller the
     /// machine is.
     pub(crate) fn of(settings: &Settings, machine: u64) -> Self {
         // `part`: one such part of the machine, if that is less than the usual size.

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 /// Variable that holds the secret itself.
 pub(crate) const VARIABLE: &str = "QUORATE_CLUSTER_SECRET";
-/// Random octets of a secret that is made; twice as many hexadecimal digits.
+/// Random bytes of a secret that is made; twice as many hexadecimal digits.
 const SECRET_BYTES: usize = 32;
 /// Fewest characters of a secret. Shorter ones can be guessed.
 const CHARACTERS_LEAST: usize = SECRET_BYTES_MIN;

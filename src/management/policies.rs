@@ -21,9 +21,9 @@ pub struct PolicyService {
     facts: Arc<NodeFacts>,
 }
 
-/// Octets of definitions in one message, far below the 4 MiB that gRPC takes.
+/// Bytes of definitions in one message, far below the 4 MiB that gRPC takes.
 const CHUNK_BYTES: usize = 1 << 20;
-/// Octets of definitions that are taken: some hundred thousand objects.
+/// Bytes of definitions that are taken: some hundred thousand objects.
 const DEFINITIONS_BYTES_MAX: usize = 64 << 20;
 
 type Listed<T> = tokio_stream::Iter<std::vec::IntoIter<Result<T, Status>>>;

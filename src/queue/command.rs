@@ -36,7 +36,7 @@ pub struct Run {
 /// What expiry and limits need to know of a message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MessageHead {
-    /// Octets of the body.
+    /// Bytes of the body.
     pub body_bytes: u32,
     /// The message's own `expiration`, ms.
     pub expiration_ms: Option<u64>,

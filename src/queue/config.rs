@@ -29,7 +29,7 @@ pub struct QueueConfig {
     pub expires_ms: Option<u64>,
     /// Most ready messages.
     pub length_max: Option<u64>,
-    /// Most octets of ready bodies.
+    /// Most bytes of ready bodies.
     pub length_bytes_max: Option<u64>,
     /// What happens to what exceeds.
     pub overflow: Overflow,

@@ -28,7 +28,7 @@ const PAGE_BITS: u32 = 8;
 pub struct Letter {
     /// The message.
     pub message: MessageId,
-    /// Octets of its body.
+    /// Bytes of its body.
     pub body_bytes: u32,
     /// Why it died.
     pub reason: DeathReason,

@@ -1,6 +1,6 @@
 //! Neighbouring letters in little memory. A queue may have a million letters, which are looked at a
 //! few times each: when they are routed, sent and answered. In between they are packed, some twelve
-//! octets each, and only what an entry looks at is unpacked.
+//! bytes each, and only what an entry looks at is unpacked.
 //!
 //! A million letters that wait take 16 to 31 MiB of a node (`queue/tests/letters_memory`). Kept one
 //! by one they took 150 to 900 bytes each. An entry unpacks the blocks of 32 letters that it looks
@@ -94,7 +94,7 @@ struct Writer {
 }
 
 impl Writer {
-    /// Seven bits in an octet, the lowest first.
+    /// Seven bits in a byte, the lowest first.
     fn number(&mut self, mut number: u64) {
         while number > 0x7f {
             self.octets.push((number & 0x7f) as u8 | 0x80);

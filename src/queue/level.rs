@@ -93,7 +93,7 @@ impl LevelState {
         (!self.returned.is_empty()).then(|| ReturnedRecord { messages: self.returned.clone() })
     }
 
-    /// Appends a part of this entry's run. Returns the octets of its bodies.
+    /// Appends a part of this entry's run. Returns the bytes of its bodies.
     pub(crate) fn append(
         &mut self,
         place: Place,

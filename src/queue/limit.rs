@@ -1,5 +1,5 @@
 //! Length limits (LEN, Q-33), exact: drop-head makes room at the head, reject-publish refuses what
-//! would exceed. Counted are ready messages and the octets of their bodies.
+//! would exceed. Counted are ready messages and the bytes of their bodies.
 
 use crate::{
     apply::Apply, command::MessageHead, config::QueueConfig, death::DeathReason, queue::Queue,

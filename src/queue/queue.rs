@@ -65,7 +65,7 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    /// Octets of the bodies of all messages held, added up for a list.
+    /// Bytes of the bodies of all messages held, added up for a list.
     pub(crate) fn held_bytes(&self) -> u64 {
         let by_consumers =
             self.consumers.values().flat_map(|consumer| consumer.held.above(DeliveryNumber(0)));

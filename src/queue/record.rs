@@ -160,7 +160,7 @@ pub struct LevelRecord {
     pub head_position: u32,
     /// Fresh (never assigned) messages from the head on.
     pub fresh: u64,
-    /// Octets of their bodies.
+    /// Bytes of their bodies.
     pub fresh_bytes: u64,
     /// Those of them with an `expiration` of their own.
     pub fresh_expiring: u64,

@@ -23,11 +23,11 @@ pub struct QueueView {
     pub creator: Option<SessionId>,
     /// Ready messages.
     pub ready: u64,
-    /// Octets of their bodies.
+    /// Bytes of their bodies.
     pub ready_bytes: u64,
     /// Messages held by consumers and gets.
     pub unacknowledged: u64,
-    /// Octets of their bodies.
+    /// Bytes of their bodies.
     pub unacknowledged_bytes: u64,
     /// Consumers attached.
     pub consumers: u32,

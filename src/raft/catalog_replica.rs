@@ -17,7 +17,7 @@ use quorate_storage::{
 use quorate_types::CatalogIndex;
 use std::{collections::BTreeSet, sync::Arc};
 
-/// What a changed record takes in a checkpoint, octets, about.
+/// What a changed record takes in a checkpoint, bytes, about.
 const RECORD_BYTES: usize = 256;
 
 /// The catalog. The copy is shared with those who route from it.

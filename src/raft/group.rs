@@ -30,13 +30,13 @@ use tokio::{
 
 pub(crate) type GroupRaft = Raft<TypeConfig, StateMachine>;
 
-/// Unit in which proposals' octets are counted.
+/// Unit in which proposals' bytes are counted.
 const PERMIT_BYTES: usize = 1024;
 
 /// Most proposals under way, whatever the settings say: less than the channel to openraft holds.
 const PROPOSALS_MAX: usize = 16_384;
 
-/// Octets that may wait for this node's log writer before it proposes nothing more: where its disk
+/// Bytes that may wait for this node's log writer before it proposes nothing more: where its disk
 /// is slower than those of a majority, entries are applied long before they are written here.
 const UNWRITTEN_BYTES_MAX: usize = 32 << 20;
 
@@ -202,7 +202,7 @@ impl Group {
         Err(ProposeError::NotLeader(self.leadership().leader))
     }
 
-    /// Octets of a proposal in permits; one larger than all of them waits for all others.
+    /// Bytes of a proposal in permits; one larger than all of them waits for all others.
     fn permits(&self, commands: &CommandEntry) -> u32 {
         let wanted = u32::try_from(commands.bytes().div_ceil(PERMIT_BYTES)).unwrap_or(u32::MAX);
         wanted.clamp(1, self.proposal_permits_max)

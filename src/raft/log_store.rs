@@ -23,10 +23,10 @@ use std::{
 };
 use tokio::sync::oneshot;
 
-/// Most octets of entries in one append to a follower, about; one entry may be larger.
+/// Most bytes of entries in one append to a follower, about; one entry may be larger.
 pub(crate) const APPEND_BYTES_MAX: usize = 1024 * 1024;
 
-/// Octets of entries read at a time for applying.
+/// Bytes of entries read at a time for applying.
 const APPLY_READ_BYTES: usize = 2 * 1024 * 1024;
 
 /// One group's log. Cheap to clone: openraft's readers are clones.
@@ -41,7 +41,7 @@ impl LogStore {
         Self { store, standing }
     }
 
-    /// Entries from `first` to before `end`, about `bytes_max` octets of them.
+    /// Entries from `first` to before `end`, about `bytes_max` bytes of them.
     fn read(&self, first: u64, end: u64, bytes_max: usize) -> io::Result<Vec<Entry>> {
         let entries = self.store.read(LogIndex(first), LogIndex(end), bytes_max);
         let decoded = entries.map_err(io::Error::other)?.into_iter().map(from_log_entry);
@@ -144,7 +144,7 @@ impl RaftLogReader<TypeConfig> for LogStore {
         vote.map(|octets| decode_vote(&octets)).transpose().map_err(io::Error::other)
     }
 
-    /// The hook that bounds an append in octets. What has been purged meanwhile is not given.
+    /// The hook that bounds an append in bytes. What has been purged meanwhile is not given.
     async fn limited_get_log_entries(&mut self, start: u64, end: u64) -> io::Result<Vec<Entry>> {
         let (first, end) = self.clamp(&(start..end));
         if first != start || first >= end {

@@ -54,7 +54,7 @@ pub trait GroupMachine: Send + 'static {
     /// Takes note of an entry without commands.
     fn advance(&mut self, id: EntryId);
 
-    /// Octets that a checkpoint would write, about.
+    /// Bytes that a checkpoint would write, about.
     fn dirty_bytes(&self) -> usize;
 
     /// The checkpoint of the state after `applied`; what is dirty is handed over with it (STO 3).

@@ -68,7 +68,7 @@ pub struct GroupMetrics {
     pub entries_applied: Number,
     /// Entries proposed here.
     pub proposals: Number,
-    /// Octets proposed here.
+    /// Bytes proposed here.
     pub proposal_bytes: Number,
     /// Proposals under way.
     pub in_flight: Number,
@@ -92,6 +92,6 @@ pub struct GroupMetrics {
     pub snapshots_installed: Number,
     /// Appends to followers.
     pub appends_sent: Number,
-    /// Octets of them.
+    /// Bytes of them.
     pub append_bytes_sent: Number,
 }

@@ -23,12 +23,12 @@ use tokio::time::{Instant, Sleep, sleep};
 
 /// Appends under way to one follower of one group. When reached, no more are read from the log.
 pub(crate) const APPENDS_MAX: usize = 64;
-/// Octets of them, beyond which no more are read from the log; the last one may exceed it.
+/// Bytes of them, beyond which no more are read from the log; the last one may exceed it.
 const APPEND_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// A follower that answers nothing for so long is given up; the leader then begins anew, and may
-/// purge its log meanwhile. What is under way has more time, by its octets.
+/// purge its log meanwhile. What is under way has more time, by its bytes.
 const SILENCE_MAX: Duration = Duration::from_secs(3);
-/// Octets a second that any follower is expected to take in and to write.
+/// Bytes a second that any follower is expected to take in and to write.
 const BYTES_A_SECOND: usize = 8 * 1024 * 1024;
 
 /// How long a notice of commitment waits for entries to ride with, except in the catalog group, whose

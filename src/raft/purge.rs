@@ -1,4 +1,4 @@
-//! Purging the logs: by octets over all groups, never above what is checkpointed (STO 3). openraft
+//! Purging the logs: by bytes over all groups, never above what is checkpointed (STO 3). openraft
 //! decides nothing of it (its issue 2116).
 //!
 //! The length of a log and what a purge keeps are measured alike: bytes of the log's own records,
@@ -105,7 +105,7 @@ fn needed(purged: u64, followers: impl Iterator<Item = Follower>) -> Option<u64>
     followers.filter_map(needs).min()
 }
 
-/// How far a log goes that is `size` octets long and of which `keep` are to stay: not beyond what
+/// How far a log goes that is `size` bytes long and of which `keep` are to stay: not beyond what
 /// followers need, unless it has grown much too long for their sake.
 fn through(wanted: u64, needed: Option<u64>, size: u64, keep: u64) -> u64 {
     match needed {

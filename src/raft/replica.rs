@@ -38,7 +38,7 @@ pub(crate) struct Replica {
     sink: Arc<dyn GroupSink>,
     fatal: FatalHook,
     metrics: Arc<GroupMetrics>,
-    /// Octets of dirty state at which a checkpoint is written at once (DESIGN §3).
+    /// Bytes of dirty state at which a checkpoint is written at once (DESIGN §3).
     dirty_bytes_max: usize,
     state: Mutex<State>,
     /// What the last written checkpoint covers.

@@ -22,15 +22,15 @@ pub struct Settings {
     /// A follower that has not heard of a leader for the longest of these, its lease, begins an
     /// election after a random time between both (DESIGN §8).
     pub election: (Duration, Duration),
-    /// Octets of the logs that are kept for lagging followers, of all groups together.
+    /// Bytes of the logs that are kept for lagging followers, of all groups together.
     pub log_keep_bytes: u64,
     /// Longest time between two checkpoints of changed state (DESIGN §3).
     pub checkpoint_interval: Duration,
-    /// Octets of changed state of a group that bring its next checkpoint forward.
+    /// Bytes of changed state of a group that bring its next checkpoint forward.
     pub checkpoint_bytes: usize,
     /// Most proposals under way in one group; beyond it a proposer waits.
     pub proposals_max: usize,
-    /// Most octets of them; beyond it a proposer waits. A larger proposal waits for all others.
+    /// Most bytes of them; beyond it a proposer waits. A larger proposal waits for all others.
     pub proposal_bytes_max: usize,
     /// Groups move to the node that prefers them (DESIGN §2).
     pub balance: bool,
@@ -67,7 +67,7 @@ impl Settings {
             // Snapshots and purges are this floor's own affair (openraft's issue 2116).
             snapshot_policy: SnapshotPolicy::Never,
             max_in_snapshot_log_to_keep: u64::MAX,
-            // A proposal is an entry with hundreds of commands; octets bound an append.
+            // A proposal is an entry with hundreds of commands; bytes bound an append.
             max_payload_entries: 256,
             max_append_entries: Some(256),
             // A restarted process must be elected again: a term names one process's leadership

@@ -10,7 +10,7 @@ use openraft::{RaftSnapshotBuilder, alias::SnapshotOf};
 use quorate_storage::{EntryId, GroupStore, ReceivedSnapshot, SnapshotReader};
 use std::{io, sync::Arc};
 
-/// The octets of a snapshot.
+/// The bytes of a snapshot.
 pub(crate) enum SnapshotData {
     /// Left out: only what the snapshot covers was asked for.
     Left,

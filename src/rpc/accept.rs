@@ -33,7 +33,7 @@ const HELLO_TIMEOUT: Duration = Duration::from_secs(1);
 /// Refused streams are logged this often, at most.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 
-/// What a frame has beside its payload, octets, at most.
+/// What a frame has beside its payload, bytes, at most.
 const FRAME_HEAD_BYTES_MAX: usize = 1024;
 
 /// The gRPC service of the links: what the other nodes dial.
@@ -123,7 +123,7 @@ impl Links for Acceptor {
     }
 }
 
-/// Reads a stream to its end, handing on what it brings. While too many octets of answers wait to
+/// Reads a stream to its end, handing on what it brings. While too many bytes of answers wait to
 /// be sent back, it is not read: the caller's own lane fills, and its bound holds.
 async fn read(
     shared: Arc<Shared>,

@@ -27,7 +27,7 @@ pub enum CallError {
     /// The connection ended. The call may have been carried out.
     #[error("the connection to node {0} ended before the answer")]
     Lost(NodeId),
-    /// The node refuses; the octets say why, in the service's own words.
+    /// The node refuses; the bytes say why, in the service's own words.
     #[error("node {node} refused the call")]
     Refused {
         /// The node.
@@ -43,7 +43,7 @@ pub enum NotifyError {
     /// The node is not linked.
     #[error("node {0} is not connected")]
     NotConnected(NodeId),
-    /// As many octets wait in the lane as may.
+    /// As many bytes wait in the lane as may.
     #[error("the send queue to node {0} is full")]
     Full(NodeId),
     /// The message is larger than any may be.

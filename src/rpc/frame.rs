@@ -37,7 +37,7 @@ pub(crate) enum Head {
     },
 }
 
-/// What a queued message counts beside its payload, octets: its head, roughly.
+/// What a queued message counts beside its payload, bytes: its head, roughly.
 const HEAD_BYTES: usize = 32;
 
 /// One message in a lane's queue.
@@ -53,7 +53,7 @@ impl Outgoing {
         Self { head: Some(head), total: payload.len(), payload }
     }
 
-    /// Octets that it still takes up in the queue.
+    /// Bytes that it still takes up in the queue.
     pub(crate) fn bytes(&self) -> usize {
         self.payload.len() + if self.head.is_some() { HEAD_BYTES } else { 0 }
     }

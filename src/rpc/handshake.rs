@@ -15,7 +15,7 @@ use crate::secret::{ClusterSecret, NONCE_BYTES, Nonce, PROOF_BYTES, Role};
 use std::io;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-/// First octets from both ends: the protocol, and the version of this handshake.
+/// First bytes from both ends: the protocol, and the version of this handshake.
 const MAGIC: [u8; 8] = *b"QUORATE\x01";
 
 /// The acceptor's last message: what it says of the dialer's proof, and its own proof.

@@ -1,4 +1,4 @@
-//! One lane: a queue of messages, bounded in octets, that the stream drains as frames.
+//! One lane: a queue of messages, bounded in bytes, that the stream drains as frames.
 
 use crate::{frame::Outgoing, wire::Frame};
 use futures::Stream;
@@ -11,10 +11,10 @@ use std::{
 };
 use tokio::sync::Notify;
 
-/// Most octets of payload in one frame, so that what is large lets others through (DESIGN §6).
+/// Most bytes of payload in one frame, so that what is large lets others through (DESIGN §6).
 pub const FRAME_BYTES_MAX: usize = 256 * 1024;
 
-/// Most octets of one message. A larger one is refused by the sender; a peer that announces a
+/// Most bytes of one message. A larger one is refused by the sender; a peer that announces a
 /// larger one loses its connection.
 pub const MESSAGE_BYTES_MAX: usize = 256 * 1024 * 1024;
 
@@ -28,7 +28,7 @@ pub enum Lane {
 }
 
 impl Lane {
-    /// While so many octets wait in this lane to one peer, a notice is refused and a call waits, where
+    /// While so many bytes wait in this lane to one peer, a notice is refused and a call waits, where
     /// `bulk` may wait in the bulk lane. The message that fills a lane may be of any size, so that a
     /// large one needs no more room than the small ones that would otherwise always come first.
     #[must_use]
@@ -45,7 +45,7 @@ impl Lane {
 pub(crate) enum PushError {
     /// The connection has ended.
     Closed,
-    /// The lane holds as many octets as it may.
+    /// The lane holds as many bytes as it may.
     Full,
 }
 
@@ -66,7 +66,7 @@ struct State {
 }
 
 impl LaneQueue {
-    /// A lane of which so many octets may wait.
+    /// A lane of which so many bytes may wait.
     pub(crate) fn new(bytes_max: usize) -> Arc<Self> {
         Arc::new(Self { state: Mutex::default(), room: Notify::new(), bytes_max })
     }

@@ -46,7 +46,7 @@ pub struct LinkConfig {
     pub secret: ClusterSecret,
     /// The cluster's identity, once it is known.
     pub cluster: ClusterCell,
-    /// Octets that may wait in the bulk lane to each of them; a quarter of it in the control lane.
+    /// Bytes that may wait in the bulk lane to each of them; a quarter of it in the control lane.
     pub lane_bytes: usize,
 }
 

@@ -1,10 +1,10 @@
-//! The octets of a message, in pieces, so that an entry and its bodies are sent without having been
+//! The bytes of a message, in pieces, so that an entry and its bodies are sent without having been
 //! put together first.
 
 use bytes::{Bytes, BytesMut};
 use std::collections::VecDeque;
 
-/// A message's octets as a chain of pieces. Cheap to clone.
+/// A message's bytes as a chain of pieces. Cheap to clone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Payload {
     pieces: VecDeque<Bytes>,
@@ -26,7 +26,7 @@ impl Payload {
         }
     }
 
-    /// Octets left.
+    /// Bytes left.
     #[must_use]
     pub fn len(&self) -> usize {
         self.bytes
@@ -38,7 +38,7 @@ impl Payload {
         self.bytes == 0
     }
 
-    /// Takes up to `limit` octets from the front; copied only where they span pieces.
+    /// Takes up to `limit` bytes from the front; copied only where they span pieces.
     pub(crate) fn take(&mut self, limit: usize) -> Bytes {
         let wanted = limit.min(self.bytes);
         self.bytes -= wanted;
@@ -67,7 +67,7 @@ impl Payload {
         gathered.freeze()
     }
 
-    /// All octets in one piece; copied only where there are several.
+    /// All bytes in one piece; copied only where there are several.
     #[must_use]
     pub fn into_bytes(mut self) -> Bytes {
         self.take(usize::MAX)

@@ -4,12 +4,12 @@ use hmac::{Hmac, Mac};
 use sha2::Sha256;
 use std::{fmt, sync::Arc};
 
-/// Fewest octets of a secret.
+/// Fewest bytes of a secret.
 pub const SECRET_BYTES_MIN: usize = 16;
 
-/// Octets of a nonce.
+/// Bytes of a nonce.
 pub(crate) const NONCE_BYTES: usize = 32;
-/// Octets of a proof.
+/// Bytes of a proof.
 pub(crate) const PROOF_BYTES: usize = 32;
 
 /// A number used once.
@@ -28,13 +28,13 @@ pub(crate) enum Role {
 #[derive(Clone)]
 pub struct ClusterSecret(Arc<[u8]>);
 
-/// Why octets are no secret.
+/// Why bytes are no secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the cluster secret has {0} bytes, at least {SECRET_BYTES_MIN} are required")]
 pub struct SecretError(pub usize);
 
 impl ClusterSecret {
-    /// A secret of these octets, white space around them left out.
+    /// A secret of these bytes, white space around them left out.
     ///
     /// # Errors
     /// Fewer than [`SECRET_BYTES_MIN`].

@@ -12,11 +12,11 @@ use std::{
 use tokio::sync::mpsc;
 use tonic::{service::Routes, transport::Server};
 
-/// Flow-control window of one stream, octets: more than bandwidth times delay within a site.
+/// Flow-control window of one stream, bytes: more than bandwidth times delay within a site.
 pub(crate) const STREAM_WINDOW_BYTES: u32 = 8 * 1024 * 1024;
-/// Flow-control window of one connection, octets.
+/// Flow-control window of one connection, bytes.
 pub(crate) const CONNECTION_WINDOW_BYTES: u32 = 16 * 1024 * 1024;
-/// Largest HTTP/2 frame, octets: one of ours with its head.
+/// Largest HTTP/2 frame, bytes: one of ours with its head.
 pub(crate) const HTTP_FRAME_BYTES: u32 = 2 * FRAME_BYTES_MAX as u32;
 /// Requests of one connection at once: a lane is one of them.
 const STREAMS_MAX: u32 = 128;

@@ -16,7 +16,7 @@ use quorate_types::{GroupId, LogIndex};
 use rocksdb::{ColumnFamily, WriteBatch};
 use std::sync::Arc;
 
-/// Octets that a key and its length cost, about.
+/// Bytes that a key and its length cost, about.
 const KEY_BYTES: usize = 40;
 
 /// A write in the FIFO.
@@ -103,7 +103,7 @@ pub(crate) struct RunChanges {
 }
 
 impl Work {
-    /// Octets that it holds in memory, about.
+    /// Bytes that it holds in memory, about.
     pub(crate) fn bytes(&self) -> usize {
         match self {
             Self::Put { key, value, .. } => key.len() + value.len(),

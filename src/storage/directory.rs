@@ -17,7 +17,7 @@ const MARK: &str = "QUORATE";
 
 const LOCK: &str = "LOCK";
 
-/// Octets of a file system that this process may still fill.
+/// Bytes of a file system that this process may still fill.
 ///
 /// # Errors
 /// What the system says.

@@ -23,7 +23,7 @@ use std::{
 /// them again, so thousands would make reads slow.
 const RANGE_DELETIONS_MAX: &str = "512";
 
-/// Octets of write-ahead log before the memtables that hold it back are flushed.
+/// Bytes of write-ahead log before the memtables that hold it back are flushed.
 const WAL_BYTES_MAX: u64 = 256 << 20;
 
 /// Column families (DESIGN §3).
@@ -123,7 +123,7 @@ impl Engine {
         &self.dir
     }
 
-    /// Refuses what takes so many octets if the disk has not that much room.
+    /// Refuses what takes so many bytes if the disk has not that much room.
     pub(crate) fn check_room(&self, needed: u64) -> Result<(), StorageError> {
         let free = crate::directory::free_bytes(&self.dir)
             .map_err(file("cannot determine the free disk space"))?;
@@ -134,7 +134,7 @@ impl Engine {
         Err(StorageError::NoRoom { needed, free, reserve })
     }
 
-    /// Octets that a range of keys has on disk, about.
+    /// Bytes that a range of keys has on disk, about.
     pub(crate) fn octets(
         &self,
         family: Family,

@@ -46,7 +46,7 @@ pub struct CommandEntry {
 }
 
 impl CommandEntry {
-    /// Octets of the commands and of all bodies.
+    /// Bytes of the commands and of all bodies.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.command.len() + self.bodies.iter().map(RunBodies::bytes).sum::<usize>()
@@ -62,7 +62,7 @@ pub struct RunBodies {
 }
 
 impl RunBodies {
-    /// Octets of all messages.
+    /// Bytes of all messages.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.messages.iter().flatten().map(Bytes::len).sum()

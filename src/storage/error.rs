@@ -48,11 +48,11 @@ pub enum StorageError {
          free (setting disk_free_limit)"
     )]
     NoRoom {
-        /// Octets that it takes while it is installed, about.
+        /// Bytes that it takes while it is installed, about.
         needed: u64,
-        /// Octets that are free.
+        /// Bytes that are free.
         free: u64,
-        /// Octets that are to stay free.
+        /// Bytes that are to stay free.
         reserve: u64,
     },
     /// The writer has ended, by [`crate::Database::close`] or by an earlier failure.

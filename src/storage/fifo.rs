@@ -20,7 +20,7 @@ use std::{
 pub(crate) struct Fifo {
     waiting: Mutex<Waiting>,
     filled: Condvar,
-    /// Octets waiting; beside the lock, for those who only ask.
+    /// Bytes waiting; beside the lock, for those who only ask.
     bytes: AtomicUsize,
     /// The writer is at work, or is about to be.
     busy: AtomicBool,
@@ -122,7 +122,7 @@ impl Fifo {
         taken.append(&mut waiting.writes);
     }
 
-    /// Octets that have been written do not wait any more.
+    /// Bytes that have been written do not wait any more.
     pub(crate) fn written(&self, bytes: usize) {
         self.leave(&mut self.waiting.lock(), bytes);
     }

@@ -64,7 +64,7 @@ pub struct GroupStore {
 }
 
 impl GroupStore {
-    /// Octets of all groups that wait for this node's log writer.
+    /// Bytes of all groups that wait for this node's log writer.
     #[must_use]
     pub fn unwritten_bytes(&self) -> usize {
         self.writer.waiting_bytes()
@@ -257,7 +257,7 @@ impl GroupStore {
         self.push_ordered(log, work, Some(done));
     }
 
-    /// Entries from `first` to before `last_exclusive`, about `bytes_max` octets of them, at least
+    /// Entries from `first` to before `last_exclusive`, about `bytes_max` bytes of them, at least
     /// one if there is one. Bodies removed since are absent (STO 2).
     ///
     /// # Errors
@@ -285,7 +285,7 @@ impl GroupStore {
         log_reader::read(&self.engine, &self.memory, (first, last_exclusive), bytes_max)
     }
 
-    /// Octets of `log` records appended since the start and not purged: what a purge would free.
+    /// Bytes of `log` records appended since the start and not purged: what a purge would free.
     /// Keep it below the memtable's size, and purged records are never written to a table.
     #[must_use]
     pub fn log_bytes(&self) -> usize {
@@ -299,7 +299,7 @@ impl GroupStore {
         self.memory.index_keeping(keep)
     }
 
-    /// Encoded messages ([`codec::message`]) in the order asked for: as many as have `bytes_max` octets
+    /// Encoded messages ([`codec::message`]) in the order asked for: as many as have `bytes_max` bytes
     /// together, at least one if any is wanted. Each run is read once.
     ///
     /// # Errors
@@ -371,7 +371,7 @@ impl GroupStore {
         SnapshotReader::open(self.engine.clone(), self.group())
     }
 
-    /// Begins to receive a snapshot of the group, as of `applied`, of about so many octets, with
+    /// Begins to receive a snapshot of the group, as of `applied`, of about so many bytes, with
     /// what the sender's raft floor wrote beside it. Several may be received at once.
     ///
     /// # Errors

@@ -15,7 +15,7 @@ use crate::{
 use quorate_types::{GroupId, LogIndex};
 use std::sync::Arc;
 
-/// Entries from `first` to before `end`, about `bytes_max` octets, at least one if there is one.
+/// Entries from `first` to before `end`, about `bytes_max` bytes, at least one if there is one.
 pub(crate) fn read(
     engine: &Engine,
     memory: &GroupMemory,

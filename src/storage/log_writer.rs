@@ -15,16 +15,16 @@ use parking_lot::{Mutex, RwLock};
 use rocksdb::WriteBatch;
 use std::{collections::VecDeque, sync::Arc, thread::JoinHandle, time::Duration};
 
-/// Octets from which on a batch takes nothing more, so that one sync stays short and the first in
+/// Bytes from which on a batch takes nothing more, so that one sync stays short and the first in
 /// line does not wait for the last. A write as large as that begins one.
 const BATCH_BYTES_MAX: usize = 4 << 20;
 
-/// Writes of at most so many octets still ride with a large one that comes before them, up to so many
-/// octets together: otherwise each large body would cost everybody a sync more.
+/// Writes of at most so many bytes still ride with a large one that comes before them, up to so many
+/// bytes together: otherwise each large body would cost everybody a sync more.
 const SMALL_BYTES: usize = 64 << 10;
 const SMALL_BYTES_SUM: usize = 1 << 20;
 
-/// Octets of buffer kept from batch to batch.
+/// Bytes of buffer kept from batch to batch.
 const SCRATCH_BYTES_MAX: usize = 1 << 20;
 
 /// Cycles from one look at RocksDB's background errors to the next.
@@ -37,7 +37,7 @@ pub struct CycleStats {
     pub writes: usize,
     /// Log entries among them.
     pub entries: usize,
-    /// Octets of the batch.
+    /// Bytes of the batch.
     pub bytes: usize,
     /// How long the synced write took.
     pub sync: Duration,
@@ -140,7 +140,7 @@ impl LogWriter {
         self.shared.fifo.is_idle()
     }
 
-    /// Octets that wait to be written, of all groups.
+    /// Bytes that wait to be written, of all groups.
     pub(crate) fn waiting_bytes(&self) -> usize {
         self.shared.fifo.bytes()
     }
@@ -232,7 +232,7 @@ impl Writer {
     }
 
     /// Fills a batch, which holds its first write, and writes it; says how many entries and
-    /// octets it had and how long the sync took.
+    /// bytes it had and how long the sync took.
     fn write(
         &mut self,
         taken: &mut VecDeque<Write>,
@@ -270,7 +270,7 @@ impl Writer {
         Ok((entries, octets, sync))
     }
 
-    /// Writes a batch of so many octets, under watch; says how long that took.
+    /// Writes a batch of so many bytes, under watch; says how long that took.
     fn sync(&mut self, rocks: WriteBatch, octets: usize) -> Result<Duration, StorageError> {
         self.look_at_the_background()?;
         self.shared.crash.step()?;

@@ -11,10 +11,10 @@ use parking_lot::Mutex;
 use quorate_types::{GroupId, LogIndex};
 use std::{collections::VecDeque, sync::Arc};
 
-/// Octets that an entry costs in memory beside its content, about.
+/// Bytes that an entry costs in memory beside its content, about.
 const OVERHEAD_BYTES: usize = 128;
 
-/// Octets of `log` records whose appends are counted together.
+/// Bytes of `log` records whose appends are counted together.
 const SIZE_STEP: usize = 16 << 10;
 
 /// One group's log in memory.
@@ -42,7 +42,7 @@ pub(crate) struct Log {
     tail_bytes: usize,
     /// Index behind the log's last entry; the tail ends before it.
     end: LogIndex,
-    /// Last index and octets of `log` records, some appends at a time.
+    /// Last index and bytes of `log` records, some appends at a time.
     sizes: VecDeque<(LogIndex, usize)>,
     /// Writes that wait for the end of an install; `None` while there is none.
     pub(crate) held: Option<Vec<(Work, Option<Done>)>>,
@@ -134,12 +134,12 @@ impl GroupMemory {
         stays
     }
 
-    /// Octets of `log` records above the purged ones.
+    /// Bytes of `log` records above the purged ones.
     pub(crate) fn log_bytes(&self) -> usize {
         self.log.lock().sizes.iter().map(|(_, bytes)| bytes).sum()
     }
 
-    /// The highest index up to which the log can go so that `keep` of these octets stay, about.
+    /// The highest index up to which the log can go so that `keep` of these bytes stay, about.
     pub(crate) fn index_keeping(&self, keep: usize) -> Option<LogIndex> {
         let log = self.log.lock();
         let mut kept = 0;
@@ -222,7 +222,7 @@ impl Log {
         }
     }
 
-    /// Lets the oldest entries go while there are too many octets, as far as they are written.
+    /// Lets the oldest entries go while there are too many bytes, as far as they are written.
     fn trim(&mut self, bytes_max: usize) {
         while self.tail_bytes > bytes_max
             && let Some(gone) = self.tail.pop_front_if(|entry| entry.ticket <= self.written)
@@ -232,7 +232,7 @@ impl Log {
     }
 }
 
-/// Octets of an entry's content.
+/// Bytes of an entry's content.
 pub(crate) fn content_bytes(payload: &Payload) -> usize {
     match payload {
         Payload::Blank => 0,

@@ -60,7 +60,7 @@ pub enum StoredMessage {
 }
 
 impl StoredMessage {
-    /// Octets of the message.
+    /// Bytes of the message.
     #[must_use]
     pub fn bytes(&self) -> usize {
         match self {
@@ -70,7 +70,7 @@ impl StoredMessage {
     }
 }
 
-/// Messages in the order asked for: as many as have `bytes_max` octets together, at least one if any
+/// Messages in the order asked for: as many as have `bytes_max` bytes together, at least one if any
 /// is wanted. One that cannot be read ends the answer too; as the first one it is an error.
 pub(crate) fn messages(
     engine: &Engine,
@@ -111,7 +111,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// One message; `None` if it has more than `room` octets.
+    /// One message; `None` if it has more than `room` bytes.
     fn read(
         &mut self,
         wanted: MessageRef,

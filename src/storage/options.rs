@@ -17,20 +17,20 @@ pub struct Options {
     pub incarnation: Incarnation,
     /// Random: tells processes of copies of a directory apart.
     pub chance: u32,
-    /// Octets of all memtables together.
+    /// Bytes of all memtables together.
     pub write_buffer_bytes: usize,
-    /// Octets of the block cache, indexes and filters included.
+    /// Bytes of the block cache, indexes and filters included.
     pub block_cache_bytes: usize,
-    /// Octets of recent runs kept in memory, of all groups together. Runs not yet written are
+    /// Bytes of recent runs kept in memory, of all groups together. Runs not yet written are
     /// kept beyond it; they are bounded by what the raft floor has
     /// under way.
     pub run_cache_bytes: usize,
-    /// Octets of recent log entries kept in memory for one group, beyond those not yet written.
+    /// Bytes of recent log entries kept in memory for one group, beyond those not yet written.
     pub tail_cache_bytes: usize,
-    /// A sync that takes longer makes `LogWriter::is_stalled` true (DESIGN §8); one of many octets has
+    /// A sync that takes longer makes `LogWriter::is_stalled` true (DESIGN §8); one of many bytes has
     /// more time.
     pub sync_time_max: Duration,
-    /// Octets of the disk that a snapshot leaves free, or it is not received.
+    /// Bytes of the disk that a snapshot leaves free, or it is not received.
     pub disk_reserve_bytes: u64,
     /// What to do when a write has failed.
     pub fatal: FatalHook,

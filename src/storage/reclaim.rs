@@ -23,11 +23,11 @@ use std::{
 /// From one look to the next. A range in which nothing was removed for so long is quiet.
 const TICK: Duration = Duration::from_secs(10);
 
-/// Octets in files from which on a range is compacted although it is not quiet. Traffic that is
+/// Bytes in files from which on a range is compacted although it is not quiet. Traffic that is
 /// settled as it comes stays below, by the compactions that RocksDB does anyway.
 const BUSY_BYTES: u64 = 512 << 20;
 
-/// Octets that one range is worth a compaction for, and that all of them are.
+/// Bytes that one range is worth a compaction for, and that all of them are.
 const RANGE_BYTES: u64 = 1 << 20;
 const TOTAL_BYTES: u64 = 16 << 20;
 
@@ -169,7 +169,7 @@ impl Shared {
         }
     }
 
-    /// Octets of files in the range, about.
+    /// Bytes of files in the range, about.
     fn octets(&self, place: Place, removed: Removed) -> Result<u64, StorageError> {
         let (start, end) = keys(place, removed);
         let mut octets = 0;

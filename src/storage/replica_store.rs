@@ -20,7 +20,7 @@ use std::{
     time::Instant,
 };
 
-/// Octets of a record before any has been encoded.
+/// Bytes of a record before any has been encoded.
 const RECORD_BYTES: usize = 128;
 
 /// Run heads for the machine of one group, and its dirty checkpoint.
@@ -36,7 +36,7 @@ pub struct ReplicaStore {
     /// Number of the last checkpoint made, and of the last one written.
     made: u64,
     written: Arc<AtomicU64>,
-    /// Average octets of a record with its key, at the last checkpoint.
+    /// Average bytes of a record with its key, at the last checkpoint.
     record_bytes: usize,
 }
 
@@ -167,7 +167,7 @@ impl ReplicaStore {
             && self.cuts.values().all(|cut| cut.checkpoint.is_some())
     }
 
-    /// Octets that a checkpoint would write, about (flush at 4 MiB, DESIGN §3).
+    /// Bytes that a checkpoint would write, about (flush at 4 MiB, DESIGN §3).
     #[must_use]
     pub fn dirty_bytes(&self) -> usize {
         self.records.len() * self.record_bytes + (self.cuts.len() + self.ended.len()) * 256

@@ -25,7 +25,7 @@ use std::{
 /// Entries kept at most, so that small ones cannot make the bookkeeping outgrow the budget.
 const ENTRIES_MAX: usize = 65_536;
 
-/// Octets that an entry and one of its runs cost beside their content, about.
+/// Bytes that an entry and one of its runs cost beside their content, about.
 const OVERHEAD_BYTES: usize = 256;
 
 /// Recent runs of all groups.
@@ -257,7 +257,7 @@ impl RunCache {
         self.open_group(group, index);
     }
 
-    /// Octets kept.
+    /// Bytes kept.
     pub(crate) fn bytes(&self) -> usize {
         self.inner.lock().bytes
     }

@@ -50,13 +50,13 @@ impl Histogram {
 pub struct WriterStats {
     /// Time of each synced write, in microseconds.
     pub sync_us: Histogram,
-    /// Octets of each batch.
+    /// Bytes of each batch.
     pub batch_bytes: Histogram,
     /// Writes (appends, votes, checkpoints, ...) in each batch.
     pub batch_writes: Histogram,
     /// Log entries written.
     pub entries: u64,
-    /// Octets waiting now.
+    /// Bytes waiting now.
     pub waiting_bytes: usize,
 }
 
@@ -65,7 +65,7 @@ pub struct WriterStats {
 pub struct DatabaseStats {
     /// The log writer.
     pub writer: WriterStats,
-    /// Octets in the run cache now.
+    /// Bytes in the run cache now.
     pub run_cache_bytes: usize,
     /// Bodies read from disk, as the run cache had them not.
     pub bodies_read: u64,

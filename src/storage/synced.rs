@@ -32,7 +32,7 @@ const TICK: Duration = Duration::from_secs(1);
 
 const VERSION: u8 = 1;
 
-/// Octets of a mark: version, number, sequence, manifest (number, octets, checksum), checksum.
+/// Bytes of a mark: version, number, sequence, manifest (number, bytes, checksum), checksum.
 const MARK_BYTES: usize = 1 + 4 * 8 + 2 * 4;
 
 /// The two places of marks, which are written by turns so that a torn write leaves the other one. They
@@ -91,7 +91,7 @@ impl SyncedFile {
             let options =
                 OpenOptions::new().read(true).write(true).create(true).truncate(true).clone();
             let file = options.open(&new)?;
-            // Both places, so that a later mark changes nothing but their octets.
+            // Both places, so that a later mark changes nothing but their bytes.
             for place in PLACES {
                 file.write_all_at(&Mark::default().encode(), place)?;
             }

@@ -11,11 +11,11 @@ pub(crate) struct Watchdog {
     origin: Instant,
     /// Microseconds from `origin` to the begin of the sync that runs, plus 1; 0 if none runs.
     began: AtomicU64,
-    /// Octets that it writes.
+    /// Bytes that it writes.
     bytes: AtomicU64,
 }
 
-/// Octets that any disk is expected to take in a second, beside the time that a sync may take.
+/// Bytes that any disk is expected to take in a second, beside the time that a sync may take.
 const BYTES_A_SECOND: u64 = 16 << 20;
 
 impl Watchdog {
@@ -23,7 +23,7 @@ impl Watchdog {
         Self { origin: Instant::now(), began: AtomicU64::new(0), bytes: AtomicU64::new(0) }
     }
 
-    /// Runs `sync`, of so many octets, under watch; says how long it took.
+    /// Runs `sync`, of so many bytes, under watch; says how long it took.
     pub(crate) fn watch<T>(&self, bytes: usize, sync: impl FnOnce() -> T) -> (T, Duration) {
         let began = Instant::now();
         self.bytes.store(bytes as u64, Relaxed);
@@ -40,7 +40,7 @@ impl Watchdog {
         }
     }
 
-    /// Whether the sync that runs takes longer than `time_max`, and than its octets explain.
+    /// Whether the sync that runs takes longer than `time_max`, and than its bytes explain.
     pub(crate) fn is_late(&self, time_max: Duration) -> bool {
         let writing = self.bytes.load(Relaxed).saturating_mul(1_000) / BYTES_A_SECOND;
         self.stalled_for() > time_max + Duration::from_millis(writing)

@@ -111,7 +111,7 @@ pub struct QueueArguments {
     pub expires_ms: Option<u64>,
     /// `x-max-length`, messages.
     pub length_max: Option<u64>,
-    /// `x-max-length-bytes`, octets of bodies.
+    /// `x-max-length-bytes`, bytes of bodies.
     pub length_bytes_max: Option<u64>,
     /// `x-overflow`.
     pub overflow: Option<Overflow>,

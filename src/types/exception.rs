@@ -136,7 +136,7 @@ impl Exception {
         Self { code, explanation: explanation.into() }
     }
 
-    /// The reply text, cut to 255 octets at a character's border (CONN-24).
+    /// The reply text, cut to 255 bytes at a character's border (CONN-24).
     #[must_use]
     pub fn reply_text(&self) -> String {
         let mut text = self.to_string();

@@ -42,14 +42,14 @@ pub struct FieldTable(pub Vec<(ShortString, FieldValue)>);
 pub struct TableSize {
     /// Values.
     pub values: usize,
-    /// Octets, about: a value of one octet on the wire takes some forty.
+    /// Bytes, about: a value of one byte on the wire takes some forty.
     pub bytes: usize,
 }
 
-/// Why octets are no field table.
+/// Why bytes are no field table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FieldTableError {
-    /// The octets end within a field.
+    /// The bytes end within a field.
     #[error("field table ends within a field")]
     Truncated,
     /// A type letter that FRM-14 does not name.
@@ -112,7 +112,7 @@ impl FieldValue {
         }
     }
 
-    /// The long string's octets.
+    /// The long string's bytes.
     #[must_use]
     pub fn as_long_string(&self) -> Option<&Bytes> {
         if let Self::LongString(octets) = self { Some(octets) } else { None }
@@ -208,7 +208,7 @@ impl FieldTable {
     /// Appends the content without its length.
     pub fn encode_content(&self, out: &mut BytesMut) {
         for (name, value) in &self.0 {
-            // A short string has at most 255 octets.
+            // A short string has at most 255 bytes.
             out.put_u8(u8::try_from(name.len()).unwrap_or(u8::MAX));
             out.put_slice(name.as_bytes());
             encode_value(value, out);

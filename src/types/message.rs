@@ -19,11 +19,11 @@ pub struct Message {
     /// What the broker knows of it beside the client's headers (deaths, for one), to be merged
     /// into the headers at delivery. Empty for a message that never died.
     pub annotations: FieldTable,
-    /// Body; its octets are what length limits count.
+    /// Body; its bytes are what length limits count.
     pub body: Bytes,
 }
 
-/// Why stored octets are no message.
+/// Why stored bytes are no message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("stored message cannot be decoded: {0}")]
 pub struct MessageError(pub &'static str);

@@ -1,12 +1,12 @@
-//! Names and short strings (AMQP 0-9-1, section 4.2.5.3): at most 255 octets of UTF-8.
+//! Names and short strings (AMQP 0-9-1, section 4.2.5.3): at most 255 bytes of UTF-8.
 
 use bytes::Bytes;
 use std::{borrow::Borrow, fmt};
 
-/// Why octets are no short string.
+/// Why bytes are no short string.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
-    /// More than 255 octets.
+    /// More than 255 bytes.
     #[error("short string of {0} octets is longer than 255")]
     TooLong(usize),
     /// Not UTF-8 (FRM-11).
@@ -14,7 +14,7 @@ pub enum NameError {
     NotUtf8,
 }
 
-/// A short string: at most 255 octets of valid UTF-8, cheap to clone and to cut out of a frame.
+/// A short string: at most 255 bytes of valid UTF-8, cheap to clone and to cut out of a frame.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ShortString(Bytes);
 
@@ -22,10 +22,10 @@ impl ShortString {
     /// The empty short string.
     pub const EMPTY: ShortString = ShortString(Bytes::new());
 
-    /// Checks and takes octets.
+    /// Checks and takes bytes.
     ///
     /// # Errors
-    /// `TooLong` above 255 octets, `NotUtf8` for what is not UTF-8.
+    /// `TooLong` above 255 bytes, `NotUtf8` for what is not UTF-8.
     pub fn from_bytes(octets: Bytes) -> Result<Self, NameError> {
         if octets.len() > 255 {
             return Err(NameError::TooLong(octets.len()));
@@ -50,25 +50,25 @@ impl ShortString {
         std::str::from_utf8(&self.0).unwrap_or_default()
     }
 
-    /// The octets.
+    /// The bytes.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// The octets, shared.
+    /// The bytes, shared.
     #[must_use]
     pub fn to_bytes(&self) -> Bytes {
         self.0.clone()
     }
 
-    /// Octets, 0 to 255.
+    /// Bytes, 0 to 255.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// True if there is no octet.
+    /// True if there is no byte.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

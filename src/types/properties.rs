@@ -1,16 +1,16 @@
-//! Content properties of class basic (AMQP 0-9-1, section 4.2.6.1): read from their raw octets
+//! Content properties of class basic (AMQP 0-9-1, section 4.2.6.1): read from their raw bytes
 //! one by one, never re-encoded unless one has to change.
 
 use crate::{FieldTable, FieldTableError, ShortString};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
-/// Why octets are no properties.
+/// Why bytes are no properties.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PropertiesError {
-    /// The octets end within a property.
+    /// The bytes end within a property.
     #[error("properties end within a property")]
     Truncated,
-    /// Octets are left over behind the last property.
+    /// Bytes are left over behind the last property.
     #[error("octets are left over behind the properties")]
     LeftOver,
     /// A short string property is not UTF-8.
@@ -59,7 +59,7 @@ const ORDER: [Property; 14] = [
     Property::ClusterId,
 ];
 
-/// The properties that the broker looks at, as slices of the raw octets; the others are skipped
+/// The properties that the broker looks at, as slices of the raw bytes; the others are skipped
 /// over. `raw` is what is stored and delivered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Properties {
@@ -139,7 +139,7 @@ impl Properties {
         self.headers.clone().map(FieldTable::decode_content).transpose().map_err(Into::into)
     }
 
-    /// The octets of a property as they are on the wire, for what is looked at too rarely to be
+    /// The bytes of a property as they are on the wire, for what is looked at too rarely to be
     /// a field here; `None` if the message does not have it.
     #[must_use]
     pub fn octets_of(&self, wanted: Property) -> Option<Bytes> {
@@ -157,7 +157,7 @@ impl Properties {
         Some(behind.slice(..behind.len() - rest.len()))
     }
 
-    /// The raw octets with other headers (`None`: without), everything else as it was.
+    /// The raw bytes with other headers (`None`: without), everything else as it was.
     ///
     /// # Errors
     /// As [`Properties::parse`].
@@ -168,7 +168,7 @@ impl Properties {
         )
     }
 
-    /// The raw octets with another `expiration` (`None`: without).
+    /// The raw bytes with another `expiration` (`None`: without).
     ///
     /// # Errors
     /// As [`Properties::parse`].
@@ -176,7 +176,7 @@ impl Properties {
         self.with_text(Property::Expiration, text)
     }
 
-    /// The raw octets with another `reply-to`.
+    /// The raw bytes with another `reply-to`.
     ///
     /// # Errors
     /// As [`Properties::parse`].

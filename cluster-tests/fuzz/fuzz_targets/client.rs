@@ -1,4 +1,4 @@
-//! Arbitrary octets as all that a client sends, from the protocol header on: taken or refused, never a panic.
+//! Arbitrary bytes as all that a client sends, from the protocol header on: taken or refused, never a panic.
 
 #![no_main]
 

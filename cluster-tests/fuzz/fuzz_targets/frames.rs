@@ -1,4 +1,4 @@
-//! Arbitrary octets where frames are looked for: taken or refused, never a panic.
+//! Arbitrary bytes where frames are looked for: taken or refused, never a panic.
 
 #![no_main]
 

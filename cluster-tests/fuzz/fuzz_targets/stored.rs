@@ -1,4 +1,4 @@
-//! Arbitrary octets as what a node finds on its disk or gets from another: refused, or read and written
+//! Arbitrary bytes as what a node finds on its disk or gets from another: refused, or read and written
 //! again as the same; never a panic.
 
 #![no_main]
@@ -6,7 +6,7 @@
 use bytes::Bytes;
 use quorate_storage::codec::{answer, batch, catalog, catalog_reply, log, message, queue};
 
-/// Where the octets are taken for something, that must be read again from what it is written as. (It is
+/// Where the bytes are taken for something, that must be read again from what it is written as. (It is
 /// compared as written: a NaN in a table is not equal to itself.)
 macro_rules! again {
     ($octets:expr, $decode:path, $encode:expr) => {

@@ -13,7 +13,7 @@ const QUEUE: &str = "backlog-1";
 /// No run of perf takes longer.
 const PERF_BOUND: Duration = Duration::from_secs(600);
 
-/// Octets of all files under a folder. Files come and go while one looks.
+/// Bytes of all files under a folder. Files come and go while one looks.
 fn size(folder: &Path) -> u64 {
     let Ok(entries) = std::fs::read_dir(folder) else { return 0 };
     let sizes = entries.flatten().map(|entry| match entry.metadata() {

@@ -62,7 +62,7 @@ async fn frames_that_are_none_are_501() {
         closes(node, &frame(4, 1, b"abcd"), 501).await;
         // FRM-05.
         closes(node, &frame(wire::HEARTBEAT, 0, b"payload"), 501).await;
-        // FRM-11 and Q-04: fields too short, and octets left over.
+        // FRM-11 and Q-04: fields too short, and bytes left over.
         closes(node, &frame(wire::METHOD, 1, &method(50, 10, &[0])), 501).await;
         closes(node, &frame(wire::METHOD, 1, &method(60, 10, &[0; 64])), 501).await;
         // A method frame without room for a method.
@@ -74,7 +74,7 @@ async fn frames_that_are_none_are_501() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_size_beyond_the_limit_is_501_before_its_octets_are_awaited() {
     lives_through(async |node| {
-        // FRM-01: one octet more than is tolerated, and 4 GiB; only the head is sent.
+        // FRM-01: one byte more than is tolerated, and 4 GiB; only the head is sent.
         for size in [131_072 + 1, u32::MAX] {
             for kind in [wire::METHOD, wire::HEADER, wire::BODY] {
                 closes(node, &frame_head(kind, 1, size), 501).await;
@@ -87,7 +87,7 @@ async fn a_size_beyond_the_limit_is_501_before_its_octets_are_awaited() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_declared_length_of_4_gib_inside_a_frame_takes_no_memory() {
     lives_through(async |node| {
-        // A table in queue.declare that claims 4 GiB, in a frame of a few octets.
+        // A table in queue.declare that claims 4 GiB, in a frame of a few bytes.
         let mut table = vec![0, 0];
         table.extend(wire::short("q"));
         table.extend([0, 255, 255, 255, 255]);

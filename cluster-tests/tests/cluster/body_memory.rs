@@ -156,7 +156,7 @@ async fn lasting_leader(cluster: &Cluster, queue: &str) -> u64 {
     leader
 }
 
-/// Flips an octet of what is stored of a body; how often it was found.
+/// Flips a byte of what is stored of a body; how often it was found.
 fn damage(node: &Node, marker: &[u8]) -> usize {
     let mut found = 0;
     for entry in std::fs::read_dir(node.data_dir().join("db")).expect("the database") {

@@ -29,7 +29,7 @@ async fn bodies_from_none_to_128_mib_go_through_all_nodes() {
     declare_quorum(&declarer, "large").await;
     let (_two, publisher) = open_confirming(&cluster.amqp_uri(2)).await;
     let (_three, consumer) = open(&cluster.amqp_uri(3)).await;
-    // A frame of 131,072 octets has 131,064 of content.
+    // A frame of 131,072 bytes has 131,064 of content.
     for bytes in [0, 1, 131_063, 131_064, 131_065, MIB, 16 * MIB, 128 * MIB] {
         let sent = body(bytes);
         let begun = Instant::now();
@@ -109,7 +109,7 @@ async fn publish_to_each_at_once(uri: &str, queues: &[String], sent: &Arc<Vec<u8
     }
 }
 
-/// A publish of a body of `bytes` octets: the frames but for the last, and the last.
+/// A publish of a body of `bytes` bytes: the frames but for the last, and the last.
 fn in_frames(channel: u16, exchange: &str, bytes: usize) -> (Vec<u8>, Vec<u8>) {
     const PIECE: usize = 100_000;
     let to = [&[0, 0][..], &wire::short(exchange), &wire::short("behind"), &[0]].concat();

@@ -1,6 +1,6 @@
 //! The power of all nodes' disks is cut while a client publishes: whatever was confirmed is there again
 //! afterwards (DUR-01). `make powerloss` does it often. Needs root, loop devices and ext4; the directories
-//! are on a file system of their own, whose unsynced octets are lost with its power.
+//! are on a file system of their own, whose unsynced bytes are lost with its power.
 
 #![expect(clippy::expect_used, clippy::panic, reason = "tests")]
 

@@ -69,7 +69,7 @@ async fn que_14_a_name_is_any_255_octets_of_utf_8() {
     let cluster = Cluster::start(3, Options::default()).await;
     let (_connection, channel) = open_confirming(&cluster.amqp_uri(1)).await;
     let (_other, elsewhere) = open(&cluster.amqp_uri(3)).await;
-    // 127 letters of two octets and one of one; control characters, quotes, and wildcards.
+    // 127 letters of two bytes and one of one; control characters, quotes, and wildcards.
     let longest = format!("{}x", "é".repeat(127));
     for queue in [longest.as_str(), "a \"b\" \\c/ {d}\t#*%2f", "🐇 ночь"] {
         declare_with(&channel, queue, &[("x-queue-type", text("quorum"))]).await;

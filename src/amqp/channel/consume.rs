@@ -54,7 +54,7 @@ impl Consumers {
         self.replies.as_ref().map(|(_, name)| name)
     }
 
-    /// Octets of bodies that wait for a consume-ok.
+    /// Bytes of bodies that wait for a consume-ok.
     pub(crate) fn early_bytes(&self) -> usize {
         self.early.iter().map(|delivered| delivered.message.body.len()).sum()
     }

@@ -38,7 +38,7 @@ pub(crate) struct Bounds {
 #[derive(Clone, Debug)]
 pub(crate) struct Env {
     pub(crate) vhost: ShortString,
-    /// Negotiated, octets.
+    /// Negotiated, bytes.
     pub(crate) frame_max: u32,
     /// By the node's settings.
     pub(crate) bounds: Bounds,
@@ -164,12 +164,12 @@ pub(crate) struct Effects {
     pub(crate) pending: Vec<Pending>,
     pub(crate) settles: settle::Settles,
     pub(crate) actions: Vec<Action>,
-    /// Octets of frames that wait for an answer.
+    /// Bytes of frames that wait for an answer.
     pub(crate) queued_bytes: usize,
-    /// Octets of incomplete contents: those of large ones from their announcement on, of others as
+    /// Bytes of incomplete contents: those of large ones from their announcement on, of others as
     /// they come.
     pub(crate) content_bytes: usize,
-    /// Octets of large contents that have been announced; no frame is taken until there is room.
+    /// Bytes of large contents that have been announced; no frame is taken until there is room.
     pub(crate) announced_bytes: usize,
     /// Channels with incomplete large contents, and when those began, in this order.
     pub(crate) large: Vec<(u16, u64)>,
@@ -179,9 +179,9 @@ pub(crate) struct Effects {
     pub(crate) lasting: BTreeMap<u16, u64>,
     /// Time of this turn, ms.
     pub(crate) now_ms: u64,
-    /// Octets of deliveries that wait for their consume-ok.
+    /// Bytes of deliveries that wait for their consume-ok.
     pub(crate) early_bytes: usize,
-    /// Octets of publishes that wait for a commit.
+    /// Bytes of publishes that wait for a commit.
     pub(crate) transaction_bytes: usize,
 }
 

@@ -306,7 +306,7 @@ pub(crate) fn unimplemented_method(id: MethodId) -> Fault {
 }
 
 impl Due {
-    /// Octets held of an incomplete content; of a large one as many as it will have.
+    /// Bytes held of an incomplete content; of a large one as many as it will have.
     pub(crate) fn held_bytes(&self) -> usize {
         match self {
             Self::Method | Self::Header(_) => 0,

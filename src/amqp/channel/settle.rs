@@ -10,7 +10,7 @@ use quorate_broker::{HolderRef, Settle, Settlement};
 use quorate_types::{DeliveryNumber, ReplyCode, ReturnCause};
 use std::collections::{BTreeMap, VecDeque};
 
-/// A holder in the channel's table: so that a delivery costs 24 octets, not 80.
+/// A holder in the channel's table: so that a delivery costs 24 bytes, not 80.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Slot(u32);
 

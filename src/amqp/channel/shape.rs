@@ -101,7 +101,7 @@ const CHECKED: [(&str, Fits); 4] = [
     ("x-opt-delivery-time", is_integer),
 ];
 
-/// How the names of [`CHECKED`] begin in the octets of a table.
+/// How the names of [`CHECKED`] begin in the bytes of a table.
 const BEGINNINGS: [&[u8; 3]; 4] = [b"\x02CC", b"BCC", b"x-d", b"x-o"];
 
 fn is_array(value: &FieldValue) -> bool {
@@ -261,7 +261,7 @@ mod tests {
         assert_eq!(&checked.raw[..], b"\x20\0\0\0\0\x0b\x01nl\0\0\0\0\0\0\0\x05");
     }
 
-    /// PRP-02, PRP-10: headers in order are kept octet by octet, an empty table and none at all
+    /// PRP-02, PRP-10: headers in order are kept byte by byte, an empty table and none at all
     /// too, and names that the broker uses mean nothing when a client writes them.
     #[test]
     fn prp_10_headers_named_like_the_brokers_own_pass_unchanged() {

@@ -18,11 +18,11 @@ use crate::{
 use quorate_broker::{Publish, RoutedPublish, Settle, Settlement};
 use quorate_types::ReplyCode;
 
-/// Octets that the open transactions of a connection may have published, in largest messages. Above,
+/// Bytes that the open transactions of a connection may have published, in largest messages. Above,
 /// the connection is closed with 506: nothing else would free memory.
 const TRANSACTION_MESSAGES_MAX: u64 = 2;
 
-/// What a publish costs beside its octets.
+/// What a publish costs beside its bytes.
 const PUBLISH_COST_BYTES: usize = 256;
 
 /// A channel's transaction, from `tx.select`, a commit or a rollback on (TX-09).
@@ -34,9 +34,9 @@ pub(crate) struct Transaction {
     /// Mandatory ones that no queue takes.
     returns: Vec<Returned>,
     settles: Vec<(Settlement, Vec<Entry>)>,
-    /// Octets of publishes and returns.
+    /// Bytes of publishes and returns.
     bytes: usize,
-    /// Octets of the one before, whose commit has not been answered.
+    /// Bytes of the one before, whose commit has not been answered.
     committing: usize,
 }
 
@@ -65,7 +65,7 @@ impl Transaction {
         self.settles.iter().map(|(_, entries)| entries.len() as u64).sum()
     }
 
-    /// Octets of publishes and returns.
+    /// Bytes of publishes and returns.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes + self.committing
     }

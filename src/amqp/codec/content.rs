@@ -11,7 +11,7 @@ use crate::codec::{
 };
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
-/// Octets of a content header before its properties: class, weight, body size.
+/// Bytes of a content header before its properties: class, weight, body size.
 const FIXED_BYTES: usize = 12;
 
 /// Properties of a message that has none: no flag is set.
@@ -22,7 +22,7 @@ const NO_PROPERTIES: [u8; 2] = [0, 0];
 pub struct ContentHeader {
     /// Class; 60 is the only one with contents.
     pub class: u16,
-    /// Octets of the body.
+    /// Bytes of the body.
     pub body_bytes: u64,
     /// Property flags and properties as on the wire.
     pub properties: Bytes,
@@ -53,7 +53,7 @@ pub fn put_content_header(out: &mut BytesMut, channel: u16, body_bytes: u64, pro
     out.put_u8(END);
 }
 
-/// Octets of body that fit one frame (FRM-10).
+/// Bytes of body that fit one frame (FRM-10).
 #[must_use]
 pub fn piece_bytes_max(frame_max: u32) -> usize {
     let frame_max = usize::try_from(frame_max).unwrap_or(usize::MAX);
@@ -69,7 +69,7 @@ pub fn put(out: &mut BytesMut, channel: u16, properties: &[u8], body: &[u8], fra
     }
 }
 
-/// More octets than the header announced (FRM-08).
+/// More bytes than the header announced (FRM-08).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("content body frame exceeds remaining content size")]
 pub struct Excess;
@@ -98,7 +98,7 @@ impl Assembly {
         Self { missing: body_bytes, body: if keep { Parts::None } else { Parts::Dropped } }
     }
 
-    /// True if no octet is missing.
+    /// True if no byte is missing.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.missing == 0
@@ -120,7 +120,7 @@ impl Assembly {
         }
     }
 
-    /// Octets held.
+    /// Bytes held.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         match &self.body {
@@ -159,7 +159,7 @@ impl Assembly {
         Ok(())
     }
 
-    /// Room for `more` octets, and for as many again as there will be then, if so many are missing.
+    /// Room for `more` bytes, and for as many again as there will be then, if so many are missing.
     fn grow(&self, body: &mut BytesMut, more: usize) {
         if body.capacity() - body.len() < more {
             let ahead = (body.len() + more).min(usize::try_from(self.missing).unwrap_or(more));

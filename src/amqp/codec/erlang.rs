@@ -1,14 +1,14 @@
-//! Octets as RabbitMQ's texts print them, since clients' logs and tests read those texts.
+//! Bytes as RabbitMQ's texts print them, since clients' logs and tests read those texts.
 
 use std::fmt::Write as _;
 
-/// Octets shown of one that cannot be decoded: reply texts are cut at 255 anyway (CONN-24).
+/// Bytes shown of one that cannot be decoded: reply texts are cut at 255 anyway (CONN-24).
 const SHOWN_MAX: usize = 255;
 
-/// Octets shown of a frame (FRM-02).
+/// Bytes shown of a frame (FRM-02).
 const FRAME_SHOWN_MAX: usize = 16;
 
-/// `<<"abcd">>` if all octets are printable, else `<<1,2,3>>`.
+/// `<<"abcd">>` if all bytes are printable, else `<<1,2,3>>`.
 pub(crate) fn binary(octets: &[u8]) -> String {
     let octets = octets.get(..SHOWN_MAX).unwrap_or(octets);
     let mut text = String::from("<<");

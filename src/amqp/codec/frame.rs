@@ -3,13 +3,13 @@
 use crate::codec::erlang;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
-/// The octet that ends a frame.
+/// The byte that ends a frame.
 pub const END: u8 = 0xce;
 
-/// Octets of a frame before its payload: type, channel, size.
+/// Bytes of a frame before its payload: type, channel, size.
 pub const HEADER_BYTES: usize = 7;
 
-/// Octets of a frame around its payload.
+/// Bytes of a frame around its payload.
 pub const OVERHEAD_BYTES: usize = HEADER_BYTES + 1;
 
 /// Smallest `frame_max` that may be negotiated (CONN-17).
@@ -52,7 +52,7 @@ pub struct Frame {
     pub payload: Bytes,
 }
 
-/// Octets that are no frame. Nothing behind them can be read any more. The texts are RabbitMQ's.
+/// Bytes that are no frame. Nothing behind them can be read any more. The texts are RabbitMQ's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// The payload is longer than negotiated; it has not been awaited (FRM-01).
@@ -62,7 +62,7 @@ pub enum FrameError {
     TooLarge {
         /// Type, unchecked.
         kind: u8,
-        /// Announced, octets.
+        /// Announced, bytes.
         size: u32,
         /// `frame_max`.
         max: u32,
@@ -165,7 +165,7 @@ mod tests {
         take(&mut BytesMut::from(octets), frame_max).unwrap_err().to_string()
     }
 
-    /// FRM-01: a size beyond `frame_max` is refused from the header alone, 4 GiB or one octet over.
+    /// FRM-01: a size beyond `frame_max` is refused from the header alone, 4 GiB or one byte over.
     #[test]
     fn frm_01_an_oversized_frame_is_refused_before_its_payload_comes() {
         assert_eq!(

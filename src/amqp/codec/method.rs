@@ -1,4 +1,4 @@
-//! Any method: the hot ones as themselves, the others boxed; and why octets are none (FRM-11,
+//! Any method: the hot ones as themselves, the others boxed; and why bytes are none (FRM-11,
 //! FRM-12, Q-04).
 
 use crate::codec::{
@@ -15,7 +15,7 @@ use std::fmt;
 /// Class id of `basic`.
 pub const BASIC: u16 = 60;
 
-/// Octets of class and method id.
+/// Bytes of class and method id.
 pub(crate) const IDS_BYTES: usize = 4;
 
 /// Class and method id.
@@ -60,7 +60,7 @@ pub enum Method {
     Cold(Box<Cold>),
 }
 
-/// Octets that are no method.
+/// Bytes that are no method.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("method {}: {cause}", id.unwrap_or_default())]
 pub struct MethodError {
@@ -72,13 +72,13 @@ pub struct MethodError {
     pub payload: Bytes,
 }
 
-/// Why octets are no method.
+/// Why bytes are no method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MethodErrorCause {
     /// A field cannot be read.
     #[error(transparent)]
     Field(#[from] FieldError),
-    /// Octets are left over behind the last field.
+    /// Bytes are left over behind the last field.
     #[error("octets are left over")]
     LeftOver,
     /// AMQP 0-9-1 has no such method.

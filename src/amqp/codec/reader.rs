@@ -6,7 +6,7 @@ use quorate_types::{FieldTable, FieldTableError, ShortString};
 /// Why a field cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FieldError {
-    /// The octets end within a field.
+    /// The bytes end within a field.
     #[error("a field is cut short")]
     Truncated,
     /// A short string is not UTF-8.
@@ -18,7 +18,7 @@ pub enum FieldError {
 }
 
 /// Takes fields off the front of a payload, of which strings become slices. Neighbouring bits share
-/// an octet.
+/// a byte.
 pub(crate) struct Reader<'a> {
     payload: &'a Bytes,
     rest: &'a [u8],
@@ -27,7 +27,7 @@ pub(crate) struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// Reads what stands behind the first `skip` octets.
+    /// Reads what stands behind the first `skip` bytes.
     pub(crate) fn new(payload: &'a Bytes, skip: usize) -> Self {
         Self { payload, rest: payload.get(skip..).unwrap_or_default(), bits: 0, bits_left: 0 }
     }
@@ -37,7 +37,7 @@ impl<'a> Reader<'a> {
         self.rest
     }
 
-    /// True if every octet has been read.
+    /// True if every byte has been read.
     pub(crate) fn is_at_end(&self) -> bool {
         self.rest.is_empty()
     }
@@ -143,7 +143,7 @@ impl<'a> Writer<'a> {
 
 /// Appends a short string.
 pub(crate) fn put_short_string(out: &mut BytesMut, text: &ShortString) {
-    // A short string has at most 255 octets.
+    // A short string has at most 255 bytes.
     out.put_u8(u8::try_from(text.len()).unwrap_or(u8::MAX));
     out.put_slice(text.as_bytes());
 }

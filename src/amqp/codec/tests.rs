@@ -205,7 +205,7 @@ proptest! {
         prop_assert_eq!(Method::decode(frame.payload).unwrap(), method);
     }
 
-    /// FRM-11: no prefix of a method is a method, nor is it with an octet more.
+    /// FRM-11: no prefix of a method is a method, nor is it with a byte more.
     #[test]
     fn frm_11_too_short_and_too_long_are_refused(
         method in prop_oneof![
@@ -223,7 +223,7 @@ proptest! {
         prop_assert_eq!(code, 501);
     }
 
-    /// Both libraries read each other's octets as the same method.
+    /// Both libraries read each other's bytes as the same method.
     #[test]
     fn amq_protocol_reads_what_is_written(
         method in prop_oneof![

@@ -1,4 +1,4 @@
-//! From the first octet to connection.open (CONN-01 to CONN-23, Q-02, Q-03).
+//! From the first byte to connection.open (CONN-01 to CONN-23, Q-02, Q-03).
 
 use crate::{
     codec::{
@@ -20,7 +20,7 @@ use quorate_types::{FieldTable, FieldValue, ReplyCode, ShortString};
 /// Header of AMQP 0-9, accepted as the same protocol (CONN-01).
 const HEADER_0_9: [u8; 8] = *b"AMQP\x01\x01\x00\x09";
 
-/// What the first octets are.
+/// What the first bytes are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FirstOctets {
     /// Not all there yet.

@@ -10,7 +10,7 @@ pub(crate) struct Look {
     pub(crate) lost: bool,
 }
 
-/// Octets so far, both ways.
+/// Bytes so far, both ways.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Octets {
     pub(crate) written: u64,
@@ -76,7 +76,7 @@ mod tests {
         Octets { written, received }
     }
 
-    /// HB-01: any octets written count, and the check is every half timeout.
+    /// HB-01: any bytes written count, and the check is every half timeout.
     #[test]
     fn hb_01_a_heartbeat_is_sent_when_nothing_else_was() {
         let mut heartbeat = Heartbeat::new(10, 0);
@@ -87,7 +87,7 @@ mod tests {
         assert!(heartbeat.look(15_000, octets(8, 4), true).send);
     }
 
-    /// HB-02: lost at the second silent look, 2t to 3t after the last octet.
+    /// HB-02: lost at the second silent look, 2t to 3t after the last byte.
     #[test]
     fn hb_02_two_silent_looks_lose_the_connection() {
         let mut heartbeat = Heartbeat::new(10, 0);

@@ -2,7 +2,7 @@
 
 use crate::connection::machine::Machine;
 
-/// What a connection holds for its client of what is not finished, octets.
+/// What a connection holds for its client of what is not finished, bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Unfinished {
     /// Of contents that have not come whole, and of frames that wait for an answer.
@@ -27,7 +27,7 @@ impl Machine {
         }
     }
 
-    /// Octets of large contents that have been announced, for which there has to be room before
+    /// Bytes of large contents that have been announced, for which there has to be room before
     /// further frames are taken. `None` where there is nothing to ask for.
     pub(crate) fn announced_bytes(&self) -> Option<usize> {
         Some(self.effects.announced_bytes).filter(|bytes| *bytes > 0)

@@ -23,7 +23,7 @@ use quorate_broker::{ChannelId, ChannelReport, Delivered, Event, Publish, Publis
 use quorate_types::{ConsumerId, Exception, ReplyCode, Scope, ShortString};
 use std::collections::BTreeMap;
 
-/// Octets of frames that may wait for answers. Above, the socket is not read.
+/// Bytes of frames that may wait for answers. Above, the socket is not read.
 const QUEUED_BYTES_MAX: usize = 1024 * 1024;
 
 /// The machine of an open connection. Everything that has a bound: channels (`channel_max`),
@@ -96,12 +96,12 @@ impl Machine {
         self.ending.as_ref().filter(|ending| **ending != Ending::Client || !waiting())
     }
 
-    /// Octets of deliveries taken from the broker that cannot be written yet (CON-02).
+    /// Bytes of deliveries taken from the broker that cannot be written yet (CON-02).
     pub(crate) fn early_bytes(&self) -> usize {
         self.effects.early_bytes
     }
 
-    /// Octets held of incomplete contents.
+    /// Bytes held of incomplete contents.
     #[cfg(test)]
     pub(crate) fn content_bytes(&self) -> usize {
         self.effects.content_bytes

@@ -11,7 +11,7 @@ const PRESSED_MS: u64 = 5_000;
 #[derive(Debug)]
 pub(crate) struct Progress {
     timeout_ms: u64,
-    /// Octets written, when that was last seen to have changed or nothing waited.
+    /// Bytes written, when that was last seen to have changed or nothing waited.
     seen: Option<(u64, u64)>,
     look_at_ms: u64,
 }
@@ -59,7 +59,7 @@ impl Progress {
 mod tests {
     use super::*;
 
-    /// The first second in which a client is lost that took `written(s)` octets by then.
+    /// The first second in which a client is lost that took `written(s)` bytes by then.
     fn lost_at(mut progress: Progress, written: impl Fn(u64) -> u64, pressed: bool) -> Option<u64> {
         (0..300).find(|second| {
             let (now_ms, written) = (second * 1000, written(*second));

@@ -13,7 +13,7 @@ const KNOWN: [&str; 7] = [
     "copyright",
     "capabilities",
 ];
-/// Values, and octets in memory, of what is kept.
+/// Values, and bytes in memory, of what is kept.
 const VALUES_MAX: usize = 128;
 const BYTES_MAX: usize = 16 * 1024;
 

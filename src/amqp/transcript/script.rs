@@ -173,7 +173,7 @@ fn method(name: &str, words: &Words) -> Method {
     }
 }
 
-/// Flags and properties: `headers={…}`, `reply-to=…`, `expiration=…`, or `raw=` octets separated by commas.
+/// Flags and properties: `headers={…}`, `reply-to=…`, `expiration=…`, or `raw=` bytes separated by commas.
 fn properties(words: &Words) -> Bytes {
     let mut raw = BytesMut::new();
     if let Some(octets) = words.get("raw") {

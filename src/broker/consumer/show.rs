@@ -24,7 +24,7 @@ pub(crate) struct Taken {
 }
 
 impl FrontConsumer {
-    /// Takes what may be shown now, about `bytes_max` octets of it.
+    /// Takes what may be shown now, about `bytes_max` bytes of it.
     pub(crate) fn take(
         self: &Arc<Self>,
         node: &Arc<Node>,
@@ -107,7 +107,7 @@ impl FrontConsumer {
         Taken { bytes, more, full, freed: false }
     }
 
-    /// Bodies of the first references: about `bytes_max` octets, at least one if there is any.
+    /// Bodies of the first references: about `bytes_max` bytes, at least one if there is any.
     fn read(
         &self,
         node: &Node,

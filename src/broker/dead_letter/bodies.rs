@@ -1,4 +1,4 @@
-//! Letters' bodies: read as they are routed or sent, a bounded number of octets at a time. One that
+//! Letters' bodies: read as they are routed or sent, a bounded number of bytes at a time. One that
 //! cannot be read here is fetched from another replica, one at a time for each home.
 //!
 //! Bodies differ in size, so memory is bounded in bytes and not in messages: a line has 16 MiB
@@ -11,7 +11,7 @@ use quorate_types::{Home, MessageId, QueueId};
 use std::{sync::Arc, time::Instant};
 
 impl Node {
-    /// Messages of a queue's letters, in the order asked for: about `bytes_max` octets of them. None
+    /// Messages of a queue's letters, in the order asked for: about `bytes_max` bytes of them. None
     /// if the first one is not at hand: the worker is woken when it is.
     pub(super) fn letter_bodies(
         self: &Arc<Self>,

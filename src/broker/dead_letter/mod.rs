@@ -31,7 +31,7 @@ use tokio::time::MissedTickBehavior;
 /// At the latest after so long the worker looks again, whatever it has been told.
 const TICK: Duration = Duration::from_millis(250);
 
-/// Letters of one queue routed by one command, and octets of messages that are read for it.
+/// Letters of one queue routed by one command, and bytes of messages that are read for it.
 const ROUTE_MAX: usize = 512;
 const ROUTE_BYTES_MAX: usize = 24 << 20;
 

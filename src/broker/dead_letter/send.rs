@@ -1,4 +1,4 @@
-//! What of the letters has a number is sent, line by line, and as many octets as a line may have
+//! What of the letters has a number is sent, line by line, and as many bytes as a line may have
 //! under way (LET 1, 2).
 
 use super::{annotate::Death, route, state::LINE_MAX};
@@ -18,7 +18,7 @@ use quorate_storage::codec::{
 use quorate_types::{Home, LetterHome, Properties, Sequence};
 use std::{sync::Arc, time::Instant};
 
-/// Transfers and octets of one batch.
+/// Transfers and bytes of one batch.
 const SEND_MAX: usize = 256;
 const SEND_BYTES_MAX: usize = 1 << 20;
 

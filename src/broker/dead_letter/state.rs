@@ -19,7 +19,7 @@ const PROPOSAL_LOST: Duration = Duration::from_secs(1);
 /// Transfers of a line that may be under way unanswered.
 pub(crate) const LINE_MAX: u64 = 2_048;
 
-/// Octets of a line that may be under way unanswered: as many as a client's publishes may have. One
+/// Bytes of a line that may be under way unanswered: as many as a client's publishes may have. One
 /// batch may always be.
 const LINE_BYTES_MAX: usize = 16 << 20;
 
@@ -57,7 +57,7 @@ struct Line {
     through: Sequence,
     mark: Sequence,
     moved: Instant,
-    /// Last number and octets of each batch that is under way.
+    /// Last number and bytes of each batch that is under way.
     batches: VecDeque<(Sequence, usize)>,
 }
 

@@ -143,7 +143,7 @@ proptest! {
         prop_assert_eq!(after.get("mine"), Some(&FieldValue::I64(other)));
     }
 
-    /// Whatever the octets of a message's properties are, they are no panic.
+    /// Whatever the bytes of a message's properties are, they are no panic.
     #[test]
     fn exc_17_any_header_is_no_panic(text in "x-delay|y", value in any::<Vec<u8>>()) {
         let headers = FieldTable(vec![(short(&text), FieldValue::LongString(value.into()))]);

@@ -424,7 +424,7 @@ pub(crate) fn unknown(name: &str) -> String {
     }
 }
 
-/// Levenshtein's distance, in octets.
+/// Levenshtein's distance, in bytes.
 fn distance(a: &str, b: &str) -> usize {
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (at, left) in a.bytes().enumerate() {

@@ -11,7 +11,7 @@ use std::io::{Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use tonic::Code;
 
-/// Octets of definitions in one message, far below the 4 MiB that gRPC takes.
+/// Bytes of definitions in one message, far below the 4 MiB that gRPC takes.
 const CHUNK_BYTES: usize = 1 << 20;
 /// The name that stands for standard input and output.
 const STANDARD: &str = "-";

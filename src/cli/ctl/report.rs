@@ -171,7 +171,7 @@ fn groups_json(node: &Node) -> Value {
         .collect()
 }
 
-/// Billions of octets, with four digits after the point, as rabbitmqctl has them.
+/// Billions of bytes, with four digits after the point, as rabbitmqctl has them.
 fn gigabytes(bytes: u64) -> String {
     let parts = bytes / 100_000;
     format!("{}.{:04} gb", parts / 10_000, parts % 10_000)

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 const AMQP_PORT: u16 = 5672;
 const RPC_PORT: u16 = 7672;
 const HTTP_PORT: u16 = 15672;
-/// Most octets of a log line that are passed on at once.
+/// Most bytes of a log line that are passed on at once.
 const LINE_BYTES_MAX: u64 = 64 * 1024;
 /// Longest wait for one answer about readiness.
 const READY_TIMEOUT: Duration = Duration::from_secs(1);

@@ -31,7 +31,7 @@ struct Open {
     delivery_tag: u64,
     redelivered: bool,
     queue: u32,
-    /// Octets of body still to come; `None` before the header.
+    /// Bytes of body still to come; `None` before the header.
     left: Option<u64>,
     head: [u8; HEAD_BYTES],
     head_bytes: usize,

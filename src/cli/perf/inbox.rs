@@ -2,10 +2,10 @@
 
 use super::scan::{self, Frame, ScanError};
 
-/// Octets read at once, beyond what is kept of a frame that is not all there.
+/// Bytes read at once, beyond what is kept of a frame that is not all there.
 const READ_BYTES: usize = 256 * 1024;
 
-/// Octets read and not yet looked at, in a buffer that never grows.
+/// Bytes read and not yet looked at, in a buffer that never grows.
 #[derive(Debug)]
 pub(crate) struct Inbox {
     buffer: Vec<u8>,
@@ -15,7 +15,7 @@ pub(crate) struct Inbox {
 }
 
 impl Inbox {
-    /// A buffer for frames of up to `frame_max` octets.
+    /// A buffer for frames of up to `frame_max` bytes.
     pub(crate) fn new(frame_max: usize) -> Self {
         Self { buffer: vec![0; frame_max + READ_BYTES], start: 0, end: 0, payload_max: frame_max }
     }
@@ -30,7 +30,7 @@ impl Inbox {
         self.buffer.get_mut(self.end..).unwrap_or_default()
     }
 
-    /// So many octets were read.
+    /// So many bytes were read.
     pub(crate) fn filled(&mut self, bytes: usize) {
         self.end = (self.end + bytes).min(self.buffer.len());
     }

@@ -1,9 +1,9 @@
 //! What is written into a message's body to know it again: when, by which run and publisher, and
 //! its number there.
 
-/// Octets of the whole head. Shorter bodies have what fits: from 8 octets on the time.
+/// Bytes of the whole head. Shorter bodies have what fits: from 8 bytes on the time.
 pub(crate) const HEAD_BYTES: usize = 20;
-/// Octets of the time.
+/// Bytes of the time.
 const TIME_BYTES: usize = 8;
 
 /// The head of a message.
@@ -20,7 +20,7 @@ pub(crate) struct Head {
 }
 
 impl Head {
-    /// The octets that a body begins with.
+    /// The bytes that a body begins with.
     pub(crate) fn octets(self) -> [u8; HEAD_BYTES] {
         let [t0, t1, t2, t3, t4, t5, t6, t7] = self.sent_ns.to_be_bytes();
         let [r0, r1, r2, r3] = self.run.to_be_bytes();

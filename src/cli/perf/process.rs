@@ -10,7 +10,7 @@ const TICK_US: u64 = 10_000;
 pub(crate) struct Usage {
     /// User and system time, microseconds.
     pub(crate) cpu_us: u64,
-    /// Resident memory of the largest one, octets.
+    /// Resident memory of the largest one, bytes.
     pub(crate) resident_bytes: u64,
 }
 

@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use tokio::task::yield_now;
 use tokio::time::sleep;
 
-/// Octets of frames written at once.
+/// Bytes of frames written at once.
 const WRITE_BYTES: usize = 256 * 1024;
 
 /// What a publisher does.

@@ -32,7 +32,7 @@ pub(crate) enum ScanError {
     Closed(String),
 }
 
-/// The frame at the front of `buffer`, and the octets that it takes; `None` if it is not all
+/// The frame at the front of `buffer`, and the bytes that it takes; `None` if it is not all
 /// there. `payload_max` keeps a broken server from stalling the reader for ever.
 pub(crate) fn first(
     buffer: &[u8],

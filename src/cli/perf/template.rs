@@ -38,7 +38,7 @@ impl Template {
         let body = vec![b'x'; shape.body_bytes];
         let header_at = out.len();
         content::put(&mut out, channel, &properties, &body, frame_max);
-        // The content header's frame: what is around it, 12 fixed octets, the properties.
+        // The content header's frame: what is around it, 12 fixed bytes, the properties.
         let header_bytes = frame::OVERHEAD_BYTES + 12 + properties.len();
         Self {
             frames: out.to_vec(),

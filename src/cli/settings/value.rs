@@ -82,7 +82,7 @@ impl<T: SettingValue> SettingValue for Option<T> {
     }
 }
 
-/// An amount of memory or disk, octets: a whole number with or without KiB, MiB, GiB, KB, MB, GB.
+/// An amount of memory or disk, bytes: a whole number with or without KiB, MiB, GiB, KB, MB, GB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ByteCount(pub u64);
 
@@ -112,17 +112,17 @@ impl SettingValue for ByteCount {
     }
 }
 
-/// A limit on memory: octets, or a fraction of what the machine (or its cgroup) has.
+/// A limit on memory: bytes, or a fraction of what the machine (or its cgroup) has.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum MemoryLimit {
-    /// Octets.
+    /// Bytes.
     Bytes(ByteCount),
     /// Of the machine's memory, above 0 and up to 1.
     Fraction(f64),
 }
 
 impl MemoryLimit {
-    /// The limit in octets on a machine that has `total_bytes`.
+    /// The limit in bytes on a machine that has `total_bytes`.
     #[must_use]
     pub fn bytes_of(self, total_bytes: u64) -> u64 {
         let amount = match self {

@@ -141,7 +141,7 @@ fn fill(consumers: u64, per_entry: u32, per_run_commands: u32, queues: u32, entr
     load
 }
 
-/// Octets that the process has in memory.
+/// Bytes that the process has in memory.
 fn resident() -> usize {
     let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
     pages.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096

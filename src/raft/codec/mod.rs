@@ -1,4 +1,4 @@
-//! Every octet that this floor stores or sends. Each value begins with a format version. Entries
+//! Every byte that this floor stores or sends. Each value begins with a format version. Entries
 //! are coded by the storage floor.
 
 mod append;

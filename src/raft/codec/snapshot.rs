@@ -23,18 +23,18 @@ pub(crate) enum SnapshotStep {
         vote: Vote,
         /// Last entry applied to it.
         applied: LogId,
-        /// Octets that are to come, about.
+        /// Bytes that are to come, about.
         bytes: u64,
         /// What the leader's checkpoint kept beside it.
         meta: Bytes,
     },
-    /// Its next octets.
+    /// Its next bytes.
     Chunk {
         /// The transfer.
         transfer: u64,
         /// Place of the chunk, from 0.
         number: u64,
-        /// The octets.
+        /// The bytes.
         octets: Bytes,
     },
     /// It is whole: install it.
@@ -66,7 +66,7 @@ pub(crate) fn encode_snapshot_begin(
     out.freeze()
 }
 
-/// Encodes a chunk; its octets are not copied.
+/// Encodes a chunk; its bytes are not copied.
 pub(crate) fn encode_snapshot_chunk(transfer: u64, number: u64, octets: Bytes) -> Payload {
     let mut head = begin(17);
     head.put_u8(CHUNK);

@@ -34,7 +34,7 @@ pub(crate) fn put_option_log_id(out: &mut BytesMut, id: Option<&LogId>) {
     }
 }
 
-/// Reads what was put. What it gives as octets are slices of the input.
+/// Reads what was put. What it gives as bytes are slices of the input.
 pub(crate) struct Reader(Bytes);
 
 impl Reader {
@@ -70,7 +70,7 @@ impl Reader {
         }
     }
 
-    /// A count of things of at least `least` octets each, checked against what is there, so that
+    /// A count of things of at least `least` bytes each, checked against what is there, so that
     /// a wrong one reserves no memory.
     pub(crate) fn count(&mut self, least: usize) -> Result<usize, DecodeError> {
         let count = self.u32()? as usize;

@@ -64,7 +64,7 @@ pub fn encode_answer(answer: &Answer) -> Bytes {
 /// Decodes an answer.
 ///
 /// # Errors
-/// Octets that are no answer.
+/// Bytes that are no answer.
 pub fn decode_answer(octets: &[u8]) -> Result<Answer, DecodeError> {
     let mut cursor = Cursor::new(octets);
     cursor.version(VERSION)?;

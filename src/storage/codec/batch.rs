@@ -98,7 +98,7 @@ fn put_run(run: &ProposedRun, out: &mut BytesMut) {
 /// Decodes a batch; its messages are slices of `octets`.
 ///
 /// # Errors
-/// Octets that are no batch, enqueues that do not cover the runs.
+/// Bytes that are no batch, enqueues that do not cover the runs.
 pub fn decode_batch(octets: &Bytes) -> Result<ProposedBatch, DecodeError> {
     let mut cursor = Cursor::new(octets);
     cursor.version(VERSION)?;

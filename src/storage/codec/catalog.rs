@@ -55,7 +55,7 @@ pub fn encode_entry(entry: &CatalogEntry) -> Bytes {
 /// Decodes an entry.
 ///
 /// # Errors
-/// Octets that are no entry.
+/// Bytes that are no entry.
 pub fn decode_entry(octets: &[u8]) -> Result<CatalogEntry, DecodeError> {
     let mut cursor = Cursor::new(octets);
     cursor.version(VERSION)?;
@@ -77,7 +77,7 @@ pub fn encode_command(command: &CatalogCommand) -> Bytes {
 /// Decodes one command.
 ///
 /// # Errors
-/// Octets that are no command.
+/// Bytes that are no command.
 pub fn decode_command(octets: &[u8]) -> Result<CatalogCommand, DecodeError> {
     let mut cursor = Cursor::new(octets);
     cursor.version(VERSION)?;
@@ -91,7 +91,7 @@ pub fn decode_command(octets: &[u8]) -> Result<CatalogCommand, DecodeError> {
 #[must_use]
 pub fn can_be_read_again(command: &CatalogCommand) -> bool {
     let octets = encode_command(command);
-    // Octets are compared, since a table may hold a number that does not equal itself.
+    // Bytes are compared, since a table may hold a number that does not equal itself.
     decode_command(&octets).is_ok_and(|decoded| encode_command(&decoded) == octets)
 }
 

@@ -92,7 +92,7 @@ pub fn encode_key(key: &CatalogKey) -> Bytes {
 /// Decodes a record's key.
 ///
 /// # Errors
-/// Octets that are no key.
+/// Bytes that are no key.
 pub fn decode_key(octets: &[u8]) -> Result<CatalogKey, DecodeError> {
     let mut cursor = Cursor::new(octets);
     let key = match cursor.u8()? {
@@ -168,7 +168,7 @@ pub fn encode_record(record: &CatalogRecord) -> Bytes {
 /// Decodes a record.
 ///
 /// # Errors
-/// Octets that are no record.
+/// Bytes that are no record.
 pub fn decode_record(octets: &[u8]) -> Result<CatalogRecord, DecodeError> {
     let mut cursor = Cursor::new(octets);
     cursor.version(VERSION)?;

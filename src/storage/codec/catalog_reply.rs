@@ -52,7 +52,7 @@ pub fn encode_replies(replies: &[CatalogReply]) -> Bytes {
 /// Decodes replies.
 ///
 /// # Errors
-/// Octets that are no replies.
+/// Bytes that are no replies.
 pub fn decode_replies(octets: &[u8]) -> Result<Vec<CatalogReply>, DecodeError> {
     let mut cursor = Cursor::new(octets);
     cursor.version(VERSION)?;

@@ -19,7 +19,7 @@ impl Chain {
         &mut self.open
     }
 
-    /// Appends octets.
+    /// Appends bytes.
     pub(crate) fn push(&mut self, octets: &Bytes) {
         if octets.len() < SHARE_BYTES_MIN {
             self.open.extend_from_slice(octets);

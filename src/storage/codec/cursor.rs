@@ -1,5 +1,5 @@
 //! Primitives: variable-length integers (LEB128), lengths, ids; written into a buffer, read by a
-//! cursor that never panics and never allocates more than the octets that are there warrant.
+//! cursor that never panics and never allocates more than the bytes that are there warrant.
 
 use super::DecodeError;
 use bytes::{BufMut, BytesMut};
@@ -23,7 +23,7 @@ pub(crate) fn put_int(out: &mut BytesMut, value: u64) {
     short.put(out);
 }
 
-/// A few octets gathered on the stack and appended at once: appending to a buffer costs a call
+/// A few bytes gathered on the stack and appended at once: appending to a buffer costs a call
 /// each time, which for the hot commands is most of what they cost.
 #[derive(Default)]
 pub(crate) struct Short {
@@ -32,7 +32,7 @@ pub(crate) struct Short {
 }
 
 impl Short {
-    /// Three integers of any length, and some single octets.
+    /// Three integers of any length, and some single bytes.
     const CAPACITY: usize = 32;
 
     #[inline]
@@ -79,7 +79,7 @@ pub(crate) fn put_octets(out: &mut BytesMut, octets: &[u8]) {
 }
 
 pub(crate) fn put_short(out: &mut BytesMut, text: &ShortString) {
-    // A short string has at most 255 octets.
+    // A short string has at most 255 bytes.
     out.put_u8(text.len() as u8);
     out.put_slice(text.as_bytes());
 }
@@ -121,7 +121,7 @@ pub(crate) fn put_consumer(out: &mut BytesMut, consumer: ConsumerId) {
     put_int(out, consumer.number);
 }
 
-/// Reads forward over octets.
+/// Reads forward over bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cursor<'a> {
     rest: &'a [u8],
@@ -133,7 +133,7 @@ impl<'a> Cursor<'a> {
         Self { rest: octets, total: octets.len() }
     }
 
-    /// Octets read so far.
+    /// Bytes read so far.
     pub(crate) fn position(&self) -> usize {
         self.total - self.rest.len()
     }
@@ -214,7 +214,7 @@ impl<'a> Cursor<'a> {
         self.option()?.map(narrow).transpose()
     }
 
-    /// A length of octets that are there.
+    /// A length of bytes that are there.
     pub(crate) fn len(&mut self) -> Result<usize, DecodeError> {
         let len = usize::try_from(self.int()?).map_err(|_| DecodeError::Truncated)?;
         if len > self.remaining() { Err(DecodeError::Truncated) } else { Ok(len) }
@@ -253,7 +253,7 @@ impl<'a> Cursor<'a> {
         Ok(ConsumerId { session: self.session()?, number: self.int()? })
     }
 
-    /// A count, then that many elements of at least one octet each.
+    /// A count, then that many elements of at least one byte each.
     pub(crate) fn list<T>(
         &mut self,
         mut element: impl FnMut(&mut Self) -> Result<T, DecodeError>,

@@ -1,5 +1,5 @@
 //! Messages held, run-length coded: numbers and positions usually follow each other, so a consumer
-//! that holds 2,000 messages of one run costs its header and two octets a message.
+//! that holds 2,000 messages of one run costs its header and two bytes a message.
 
 use super::{
     DecodeError,

@@ -10,10 +10,10 @@ use super::{DecodeError, cursor::Cursor};
 use bytes::{BufMut, Bytes, BytesMut};
 use quorate_types::{GroupId, Home, Level, LogIndex, NodeId, QueueId};
 
-/// Octets of a queue id in a key.
+/// Bytes of a queue id in a key.
 pub(crate) const QUEUE_KEY_BYTES: usize = 19;
 
-/// Octets of a run's key.
+/// Bytes of a run's key.
 pub(crate) const RUN_KEY_BYTES: usize = 2 + QUEUE_KEY_BYTES + 1 + 8;
 
 /// Names a run within its group.
@@ -121,7 +121,7 @@ pub(crate) fn group_start(group: GroupId) -> Vec<u8> {
     group.0.to_be_bytes().to_vec()
 }
 
-/// First key behind a group: no key has as many octets of ones.
+/// First key behind a group: no key has as many bytes of ones.
 pub(crate) fn group_end(group: GroupId) -> Vec<u8> {
     match group.0.checked_add(1) {
         Some(next) => next.to_be_bytes().to_vec(),

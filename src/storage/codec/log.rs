@@ -132,7 +132,7 @@ fn put_commands(commands: &CommandEntry, chain: &mut Chain) {
 /// Decodes an entry; commands and messages are slices of `octets`.
 ///
 /// # Errors
-/// Octets that are no entry.
+/// Bytes that are no entry.
 pub fn decode_wire(octets: &Bytes) -> Result<LogEntry, DecodeError> {
     let mut cursor = Cursor::new(octets);
     cursor.version(VERSION)?;

@@ -12,7 +12,7 @@ use quorate_types::{FieldTable, Message, ShortString};
 
 const VERSION: u8 = 1;
 
-/// Appends the encoded message to `out`; returns its octets. Many are encoded into one buffer and
+/// Appends the encoded message to `out`; returns its bytes. Many are encoded into one buffer and
 /// then split off it, so that they share one allocation.
 pub fn encode_into(message: &Message, out: &mut BytesMut) -> usize {
     let start = out.len();
@@ -51,7 +51,7 @@ pub fn encode(message: &Message) -> Bytes {
 /// Decodes a message; its parts are slices of `octets`.
 ///
 /// # Errors
-/// Octets that are no message.
+/// Bytes that are no message.
 pub fn decode(octets: &Bytes) -> Result<Message, DecodeError> {
     let mut cursor = Cursor::new(octets);
     cursor.version(VERSION)?;

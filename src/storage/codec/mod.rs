@@ -1,4 +1,4 @@
-//! Every octet on disk and in log entries. Each value begins with a format version.
+//! Every byte on disk and in log entries. Each value begins with a format version.
 
 pub mod answer;
 pub mod batch;
@@ -22,7 +22,7 @@ mod record;
 mod reply;
 pub(crate) mod run;
 
-/// Why octets cannot be decoded.
+/// Why bytes cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     /// They end too early.
@@ -34,7 +34,7 @@ pub enum DecodeError {
     /// A value that nothing has.
     #[error("invalid {0}")]
     Invalid(&'static str),
-    /// Octets are left over.
+    /// Bytes are left over.
     #[error("trailing bytes")]
     LeftOver,
 }

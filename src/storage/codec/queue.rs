@@ -38,7 +38,7 @@ pub fn encode_entry(entry: &Entry) -> Bytes {
 /// Decodes an entry.
 ///
 /// # Errors
-/// Octets that are no entry.
+/// Bytes that are no entry.
 pub fn decode_entry(octets: &[u8]) -> Result<Entry, DecodeError> {
     let mut cursor = Cursor::new(octets);
     let (stamp, runs) = heads(&mut cursor)?;

@@ -91,7 +91,7 @@ pub fn encode_key(key: RecordKey) -> Bytes {
 /// Decodes a record's key.
 ///
 /// # Errors
-/// Octets that are no key.
+/// Bytes that are no key.
 pub fn decode_key(octets: &[u8]) -> Result<RecordKey, DecodeError> {
     let mut cursor = Cursor::new(octets);
     let key = match cursor.u8()? {
@@ -172,7 +172,7 @@ pub fn encode_record(record: &Record) -> Bytes {
 /// Decodes a record.
 ///
 /// # Errors
-/// Octets that are no record.
+/// Bytes that are no record.
 pub fn decode_record(octets: &[u8]) -> Result<Record, DecodeError> {
     let mut cursor = Cursor::new(octets);
     cursor.version(VERSION)?;

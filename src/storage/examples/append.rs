@@ -1,6 +1,6 @@
 //! How fast the log writer is: a number of entries in flight over a number of groups, each
 //! appended again as soon as it is on the disk; and beside it, in the same run, a loop of plain
-//! writes and fdatasync of as many octets as the writer's batches had.
+//! writes and fdatasync of as many bytes as the writer's batches had.
 //!
 //! `cargo run --release -p quorate-storage --example append [directory [number of one load]]`
 
@@ -56,7 +56,7 @@ fn main() {
     }
 }
 
-/// Appends for a while; says the octets of an average batch.
+/// Appends for a while; says the bytes of an average batch.
 fn quorate(dir: &Path, load: &Load) -> u64 {
     let database = Database::open(dir, Options::new(NodeId(1), Incarnation(1))).unwrap();
     let groups: Vec<GroupStore> =
@@ -135,7 +135,7 @@ fn payload(group: u16, load: &Load) -> Payload {
     Payload::Commands(CommandEntry { command: codec::queue::encode_entry(&entry), bodies })
 }
 
-/// Plain writes of that many octets, each synced.
+/// Plain writes of that many bytes, each synced.
 fn raw(dir: &Path, bytes: u64) {
     let mut file = File::create(dir.join("raw")).unwrap();
     let octets = vec![7; bytes as usize];

@@ -1,4 +1,4 @@
-//! What a long queue costs: fills one queue with messages of 100 octets, then reads and removes
+//! What a long queue costs: fills one queue with messages of 100 bytes, then reads and removes
 //! them again as a machine and its front end do; says how fast, and how much memory it took.
 //!
 //! `cargo run --release -p quorate-storage --example backlog [directory [millions of messages]]`

@@ -20,13 +20,13 @@ use std::{
     },
 };
 
-/// Octets of a key, at most; more is no key of ours.
+/// Bytes of a key, at most; more is no key of ours.
 const KEY_BYTES_MAX: u64 = 1024;
 
-/// Octets of a value, at most: a run is at most one entry.
+/// Bytes of a value, at most: a run is at most one entry.
 const VALUE_BYTES_MAX: u64 = 1 << 30;
 
-/// Octets received from one look at the disk's free space to the next.
+/// Bytes received from one look at the disk's free space to the next.
 const LOOK_BYTES: u64 = 8 << 20;
 
 /// Directory of received snapshots below the data directory.
@@ -86,10 +86,10 @@ pub struct SnapshotDownload {
     meta: Bytes,
     stream: BufWriter<File>,
     files: Files,
-    /// Octets that the sender expects to send; it may be more.
+    /// Bytes that the sender expects to send; it may be more.
     expected: u64,
     received: u64,
-    /// Octets received at which the disk's free space is looked at.
+    /// Bytes received at which the disk's free space is looked at.
     next_look: u64,
 }
 

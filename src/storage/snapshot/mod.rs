@@ -2,7 +2,7 @@
 //! beside the data (DESIGN §3).
 //!
 //! The stream is a sequence of records: section, lengths of key and value, key (without the
-//! group), value; at the end a checksum of all octets before it. Keys of a section ascend.
+//! group), value; at the end a checksum of all bytes before it. Keys of a section ascend.
 
 mod download;
 mod reader;
@@ -14,7 +14,7 @@ pub use reader::SnapshotReader;
 use crate::{codec::DecodeError, engine::Family};
 use quorate_types::GroupId;
 
-/// Octets of one piece of a stream, at most.
+/// Bytes of one piece of a stream, at most.
 pub(crate) const CHUNK_BYTES_MAX: usize = 256 << 10;
 
 /// Sections of a stream, in their order.

@@ -15,7 +15,7 @@ use quorate_types::{GroupId, LogIndex};
 use rocksdb::{DB, ReadOptions, SnapshotWithThreadMode};
 use std::sync::Arc;
 
-/// Octets after which the iterator is made anew: it keeps the memtables of its beginning in memory, and
+/// Bytes after which the iterator is made anew: it keeps the memtables of its beginning in memory, and
 /// a receiver may be slow. The snapshot itself keeps none.
 const ITERATOR_BYTES_MAX: usize = 4 << 20;
 
@@ -76,7 +76,7 @@ impl SnapshotReader {
         &self.meta
     }
 
-    /// Octets of the stream, about: as they lie on the disk.
+    /// Bytes of the stream, about: as they lie on the disk.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes
@@ -91,7 +91,7 @@ impl SnapshotReader {
     }
 }
 
-/// Octets that a group has on disk, about.
+/// Bytes that a group has on disk, about.
 fn octets_of(engine: &Engine, group: GroupId) -> Result<u64, StorageError> {
     let (start, end) = (key::group_start(group), key::group_end(group));
     let mut octets = 0;
@@ -164,7 +164,7 @@ impl Stream<'_> {
         }
     }
 
-    /// Streams records of a section from `start` on, some octets of them, with one iterator.
+    /// Streams records of a section from `start` on, some bytes of them, with one iterator.
     fn stretch(
         &self,
         section: Section,

@@ -349,7 +349,7 @@ fn handles_are_shared_between_threads() {
     check::<ReplicaStore>();
 }
 
-/// What is kept of a log and what a purge frees is counted alike: octets of its own records, however
+/// What is kept of a log and what a purge frees is counted alike: bytes of its own records, however
 /// large the bodies beside them are.
 #[test]
 fn about_as_much_of_a_log_stays_as_is_to_be_kept_whatever_the_bodies() {
@@ -372,7 +372,7 @@ fn about_as_much_of_a_log_stays_as_is_to_be_kept_whatever_the_bodies() {
         let step = 32 << 10;
         assert!((all / 2..all / 2 + step).contains(&left), "{left} of {all} octets are left");
     }
-    // A length takes an octet or two; a body of 9,000 would weigh in quite otherwise.
+    // A length takes a byte or two; a body of 9,000 would weigh in quite otherwise.
     let apart = kept.iter().max().zip(kept.iter().min()).map(|(most, least)| most - least);
     assert!(apart.is_some_and(|apart| apart < 20), "bodies do not count: {kept:?}");
 }

@@ -1,4 +1,4 @@
-//! Encodings: what goes in comes out; arbitrary octets are refused or read, never a panic, never
+//! Encodings: what goes in comes out; arbitrary bytes are refused or read, never a panic, never
 //! more memory than they warrant; keys sort as what they name.
 
 use super::arbitrary::{entry, head, log_entry, message, number, queue_id, record, record_key};
@@ -22,7 +22,7 @@ fn whole(chain: Vec<Bytes>) -> Bytes {
     Bytes::from(chain.concat())
 }
 
-/// The messages that the enqueues of a batch enqueue: queue, level, size, octets.
+/// The messages that the enqueues of a batch enqueue: queue, level, size, bytes.
 type Enqueued = (QueueId, Level, MessageHead, Option<Bytes>);
 
 /// A run with its messages.
@@ -254,7 +254,7 @@ proptest! {
 
 #[test]
 fn a_count_that_lies_reserves_nothing() {
-    // Version, stamp, then a count of runs far beyond the octets.
+    // Version, stamp, then a count of runs far beyond the bytes.
     let octets = [1, 0, 0, 0xff, 0xff, 0xff, 0xff, 0x0f];
     assert!(codec::queue::decode_entry(&octets).is_err());
     let octets = Bytes::from_static(&[1, 0xff, 0xff, 0xff, 0xff]);

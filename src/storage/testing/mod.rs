@@ -46,7 +46,7 @@ fn body(term: u64, queue: u64, level: u8, index: u64, position: u32, bytes: usiz
     Bytes::from(text)
 }
 
-/// An entry with a run for each (queue, level, messages, octets each).
+/// An entry with a run for each (queue, level, messages, bytes each).
 fn entry(term: u64, index: u64, runs: &[(u64, u8, u32, usize)]) -> LogEntry {
     let stamp = Stamp { time: Timestamp(1000 + index), wall: WallTime(index) };
     let mut commands = Vec::new();

@@ -8,7 +8,7 @@ use std::path::Path;
 const RUNS: u64 = 64;
 const BODY_BYTES: usize = 1 << 20;
 
-/// Octets of the table files.
+/// Bytes of the table files.
 fn tables(dir: &Path) -> u64 {
     let files = std::fs::read_dir(dir.join("db")).unwrap().flatten();
     files

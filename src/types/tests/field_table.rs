@@ -1,4 +1,4 @@
-//! Field tables (FRM-14, FRM-15): what is encoded is decoded again, and no octets do any harm.
+//! Field tables (FRM-14, FRM-15): what is encoded is decoded again, and no bytes do any harm.
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
@@ -82,7 +82,7 @@ proptest! {
         drop(FieldTable::decode_content(whole.slice(..cut.min(whole.len()))));
     }
 
-    /// Whatever the octets, decoding ends with a table or a word; what was read can be written and
+    /// Whatever the bytes, decoding ends with a table or a word; what was read can be written and
     /// read again.
     #[test]
     fn no_octets_do_harm(octets in prop::collection::vec(any::<u8>(), 0..200)) {
@@ -93,7 +93,7 @@ proptest! {
         }
     }
 
-    /// The same, for octets that look more like tables.
+    /// The same, for bytes that look more like tables.
     #[test]
     fn no_letters_do_harm(
         fields in prop::collection::vec(

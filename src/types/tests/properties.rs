@@ -6,7 +6,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use proptest::prelude::*;
 use quorate_types::{FieldTable, FieldValue, Properties, PropertiesError, Property, ShortString};
 
-/// One property: its bit, and its octets.
+/// One property: its bit, and its bytes.
 type Part = (u16, Bytes);
 
 const HEADERS: u16 = 13;
@@ -108,7 +108,7 @@ proptest! {
         }
     }
 
-    /// PRP-01: what the broker looks at is found, whatever else is there, and the raw octets stay.
+    /// PRP-01: what the broker looks at is found, whatever else is there, and the raw bytes stay.
     #[test]
     fn properties_are_found_among_any_others(parts in any_parts()) {
         let raw = raw(&parts);
@@ -125,7 +125,7 @@ proptest! {
         prop_assert_eq!(found.decode_headers().unwrap(), decoded);
     }
 
-    /// One property is changed, set or taken out, and no octet besides.
+    /// One property is changed, set or taken out, and no byte besides.
     #[test]
     fn a_replaced_property_leaves_the_others_as_they_were(
         parts in any_parts(),
@@ -141,7 +141,7 @@ proptest! {
         prop_assert_eq!(changed, with(&parts, EXPIRATION, text.map(|text| short(text.as_str()))));
     }
 
-    /// Properties cut short, or with octets behind them, are refused (FRM-11, FRM-16).
+    /// Properties cut short, or with bytes behind them, are refused (FRM-11, FRM-16).
     #[test]
     fn properties_that_do_not_fit_are_refused(parts in any_parts(), keep in 0.0..1.0f64) {
         let raw = raw(&parts);
@@ -151,7 +151,7 @@ proptest! {
         prop_assert_eq!(Properties::parse(longer), Err(PropertiesError::LeftOver));
     }
 
-    /// Whatever the octets, there is an answer.
+    /// Whatever the bytes, there is an answer.
     #[test]
     fn no_octets_do_harm(octets in prop::collection::vec(any::<u8>(), 0..120)) {
         if let Ok(found) = Properties::parse(Bytes::from(octets)) {

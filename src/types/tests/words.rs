@@ -10,7 +10,7 @@ use quorate_types::{
 };
 
 proptest! {
-    /// A short string is at most 255 octets of UTF-8, and nothing else.
+    /// A short string is at most 255 bytes of UTF-8, and nothing else.
     #[test]
     fn a_short_string_is_short_and_utf8(octets in prop::collection::vec(any::<u8>(), 0..300)) {
         let taken = ShortString::from_bytes(Bytes::from(octets.clone()));

@@ -44,7 +44,7 @@ pub struct Parcel {
     pub to: u16,
     pub first: Sequence,
     pub mark: Sequence,
-    /// (target, octets, round)
+    /// (target, bytes, round)
     pub transfers: Vec<(QueueId, u32, u32)>,
 }
 

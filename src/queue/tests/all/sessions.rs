@@ -303,7 +303,7 @@ fn steps(lines: &[Line], session: SessionId, queue: QueueId) -> Vec<Step> {
     lines.iter().map(step).collect()
 }
 
-/// Everything in the state, with messages named by their octets, since their places in the log
+/// Everything in the state, with messages named by their bytes, since their places in the log
 /// depend on how often a batch was sent.
 fn normalised(world: &World, queue: QueueId) -> Vec<String> {
     let mut state = Vec::new();
@@ -331,7 +331,7 @@ fn normalised(world: &World, queue: QueueId) -> Vec<String> {
     state
 }
 
-/// Replies with messages named by their octets.
+/// Replies with messages named by their bytes.
 fn note(world: &World, answers: &[Answer], said: &mut BTreeMap<u64, String>) {
     for answer in answers {
         let Answer::Answered { first, last, other, .. } = answer else { continue };

@@ -158,7 +158,7 @@ impl TestStore {
 
 type Place = (QueueId, Level, LogIndex, u32);
 
-/// What the records say: messages that are held, returned or dead letters, with the octets of their
+/// What the records say: messages that are held, returned or dead letters, with the bytes of their
 /// bodies, and the levels' heads.
 struct State {
     out: BTreeMap<Place, u32>,

@@ -17,7 +17,7 @@ use quorate_types::{
 };
 use std::{collections::BTreeMap, fmt::Write, path::Path};
 
-/// A message's tag is in the remainder of its octets by this.
+/// A message's tag is in the remainder of its bytes by this.
 const TAGS: u32 = 1_000;
 
 struct Script {
@@ -26,7 +26,7 @@ struct Script {
     consumers: BTreeMap<String, ConsumerId>,
     gets: BTreeMap<String, (SessionId, Sequence)>,
     starts: BTreeMap<u16, u64>,
-    /// A message's tag; its body has as many octets as its place here.
+    /// A message's tag; its body has as many bytes as its place here.
     messages: Vec<String>,
 }
 
@@ -172,7 +172,7 @@ impl Script {
         let mut messages = heads(&sizes);
         for head in &mut messages {
             head.expiration_ms = line.number("expiration");
-            // So that limits on octets can be shown in small numbers.
+            // So that limits on bytes can be shown in small numbers.
             head.body_bytes += line.number("octets").unwrap_or(0) as u32 * TAGS;
         }
         Step::Enqueue { queue: self.queues[line.words[0]], level, messages }

@@ -137,7 +137,7 @@ impl World {
         Sequence(*next - count as u64)
     }
 
-    /// Deliveries of the last entry: (consumer's number, delivery number, octets of the body).
+    /// Deliveries of the last entry: (consumer's number, delivery number, bytes of the body).
     pub fn deliveries(&self) -> Vec<(u64, u64, u32)> {
         let deliver = |effect: &Effect| match effect {
             Effect::Deliver(it) => {
