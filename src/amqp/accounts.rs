@@ -132,10 +132,11 @@ impl Accounts {
     pub(crate) fn relieve(&mut self, connection: &Connection, bytes: usize, now_ms: u64) {
         if self.relief_at_ms.is_some_and(|at_ms| now_ms >= at_ms) {
             self.relief_at_ms = Some(now_ms + PATIENCE_MS);
-            // Where it waits for what is in flight, it is the disk's turn, and nobody is to blame.
-            if self.memory.takes_body(&[Share::InFlight], bytes as u64) {
-                let max = self.memory.share_bytes_max(Share::Contents);
-                connection.relieve(Share::Contents, max.saturating_sub(bytes as u64).max(max / 4));
+            // Where it waits only for what is in flight, it is the disk's turn, and nobody is to blame.
+            let (bytes, max) = (bytes as u64, self.memory.share_bytes_max(Share::Contents));
+            let takes = |share| self.memory.takes_body(&[share], bytes);
+            if takes(Share::InFlight) || (bytes <= max && !takes(Share::Contents)) {
+                connection.relieve(Share::Contents, max.saturating_sub(bytes).max(max / 4));
             }
         }
     }

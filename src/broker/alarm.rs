@@ -164,19 +164,22 @@ impl Node {
         loop {
             interval.tick().await;
             let due = looked.is_none_or(|at| at.elapsed() >= LOOK);
-            let (was_short, _) = self.alarms.of(self.me);
             let max = self.alarms.bounds().memory_bytes_max;
-            if resident_bytes().is_some_and(|bytes| bytes > max - max / 4) {
-                // What is free is no shortage, and is returned in time.
+            // What is free is no shortage, and is returned in time.
+            let high = if due { max - max / 4 } else { max };
+            if resident_bytes().is_some_and(|bytes| bytes > high) {
                 let returned = tokio::task::spawn_blocking(self.settings.alarms.return_free_memory);
                 if let Err(error) = returned.await {
                     tracing::warn!(%error, "cannot return free memory to the operating system");
                 }
             }
+            let (was_short, _) = self.alarms.of(self.me);
             let is_over = self.is_above_watermark();
             over_since = is_over.then(|| over_since.unwrap_or_else(Instant::now));
             let over_for = over_since.map(|since| since.elapsed());
-            let memory = over_for.is_some_and(|time| was_short || time >= BRIEF);
+            // At a start there is nothing that could be over in a moment.
+            let at_once = was_short || looked.is_none();
+            let memory = over_for.is_some_and(|time| at_once || time >= BRIEF);
             if due || memory != was_short {
                 self.tell_shortage(memory);
             }

@@ -319,7 +319,9 @@ impl Held {
     #[must_use]
     pub fn try_grow_content(&mut self, bytes: u64) -> bool {
         let max = self.budget.share_bytes_max(self.share);
-        self.budget.takes_body(&[Share::Contents, Share::InFlight], bytes)
+        // One that is larger than its share would seldom find so much room.
+        let passes = bytes > max && self.budget.room_bytes(Share::InFlight) > 0;
+        (passes || self.budget.takes_body(&[Share::Contents, Share::InFlight], bytes))
             && self.grow_if(bytes, |held| takes_body(held, bytes, max))
     }
 

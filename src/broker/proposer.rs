@@ -34,7 +34,8 @@ use std::{
 /// Batches under way at once. More waiting publishes make larger batches, not more of them.
 const UNDER_WAY_MAX: usize = 4;
 /// Where rounds take long, for example behind another group's large bodies, what waits would wait for
-/// a whole one. So a further batch may follow the last one after so long, up to so many.
+/// a whole one. So a further batch may follow the last one after so long, up to so many, while few
+/// commands are under way.
 const SLOW_ROUND: Duration = Duration::from_millis(5);
 const UNDER_WAY_SLOW_MAX: usize = 16;
 /// After so long without an answer the oldest batch is sent again; each further time after twice
@@ -249,7 +250,8 @@ impl Proposer {
             let few = count < UNDER_WAY_COUNT
                 || bytes + count * MESSAGE_COST_BYTES < UNDER_WAY_SMALL_BYTES;
             let is_slow = state.cut_at.is_some_and(|at| now.duration_since(at) >= SLOW_ROUND);
-            let most = if is_slow { UNDER_WAY_SLOW_MAX } else { UNDER_WAY_MAX };
+            let may_follow = is_slow && count < UNDER_WAY_COUNT;
+            let most = if may_follow { UNDER_WAY_SLOW_MAX } else { UNDER_WAY_MAX };
             let has_room = under_way - ahead < most && few;
             let (batch, arrived) = if has_room && state.batches.waiting() > 0 {
                 state.cut_at = Some(now);

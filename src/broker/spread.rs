@@ -90,10 +90,11 @@ impl Node {
         usize::try_from(self.settings.connection_in_flight_bytes / 2).unwrap_or(usize::MAX)
     }
 
-    /// The publish has more copies than may be sent at once beside so many bytes of others'.
+    /// The publish has more copies than may be sent at once, or just now, beside so many bytes of others'.
     pub(crate) fn is_spread(&self, routed: &RoutedPublish, beside: usize) -> bool {
         let bytes = routed.copies_bytes().saturating_add(beside);
-        routed.targets.len() > 1 && bytes > self.step_bytes()
+        routed.targets.len() > 1
+            && (bytes > self.step_bytes() || self.memory.is_overdrawn(Share::InFlight, false))
     }
 
     /// Sends all copies, as far as there is room for them.
