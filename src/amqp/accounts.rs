@@ -39,8 +39,9 @@ impl Accounts {
         }
     }
 
-    /// Tells what is held between two turns: unfinished contents with the read buffer, in which there
-    /// are so many bytes of a frame that has not come whole, and transactions. Who holds most is closed where that is too much.
+    /// Reports what the connection holds between two turns: incomplete contents, the read buffer, and
+    /// transactions. `partial_bytes` of the read buffer belong to a frame that is not complete yet. If
+    /// a share is used up, the connections that hold most of it are closed.
     pub(crate) fn tell(
         &mut self,
         connection: &Connection,
@@ -117,7 +118,7 @@ impl Accounts {
         self.contents.try_grow_content(bytes)
     }
 
-    /// Resolves when [`Accounts::take`] of so many bytes would succeed, having taken them.
+    /// Waits until there is room for a content of `bytes` bytes, and takes it. Cancel-safe.
     pub(crate) async fn granted(&mut self, bytes: usize) {
         self.contents.grow_content(bytes as u64).await;
         self.relief_at_ms = None;

@@ -327,7 +327,7 @@ async fn part<S: AsyncRead + AsyncWrite + Unpin>(socket: &mut Socket<S>) -> io::
     Ok(())
 }
 
-/// Moves bytes both ways, until so many have been received.
+/// Copies bytes in both directions until the given number has been received.
 async fn read_on<S: AsyncRead + AsyncWrite + Unpin>(
     socket: &mut Socket<S>,
     until: u64,

@@ -166,7 +166,7 @@ impl MemoryBudget {
 
     /// Whoever waits for room in the share looks again.
     pub(crate) fn look_again(&self, share: Share) {
-        self.row(share).room.notify_waiters();
+        self.row(share).look_again();
     }
 
     /// Resolves once `fits` is true, which is looked at whenever the share releases something.

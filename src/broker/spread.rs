@@ -105,7 +105,7 @@ impl Node {
             // One after the other, so that each step sees what the one before has sent.
             let turn = self.spreading.lock().await;
             self.room_for_step(bytes as u64).await;
-            if !self.may_spread(&spread.connection) {
+            if self.alarms.reason().is_some() || !self.has_room_for(&spread.connection) {
                 continue;
             }
             let mut outgoings = Outgoings::default();
@@ -123,11 +123,11 @@ impl Node {
     /// Resolves when no alarm is on and the connection may have further publishes on their way.
     pub(crate) async fn room_to_spread(&self, connection: &ConnectionState) {
         self.alarms.until_lifted().await;
-        connection.until(|| connection.has_room() && !self.is_full_for(connection)).await;
+        connection.until(|| self.has_room_for(connection)).await;
     }
 
-    fn may_spread(&self, connection: &ConnectionState) -> bool {
-        self.alarms.reason().is_none() && connection.has_room() && !self.is_full_for(connection)
+    fn has_room_for(&self, connection: &ConnectionState) -> bool {
+        connection.has_room() && !self.is_full_for(connection)
     }
 
     /// Resolves when there is room for a step beside what has been sent, or after a while: what has been
