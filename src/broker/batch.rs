@@ -6,7 +6,7 @@ use bytes::Bytes;
 use quorate_queue::{Command, MessageHead, Reply};
 use quorate_storage::codec::batch::{ProposedBatch, ProposedRun, Sender};
 use quorate_types::{Level, QueueId, Sequence, SessionId};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use tokio::sync::oneshot;
 
 /// Most bytes of messages in one batch; one larger message makes a batch of its own.
@@ -53,6 +53,8 @@ pub(crate) struct UnderWay {
     count: usize,
     /// Bytes of its messages.
     bytes: usize,
+    /// Queues that it has messages for.
+    queues: usize,
     /// It has only commands that overtake publishes.
     ahead: bool,
     answered: bool,
@@ -135,10 +137,16 @@ impl Batches {
         (self.under_way.len(), self.under_way.iter().filter(|batch| batch.ahead).count())
     }
 
-    /// Commands and messages of the batches under way, and bytes of the messages.
+    /// Commands and messages of the batches under way, and bytes of the messages: of one queue, about,
+    /// where a batch has messages for several. So a queue that shares its home with another one gets
+    /// as much as one that is alone.
     pub(crate) fn under_way_load(&self) -> (usize, usize) {
-        let unanswered = self.under_way.iter().filter(|batch| !batch.answered);
-        unanswered.fold((0, 0), |(count, bytes), it| (count + it.count, bytes + it.bytes))
+        let (mut count, mut bytes, mut queues) = (0, 0, 1);
+        for it in self.under_way.iter().filter(|batch| !batch.answered) {
+            (count, bytes) = (count + it.count, bytes + it.bytes);
+            queues = queues.max(it.queues);
+        }
+        (count / queues, bytes / queues)
     }
 
     /// Batches that wait to be cut, without those of [`Batches::push_ahead`].
@@ -222,7 +230,10 @@ impl Batches {
             runs: filling.runs,
         };
         let Filling { tickets, count, bytes, .. } = filling;
-        self.under_way.push_back(UnderWay { batch, tickets, count, bytes, ahead, answered: false });
+        let queues = batch.runs.iter().map(|run| run.queue).collect::<HashSet<_>>().len();
+        let answered = false;
+        let under_way = UnderWay { batch, tickets, count, bytes, queues, ahead, answered };
+        self.under_way.push_back(under_way);
         self.under_way.back().map(|under_way| &under_way.batch)
     }
 

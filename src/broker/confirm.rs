@@ -163,7 +163,7 @@ impl PublishTicket {
             return;
         }
         self.confirm_range(0, self.count, taken);
-        self.connection.landed(self.bytes);
+        self.connection.in_flight.landed(self.bytes);
     }
 
     /// The publish at `place` was answered; `message` is what was sent.
@@ -172,7 +172,7 @@ impl PublishTicket {
             Some(shared) => shared.answered(answer),
             None => Some(answer),
         };
-        self.connection.landed(self.share(place));
+        self.connection.in_flight.landed(self.share(place));
         match combined {
             None => Verdict::Open,
             Some(TargetAnswer::Gone) => Verdict::RouteAgain(message.clone()),

@@ -6,6 +6,7 @@ use crate::{
     consumer::FrontConsumer,
     counters::Counters,
     held_publishes::HeldPublishes,
+    in_flight::InFlight,
     mailbox::Mailbox,
     memory::Share,
     node::Node,
@@ -20,10 +21,9 @@ use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
-use tokio::sync::Notify;
 
 /// Bytes that one read of a socket brings, about.
 const READ_BYTES: usize = 256 * 1024;
@@ -36,22 +36,13 @@ pub struct Connection {
     pub(crate) state: Arc<ConnectionState>,
 }
 
-/// So many publishes in flight are few, however large.
-const IN_FLIGHT_FEW: usize = 256;
-/// Bytes of small publishes that may be in flight.
-const IN_FLIGHT_SMALL_BYTES: usize = 2 << 20;
-
 /// What the broker keeps of a connection; tickets and consumers hold it too.
 #[derive(Debug)]
 pub(crate) struct ConnectionState {
     pub(crate) id: ConnectionId,
     pub(crate) info: ConnectionInfo,
     pub(crate) mailbox: Mailbox,
-    in_flight: AtomicUsize,
-    in_flight_max: usize,
-    /// Mean bytes of the publishes sent last.
-    publish_bytes: AtomicUsize,
-    room: Notify,
+    pub(crate) in_flight: InFlight,
     pub(crate) unwritten: Unwritten,
     /// Consumers with deliveries ready, each at most once.
     ready: Mutex<VecDeque<Arc<FrontConsumer>>>,
@@ -172,13 +163,10 @@ impl ConnectionState {
     ) -> Self {
         Self {
             unwritten: Unwritten::new(&node.memory, node.settings.front.delivery_ahead_bytes),
-            in_flight_max: usize::try_from(in_flight_max).unwrap_or(usize::MAX),
             id,
             info,
             mailbox: Mailbox::default(),
-            in_flight: AtomicUsize::new(0),
-            publish_bytes: AtomicUsize::new(0),
-            room: Notify::new(),
+            in_flight: InFlight::new(in_flight_max, &node.counters.publishing),
             ready: Mutex::default(),
             replies: Replies::new(&node.memory),
             announced: AtomicBool::new(false),
@@ -193,49 +181,6 @@ impl ConnectionState {
             secret_checked: AtomicU64::new(u64::MAX),
             counters: Arc::clone(&node.counters),
         }
-    }
-
-    /// Publishes of that many bytes are on their way.
-    pub(crate) fn launched(&self, bytes: usize) {
-        self.in_flight.fetch_add(bytes, Ordering::AcqRel);
-        let mean = self.publish_bytes.load(Ordering::Relaxed);
-        self.publish_bytes.store((3 * mean + bytes) / 4, Ordering::Relaxed);
-    }
-
-    /// Bytes of publishes that may be in flight. As many bytes of small messages keep a message
-    /// waiting for longer, and a few rounds of them keep the broker busy.
-    fn in_flight_max(&self) -> usize {
-        let of_few = self.publish_bytes.load(Ordering::Relaxed) * IN_FLIGHT_FEW;
-        of_few.max(IN_FLIGHT_SMALL_BYTES).min(self.in_flight_max)
-    }
-
-    /// Publishes of that many bytes have been answered.
-    pub(crate) fn landed(&self, bytes: usize) {
-        let before = self.in_flight.fetch_sub(bytes, Ordering::AcqRel);
-        if before.saturating_sub(bytes) <= self.in_flight_max() / 2 {
-            self.room.notify_waiters();
-        }
-    }
-
-    /// Few enough bytes of publishes are in flight for more to follow.
-    pub(crate) fn has_room(&self) -> bool {
-        self.in_flight() <= self.in_flight_max() / 2
-    }
-
-    /// Resolves when `ready` says so, which is asked when publishes have been answered. Cancel-safe.
-    pub(crate) async fn until(&self, ready: impl Fn() -> bool) {
-        loop {
-            let notified = self.room.notified();
-            if ready() {
-                return;
-            }
-            notified.await;
-        }
-    }
-
-    /// Bytes of publishes in flight.
-    pub(crate) fn in_flight(&self) -> usize {
-        self.in_flight.load(Ordering::Acquire)
     }
 
     /// The consumer has deliveries ready.
@@ -304,7 +249,7 @@ impl Connection {
 
     /// Whether the socket may be read on.
     pub(crate) fn pressure(&self) -> Pressure {
-        let full = self.state.in_flight() > self.state.in_flight_max();
+        let full = self.state.in_flight.is_full();
         if !full && !self.node.is_full_for(&self.state) {
             return Pressure::None;
         }
@@ -316,9 +261,11 @@ impl Connection {
     pub async fn room(&self) {
         let state = &self.state;
         let ready = || {
-            state.has_room() && !self.node.is_full_for(state) && !state.held_publishes.lock().busy
+            state.in_flight.has_room()
+                && !self.node.is_full_for(state)
+                && !state.held_publishes.lock().busy
         };
-        state.until(ready).await;
+        state.in_flight.until(ready).await;
         self.node.lease.until_held().await;
     }
 
@@ -474,7 +421,7 @@ impl Node {
     /// next may go elsewhere. But many who have little may have much together.
     pub(crate) fn is_full_for(&self, connection: &ConnectionState) -> bool {
         let little = if self.memory.is_overdrawn(Share::InFlight, true) { 0 } else { READ_BYTES };
-        connection.in_flight() > little
+        connection.in_flight.bytes() > little
             && (self.home_bytes_max() as u64 > self.settings.home_in_flight_bytes
                 || self.memory.room_bytes(Share::InFlight) == 0)
     }

@@ -81,7 +81,7 @@ impl Node {
             spread = self.route_some(&connection);
             if spread.is_none() {
                 // Whoever waits for room looks again.
-                connection.landed(0);
+                connection.in_flight.landed(0);
                 return;
             }
         }

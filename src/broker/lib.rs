@@ -61,6 +61,7 @@ mod policies;
 
 mod catalog_client;
 mod grants;
+mod in_flight;
 mod lease;
 mod links;
 

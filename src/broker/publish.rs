@@ -314,7 +314,7 @@ impl Outgoings {
         let pairs = targets.iter().zip(ways).skip(first).take(count);
         for (&queue, &Way { level, head }) in pairs {
             let bytes = message.len();
-            source.connection.launched(bytes);
+            source.connection.in_flight.launched(bytes);
             self.copies_bytes += bytes + MESSAGE_COST_BYTES;
             let ticket = PublishTicket {
                 connection: Arc::clone(source.connection),

@@ -36,7 +36,7 @@ impl Node {
             };
             // What a client published before it settled is not overtaken: a message is not settled
             // before what was made of it is enqueued, in the same home at least.
-            if settlement == Settlement::Ack && connection.in_flight() == 0 {
+            if settlement == Settlement::Ack && connection.in_flight.bytes() == 0 {
                 self.submit_ahead(home, command);
             } else {
                 self.submit(home, command);

@@ -123,11 +123,11 @@ impl Node {
     /// Resolves when no alarm is on and the connection may have further publishes on their way.
     pub(crate) async fn room_to_spread(&self, connection: &ConnectionState) {
         self.alarms.until_lifted().await;
-        connection.until(|| self.has_room_for(connection)).await;
+        connection.in_flight.until(|| self.has_room_for(connection)).await;
     }
 
     fn has_room_for(&self, connection: &ConnectionState) -> bool {
-        connection.has_room() && !self.is_full_for(connection)
+        connection.in_flight.has_room() && !self.is_full_for(connection)
     }
 
     /// Resolves when there is room for a step beside what has been sent, or after a while: what has been
@@ -179,8 +179,8 @@ mod tests {
         loop {
             let mut outgoings = Outgoings::default();
             let more = spread.step(8 * MIB, &mut outgoings);
-            steps.push(connection.in_flight());
-            connection.landed(connection.in_flight());
+            steps.push(connection.in_flight.bytes());
+            connection.in_flight.landed(connection.in_flight.bytes());
             if !more {
                 return steps;
             }

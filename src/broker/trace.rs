@@ -260,7 +260,7 @@ impl Node {
             }
         };
         drop(known);
-        if account.in_flight() as u64 <= IN_FLIGHT_BYTES_MAX {
+        if account.in_flight.bytes() as u64 <= IN_FLIGHT_BYTES_MAX {
             return Some(account);
         }
         if self.tracer.warned.lock().is_due((), Instant::now()) {

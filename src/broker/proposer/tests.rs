@@ -341,37 +341,58 @@ proptest! {
     }
 }
 
+/// Publishes to a queue of the home, that many of so many bytes each.
+fn publish(world: &World, queue: u64, count: usize, bytes: usize) {
+    let connection = testing::lone_connection();
+    world.proposer.submit(&world.lane, |batches| {
+        for _ in 0..count {
+            let ticket = PublishTicket {
+                connection: Arc::clone(&connection),
+                channel: ChannelId { number: 1, opened: 0 },
+                told: Told::Nobody,
+                mandatory: false,
+                count: 1,
+                bytes,
+                shared: None,
+            };
+            batches.push_message(Outgoing {
+                queue: QueueId { home: HOME, index: queue, position: 0 },
+                level: Level(0),
+                head: MessageHead::default(),
+                message: Bytes::from(vec![0; bytes]),
+                ticket,
+            });
+        }
+    });
+}
+
+#[test]
+fn a_queue_that_shares_its_home_has_as_much_under_way_as_one_that_is_alone() {
+    let under_way = |queues: u64| {
+        let world = World::new();
+        for _ in 0..64 {
+            for queue in 0..queues {
+                publish(&world, queue, 64, 1_024);
+            }
+        }
+        let batches = world.lane.sent.borrow();
+        let count = |batch: &ProposedBatch| batch.runs.iter().map(|it| it.messages.len()).sum();
+        batches.iter().map(count).sum::<usize>()
+    };
+    let alone = under_way(1);
+    assert!((512..1_536).contains(&alone), "{alone}");
+    let two = under_way(2);
+    assert!((1_024..3_072).contains(&two), "{two}");
+}
+
 /// DLV 6: a consumer's settles do not wait behind what publishers have queued up, and publishers have no
 /// more under way than a consumer's window can follow.
 #[test]
 fn dlv_06_settles_overtake_the_publishes_that_wait() {
     let world = World::new();
-    let connection = testing::lone_connection();
-    let publish = |count: usize, bytes: usize| {
-        world.proposer.submit(&world.lane, |batches| {
-            for _ in 0..count {
-                let ticket = PublishTicket {
-                    connection: Arc::clone(&connection),
-                    channel: ChannelId { number: 1, opened: 0 },
-                    told: Told::Nobody,
-                    mandatory: false,
-                    count: 1,
-                    bytes,
-                    shared: None,
-                };
-                batches.push_message(Outgoing {
-                    queue: QueueId { home: HOME, index: 1, position: 0 },
-                    level: Level(0),
-                    head: MessageHead::default(),
-                    message: Bytes::from(vec![0; bytes]),
-                    ticket,
-                });
-            }
-        });
-    };
     let sent = || world.lane.sent.borrow().len();
     for _ in 0..8 {
-        publish(1_024, 1_024);
+        publish(&world, 1, 1_024, 1_024);
     }
     assert_eq!(sent(), 1, "one round is enough for a window");
     let holder = Holder::Consumer(ConsumerId { session: SESSION, number: 1 });
