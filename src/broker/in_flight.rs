@@ -161,7 +161,9 @@ mod tests {
     #[tokio::test]
     async fn who_waits_is_told_when_publishes_have_been_answered() {
         let (a, _) = two();
-        a.launched(3 << 20);
+        for _ in 0..3 << 10 {
+            a.launched(1 << 10);
+        }
         assert!(a.is_full());
         let waits = a.until(|| a.has_room());
         tokio::pin!(waits);
