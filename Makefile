@@ -14,7 +14,7 @@ export ROCKSDB_STATIC := 1
 # What `quorate dev` is given, as in `make run ARGS=--port-offset=1000`.
 ARGS ?=
 
-.PHONY: run test verify fix bench acceptance fuzz soak powerloss attacks interop deps rocksdb build
+.PHONY: run test verify fix bench acceptance fuzz soak powerloss attacks interop deps rocksdb build measures
 
 # A three-node cluster on loopback: AMQP 5672-5674, HTTP 15672-15674. Ctrl-C stops it.
 run: deps rocksdb
@@ -70,6 +70,10 @@ acceptance: deps rocksdb
 	passed=0; QUORATE_BIN="$(CARGO_TARGET_DIR)/release/quorate" \
 	  cargo test --package quorate-cluster-tests --test cluster -- --include-ignored --test-threads 1 $(ACCEPTANCE) || passed=$$?; \
 	  cat "$(QUORATE_TEST_TABLE)"; exit $$passed
+
+# Sizes of files and functions, comments, tests and import cycles of every crate: two tables.
+measures:
+	@python3 cluster-tests/measures.py
 
 # Each fuzz target for FUZZ_SECONDS.
 FUZZ_SECONDS ?= 60

@@ -1,7 +1,8 @@
-//! Which columns each list has: rabbitmqctl's, and what Quorate has beyond them.
+//! Which columns of a list are shown.
 
 use super::exit::Failure;
 use super::options::{Invocation, refusal};
+use super::rows;
 
 /// A list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,144 +15,30 @@ pub(crate) enum Listing {
     Consumers,
 }
 
-const QUEUES: &[&str] = &[
-    "arguments",
-    "auto_delete",
-    "configured_at",
-    "consumer_capacity",
-    "consumer_utilisation",
-    "consumers",
-    "disk_reads",
-    "disk_writes",
-    "durable",
-    "effective_policy_definition",
-    "exclusive",
-    "exclusive_consumer_pid",
-    "exclusive_consumer_tag",
-    "group",
-    "head_message_timestamp",
-    "leader",
-    "members",
-    "memory",
-    "message_bytes",
-    "message_bytes_persistent",
-    "message_bytes_ram",
-    "message_bytes_ready",
-    "message_bytes_unacknowledged",
-    "messages",
-    "messages_dead_letters_waiting",
-    "messages_persistent",
-    "messages_ram",
-    "messages_ready",
-    "messages_ready_ram",
-    "messages_unacknowledged",
-    "messages_unacknowledged_ram",
-    "name",
-    "online",
-    "operator_policy",
-    "owner_pid",
-    "pid",
-    "policy",
-    "state",
-    "type",
-    "vhost",
-];
-
-const EXCHANGES: &[&str] =
-    &["arguments", "auto_delete", "durable", "internal", "name", "policy", "type"];
-
-const BINDINGS: &[&str] = &[
-    "source_name",
-    "source_kind",
-    "destination_name",
-    "destination_kind",
-    "routing_key",
-    "arguments",
-];
-
-const CONNECTIONS: &[&str] = &[
-    "auth_mechanism",
-    "channel_max",
-    "channels",
-    "client_properties",
-    "connected_at",
-    "frame_max",
-    "host",
-    "name",
-    "node",
-    "peer_cert_issuer",
-    "peer_cert_subject",
-    "peer_cert_validity",
-    "peer_host",
-    "peer_port",
-    "pid",
-    "port",
-    "protocol",
-    "recv_cnt",
-    "recv_oct",
-    "send_cnt",
-    "send_oct",
-    "send_pend",
-    "ssl",
-    "ssl_cipher",
-    "ssl_hash",
-    "ssl_key_exchange",
-    "ssl_protocol",
-    "state",
-    "timeout",
-    "user",
-    "vhost",
-];
-
-const CHANNELS: &[&str] = &[
-    "acks_uncommitted",
-    "confirm",
-    "connection",
-    "consumer_count",
-    "messages_unacknowledged",
-    "messages_uncommitted",
-    "messages_unconfirmed",
-    "name",
-    "number",
-    "pid",
-    "prefetch_count",
-    "transactional",
-    "user",
-    "vhost",
-];
-
-const CONSUMERS: &[&str] = &[
-    "queue_name",
-    "channel_pid",
-    "consumer_tag",
-    "ack_required",
-    "prefetch_count",
-    "active",
-    "activity_status",
-    "arguments",
-];
-
-/// All columns of a list.
-pub(crate) fn names(listing: Listing) -> &'static [&'static str] {
+/// The names of all columns of a list.
+pub(crate) fn names(listing: Listing) -> Vec<&'static str> {
+    fn of<T>(columns: &[rows::Column<T>]) -> Vec<&'static str> {
+        columns.iter().map(|column| column.name).collect()
+    }
     match listing {
-        Listing::Queues => QUEUES,
-        Listing::Exchanges => EXCHANGES,
-        Listing::Bindings => BINDINGS,
-        Listing::Connections => CONNECTIONS,
-        Listing::Channels => CHANNELS,
-        Listing::Consumers => CONSUMERS,
+        Listing::Queues => of(rows::QUEUES),
+        Listing::Exchanges => of(rows::EXCHANGES),
+        Listing::Bindings => of(rows::BINDINGS),
+        Listing::Connections => of(rows::CONNECTIONS),
+        Listing::Channels => of(rows::CHANNELS),
+        Listing::Consumers => of(rows::CONSUMERS),
     }
 }
 
 /// Columns of a list for which none are named.
-pub(crate) fn defaults(listing: Listing) -> &'static [&'static str] {
+pub(crate) fn defaults(listing: Listing) -> Vec<&'static str> {
     match listing {
-        Listing::Queues => &["name", "messages"],
-        Listing::Exchanges => &["name", "type"],
-        Listing::Bindings => BINDINGS,
-        Listing::Connections => &["user", "peer_host", "peer_port", "state"],
-        Listing::Channels => &["pid", "user", "consumer_count", "messages_unacknowledged"],
-        Listing::Consumers => &[
+        Listing::Queues => vec!["name", "messages"],
+        Listing::Exchanges => vec!["name", "type"],
+        Listing::Bindings => names(listing),
+        Listing::Connections => vec!["user", "peer_host", "peer_port", "state"],
+        Listing::Channels => vec!["pid", "user", "consumer_count", "messages_unacknowledged"],
+        Listing::Consumers => vec![
             "queue_name",
             "channel_pid",
             "consumer_tag",
@@ -181,14 +68,14 @@ pub(crate) fn choose(
         .filter(|name| !name.is_empty())
         .collect();
     if named.is_empty() {
-        return Ok(defaults(listing).to_vec());
+        return Ok(defaults(listing));
     }
     let mut chosen: Vec<&'static str> = Vec::new();
     let mut strange = Vec::new();
     for name in named {
-        match names(listing).iter().find(|column| **column == name) {
+        match names(listing).into_iter().find(|column| *column == name) {
             None => strange.push(name),
-            Some(column) if !chosen.contains(column) => chosen.push(column),
+            Some(column) if !chosen.contains(&column) => chosen.push(column),
             Some(_) => {}
         }
     }
@@ -203,7 +90,11 @@ pub(crate) fn choose(
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
 
-    use super::super::{names::Names, rows, value::Value};
+    use super::super::{
+        names::Names,
+        rows::{Column, QueueRow},
+        value::Value,
+    };
     use super::*;
     use bytes::Bytes;
     use quorate_management::wire;
@@ -292,24 +183,20 @@ mod tests {
             counts: Some(wire::QueueCounts::default()),
             ..Default::default()
         };
-        let exchange = wire::Exchange { arguments: table(), ..Default::default() };
-        let binding = wire::Binding { arguments: table(), ..Default::default() };
-        let connection = wire::Connection { client_properties: table(), ..Default::default() };
-        let channel = wire::Channel::default();
-        let nodes = Names::default();
-        let cell = |listing, column: &str| match listing {
-            Listing::Queues => rows::queue(column, &queue, Some(&consumer), &nodes),
-            Listing::Exchanges => rows::exchange(column, &exchange),
-            Listing::Bindings => rows::binding(column, &binding),
-            Listing::Connections => rows::connection(column, &connection, &nodes),
-            Listing::Channels => rows::channel(column, &channel, &nodes),
-            Listing::Consumers => rows::consumer(column, &consumer, &nodes),
-        };
-        for (listing, _) in PEERS {
-            for column in names(listing) {
-                let empty = cell(listing, column).unwrap() == Value::Empty;
-                assert_eq!(empty, EMPTY.contains(column), "{listing:?} {column}");
-            }
+        let queue = QueueRow { queue, alone: Some(consumer.clone()) };
+        check(rows::QUEUES, &queue);
+        check(rows::EXCHANGES, &wire::Exchange { arguments: table(), ..Default::default() });
+        check(rows::BINDINGS, &wire::Binding { arguments: table(), ..Default::default() });
+        let client_properties = table();
+        check(rows::CONNECTIONS, &wire::Connection { client_properties, ..Default::default() });
+        check(rows::CHANNELS, &wire::Channel::default());
+        check(rows::CONSUMERS, &consumer);
+    }
+
+    fn check<T>(columns: &[Column<T>], row: &T) {
+        for Column { name, cell } in columns {
+            let empty = cell(row, &Names::default()).unwrap() == Value::Empty;
+            assert_eq!(empty, EMPTY.contains(name), "{name}");
         }
     }
 }

@@ -3,6 +3,7 @@
 use super::access::{self, AccessVerb};
 use super::alarms::Resource;
 use super::columns::{self, Listing};
+use quorate_catalog::PolicyKind;
 
 /// A verb.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,14 +28,21 @@ pub(crate) enum Verb {
 /// Verbs of policies and runtime parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PolicyVerb {
-    /// Of operator policies, if true.
-    SetPolicy(bool),
-    ClearPolicy(bool),
-    ListPolicies(bool),
-    /// Of global parameters, if true.
-    SetParameter(bool),
-    ClearParameter(bool),
-    ListParameters(bool),
+    SetPolicy(PolicyKind),
+    ClearPolicy(PolicyKind),
+    ListPolicies(PolicyKind),
+    SetParameter(ParameterScope),
+    ClearParameter(ParameterScope),
+    ListParameters(ParameterScope),
+}
+
+/// What a runtime parameter applies to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ParameterScope {
+    /// A component of one virtual host.
+    VirtualHost,
+    /// All virtual hosts.
+    Global,
 }
 
 /// What the help says of a verb.
@@ -262,78 +270,84 @@ const MANUALS: &[Manual] = &[
         &[],
     ),
     policies(
-        PolicyVerb::ClearPolicy(false),
+        PolicyVerb::ClearPolicy(PolicyKind::User),
         "clear_policy",
         "[--vhost <vhost>] <name>",
         "Clears (removes) a policy",
         1,
     ),
     policies(
-        PolicyVerb::ListPolicies(false),
+        PolicyVerb::ListPolicies(PolicyKind::User),
         "list_policies",
         "[--vhost <vhost>] [--no-table-headers]",
         "Lists all policies in a virtual host",
         0,
     ),
-    policies(PolicyVerb::SetPolicy(false), "set_policy", POLICY, "Sets or updates a policy", 3),
     policies(
-        PolicyVerb::ClearPolicy(true),
+        PolicyVerb::SetPolicy(PolicyKind::User),
+        "set_policy",
+        POLICY,
+        "Sets or updates a policy",
+        3,
+    ),
+    policies(
+        PolicyVerb::ClearPolicy(PolicyKind::Operator),
         "clear_operator_policy",
         "[--vhost <vhost>] <name>",
         "Clears an operator policy",
         1,
     ),
     policies(
-        PolicyVerb::ListPolicies(true),
+        PolicyVerb::ListPolicies(PolicyKind::Operator),
         "list_operator_policies",
         "[--vhost <vhost>] [--no-table-headers]",
         "Lists operator policy overrides for a virtual host",
         0,
     ),
     policies(
-        PolicyVerb::SetPolicy(true),
+        PolicyVerb::SetPolicy(PolicyKind::Operator),
         "set_operator_policy",
         POLICY,
         "Sets an operator policy that overrides a subset of arguments in user policies",
         3,
     ),
     policies(
-        PolicyVerb::ClearParameter(false),
+        PolicyVerb::ClearParameter(ParameterScope::VirtualHost),
         "clear_parameter",
         "[--vhost <vhost>] <component_name> <name>",
         "Clears a runtime parameter",
         2,
     ),
     policies(
-        PolicyVerb::ListParameters(false),
+        PolicyVerb::ListParameters(ParameterScope::VirtualHost),
         "list_parameters",
         "[--vhost <vhost>] [--no-table-headers]",
         "Lists runtime parameters for a virtual host",
         0,
     ),
     policies(
-        PolicyVerb::SetParameter(false),
+        PolicyVerb::SetParameter(ParameterScope::VirtualHost),
         "set_parameter",
         "[--vhost <vhost>] <component_name> <name> <value>",
         "Sets a runtime parameter",
         3,
     ),
     policies(
-        PolicyVerb::ClearParameter(true),
+        PolicyVerb::ClearParameter(ParameterScope::Global),
         "clear_global_parameter",
         "<name>",
         "Clears a global runtime parameter",
         1,
     ),
     policies(
-        PolicyVerb::ListParameters(true),
+        PolicyVerb::ListParameters(ParameterScope::Global),
         "list_global_parameters",
         "[--no-table-headers]",
         "Lists global runtime parameters",
         0,
     ),
     policies(
-        PolicyVerb::SetParameter(true),
+        PolicyVerb::SetParameter(ParameterScope::Global),
         "set_global_parameter",
         "<name> <value>",
         "Sets a global runtime parameter",

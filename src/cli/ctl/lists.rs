@@ -8,7 +8,7 @@ use super::exit::{Exit, Failure};
 use super::format::{Sheet, render};
 use super::names::Names;
 use super::options::Options;
-use super::rows;
+use super::rows::{self, Column, QueueRow};
 use super::value::Value;
 use quorate_management::wire;
 use quorate_types::FieldTableError;
@@ -51,19 +51,23 @@ async fn read<B, T>(
     Ok(listed)
 }
 
-/// The rows of a list: a cell for each item and column.
+/// The rows of a list: a cell for each item and chosen column.
 fn fill<T>(
-    columns: &[&'static str],
+    columns: &[Column<T>],
+    chosen: &[&'static str],
     items: &[T],
-    cell: impl Fn(&str, &T) -> Result<Value, FieldTableError>,
+    names: &Names,
 ) -> Result<Sheet, Failure> {
-    let rows: Result<Vec<Vec<Value>>, FieldTableError> = items
+    let cells: Vec<_> = chosen
         .iter()
-        .map(|item| columns.iter().map(|column| cell(column, item)).collect())
+        .filter_map(|name| columns.iter().find(|column| column.name == *name))
+        .map(|column| column.cell)
         .collect();
+    let row = |item: &T| cells.iter().map(|cell| cell(item, names)).collect();
+    let rows: Result<Vec<Vec<Value>>, FieldTableError> = items.iter().map(row).collect();
     match rows {
         Ok(rows) => {
-            Ok(Sheet { columns: columns.iter().map(|name| (*name).to_owned()).collect(), rows })
+            Ok(Sheet { columns: chosen.iter().map(|name| (*name).to_owned()).collect(), rows })
         }
         Err(error) => Err(Failure::new(Exit::Software, format!("Error:\n{error}\n"))),
     }
@@ -109,30 +113,27 @@ async fn sheet(
         Listing::Exchanges => {
             let answer = client.list_exchanges(request).await;
             let listed = read(answer, |batch| (batch.exchanges, Vec::new())).await?;
-            Ok((fill(columns, &listed.items, rows::exchange)?, listed.silent))
+            Ok((fill(rows::EXCHANGES, columns, &listed.items, names)?, listed.silent))
         }
         Listing::Bindings => {
             let answer = client.list_bindings(request).await;
             let listed = read(answer, |batch| (batch.bindings, Vec::new())).await?;
-            Ok((fill(columns, &listed.items, rows::binding)?, listed.silent))
+            Ok((fill(rows::BINDINGS, columns, &listed.items, names)?, listed.silent))
         }
         Listing::Connections => {
             let answer = client.list_connections(request).await;
             let listed = read(answer, |batch| (batch.connections, batch.silent)).await?;
-            let cell = |column: &str, of: &_| rows::connection(column, of, names);
-            Ok((fill(columns, &listed.items, cell)?, listed.silent))
+            Ok((fill(rows::CONNECTIONS, columns, &listed.items, names)?, listed.silent))
         }
         Listing::Channels => {
             let answer = client.list_channels(request).await;
             let listed = read(answer, |batch| (batch.channels, batch.silent)).await?;
-            let cell = |column: &str, of: &_| rows::channel(column, of, names);
-            Ok((fill(columns, &listed.items, cell)?, listed.silent))
+            Ok((fill(rows::CHANNELS, columns, &listed.items, names)?, listed.silent))
         }
         Listing::Consumers => {
             let answer = client.list_consumers(request).await;
             let listed = read(answer, |batch| (batch.consumers, batch.silent)).await?;
-            let cell = |column: &str, of: &_| rows::consumer(column, of, names);
-            Ok((fill(columns, &listed.items, cell)?, listed.silent))
+            Ok((fill(rows::CONSUMERS, columns, &listed.items, names)?, listed.silent))
         }
     }
 }
@@ -154,14 +155,13 @@ async fn queues(
     } else {
         Listed { items: Vec::new(), silent: Vec::new() }
     };
-    let exclusive = consumers.items.iter().filter(|consumer| consumer.exclusive);
-    let alone: BTreeMap<&str, &wire::Consumer> =
-        exclusive.map(|consumer| (consumer.queue.as_str(), consumer)).collect();
-    let cell = |column: &str, queue: &wire::Queue| {
-        rows::queue(column, queue, alone.get(queue.name.as_str()).copied(), names)
-    };
+    let exclusive = consumers.items.into_iter().filter(|consumer| consumer.exclusive);
+    let mut alone: BTreeMap<String, wire::Consumer> =
+        exclusive.map(|consumer| (consumer.queue.clone(), consumer)).collect();
+    let row = |queue: wire::Queue| QueueRow { alone: alone.remove(&queue.name), queue };
+    let items: Vec<QueueRow> = listed.items.into_iter().map(row).collect();
     let silent = if listed.silent.is_empty() { consumers.silent } else { listed.silent };
-    Ok((fill(columns, &listed.items, cell)?, silent))
+    Ok((fill(rows::QUEUES, columns, &items, names)?, silent))
 }
 
 /// `--online`, `--offline`, `--local`.

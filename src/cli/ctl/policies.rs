@@ -1,12 +1,13 @@
 //! Policies, operator policies and runtime parameters (CTL-01 to CTL-03, CTL-08).
 
 use super::Console;
-use super::command::PolicyVerb;
+use super::command::{ParameterScope, PolicyVerb};
 use super::connect::{PolicyClient, call_failure};
 use super::exit::{Exit, Failure};
 use super::format::{Sheet, render};
 use super::options::Invocation;
 use super::value::Value;
+use quorate_catalog::PolicyKind;
 use quorate_management::wire;
 use tonic::{Code, Status, Streaming};
 
@@ -15,46 +16,55 @@ fn argument(invocation: &Invocation, place: usize) -> &str {
     invocation.arguments.get(place).map_or("", String::as_str)
 }
 
+fn word(kind: PolicyKind, user: &'static str, operator: &'static str) -> &'static str {
+    match kind {
+        PolicyKind::User => user,
+        PolicyKind::Operator => operator,
+    }
+}
+
 /// rabbitmqctl's banner.
 pub(super) fn banner(verb: PolicyVerb, invocation: &Invocation) -> String {
     let [first, second, third] = [0, 1, 2].map(|place| argument(invocation, place));
     let options = &invocation.options;
     let vhost = options.vhost();
     match verb {
-        PolicyVerb::SetPolicy(operator) => {
-            let kind = if operator { "operator policy override" } else { "policy" };
+        PolicyVerb::SetPolicy(kind) => {
+            let kind = word(kind, "policy", "operator policy override");
             let priority = options.priority.unwrap_or(0);
             format!(
                 "Setting {kind} \"{first}\" for pattern \"{second}\" to \"{third}\" with priority \
                  \"{priority}\" for vhost \"{vhost}\" ...\n"
             )
         }
-        PolicyVerb::ClearPolicy(operator) => {
-            let kind = if operator { "operator policy" } else { "policy" };
+        PolicyVerb::ClearPolicy(kind) => {
+            let kind = word(kind, "policy", "operator policy");
             format!("Clearing {kind} \"{first}\" on vhost \"{vhost}\" ...\n")
         }
-        PolicyVerb::ListPolicies(operator) => {
-            let kind = if operator { "operator policy overrides" } else { "policies" };
+        PolicyVerb::ListPolicies(kind) => {
+            let kind = word(kind, "policies", "operator policy overrides");
             format!("Listing {kind} for vhost \"{vhost}\" ...\n")
         }
-        PolicyVerb::SetParameter(false) => format!(
+        PolicyVerb::SetParameter(ParameterScope::VirtualHost) => format!(
             "Setting runtime parameter \"{second}\" for component \"{first}\" to \"{third}\" in \
              vhost \"{vhost}\" ...\n"
         ),
-        PolicyVerb::SetParameter(true) => {
+        PolicyVerb::SetParameter(ParameterScope::Global) => {
             format!("Setting global runtime parameter \"{first}\" to \"{second}\" ...\n")
         }
-        PolicyVerb::ClearParameter(false) => format!(
+        PolicyVerb::ClearParameter(ParameterScope::VirtualHost) => format!(
             "Clearing runtime parameter \"{second}\" for component \"{first}\" on vhost \
              \"{vhost}\" ...\n"
         ),
-        PolicyVerb::ClearParameter(true) => {
+        PolicyVerb::ClearParameter(ParameterScope::Global) => {
             format!("Clearing global runtime parameter \"{first}\" ...\n")
         }
-        PolicyVerb::ListParameters(false) => {
+        PolicyVerb::ListParameters(ParameterScope::VirtualHost) => {
             format!("Listing runtime parameters for vhost \"{vhost}\" ...\n")
         }
-        PolicyVerb::ListParameters(true) => "Listing global runtime parameters ...\n".to_owned(),
+        PolicyVerb::ListParameters(ParameterScope::Global) => {
+            "Listing global runtime parameters ...\n".to_owned()
+        }
     }
 }
 
@@ -67,27 +77,27 @@ pub(super) async fn obey(
 ) -> Result<(), Failure> {
     let options = &invocation.options;
     let done = match verb {
-        PolicyVerb::SetPolicy(operator) => {
-            client.set_policy(set_policy(operator, invocation)).await.map(drop)
+        PolicyVerb::SetPolicy(kind) => {
+            client.set_policy(set_policy(kind, invocation)).await.map(drop)
         }
-        PolicyVerb::ClearPolicy(operator) => {
-            client.clear_policy(policy_request(operator, invocation)).await.map(drop)
+        PolicyVerb::ClearPolicy(kind) => {
+            client.clear_policy(policy_request(kind, invocation)).await.map(drop)
         }
-        PolicyVerb::SetParameter(global) => {
-            client.set_parameter(set_parameter(global, invocation)).await.map(drop)
+        PolicyVerb::SetParameter(scope) => {
+            client.set_parameter(set_parameter(scope, invocation)).await.map(drop)
         }
-        PolicyVerb::ClearParameter(global) => {
-            client.clear_parameter(parameter_request(global, invocation)).await.map(drop)
+        PolicyVerb::ClearParameter(scope) => {
+            client.clear_parameter(parameter_request(scope, invocation)).await.map(drop)
         }
-        PolicyVerb::ListPolicies(operator) => {
-            let listed = client.list_policies(policy_request(operator, invocation)).await;
+        PolicyVerb::ListPolicies(kind) => {
+            let listed = client.list_policies(policy_request(kind, invocation)).await;
             let sheet = policies(collect(listed).await?);
             console.say(&render(&sheet, options.formatter(), options.headers()));
             Ok(())
         }
-        PolicyVerb::ListParameters(global) => {
-            let listed = client.list_parameters(parameter_request(global, invocation)).await;
-            let sheet = parameters(global, collect(listed).await?);
+        PolicyVerb::ListParameters(scope) => {
+            let listed = client.list_parameters(parameter_request(scope, invocation)).await;
+            let sheet = parameters(scope, collect(listed).await?);
             console.say(&render(&sheet, options.formatter(), options.headers()));
             Ok(())
         }
@@ -115,10 +125,10 @@ async fn collect<T>(
     Ok(items)
 }
 
-fn set_policy(operator: bool, invocation: &Invocation) -> wire::SetPolicyRequest {
+fn set_policy(kind: PolicyKind, invocation: &Invocation) -> wire::SetPolicyRequest {
     let options = &invocation.options;
     let policy = wire::Policy {
-        operator,
+        operator: kind == PolicyKind::Operator,
         vhost: options.vhost().to_owned(),
         name: argument(invocation, 0).to_owned(),
         pattern: argument(invocation, 1).to_owned(),
@@ -129,27 +139,31 @@ fn set_policy(operator: bool, invocation: &Invocation) -> wire::SetPolicyRequest
     wire::SetPolicyRequest { caller: wire::caller(), policy: Some(policy) }
 }
 
-fn policy_request(operator: bool, invocation: &Invocation) -> wire::PolicyRequest {
+fn policy_request(kind: PolicyKind, invocation: &Invocation) -> wire::PolicyRequest {
     wire::PolicyRequest {
         caller: wire::caller(),
-        operator,
+        operator: kind == PolicyKind::Operator,
         vhost: invocation.options.vhost().to_owned(),
         name: argument(invocation, 0).to_owned(),
     }
 }
 
-fn set_parameter(global: bool, invocation: &Invocation) -> wire::SetParameterRequest {
+fn set_parameter(scope: ParameterScope, invocation: &Invocation) -> wire::SetParameterRequest {
+    let value = match scope {
+        ParameterScope::VirtualHost => 2,
+        ParameterScope::Global => 1,
+    };
     let wire::ParameterRequest { vhost, component, name, .. } =
-        parameter_request(global, invocation);
-    let value = argument(invocation, if global { 1 } else { 2 }).to_owned();
+        parameter_request(scope, invocation);
+    let value = argument(invocation, value).to_owned();
     let parameter = Some(wire::Parameter { vhost, component, name, value });
     wire::SetParameterRequest { caller: wire::caller(), parameter }
 }
 
-fn parameter_request(global: bool, invocation: &Invocation) -> wire::ParameterRequest {
+fn parameter_request(scope: ParameterScope, invocation: &Invocation) -> wire::ParameterRequest {
     let [first, second] = [0, 1].map(|place| argument(invocation, place).to_owned());
     let caller = wire::caller();
-    if global {
+    if scope == ParameterScope::Global {
         return wire::ParameterRequest {
             caller,
             vhost: None,
@@ -179,13 +193,17 @@ fn policies(policies: Vec<wire::Policy>) -> Sheet {
     sheet(&["vhost", "name", "pattern", "apply-to", "definition", "priority"], rows)
 }
 
-fn parameters(global: bool, parameters: Vec<wire::Parameter>) -> Sheet {
+fn parameters(scope: ParameterScope, parameters: Vec<wire::Parameter>) -> Sheet {
     let rows = parameters.into_iter().map(|parameter| {
         let named = [Value::text(parameter.name), Value::text(parameter.value)];
-        let component = (!global).then(|| Value::text(parameter.component));
+        let component =
+            (scope == ParameterScope::VirtualHost).then(|| Value::text(parameter.component));
         component.into_iter().chain(named).collect()
     });
-    let columns: &[&str] =
-        if global { &["name", "value"] } else { &["component", "name", "value"] };
+    let columns: &[&str] = if scope == ParameterScope::Global {
+        &["name", "value"]
+    } else {
+        &["component", "name", "value"]
+    };
     sheet(columns, rows)
 }

@@ -1,4 +1,5 @@
-//! Cells of the lists, by column.
+//! The columns of each list, with what their cells show: rabbitmqctl's, and what Quorate has beyond
+//! them. They stand in the order of the help.
 
 use super::names::Names;
 use super::value::Value;
@@ -6,8 +7,33 @@ use bytes::Bytes;
 use quorate_management::wire;
 use quorate_types::{FieldTable, FieldTableError};
 
+type Cell = Result<Value, FieldTableError>;
+
+/// A column of a list whose rows are made of `T`.
+pub(crate) struct Column<T> {
+    pub(crate) name: &'static str,
+    /// What its cell shows.
+    pub(crate) cell: fn(&T, &Names) -> Cell,
+}
+
+/// A column of RabbitMQ's that has no meaning here; its cells are empty.
+const fn unused<T>(name: &'static str) -> Column<T> {
+    Column { name, cell: |_, _| Ok(Value::Empty) }
+}
+
+const fn column<T>(name: &'static str, cell: fn(&T, &Names) -> Cell) -> Column<T> {
+    Column { name, cell }
+}
+
+/// A queue, and its exclusive consumer.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct QueueRow {
+    pub(crate) queue: wire::Queue,
+    pub(crate) alone: Option<wire::Consumer>,
+}
+
 /// A field table of the wire, its fields by name, as RabbitMQ keeps them.
-fn table(octets: &Bytes) -> Result<Value, FieldTableError> {
+fn table(octets: &Bytes) -> Cell {
     let mut table = FieldTable::decode(&mut octets.clone())?;
     table.0.sort_by(|(a, _), (b, _)| a.cmp(b));
     Ok(Value::Table(table))
@@ -33,89 +59,20 @@ fn policy(name: &str) -> Value {
     if name.is_empty() { Value::Empty } else { Value::text(name) }
 }
 
+/// A number that the queue's leader knows; empty if it does not answer.
+fn counted(row: &QueueRow, count: fn(&wire::QueueCounts) -> u64) -> Cell {
+    Ok(row.queue.counts.as_ref().map_or(Value::Empty, |counts| number(count(counts))))
+}
+
+fn leader(row: &QueueRow, names: &Names) -> Cell {
+    let leader = row.queue.leader;
+    Ok(if leader == 0 { Value::Empty } else { Value::word(names.node(leader)) })
+}
+
 /// A definition; that of no policy is empty (POL-11).
 fn definition(json: &str) -> Value {
     let empty = || serde_json::Value::Object(serde_json::Map::new());
     Value::Json(serde_json::from_str(json).unwrap_or_else(|_| empty()))
-}
-
-/// A queue's cell; `alone` is its exclusive consumer.
-pub(crate) fn queue(
-    column: &str,
-    queue: &wire::Queue,
-    alone: Option<&wire::Consumer>,
-    names: &Names,
-) -> Result<Value, FieldTableError> {
-    Ok(match column {
-        "name" => Value::text(&queue.name),
-        "vhost" => Value::text(&queue.vhost),
-        "type" => Value::word(&queue.queue_type),
-        "durable" => Value::Bool(queue.durable),
-        "auto_delete" => Value::Bool(queue.auto_delete),
-        "exclusive" => Value::Bool(queue.owner.is_some()),
-        "owner_pid" => match queue.owner {
-            Some(owner) => Value::word(names.connection(Some(owner))),
-            None => Value::Empty,
-        },
-        "arguments" => table(&queue.arguments)?,
-        "leader" | "pid" if queue.leader != 0 => Value::word(names.node(queue.leader)),
-        "members" => Value::Words(names.nodes(&queue.members)),
-        "online" => Value::Words(names.nodes(&queue.online)),
-        "group" => number(queue.id.map_or(0, |id| id.group)),
-        "state" => Value::word(queue_state(queue)),
-        "policy" => policy(&queue.policy),
-        "operator_policy" => policy(&queue.operator_policy),
-        "effective_policy_definition" => definition(&queue.effective_policy_definition),
-        "exclusive_consumer_pid" => alone.map_or(Value::Empty, |consumer| {
-            Value::word(names.channel(consumer.connection, consumer.channel))
-        }),
-        "exclusive_consumer_tag" => {
-            alone.map_or(Value::Empty, |consumer| Value::text(&consumer.tag))
-        }
-        counted => queue.counts.as_ref().map_or(Value::Empty, |counts| count(counted, counts)),
-    })
-}
-
-fn count(column: &str, counts: &wire::QueueCounts) -> Value {
-    match column {
-        "messages" => number(counts.ready + counts.unacknowledged + counts.dead_letters_waiting),
-        "messages_ready" => number(counts.ready),
-        "messages_unacknowledged" => number(counts.unacknowledged),
-        "messages_dead_letters_waiting" => number(counts.dead_letters_waiting),
-        "consumers" => number(counts.consumers),
-        "message_bytes" => number(counts.ready_bytes + counts.unacknowledged_bytes),
-        "message_bytes_ready" => number(counts.ready_bytes),
-        "message_bytes_unacknowledged" => number(counts.unacknowledged_bytes),
-        "memory" => number(counts.memory_bytes),
-        "configured_at" => number(counts.configured_at),
-        // Columns of RabbitMQ's that have no meaning here.
-        _ => Value::Empty,
-    }
-}
-
-pub(crate) fn exchange(column: &str, exchange: &wire::Exchange) -> Result<Value, FieldTableError> {
-    Ok(match column {
-        "name" => Value::text(&exchange.name),
-        "type" => Value::word(&exchange.kind),
-        "durable" => Value::Bool(exchange.durable),
-        "auto_delete" => Value::Bool(exchange.auto_delete),
-        "internal" => Value::Bool(exchange.internal),
-        "arguments" => table(&exchange.arguments)?,
-        "policy" => policy(&exchange.policy),
-        _ => Value::Empty,
-    })
-}
-
-pub(crate) fn binding(column: &str, binding: &wire::Binding) -> Result<Value, FieldTableError> {
-    Ok(match column {
-        "source_name" => Value::text(&binding.source),
-        "source_kind" => Value::word("exchange"),
-        "destination_name" => Value::text(&binding.destination),
-        "destination_kind" => Value::word(if binding.to_queue { "queue" } else { "exchange" }),
-        "routing_key" => Value::text(&binding.key),
-        "arguments" => table(&binding.arguments)?,
-        _ => Value::Empty,
-    })
 }
 
 /// RabbitMQ's name of a connection.
@@ -123,81 +80,156 @@ fn connection_name(peer_host: &str, peer_port: u32, host: &str, port: u32) -> St
     format!("{peer_host}:{peer_port} -> {host}:{port}")
 }
 
-pub(crate) fn connection(
-    column: &str,
-    of: &wire::Connection,
-    names: &Names,
-) -> Result<Value, FieldTableError> {
-    Ok(match column {
-        "pid" => Value::word(names.connection(of.id)),
-        "node" => Value::word(names.node(of.id.unwrap_or_default().node)),
-        "name" => Value::text(connection_name(&of.peer_host, of.peer_port, &of.host, of.port)),
-        "user" => Value::text(&of.user),
-        "vhost" => Value::text(&of.vhost),
-        "peer_host" => Value::text(&of.peer_host),
-        "peer_port" => number(of.peer_port),
-        "host" => Value::text(&of.host),
-        "port" => number(of.port),
-        "state" => Value::word(&of.state),
-        "channels" => number(of.channels),
-        "channel_max" => number(of.channel_max),
-        "frame_max" => number(of.frame_max),
-        "timeout" => number(of.heartbeat_s),
-        "connected_at" => number(of.connected_at_ms),
-        "client_properties" => table(&of.client_properties)?,
-        "recv_oct" => number(of.received_bytes),
-        "recv_cnt" => number(of.reads),
-        "send_oct" => number(of.sent_bytes),
-        "send_cnt" => number(of.writes),
-        "send_pend" => number(of.pending_bytes),
-        "auth_mechanism" => Value::word(&of.mechanism),
-        "protocol" => Value::word("{0,9,1}"),
-        "ssl" => Value::Bool(false),
-        _ => Value::Empty,
-    })
-}
+/// Columns of `list_queues`.
+pub(crate) const QUEUES: &[Column<QueueRow>] = &[
+    column("arguments", |row, _| table(&row.queue.arguments)),
+    column("auto_delete", |row, _| Ok(Value::Bool(row.queue.auto_delete))),
+    column("configured_at", |row, _| counted(row, |it| it.configured_at)),
+    unused("consumer_capacity"),
+    unused("consumer_utilisation"),
+    column("consumers", |row, _| counted(row, |it| it.consumers)),
+    unused("disk_reads"),
+    unused("disk_writes"),
+    column("durable", |row, _| Ok(Value::Bool(row.queue.durable))),
+    column("effective_policy_definition", |row, _| {
+        Ok(definition(&row.queue.effective_policy_definition))
+    }),
+    column("exclusive", |row, _| Ok(Value::Bool(row.queue.owner.is_some()))),
+    column("exclusive_consumer_pid", |row, names| {
+        Ok(row.alone.as_ref().map_or(Value::Empty, |consumer| {
+            Value::word(names.channel(consumer.connection, consumer.channel))
+        }))
+    }),
+    column("exclusive_consumer_tag", |row, _| {
+        Ok({ row.alone.as_ref().map_or(Value::Empty, |consumer| Value::text(&consumer.tag)) })
+    }),
+    column("group", |row, _| Ok(number(row.queue.id.map_or(0, |id| id.group)))),
+    unused("head_message_timestamp"),
+    column("leader", leader),
+    column("members", |row, names| Ok(Value::Words(names.nodes(&row.queue.members)))),
+    column("memory", |row, _| counted(row, |it| it.memory_bytes)),
+    column("message_bytes", |row, _| counted(row, |it| it.ready_bytes + it.unacknowledged_bytes)),
+    unused("message_bytes_persistent"),
+    unused("message_bytes_ram"),
+    column("message_bytes_ready", |row, _| counted(row, |it| it.ready_bytes)),
+    column("message_bytes_unacknowledged", |row, _| counted(row, |it| it.unacknowledged_bytes)),
+    column("messages", |row, _| {
+        counted(row, |it| it.ready + it.unacknowledged + it.dead_letters_waiting)
+    }),
+    column("messages_dead_letters_waiting", |row, _| counted(row, |it| it.dead_letters_waiting)),
+    unused("messages_persistent"),
+    unused("messages_ram"),
+    column("messages_ready", |row, _| counted(row, |it| it.ready)),
+    unused("messages_ready_ram"),
+    column("messages_unacknowledged", |row, _| counted(row, |it| it.unacknowledged)),
+    unused("messages_unacknowledged_ram"),
+    column("name", |row, _| Ok(Value::text(&row.queue.name))),
+    column("online", |row, names| Ok(Value::Words(names.nodes(&row.queue.online)))),
+    column("operator_policy", |row, _| Ok(policy(&row.queue.operator_policy))),
+    column("owner_pid", |row, names| {
+        Ok(match row.queue.owner {
+            Some(owner) => Value::word(names.connection(Some(owner))),
+            None => Value::Empty,
+        })
+    }),
+    column("pid", leader),
+    column("policy", |row, _| Ok(policy(&row.queue.policy))),
+    column("state", |row, _| Ok(Value::word(queue_state(&row.queue)))),
+    column("type", |row, _| Ok(Value::word(&row.queue.queue_type))),
+    column("vhost", |row, _| Ok(Value::text(&row.queue.vhost))),
+];
 
-pub(crate) fn channel(
-    column: &str,
-    of: &wire::Channel,
-    names: &Names,
-) -> Result<Value, FieldTableError> {
-    Ok(match column {
-        "pid" => Value::word(names.channel(of.connection, of.number)),
-        "connection" => Value::word(names.connection(of.connection)),
-        "name" => {
-            let name = connection_name(&of.peer_host, of.peer_port, &of.host, of.port);
-            Value::text(format!("{name} ({})", of.number))
-        }
-        "number" => number(of.number),
-        "user" => Value::text(&of.user),
-        "vhost" => Value::text(&of.vhost),
-        "confirm" => Value::Bool(of.confirm),
-        "transactional" => Value::Bool(of.transactional),
-        "consumer_count" => number(of.consumers),
-        "messages_unacknowledged" => number(of.unacknowledged),
-        "messages_unconfirmed" => number(of.unconfirmed),
-        "acks_uncommitted" => number(of.acks_uncommitted),
-        "messages_uncommitted" => number(of.messages_uncommitted),
-        "prefetch_count" => number(of.prefetch),
-        _ => Value::Empty,
-    })
-}
+/// Columns of `list_exchanges`.
+pub(crate) const EXCHANGES: &[Column<wire::Exchange>] = &[
+    column("arguments", |it, _| table(&it.arguments)),
+    column("auto_delete", |it, _| Ok(Value::Bool(it.auto_delete))),
+    column("durable", |it, _| Ok(Value::Bool(it.durable))),
+    column("internal", |it, _| Ok(Value::Bool(it.internal))),
+    column("name", |it, _| Ok(Value::text(&it.name))),
+    column("policy", |it, _| Ok(policy(&it.policy))),
+    column("type", |it, _| Ok(Value::word(&it.kind))),
+];
 
-pub(crate) fn consumer(
-    column: &str,
-    of: &wire::Consumer,
-    names: &Names,
-) -> Result<Value, FieldTableError> {
-    Ok(match column {
-        "queue_name" => Value::text(&of.queue),
-        "channel_pid" => Value::word(names.channel(of.connection, of.channel)),
-        "consumer_tag" => Value::text(&of.tag),
-        "ack_required" => Value::Bool(of.ack_required),
-        "prefetch_count" => number(of.prefetch),
-        "active" => Value::Bool(of.activity_status != "waiting"),
-        "activity_status" => Value::word(&of.activity_status),
-        "arguments" => table(&of.arguments)?,
-        _ => Value::Empty,
-    })
-}
+/// Columns of `list_bindings`.
+pub(crate) const BINDINGS: &[Column<wire::Binding>] = &[
+    column("source_name", |it, _| Ok(Value::text(&it.source))),
+    column("source_kind", |_, _| Ok(Value::word("exchange"))),
+    column("destination_name", |it, _| Ok(Value::text(&it.destination))),
+    column("destination_kind", |it, _| {
+        Ok(Value::word(if it.to_queue { "queue" } else { "exchange" }))
+    }),
+    column("routing_key", |it, _| Ok(Value::text(&it.key))),
+    column("arguments", |it, _| table(&it.arguments)),
+];
+
+/// Columns of `list_connections`.
+pub(crate) const CONNECTIONS: &[Column<wire::Connection>] = &[
+    column("auth_mechanism", |it, _| Ok(Value::word(&it.mechanism))),
+    column("channel_max", |it, _| Ok(number(it.channel_max))),
+    column("channels", |it, _| Ok(number(it.channels))),
+    column("client_properties", |it, _| table(&it.client_properties)),
+    column("connected_at", |it, _| Ok(number(it.connected_at_ms))),
+    column("frame_max", |it, _| Ok(number(it.frame_max))),
+    column("host", |it, _| Ok(Value::text(&it.host))),
+    column("name", |it, _| {
+        Ok(Value::text(connection_name(&it.peer_host, it.peer_port, &it.host, it.port)))
+    }),
+    column("node", |it, names| Ok(Value::word(names.node(it.id.unwrap_or_default().node)))),
+    unused("peer_cert_issuer"),
+    unused("peer_cert_subject"),
+    unused("peer_cert_validity"),
+    column("peer_host", |it, _| Ok(Value::text(&it.peer_host))),
+    column("peer_port", |it, _| Ok(number(it.peer_port))),
+    column("pid", |it, names| Ok(Value::word(names.connection(it.id)))),
+    column("port", |it, _| Ok(number(it.port))),
+    column("protocol", |_, _| Ok(Value::word("{0,9,1}"))),
+    column("recv_cnt", |it, _| Ok(number(it.reads))),
+    column("recv_oct", |it, _| Ok(number(it.received_bytes))),
+    column("send_cnt", |it, _| Ok(number(it.writes))),
+    column("send_oct", |it, _| Ok(number(it.sent_bytes))),
+    column("send_pend", |it, _| Ok(number(it.pending_bytes))),
+    column("ssl", |_, _| Ok(Value::Bool(false))),
+    unused("ssl_cipher"),
+    unused("ssl_hash"),
+    unused("ssl_key_exchange"),
+    unused("ssl_protocol"),
+    column("state", |it, _| Ok(Value::word(&it.state))),
+    column("timeout", |it, _| Ok(number(it.heartbeat_s))),
+    column("user", |it, _| Ok(Value::text(&it.user))),
+    column("vhost", |it, _| Ok(Value::text(&it.vhost))),
+];
+
+/// Columns of `list_channels`.
+pub(crate) const CHANNELS: &[Column<wire::Channel>] = &[
+    column("acks_uncommitted", |it, _| Ok(number(it.acks_uncommitted))),
+    column("confirm", |it, _| Ok(Value::Bool(it.confirm))),
+    column("connection", |it, names| Ok(Value::word(names.connection(it.connection)))),
+    column("consumer_count", |it, _| Ok(number(it.consumers))),
+    column("messages_unacknowledged", |it, _| Ok(number(it.unacknowledged))),
+    column("messages_uncommitted", |it, _| Ok(number(it.messages_uncommitted))),
+    column("messages_unconfirmed", |it, _| Ok(number(it.unconfirmed))),
+    column("name", |it, _| {
+        Ok({
+            let name = connection_name(&it.peer_host, it.peer_port, &it.host, it.port);
+            Value::text(format!("{name} ({})", it.number))
+        })
+    }),
+    column("number", |it, _| Ok(number(it.number))),
+    column("pid", |it, names| Ok(Value::word(names.channel(it.connection, it.number)))),
+    column("prefetch_count", |it, _| Ok(number(it.prefetch))),
+    column("transactional", |it, _| Ok(Value::Bool(it.transactional))),
+    column("user", |it, _| Ok(Value::text(&it.user))),
+    column("vhost", |it, _| Ok(Value::text(&it.vhost))),
+];
+
+/// Columns of `list_consumers`.
+pub(crate) const CONSUMERS: &[Column<wire::Consumer>] = &[
+    column("queue_name", |it, _| Ok(Value::text(&it.queue))),
+    column("channel_pid", |it, names| Ok(Value::word(names.channel(it.connection, it.channel)))),
+    column("consumer_tag", |it, _| Ok(Value::text(&it.tag))),
+    column("ack_required", |it, _| Ok(Value::Bool(it.ack_required))),
+    column("prefetch_count", |it, _| Ok(number(it.prefetch))),
+    column("active", |it, _| Ok(Value::Bool(it.activity_status != "waiting"))),
+    column("activity_status", |it, _| Ok(Value::word(&it.activity_status))),
+    column("arguments", |it, _| table(&it.arguments)),
+];
