@@ -6,7 +6,7 @@ use bytes::Bytes;
 use quorate_queue::{Command, MessageHead, Reply};
 use quorate_storage::codec::batch::{ProposedBatch, ProposedRun, Sender};
 use quorate_types::{Level, QueueId, Sequence, SessionId};
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use tokio::sync::oneshot;
 
 /// Most bytes of messages in one batch; one larger message makes a batch of its own.
@@ -53,11 +53,49 @@ pub(crate) struct UnderWay {
     count: usize,
     /// Bytes of its messages.
     bytes: usize,
-    /// Queues that it has messages for.
-    queues: usize,
+    /// Messages for other queues than the one with most.
+    others_count: usize,
     /// It has only commands that overtake publishes.
     ahead: bool,
     answered: bool,
+}
+
+/// What batches carry together.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Load {
+    /// Commands and messages.
+    count: usize,
+    /// Bytes of the messages.
+    bytes: usize,
+    /// Messages for other queues than the one with most of its batch.
+    others_count: usize,
+}
+
+impl Load {
+    /// Commands and messages.
+    pub(crate) fn count(self) -> usize {
+        self.count
+    }
+
+    /// Fewer than `count` commands and messages, or no more than `bytes` of memory for them.
+    pub(crate) fn is_below(self, count: usize, bytes: usize) -> bool {
+        self.count < count || self.bytes + self.count * MESSAGE_COST_BYTES < bytes
+    }
+
+    /// The part of the queue with most messages, with the commands; the bytes in proportion.
+    pub(crate) fn of_largest_queue(self) -> Self {
+        let count = self.count - self.others_count;
+        Self { count, bytes: self.bytes * count / self.count.max(1), others_count: 0 }
+    }
+}
+
+/// Messages of the runs for other queues than the one with most.
+fn others_count(runs: &[ProposedRun]) -> usize {
+    let mut counts: HashMap<QueueId, usize> = HashMap::new();
+    for run in runs {
+        *counts.entry(run.queue).or_default() += run.messages.len();
+    }
+    counts.values().sum::<usize>() - counts.values().max().unwrap_or(&0)
 }
 
 /// What an answered command was, for the driver to act on.
@@ -137,16 +175,14 @@ impl Batches {
         (self.under_way.len(), self.under_way.iter().filter(|batch| batch.ahead).count())
     }
 
-    /// Commands and messages of the batches under way, and bytes of the messages: of one queue, about,
-    /// where a batch has messages for several. So a queue that shares its home with another one gets
-    /// as much as one that is alone.
-    pub(crate) fn under_way_load(&self) -> (usize, usize) {
-        let (mut count, mut bytes, mut queues) = (0, 0, 1);
-        for it in self.under_way.iter().filter(|batch| !batch.answered) {
-            (count, bytes) = (count + it.count, bytes + it.bytes);
-            queues = queues.max(it.queues);
-        }
-        (count / queues, bytes / queues)
+    /// What the batches under way carry.
+    pub(crate) fn under_way_load(&self) -> Load {
+        let unanswered = self.under_way.iter().filter(|batch| !batch.answered);
+        unanswered.fold(Load::default(), |all, it| Load {
+            count: all.count + it.count,
+            bytes: all.bytes + it.bytes,
+            others_count: all.others_count + it.others_count,
+        })
     }
 
     /// Batches that wait to be cut, without those of [`Batches::push_ahead`].
@@ -230,9 +266,9 @@ impl Batches {
             runs: filling.runs,
         };
         let Filling { tickets, count, bytes, .. } = filling;
-        let queues = batch.runs.iter().map(|run| run.queue).collect::<HashSet<_>>().len();
+        let others_count = others_count(&batch.runs);
         let answered = false;
-        let under_way = UnderWay { batch, tickets, count, bytes, queues, ahead, answered };
+        let under_way = UnderWay { batch, tickets, count, bytes, others_count, ahead, answered };
         self.under_way.push_back(under_way);
         self.under_way.back().map(|under_way| &under_way.batch)
     }

@@ -166,7 +166,7 @@ impl ConnectionState {
             id,
             info,
             mailbox: Mailbox::default(),
-            in_flight: InFlight::new(in_flight_max, &node.counters.publishing),
+            in_flight: InFlight::new(in_flight_max),
             ready: Mutex::default(),
             replies: Replies::new(&node.memory),
             announced: AtomicBool::new(false),

@@ -1,16 +1,12 @@
 //! What the node has done since it started, counted for metrics where it is done: by batch where
 //! there is one, since a counter is one cache line that all connections write to.
 
-use crate::in_flight::Publishing;
 use crate::view::{DeadLetterCounters, DeliveryCounters, MetricsView};
 use parking_lot::Mutex;
 use quorate_queue::{DeadLetterFact, DeadLetterStrategy};
 use quorate_storage::Recorder;
 use quorate_types::QueueType;
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
-};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Counters since the start of the process.
 #[derive(Debug, Default)]
@@ -30,8 +26,6 @@ pub(crate) struct Counters {
     pub(crate) unroutable_dropped: Counter,
     pub(crate) confirmed: Counter,
     pub(crate) refused: Counter,
-    /// Connections with publishes in flight now.
-    pub(crate) publishing: Arc<Publishing>,
     /// Batches that a full lane did not take; each is sent later.
     pub(crate) batches_refused: Counter,
     classic: Deliveries,

@@ -19,7 +19,7 @@
 mod tests;
 
 use crate::{
-    batch::{Answered, Batches, MESSAGE_COST_BYTES},
+    batch::{Answered, Batches},
     memory::Held,
 };
 use parking_lot::Mutex;
@@ -42,12 +42,14 @@ const UNDER_WAY_SLOW_MAX: usize = 16;
 /// as long, up to the maximum.
 const PATIENCE: Duration = Duration::from_secs(1);
 const PATIENCE_MAX: Duration = Duration::from_secs(8);
-/// Commands and messages under way beyond which no more publishes follow, unless they are small: what
-/// waits here is overtaken by settles, what is under way is not, and a consumer gets one window for
-/// each round.
+/// Commands and messages of one queue under way beyond which no more publishes follow, unless they are
+/// small: what waits here is overtaken by settles, what is under way is not, and a consumer gets one
+/// window for each round.
 const UNDER_WAY_COUNT: usize = 512;
 /// Small are messages of which more make no more than so many bytes, each with its cost.
 const UNDER_WAY_SMALL_BYTES: usize = 512 << 10;
+/// So many queues of a home may have as much under way as one that is alone; more share it.
+const QUEUES_MAX: usize = 4;
 /// Further batches for commands that overtake publishes, while publishes fill what may be under way.
 const AHEAD_MAX: usize = 4;
 
@@ -246,11 +248,11 @@ impl Proposer {
                 }
             }
             let (now, (under_way, ahead)) = (courier.now(), state.batches.under_way());
-            let (count, bytes) = state.batches.under_way_load();
-            let few = count < UNDER_WAY_COUNT
-                || bytes + count * MESSAGE_COST_BYTES < UNDER_WAY_SMALL_BYTES;
+            let load = state.batches.under_way_load();
+            let few = load.of_largest_queue().is_below(UNDER_WAY_COUNT, UNDER_WAY_SMALL_BYTES)
+                && load.is_below(QUEUES_MAX * UNDER_WAY_COUNT, QUEUES_MAX * UNDER_WAY_SMALL_BYTES);
             let is_slow = state.cut_at.is_some_and(|at| now.duration_since(at) >= SLOW_ROUND);
-            let may_follow = is_slow && count < UNDER_WAY_COUNT;
+            let may_follow = is_slow && load.count() < UNDER_WAY_COUNT;
             let most = if may_follow { UNDER_WAY_SLOW_MAX } else { UNDER_WAY_MAX };
             let has_room = under_way - ahead < most && few;
             let (batch, arrived) = if has_room && state.batches.waiting() > 0 {

@@ -101,7 +101,7 @@ pub(crate) const QUEUES: &[Column<QueueRow>] = &[
         }))
     }),
     column("exclusive_consumer_tag", |row, _| {
-        Ok({ row.alone.as_ref().map_or(Value::Empty, |consumer| Value::text(&consumer.tag)) })
+        Ok(row.alone.as_ref().map_or(Value::Empty, |consumer| Value::text(&consumer.tag)))
     }),
     column("group", |row, _| Ok(number(row.queue.id.map_or(0, |id| id.group)))),
     unused("head_message_timestamp"),
