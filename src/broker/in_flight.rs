@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 /// So many publishes in flight are few, however large.
 const FEW: usize = 256;
 /// Bytes of small publishes that may be in flight.
-const SMALL_BYTES: usize = 512 << 10;
+const SMALL_BYTES: usize = 1_536 << 10;
 
 /// Publishes of one connection that are in flight.
 #[derive(Debug)]

@@ -190,7 +190,7 @@ settings! {
     /// Message bodies that a connection has published and that their queues have not answered. A
     /// message counts once for each queue. Above this limit the node does not read from the
     /// connection, and a message to many queues waits. For messages smaller than 64KiB the limit is
-    /// lower: 256 messages, but at least 512KiB. Empty: 16MiB, at most an 8th of `client_memory`.
+    /// lower: 256 messages, but at least 1536KiB. Empty: 16MiB, at most an 8th of `client_memory`.
     connection_in_flight_bytes: Option<ByteCount> = "";
     /// Message bodies that this node has sent to one Raft group and that the group has not
     /// answered. Above this limit the node does not read from the connections that published them.
