@@ -1,14 +1,14 @@
 //! Publishes of a connection that are in flight: how many bytes there may be, and who waits until
 //! there are fewer.
 //!
-//! What is in flight waits in the proposers, and whoever publishes behind it waits as long. A few
-//! rounds of a home keep the broker busy, so little of small publishes is in flight (ARCHITECTURE,
-//! "Decisions"). Large ones may use what the setting allows.
+//! A publish waits behind everything that its connection has in flight before it. A few rounds of
+//! replication keep the broker busy, so a connection may have only little in flight while its
+//! messages are small. Large messages may use all that the setting allows (ARCHITECTURE, "Decisions").
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::Notify;
 
-/// So many publishes in flight are few, however large.
+/// Publishes that may be in flight, whatever their size, up to the setting.
 const FEW: usize = 256;
 /// Bytes of small publishes that may be in flight.
 const SMALL_BYTES: usize = 1_536 << 10;

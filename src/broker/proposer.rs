@@ -33,9 +33,9 @@ use std::{
 
 /// Batches under way at once. More waiting publishes make larger batches, not more of them.
 const UNDER_WAY_MAX: usize = 4;
-/// Where rounds take long, for example behind another group's large bodies, what waits would wait for
-/// a whole one. So a further batch may follow the last one after so long, up to so many, while few
-/// commands are under way.
+/// A round can take long, for example behind another group's large bodies. A further batch then need
+/// not wait for its end: it is sent this long after the last batch, as long as fewer than
+/// [`UNDER_WAY_COUNT`] commands and [`UNDER_WAY_SLOW_MAX`] batches are under way.
 const SLOW_ROUND: Duration = Duration::from_millis(5);
 const UNDER_WAY_SLOW_MAX: usize = 16;
 /// After so long without an answer the oldest batch is sent again; each further time after twice
@@ -48,7 +48,7 @@ const PATIENCE_MAX: Duration = Duration::from_secs(8);
 const UNDER_WAY_COUNT: usize = 512;
 /// Small are messages of which more make no more than so many bytes, each with its cost.
 const UNDER_WAY_SMALL_BYTES: usize = 512 << 10;
-/// So many queues of a home may have as much under way as one that is alone; more share it.
+/// All queues of a home together may have this many times as much under way as one queue.
 const QUEUES_MAX: usize = 4;
 /// Further batches for commands that overtake publishes, while publishes fill what may be under way.
 const AHEAD_MAX: usize = 4;

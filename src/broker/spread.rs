@@ -90,7 +90,8 @@ impl Node {
         usize::try_from(self.settings.connection_in_flight_bytes / 2).unwrap_or(usize::MAX)
     }
 
-    /// The publish has more copies than may be sent at once, or just now, beside so many bytes of others'.
+    /// Whether the copies of the publish are sent in steps: with the `beside` bytes of copies before it
+    /// they are more than one step, or the memory for what is in flight is used up.
     pub(crate) fn is_spread(&self, routed: &RoutedPublish, beside: usize) -> bool {
         let bytes = routed.copies_bytes().saturating_add(beside);
         routed.targets.len() > 1

@@ -341,7 +341,7 @@ proptest! {
     }
 }
 
-/// Publishes to each of the home's queues in turn, that many of so many bytes each.
+/// Publishes `count` messages of `bytes` bytes to each of the home's first `queues` queues.
 fn publish(world: &World, queues: u64, count: usize, bytes: usize) {
     let connection = testing::lone_connection();
     world.proposer.submit(&world.lane, |batches| {
