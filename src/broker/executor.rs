@@ -178,6 +178,10 @@ impl Locality for Executor {
     fn is_local(&self, queue: QueueId) -> bool {
         self.leading(queue.home).is_some()
     }
+
+    fn is_known(&self, home: Home) -> bool {
+        self.homes.contains_key(&home)
+    }
 }
 
 /// The one match on `Effect`.

@@ -13,7 +13,7 @@ use crate::{
     targets::Targets,
 };
 use quorate_types::{
-    Exception, FieldTable, Properties, QueueId, ResourceName, ShortString, VhostName,
+    Exception, FieldTable, Home, Properties, QueueId, ResourceName, ShortString, VhostName,
 };
 use std::{collections::HashSet, iter};
 
@@ -21,6 +21,10 @@ use std::{collections::HashSet, iter};
 pub trait Locality: std::fmt::Debug {
     /// Whether this node leads the queue's group, or holds it if it is connection-bound.
     fn is_local(&self, queue: QueueId) -> bool;
+
+    /// Whether the cluster has that home. A name that a client made up may stand for a queue of a
+    /// node that is no member, to which nothing can be sent.
+    fn is_known(&self, home: Home) -> bool;
 }
 
 /// What is to be routed.
@@ -91,8 +95,7 @@ impl Catalog {
         let vhost = self.vhosts.get(request.vhost).ok_or(RouteError::NoExchange)?;
         let first = targets.len();
         let lists = if request.exchange.is_empty() {
-            let found =
-                request.keys().filter_map(|key| self.named_queue(vhost, request.vhost, key));
+            let found = request.keys().filter_map(|key| self.named_queue(vhost, request, key));
             targets.extend(found);
             targets.len() - first
         } else {
@@ -116,10 +119,16 @@ impl Catalog {
     }
 
     /// RTE-01: the queue of that name, with an entry or without one (NAM 8).
-    fn named_queue(&self, vhost: &Vhost, of: &VhostName, name: &ShortString) -> Option<QueueId> {
+    fn named_queue(
+        &self,
+        vhost: &Vhost,
+        request: &RouteRequest<'_>,
+        name: &ShortString,
+    ) -> Option<QueueId> {
         match vhost.queues.get(name) {
             Some(id) => Some(*id),
-            None => server_named_queue(of, name).filter(|id| !self.is_over(*id)),
+            None => server_named_queue(request.vhost, name)
+                .filter(|id| request.locality.is_known(id.home) && !self.is_over(*id)),
         }
     }
 }

@@ -36,6 +36,14 @@ fn nam_08_the_default_exchange_knows_server_given_names_until_their_run_is_over(
 }
 
 #[test]
+fn nam_08_a_made_up_name_of_a_node_that_is_no_member_is_nobodys() {
+    let mut world = World::new();
+    world.started(3, 33);
+    let text = server_given_name(session(10, 1), 5);
+    assert_eq!(world.route("", text.as_str()), []);
+}
+
+#[test]
 fn rte_02_a_direct_exchange_compares_keys() {
     let mut world = World::new();
     world.add("q", 1);

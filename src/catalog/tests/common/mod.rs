@@ -124,6 +124,10 @@ impl Locality for Elsewhere {
     fn is_local(&self, queue: QueueId) -> bool {
         !self.0.contains(&queue)
     }
+
+    fn is_known(&self, home: Home) -> bool {
+        !matches!(home, Home::Node(node) if node.0 > 9)
+    }
 }
 
 /// A catalog and its log's end.
