@@ -44,7 +44,7 @@ impl InFlight {
     /// Publishes of that many bytes have been answered.
     pub(crate) fn landed(&self, bytes: usize) {
         let before = self.bytes.fetch_sub(bytes, Ordering::AcqRel);
-        if before.saturating_sub(bytes) <= self.bytes_max() / 2 {
+        if before.saturating_sub(bytes) <= self.resume_bytes() {
             self.room.notify_waiters();
         }
     }
@@ -55,6 +55,13 @@ impl InFlight {
         of_few.max(SMALL_BYTES).min(self.bytes_max)
     }
 
+    /// Bytes in flight at which reading goes on. Publishes are answered by the batch; at half of what
+    /// may be in flight, the broker would be idle until more have come.
+    fn resume_bytes(&self) -> usize {
+        let max = self.bytes_max();
+        max - max / 8
+    }
+
     /// More bytes are in flight than may be.
     pub(crate) fn is_full(&self) -> bool {
         self.bytes() > self.bytes_max()
@@ -62,7 +69,7 @@ impl InFlight {
 
     /// Few enough bytes are in flight for more to follow.
     pub(crate) fn has_room(&self) -> bool {
-        self.bytes() <= self.bytes_max() / 2
+        self.bytes() <= self.resume_bytes()
     }
 
     /// Resolves when `ready` says so, which is asked when publishes have been answered. Cancel-safe.
