@@ -1,7 +1,11 @@
 //! Memory and disk alarms: while one is on anywhere, publishers are blocked everywhere (ALM-01).
 
-use crate::{Broker, client::Event, node::Node, wire};
-use bytes::Bytes;
+use crate::{
+    Broker,
+    client::Event,
+    node::Node,
+    peers::{PeerMessage, message::Shortage},
+};
 use parking_lot::Mutex;
 use quorate_types::NodeId;
 use std::{
@@ -23,13 +27,6 @@ const BRIEF: Duration = Duration::from_millis(500);
 /// For how long memory is short before contents are dropped that cannot come to their end meanwhile:
 /// mostly it is enough that no more comes in.
 const LASTING: Duration = Duration::from_secs(5);
-
-/// What a node is short of.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Shortage {
-    memory: bool,
-    disk: bool,
-}
 
 /// Shortages by node, this one included, and what this one calls short.
 #[derive(Debug)]
@@ -220,30 +217,25 @@ impl Node {
                 false
             }
         };
-        self.alarm(self.me, Shortage { memory, disk });
+        let shortage = Shortage { memory, disk };
+        // An operator who sets a bound is answered when it is in force here.
+        self.alarm(self.me, shortage);
         // Also while nothing changes, for nodes that have just come.
-        self.tell_all(wire::ALARM, &Bytes::copy_from_slice(&[u8::from(memory), u8::from(disk)]));
+        self.peers.send_to_others(&PeerMessage::Shortage(shortage));
     }
 
     /// A node that has gone is short of nothing.
     fn forget_lost_alarms(&self) {
-        let Some(links) = self.links.get() else { return };
         let lost: Vec<_> = {
             let nodes = self.alarms.nodes.lock();
-            let here = |node| node == self.me || links.connected(node).is_some();
+            let here = |node| node == self.me || self.peers.connected(node).is_some();
             nodes.keys().copied().filter(|node| !here(*node)).collect()
         };
         lost.into_iter().for_each(|node| self.alarm(node, Shortage::default()));
     }
 
-    /// Another node tells of its shortage.
-    pub(crate) fn alarm_from(&self, from: NodeId, payload: &Bytes) {
-        if let [memory, disk] = payload.as_ref() {
-            self.alarm(from, Shortage { memory: *memory != 0, disk: *disk != 0 });
-        }
-    }
-
-    fn alarm(&self, node: NodeId, shortage: Shortage) {
+    /// What a node is short of now.
+    pub(crate) fn alarm(&self, node: NodeId, shortage: Shortage) {
         let _telling = self.alarms.telling.lock();
         let before = self.alarms.reason();
         if !self.alarms.note(node, shortage) {

@@ -4,12 +4,12 @@ use crate::{
     batch::{Answered, Batches, Ticket},
     confirm::{TargetAnswer, Verdict},
     node::Node,
-    proposer::{Carried, Courier},
-    wire,
+    peers::{PeerMessage, Sent},
+    proposer::Courier,
 };
 use quorate_queue::{Command, Reply};
-use quorate_rpc::{Lane, NotifyError, Payload};
-use quorate_storage::codec::batch::{ProposedBatch, encode_batch};
+use quorate_rpc::Lane;
+use quorate_storage::codec::batch::ProposedBatch;
 use quorate_types::{DeliveryNumber, Holder, Home, NodeId, Sequence, SessionId};
 use std::{
     sync::Arc,
@@ -39,9 +39,6 @@ impl Node {
             return;
         };
         proposer.submit(&Carrier(self), fill);
-        if home == Home::Node(self.me) {
-            self.local.run(self);
-        }
     }
 
     /// Sends a command whose reply nobody waits for.
@@ -107,9 +104,6 @@ impl Node {
         let answered = proposer.answered(&Carrier(self), session, first, last, other);
         for answered in answered {
             self.complete(home, session, answered);
-        }
-        if home == Home::Node(self.me) {
-            self.local.run(self);
         }
     }
 
@@ -197,7 +191,7 @@ fn answer_of(reply: &Reply, place: u32) -> TargetAnswer {
     }
 }
 
-/// Carries batches: to this node directly, to others over the bulk lane.
+/// Carries batches to the leaders of their homes.
 pub(crate) struct Carrier<'a>(pub(crate) &'a Node);
 
 impl Courier for Carrier<'_> {
@@ -206,34 +200,17 @@ impl Courier for Carrier<'_> {
         self.0.counters.batch_wait_us.record_time(waited);
     }
 
-    fn carry(&self, home: Home, to: NodeId, batch: &ProposedBatch) -> Carried {
-        if to == self.0.me {
-            self.0.take_batch(home, batch.clone());
-            return Carried::Sent;
-        }
-        let Some(links) = self.0.links.get() else { return Carried::Unreachable };
-        let payload: Payload = encode_batch(batch).into_iter().collect();
-        match links.notify(to, Lane::Bulk, wire::BATCH, wire::group(home), payload) {
-            Ok(()) => Carried::Sent,
-            Err(NotifyError::Full(_)) => {
-                self.0.counters.batches_refused.add(1);
-                Carried::Full
-            }
-            Err(NotifyError::NotConnected(_)) => Carried::Unreachable,
-            Err(error @ NotifyError::TooLarge(_)) => {
-                // One message and its commands are far below what a lane takes.
-                tracing::error!(%error, ?home, "cannot send a batch of commands");
-                Carried::Unreachable
-            }
-        }
+    fn carry(&self, home: Home, to: NodeId, batch: &Arc<ProposedBatch>) -> Sent {
+        let batch = Arc::clone(batch);
+        let sent = self.0.peers.send(to, PeerMessage::Batch { home, batch });
+        self.0.counters.batches_refused.add(u64::from(sent == Sent::Full));
+        sent
     }
 
     fn wait_for_room(&self, home: Home, to: NodeId) {
         let Some(node) = self.0.arc() else { return };
         self.0.spawn(async move {
-            if let Some(links) = node.links.get() {
-                links.wait_for_room(to, Lane::Bulk).await;
-            }
+            node.peers.wait_for_room(to, Lane::Bulk).await;
             if let Some(proposer) = node.proposers.get(&home) {
                 proposer.has_room(&Carrier(&node));
             }
@@ -277,8 +254,8 @@ mod tests {
             runs: vec![run],
             commands: vec![Command::Enqueue { run: 0, first: 0, count: 1 }],
         };
-        node.take_batch(HOME, batch);
-        node.local.run(node);
+        node.take_batch(HOME, Arc::new(batch));
+        node.receive_own_now();
         queue
     }
 
@@ -295,11 +272,13 @@ mod tests {
             let (sender, receiver) = oneshot::channel();
             let command = Command::Get { queue, timeout_default_ms: None };
             node.fill(HOME, |batches| batches.push(command, Ticket::Get(sender)));
+            node.receive_own_now();
             receiver
         };
         let answered = get();
         assert_eq!(counts(&node, queue), (0, 1), "the answer lies in the channel");
         drop(answered);
+        node.receive_own_now();
         assert_eq!(counts(&node, queue), (1, 0));
 
         let taken = get().await.ok().and_then(GetAnswer::take);

@@ -6,7 +6,10 @@ use bytes::Bytes;
 use quorate_queue::{Command, MessageHead, Reply};
 use quorate_storage::codec::batch::{ProposedBatch, ProposedRun, Sender};
 use quorate_types::{Level, QueueId, Sequence, SessionId};
-use std::collections::{HashMap, VecDeque};
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+};
 use tokio::sync::oneshot;
 
 /// Most bytes of messages in one batch; one larger message makes a batch of its own.
@@ -47,7 +50,8 @@ pub(crate) struct Outgoing {
 /// A batch under way: kept as it was cut, since it is never re-cut under its numbers (SES 2).
 #[derive(Debug)]
 pub(crate) struct UnderWay {
-    batch: ProposedBatch,
+    /// Shared with the messages that carry it.
+    batch: Arc<ProposedBatch>,
     tickets: Vec<Ticket>,
     /// Commands and messages.
     count: usize,
@@ -237,17 +241,17 @@ impl Batches {
 
     /// Cuts the next batch, numbers it, and keeps it until it is answered. It begins with the
     /// commands that overtake.
-    pub(crate) fn cut(&mut self) -> Option<&ProposedBatch> {
+    pub(crate) fn cut(&mut self) -> Option<&Arc<ProposedBatch>> {
         let filling = self.waiting.pop_front().unwrap_or_default();
         self.number(filling, false)
     }
 
     /// As [`Batches::cut`], with nothing but the commands that overtake.
-    pub(crate) fn cut_ahead(&mut self) -> Option<&ProposedBatch> {
+    pub(crate) fn cut_ahead(&mut self) -> Option<&Arc<ProposedBatch>> {
         self.number(Filling::default(), true)
     }
 
-    fn number(&mut self, filling: Filling, ahead: bool) -> Option<&ProposedBatch> {
+    fn number(&mut self, filling: Filling, ahead: bool) -> Option<&Arc<ProposedBatch>> {
         let filling = filling.after(std::mem::take(&mut self.ahead));
         if filling.commands.is_empty() {
             return None;
@@ -258,13 +262,13 @@ impl Batches {
             assert!(before.0 + 1 == first.0, "SES 2: numbers have no gap: {before}, then {first}");
         }
         self.next = Sequence(first.0 + filling.commands.len() as u64);
-        let batch = ProposedBatch {
+        let batch = Arc::new(ProposedBatch {
             sender: Sender::Session(self.session),
             first,
             mark,
             commands: filling.commands,
             runs: filling.runs,
-        };
+        });
         let Filling { tickets, count, bytes, .. } = filling;
         let others_count = others_count(&batch.runs);
         let answered = false;
@@ -280,7 +284,7 @@ impl Batches {
 
     /// The next batch to be sent: batches are sent in their order, so that one that is refused is
     /// never followed by another, which its home would take for a gap (SES 3).
-    pub(crate) fn to_send(&self) -> Option<&ProposedBatch> {
+    pub(crate) fn to_send(&self) -> Option<&Arc<ProposedBatch>> {
         self.unanswered(self.unsent).map(|under_way| &under_way.batch)
     }
 
@@ -299,7 +303,7 @@ impl Batches {
     }
 
     /// The oldest unanswered batch that has been sent.
-    pub(crate) fn oldest_sent(&self) -> Option<&ProposedBatch> {
+    pub(crate) fn oldest_sent(&self) -> Option<&Arc<ProposedBatch>> {
         let oldest = self.unanswered(Sequence(0))?;
         (oldest.batch.first < self.unsent).then_some(&oldest.batch)
     }

@@ -12,15 +12,15 @@
 use crate::{
     node::Node,
     pb,
+    peers::wire,
     proposer::Proposer,
     unwritten::{Fetching, Unwritten},
-    wire,
 };
 use bytes::Bytes;
 use quorate_raft::Group;
 use quorate_rpc::{Lane, Responder};
 use quorate_storage::{Committed, MessageRef, StorageError, StoredMessage};
-use quorate_types::{Home, NodeId, QueueId, Term};
+use quorate_types::{GroupId, Home, NodeId, QueueId, Term};
 use std::{
     sync::Arc,
     time::{Duration, Instant},
@@ -189,10 +189,10 @@ impl Node {
         wanted: MessageRef,
         term: Option<Term>,
     ) -> StoredMessage {
-        let (lane, service, group) = (Lane::Bulk, wire::BODIES, wire::group(wanted.queue.home));
+        let (lane, service, group) = (Lane::Bulk, wire::BODIES, GroupId::CATALOG);
         let messages = vec![wire::from_message_ref(&wanted)];
         let request = pb::BodiesRequest { messages, term: term.map_or(0, |term| term.0) };
-        let Some(links) = self.links.get() else { return StoredMessage::Unknown };
+        let Some(links) = self.peers.links() else { return StoredMessage::Unknown };
         let call = links.call(node, lane, service, group, wire::encode(&request), FETCH);
         let answer = call.await.ok().and_then(|answer| wire::decode(answer, node));
         let first = answer.and_then(|answer: pb::BodiesResponse| answer.bodies.into_iter().next());

@@ -15,6 +15,7 @@ use crate::{
     local::LocalQueues,
     memory::{MemoryBudget, Share},
     node::Node,
+    peers::Peers,
     proposer::Proposer,
     reconcile::Reconciler,
     registry::Registry,
@@ -74,7 +75,7 @@ impl Broker {
             consumers: Registry::default(),
             session: RwLock::new(None),
             groups: OnceLock::new(),
-            links: OnceLock::new(),
+            peers: Peers::new(settings.me),
             pacer: tokio::sync::Notify::new(),
             timer: Timer::default(),
             process: ProcessStart::now(settings.wall),
@@ -91,7 +92,6 @@ impl Broker {
             counts: Default::default(),
             early: Early::default(),
             reannouncing: Mutex::default(),
-            untold: Mutex::default(),
             warned_of_alternate: Mutex::default(),
             unreadable: Mutex::default(),
             fetches,
@@ -118,7 +118,7 @@ impl Broker {
                 node.pace_all();
             }
         }));
-        if node.links.set(links).is_err() || node.groups.set(groups).is_err() {
+        if !node.peers.link(links) || node.groups.set(groups).is_err() {
             tracing::error!("the broker was started twice");
             return;
         }
@@ -127,6 +127,7 @@ impl Broker {
         node.lead_early();
         let tasks = Arc::clone(node);
         node.spawn(async move { tasks.announce_start().await });
+        node.spawn(Arc::clone(node).receive_own());
         node.spawn(Arc::clone(node).keep_lease());
         node.spawn(Arc::clone(node).look_after());
         node.spawn(Arc::clone(node).reconcile());

@@ -4,7 +4,7 @@
 //! and compared before it is proposed, and one that does not come back unchanged is refused with
 //! the name of its object. Catalog commands are rare enough for this.
 
-use crate::{ask::CallError, node::Node, pb, wire};
+use crate::{ask::CallError, node::Node, pb, peers::wire};
 use parking_lot::Mutex;
 use quorate_catalog::{CatalogCommand, CatalogEntry, CatalogReply};
 use quorate_raft::Groups;
@@ -160,7 +160,7 @@ impl Node {
         let (lane, service, group) = (Lane::Bulk, wire::CATALOG, GroupId::CATALOG);
         let payload = wire::encode(&request);
         let answer =
-            self.links.get()?.call(leader, lane, service, group, payload, bound).await.ok()?;
+            self.peers.links()?.call(leader, lane, service, group, payload, bound).await.ok()?;
         let answer = wire::decode::<pb::CatalogResponse>(answer, leader)?;
         let replies = codec::catalog_reply::decode_replies(&answer.replies).ok()?;
         Some((CatalogIndex(answer.index), replies))

@@ -1,6 +1,6 @@
 //! What a protocol front end asks of the broker and gets from it: requests, outcomes, events.
 
-use crate::{reply_to::ReplyAddress, way::Way};
+use crate::{peers::message::ReplyTo, way::Way};
 use bytes::Bytes;
 use quorate_types::{
     ConsumerId, Counts, DeliveryNumber, Exception, FieldTable, Holder, Home, Message, Numbers,
@@ -79,7 +79,7 @@ pub struct RoutedPublish {
     /// As many: how the message goes into each.
     pub(crate) ways: Vec<Way>,
     /// Channels that wait for replies (DRT-04).
-    pub(crate) replies: Vec<ReplyAddress>,
+    pub(crate) replies: Vec<ReplyTo>,
     /// Encoded.
     pub(crate) message: Bytes,
     pub(crate) mandatory: bool,
@@ -90,7 +90,7 @@ impl RoutedPublish {
     #[must_use]
     pub fn bytes(&self) -> usize {
         let targets = self.targets.len() * (size_of::<QueueId>() + size_of::<Way>());
-        self.message.len() + targets + self.replies.len() * size_of::<ReplyAddress>()
+        self.message.len() + targets + self.replies.len() * size_of::<ReplyTo>()
     }
 }
 

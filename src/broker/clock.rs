@@ -10,10 +10,8 @@
 //! A new leader tells all nodes how its groups' clocks stand, and so does each node to every node
 //! that it is newly linked with. Entries that a process replays at its start do not set a clock.
 
-use crate::{node::Node, pb, wire};
-use bytes::Bytes;
+use crate::{node::Node, peers::PeerMessage};
 use parking_lot::Mutex;
-use quorate_rpc::Lane;
 use quorate_types::{GroupId, NodeId, Timestamp, WallTime};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -112,31 +110,24 @@ fn begins_at(
 impl Node {
     /// Tells all nodes, or one, how the clocks of these groups stand, as far as this process knows.
     pub(crate) fn tell_clocks(&self, groups: impl Iterator<Item = GroupId>, to: Option<NodeId>) {
-        let Some(links) = self.links.get() else { return };
-        let clock = |group| {
-            let time = self.sequencers.get(&group)?.clock.now()?;
-            Some(pb::clocks::Clock { group: u32::from(group.0), time: time.0 })
-        };
+        let clock = |group| Some((group, self.sequencers.get(&group)?.clock.now()?));
         let clocks: Vec<_> = groups.filter_map(clock).collect();
         if clocks.is_empty() {
             return;
         }
-        let payload = wire::encode(&pb::Clocks { clocks });
-        let peers = links.all_connected().into_iter().map(|peer| peer.node);
-        for peer in peers.filter(|peer| to.is_none_or(|to| to == *peer)) {
-            let group = GroupId::CATALOG;
+        let message = PeerMessage::Clocks(clocks);
+        match to {
             // Who is not linked is told when it is.
-            let _ = links.notify(peer, Lane::Control, wire::CLOCKS, group, payload.clone());
+            None => self.peers.send_to_others(&message),
+            Some(node) => drop(self.peers.send(node, message)),
         }
     }
 
     /// Another process says how clocks stand.
-    pub(crate) fn clocks_from(&self, from: NodeId, payload: Bytes) {
-        let Some(message) = wire::decode::<pb::Clocks>(payload, from) else { return };
-        for clock in message.clocks {
-            let Ok(group) = u16::try_from(clock.group) else { return };
-            if let Some(sequencer) = self.sequencers.get(&GroupId(group)) {
-                sequencer.clock.told(Timestamp(clock.time));
+    pub(crate) fn clocks_told(&self, clocks: Vec<(GroupId, Timestamp)>) {
+        for (group, time) in clocks {
+            if let Some(sequencer) = self.sequencers.get(&group) {
+                sequencer.clock.told(time);
             }
         }
     }

@@ -8,7 +8,7 @@
 //! repeats this every 10 s. The node that made the change waits at most 2 s for the other nodes
 //! before it answers.
 
-use crate::{node::Node, pb, wire};
+use crate::{node::Node, pb, peers::wire};
 use bytes::Bytes;
 use quorate_catalog::QueueEntry;
 use quorate_queue::{Command, QueueConfig};
@@ -208,7 +208,7 @@ impl Node {
         }
         let payload = wire::encode(&pb::SettingsRequest { index: index.0 });
         let (lane, group) = (Lane::Control, GroupId::CATALOG);
-        let call = self.links.get()?.call(node, lane, wire::SETTINGS, group, payload, within);
+        let call = self.peers.links()?.call(node, lane, wire::SETTINGS, group, payload, within);
         let answer = wire::decode::<pb::SettingsResponse>(call.await.ok()?, node)?;
         let group = |group: u32| u16::try_from(group).ok().map(GroupId);
         answer.groups.into_iter().map(group).collect()

@@ -316,7 +316,7 @@ impl Node {
         let leader = self.proposers.get(&home).and_then(crate::proposer::Proposer::leader);
         if let Some((leader, term)) = leader {
             let attachment = consumer.reattach(term);
-            self.ask_for_deliveries(home, leader, term, attachment.as_slice());
+            self.ask_for_deliveries(home, leader, term, attachment.into_iter().collect());
         }
     }
 }

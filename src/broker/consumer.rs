@@ -19,7 +19,7 @@ mod show;
 use crate::{
     client::{ChannelId, Event, HolderRef},
     connection::ConnectionState,
-    executor::Attachment,
+    peers::message::Attachment,
     settle::acknowledgement_timeout,
     unwritten::Fetched,
 };

@@ -1,12 +1,16 @@
 //! Performs what applying hands out, where this node leads: the one match on `Effect` (STO 7).
 
-use crate::{node::Node, pb, untold::Untold, wire};
+use crate::{
+    node::Node,
+    peers::{
+        PeerMessage, Untold,
+        message::{Attachment, Deliveries, GetId},
+    },
+};
 use parking_lot::Mutex;
 use quorate_catalog::Locality;
-use quorate_queue::{Answer, Command, Delivery, Effect, Output};
-use quorate_rpc::Lane;
-use quorate_storage::codec;
-use quorate_types::{ConsumerId, DeliveryNumber, Home, NodeId, QueueId, Term};
+use quorate_queue::{Answer, Command, Effect, Output};
+use quorate_types::{ConsumerId, Home, NodeId, QueueId, Term};
 use std::{
     collections::{BTreeMap, HashMap},
     sync::Arc,
@@ -62,23 +66,16 @@ impl Leadership {
     }
 }
 
-/// What a consumer says when it attaches itself at a leader.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Attachment {
-    pub(crate) consumer: ConsumerId,
-    /// The last number that it has.
-    pub(crate) last: DeliveryNumber,
-    /// Grows each time that it has dropped references; those sent for an earlier one are not taken.
-    pub(crate) number: u32,
+/// What is to be sent to each node after an entry was applied.
+struct ToNodes {
+    term: Term,
+    nodes: BTreeMap<NodeId, Deliveries>,
 }
 
-/// What is to be sent to one node after an apply.
-#[derive(Default)]
-struct ToNode {
-    ranges: Vec<pb::DeliveryRange>,
-    cancelled: Vec<pb::ConsumerId>,
-    timed_out: Vec<pb::TimedOut>,
-    timed_out_gets: Vec<pb::ConsumerId>,
+impl ToNodes {
+    fn at(&mut self, node: NodeId) -> &mut Deliveries {
+        self.nodes.entry(node).or_insert_with(|| Deliveries::none(self.term))
+    }
 }
 
 impl Executor {
@@ -115,17 +112,17 @@ impl Executor {
     /// Performs what one entry handed out. Nothing if this node does not lead.
     pub(crate) fn perform(&self, node: &Arc<Node>, home: Home, output: &Output) {
         let Some(leadership) = self.homes.get(&home) else { return };
-        let mut to_nodes: BTreeMap<NodeId, ToNode> = BTreeMap::new();
         {
             let mut leadership = leadership.lock();
             let Some(term) = leadership.term else { return };
+            let mut to_nodes = ToNodes { term, nodes: BTreeMap::new() };
             for effect in &output.effects {
                 perform_one(node, home, effect, &leadership, &mut to_nodes);
             }
             // Sent under the lock: what a re-attaching consumer is sent comes before what is
             // newer (DLV 2).
-            for (to, what) in std::mem::take(&mut to_nodes) {
-                if !send(node, home, term, to, what) {
+            for (to, deliveries) in to_nodes.nodes {
+                if !send(node, home, to, deliveries) {
                     leadership.detach_all_of(to);
                 }
             }
@@ -150,7 +147,7 @@ impl Executor {
         if leadership.term != Some(term) {
             return;
         }
-        let mut what = ToNode::default();
+        let mut what = Deliveries::none(term);
         node.with_machine(home, |machine| {
             for &Attachment { consumer, last, number } in consumers {
                 match machine.held_after(consumer, last) {
@@ -159,16 +156,14 @@ impl Executor {
                             continue;
                         }
                         let timed_out = machine.timed_out(consumer);
-                        what.timed_out.extend(timed_out.map(|last| timed_out_to(consumer, last)));
-                        for one in &held {
-                            wire::add_delivery(&mut what.ranges, one, number);
-                        }
+                        what.timed_out.extend(timed_out.map(|last| (consumer, last)));
+                        held.iter().for_each(|one| what.push(one, number));
                     }
-                    None => what.cancelled.push(wire::from_consumer_id(consumer)),
+                    None => what.cancelled.push(consumer),
                 }
             }
         });
-        if !send(node, home, term, from, what) {
+        if !send(node, home, from, what) {
             leadership.detach_all_of(from);
         }
     }
@@ -190,18 +185,16 @@ fn perform_one(
     home: Home,
     effect: &Effect,
     leadership: &Leadership,
-    to_nodes: &mut BTreeMap<NodeId, ToNode>,
+    to_nodes: &mut ToNodes,
 ) {
     match effect {
         Effect::Deliver(delivery) => {
             if let Some(attachment) = leadership.attached.get(&delivery.consumer) {
-                let to = to_nodes.entry(delivery.consumer.session.node).or_default();
-                wire::add_delivery(&mut to.ranges, delivery, *attachment);
+                to_nodes.at(delivery.consumer.session.node).push(delivery, *attachment);
             }
         }
         Effect::CancelConsumer { consumer } => {
-            let to = to_nodes.entry(consumer.session.node).or_default();
-            to.cancelled.push(wire::from_consumer_id(*consumer));
+            to_nodes.at(consumer.session.node).cancelled.push(*consumer);
         }
         Effect::QueueEnded { queue } => node.queue_ended(*queue),
         Effect::DeadLettersChanged => node.letters.wake(),
@@ -211,14 +204,10 @@ fn perform_one(
         Effect::Room { queue, to, messages } => node.tell_room(*queue, *to, *messages),
         Effect::WakeAt { queue, time } => node.wake_at(*queue, *time),
         Effect::ConsumerTimedOut { consumer, last } => {
-            let to = to_nodes.entry(consumer.session.node).or_default();
-            to.timed_out.push(timed_out_to(*consumer, *last));
+            to_nodes.at(consumer.session.node).timed_out.push((*consumer, *last));
         }
         Effect::GetTimedOut { session, sequence } => {
-            let to = to_nodes.entry(session.node).or_default();
-            // A get is named as a consumer is: by its session and a number.
-            let get = ConsumerId { session: *session, number: sequence.0 };
-            to.timed_out_gets.push(wire::from_consumer_id(get));
+            to_nodes.at(session.node).timed_out_gets.push((*session, *sequence));
         }
         Effect::ContinueSoon => match home {
             Home::Group(group) => {
@@ -231,46 +220,23 @@ fn perform_one(
     }
 }
 
-fn timed_out_to(consumer: ConsumerId, last: DeliveryNumber) -> pb::TimedOut {
-    pb::TimedOut { consumer: Some(wire::from_consumer_id(consumer)), last: last.0 }
-}
-
 /// False if the lane to that node is full; this node announces itself there anew when it is not.
-fn send(node: &Arc<Node>, home: Home, term: Term, to: NodeId, what: ToNode) -> bool {
-    let ToNode { ranges, cancelled, timed_out, timed_out_gets } = what;
-    let ended = cancelled.len() + timed_out.len() + timed_out_gets.len();
-    if ranges.is_empty() && ended == 0 {
+fn send(node: &Node, home: Home, to: NodeId, deliveries: Deliveries) -> bool {
+    if deliveries.is_empty() {
         return true;
     }
-    let gets = timed_out_gets.clone();
-    let message = pb::Deliveries { term: term.0, ranges, cancelled, timed_out, timed_out_gets };
-    if to == node.me {
-        node.deliver(home, message);
-        return true;
-    }
+    let gets = deliveries.timed_out_gets.clone();
     // What is lost with a connection is asked for again by re-attaching (DLV 2).
     let anew = Untold::Leadership(home, to);
-    let told = node.notify(home, wire::DELIVERIES, wire::encode(&message), anew);
+    let told = node.send_or_anew(PeerMessage::Deliveries { home, deliveries }, anew);
     if !told {
         // Gets do not re-attach, so that each is told by itself.
-        for get in gets.into_iter().filter_map(|get| wire::to_consumer_id(Some(get))) {
-            node.say_later(Untold::GetTimedOut(home, get));
-        }
+        gets.into_iter().for_each(|get| node.say_later(Untold::GetTimedOut(home, get)));
     }
     told
 }
 
-impl Node {
-    /// Tells a client's node that what a get took was held for too long (CTO-05).
-    pub(crate) fn tell_get_timed_out(&self, home: Home, get: ConsumerId) {
-        let timed_out_gets = vec![wire::from_consumer_id(get)];
-        let message = pb::Deliveries { timed_out_gets, ..pb::Deliveries::default() };
-        let anew = Untold::GetTimedOut(home, get);
-        self.notify(home, wire::DELIVERIES, wire::encode(&message), anew);
-    }
-}
-
-fn send_answer(node: &Arc<Node>, home: Home, answer: &Answer) {
+fn send_answer(node: &Node, home: Home, answer: &Answer) {
     let to = match answer {
         Answer::Answered { session, .. }
         | Answer::Want { session, .. }
@@ -281,136 +247,24 @@ fn send_answer(node: &Arc<Node>, home: Home, answer: &Answer) {
             leader
         }
     };
-    if to == node.me {
-        node.take_answer(home, answer.clone());
-    } else if let Some(links) = node.links.get() {
-        let payload = codec::answer::encode_answer(answer);
-        let _ = links.notify(to, Lane::Control, wire::ANSWER, wire::group(home), payload);
-    }
+    // An answer that is lost is given again to a repeat (SES 3).
+    node.peers.send(to, PeerMessage::Answer { home, answer: answer.clone() });
 }
 
 impl Node {
-    /// Hands deliveries to this node's consumers.
-    pub(crate) fn deliver(self: &Arc<Self>, home: Home, message: pb::Deliveries) {
-        let term = Term(message.term);
-        for range in message.ranges {
-            let Some(consumer) = wire::to_consumer_id(range.consumer) else { continue };
-            let Some(consumer) = self.consumer(consumer) else { continue };
-            let attachment = range.attachment;
-            let deliveries: Vec<Delivery> = wire::deliveries(range).collect();
-            consumer.deliver(term, attachment, &deliveries);
-        }
-        for cancelled in message.cancelled {
-            let Some(id) = wire::to_consumer_id(Some(cancelled)) else { continue };
-            if let Some(consumer) = self.consumer(id) {
-                self.consumers.remove(id.number);
-                consumer.cancelled();
-                let node = Arc::clone(self);
-                // Not from within apply: it proposes.
-                self.spawn(async move { node.share_room(&consumer.connection, consumer.channel) });
-            }
-        }
-        let mut commands = Vec::new();
-        for timed_out in message.timed_out {
-            let consumer = wire::to_consumer_id(timed_out.consumer);
-            let Some(consumer) = consumer.and_then(|id| self.consumer(id)) else { continue };
-            commands.extend(consumer.timed_out(DeliveryNumber(timed_out.last)));
-        }
-        if !commands.is_empty() || !message.timed_out_gets.is_empty() {
-            let to_id = |id| wire::to_consumer_id(Some(id));
-            let gets = message.timed_out_gets.into_iter().filter_map(to_id).collect();
-            let node = Arc::clone(self);
-            // Not from within apply: it proposes.
-            self.spawn(async move {
-                commands.into_iter().for_each(|command| node.submit(home, command));
-                node.gets_timed_out(home, gets);
-            });
-        }
+    /// Tells a client's node that what a get took was held for too long (CTO-05).
+    pub(crate) fn tell_get_timed_out(&self, home: Home, get: GetId) {
+        let deliveries = Deliveries { timed_out_gets: vec![get], ..Deliveries::default() };
+        let anew = Untold::GetTimedOut(home, get);
+        self.send_or_anew(PeerMessage::Deliveries { home, deliveries }, anew);
     }
 
-    /// Takes an answer to one of this node's batches.
-    pub(crate) fn take_answer(self: &Arc<Self>, home: Home, answer: Answer) {
-        match answer {
-            Answer::Answered { session, first, last, other } => {
-                self.answered(home, session, first, last, other);
-            }
-            Answer::Want { session, want } => {
-                if let Some(proposer) = self.proposers.get(&home) {
-                    proposer.wanted(&crate::ask::Carrier(self), session, want);
-                }
-            }
-            Answer::Fenced { session } => self.fenced(session),
-            answer @ (Answer::Transferred { .. } | Answer::TransfersWanted { .. }) => {
-                self.letters_answered(answer);
-            }
-        }
-    }
-
-    /// A leader of the home has announced itself, or its streams are new: what is unanswered is
-    /// sent again, consumers re-attach (SES 5).
-    pub(crate) fn announced(self: &Arc<Self>, home: Home, leader: NodeId, term: Term) {
-        let Some(proposer) = self.proposers.get(&home) else { return };
-        if !proposer.announced(&crate::ask::Carrier(self), leader, term) {
-            return;
-        }
-        self.reattach_all(home, leader, term);
-        self.send_letters_again(home);
-        if home == Home::Node(self.me) {
-            self.local.run(self);
-        }
-    }
-
-    /// Re-attaches all consumers of a home at its leader.
-    pub(crate) fn reattach_all(self: &Arc<Self>, home: Home, leader: NodeId, term: Term) {
-        let consumers = self.consumers.all();
-        let of_home = consumers.iter().filter(|one| one.home() == home && one.is_attached());
-        let attachments: Vec<_> = of_home.filter_map(|consumer| consumer.reattach(term)).collect();
-        self.ask_for_deliveries(home, leader, term, &attachments);
-    }
-
-    /// A leader has been heard that had itself just heard a majority (DLV 5).
-    pub(crate) fn heard(self: &Arc<Self>, home: Home, leader: NodeId, term: Term) {
-        let Some(proposer) = self.proposers.get(&home) else { return };
-        if proposer.leader() == Some((leader, term)) {
-            self.hearing.heard(home, || self.reattach_all(home, leader, term));
-        }
-    }
-
-    /// Re-attaches consumers at the leader (DLV 2).
-    pub(crate) fn ask_for_deliveries(
-        self: &Arc<Self>,
-        home: Home,
-        leader: NodeId,
-        term: Term,
-        consumers: &[Attachment],
-    ) {
-        if consumers.is_empty() {
-            return;
-        }
-        if leader == self.me {
-            self.executor.reattach(self, home, term, consumers, self.me);
-            return;
-        }
-        let consumers = consumers.iter().map(|one| pb::reattach::Consumer {
-            consumer: Some(wire::from_consumer_id(one.consumer)),
-            last: one.last.0,
-            attachment: one.number,
-        });
-        let message = pb::Reattach { term: term.0, consumers: consumers.collect() };
-        let anew = Untold::Consumers(home, leader);
-        self.notify(home, wire::REATTACH, wire::encode(&message), anew);
-    }
-
-    /// Tells everyone, or one node, that this node leads the home (SES 5).
+    /// Tells everyone, this node included, or one node, that this node leads the home (SES 5).
     pub(crate) fn announce(&self, home: Home, term: Term, to: Option<NodeId>) {
-        let Some(links) = self.links.get() else { return };
-        let message = pb::LeaderAnnounced { term: term.0, leader: u32::from(self.me.0) };
-        let payload = wire::encode(&message);
-        for peer in links.all_connected() {
-            if to.is_none_or(|to| to == peer.node) {
-                let anew = Untold::Leadership(home, peer.node);
-                self.notify(home, wire::ANNOUNCE, payload.clone(), anew);
-            }
+        let linked = self.peers.all_connected().into_iter().map(|peer| peer.node);
+        for node in linked.chain([self.me]).filter(|node| to.is_none_or(|to| to == *node)) {
+            let anew = Untold::Leadership(home, node);
+            self.send_or_anew(PeerMessage::LeaderAnnounced { home, term }, anew);
         }
     }
 }
@@ -419,21 +273,7 @@ impl Node {
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
     use super::*;
-    use quorate_types::{GroupId, SessionId, StartNumber};
-
-    /// DLV 5: an announcement says who leads, not that a majority stands behind it: it is repeated on
-    /// every new connection, and by leaders that have lost proposals.
-    #[tokio::test]
-    async fn dlv_05_only_a_leader_that_has_just_heard_a_majority_is_heard() {
-        let (node, home, term) = (crate::testing::node(), Home::Group(GroupId(1)), Term(7));
-        node.announced(home, NodeId(2), term);
-        assert!(!node.hearing.may_show(home));
-        node.heard(home, NodeId(3), term);
-        node.heard(home, NodeId(2), Term(6));
-        assert!(!node.hearing.may_show(home), "not of the leader that is known");
-        node.heard(home, NodeId(2), term);
-        assert!(node.hearing.may_show(home));
-    }
+    use quorate_types::{DeliveryNumber, SessionId, StartNumber};
 
     /// DLV 2: a reference that was lost with a connection is not passed over, though one that was
     /// sent behind it comes first over the next connection.

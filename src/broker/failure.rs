@@ -12,7 +12,7 @@
 //! linked, but for a leader at most since its leadership began. On the other side, a front end
 //! counts only the notice of a leader that has heard a majority (`hearing`), never an announcement.
 
-use crate::{node::Node, pb, wire};
+use crate::{node::Node, peers::PeerMessage};
 use parking_lot::Mutex;
 use quorate_catalog::{Catalog, CatalogCommand, CatalogReply, NodeEntry};
 use quorate_queue::Command;
@@ -111,7 +111,7 @@ impl Node {
         {
             let mut unreachable = self.failures.unreachable.lock();
             // Under the lock: its successor may be linked already, or at this moment.
-            let linked = self.links.get().and_then(|links| links.connected(node));
+            let linked = self.peers.connected(node);
             if linked.is_none_or(|peer| peer.boot == boot) {
                 unreachable.entry(node).or_insert_with(Instant::now);
             }
@@ -141,7 +141,7 @@ impl Node {
 
     /// As the catalog's leader: fences the starts of processes that are known dead.
     pub(crate) async fn bury(self: &Arc<Self>) {
-        let lives = |node, boot| self.links.get().is_some_and(|links| links.lives(node, boot));
+        let lives = |node, boot| self.peers.links().is_some_and(|links| links.lives(node, boot));
         let due = self.failures.to_fence(&self.catalog.read(), lives);
         if self.catalog_client.leader(self) != Some(self.me) {
             return;
@@ -187,7 +187,7 @@ impl Node {
         }
         let known = |node, boot| catalog.session_of(node, boot).is_some();
         if !known(self.me, self.boot) {
-            let peers = self.links.get().map(quorate_rpc::Links::all_connected).unwrap_or_default();
+            let peers = self.peers.all_connected();
             let linked: Vec<bool> = peers.iter().map(|peer| known(peer.node, peer.boot)).collect();
             if has_been_stopped(&linked, self.settings.members.len())? {
                 commands.push(CatalogCommand::NewLife { boot: self.boot });
@@ -208,7 +208,6 @@ impl Node {
         let term = Term(start.0);
         self.executor.lead(home, term);
         self.announce(home, term, None);
-        self.announced(home, self.me, term);
         tracing::info!(%session, "session started");
         self.started.send_replace(true);
     }
@@ -266,13 +265,9 @@ impl Node {
         self: &Arc<Self>,
         groups: impl IntoIterator<Item = (GroupId, Term)>,
     ) {
-        let mut heard = pb::Heard::default();
-        for (group, term) in groups {
-            self.heard(Home::Group(group), self.me, term);
-            heard.groups.push(pb::heard::Group { group: u32::from(group.0), term: term.0 });
-        }
-        if !heard.groups.is_empty() {
-            self.tell_all(wire::HEARD, &wire::encode(&heard));
+        let groups: Vec<_> = groups.into_iter().collect();
+        if !groups.is_empty() {
+            self.peers.send_to_all(PeerMessage::Heard(groups));
         }
     }
 

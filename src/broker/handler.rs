@@ -1,11 +1,16 @@
-//! What other brokers tell and ask this node: the one match on service numbers.
+//! What brokers, this node among them, tell and ask this node.
 
-use crate::{executor::Attachment, grants::Granting, node::Node, pb, wire};
+use crate::{
+    grants::Granting,
+    node::Node,
+    pb,
+    peers::{PeerMessage, wire},
+};
 use bytes::Bytes;
 use quorate_catalog::CatalogEntry;
-use quorate_rpc::{Lane, Origin, Responder};
+use quorate_rpc::{Origin, PeerHello, Responder};
 use quorate_storage::codec;
-use quorate_types::{CatalogIndex, DeliveryNumber, GroupId, Home, NodeId, Term};
+use quorate_types::{BootNumber, CatalogIndex, GroupId, Home, NodeId};
 use std::sync::Arc;
 
 impl Node {
@@ -17,85 +22,63 @@ impl Node {
         group: GroupId,
         payload: Bytes,
     ) {
-        let from = origin.peer.node;
-        match service {
-            wire::BATCH => self.batch_from(from, group, &payload),
-            wire::ANSWER => match codec::answer::decode_answer(&payload) {
-                Ok(answer) => self.take_answer(wire::home(group, from), answer),
-                Err(error) => tracing::warn!(%from, %error, "cannot decode an answer"),
-            },
-            wire::DELIVERIES => {
-                if let Some(message) = wire::decode::<pb::Deliveries>(payload, from) {
-                    self.deliver(wire::home(group, from), message);
-                }
+        let PeerHello { node: from, boot, .. } = origin.peer;
+        match wire::decode_message(service, group, payload, from, self.me) {
+            Ok(message) => self.receive(from, boot, message),
+            Err(error) => {
+                tracing::warn!(%from, service, %error, "cannot decode a message of another node");
             }
-            wire::ANNOUNCE => {
-                if let Some(message) = wire::decode::<pb::LeaderAnnounced>(payload, from) {
-                    self.announced(wire::home(group, from), from, Term(message.term));
-                }
-            }
-            wire::REATTACH => self.reattach_from(from, group, payload),
-            wire::APPLIED => {
-                if let Some(message) = wire::decode::<pb::Applied>(payload, from) {
-                    self.lease.applied(from, origin.peer.boot, CatalogIndex(message.index));
-                    self.tell_all_applied();
-                }
-            }
-            wire::ALL_APPLIED => {
-                if let Some(message) = wire::decode::<pb::AllApplied>(payload, from) {
-                    self.lease.note_all_applied(CatalogIndex(message.index));
-                }
-            }
-            wire::ROOM => {
-                let Some(message) = wire::decode::<pb::Room>(payload, from) else { return };
-                let Some(queue) = wire::to_queue_id(message.queue) else { return };
-                self.room_told(wire::home(group, self.me), queue, message.messages);
-            }
-            wire::ALARM => self.alarm_from(from, &payload),
-            wire::REPLY => self.reply_from(from, payload),
-            wire::HEARD => {
-                let Some(message) = wire::decode::<pb::Heard>(payload, from) else { return };
-                for one in message.groups {
-                    let Ok(group) = u16::try_from(one.group) else { return };
-                    self.heard(Home::Group(GroupId(group)), from, Term(one.term));
-                }
-            }
-            wire::CLOCKS => self.clocks_from(from, payload),
-            wire::COUNTS => {
-                if let Some(message) = wire::decode::<pb::Counts>(payload, from) {
-                    self.counts_from(from, message);
-                }
-            }
-            unknown => tracing::warn!(%from, service = unknown, "unknown notification"),
         }
     }
 
-    fn batch_from(self: &Arc<Self>, from: NodeId, group: GroupId, payload: &Bytes) {
-        match codec::batch::decode_batch(payload) {
-            Ok(batch) => {
-                let home = wire::home(group, self.me);
-                self.take_batch(home, batch);
-                if group == GroupId::CATALOG {
-                    self.local.run(self);
-                }
-            }
-            Err(error) => tracing::warn!(%from, %error, "cannot decode a batch of commands"),
+    /// Takes what this node tells itself; runs as long as the node.
+    pub(crate) async fn receive_own(self: Arc<Self>) {
+        loop {
+            self.peers.arrived().await;
+            self.receive_own_now();
         }
     }
 
-    fn reattach_from(self: &Arc<Self>, from: NodeId, group: GroupId, payload: Bytes) {
-        let Some(message) = wire::decode::<pb::Reattach>(payload, from) else { return };
-        let consumers: Vec<_> = message
-            .consumers
-            .into_iter()
-            .filter_map(|one| {
-                let consumer = wire::to_consumer_id(one.consumer)?;
-                let (last, number) = (DeliveryNumber(one.last), one.attachment);
-                Some(Attachment { consumer, last, number })
-            })
-            .collect();
-        let home = wire::home(group, self.me);
-        self.executor.reattach(self, home, Term(message.term), &consumers, from);
+    /// Takes what this node has told itself so far, and what follows from it at once.
+    pub(crate) fn receive_own_now(self: &Arc<Self>) {
+        loop {
+            let messages = self.peers.take_own();
+            if messages.is_empty() && !self.local.has_work() {
+                return;
+            }
+            messages.into_iter().for_each(|message| self.receive(self.me, self.boot, message));
+            self.local.run(self);
+        }
+    }
+
+    /// The one match on messages of nodes, this one's own among them. Must not block.
+    fn receive(self: &Arc<Self>, from: NodeId, boot: BootNumber, message: PeerMessage) {
+        match message {
+            PeerMessage::Batch { home, batch } => self.take_batch(home, batch),
+            PeerMessage::Answer { home, answer } => self.take_answer(home, answer),
+            PeerMessage::Deliveries { home, deliveries } => self.deliver(home, deliveries),
+            PeerMessage::LeaderAnnounced { home, term } => self.announced(home, from, term),
+            PeerMessage::Reattach { home, term, consumers } => {
+                self.executor.reattach(self, home, term, &consumers, from);
+            }
+            PeerMessage::Applied(index) => {
+                self.lease.applied(from, boot, index);
+                self.tell_all_applied();
+            }
+            PeerMessage::AllApplied(index) => self.lease.note_all_applied(index),
+            PeerMessage::Room { home, queue, messages } => self.room_told(home, queue, messages),
+            PeerMessage::Shortage(shortage) => self.alarm(from, shortage),
+            PeerMessage::Heard(groups) => {
+                for (group, term) in groups {
+                    self.heard(Home::Group(group), from, term);
+                }
+            }
+            PeerMessage::Clocks(clocks) => self.clocks_told(clocks),
+            PeerMessage::Counts(counts) => self.counts.told(from, counts),
+            PeerMessage::Reply { addresses, message } => {
+                addresses.iter().for_each(|address| self.deliver_reply(address, &message));
+            }
+        }
     }
 
     /// Answers a request of another node. Must not block.
@@ -158,15 +141,6 @@ impl Node {
         if let Some((index, replies)) = self.propose_here(commands, bytes).await {
             let replies = codec::catalog_reply::encode_replies(&replies);
             responder.answer(wire::encode(&pb::CatalogResponse { index: index.0, replies }));
-        }
-    }
-
-    /// Tells all nodes that are linked; who is not misses it.
-    pub(crate) fn tell_all(&self, service: u32, payload: &Bytes) {
-        let Some(links) = self.links.get() else { return };
-        for peer in links.all_connected() {
-            let group = GroupId::CATALOG;
-            let _ = links.notify(peer.node, Lane::Control, service, group, payload.clone());
         }
     }
 }

@@ -5,7 +5,8 @@ use crate::{
     ask::CallError,
     grants::{BOUND, Granting, Grants},
     node::Node,
-    pb, wire,
+    pb,
+    peers::{PeerMessage, wire},
 };
 use parking_lot::Mutex;
 use quorate_rpc::Lane;
@@ -159,7 +160,7 @@ impl Node {
         let request = pb::LeaseRequest { applied: applied.0, renews };
         let payload = wire::encode(&request);
         let (lane, group) = (Lane::Control, GroupId::CATALOG);
-        let links = self.links.get()?;
+        let links = self.peers.links()?;
         let answer = links.call(leader, lane, wire::LEASE, group, payload, LEASE).await.ok()?;
         let answer = wire::decode::<pb::LeaseResponse>(answer, leader)?;
         self.lease.note_all_applied(CatalogIndex(answer.all_applied));
@@ -187,19 +188,9 @@ impl Node {
 
     /// This node's catalog copy has grown: tells the catalog's leader.
     pub(crate) fn tell_applied(&self, index: CatalogIndex) {
-        match self.catalog_client.leader(self) {
-            Some(leader) if leader == self.me => {
-                self.lease.applied(self.me, self.boot, index);
-                self.tell_all_applied();
-            }
-            Some(leader) => {
-                let Some(links) = self.links.get() else { return };
-                let payload = wire::encode(&pb::Applied { index: index.0 });
-                let group = GroupId::CATALOG;
-                // What is lost is said again with the next renewal.
-                let _ = links.notify(leader, Lane::Control, wire::APPLIED, group, payload);
-            }
-            None => {}
+        if let Some(leader) = self.catalog_client.leader(self) {
+            // What is lost is said again with the next renewal.
+            self.peers.send(leader, PeerMessage::Applied(index));
         }
     }
 
@@ -212,12 +203,7 @@ impl Node {
             return;
         }
         self.lease.note_all_applied(all);
-        let Some(links) = self.links.get() else { return };
-        let payload = wire::encode(&pb::AllApplied { index: all.0 });
-        for peer in links.all_connected() {
-            let (node, group) = (peer.node, GroupId::CATALOG);
-            let _ = links.notify(node, Lane::Control, wire::ALL_APPLIED, group, payload.clone());
-        }
+        self.peers.send_to_others(&PeerMessage::AllApplied(all));
     }
 
     /// Waits until all routing nodes have the catalog up to `index`; those that do not keep up are

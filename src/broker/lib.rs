@@ -26,6 +26,7 @@ mod transaction;
 
 mod clock;
 mod executor;
+mod from_leaders;
 mod local;
 mod memory;
 mod pace;
@@ -33,7 +34,6 @@ mod relief;
 mod sequencer;
 mod spill;
 mod timer;
-mod untold;
 
 mod bodies;
 mod consume;
@@ -47,6 +47,7 @@ mod access;
 mod limits;
 mod login;
 mod operator;
+mod peers;
 
 mod delayed;
 mod delete;
@@ -80,7 +81,6 @@ mod sink;
 #[cfg(test)]
 mod testing;
 mod way;
-mod wire;
 
 /// The generated messages of `proto/broker.proto`.
 mod pb {

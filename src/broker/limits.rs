@@ -15,9 +15,8 @@
 use crate::{
     connection::{Connection, ConnectionState},
     node::Node,
-    pb,
+    peers::{PeerMessage, message::PeerCounts},
     settings::NodeLimits,
-    wire,
 };
 use parking_lot::Mutex;
 use quorate_catalog::{Catalog, reached, refusal};
@@ -34,18 +33,10 @@ use std::{
 /// What other nodes have told, and what this one has.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
-    told: Mutex<BTreeMap<NodeId, Told>>,
+    told: Mutex<BTreeMap<NodeId, PeerCounts>>,
     own: Mutex<Own>,
     /// This node has told more than nothing, and so has to tell when it is nothing again.
     telling: AtomicBool,
-}
-
-/// What one node counts.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Told {
-    vhosts: BTreeMap<VhostName, u64>,
-    /// Connections and channels.
-    users: BTreeMap<ShortString, (u64, u64)>,
 }
 
 /// What clients of this node have open, counted as it comes and goes.
@@ -56,6 +47,13 @@ struct Own {
     vhosts: BTreeMap<VhostName, u64>,
     /// Connections and channels.
     users: BTreeMap<ShortString, (u64, u64)>,
+}
+
+impl Counts {
+    /// Another node has told what it counts.
+    pub(crate) fn told(&self, from: NodeId, counts: PeerCounts) {
+        self.told.lock().insert(from, counts);
+    }
 }
 
 impl Own {
@@ -87,7 +85,7 @@ impl ConnectionState {
 
 impl Node {
     /// What other nodes that can be reached have told.
-    fn told(&self, count: impl Fn(&Told) -> u64) -> u64 {
+    fn told(&self, count: impl Fn(&PeerCounts) -> u64) -> u64 {
         let told = self.counts.told.lock();
         let reachable = told.iter().filter(|(node, _)| self.is_reachable(**node));
         reachable.map(|(_, told)| count(told)).sum()
@@ -137,8 +135,8 @@ impl Node {
     }
 
     /// What this node counts of all that have a limit.
-    fn counted(&self) -> Told {
-        let mut counted = Told::default();
+    fn counted(&self) -> PeerCounts {
+        let mut counted = PeerCounts::default();
         {
             let catalog = self.catalog.read();
             let vhosts = catalog.vhosts().filter(|vhost| vhost.limits.connections_max.is_some());
@@ -162,30 +160,11 @@ impl Node {
     /// Tells all nodes what this one counts, if there is something to tell.
     pub(crate) fn tell_counts(&self) {
         let counted = self.counted();
-        let something = counted != Told::default();
+        let something = counted != PeerCounts::default();
         if !self.counts.telling.swap(something, Ordering::AcqRel) && !something {
             return;
         }
-        let vhosts = counted.vhosts.into_iter().map(|(name, connections)| pb::counts::Count {
-            name: name.to_string(),
-            connections,
-            channels: 0,
-        });
-        let users = counted.users.into_iter().map(|(name, (connections, channels))| {
-            pb::counts::Count { name: name.to_string(), connections, channels }
-        });
-        let message = pb::Counts { vhosts: vhosts.collect(), users: users.collect() };
-        self.tell_all(wire::COUNTS, &wire::encode(&message));
-    }
-
-    /// Another node has told what it counts.
-    pub(crate) fn counts_from(&self, from: NodeId, message: pb::Counts) {
-        let named = |name: String| ShortString::try_from(name).unwrap_or_default();
-        let vhosts = message.vhosts.into_iter().map(|one| (named(one.name), one.connections));
-        let users = message.users.into_iter();
-        let users = users.map(|one| (named(one.name), (one.connections, one.channels)));
-        let told = Told { vhosts: vhosts.collect(), users: users.collect() };
-        self.counts.told.lock().insert(from, told);
+        self.peers.send_to_others(&PeerMessage::Counts(counted));
     }
 }
 

@@ -19,7 +19,10 @@ use quorate_types::{Home, Level, LogIndex, NodeId, QueueId, Stamp, StartNumber, 
 use std::{
     collections::{BTreeMap, VecDeque},
     path::PathBuf,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -105,10 +108,9 @@ impl LocalQueues {
         self.inbox.lock().commands.push(command);
     }
 
-    /// Works off what has been taken. Must be called without any lock held; one caller works, what
-    /// others add meanwhile is worked off by it.
-    pub(crate) fn run(&self, node: &Node) {
-        let Some(node) = node.arc() else { return };
+    /// Works off what has been taken. One caller works, what others add meanwhile is worked off by
+    /// it.
+    pub(crate) fn run(&self, node: &Arc<Node>) {
         while self.has_work() {
             if self.running.swap(true, Ordering::AcqRel) {
                 return;
@@ -117,7 +119,7 @@ impl LocalQueues {
                 if says_gone(&output) {
                     node.gone.notify_one();
                 }
-                node.executor.perform(&node, Home::Node(node.me), &output);
+                node.executor.perform(node, Home::Node(node.me), &output);
                 if let Some(state) = self.state.lock().as_mut() {
                     state.output = output;
                 }
@@ -126,7 +128,8 @@ impl LocalQueues {
         }
     }
 
-    fn has_work(&self) -> bool {
+    /// Something has been taken and not been worked off.
+    pub(crate) fn has_work(&self) -> bool {
         let inbox = self.inbox.lock();
         !inbox.batches.is_empty() || !inbox.commands.is_empty()
     }

@@ -6,16 +6,15 @@ use crate::{
     configure::Configuring, connection::ConnectionState, consumer::FrontConsumer,
     counters::Counters, dead_letter::DeadLetters, executor::Executor, failure::Failures,
     hearing::Hearing, lease::Lease, limits::Counts, local::LocalQueues, making::Making,
-    memory::MemoryBudget, once_per_minute::OncePerMinute, proposer::Proposer,
+    memory::MemoryBudget, once_per_minute::OncePerMinute, peers::Peers, proposer::Proposer,
     reconcile::Reconciler, registry::Registry, sequencer::Sequencer, settings::BrokerSettings,
-    sink::Early, timer::Timer, trace::Tracer, untold::Untold,
+    sink::Early, timer::Timer, trace::Tracer,
 };
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use parking_lot::{Mutex, RwLock};
 use quorate_catalog::{Catalog, ClusterShape, QueueEntry};
 use quorate_queue::Machine;
 use quorate_raft::Groups;
-use quorate_rpc::Links;
 use quorate_storage::DatabaseStats;
 use quorate_types::{
     BootNumber, CatalogIndex, ConsumerId, Exception, GroupId, Home, NodeId, QueueId, ReplyCode,
@@ -52,7 +51,7 @@ pub(crate) struct Node {
     /// This run's session, once its start number is known.
     pub(crate) session: RwLock<Option<SessionId>>,
     pub(crate) groups: OnceLock<Arc<Groups>>,
-    pub(crate) links: OnceLock<Links>,
+    pub(crate) peers: Peers,
     pub(crate) pacer: tokio::sync::Notify,
     pub(crate) timer: Timer,
     pub(crate) process: ProcessStart,
@@ -75,8 +74,6 @@ pub(crate) struct Node {
     pub(crate) early: Early,
     /// Groups that this node is about to announce itself to again.
     pub(crate) reannouncing: Mutex<BTreeSet<GroupId>>,
-    /// What waits to be said anew to nodes whose control lane was full.
-    pub(crate) untold: Mutex<BTreeSet<Untold>>,
     /// When a missing alternate exchange was last told of.
     pub(crate) warned_of_alternate: Mutex<OncePerMinute<()>>,
     /// When the log last said of which queue that a message cannot be read.

@@ -54,21 +54,25 @@ impl Node {
         }
     }
 
-    /// Proposes commands of the home's leader, if this node is it. Not from within apply.
+    /// Proposes commands of the home's leader, if this node is it.
     pub(crate) fn propose_to(&self, home: Home, commands: Vec<Command>) {
         match home {
             Home::Group(group) => self.propose_all_as_leader(group, commands),
             Home::Node(_) => {
                 commands.into_iter().for_each(|command| self.local.command(command));
-                self.local.run(self);
+                self.peers.wake();
             }
         }
     }
 
     /// Takes a batch for a home that this node leads.
-    pub(crate) fn take_batch(&self, home: Home, batch: ProposedBatch) {
+    pub(crate) fn take_batch(&self, home: Home, batch: Arc<ProposedBatch>) {
+        let batch = Arc::unwrap_or_clone(batch);
         match home {
-            Home::Node(_) => self.local.push(batch),
+            Home::Node(_) => {
+                self.local.push(batch);
+                self.peers.wake();
+            }
             Home::Group(group) => {
                 if let Some(sequencer) = self.sequencers.get(&group) {
                     sequencer.push(batch, |entry| self.propose(group, entry));

@@ -21,6 +21,7 @@ mod tests;
 use crate::{
     batch::{Answered, Batches},
     memory::Held,
+    peers::Sent,
 };
 use parking_lot::Mutex;
 use quorate_queue::Reply;
@@ -28,6 +29,7 @@ use quorate_storage::codec::batch::ProposedBatch;
 use quorate_types::{Home, NodeId, Sequence, SessionId, Term};
 use std::{
     collections::VecDeque,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -53,24 +55,13 @@ const QUEUES_MAX: usize = 4;
 /// Further batches for commands that overtake publishes, while publishes fill what may be under way.
 const AHEAD_MAX: usize = 4;
 
-/// What became of handing a batch to whoever leads its home.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Carried {
-    /// It is on its way, but may be lost.
-    Sent,
-    /// The lane takes no more just now.
-    Full,
-    /// The leader cannot be reached; its announcement or a new stream will follow (SES 5).
-    Unreachable,
-}
-
 /// Takes batches to whoever leads their home. Must not call back into the proposer.
 pub(crate) trait Courier {
     /// Counts a batch that has just been cut, and how long its first command had waited.
     fn cut(&self, batch: &ProposedBatch, waited: Duration);
 
     /// Sends.
-    fn carry(&self, home: Home, to: NodeId, batch: &ProposedBatch) -> Carried;
+    fn carry(&self, home: Home, to: NodeId, batch: &Arc<ProposedBatch>) -> Sent;
 
     /// Sees to it that [`Proposer::has_room`] is called once the lane takes batches again.
     fn wait_for_room(&self, home: Home, to: NodeId);
@@ -237,9 +228,9 @@ impl Proposer {
         loop {
             while let Some(batch) = state.batches.to_send() {
                 match courier.carry(self.home, leader, batch) {
-                    Carried::Sent => state.batches.sent(),
-                    Carried::Unreachable => return,
-                    Carried::Full => {
+                    Sent::OnItsWay => state.batches.sent(),
+                    Sent::Unreachable => return,
+                    Sent::Full => {
                         if !std::mem::replace(&mut state.waits_for_room, true) {
                             courier.wait_for_room(self.home, leader);
                         }

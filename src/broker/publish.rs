@@ -10,7 +10,8 @@ use crate::{
     counters::Counters,
     held_publishes::{Rest, await_turn},
     node::Node,
-    reply_to::{self, ReplyAddress},
+    peers::message::ReplyTo,
+    reply_to,
     spread::Spread,
     way::{Way, check_delay},
 };
@@ -38,7 +39,7 @@ pub(crate) struct Outgoings {
     /// To queues, by home.
     to_queues: BTreeMap<Home, Vec<Outgoing>>,
     /// To channels that wait for replies (DRT-04).
-    replies: Vec<(Vec<ReplyAddress>, Bytes)>,
+    replies: Vec<(Vec<ReplyTo>, Bytes)>,
     /// Bytes of the copies to queues, with what each costs beside them.
     pub(crate) copies_bytes: usize,
 }

@@ -228,7 +228,7 @@ impl Broker {
 
 impl Node {
     pub(crate) fn is_reachable(&self, node: NodeId) -> bool {
-        node == self.me || self.links.get().is_some_and(|links| links.connected(node).is_some())
+        node == self.me || self.peers.connected(node).is_some()
     }
 
     fn queue_view(&self, entry: QueueEntry) -> QueueView {

@@ -11,7 +11,12 @@ use crate::{
     connection::{Connection, ConnectionState, HeldByChannel},
     memory::{Held, MemoryBudget, Share},
     node::Node,
-    pb, wire,
+    pb,
+    peers::{
+        PeerMessage, Sent,
+        message::{REPLY_KEY_BYTES, ReplyTo},
+        wire,
+    },
 };
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use bytes::Bytes;
@@ -29,8 +34,7 @@ const PSEUDO_QUEUE: &str = "amq.rabbitmq.reply-to";
 /// Between the pseudo-queue's name and what only the broker understands.
 const SEPARATOR: char = '.';
 /// Node, connection, channel, key.
-const OCTETS: usize = 2 + 8 + 2 + KEY_OCTETS;
-const KEY_OCTETS: usize = 16;
+const OCTETS: usize = 2 + 8 + 2 + REPLY_KEY_BYTES;
 
 /// Bytes of replies that may wait for one connection to read them. Above, further ones are dropped:
 /// nobody is held up by a requester that does not read.
@@ -38,19 +42,7 @@ const WAITING_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// What a waiting reply costs beside its body.
 const REPLY_COST_BYTES: usize = 512;
 
-/// Where replies go: what a name is made of.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct ReplyAddress {
-    node: NodeId,
-    /// Number of the connection on that node.
-    connection: u64,
-    /// Number of the channel.
-    channel: u16,
-    /// Chance, so that only who has been told the name can know it.
-    key: [u8; KEY_OCTETS],
-}
-
-impl ReplyAddress {
+impl ReplyTo {
     /// The name that leads here.
     pub(crate) fn name(&self) -> ShortString {
         let mut octets = Vec::with_capacity(OCTETS);
@@ -77,30 +69,16 @@ impl ReplyAddress {
             key: key.try_into().ok()?,
         })
     }
-
-    fn to_wire(&self) -> pb::ReplyAddress {
-        pb::ReplyAddress {
-            connection: self.connection,
-            channel: u32::from(self.channel),
-            key: Bytes::copy_from_slice(&self.key),
-        }
-    }
-
-    fn from_wire(address: Option<pb::ReplyAddress>, me: NodeId) -> Option<Self> {
-        let pb::ReplyAddress { connection, channel, key } = address?;
-        let channel = u16::try_from(channel).ok()?;
-        Some(Self { node: me, connection, channel, key: key.as_ref().try_into().ok()? })
-    }
 }
 
 /// The addresses among a message's routing keys.
-pub(crate) fn addresses(request: &RouteRequest<'_>, found: &mut Vec<ReplyAddress>) {
+pub(crate) fn addresses(request: &RouteRequest<'_>, found: &mut Vec<ReplyTo>) {
     found.clear();
     if !request.exchange.is_empty() {
         return;
     }
     let keys = iter::once(request.routing_key).chain(request.further_keys);
-    found.extend(keys.filter_map(ReplyAddress::parse));
+    found.extend(keys.filter_map(ReplyTo::parse));
     found.sort_unstable();
     found.dedup();
 }
@@ -124,7 +102,7 @@ pub(crate) fn check_not_bound(queue: &ShortString) -> Result<(), Exception> {
 pub(crate) struct ReplyConsumer {
     id: ConsumerId,
     tag: ShortString,
-    key: [u8; KEY_OCTETS],
+    key: [u8; REPLY_KEY_BYTES],
 }
 
 /// Replies that wait until their connection is written to.
@@ -195,14 +173,14 @@ impl Connection {
         let ended = || Exception::new(ReplyCode::InternalError, "the connection has ended");
         let session = self.node.session().ok_or_else(ended)?;
         let id = ConsumerId { session, number: self.node.consumers.number() };
-        let key: [u8; KEY_OCTETS] = rand::random();
+        let key: [u8; REPLY_KEY_BYTES] = rand::random();
         let mut held = self.state.held.lock();
         if held.closed {
             return Err(ended());
         }
         held.channels.entry(channel).or_default().replies = Some(ReplyConsumer { id, tag, key });
         let (node, connection) = (self.node.me, self.state.id.number);
-        Ok((id, ReplyAddress { node, connection, channel: channel.number, key }.name()))
+        Ok((id, ReplyTo { node, connection, channel: channel.number, key }.name()))
     }
 
     /// Ends a consumer of replies, if it is one (DRT-06).
@@ -221,7 +199,7 @@ impl Connection {
         if !is_pseudo(queue) {
             return Ok(None);
         }
-        let there = match ReplyAddress::parse(queue) {
+        let there = match ReplyTo::parse(queue) {
             Some(address) => self.node.finds_requester(&address).await,
             None => queue.as_str() == PSEUDO_QUEUE,
         };
@@ -236,7 +214,7 @@ impl ConnectionState {
     /// The consumer that an address of this connection means.
     fn replies_to<T>(
         &self,
-        address: &ReplyAddress,
+        address: &ReplyTo,
         read: impl FnOnce(ChannelId, &ReplyConsumer) -> T,
     ) -> Option<T> {
         let number = address.channel;
@@ -254,34 +232,20 @@ impl ConnectionState {
 impl Node {
     /// Sends a reply to its requesters' nodes, to each of them that can be reached once.
     /// `addresses` are in order.
-    pub(crate) fn send_reply(&self, addresses: &[ReplyAddress], message: &Bytes) {
+    pub(crate) fn send_reply(&self, addresses: &[ReplyTo], message: &Bytes) {
         for of_node in addresses.chunk_by(|one, other| one.node == other.node) {
             let Some(node) = of_node.first().map(|address| address.node) else { continue };
-            if node == self.me {
-                of_node.iter().for_each(|address| self.deliver_reply(address, message));
-            } else if let Some(links) = self.links.get() {
-                let addresses = of_node.iter().map(ReplyAddress::to_wire).collect();
-                let reply = pb::Reply { addresses, message: message.clone() };
-                let (lane, service, group) = (Lane::Bulk, wire::REPLY, GroupId::CATALOG);
-                let sent = links.notify(node, lane, service, group, wire::encode(&reply));
-                if let Err(error) = sent {
-                    tracing::debug!(%node, %error, "dropping a direct reply");
-                }
+            let addresses = of_node.to_vec();
+            let reply = PeerMessage::Reply { addresses, message: message.clone() };
+            let sent = self.peers.send(node, reply);
+            if sent != Sent::OnItsWay {
+                tracing::debug!(%node, ?sent, "dropping a direct reply");
             }
         }
     }
 
-    /// Takes a reply from another node.
-    pub(crate) fn reply_from(&self, from: NodeId, payload: Bytes) {
-        let Some(reply) = wire::decode::<pb::Reply>(payload, from) else { return };
-        for address in reply.addresses {
-            if let Some(address) = ReplyAddress::from_wire(Some(address), self.me) {
-                self.deliver_reply(&address, &reply.message);
-            }
-        }
-    }
-
-    fn deliver_reply(&self, address: &ReplyAddress, octets: &Bytes) {
+    /// Hands a reply to the requester, if it is still there.
+    pub(crate) fn deliver_reply(&self, address: &ReplyTo, octets: &Bytes) {
         // Who has gone gets nothing (DRT-04).
         let Some(connection) = self.connections.get(address.connection) else { return };
         let Ok(message) = message::decode(octets) else { return };
@@ -309,12 +273,12 @@ impl Node {
     }
 
     /// A requester is still there to be replied to.
-    async fn finds_requester(&self, address: &ReplyAddress) -> bool {
+    async fn finds_requester(&self, address: &ReplyTo) -> bool {
         if address.node == self.me {
             return self.has_requester(address);
         }
-        let Some(links) = self.links.get() else { return false };
-        let request = pb::RequesterRequest { address: Some(address.to_wire()) };
+        let Some(links) = self.peers.links() else { return false };
+        let request = pb::RequesterRequest { address: Some(wire::from_reply_to(address)) };
         let (lane, service, group) = (Lane::Control, wire::REQUESTER, GroupId::CATALOG);
         let bound = Duration::from_millis(self.settings.operation_timeout_ms);
         let node = address.node;
@@ -323,7 +287,7 @@ impl Node {
         answer.is_some_and(|answer: pb::RequesterResponse| answer.present)
     }
 
-    fn has_requester(&self, address: &ReplyAddress) -> bool {
+    fn has_requester(&self, address: &ReplyTo) -> bool {
         let connection = self.connections.get(address.connection);
         connection.is_some_and(|connection| connection.replies_to(address, |_, _| ()).is_some())
     }
@@ -331,7 +295,7 @@ impl Node {
     /// Answers another node's [`Node::finds_requester`].
     pub(crate) fn requester_for(&self, from: NodeId, payload: Bytes) -> Option<Bytes> {
         let request = wire::decode::<pb::RequesterRequest>(payload, from)?;
-        let address = ReplyAddress::from_wire(request.address, self.me)?;
+        let address = wire::to_reply_to(request.address, self.me)?;
         let present = self.has_requester(&address);
         Some(wire::encode(&pb::RequesterResponse { present }))
     }
@@ -343,9 +307,9 @@ mod tests {
 
     use super::*;
 
-    fn address() -> ReplyAddress {
-        let key = [7; KEY_OCTETS];
-        ReplyAddress { node: NodeId(3), connection: 1 << 40, channel: 65_535, key }
+    fn address() -> ReplyTo {
+        let key = [7; REPLY_KEY_BYTES];
+        ReplyTo { node: NodeId(3), connection: 1 << 40, channel: 65_535, key }
     }
 
     fn reply(body: usize) -> Delivered {
@@ -377,13 +341,16 @@ mod tests {
     fn drt_02_a_name_carries_the_way_to_its_channel() {
         let name = address().name();
         assert!(name.as_str().starts_with("amq.rabbitmq.reply-to."), "{name}");
-        assert_eq!(ReplyAddress::parse(&name), Some(address()));
+        assert_eq!(ReplyTo::parse(&name), Some(address()));
         for other in ["amq.rabbitmq.reply-to", "amq.rabbitmq.reply-to.", "q", "amq.gen-1"] {
-            assert_eq!(ReplyAddress::parse(&ShortString::try_from(other).unwrap()), None);
+            assert_eq!(ReplyTo::parse(&ShortString::try_from(other).unwrap()), None);
         }
         let longer = format!("{name}A");
-        assert_eq!(ReplyAddress::parse(&ShortString::try_from(longer).unwrap()), None);
-        assert_eq!(ReplyAddress::from_wire(Some(address().to_wire()), NodeId(3)), Some(address()));
+        assert_eq!(ReplyTo::parse(&ShortString::try_from(longer).unwrap()), None);
+        assert_eq!(
+            wire::to_reply_to(Some(wire::from_reply_to(&address())), NodeId(3)),
+            Some(address())
+        );
     }
 
     /// DRT-04: what waits is bounded; further replies are dropped until some have been read.

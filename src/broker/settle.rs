@@ -5,12 +5,10 @@ use crate::{
     client::{ChannelId, Event, HolderRef, Settle, Settlement},
     connection::{ConnectionState, HeldByChannel},
     node::Node,
+    peers::message::GetId,
 };
 use quorate_queue::{Command, Detach};
-use quorate_types::{
-    ConsumerId, DeliveryNumber, Exception, Holder, Home, QueueType, ReplyCode, ReturnCause,
-    Sequence,
-};
+use quorate_types::{DeliveryNumber, Exception, Holder, Home, QueueType, ReplyCode, ReturnCause};
 use std::{collections::BTreeSet, sync::Arc};
 
 impl Node {
@@ -65,10 +63,10 @@ impl Node {
 
 impl Node {
     /// What these gets of this node's took was held too long: their channels close (CTO-05).
-    pub(crate) fn gets_timed_out(&self, home: Home, gets: Vec<ConsumerId>) {
-        let of = |get: ConsumerId| Holder::Get(get.session, Sequence(get.number));
+    pub(crate) fn gets_timed_out(&self, home: Home, gets: Vec<GetId>) {
+        let holder = |(session, sequence)| Holder::Get(session, sequence);
         let gets: BTreeSet<_> =
-            gets.into_iter().map(|get| HolderRef { home, holder: of(get) }).collect();
+            gets.into_iter().map(|get| HolderRef { home, holder: holder(get) }).collect();
         for connection in self.connections.all() {
             let late: Vec<_> = {
                 let held = connection.held.lock();

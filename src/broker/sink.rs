@@ -53,7 +53,6 @@ impl GroupSink for Broker {
                 let home = Home::Group(group);
                 if let Some(term) = node.executor.leading(home) {
                     node.announce(home, term, None);
-                    node.announced(home, node.me, term);
                 }
             });
         }
@@ -159,7 +158,7 @@ impl Node {
     /// Other nodes are believed with the data directories only that the catalog knows them by, as they
     /// were or later: one that has lost its data must neither vote nor acknowledge (DESIGN §8).
     pub(crate) fn expect_incarnations(&self) {
-        let Some(links) = self.links.get() else { return };
+        let Some(links) = self.peers.links() else { return };
         for (node, entry) in self.catalog.read().nodes() {
             if node != self.me && entry.start > StartNumber(0) {
                 links.expect(node, Some((entry.incarnation, entry.boot)));
@@ -201,7 +200,6 @@ impl Node {
         self.executor.lead(home, term);
         self.executor.perform(self, home, &owed);
         self.announce(home, term, None);
-        self.announced(home, self.me, term);
         // A majority has just committed its term's first entry.
         self.tell_heard_of([(group, term)]);
         self.reconciler.compare(group);

@@ -72,6 +72,8 @@ pub(crate) fn node() -> Arc<Node> {
     };
     let node = Broker::new(settings, Arc::new(parking_lot::RwLock::new(Catalog::new()))).0;
     node.begin_session(SESSION.start);
+    node.receive_own_now();
+    node.spawn(Arc::clone(&node).receive_own());
     node
 }
 

@@ -11,13 +11,12 @@ mod route;
 mod send;
 mod state;
 
-use crate::{Share, node::Node, once_per_minute::OncePerMinute, pb, wire};
+use crate::{Share, node::Node, once_per_minute::OncePerMinute, peers::PeerMessage};
 use annotate::Death;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use quorate_catalog::Catalog;
 use quorate_queue::{Answer, Command, DeadLetter, Effect, Machine, RoutedLetters, Routes, Via};
-use quorate_rpc::Lane;
 use quorate_types::{CatalogIndex, Home, LetterHome, LetterNumber, NodeId, QueueId};
 use route::Found;
 use state::{Waiting, Worker};
@@ -313,13 +312,8 @@ impl Node {
     /// Tells a source that one of its targets has room.
     pub(crate) fn tell_room(&self, queue: QueueId, to: LetterHome, messages: u32) {
         let Some(leader) = self.leader_of(to) else { return };
-        if leader == self.me {
-            self.room_told(to.home(), queue, messages);
-        } else if let Some(links) = self.links.get() {
-            let message = pb::Room { queue: Some(wire::from_queue_id(queue)), messages };
-            let (payload, group) = (wire::encode(&message), wire::group(to.home()));
-            let _ = links.notify(leader, Lane::Control, wire::ROOM, group, payload);
-        }
+        // A notice that is lost is given again ([`Node::tell_of_room_again`]).
+        self.peers.send(leader, PeerMessage::Room { home: to.home(), queue, messages });
     }
 
     /// A target of this home's letters has room.

@@ -2,13 +2,7 @@
 //! under way (LET 1, 2).
 
 use super::{annotate::Death, route, state::LINE_MAX};
-use crate::{
-    Share,
-    ask::Carrier,
-    node::Node,
-    proposer::{Carried, Courier},
-    way::Way,
-};
+use crate::{Share, ask::Carrier, node::Node, peers::Sent, proposer::Courier, way::Way};
 use bytes::{Bytes, BytesMut};
 use quorate_queue::{Command, TransferAnswer, TransferView};
 use quorate_storage::codec::{
@@ -54,16 +48,14 @@ impl Node {
             let Some(batch) = self.batch_of(home, own, mark, &transfers.unwrap_or_default()) else {
                 return;
             };
+            let batch = Arc::new(batch);
             let through = Sequence(batch.first.0 + batch.commands.len() as u64 - 1);
             let bytes = batch.runs.iter().flat_map(|run| &run.messages).map(Bytes::len).sum();
             self.letters.with(home, |worker| worker.sent(line, through, bytes));
-            if Carrier(self).carry(line.home(), leader, &batch) != Carried::Sent {
+            if Carrier(self).carry(line.home(), leader, &batch) != Sent::OnItsWay {
                 // The next turn tries again.
                 self.letters.with(home, |worker| worker.send_again(line, batch.first));
                 return;
-            }
-            if line.home() == Home::Node(self.me) {
-                self.local.run(self);
             }
         }
     }

@@ -42,14 +42,14 @@ struct Lane {
 impl Courier for Lane {
     fn cut(&self, _: &ProposedBatch, _: Duration) {}
 
-    fn carry(&self, _: Home, _: NodeId, batch: &ProposedBatch) -> Carried {
+    fn carry(&self, _: Home, _: NodeId, batch: &Arc<ProposedBatch>) -> Sent {
         let mut sent = self.sent.borrow_mut();
         if sent.len() >= self.room.get() {
             self.refused.set(self.refused.get() + 1);
-            return Carried::Full;
+            return Sent::Full;
         }
-        sent.push_back(batch.clone());
-        Carried::Sent
+        sent.push_back(ProposedBatch::clone(batch));
+        Sent::OnItsWay
     }
 
     fn wait_for_room(&self, _: Home, _: NodeId) {

@@ -6,9 +6,10 @@
 //! consumers have re-attached, and announces itself to that node when the lane has room. A
 //! re-attachment that the lane refused is sent again.
 
-use crate::{node::Node, proposer::Proposer, wire};
-use quorate_rpc::{Lane, NotifyError, Payload};
-use quorate_types::{ConsumerId, Home, NodeId};
+use super::{PeerMessage, Sent, message::GetId};
+use crate::{node::Node, proposer::Proposer};
+use quorate_rpc::Lane;
+use quorate_types::{Home, NodeId};
 use std::sync::Arc;
 
 /// What is to be said when the lane to a node has room again.
@@ -18,50 +19,40 @@ pub(crate) enum Untold {
     Leadership(Home, NodeId),
     /// Which consumers of this node's the leader of the home is to attach (DLV 2).
     Consumers(Home, NodeId),
-    /// That what a get took was held for too long (CTO-05). A get is named as a consumer is.
-    GetTimedOut(Home, ConsumerId),
+    /// That what a get took was held for too long (CTO-05).
+    GetTimedOut(Home, GetId),
 }
 
 impl Untold {
     fn is_for(self) -> NodeId {
         match self {
             Self::Leadership(_, to) | Self::Consumers(_, to) => to,
-            Self::GetTimedOut(_, get) => get.session.node,
+            Self::GetTimedOut(_, (session, _)) => session.node,
         }
     }
 }
 
 impl Node {
-    /// Sends a notice of a home on the control lane. If the lane is full, it is dropped, `anew` is
-    /// said when the lane has room, and false is returned.
-    pub(crate) fn notify(
-        &self,
-        home: Home,
-        service: u32,
-        payload: impl Into<Payload>,
-        anew: Untold,
-    ) -> bool {
-        let Some(links) = self.links.get() else { return true };
-        let told = links.notify(anew.is_for(), Lane::Control, service, wire::group(home), payload);
-        if !matches!(told, Err(NotifyError::Full(_))) {
-            return true;
+    /// Sends a message. If the lane is full, it is dropped, `anew` is said when the lane has room,
+    /// and false is returned.
+    pub(crate) fn send_or_anew(&self, message: PeerMessage, anew: Untold) -> bool {
+        let full = self.peers.send(anew.is_for(), message) == Sent::Full;
+        if full {
+            self.say_later(anew);
         }
-        self.say_later(anew);
-        false
+        !full
     }
 
     /// Says that when the lane has room.
     pub(crate) fn say_later(&self, anew: Untold) {
-        if let Some(node) = self.arc().filter(|node| node.untold.lock().insert(anew)) {
+        if let Some(node) = self.arc().filter(|node| node.peers.untold.lock().insert(anew)) {
             self.spawn(async move { node.say_anew(anew).await });
         }
     }
 
     async fn say_anew(self: Arc<Self>, anew: Untold) {
-        if let Some(links) = self.links.get() {
-            links.wait_for_room(anew.is_for(), Lane::Control).await;
-        }
-        self.untold.lock().remove(&anew);
+        self.peers.wait_for_room(anew.is_for(), Lane::Control).await;
+        self.peers.untold.lock().remove(&anew);
         match anew {
             Untold::Leadership(home, to) => {
                 if let Some(term) = self.executor.leading(home) {
@@ -82,7 +73,10 @@ impl Node {
 #[cfg(test)]
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
-    use super::*;
+    use super::{
+        super::{message::Deliveries, wire},
+        *,
+    };
     use crate::testing;
     use bytes::Bytes;
     use quorate_rpc::{
@@ -90,7 +84,8 @@ mod tests {
         PeerHello, Responder,
     };
     use quorate_types::{
-        BootNumber, ClusterId, GroupId, Incarnation, SessionId, StartNumber, Term,
+        BootNumber, ClusterId, ConsumerId, GroupId, Incarnation, Sequence, SessionId, StartNumber,
+        Term,
     };
     use std::{net::SocketAddr, time::Duration};
     use tokio::{sync::mpsc, time::timeout};
@@ -154,24 +149,27 @@ mod tests {
         let (_other, mut heard) = links(2, other, (1, at_mine));
         assert_eq!((next(&mut linked).await, next(&mut heard).await), (0, 0));
         let (node, home) = (testing::node(), Home::Group(GroupId(1)));
-        assert!(node.links.set(mine).is_ok());
+        assert!(node.peers.link(mine));
         node.executor.lead(home, Term(3));
         let to = NodeId(2);
-        let notify =
-            || node.notify(home, wire::DELIVERIES, vec![0; 64], Untold::Leadership(home, to));
+        let session = SessionId { node: to, start: StartNumber(1) };
+        let consumer = ConsumerId { session, number: 1 };
+        let deliveries = Deliveries { cancelled: vec![consumer; 8], ..Deliveries::default() };
+        let message = PeerMessage::Deliveries { home, deliveries };
+        let notify = || node.send_or_anew(message.clone(), Untold::Leadership(home, to));
         assert_eq!([notify(), notify(), notify()], [true, false, false]);
         assert_eq!(next(&mut heard).await, wire::DELIVERIES);
-        assert_eq!(next(&mut heard).await, wire::ANNOUNCE);
-        assert!(node.untold.lock().is_empty());
+        assert_eq!(next(&mut heard).await, wire::LEADER_ANNOUNCED);
+        assert!(node.peers.untold.lock().is_empty());
         assert!(notify(), "there is room");
         assert_eq!(next(&mut heard).await, wire::DELIVERIES);
         // CTO-05: a get does not re-attach; that it has timed out is itself said anew.
-        let get = ConsumerId { session: SessionId { node: to, start: StartNumber(1) }, number: 7 };
+        let get = (session, Sequence(7));
         assert_eq!([notify(), notify()], [true, false]);
         node.tell_get_timed_out(home, get);
-        assert!(node.untold.lock().contains(&Untold::GetTimedOut(home, get)));
+        assert!(node.peers.untold.lock().contains(&Untold::GetTimedOut(home, get)));
         let services = [next(&mut heard).await, next(&mut heard).await, next(&mut heard).await];
         assert_eq!(services.iter().filter(|it| **it == wire::DELIVERIES).count(), 2);
-        assert!(node.untold.lock().is_empty());
+        assert!(node.peers.untold.lock().is_empty());
     }
 }

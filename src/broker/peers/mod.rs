@@ -1,0 +1,133 @@
+//! Messages between brokers, and from a node to itself. A message to another node goes over a link,
+//! one to this node into its own queue, which one task takes from (`Node::receive_own`). So whoever
+//! sends need not know who leads, holds no lock of the receiver's, and is not called back.
+
+pub(crate) mod message;
+mod untold;
+pub(crate) mod wire;
+
+pub(crate) use message::PeerMessage;
+pub(crate) use untold::Untold;
+
+use parking_lot::Mutex;
+use quorate_rpc::{Lane, Links, NotifyError, PeerHello};
+use quorate_types::NodeId;
+use std::{collections::BTreeSet, sync::OnceLock};
+use tokio::sync::Notify;
+
+/// What became of sending a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sent {
+    /// It is on its way, but may be lost with the connection.
+    OnItsWay,
+    /// The lane takes no more just now.
+    Full,
+    /// The node cannot be reached; its announcement or a new stream will follow (SES 5).
+    Unreachable,
+}
+
+/// The nodes of the cluster, as this node reaches them and itself.
+#[derive(Debug)]
+pub(crate) struct Peers {
+    me: NodeId,
+    links: OnceLock<Links>,
+    /// Messages to this node, in their order.
+    own: Mutex<Vec<PeerMessage>>,
+    /// There are some, or work for connection-bound queues.
+    arrived: Notify,
+    /// What waits to be said anew to nodes whose control lane was full.
+    untold: Mutex<BTreeSet<Untold>>,
+}
+
+impl Peers {
+    /// Of a node that is not linked with any other.
+    pub(crate) fn new(me: NodeId) -> Self {
+        Self {
+            me,
+            links: OnceLock::new(),
+            own: Mutex::default(),
+            arrived: Notify::new(),
+            untold: Mutex::default(),
+        }
+    }
+
+    /// Takes this node's links; false if it has some already.
+    pub(crate) fn link(&self, links: Links) -> bool {
+        self.links.set(links).is_ok()
+    }
+
+    /// This node's links, once it has some.
+    pub(crate) fn links(&self) -> Option<&Links> {
+        self.links.get()
+    }
+
+    /// The process of that node that this one is linked with.
+    pub(crate) fn connected(&self, node: NodeId) -> Option<PeerHello> {
+        self.links()?.connected(node)
+    }
+
+    /// All processes that this one is linked with.
+    pub(crate) fn all_connected(&self) -> Vec<PeerHello> {
+        self.links().map(Links::all_connected).unwrap_or_default()
+    }
+
+    /// Sends a message to a node, which may be this one. Never waits.
+    pub(crate) fn send(&self, to: NodeId, message: PeerMessage) -> Sent {
+        if to == self.me {
+            self.own.lock().push(message);
+            self.arrived.notify_one();
+            return Sent::OnItsWay;
+        }
+        let Some(links) = self.links() else { return Sent::Unreachable };
+        let (lane, service, group, payload) = wire::encode_message(&message);
+        match links.notify(to, lane, service, group, payload) {
+            Ok(()) => Sent::OnItsWay,
+            Err(NotifyError::Full(_)) => Sent::Full,
+            Err(NotifyError::NotConnected(_)) => Sent::Unreachable,
+            Err(error @ NotifyError::TooLarge(_)) => {
+                // One message and its commands are far below what a lane takes.
+                tracing::error!(%error, node = %to, "cannot send a message to another node");
+                Sent::Unreachable
+            }
+        }
+    }
+
+    /// Sends a message to all other nodes that are linked; who is not misses it.
+    pub(crate) fn send_to_others(&self, message: &PeerMessage) {
+        let Some(links) = self.links() else { return };
+        let (lane, service, group, payload) = wire::encode_message(message);
+        for peer in links.all_connected() {
+            // What is lost is said again, or made up for when the next connection begins.
+            let _ = links.notify(peer.node, lane, service, group, payload.clone());
+        }
+    }
+
+    /// Sends a message to all nodes that are linked, and to this one.
+    pub(crate) fn send_to_all(&self, message: PeerMessage) {
+        self.send_to_others(&message);
+        self.send(self.me, message);
+    }
+
+    /// Resolves when a lane to that node that has refused a message takes some again, or its
+    /// connection has ended.
+    pub(crate) async fn wait_for_room(&self, node: NodeId, lane: Lane) {
+        if let Some(links) = self.links() {
+            links.wait_for_room(node, lane).await;
+        }
+    }
+
+    /// Wakes the task that takes this node's own messages.
+    pub(crate) fn wake(&self) {
+        self.arrived.notify_one();
+    }
+
+    /// Resolves when this node may have messages of its own. Cancel-safe.
+    pub(crate) async fn arrived(&self) {
+        self.arrived.notified().await;
+    }
+
+    /// Takes this node's messages to itself.
+    pub(crate) fn take_own(&self) -> Vec<PeerMessage> {
+        std::mem::take(&mut *self.own.lock())
+    }
+}
