@@ -210,7 +210,7 @@ impl Broker {
     /// Whether there is that user, and it may come from such an address (ACL-24).
     #[must_use]
     pub fn admits(&self, user: &ShortString, loopback: bool) -> bool {
-        may_come_from(loopback, user, &self.0.settings.loopback_users)
+        may_come_from(loopback, user, &self.0.context.settings.loopback_users)
             && self.0.catalog.read().user(user).is_some()
     }
 }

@@ -93,7 +93,7 @@ impl Broker {
     /// is on or off accordingly.
     pub fn set_memory_high_watermark(&self, amount: Amount) {
         let node = &self.0;
-        let bytes = amount.bytes_of(node.settings.alarms.machine_memory_bytes);
+        let bytes = amount.bytes_of(node.context.settings.alarms.machine_memory_bytes);
         node.alarms.bounds.lock().memory_bytes_max = bytes;
         tracing::info!(bytes, "memory high watermark set");
         node.look_for_shortage();
@@ -102,7 +102,7 @@ impl Broker {
     /// Sets where this node's disk alarm begins, as [`Broker::set_memory_high_watermark`] does.
     pub fn set_disk_free_limit(&self, amount: Amount) {
         let node = &self.0;
-        let bytes = amount.bytes_of(node.settings.alarms.machine_memory_bytes);
+        let bytes = amount.bytes_of(node.context.settings.alarms.machine_memory_bytes);
         node.alarms.bounds.lock().disk_free_bytes_min = bytes;
         tracing::info!(bytes, "disk free limit set");
         node.look_for_shortage();
@@ -165,12 +165,13 @@ impl Node {
             // What is free is no shortage, and is returned in time.
             let high = if due { max - max / 4 } else { max };
             if resident_bytes().is_some_and(|bytes| bytes > high) {
-                let returned = tokio::task::spawn_blocking(self.settings.alarms.return_free_memory);
+                let returned =
+                    tokio::task::spawn_blocking(self.context.settings.alarms.return_free_memory);
                 if let Err(error) = returned.await {
                     tracing::warn!(%error, "cannot return free memory to the operating system");
                 }
             }
-            let (was_short, _) = self.alarms.of(self.me);
+            let (was_short, _) = self.alarms.of(self.context.me);
             let is_over = self.is_above_watermark();
             over_since = is_over.then(|| over_since.unwrap_or_else(Instant::now));
             let over_for = over_since.map(|since| since.elapsed());
@@ -194,7 +195,7 @@ impl Node {
     /// A shortage lasts until memory is a sixteenth below the watermark, so that clients are not blocked
     /// and unblocked ten times a second.
     fn is_above_watermark(&self) -> bool {
-        let (was_short, _) = self.alarms.of(self.me);
+        let (was_short, _) = self.alarms.of(self.context.me);
         let max = self.alarms.bounds().memory_bytes_max;
         let max = if was_short { max - max / 16 } else { max };
         resident_bytes().is_some_and(|bytes| bytes > max)
@@ -207,7 +208,7 @@ impl Node {
 
     /// Looks at the disk, and tells all nodes of it and of a shortage of memory.
     fn tell_shortage(&self, memory: bool) {
-        let (bounds, data_dir) = (self.alarms.bounds(), &self.settings.alarms.data_dir);
+        let (bounds, data_dir) = (self.alarms.bounds(), &self.context.settings.alarms.data_dir);
         let disk = match quorate_storage::free_bytes(data_dir) {
             Ok(bytes) => bytes < bounds.disk_free_bytes_min,
             Err(error) => {
@@ -219,16 +220,17 @@ impl Node {
         };
         let shortage = Shortage { memory, disk };
         // An operator who sets a bound is answered when it is in force here.
-        self.alarm(self.me, shortage);
+        self.alarm(self.context.me, shortage);
         // Also while nothing changes, for nodes that have just come.
-        self.peers.send_to_others(&PeerMessage::Shortage(shortage));
+        self.context.peers.send_to_others(&PeerMessage::Shortage(shortage));
     }
 
     /// A node that has gone is short of nothing.
     fn forget_lost_alarms(&self) {
         let lost: Vec<_> = {
             let nodes = self.alarms.nodes.lock();
-            let here = |node| node == self.me || self.peers.connected(node).is_some();
+            let here =
+                |node| node == self.context.me || self.context.peers.connected(node).is_some();
             nodes.keys().copied().filter(|node| !here(*node)).collect()
         };
         lost.into_iter().for_each(|node| self.alarm(node, Shortage::default()));

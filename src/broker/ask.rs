@@ -3,6 +3,7 @@
 use crate::{
     batch::{Answered, Batches, Ticket},
     confirm::{TargetAnswer, Verdict},
+    context::CallError,
     node::Node,
     peers::{PeerMessage, Sent},
     proposer::Courier,
@@ -19,17 +20,6 @@ use tokio::{sync::oneshot, time::MissedTickBehavior};
 
 /// How often is looked whether batches have gone unanswered for too long.
 const LOOK: Duration = Duration::from_millis(250);
-
-/// Why a command got no reply.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum CallError {
-    /// The home has no leader that answered in time.
-    #[error("timed out")]
-    TimedOut,
-    /// The node has begun anew (SES 6).
-    #[error("the node's session has ended")]
-    SessionEnded,
-}
 
 impl Node {
     /// Adds to what is sent to a home, and lets a connection-bound home work it off.
@@ -71,8 +61,7 @@ impl Node {
 
     /// Waits for an answer, as long as operations may take.
     pub(crate) async fn wait<T>(&self, receiver: oneshot::Receiver<T>) -> Result<T, CallError> {
-        let bound = Duration::from_millis(self.settings.operation_timeout_ms);
-        match tokio::time::timeout(bound, receiver).await {
+        match tokio::time::timeout(self.context.operation_timeout(), receiver).await {
             Err(_) => Err(CallError::TimedOut),
             Ok(Err(_)) => Err(CallError::SessionEnded),
             Ok(Ok(reply)) => Ok(reply),
@@ -86,7 +75,8 @@ impl Node {
         loop {
             ticks.tick().await;
             // Nothing is lost on the way to this node's own queues.
-            let others = self.proposers.iter().filter(|(home, _)| **home != Home::Node(self.me));
+            let others =
+                self.proposers.iter().filter(|(home, _)| **home != Home::Node(self.context.me));
             others.for_each(|(_, proposer)| proposer.send_overdue(&Carrier(&self)));
         }
     }
@@ -196,21 +186,21 @@ pub(crate) struct Carrier<'a>(pub(crate) &'a Node);
 
 impl Courier for Carrier<'_> {
     fn cut(&self, batch: &ProposedBatch, waited: Duration) {
-        self.0.counters.batch_commands.record(batch.commands.len() as u64);
-        self.0.counters.batch_wait_us.record_time(waited);
+        self.0.context.counters.batch_commands.record(batch.commands.len() as u64);
+        self.0.context.counters.batch_wait_us.record_time(waited);
     }
 
     fn carry(&self, home: Home, to: NodeId, batch: &Arc<ProposedBatch>) -> Sent {
         let batch = Arc::clone(batch);
-        let sent = self.0.peers.send(to, PeerMessage::Batch { home, batch });
-        self.0.counters.batches_refused.add(u64::from(sent == Sent::Full));
+        let sent = self.0.context.peers.send(to, PeerMessage::Batch { home, batch });
+        self.0.context.counters.batches_refused.add(u64::from(sent == Sent::Full));
         sent
     }
 
     fn wait_for_room(&self, home: Home, to: NodeId) {
         let Some(node) = self.0.arc() else { return };
-        self.0.spawn(async move {
-            node.peers.wait_for_room(to, Lane::Bulk).await;
+        self.0.context.spawn(async move {
+            node.context.peers.wait_for_room(to, Lane::Bulk).await;
             if let Some(proposer) = node.proposers.get(&home) {
                 proposer.has_room(&Carrier(&node));
             }

@@ -45,7 +45,7 @@ impl Node {
         bytes_max: usize,
     ) -> Vec<StoredMessage> {
         let Home::Group(group) = queue.home else { return self.local.messages(wanted, bytes_max) };
-        let read = self.groups().and_then(|groups| groups.group(group)).map(|group| {
+        let read = self.context.groups().and_then(|groups| groups.group(group)).map(|group| {
             let applied = group.applied().unwrap_or_default();
             group.store().messages(wanted, Committed { applied, term }, bytes_max)
         });
@@ -73,7 +73,7 @@ impl Node {
         if let StoredMessage::Here(body) = self.own_copy(wanted, None) {
             return Some(body);
         }
-        let bound = Duration::from_millis(self.settings.operation_timeout_ms);
+        let bound = Duration::from_millis(self.context.settings.operation_timeout_ms);
         // Of a size that nobody knows yet: no more are fetched at once than there is memory for.
         let find = self.find(wanted, None, || self.fetches.acquire(), || true);
         match tokio::time::timeout(bound, find).await {
@@ -137,12 +137,12 @@ impl Node {
             return own;
         }
         let leader = self.proposers.get(&home).and_then(Proposer::leader).map(|(node, _)| node);
-        if leader == Some(self.me) && !self.has_applied(wanted) {
+        if leader == Some(self.context.me) && !self.has_applied(wanted) {
             // It is just being applied.
             return StoredMessage::Unknown;
         }
-        let others = self.members().into_iter().filter(|node| Some(*node) != leader);
-        for node in leader.into_iter().chain(others).filter(|node| *node != self.me) {
+        let others = self.context.members().into_iter().filter(|node| Some(*node) != leader);
+        for node in leader.into_iter().chain(others).filter(|node| *node != self.context.me) {
             match self.ask_for_body(node, wanted, term).await {
                 StoredMessage::Unknown => {}
                 found @ (StoredMessage::Here(_) | StoredMessage::Absent) => return found,
@@ -179,7 +179,7 @@ impl Node {
 
     fn group_of(&self, wanted: MessageRef) -> Option<&Arc<Group>> {
         let Home::Group(group) = wanted.queue.home else { return None };
-        self.groups()?.group(group)
+        self.context.groups()?.group(group)
     }
 
     /// Asks another node; unknown if it does not answer.
@@ -192,7 +192,7 @@ impl Node {
         let (lane, service, group) = (Lane::Bulk, wire::BODIES, GroupId::CATALOG);
         let messages = vec![wire::from_message_ref(&wanted)];
         let request = pb::BodiesRequest { messages, term: term.map_or(0, |term| term.0) };
-        let Some(links) = self.peers.links() else { return StoredMessage::Unknown };
+        let Some(links) = self.context.peers.links() else { return StoredMessage::Unknown };
         let call = links.call(node, lane, service, group, wire::encode(&request), FETCH);
         let answer = call.await.ok().and_then(|answer| wire::decode(answer, node));
         let first = answer.and_then(|answer: pb::BodiesResponse| answer.bodies.into_iter().next());

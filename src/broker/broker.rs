@@ -2,20 +2,19 @@
 
 use crate::{
     alarm::Alarms,
-    catalog_client::CatalogClient,
     client::{ConnectionInfo, FrontSettings},
     clock::ProcessStart,
     configure::Configuring,
     connection::{Connection, ConnectionState},
+    context::Context,
     dead_letter::DeadLetters,
     executor::Executor,
     failure::Failures,
     hearing::Hearing,
-    lease::Lease,
     local::LocalQueues,
     memory::{MemoryBudget, Share},
+    names::{CatalogClient, CatalogCopy, RoutingLease},
     node::Node,
-    peers::Peers,
     proposer::Proposer,
     reconcile::Reconciler,
     registry::Registry,
@@ -46,36 +45,31 @@ impl Broker {
         let groups: Vec<_> = settings.shape.groups().collect();
         let homes = homes(&settings);
         let nobody = SessionId { node: settings.me, start: StartNumber(0) };
-        let memory = MemoryBudget::new(settings.client_memory_bytes);
-        let fetches = fetches(&memory, settings.front.message_bytes_max);
-        let (version, shape) = (catalog.read().version(), catalog.read().shape());
+        let context = Arc::new(Context::new(settings));
+        let settings = &context.settings;
+        let catalog = Arc::new(CatalogCopy::new(catalog));
+        let lease = Arc::new(RoutingLease::new(Arc::clone(&context), Arc::clone(&catalog)));
+        let client =
+            CatalogClient::new(Arc::clone(&context), Arc::clone(&catalog), Arc::clone(&lease));
+        let proposer = |home| Proposer::new(home, nobody, context.memory.account(Share::InFlight));
+        let fetches = fetches(&context.memory, settings.front.message_bytes_max);
         Self(Arc::new_cyclic(|this| Node {
             this: Weak::clone(this),
-            me: settings.me,
-            boot: settings.boot,
-            runtime: tokio::runtime::Handle::current(),
             catalog,
-            catalog_client: CatalogClient::default(),
-            catalog_version: tokio::sync::watch::Sender::new(version),
-            lease: Lease::new(),
+            catalog_client: Arc::new(client),
+            lease,
             making: Arc::default(),
             local: LocalQueues::new(settings.spill.clone(), settings.wall),
             hearing: Hearing::new(
                 groups.iter().copied().map(Home::Group),
                 settings.consumer_disconnected_timeout_ms,
             ),
-            proposers: homes
-                .iter()
-                .map(|home| (*home, Proposer::new(*home, nobody, memory.account(Share::InFlight))))
-                .collect(),
+            proposers: homes.iter().map(|home| (*home, proposer(*home))).collect(),
             sequencers: groups.iter().map(|it| (*it, Sequencer::new(settings.wall))).collect(),
             executor: Executor::new(homes.iter().copied()),
             letters: DeadLetters::default(),
             connections: Registry::default(),
             consumers: Registry::default(),
-            session: RwLock::new(None),
-            groups: OnceLock::new(),
-            peers: Peers::new(settings.me),
             pacer: tokio::sync::Notify::new(),
             timer: Timer::default(),
             process: ProcessStart::now(settings.wall),
@@ -84,9 +78,7 @@ impl Broker {
             gone: tokio::sync::Notify::new(),
             configuring: Configuring::new(homes.iter().copied()),
             alarms: Alarms::new(&settings.alarms),
-            memory,
             relief: Mutex::default(),
-            counters: Arc::default(),
             local_entries: RwLock::default(),
             logins: Default::default(),
             counts: Default::default(),
@@ -97,10 +89,9 @@ impl Broker {
             fetches,
             spreading: <_>::default(),
             tracer: Tracer::default(),
-            formed: tokio::sync::watch::Sender::new(shape),
             storage_stats: OnceLock::new(),
             started: tokio::sync::watch::Sender::new(false),
-            settings,
+            context: Arc::clone(&context),
         }))
     }
 
@@ -118,38 +109,38 @@ impl Broker {
                 node.pace_all();
             }
         }));
-        if !node.peers.link(links) || node.groups.set(groups).is_err() {
+        if !node.context.peers.link(links) || !node.context.run(groups) {
             tracing::error!("the broker was started twice");
             return;
         }
         node.expect_incarnations();
-        node.note_formed();
+        node.catalog.note_formed();
         node.lead_early();
         let tasks = Arc::clone(node);
-        node.spawn(async move { tasks.announce_start().await });
-        node.spawn(Arc::clone(node).receive_own());
-        node.spawn(Arc::clone(node).keep_lease());
-        node.spawn(Arc::clone(node).look_after());
-        node.spawn(Arc::clone(node).reconcile());
-        node.spawn(Arc::clone(node).compare_own_names());
-        node.spawn(Arc::clone(node).watch_alarms());
-        node.spawn(Arc::clone(node).pace());
-        node.spawn(Arc::clone(node).send_overdue());
-        node.spawn(Arc::clone(node).look_after_letters());
-        node.spawn(Arc::clone(node).watch_timer());
-        node.spawn(Arc::clone(node).keep_configured());
+        node.context.spawn(async move { tasks.announce_start().await });
+        node.context.spawn(Arc::clone(node).receive_own());
+        node.context.spawn(Arc::clone(&node.lease).keep());
+        node.context.spawn(Arc::clone(node).look_after());
+        node.context.spawn(Arc::clone(node).reconcile());
+        node.context.spawn(Arc::clone(node).compare_own_names());
+        node.context.spawn(Arc::clone(node).watch_alarms());
+        node.context.spawn(Arc::clone(node).pace());
+        node.context.spawn(Arc::clone(node).send_overdue());
+        node.context.spawn(Arc::clone(node).look_after_letters());
+        node.context.spawn(Arc::clone(node).watch_timer());
+        node.context.spawn(Arc::clone(node).keep_configured());
     }
 
     /// The budget of bodies held for clients.
     #[must_use]
     pub fn memory(&self) -> &Arc<MemoryBudget> {
-        &self.0.memory
+        &self.0.context.memory
     }
 
     /// Settings for front ends.
     #[must_use]
     pub fn front_settings(&self) -> FrontSettings {
-        self.0.settings.front.clone()
+        self.0.context.settings.front.clone()
     }
 
     /// Opens a connection (`connection.open`), after its user has been authenticated.
@@ -161,18 +152,18 @@ impl Broker {
         // Held until the connection is known, so that a deletion comes before or finds it.
         let catalog = node.catalog.read();
         node.check_connection(&catalog, &info)?;
-        let Some(session) = node.session() else {
+        let Some(session) = node.context.session() else {
             let text = "this node has not joined its cluster yet";
             return Err(Exception::new(ReplyCode::InternalError, text));
         };
         let id = ConnectionId { session, number: node.connections.number() };
-        let in_flight_max = node.settings.connection_in_flight_bytes;
-        let wall = node.settings.wall.now();
+        let in_flight_max = node.context.settings.connection_in_flight_bytes;
+        let wall = node.context.settings.wall.now();
         let state = Arc::new(ConnectionState::new(node, id, info, wall, in_flight_max));
         node.connections.insert(id.number, Arc::clone(&state));
         drop(catalog);
         state.count(node, 1, 0);
-        node.counters.connections_opened.add(1);
+        node.context.counters.connections_opened.add(1);
         let connection = Connection { node: Arc::clone(node), state };
         connection.recount();
         Ok(connection)
@@ -194,7 +185,7 @@ impl Broker {
     /// The cluster's shape, once it has one.
     #[must_use]
     pub fn formed(&self) -> tokio::sync::watch::Receiver<Option<ClusterShape>> {
-        self.0.formed.subscribe()
+        self.0.catalog.formed()
     }
 }
 

@@ -118,8 +118,8 @@ impl Node {
         let message = PeerMessage::Clocks(clocks);
         match to {
             // Who is not linked is told when it is.
-            None => self.peers.send_to_others(&message),
-            Some(node) => drop(self.peers.send(node, message)),
+            None => self.context.peers.send_to_others(&message),
+            Some(node) => drop(self.context.peers.send(node, message)),
         }
     }
 

@@ -65,14 +65,14 @@ impl Node {
     /// Compares a home's settings beside whatever else goes on.
     pub(crate) fn begin_configuring(self: &Arc<Self>, home: Home) {
         let node = Arc::clone(self);
-        self.spawn(async move {
+        self.context.spawn(async move {
             let _in_force = node.configure(home).await;
         });
     }
 
     fn led_homes(&self) -> Vec<Home> {
         let groups = self.led_groups().into_iter().map(Home::Group);
-        groups.chain([Home::Node(self.me)]).collect()
+        groups.chain([Home::Node(self.context.me)]).collect()
     }
 
     /// Brings all queues of a home to the settings that this node's catalog copy has by now: true
@@ -181,9 +181,9 @@ impl Node {
             if left.is_zero() {
                 return false;
             }
-            let answers = self.members().into_iter().map(|node| {
+            let answers = self.context.members().into_iter().map(|node| {
                 let this = Arc::clone(self);
-                self.runtime.spawn(async move { this.ask_settings(node, index, left).await })
+                self.context.spawn(async move { this.ask_settings(node, index, left).await })
             });
             for answer in answers.collect::<Vec<_>>() {
                 let groups = answer.await.ok().flatten().unwrap_or_default();
@@ -203,12 +203,13 @@ impl Node {
         index: CatalogIndex,
         within: Duration,
     ) -> Option<Vec<GroupId>> {
-        if node == self.me {
+        if node == self.context.me {
             return tokio::time::timeout(within, self.settings_at(index)).await.ok();
         }
         let payload = wire::encode(&pb::SettingsRequest { index: index.0 });
         let (lane, group) = (Lane::Control, GroupId::CATALOG);
-        let call = self.peers.links()?.call(node, lane, wire::SETTINGS, group, payload, within);
+        let call =
+            self.context.peers.links()?.call(node, lane, wire::SETTINGS, group, payload, within);
         let answer = wire::decode::<pb::SettingsResponse>(call.await.ok()?, node)?;
         let group = |group: u32| u16::try_from(group).ok().map(GroupId);
         answer.groups.into_iter().map(group).collect()
@@ -216,10 +217,10 @@ impl Node {
 
     /// The groups led here, once their queues have the settings of the catalog at `index`.
     async fn settings_at(self: &Arc<Self>, index: CatalogIndex) -> Vec<GroupId> {
-        self.catalog_applied(index).await;
+        self.catalog.applied(index).await;
         let homes = self.led_homes().into_iter().map(|home| {
             let node = Arc::clone(self);
-            (home, self.runtime.spawn(async move { node.configure(home).await }))
+            (home, self.context.spawn(async move { node.configure(home).await }))
         });
         let mut groups = Vec::new();
         for (home, configured) in homes.collect::<Vec<_>>() {

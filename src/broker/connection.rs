@@ -162,16 +162,21 @@ impl ConnectionState {
         in_flight_max: u64,
     ) -> Self {
         Self {
-            unwritten: Unwritten::new(&node.memory, node.settings.front.delivery_ahead_bytes),
+            unwritten: Unwritten::new(
+                &node.context.memory,
+                node.context.settings.front.delivery_ahead_bytes,
+            ),
             id,
             info,
             mailbox: Mailbox::default(),
             in_flight: InFlight::new(in_flight_max),
             ready: Mutex::default(),
-            replies: Replies::new(&node.memory),
+            replies: Replies::new(&node.context.memory),
             announced: AtomicBool::new(false),
             held: Mutex::default(),
-            held_publishes: Mutex::new(HeldPublishes::new(node.memory.account(Share::InFlight))),
+            held_publishes: Mutex::new(HeldPublishes::new(
+                node.context.memory.account(Share::InFlight),
+            )),
             reported: Reported::default(),
             unfinished: Unfinished::default(),
             connected_at,
@@ -179,7 +184,7 @@ impl ConnectionState {
             consumers: AtomicU64::new(0),
             // No catalog comes so far.
             secret_checked: AtomicU64::new(u64::MAX),
-            counters: Arc::clone(&node.counters),
+            counters: Arc::clone(&node.context.counters),
         }
     }
 
@@ -253,7 +258,7 @@ impl Connection {
         if !full && !self.node.is_full_for(&self.state) {
             return Pressure::None;
         }
-        self.node.memory.note_waited(Share::InFlight);
+        self.node.context.memory.note_waited(Share::InFlight);
         Pressure::Wait
     }
 
@@ -420,10 +425,11 @@ impl Node {
     /// in it: who has little in flight does not wait for those who have much, since what it sends
     /// next may go elsewhere. But many who have little may have much together.
     pub(crate) fn is_full_for(&self, connection: &ConnectionState) -> bool {
-        let little = if self.memory.is_overdrawn(Share::InFlight, true) { 0 } else { READ_BYTES };
+        let little =
+            if self.context.memory.is_overdrawn(Share::InFlight, true) { 0 } else { READ_BYTES };
         connection.in_flight.bytes() > little
-            && (self.home_bytes_max() as u64 > self.settings.home_in_flight_bytes
-                || self.memory.room_bytes(Share::InFlight) == 0)
+            && (self.home_bytes_max() as u64 > self.context.settings.home_in_flight_bytes
+                || self.context.memory.room_bytes(Share::InFlight) == 0)
     }
 }
 
@@ -432,7 +438,7 @@ impl Drop for Connection {
         let queues = self.end();
         if !queues.is_empty() {
             let node = Arc::clone(&self.node);
-            self.node.spawn(async move { node.end_exclusive(queues).await });
+            self.node.context.spawn(async move { node.end_exclusive(queues).await });
         }
     }
 }

@@ -49,7 +49,7 @@ impl Connection {
         let priority = consumer_priority(&entry, &consume.arguments)?;
         let timeout_ms = consumer_timeout(&entry, &consume.arguments)?;
         let timed_out = || consume_failed(&entry.name, "the operation timed out");
-        let Some(session) = self.node.session() else { return Err(timed_out()) };
+        let Some(session) = self.node.context.session() else { return Err(timed_out()) };
         let id = ConsumerId { session, number: self.node.consumers.number() };
         let consumer = Arc::new(self.new_consumer(id, &entry, &consume));
         let terms = ConsumerTerms {
@@ -60,7 +60,7 @@ impl Connection {
             tag: consume.tag.detached(),
             no_ack: consume.no_ack,
             timeout_ms,
-            timeout_default_ms: Some(self.node.settings.consumer_timeout_ms),
+            timeout_default_ms: Some(self.node.context.settings.consumer_timeout_ms),
         };
         if !self.hold_consumer(&consumer) {
             return Err(timed_out());
@@ -149,7 +149,7 @@ impl Connection {
         let paused = self.node.ask(consumer.home(), pause).await;
         if paused.is_ok() {
             // A client that does not read gets the rest by no means.
-            let bound = Duration::from_millis(self.node.settings.operation_timeout_ms);
+            let bound = Duration::from_millis(self.node.context.settings.operation_timeout_ms);
             let _ = tokio::time::timeout(bound, consumer.all_shown()).await;
         }
         self.node.consumers.remove(consumer.id.number);
@@ -201,17 +201,19 @@ impl Connection {
         self.check(Access::Read, Resource::Queue(&queue))?;
         let entry = self.find_queue(&queue).await?;
         self.check_get(&entry)?;
-        let Some(session) = self.node.session() else { return Err(get_failed(&entry.name)) };
+        let Some(session) = self.node.context.session() else {
+            return Err(get_failed(&entry.name));
+        };
         let home = entry.id.home;
         let (sender, receiver) = oneshot::channel();
-        let timeout_default_ms = Some(self.node.settings.consumer_timeout_ms);
+        let timeout_default_ms = Some(self.node.context.settings.consumer_timeout_ms);
         let command = Command::Get { queue: entry.id, timeout_default_ms };
         self.node.fill(home, |batches| batches.push(command, Ticket::Get(sender)));
         let answer = self.node.wait(receiver).await.ok().and_then(GetAnswer::take);
         let (sequence, got) = match answer {
             Some((sequence, Reply::Got(got))) => (sequence, got),
             Some((_, Reply::Empty)) => {
-                self.node.counters.deliveries(entry.queue_type).got_empty.add(1);
+                self.node.context.counters.deliveries(entry.queue_type).got_empty.add(1);
                 return Ok(None);
             }
             Some((_, Reply::Gone)) => return Err(refusal::no_queue(&entry.name)),
@@ -234,7 +236,7 @@ impl Connection {
         } else if !self.hold_get(channel, holder, entry.queue_type) {
             drop(GetGuard { node: &self.node, holder: Some(holder) });
         }
-        self.node.counters.deliveries(entry.queue_type).got(ok.redelivered, no_ack);
+        self.node.context.counters.deliveries(entry.queue_type).got(ok.redelivered, no_ack);
         self.node.trace_get(&self.state, channel, &entry.name.name, &ok);
         Ok(Some(ok))
     }

@@ -4,8 +4,8 @@
 
 use crate::{
     Broker,
-    ask::CallError,
     client::QueueDeclare,
+    context::CallError,
     node::Node,
     queues::{Made, NewQueue},
     settings::NodeLimits,
@@ -52,17 +52,17 @@ impl Broker {
     /// not take all of it in time: importing again goes on.
     pub async fn import_definitions(&self, text: String) -> Result<Vec<String>, ImportError> {
         let node = &self.0;
-        let session = node.session().filter(|_| node.lease.is_held());
-        let (true, Some(session)) = (node.read_catalog().await, session) else {
+        let session = node.context.session().filter(|_| node.lease.is_held());
+        let (true, Some(session)) = (node.catalog_client.read().await, session) else {
             return Err(unavailable("definitions"));
         };
         let catalog = node.catalog.read().clone();
-        let default_type = node.settings.default_queue_type;
+        let default_type = node.context.settings.default_queue_type;
         // A large file takes a while: that is not for the threads that serve clients.
         let read = move || Definitions::read(&text, &catalog, session, default_type);
-        let read = node.runtime.spawn_blocking(read).await;
+        let read = tokio::task::spawn_blocking(read).await;
         let definitions = read.map_err(|_| unavailable("definitions"))??;
-        check_sizes(&definitions, &node.settings.limits)?;
+        check_sizes(&definitions, &node.context.settings.limits)?;
         let mut index = node.propose_steps(&definitions.steps).await?;
         node.make_delay_queues().await?;
         for queues in definitions.queues.chunks(QUEUES_AT_ONCE) {
@@ -102,9 +102,10 @@ impl Node {
         let mut last = CatalogIndex(0);
         for steps in steps.chunks(STEPS_AT_ONCE) {
             let commands = steps.iter().map(|step| step.command.clone()).collect();
-            let (index, replies) = self.propose_all_to_catalog(commands).await.map_err(|_| {
-                unavailable(steps.first().map_or("definitions", |step| step.object.as_str()))
-            })?;
+            let (index, replies) =
+                self.catalog_client.propose_all(commands).await.map_err(|_| {
+                    unavailable(steps.first().map_or("definitions", |step| step.object.as_str()))
+                })?;
             for (step, reply) in steps.iter().zip(&replies) {
                 step.check(reply)?;
             }
@@ -134,7 +135,7 @@ impl Node {
     async fn make_queues(self: &Arc<Self>, queues: &[QueueEntry]) -> Result<(), ImportError> {
         let made = queues.iter().map(|entry| {
             let made = Arc::clone(self).make_queue(self.new_queue(entry));
-            (&entry.name, self.runtime.spawn(made))
+            (&entry.name, self.context.spawn(made))
         });
         for (name, made) in made.collect::<Vec<_>>() {
             let object = format!("queue {name}");

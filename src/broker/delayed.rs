@@ -53,7 +53,7 @@ impl Node {
         let entry = self.known_queue(&name).filter(|entry| self.check_free(entry).is_ok());
         let Some(entry) = entry else { return };
         let node = Arc::clone(self);
-        self.spawn(async move {
+        self.context.spawn(async move {
             if let Err(error) = node.delete_queue(&entry, false, false).await {
                 tracing::warn!(
                     queue = %entry.name, %error,

@@ -1,7 +1,7 @@
 //! Queues that end: by delete, with their connection, or on their own; and purging (DEL, EXQ-01,
 //! EXQ-05, NAM 4).
 
-use crate::{ask::CallError, connection::Connection, node::Node, queues::unexpected};
+use crate::{connection::Connection, context::CallError, node::Node, queues::unexpected};
 use quorate_catalog::{Access, CatalogCommand, QueueEntry, Resource, check_owner, refusal};
 use quorate_queue::{Command, Reply};
 use quorate_types::{Exception, QueueId, ReplyCode, ResourceName, ShortString};
@@ -38,7 +38,7 @@ impl Connection {
         let (sender, receiver) = oneshot::channel();
         let node = Arc::clone(&self.node);
         let id = entry.id;
-        self.node.spawn(async move {
+        self.node.context.spawn(async move {
             drop(sender.send(node.delete_queue(&entry, if_unused, if_empty).await));
         });
         let deleted = receiver.await.unwrap_or_else(|_| Err(delete_timeout(&name)))?;
@@ -59,11 +59,11 @@ impl Node {
         let was_local = self.forget_local(id);
         if self.catalog.read().queue_by_id(id).is_some() {
             let (index, _) =
-                self.propose_to_catalog(CatalogCommand::RemoveQueue { queue: id }).await?;
-            self.barrier(index).await?;
+                self.catalog_client.propose(CatalogCommand::RemoveQueue { queue: id }).await?;
+            self.lease.barrier(index).await?;
         } else {
             // The catalog counts those that it knows.
-            self.counters.queues_deleted.add(u64::from(was_local));
+            self.context.counters.queues_deleted.add(u64::from(was_local));
         }
         Ok(())
     }
@@ -109,10 +109,10 @@ impl Node {
             if self.catalog.read().queue_by_id(id).is_some() {
                 entries.push(CatalogCommand::RemoveQueue { queue: id });
             } else {
-                self.counters.queues_deleted.add(u64::from(was_local));
+                self.context.counters.queues_deleted.add(u64::from(was_local));
             }
         }
-        if !entries.is_empty() && self.propose_all_to_catalog(entries).await.is_err() {
+        if !entries.is_empty() && self.catalog_client.propose_all(entries).await.is_err() {
             tracing::warn!(
                 "cannot delete the exclusive queues of a closed connection yet; will retry"
             );
@@ -136,7 +136,7 @@ impl Node {
     /// A queue has ended, not by its own delete alone: its entry goes (NAM 4).
     pub(crate) fn queue_ended(&self, id: QueueId) {
         let Some(node) = self.arc() else { return };
-        self.spawn(async move {
+        self.context.spawn(async move {
             if node.forget_queue(id).await.is_err() {
                 tracing::warn!(
                     queue = %id, "cannot delete the name of an ended queue yet; will retry"

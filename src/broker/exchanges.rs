@@ -35,8 +35,10 @@ impl Connection {
         command: CatalogCommand,
         timeout: Exception,
     ) -> Result<(), Exception> {
-        match self.node.propose_to_catalog(command).await {
-            Ok((index, CatalogReply::Done)) => self.node.barrier(index).await.map_err(|_| timeout),
+        match self.node.catalog_client.propose(command).await {
+            Ok((index, CatalogReply::Done)) => {
+                self.node.lease.barrier(index).await.map_err(|_| timeout)
+            }
             Ok((_, CatalogReply::Refused(exception))) => Err(exception),
             Ok((
                 _,
@@ -77,7 +79,7 @@ impl Connection {
         if there {
             self.node.make_delay_queue(&record, &timeout).await?;
             let index = self.node.catalog.read().version();
-            return self.node.barrier(index).await.map_err(|_| timeout);
+            return self.node.lease.barrier(index).await.map_err(|_| timeout);
         }
         // Only for a new one (EXC-03, ACL-08).
         if let Some(alternate) = Catalog::declared_alternate(&record.arguments) {
@@ -98,7 +100,7 @@ impl Connection {
 
     /// EXC-12. All are counted that lists show: each virtual host's default one too.
     fn check_exchange_limit(&self, exchange: &ResourceName) -> Result<(), Exception> {
-        let Some(max) = self.node.settings.limits.exchanges_max else { return Ok(()) };
+        let Some(max) = self.node.context.settings.limits.exchanges_max else { return Ok(()) };
         let catalog = self.node.catalog.read();
         let count = catalog.exchange_count() + catalog.vhosts().count();
         if count as u64 >= max { Err(refusal::exchange_limit(exchange, max)) } else { Ok(()) }
@@ -168,7 +170,7 @@ impl Connection {
     /// Adds a binding, unless it is too large, or one too many.
     async fn add_binding(&self, mut binding: Binding) -> Result<(), Exception> {
         binding.arguments = self.bounded(&binding.arguments, &binding.object())?;
-        if let Some(max) = self.node.settings.limits.bindings_max {
+        if let Some(max) = self.node.context.settings.limits.bindings_max {
             let catalog = self.node.catalog.read();
             if catalog.binding_count() as u64 >= max && !catalog.is_bound(&binding) {
                 return Err(refusal::binding_limit(&binding, max));

@@ -5,9 +5,9 @@
 //! compares the names with the queues, every second and whenever a queue has answered "gone".
 
 use crate::{
-    ask::CallError,
     client::DeclareOk,
     connection::{Connection, ConnectionState},
+    context::CallError,
     node::Node,
     queues::{NewQueue, declare_timeout},
 };
@@ -47,7 +47,9 @@ impl Connection {
         let name = new.name.clone();
         let (sender, receiver) = oneshot::channel();
         let (node, state) = (Arc::clone(&self.node), Arc::clone(&self.state));
-        self.node.spawn(async move { drop(sender.send(node.make_exclusive(&state, new).await)) });
+        self.node
+            .context
+            .spawn(async move { drop(sender.send(node.make_exclusive(&state, new).await)) });
         receiver.await.unwrap_or_else(|_| Err(declare_timeout(&name)))
     }
 }
@@ -59,7 +61,7 @@ impl Node {
         new: NewQueue,
     ) -> Result<Option<DeclareOk>, Exception> {
         let NewQueue { name, declare, queue_type, config, .. } = new;
-        let home = Home::Node(self.me);
+        let home = Home::Node(self.context.me);
         // The name that the server gives says where the queue is, and nothing else does.
         let chance = rand::random();
         let server_named = declare.queue.is_empty();
@@ -68,7 +70,7 @@ impl Node {
         let Ok(Reply::Created(id)) = self.ask(home, create).await else {
             return Err(declare_timeout(&name));
         };
-        let session = SessionId { node: self.me, start: StartNumber(id.index) };
+        let session = SessionId { node: self.context.me, start: StartNumber(id.index) };
         let name = match server_named {
             true => ResourceName { name: server_given_name(session, chance), vhost: name.vhost },
             false => name,
@@ -93,7 +95,7 @@ impl Node {
         if !server_named && !self.name_exclusive(owner, entry).await? {
             return Ok(None);
         }
-        self.counters.queues_created.add(1);
+        self.context.counters.queues_created.add(1);
         Ok(Some(DeclareOk { queue: name.name, messages: 0, consumers: 0 }))
     }
 
@@ -104,14 +106,14 @@ impl Node {
         entry: QueueEntry,
     ) -> Result<bool, Exception> {
         let (id, name) = (entry.id, entry.name.clone());
-        match self.propose_to_catalog(CatalogCommand::AddQueue(entry)).await {
+        match self.catalog_client.propose(CatalogCommand::AddQueue(entry)).await {
             Ok((index, CatalogReply::Done)) => {
                 if owner.held.lock().closed {
                     // When the connection ended this node did not know the entry yet.
                     self.queue_ended(id);
                     return Err(declare_timeout(&name));
                 }
-                self.barrier(index).await.map_err(|_| declare_timeout(&name))?;
+                self.lease.barrier(index).await.map_err(|_| declare_timeout(&name))?;
                 Ok(true)
             }
             Ok((_, CatalogReply::NameTaken { .. })) => {
@@ -139,7 +141,7 @@ impl Node {
     ) -> Result<(), CallError> {
         let missing = self.catalog.read().queue_by_id(entry.id).is_none();
         if missing && entry.owner == Some(owner) {
-            self.propose_to_catalog(CatalogCommand::AddQueue(entry.clone())).await?;
+            self.catalog_client.propose(CatalogCommand::AddQueue(entry.clone())).await?;
         }
         Ok(())
     }
@@ -151,7 +153,7 @@ impl Node {
             let catalog = self.catalog.read();
             let live = |node| catalog.live_session(node).map(|session| session.start.0);
             match id.home {
-                Home::Node(node) => node != self.me && live(node) == Some(id.index),
+                Home::Node(node) => node != self.context.me && live(node) == Some(id.index),
                 Home::Group(_) => false,
             }
         });
@@ -174,7 +176,7 @@ impl Node {
             let remove = |queue| CatalogCommand::RemoveQueue { queue };
             let removals: Vec<_> = ended.into_iter().map(remove).collect();
             if !removals.is_empty()
-                && let Err(error) = self.propose_all_to_catalog(removals).await
+                && let Err(error) = self.catalog_client.propose_all(removals).await
             {
                 tracing::warn!(%error, "cannot delete the names of ended exclusive queues yet");
             }
@@ -183,7 +185,7 @@ impl Node {
     }
 
     fn own_names_of_ended_queues(&self) -> Vec<QueueId> {
-        let Some(SessionId { node, start }) = self.session() else { return Vec::new() };
+        let Some(SessionId { node, start }) = self.context.session() else { return Vec::new() };
         let named: Vec<QueueId> = {
             let catalog = self.catalog.read();
             // Those of earlier starts went when this one began.

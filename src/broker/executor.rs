@@ -199,7 +199,7 @@ fn perform_one(
         Effect::QueueEnded { queue } => node.queue_ended(*queue),
         Effect::DeadLettersChanged => node.letters.wake(),
         Effect::DeadLettersCounted { queue_type, strategy, fact, count } => {
-            node.counters.dead_letters(*queue_type, *strategy, *fact, *count);
+            node.context.counters.dead_letters(*queue_type, *strategy, *fact, *count);
         }
         Effect::Room { queue, to, messages } => node.tell_room(*queue, *to, *messages),
         Effect::WakeAt { queue, time } => node.wake_at(*queue, *time),
@@ -213,7 +213,8 @@ fn perform_one(
             Home::Group(group) => {
                 let later = Arc::clone(node);
                 // Not from within apply: the entry that is being applied must finish first.
-                node.spawn(async move { later.propose_as_leader(group, Command::Continue) });
+                node.context
+                    .spawn(async move { later.propose_as_leader(group, Command::Continue) });
             }
             Home::Node(_) => node.local.command(Command::Continue),
         },
@@ -248,7 +249,7 @@ fn send_answer(node: &Node, home: Home, answer: &Answer) {
         }
     };
     // An answer that is lost is given again to a repeat (SES 3).
-    node.peers.send(to, PeerMessage::Answer { home, answer: answer.clone() });
+    node.context.peers.send(to, PeerMessage::Answer { home, answer: answer.clone() });
 }
 
 impl Node {
@@ -261,8 +262,8 @@ impl Node {
 
     /// Tells everyone, this node included, or one node, that this node leads the home (SES 5).
     pub(crate) fn announce(&self, home: Home, term: Term, to: Option<NodeId>) {
-        let linked = self.peers.all_connected().into_iter().map(|peer| peer.node);
-        for node in linked.chain([self.me]).filter(|node| to.is_none_or(|to| to == *node)) {
+        let linked = self.context.peers.all_connected().into_iter().map(|peer| peer.node);
+        for node in linked.chain([self.context.me]).filter(|node| to.is_none_or(|to| to == *node)) {
             let anew = Untold::Leadership(home, node);
             self.send_or_anew(PeerMessage::LeaderAnnounced { home, term }, anew);
         }

@@ -90,7 +90,7 @@ impl Node {
         self.tell_clocks(self.sequencers.keys().copied(), Some(peer.node));
         let homes = self.proposers.keys().copied().filter(|home| match home {
             Home::Group(_) => true,
-            Home::Node(node) => *node == self.me,
+            Home::Node(node) => *node == self.context.me,
         });
         for home in homes {
             if let Some(term) = self.executor.leading(home) {
@@ -111,15 +111,15 @@ impl Node {
         {
             let mut unreachable = self.failures.unreachable.lock();
             // Under the lock: its successor may be linked already, or at this moment.
-            let linked = self.peers.connected(node);
+            let linked = self.context.peers.connected(node);
             if linked.is_none_or(|peer| peer.boot == boot) {
                 unreachable.entry(node).or_insert_with(Instant::now);
             }
         }
         if cause.is_known_dead() {
             let this = Arc::clone(self);
-            self.spawn(async move {
-                let groups = this.groups().cloned();
+            self.context.spawn(async move {
+                let groups = this.context.groups().cloned();
                 let is_dead = match groups {
                     Some(groups) => groups.is_dead(node, boot).await,
                     None => true,
@@ -135,20 +135,21 @@ impl Node {
     async fn accuse(self: &Arc<Self>, node: NodeId, boot: BootNumber) {
         self.failures.dead.lock().entry((node, boot)).or_default();
         self.lease.dead(node, boot);
-        self.tell_all_applied();
+        self.lease.tell_all_applied();
         self.bury().await;
     }
 
     /// As the catalog's leader: fences the starts of processes that are known dead.
     pub(crate) async fn bury(self: &Arc<Self>) {
-        let lives = |node, boot| self.peers.links().is_some_and(|links| links.lives(node, boot));
+        let lives =
+            |node, boot| self.context.peers.links().is_some_and(|links| links.lives(node, boot));
         let due = self.failures.to_fence(&self.catalog.read(), lives);
-        if self.catalog_client.leader(self) != Some(self.me) {
+        if self.context.catalog_leader() != Some(self.context.me) {
             return;
         }
         let down = |SessionId { node, start }| CatalogCommand::NodeDown { node, start };
         let commands: Vec<_> = due.into_iter().map(down).collect();
-        if !commands.is_empty() && self.propose_all_to_catalog(commands).await.is_err() {
+        if !commands.is_empty() && self.catalog_client.propose_all(commands).await.is_err() {
             tracing::warn!("cannot record in the catalog yet that a node is dead");
         }
     }
@@ -157,13 +158,13 @@ impl Node {
     pub(crate) async fn announce_start(self: &Arc<Self>) {
         loop {
             let started = CatalogCommand::NodeStarted {
-                node: self.me,
-                incarnation: self.settings.incarnation,
-                boot: self.boot,
-                rpc_address: self.settings.rpc_address.clone(),
-                amqp_address: self.settings.amqp_address.clone(),
+                node: self.context.me,
+                incarnation: self.context.settings.incarnation,
+                boot: self.context.boot,
+                rpc_address: self.context.settings.rpc_address.clone(),
+                amqp_address: self.context.settings.amqp_address.clone(),
             };
-            match self.propose_to_catalog(started).await {
+            match self.catalog_client.propose(started).await {
                 Ok((_, CatalogReply::Started(start))) => return self.begin_session(start),
                 Ok((_, reply)) => {
                     tracing::error!(?reply, "the catalog did not accept the start of this node");
@@ -176,35 +177,15 @@ impl Node {
         }
     }
 
-    /// What the catalog's leader puts before anything that it proposes: the cluster's shape if it
-    /// has none, and a new life if the whole cluster has been stopped (DESIGN §7). `None` while it
-    /// cannot tell that, since it is not linked with a majority.
-    pub(crate) fn formation(&self) -> Option<Vec<CatalogCommand>> {
-        let catalog = self.catalog.read();
-        let mut commands = Vec::new();
-        if catalog.shape().is_none() {
-            commands.push(CatalogCommand::Form(self.settings.shape));
-        }
-        let known = |node, boot| catalog.session_of(node, boot).is_some();
-        if !known(self.me, self.boot) {
-            let peers = self.peers.all_connected();
-            let linked: Vec<bool> = peers.iter().map(|peer| known(peer.node, peer.boot)).collect();
-            if has_been_stopped(&linked, self.settings.members.len())? {
-                commands.push(CatalogCommand::NewLife { boot: self.boot });
-            }
-        }
-        Some(commands)
-    }
-
     pub(crate) fn begin_session(self: &Arc<Self>, start: StartNumber) {
-        let session = SessionId { node: self.me, start };
+        let session = SessionId { node: self.context.me, start };
         for proposer in self.proposers.values() {
             proposer.restart(session);
         }
         self.local_entries.write().clear();
-        self.local.begin(self.me, start);
-        *self.session.write() = Some(session);
-        let home = Home::Node(self.me);
+        self.local.begin(self.context.me, start);
+        self.context.begin_session(session);
+        let home = Home::Node(self.context.me);
         let term = Term(start.0);
         self.executor.lead(home, term);
         self.announce(home, term, None);
@@ -214,12 +195,8 @@ impl Node {
 
     /// This run has been fenced: its clients are closed, it begins anew (SES 6).
     pub(crate) fn fenced(self: &Arc<Self>, session: SessionId) {
-        {
-            let mut own = self.session.write();
-            if *own != Some(session) {
-                return;
-            }
-            *own = None;
+        if !self.context.end_session(session) {
+            return;
         }
         tracing::warn!(
             %session, "the cluster declared this node dead; closing all clients, starting a session"
@@ -232,7 +209,7 @@ impl Node {
             }
         }
         let node = Arc::clone(self);
-        self.spawn(async move { node.announce_start().await });
+        self.context.spawn(async move { node.announce_start().await });
     }
 
     /// What leaders look after; runs as long as the node.
@@ -252,7 +229,7 @@ impl Node {
 
     /// Tells everyone which groups this node leads with a majority behind it (DLV 5).
     fn tell_heard(self: &Arc<Self>) {
-        let Some(groups) = self.groups() else { return };
+        let Some(groups) = self.context.groups() else { return };
         let led = self.led_groups().into_iter();
         let heard = led.filter(|group| groups.majority_heard_within(*group, 2 * LOOK));
         let terms =
@@ -267,7 +244,7 @@ impl Node {
     ) {
         let groups: Vec<_> = groups.into_iter().collect();
         if !groups.is_empty() {
-            self.peers.send_to_all(PeerMessage::Heard(groups));
+            self.context.peers.send_to_all(PeerMessage::Heard(groups));
         }
     }
 
@@ -285,7 +262,7 @@ impl Node {
                 if present && machine.fenced(node) < *fenced {
                     commands.push(Command::NodeDown { node, start: *fenced });
                 }
-                if node != self.me && present {
+                if node != self.context.me && present {
                     let silent_for = self.failures.unreachable_for(node);
                     // Until then another leader may have been heard there (DLV 5).
                     let silent_for = silent_for.map(|time| time.min(led_for));
@@ -308,7 +285,7 @@ impl Node {
         silent_for: Option<Duration>,
         suspected: bool,
     ) -> Option<Command> {
-        let timeout = Duration::from_millis(self.settings.consumer_disconnected_timeout_ms);
+        let timeout = Duration::from_millis(self.context.settings.consumer_disconnected_timeout_ms);
         match (silent_for, suspected) {
             (None, true) => Some(Command::NodeBack { node }),
             (None, false) => None,
@@ -319,30 +296,11 @@ impl Node {
     }
 }
 
-/// Whether the whole cluster has been stopped, as a process sees it whose own start is not known:
-/// `linked` says of each linked process whether its start is. `None` while too few are linked.
-fn has_been_stopped(linked: &[bool], members: usize) -> Option<bool> {
-    if linked.contains(&true) {
-        return Some(false);
-    }
-    ((linked.len() + 1) * 2 > members).then_some(true)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use quorate_catalog::{CatalogEntry, CatalogOutput};
     use quorate_types::{CatalogIndex, Incarnation, Stamp};
-
-    /// a life that ends too early ends all transient queues.
-    #[test]
-    fn a_new_life_begins_only_when_a_majority_is_known_to_have_been_stopped() {
-        assert_eq!(has_been_stopped(&[], 3), None, "its links are down at the moment");
-        assert_eq!(has_been_stopped(&[false], 3), Some(true));
-        assert_eq!(has_been_stopped(&[false, true], 3), Some(false), "a rolling restart");
-        assert_eq!(has_been_stopped(&[false], 5), None);
-        assert_eq!(has_been_stopped(&[], 1), Some(true));
-    }
 
     const TWO: NodeId = NodeId(2);
     const BOOT: BootNumber = BootNumber(20);

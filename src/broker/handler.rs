@@ -1,7 +1,7 @@
 //! What brokers, this node among them, tell and ask this node.
 
 use crate::{
-    grants::Granting,
+    names::Granting,
     node::Node,
     pb,
     peers::{PeerMessage, wire},
@@ -23,7 +23,7 @@ impl Node {
         payload: Bytes,
     ) {
         let PeerHello { node: from, boot, .. } = origin.peer;
-        match wire::decode_message(service, group, payload, from, self.me) {
+        match wire::decode_message(service, group, payload, from, self.context.me) {
             Ok(message) => self.receive(from, boot, message),
             Err(error) => {
                 tracing::warn!(%from, service, %error, "cannot decode a message of another node");
@@ -34,7 +34,7 @@ impl Node {
     /// Takes what this node tells itself; runs as long as the node.
     pub(crate) async fn receive_own(self: Arc<Self>) {
         loop {
-            self.peers.arrived().await;
+            self.context.peers.arrived().await;
             self.receive_own_now();
         }
     }
@@ -42,11 +42,13 @@ impl Node {
     /// Takes what this node has told itself so far, and what follows from it at once.
     pub(crate) fn receive_own_now(self: &Arc<Self>) {
         loop {
-            let messages = self.peers.take_own();
+            let messages = self.context.peers.take_own();
             if messages.is_empty() && !self.local.has_work() {
                 return;
             }
-            messages.into_iter().for_each(|message| self.receive(self.me, self.boot, message));
+            messages
+                .into_iter()
+                .for_each(|message| self.receive(self.context.me, self.context.boot, message));
             self.local.run(self);
         }
     }
@@ -63,7 +65,7 @@ impl Node {
             }
             PeerMessage::Applied(index) => {
                 self.lease.applied(from, boot, index);
-                self.tell_all_applied();
+                self.lease.tell_all_applied();
             }
             PeerMessage::AllApplied(index) => self.lease.note_all_applied(index),
             PeerMessage::Room { home, queue, messages } => self.room_told(home, queue, messages),
@@ -94,33 +96,40 @@ impl Node {
         let node = Arc::clone(self);
         match service {
             wire::BODIES => {
-                self.spawn(async move { node.bodies_for(from.node, payload, responder) })
+                self.context.spawn(async move { node.bodies_for(from.node, payload, responder) });
             }
             wire::REQUESTER => {
                 if let Some(answer) = self.requester_for(from.node, payload) {
                     responder.answer(answer);
                 }
             }
-            wire::CATALOG => self.spawn(async move {
-                node.catalog_request(from.node, payload, responder).await;
-            }),
-            wire::LEASE => self.spawn(async move {
-                let Some(request) = wire::decode::<pb::LeaseRequest>(payload, from.node) else {
-                    return;
-                };
-                let applied = CatalogIndex(request.applied);
-                let granting = node.grant_lease(from.node, from.boot, applied, request.renews);
-                let reach = match granting.await {
-                    Some(Granting::Granted) => None,
-                    Some(Granting::NotYet(reach)) => Some(reach.0),
-                    None => return,
-                };
-                let answer = pb::LeaseResponse { all_applied: node.all_applied().0, reach };
-                responder.answer(wire::encode(&answer));
-            }),
-            wire::SETTINGS => self.spawn(async move {
-                node.settings_request(from.node, payload, responder).await;
-            }),
+            wire::CATALOG => {
+                self.context.spawn(async move {
+                    node.catalog_request(from.node, payload, responder).await;
+                });
+            }
+            wire::LEASE => {
+                self.context.spawn(async move {
+                    let Some(request) = wire::decode::<pb::LeaseRequest>(payload, from.node) else {
+                        return;
+                    };
+                    let applied = CatalogIndex(request.applied);
+                    let granting = node.lease.grant(from.node, from.boot, applied, request.renews);
+                    let reach = match granting.await {
+                        Some(Granting::Granted) => None,
+                        Some(Granting::NotYet(reach)) => Some(reach.0),
+                        None => return,
+                    };
+                    let answer =
+                        pb::LeaseResponse { all_applied: node.lease.all_applied().0, reach };
+                    responder.answer(wire::encode(&answer));
+                });
+            }
+            wire::SETTINGS => {
+                self.context.spawn(async move {
+                    node.settings_request(from.node, payload, responder).await;
+                });
+            }
             unknown => {
                 tracing::warn!(from = %from.node, %group, service = unknown, "unknown request");
                 responder.refuse(Bytes::from_static(b"unknown service"));
@@ -138,7 +147,7 @@ impl Node {
             }
         };
         let bytes = request.entry.len();
-        if let Some((index, replies)) = self.propose_here(commands, bytes).await {
+        if let Some((index, replies)) = self.catalog_client.propose_here(commands, bytes).await {
             let replies = codec::catalog_reply::encode_replies(&replies);
             responder.answer(wire::encode(&pb::CatalogResponse { index: index.0, replies }));
         }

@@ -38,6 +38,7 @@ mod timer;
 mod bodies;
 mod consume;
 mod consumer;
+mod context;
 mod settle;
 mod shown;
 mod turns;
@@ -60,10 +61,7 @@ mod configure;
 mod definitions;
 mod policies;
 
-mod catalog_client;
-mod grants;
 mod in_flight;
-mod lease;
 mod links;
 
 mod alarm;
@@ -72,6 +70,7 @@ mod failure;
 mod handler;
 mod hearing;
 mod metrics;
+mod names;
 mod node;
 mod once_per_minute;
 mod query;

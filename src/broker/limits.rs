@@ -93,13 +93,13 @@ impl Node {
 
     /// The node's limit of connections, if it is reached.
     pub(crate) fn node_connections_reached(&self) -> Option<u64> {
-        let limit = i64::from(self.settings.limits.connections_max?);
+        let limit = i64::from(self.context.settings.limits.connections_max?);
         reached(Some(limit), self.counts.own.lock().connections)
     }
 
     /// The node's limit of channels, if it is reached.
     fn node_channels_reached(&self) -> Option<u64> {
-        let limit = i64::from(self.settings.limits.channels_max?);
+        let limit = i64::from(self.context.settings.limits.channels_max?);
         reached(Some(limit), self.counts.own.lock().channels)
     }
 
@@ -164,7 +164,7 @@ impl Node {
         if !self.counts.telling.swap(something, Ordering::AcqRel) && !something {
             return;
         }
-        self.peers.send_to_others(&PeerMessage::Counts(counted));
+        self.context.peers.send_to_others(&PeerMessage::Counts(counted));
     }
 }
 
@@ -226,7 +226,7 @@ impl Connection {
         arguments: &FieldTable,
         object: &dyn Display,
     ) -> Result<FieldTable, Exception> {
-        self.node.settings.limits.check_arguments(arguments, object)?;
+        self.node.context.settings.limits.check_arguments(arguments, object)?;
         Ok(arguments.detached())
     }
 
@@ -236,7 +236,7 @@ impl Connection {
     /// 530.
     pub(crate) fn check_consumers(&self) -> Result<(), Exception> {
         let count = self.state.consumers.load(Ordering::Relaxed);
-        match self.node.settings.limits.consumers_per_connection_max {
+        match self.node.context.settings.limits.consumers_per_connection_max {
             Some(max) if count >= u64::from(max) => {
                 let text = format!("reached maximum ({max}) of consumers per connection");
                 Err(Exception::new(ReplyCode::NotAllowed, text))
@@ -252,7 +252,9 @@ impl Connection {
             return Err(refusal::user_channel_limit(user, limit));
         }
         match self.node.node_channels_reached() {
-            Some(limit) => Err(refusal::node_channel_limit(&self.node.settings.name, limit)),
+            Some(limit) => {
+                Err(refusal::node_channel_limit(&self.node.context.settings.name, limit))
+            }
             None => Ok(()),
         }
     }
@@ -267,7 +269,7 @@ impl Connection {
         };
         if has_limit {
             let node = Arc::clone(&self.node);
-            self.node.spawn(async move { node.tell_counts() });
+            self.node.context.spawn(async move { node.tell_counts() });
         }
     }
 }

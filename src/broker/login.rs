@@ -103,8 +103,8 @@ impl Broker {
         if !right {
             let node = &self.0;
             tracing::info!(%from, ?user, "login refused");
-            node.counters.logins_refused.add(1);
-            let delay = Duration::from_millis(node.settings.login_failure_delay_ms);
+            node.context.counters.logins_refused.add(1);
+            let delay = Duration::from_millis(node.context.settings.login_failure_delay_ms);
             node.logins.wait(from, delay).await;
         }
         right

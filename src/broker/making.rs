@@ -8,7 +8,7 @@
 //! the name is looked up again.
 
 use crate::{
-    ask::CallError,
+    context::CallError,
     node::Node,
     queues::{Made, NewQueue},
 };
@@ -79,7 +79,8 @@ impl Node {
     /// Makes a queue, unless one of its name is being made here: then its end is waited for, and
     /// the name has to be looked at again.
     pub(crate) async fn make_in_turn(self: &Arc<Self>, new: NewQueue) -> Result<Made, CallError> {
-        let end = Instant::now() + Duration::from_millis(self.settings.operation_timeout_ms);
+        let end =
+            Instant::now() + Duration::from_millis(self.context.settings.operation_timeout_ms);
         let left = || end.saturating_duration_since(Instant::now());
         let begun = timeout(left(), self.making.begin(&new.name)).await;
         let Some(turn) = begun.map_err(|_| CallError::TimedOut)? else {
@@ -90,7 +91,7 @@ impl Node {
         // Once proposed it is finished, whatever becomes of the client (NAM 2).
         let (sender, receiver) = tokio::sync::oneshot::channel();
         let node = Arc::clone(self);
-        self.spawn(async move {
+        self.context.spawn(async move {
             let made = node.make_queue(new).await;
             drop((turn, room));
             drop(sender.send(made));

@@ -16,12 +16,12 @@ impl Broker {
     pub fn metrics(&self) -> MetricsView {
         let node = &self.0;
         let mut view = MetricsView { node: self.node_status(), ..MetricsView::default() };
-        node.counters.show(&mut view);
-        view.batch_commands = histogram(node.counters.batch_commands.histogram());
-        view.batch = histogram(node.counters.batch_wait_us.histogram());
+        node.context.counters.show(&mut view);
+        view.batch_commands = histogram(node.context.counters.batch_commands.histogram());
+        view.batch = histogram(node.context.counters.batch_wait_us.histogram());
         view.in_flight_bytes = node.proposed_bytes();
-        view.memory_budget_bytes = node.memory.bytes_max();
-        view.memory = node.memory.figures().collect();
+        view.memory_budget_bytes = node.context.memory.bytes_max();
+        view.memory = node.context.memory.figures().collect();
         node.show_clients(&mut view);
         node.show_queues(&mut view);
         node.show_floors(&mut view);
@@ -32,14 +32,14 @@ impl Broker {
 impl Node {
     /// This node's replicas.
     pub(crate) fn group_views(&self) -> Vec<GroupView> {
-        let Some(groups) = self.groups() else { return Vec::new() };
+        let Some(groups) = self.context.groups() else { return Vec::new() };
         groups.all().map(|group| self.group_view(group)).collect()
     }
 
     fn group_view(&self, group: &Arc<Group>) -> GroupView {
         let leadership = group.leadership();
         let role = match leadership.leader {
-            Some(leader) if leader == self.me => Role::Leader,
+            Some(leader) if leader == self.context.me => Role::Leader,
             Some(_) => Role::Follower,
             None => Role::Candidate,
         };
@@ -58,9 +58,9 @@ impl Node {
 
     /// State digests of this node's replicas, several of each.
     pub(crate) fn audits(&self) -> Vec<GroupAudit> {
-        let Some(groups) = self.groups() else { return Vec::new() };
+        let Some(groups) = self.context.groups() else { return Vec::new() };
         let audits = |group: &Arc<Group>| {
-            let (id, node) = (group.id(), self.me);
+            let (id, node) = (group.id(), self.context.me);
             let digests = group.digests().into_iter().rev();
             let audit = move |(index, digest)| GroupAudit { group: id, node, index, digest };
             digests.map(audit).collect::<Vec<_>>()
@@ -81,7 +81,9 @@ impl Node {
 
     /// Adds what the queues hold that this node leads or is the home of.
     fn show_queues(&self, view: &mut MetricsView) {
-        for home in self.led_groups().into_iter().map(Home::Group).chain([Home::Node(self.me)]) {
+        for home in
+            self.led_groups().into_iter().map(Home::Group).chain([Home::Node(self.context.me)])
+        {
             self.with_machine(home, |machine| {
                 for queue in machine.queues().filter_map(|id| machine.queue(id)) {
                     view.messages_ready += queue.ready;
@@ -95,7 +97,7 @@ impl Node {
 
     /// Adds what the floors below count.
     fn show_floors(&self, view: &mut MetricsView) {
-        let Some(groups) = self.groups() else { return };
+        let Some(groups) = self.context.groups() else { return };
         let (mut round, mut election, mut checkpoint) = Default::default();
         for group in groups.all() {
             let metrics = group.metrics();

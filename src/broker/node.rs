@@ -2,42 +2,50 @@
 //! connections and consumers.
 
 use crate::{
-    alarm::Alarms, catalog_client::CatalogClient, client::Event, clock::ProcessStart,
-    configure::Configuring, connection::ConnectionState, consumer::FrontConsumer,
-    counters::Counters, dead_letter::DeadLetters, executor::Executor, failure::Failures,
-    hearing::Hearing, lease::Lease, limits::Counts, local::LocalQueues, making::Making,
-    memory::MemoryBudget, once_per_minute::OncePerMinute, peers::Peers, proposer::Proposer,
-    reconcile::Reconciler, registry::Registry, sequencer::Sequencer, settings::BrokerSettings,
-    sink::Early, timer::Timer, trace::Tracer,
+    alarm::Alarms,
+    client::Event,
+    clock::ProcessStart,
+    configure::Configuring,
+    connection::ConnectionState,
+    consumer::FrontConsumer,
+    context::Context,
+    dead_letter::DeadLetters,
+    executor::Executor,
+    failure::Failures,
+    hearing::Hearing,
+    limits::Counts,
+    local::LocalQueues,
+    making::Making,
+    names::{CatalogClient, CatalogCopy, RoutingLease},
+    once_per_minute::OncePerMinute,
+    proposer::Proposer,
+    reconcile::Reconciler,
+    registry::Registry,
+    sequencer::Sequencer,
+    sink::Early,
+    timer::Timer,
+    trace::Tracer,
 };
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use parking_lot::{Mutex, RwLock};
-use quorate_catalog::{Catalog, ClusterShape, QueueEntry};
+use quorate_catalog::QueueEntry;
 use quorate_queue::Machine;
-use quorate_raft::Groups;
 use quorate_storage::DatabaseStats;
 use quorate_types::{
-    BootNumber, CatalogIndex, ConsumerId, Exception, GroupId, Home, NodeId, QueueId, ReplyCode,
-    ResourceName, SessionId, ShortString,
+    ConsumerId, Exception, GroupId, Home, QueueId, ReplyCode, ResourceName, ShortString,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
-    future::Future,
     sync::{Arc, OnceLock, Weak},
 };
 
 /// One node's broker, shared by all its rooms.
 pub(crate) struct Node {
     pub(crate) this: Weak<Node>,
-    pub(crate) me: NodeId,
-    pub(crate) boot: BootNumber,
-    pub(crate) settings: BrokerSettings,
-    pub(crate) runtime: tokio::runtime::Handle,
-    pub(crate) catalog: Arc<RwLock<Catalog>>,
-    pub(crate) catalog_client: CatalogClient,
-    /// Index that this node's copy has been applied up to.
-    pub(crate) catalog_version: tokio::sync::watch::Sender<CatalogIndex>,
-    pub(crate) lease: Lease,
+    pub(crate) context: Arc<Context>,
+    pub(crate) catalog: Arc<CatalogCopy>,
+    pub(crate) catalog_client: Arc<CatalogClient>,
+    pub(crate) lease: Arc<RoutingLease>,
     pub(crate) making: Arc<Making>,
     pub(crate) local: LocalQueues,
     pub(crate) hearing: Hearing,
@@ -48,10 +56,6 @@ pub(crate) struct Node {
     pub(crate) letters: DeadLetters,
     pub(crate) connections: Registry<Arc<ConnectionState>>,
     pub(crate) consumers: Registry<Arc<FrontConsumer>>,
-    /// This run's session, once its start number is known.
-    pub(crate) session: RwLock<Option<SessionId>>,
-    pub(crate) groups: OnceLock<Arc<Groups>>,
-    pub(crate) peers: Peers,
     pub(crate) pacer: tokio::sync::Notify,
     pub(crate) timer: Timer,
     pub(crate) process: ProcessStart,
@@ -61,11 +65,8 @@ pub(crate) struct Node {
     pub(crate) gone: tokio::sync::Notify,
     pub(crate) configuring: Configuring,
     pub(crate) alarms: Alarms,
-    /// Bodies held for clients.
-    pub(crate) memory: Arc<MemoryBudget>,
     /// When who holds most of them was last looked for.
     pub(crate) relief: Mutex<Option<std::time::Instant>>,
-    pub(crate) counters: Arc<Counters>,
     /// Entries of connection-bound queues of this node, also of those that are not in the catalog.
     pub(crate) local_entries: RwLock<BTreeMap<ResourceName, QueueEntry>>,
     pub(crate) logins: crate::login::Logins,
@@ -83,8 +84,6 @@ pub(crate) struct Node {
     /// Held by the message to many queues whose turn it is to send copies.
     pub(crate) spreading: tokio::sync::Mutex<()>,
     pub(crate) tracer: Tracer,
-    /// The cluster's shape, once it has one.
-    pub(crate) formed: tokio::sync::watch::Sender<Option<ClusterShape>>,
     /// The database's numbers.
     pub(crate) storage_stats: OnceLock<StatsSource>,
     /// Whether this run's session is in force.
@@ -93,7 +92,7 @@ pub(crate) struct Node {
 
 impl std::fmt::Debug for Node {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Node({})", self.me)
+        write!(f, "Node({})", self.context.me)
     }
 }
 
@@ -104,21 +103,6 @@ impl Node {
     /// The node, shared, for tasks that outlive a call; `None` while it is being made or dropped.
     pub(crate) fn arc(&self) -> Option<Arc<Self>> {
         self.this.upgrade()
-    }
-
-    /// Runs a task of the node's.
-    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        self.runtime.spawn(task);
-    }
-
-    /// This run's session; `None` until its start has been announced.
-    pub(crate) fn session(&self) -> Option<SessionId> {
-        *self.session.read()
-    }
-
-    /// The groups; set once when the node starts, before anything is served.
-    pub(crate) fn groups(&self) -> Option<&Arc<Groups>> {
-        self.groups.get()
     }
 
     /// Bytes under way to the fullest home.
@@ -133,7 +117,9 @@ impl Node {
 
     /// A consumer of this run of the node.
     pub(crate) fn consumer(&self, id: ConsumerId) -> Option<Arc<FrontConsumer>> {
-        (self.session() == Some(id.session)).then(|| self.consumers.get(id.number)).flatten()
+        (self.context.session() == Some(id.session))
+            .then(|| self.consumers.get(id.number))
+            .flatten()
     }
 
     /// A server-given name (QUE-06, CON-01).
@@ -152,11 +138,6 @@ impl Node {
         }
     }
 
-    /// Members of the cluster.
-    pub(crate) fn members(&self) -> Vec<NodeId> {
-        self.settings.members.clone()
-    }
-
     /// Queue groups that this node leads.
     pub(crate) fn led_groups(&self) -> Vec<GroupId> {
         let leads = |group: &GroupId| self.executor.leading(Home::Group(*group)).is_some();
@@ -171,7 +152,7 @@ impl Node {
     ) -> Option<T> {
         match home {
             Home::Node(_) => self.local.read(read),
-            Home::Group(group) => self.groups()?.read(group, read),
+            Home::Group(group) => self.context.groups()?.read(group, read),
         }
     }
 }

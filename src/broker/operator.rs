@@ -42,7 +42,7 @@ impl Broker {
         // A repeated deletion is harmless, so what was never there has to be seen before.
         let mut missing = node.catalog.read().missing_of(&command);
         if missing.is_some() {
-            if !node.read_catalog().await {
+            if !node.catalog_client.read().await {
                 return Err(ChangeError::TimedOut);
             }
             missing = node.catalog.read().missing_of(&command);
@@ -50,9 +50,9 @@ impl Broker {
         if let Some(denial) = missing {
             return Err(denial.into());
         }
-        match node.propose_to_catalog(CatalogCommand::Access(command)).await {
+        match node.catalog_client.propose(CatalogCommand::Access(command)).await {
             Ok((index, CatalogReply::Done)) => {
-                node.barrier(index).await.map_err(|_| ChangeError::TimedOut)
+                node.lease.barrier(index).await.map_err(|_| ChangeError::TimedOut)
             }
             Ok((_, CatalogReply::Denied(denial))) => Err(denial.into()),
             Ok((_, other)) => {

@@ -30,7 +30,7 @@ impl Node {
 
     /// Hands an entry to the group's log.
     pub(crate) fn propose(&self, group: GroupId, entry: CommandEntry) -> Handed {
-        let Some(group) = self.groups().and_then(|groups| groups.group(group)) else {
+        let Some(group) = self.context.groups().and_then(|groups| groups.group(group)) else {
             return Handed::Lost;
         };
         match group.propose(entry.clone()) {
@@ -60,7 +60,7 @@ impl Node {
             Home::Group(group) => self.propose_all_as_leader(group, commands),
             Home::Node(_) => {
                 commands.into_iter().for_each(|command| self.local.command(command));
-                self.peers.wake();
+                self.context.peers.wake();
             }
         }
     }
@@ -71,7 +71,7 @@ impl Node {
         match home {
             Home::Node(_) => {
                 self.local.push(batch);
-                self.peers.wake();
+                self.context.peers.wake();
             }
             Home::Group(group) => {
                 if let Some(sequencer) = self.sequencers.get(&group) {

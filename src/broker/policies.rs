@@ -1,6 +1,6 @@
 //! Policies and runtime parameters, as operators set and clear them.
 
-use crate::{Broker, ask::CallError, node::Node};
+use crate::{Broker, context::CallError, node::Node};
 use quorate_catalog::{
     CatalogCommand, CatalogReply, ParameterName, ParameterRecord, PolicyKind, PolicyName,
     PolicyRecord, refusal,
@@ -24,7 +24,7 @@ impl Broker {
     /// # Errors
     /// 406 when there is none (POL-25); 541 when the catalog does not answer.
     pub async fn clear_policy(&self, name: PolicyName) -> Result<(), Exception> {
-        self.0.read_catalog().await;
+        self.0.catalog_client.read().await;
         if self.0.catalog.read().policy(&name).is_none() {
             return Err(refusal::no_parameter());
         }
@@ -68,7 +68,7 @@ impl Broker {
     /// # Errors
     /// 406 when there is none; 541 when the catalog does not answer.
     pub async fn clear_parameter(&self, name: ParameterName) -> Result<(), Exception> {
-        self.0.read_catalog().await;
+        self.0.catalog_client.read().await;
         if self.0.catalog.read().parameter(&name).is_none() {
             return Err(refusal::no_parameter());
         }
@@ -105,7 +105,7 @@ impl Node {
         self: &Arc<Self>,
         command: CatalogCommand,
     ) -> Result<CatalogIndex, Exception> {
-        match self.propose_to_catalog(command).await {
+        match self.catalog_client.propose(command).await {
             Ok((index, CatalogReply::Done)) => Ok(index),
             Ok((_, CatalogReply::Refused(exception))) => Err(exception),
             Ok((_, reply)) => {
@@ -121,7 +121,7 @@ impl Node {
 
     /// Waits until a change of policies is in force: every node routes by it, every queue has it.
     pub(crate) async fn await_policies(self: &Arc<Self>, index: CatalogIndex) {
-        let (known, in_force) = tokio::join!(self.barrier(index), self.in_force(index));
+        let (known, in_force) = tokio::join!(self.lease.barrier(index), self.in_force(index));
         if known.is_err() {
             tracing::warn!(%index, "not all nodes confirmed a policy change in time");
         }

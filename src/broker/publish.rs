@@ -75,7 +75,7 @@ impl Connection {
         }
         if !std::mem::replace(&mut held.busy, true) {
             let (node, state) = (Arc::clone(&self.node), Arc::clone(&self.state));
-            self.node.spawn(async move { node.route_held(state, spread).await });
+            self.node.context.spawn(async move { node.route_held(state, spread).await });
         }
         Pressure::Wait
     }
@@ -146,7 +146,7 @@ impl Node {
             spread,
             publishes: publishes.filter(|it| await_turn(it, &refused, outcomes)).collect(),
         });
-        tally.add_to(&self.counters);
+        tally.add_to(&self.context.counters);
         self.send_all(outgoings);
         rest
     }
@@ -192,7 +192,7 @@ impl Node {
         self.send_all(traces);
         let mut tally = Tally::default();
         tally.count(result.as_ref().ok().copied(), false, mandatory);
-        tally.add_to(&self.counters);
+        tally.add_to(&self.context.counters);
         result.map(|found| found.then_some(routed))
     }
 
@@ -225,8 +225,8 @@ impl Node {
         let connection = Arc::clone(&ticket.connection);
         let (channel, mandatory) = (ticket.channel, ticket.mandatory);
         let told = ticket.told.after(place);
-        self.spawn(async move {
-            while !node.read_catalog().await || !node.lease.is_held() {
+        self.context.spawn(async move {
+            while !node.catalog_client.read().await || !node.lease.is_held() {
                 node.lease.until_held().await;
             }
             let source = Source { connection: &connection, channel, told, mandatory };
@@ -258,7 +258,7 @@ impl Node {
         if routed.targets.is_empty() {
             let mut tally = Tally::default();
             tally.unroutable(matches!(source.told, Told::Confirm(_)), source.mandatory);
-            tally.add_to(&self.counters);
+            tally.add_to(&self.context.counters);
             if source.mandatory {
                 let (channel, message) = (source.channel, Box::new(message));
                 source.connection.mailbox.put(Event::Returned { channel, message });
@@ -271,7 +271,7 @@ impl Node {
             && let Some(node) = self.arc()
         {
             let spread = Spread::new(source, routed);
-            self.spawn(async move { node.spread(spread).await });
+            self.context.spawn(async move { node.spread(spread).await });
             return;
         }
         let mut outgoings = Outgoings::default();
@@ -347,7 +347,7 @@ fn route(
     let (vhost, who) = (&connection.info.vhost, connection.info.who());
     access.check(who, &exchange)?;
     let checked = sender_selected(&properties).and_then(|(further_keys, raw)| {
-        node.settings.limits.check_publish(properties.header_values, further_keys.len())?;
+        node.context.settings.limits.check_publish(properties.header_values, further_keys.len())?;
         check_delay(&properties)?;
         let keys = std::iter::once(&routing_key).chain(&further_keys);
         access.check_topics(catalog, who, &exchange, keys)?;

@@ -28,7 +28,7 @@ impl Broker {
     /// This node.
     #[must_use]
     pub fn node(&self) -> NodeId {
-        self.0.me
+        self.0.context.me
     }
 
     /// Queues of a virtual host: all catalog entries, and the connection-bound queues of this node
@@ -127,7 +127,8 @@ impl Broker {
     #[must_use]
     pub fn single_active(&self, vhost: &VhostName) -> Vec<(ConsumerId, bool)> {
         let node = &self.0;
-        let homes = node.led_groups().into_iter().map(Home::Group).chain([Home::Node(node.me)]);
+        let homes =
+            node.led_groups().into_iter().map(Home::Group).chain([Home::Node(node.context.me)]);
         let of_home = |home| node.with_machine(home, |machine| machine.single_active(vhost));
         homes.filter_map(of_home).flatten().collect()
     }
@@ -137,7 +138,7 @@ impl Broker {
     pub fn cluster(&self) -> ClusterView {
         let node = &self.0;
         let catalog = node.catalog.read();
-        let members = node.members().into_iter().map(|id| {
+        let members = node.context.members().into_iter().map(|id| {
             let entry = catalog.node(id);
             MemberView {
                 id,
@@ -148,7 +149,7 @@ impl Broker {
         });
         ClusterView {
             cluster: catalog.shape().map(|shape| shape.cluster),
-            catalog_leader: node.catalog_client.leader(node),
+            catalog_leader: node.context.catalog_leader(),
             members: members.collect(),
         }
     }
@@ -157,8 +158,8 @@ impl Broker {
     #[must_use]
     pub fn node_status(&self) -> NodeView {
         let node = &self.0;
-        let (bounds, data_dir) = (node.alarms.bounds(), &node.settings.alarms.data_dir);
-        let (memory, disk) = node.alarms.of(node.me);
+        let (bounds, data_dir) = (node.alarms.bounds(), &node.context.settings.alarms.data_dir);
+        let (memory, disk) = node.alarms.of(node.context.me);
         let alarms = memory.then_some(Alarm::Memory).into_iter().chain(disk.then_some(Alarm::Disk));
         // One lock after the other: elsewhere both are held the other way round.
         let unnamed = node.local_entries.read().len();
@@ -167,8 +168,8 @@ impl Broker {
             (catalog.queue_count() + unnamed, catalog.vhosts().count())
         };
         NodeView {
-            id: node.me,
-            start: node.session().map(|session| session.start),
+            id: node.context.me,
+            start: node.context.session().map(|session| session.start),
             alarms: alarms.collect(),
             memory_limit_bytes: bounds.memory_bytes_max,
             disk_free_bytes: quorate_storage::free_bytes(data_dir).unwrap_or(0),
@@ -189,7 +190,7 @@ impl Broker {
         };
         Readiness {
             catalog_lease: node.lease.is_held(),
-            serving: node.session().is_some(),
+            serving: node.context.session().is_some(),
             leaderless: node.sequencers.keys().copied().filter(leaderless).collect(),
         }
     }
@@ -228,7 +229,7 @@ impl Broker {
 
 impl Node {
     pub(crate) fn is_reachable(&self, node: NodeId) -> bool {
-        node == self.me || self.peers.connected(node).is_some()
+        node == self.context.me || self.context.peers.connected(node).is_some()
     }
 
     fn queue_view(&self, entry: QueueEntry) -> QueueView {
@@ -236,8 +237,8 @@ impl Node {
         let (leader, members) = match home {
             Home::Node(node) => (Some(node), vec![node]),
             Home::Group(group) => {
-                let leader = self.groups().and_then(|groups| groups.group(group)?.leader());
-                (leader.map(|(node, _)| node), self.members())
+                let leader = self.context.groups().and_then(|groups| groups.group(group)?.leader());
+                (leader.map(|(node, _)| node), self.context.members())
             }
         };
         let online = members.iter().copied().filter(|node| self.is_reachable(*node)).collect();

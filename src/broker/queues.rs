@@ -1,9 +1,9 @@
 //! Queues by name: declare (QUE, EQV, EXQ; NAM 1 to 4, 8).
 
 use crate::{
-    ask::CallError,
     client::{DeclareOk, QueueDeclare},
     connection::Connection,
+    context::CallError,
     node::Node,
 };
 use quorate_catalog::{
@@ -65,7 +65,7 @@ impl Connection {
     /// What QUE, EQV, ARG and EXQ name.
     pub async fn queue_declare(&self, declare: QueueDeclare) -> Result<DeclareOk, Exception> {
         let declared = self.declare(declare).await;
-        self.node.counters.queues_declared.add(u64::from(declared.is_ok()));
+        self.node.context.counters.queues_declared.add(u64::from(declared.is_ok()));
         declared
     }
 
@@ -121,11 +121,11 @@ impl Connection {
             durable: declare.durable && !declare.exclusive,
             auto_delete: declare.auto_delete,
             arguments: &declare.arguments,
-            relaxed: self.node.settings.relaxed_redeclaration,
+            relaxed: self.node.context.settings.relaxed_redeclaration,
         };
         equivalent(&entry, &redeclared)?;
         let index = self.node.catalog.read().version();
-        self.node.barrier(index).await.map_err(|_| declare_timeout(&name))?;
+        self.node.lease.barrier(index).await.map_err(|_| declare_timeout(&name))?;
         Ok(Some(declare_ok(&name, report)))
     }
 
@@ -134,7 +134,7 @@ impl Connection {
         let catalog = self.node.catalog.read();
         let of_vhost = catalog.vhost(&self.info().vhost);
         let of_vhost = of_vhost.and_then(|vhost| vhost.metadata.default_queue_type);
-        of_vhost.unwrap_or(self.node.settings.default_queue_type)
+        of_vhost.unwrap_or(self.node.context.settings.default_queue_type)
     }
 
     /// What a queue without a type of its own becomes (QUE-02, QUE-03).
@@ -158,7 +158,7 @@ impl Connection {
 
     /// QUE-11. Queues of this node that have no entry are counted too.
     fn check_limit(&self, queue: &ResourceName) -> Result<(), Exception> {
-        let in_cluster = self.node.settings.limits.queues_max;
+        let in_cluster = self.node.context.settings.limits.queues_max;
         let in_vhost = self.node.catalog.read().vhost_limits(&queue.vhost).queues_max;
         if in_vhost.is_none() && in_cluster.is_none() {
             return Ok(());
@@ -288,7 +288,7 @@ impl Node {
         let home = Home::Group(group);
         let create =
             Command::CreateQueue { name: name.clone(), config: config.clone(), bound: None };
-        let Some(creator) = self.session() else { return Err(CallError::SessionEnded) };
+        let Some(creator) = self.context.session() else { return Err(CallError::SessionEnded) };
         let reply = self.ask_until_answered(home, create).await?;
         let Reply::Created(id) = reply else {
             tracing::error!(%name, ?reply, "unexpected reply to the creation of a queue");
@@ -307,11 +307,11 @@ impl Node {
         let mut repeated = false;
         loop {
             let (added, again) =
-                self.propose_telling(CatalogCommand::AddQueue(entry.clone())).await;
+                self.catalog_client.propose_telling(CatalogCommand::AddQueue(entry.clone())).await;
             repeated |= again;
             match added {
                 Ok((index, CatalogReply::Done)) => {
-                    self.counters.queues_created.add(1);
+                    self.context.counters.queues_created.add(1);
                     return self.finish_queue(&entry, &config, index, repeated).await;
                 }
                 Ok((_, CatalogReply::NameTaken { .. })) => {
@@ -351,7 +351,7 @@ impl Node {
         let late = repeated || self.catalog.read().is_of_former_vhost(vhost, resolved_at);
         let lives = self.renew(entry.id, config.expires_ms.is_some() || late);
         let configured = self.configure_new(entry, config);
-        let (known, lives, _) = tokio::join!(self.barrier(index), lives, configured);
+        let (known, lives, _) = tokio::join!(self.lease.barrier(index), lives, configured);
         if !lives {
             self.queue_ended(entry.id);
             return Ok(Made::NameTaken);

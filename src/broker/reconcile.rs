@@ -53,14 +53,14 @@ impl Node {
 
     async fn compare_names(self: &Arc<Self>, group: GroupId) {
         let home = Home::Group(group);
-        if self.executor.leading(home).is_none() || !self.read_catalog().await {
+        if self.executor.leading(home).is_none() || !self.catalog_client.read().await {
             return;
         }
         let named: Vec<QueueId> =
             self.catalog.read().queues_of_home(home, None).map(|entry| entry.id).collect();
         // Every one of them was created before this read begins, so one that the group does not hold
         // after it has ended, whoever leads by then (NAM 2, 7).
-        if !self.read_group(group).await {
+        if !self.context.read_group(group).await {
             return;
         }
         let mut nameless: Vec<QueueId> = Vec::new();

@@ -100,11 +100,11 @@ impl Node {
         // One at a time is enough: whoever else finds the share used up looks again next turn.
         let Some(mut last) = self.relief.try_lock() else { return };
         let early = last.is_some_and(|last| last.elapsed() < PAUSE);
-        if early || self.memory.share_held_bytes(share) <= bytes_max {
+        if early || self.context.memory.share_held_bytes(share) <= bytes_max {
             return;
         }
         *last = Some(Instant::now());
-        let mut held = self.memory.share_held_bytes(share);
+        let mut held = self.context.memory.share_held_bytes(share);
         let mut holders = Vec::new();
         for connection in self.connections.all() {
             let (bytes, age_ms) = holds(&connection, share);
@@ -136,7 +136,7 @@ impl Node {
             connection.unwritten.give_up();
             return;
         }
-        self.memory.note_refused(share);
+        self.context.memory.note_refused(share);
         let text = format!("the node's memory for {} is used up", share.name());
         let exception = Exception::new(ReplyCode::ResourceError, text);
         connection.mailbox.put(Event::Close(exception));
@@ -144,8 +144,11 @@ impl Node {
 
     /// Where so much waits for slow clients that others get nothing, the slowest are dropped.
     pub(crate) fn drop_slow_clients(&self) {
-        if self.memory.is_overdrawn(Share::Deliveries, false) {
-            self.close_greatest(Share::Deliveries, self.memory.share_bytes_max(Share::Deliveries));
+        if self.context.memory.is_overdrawn(Share::Deliveries, false) {
+            self.close_greatest(
+                Share::Deliveries,
+                self.context.memory.share_bytes_max(Share::Deliveries),
+            );
         }
     }
 
@@ -153,7 +156,7 @@ impl Node {
     /// then, so that nothing of it would be finished.
     pub(crate) fn drop_unfinished(&self) {
         for share in [Share::Contents, Share::Transactions] {
-            self.close_greatest(share, self.memory.share_bytes_max(share) / 4);
+            self.close_greatest(share, self.context.memory.share_bytes_max(share) / 4);
         }
     }
 }

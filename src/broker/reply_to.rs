@@ -171,7 +171,7 @@ impl Connection {
         tag: ShortString,
     ) -> Result<(ConsumerId, ShortString), Exception> {
         let ended = || Exception::new(ReplyCode::InternalError, "the connection has ended");
-        let session = self.node.session().ok_or_else(ended)?;
+        let session = self.node.context.session().ok_or_else(ended)?;
         let id = ConsumerId { session, number: self.node.consumers.number() };
         let key: [u8; REPLY_KEY_BYTES] = rand::random();
         let mut held = self.state.held.lock();
@@ -179,7 +179,7 @@ impl Connection {
             return Err(ended());
         }
         held.channels.entry(channel).or_default().replies = Some(ReplyConsumer { id, tag, key });
-        let (node, connection) = (self.node.me, self.state.id.number);
+        let (node, connection) = (self.node.context.me, self.state.id.number);
         Ok((id, ReplyTo { node, connection, channel: channel.number, key }.name()))
     }
 
@@ -237,7 +237,7 @@ impl Node {
             let Some(node) = of_node.first().map(|address| address.node) else { continue };
             let addresses = of_node.to_vec();
             let reply = PeerMessage::Reply { addresses, message: message.clone() };
-            let sent = self.peers.send(node, reply);
+            let sent = self.context.peers.send(node, reply);
             if sent != Sent::OnItsWay {
                 tracing::debug!(%node, ?sent, "dropping a direct reply");
             }
@@ -253,7 +253,10 @@ impl Node {
             channel,
             consumer: consumer.id,
             tag: consumer.tag.clone(),
-            holder: HolderRef { home: Home::Node(self.me), holder: Holder::Consumer(consumer.id) },
+            holder: HolderRef {
+                home: Home::Node(self.context.me),
+                holder: Holder::Consumer(consumer.id),
+            },
             number: DeliveryNumber(0),
             no_ack: true,
             redelivered: false,
@@ -264,7 +267,7 @@ impl Node {
         if connection.replies.push(delivered) {
             connection.announce();
         } else {
-            self.memory.note_refused(Share::Replies);
+            self.context.memory.note_refused(Share::Replies);
             tracing::debug!(
                 connection = address.connection,
                 "dropping a direct reply: the requester does not read"
@@ -274,13 +277,13 @@ impl Node {
 
     /// A requester is still there to be replied to.
     async fn finds_requester(&self, address: &ReplyTo) -> bool {
-        if address.node == self.me {
+        if address.node == self.context.me {
             return self.has_requester(address);
         }
-        let Some(links) = self.peers.links() else { return false };
+        let Some(links) = self.context.peers.links() else { return false };
         let request = pb::RequesterRequest { address: Some(wire::from_reply_to(address)) };
         let (lane, service, group) = (Lane::Control, wire::REQUESTER, GroupId::CATALOG);
-        let bound = Duration::from_millis(self.settings.operation_timeout_ms);
+        let bound = Duration::from_millis(self.context.settings.operation_timeout_ms);
         let node = address.node;
         let asked = links.call(node, lane, service, group, wire::encode(&request), bound).await;
         let answer = asked.ok().and_then(|answer| wire::decode(answer, node));
@@ -295,7 +298,7 @@ impl Node {
     /// Answers another node's [`Node::finds_requester`].
     pub(crate) fn requester_for(&self, from: NodeId, payload: Bytes) -> Option<Bytes> {
         let request = wire::decode::<pb::RequesterRequest>(payload, from)?;
-        let address = wire::to_reply_to(request.address, self.me)?;
+        let address = wire::to_reply_to(request.address, self.context.me)?;
         let present = self.has_requester(&address);
         Some(wire::encode(&pb::RequesterResponse { present }))
     }

@@ -24,7 +24,7 @@ impl Node {
             let count = numbers.iter().map(|(first, last)| last.0 + 1 - first.0).sum::<u64>();
             let queue_type = settled_at(connection, HolderRef { home, holder }, count, &mut opened);
             if let (Settlement::Ack, Some(queue_type)) = (settlement, queue_type) {
-                self.counters.deliveries(queue_type).acknowledged.add(count);
+                self.context.counters.deliveries(queue_type).acknowledged.add(count);
             }
             let command = match settlement {
                 Settlement::Ack => Command::Settle { holder, numbers },

@@ -18,7 +18,7 @@ pub(crate) type Early = Mutex<BTreeMap<GroupId, Term>>;
 impl GroupSink for Broker {
     fn became_leader(&self, group: GroupId, term: Term) {
         let mut early = self.0.early.lock();
-        if self.0.groups().is_none() {
+        if self.0.context.groups().is_none() {
             early.insert(group, term);
             return;
         }
@@ -47,7 +47,7 @@ impl GroupSink for Broker {
         // majority it refuses, and goes on leading when the majority is back.
         if node.reannouncing.lock().insert(group) {
             let node = Arc::clone(node);
-            node.clone().spawn(async move {
+            node.clone().context.spawn(async move {
                 tokio::time::sleep(REANNOUNCE).await;
                 node.reannouncing.lock().remove(&group);
                 let home = Home::Group(group);
@@ -70,9 +70,9 @@ impl GroupSink for Broker {
             node.configuring.changed();
             node.close_orphans();
             // A snapshot brings no events.
-            node.note_formed();
+            node.catalog.note_formed();
             let node = Arc::clone(node);
-            node.clone().spawn(async move { node.nodes_changed() });
+            node.clone().context.spawn(async move { node.nodes_changed() });
         }
     }
 }
@@ -98,7 +98,7 @@ impl CatalogSink for Broker {
         let mut nodes_changed = false;
         for event in &output.events {
             match event {
-                CatalogEvent::Formed(_) => node.note_formed(),
+                CatalogEvent::Formed(_) => node.catalog.note_formed(),
                 CatalogEvent::NodeStarted { .. }
                 | CatalogEvent::NodeDowned { .. }
                 | CatalogEvent::LifeBegan { .. } => nodes_changed = true,
@@ -113,14 +113,14 @@ impl CatalogSink for Broker {
                 }
                 // Every node sees it; one counts it.
                 CatalogEvent::QueueRemoved { .. } => {
-                    node.counters.queues_deleted.add(u64::from(leading));
+                    node.context.counters.queues_deleted.add(u64::from(leading));
                 }
                 CatalogEvent::PoliciesChanged => node.configuring.changed(),
             }
         }
         if nodes_changed {
             let node = Arc::clone(node);
-            node.clone().spawn(async move { node.nodes_changed() });
+            node.clone().context.spawn(async move { node.nodes_changed() });
         }
     }
 }
@@ -128,23 +128,13 @@ impl CatalogSink for Broker {
 impl Node {
     /// This node's catalog copy has been applied up to `index`.
     fn catalog_grown(&self, index: CatalogIndex) {
-        self.catalog_version.send_replace(index);
-        self.tell_applied(index);
-    }
-
-    /// Tells those who wait for the cluster's shape, if this node's copy has it.
-    pub(crate) fn note_formed(&self) {
-        let shape = self.catalog.read().shape();
-        self.formed.send_if_modified(|known| {
-            let news = *known != shape;
-            *known = shape;
-            news
-        });
+        self.catalog.grown(index);
+        self.lease.tell_applied(index);
     }
 
     /// Starts or lives of nodes have changed: groups led here are told; this run may be over.
     fn nodes_changed(self: &Arc<Self>) {
-        if let Some(session) = self.session()
+        if let Some(session) = self.context.session()
             && self.catalog.read().is_fenced(session)
         {
             self.fenced(session);
@@ -158,9 +148,9 @@ impl Node {
     /// Other nodes are believed with the data directories only that the catalog knows them by, as they
     /// were or later: one that has lost its data must neither vote nor acknowledge (DESIGN §8).
     pub(crate) fn expect_incarnations(&self) {
-        let Some(links) = self.peers.links() else { return };
+        let Some(links) = self.context.peers.links() else { return };
         for (node, entry) in self.catalog.read().nodes() {
-            if node != self.me && entry.start > StartNumber(0) {
+            if node != self.context.me && entry.start > StartNumber(0) {
                 links.expect(node, Some((entry.incarnation, entry.boot)));
             }
         }
@@ -183,7 +173,7 @@ impl Node {
                 self.lease.dead(node, boot);
             }
             let node = Arc::clone(self);
-            self.spawn(async move { node.bury().await });
+            self.context.spawn(async move { node.bury().await });
             return;
         }
         let home = Home::Group(group);
@@ -204,7 +194,7 @@ impl Node {
         self.tell_heard_of([(group, term)]);
         self.reconciler.compare(group);
         let node = Arc::clone(self);
-        self.spawn(async move { node.look_after_nodes(group) });
+        self.context.spawn(async move { node.look_after_nodes(group) });
     }
 }
 
@@ -222,22 +212,22 @@ mod tests {
         let node = &broker.0;
         let shape = ClusterShape { cluster: ClusterId(7), queue_groups: 3 };
         let started = CatalogCommand::NodeStarted {
-            node: node.me,
+            node: node.context.me,
             incarnation: Incarnation(1),
             boot: BootNumber(1),
             rpc_address: String::new(),
             amqp_address: String::new(),
         };
         let start = StartNumber(5);
-        let down = CatalogCommand::NodeDown { node: node.me, start };
-        *node.session.write() = Some(SessionId { node: node.me, start });
+        let down = CatalogCommand::NodeDown { node: node.context.me, start };
+        node.context.begin_session(SessionId { node: node.context.me, start });
         for (index, commands) in [(5, vec![CatalogCommand::Form(shape), started]), (6, vec![down])]
         {
             let entry = CatalogEntry { stamp: Stamp::default(), commands };
             let mut catalog = node.catalog.write();
             catalog.apply(CatalogIndex(index), &entry, &mut CatalogOutput::default());
         }
-        let applied = EntryId { term: Term(1), leader: node.me, index: LogIndex(6) };
+        let applied = EntryId { term: Term(1), leader: node.context.me, index: LogIndex(6) };
         GroupSink::installed(&broker, GroupId::CATALOG, applied);
         assert_eq!(
             *broker.formed().borrow(),
@@ -245,7 +235,7 @@ mod tests {
             "so that the cluster's id is written down"
         );
         let fenced = async {
-            while node.session().is_some() {
+            while node.context.session().is_some() {
                 tokio::task::yield_now().await;
             }
         };

@@ -87,7 +87,7 @@ impl Spread {
 impl Node {
     /// Bytes of copies that are sent at once.
     pub(crate) fn step_bytes(&self) -> usize {
-        usize::try_from(self.settings.connection_in_flight_bytes / 2).unwrap_or(usize::MAX)
+        usize::try_from(self.context.settings.connection_in_flight_bytes / 2).unwrap_or(usize::MAX)
     }
 
     /// Whether the copies of the publish are sent in steps: with the `beside` bytes of copies before it
@@ -95,7 +95,8 @@ impl Node {
     pub(crate) fn is_spread(&self, routed: &RoutedPublish, beside: usize) -> bool {
         let bytes = routed.copies_bytes().saturating_add(beside);
         routed.targets.len() > 1
-            && (bytes > self.step_bytes() || self.memory.is_overdrawn(Share::InFlight, false))
+            && (bytes > self.step_bytes()
+                || self.context.memory.is_overdrawn(Share::InFlight, false))
     }
 
     /// Sends all copies, as far as there is room for them.
@@ -135,9 +136,9 @@ impl Node {
     /// sent to a home that does not answer must not hold back all others. Publishes that are held
     /// behind a message to many queues do not count, since they wait for it.
     async fn room_for_step(&self, bytes: u64) {
-        let max = self.memory.share_bytes_max(Share::InFlight);
+        let max = self.context.memory.share_bytes_max(Share::InFlight);
         let fits = || takes_body(self.proposed_bytes(), bytes, max);
-        let room = self.memory.until(Share::InFlight, fits);
+        let room = self.context.memory.until(Share::InFlight, fits);
         // Sent all the same then, one step at a time.
         let _ = tokio::time::timeout(STEP_PATIENCE, room).await;
     }

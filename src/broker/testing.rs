@@ -73,7 +73,7 @@ pub(crate) fn node() -> Arc<Node> {
     let node = Broker::new(settings, Arc::new(parking_lot::RwLock::new(Catalog::new()))).0;
     node.begin_session(SESSION.start);
     node.receive_own_now();
-    node.spawn(Arc::clone(&node).receive_own());
+    node.context.spawn(Arc::clone(&node).receive_own());
     node
 }
 
@@ -92,7 +92,7 @@ pub(crate) fn connection(node: &Arc<Node>) -> Arc<ConnectionState> {
         heartbeat_s: 60,
     };
     let id = ConnectionId { session: SESSION, number: 1 };
-    let wall = node.settings.wall.now();
+    let wall = node.context.settings.wall.now();
     Arc::new(ConnectionState::new(node, id, info, wall, 1 << 20))
 }
 

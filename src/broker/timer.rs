@@ -157,7 +157,7 @@ impl Node {
     fn knows_the_life(&self, home: Home) -> bool {
         let life = {
             let catalog = self.catalog.read();
-            catalog.session_of(self.me, self.boot).map(|_| catalog.life())
+            catalog.session_of(self.context.me, self.context.boot).map(|_| catalog.life())
         };
         let told = || self.with_machine(home, |machine| machine.life());
         match home {

@@ -212,7 +212,7 @@ impl Node {
         }
         let Some(account) = self.account() else { return };
         let (vhost, key) = (&seen.connection.info.vhost, seen.key());
-        let properties = seen.headers(&self.settings.name, more);
+        let properties = seen.headers(&self.context.settings.name, more);
         let mut routed = RoutedPublish::default();
         let request = RouteRequest {
             vhost,
@@ -248,13 +248,13 @@ impl Node {
 
     /// What traces are on their way for; `None` while no more may be.
     fn account(&self) -> Option<Arc<ConnectionState>> {
-        let session = self.session()?;
+        let session = self.context.session()?;
         let mut known = self.tracer.account.lock();
         let account = match &*known {
             Some(account) if account.id.session == session => Arc::clone(account),
             Some(_) | None => {
                 let id = ConnectionId { session, number: 0 };
-                let wall = self.settings.wall.now();
+                let wall = self.context.settings.wall.now();
                 let new = ConnectionState::new(self, id, nobody(), wall, IN_FLIGHT_BYTES_MAX);
                 Arc::clone(known.insert(Arc::new(new)))
             }

@@ -170,7 +170,7 @@ impl Node {
         match begun.flatten() {
             Some(true) => {
                 let (node, connection) = (Arc::clone(self), Arc::clone(connection));
-                self.spawn(async move { node.give_turns(&connection, channel).await });
+                self.context.spawn(async move { node.give_turns(&connection, channel).await });
             }
             Some(false) => self.credit(&shares.consumers),
             None => {}

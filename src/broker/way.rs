@@ -39,7 +39,7 @@ impl Node {
     /// Of a connection-bound queue that is not in the catalog only its own node knows that it has
     /// several levels.
     fn level_of_local(&self, queue: QueueId, priority: Option<u8>) -> Level {
-        if priority.is_none() || queue.home != Home::Node(self.me) {
+        if priority.is_none() || queue.home != Home::Node(self.context.me) {
             return Level(0);
         }
         let max = self.local.read(|machine| machine.priority_max(queue)).flatten();

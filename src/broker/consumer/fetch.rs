@@ -15,7 +15,7 @@ impl FrontConsumer {
         let (number, term) = (first.number, state.term);
         let (node, consumer) = (Arc::clone(node), Arc::clone(self));
         let task = Arc::clone(&node);
-        task.spawn(async move {
+        task.context.spawn(async move {
             let unwritten = &consumer.connection.unwritten;
             // What a group gave that is silent for too long is dropped (DLV 5).
             let is_wanted = || node.hearing.may_show(consumer.home()) && consumer.is_first(number);

@@ -92,7 +92,7 @@ impl FrontConsumer {
             (shown.len(), shown.iter().filter(|one| one.redelivered).count());
         self.note_shown(&mut state, count, commands);
         if count > 0 {
-            let deliveries = node.counters.deliveries(self.queue_type);
+            let deliveries = node.context.counters.deliveries(self.queue_type);
             deliveries.consumed(count as u64, redelivered as u64, self.no_ack);
         }
         let full = room.is_some_and(|room| room.free == count as u64);

@@ -45,7 +45,7 @@ impl Node {
             return;
         }
         let node = Arc::clone(self);
-        self.spawn(async move {
+        self.context.spawn(async move {
             let leads = || node.executor.leading(home) == Some(term);
             let found = node.find_message(wanted, Some(term), leads).await;
             let body = match found {

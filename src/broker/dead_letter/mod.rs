@@ -66,7 +66,10 @@ impl DeadLetters {
                     led.push(home);
                 }
                 Some(term) => {
-                    workers.insert(home, Worker::new(term, node.memory.account(Share::Letters)));
+                    workers.insert(
+                        home,
+                        Worker::new(term, node.context.memory.account(Share::Letters)),
+                    );
                     led.push(home);
                 }
                 None => drop(workers.remove(&home)),
@@ -79,7 +82,7 @@ impl DeadLetters {
 impl Node {
     /// Looks after the letters of all homes that this node leads, for ever.
     pub(crate) async fn look_after_letters(self: Arc<Self>) {
-        let mut versions = self.catalog_version.subscribe();
+        let mut versions = self.catalog.versions();
         let mut ticks = tokio::time::interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -132,7 +135,7 @@ impl Node {
             tokio::task::yield_now().await;
         }
         // Before anything is dropped or kept, the copy is as new as the catalog itself (LET 5).
-        if !unrouted.is_empty() && self.read_catalog().await {
+        if !unrouted.is_empty() && self.catalog_client.read().await {
             for mut waiting in unrouted {
                 let bodies = self.bodies_of(home, &mut waiting);
                 self.route_by_copy(home, waiting, bodies, true);
@@ -167,7 +170,7 @@ impl Node {
             let look = |worker: &mut Worker| worker.look_from(queue, version, &settings);
             let Some(from) = self.letters.with(home, look) else { continue };
             let gone = settings.is_none();
-            if gone && !self.read_catalog().await {
+            if gone && !self.catalog_client.read().await {
                 continue;
             }
             let next = self.route_kept_letters_of(home, queue, gone, from).await;
@@ -313,7 +316,7 @@ impl Node {
     pub(crate) fn tell_room(&self, queue: QueueId, to: LetterHome, messages: u32) {
         let Some(leader) = self.leader_of(to) else { return };
         // A notice that is lost is given again ([`Node::tell_of_room_again`]).
-        self.peers.send(leader, PeerMessage::Room { home: to.home(), queue, messages });
+        self.context.peers.send(leader, PeerMessage::Room { home: to.home(), queue, messages });
     }
 
     /// A target of this home's letters has room.

@@ -40,7 +40,7 @@ impl Node {
         let leader = self.proposers.get(&line.home()).and_then(|proposer| proposer.leader());
         let Some((leader, _)) = leader else { return };
         loop {
-            let has_room = self.memory.room_bytes(Share::Letters) > 0;
+            let has_room = self.context.memory.room_bytes(Share::Letters) > 0;
             let from = |it: &mut super::Worker| it.send_from(line, mark, has_room, Instant::now());
             let Some(from) = self.letters.with(home, from).flatten() else { return };
             let transfers =

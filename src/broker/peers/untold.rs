@@ -36,7 +36,7 @@ impl Node {
     /// Sends a message. If the lane is full, it is dropped, `anew` is said when the lane has room,
     /// and false is returned.
     pub(crate) fn send_or_anew(&self, message: PeerMessage, anew: Untold) -> bool {
-        let full = self.peers.send(anew.is_for(), message) == Sent::Full;
+        let full = self.context.peers.send(anew.is_for(), message) == Sent::Full;
         if full {
             self.say_later(anew);
         }
@@ -45,14 +45,15 @@ impl Node {
 
     /// Says that when the lane has room.
     pub(crate) fn say_later(&self, anew: Untold) {
-        if let Some(node) = self.arc().filter(|node| node.peers.untold.lock().insert(anew)) {
-            self.spawn(async move { node.say_anew(anew).await });
+        if let Some(node) = self.arc().filter(|node| node.context.peers.untold.lock().insert(anew))
+        {
+            self.context.spawn(async move { node.say_anew(anew).await });
         }
     }
 
     async fn say_anew(self: Arc<Self>, anew: Untold) {
-        self.peers.wait_for_room(anew.is_for(), Lane::Control).await;
-        self.peers.untold.lock().remove(&anew);
+        self.context.peers.wait_for_room(anew.is_for(), Lane::Control).await;
+        self.context.peers.untold.lock().remove(&anew);
         match anew {
             Untold::Leadership(home, to) => {
                 if let Some(term) = self.executor.leading(home) {
@@ -149,7 +150,7 @@ mod tests {
         let (_other, mut heard) = links(2, other, (1, at_mine));
         assert_eq!((next(&mut linked).await, next(&mut heard).await), (0, 0));
         let (node, home) = (testing::node(), Home::Group(GroupId(1)));
-        assert!(node.peers.link(mine));
+        assert!(node.context.peers.link(mine));
         node.executor.lead(home, Term(3));
         let to = NodeId(2);
         let session = SessionId { node: to, start: StartNumber(1) };
@@ -160,16 +161,16 @@ mod tests {
         assert_eq!([notify(), notify(), notify()], [true, false, false]);
         assert_eq!(next(&mut heard).await, wire::DELIVERIES);
         assert_eq!(next(&mut heard).await, wire::LEADER_ANNOUNCED);
-        assert!(node.peers.untold.lock().is_empty());
+        assert!(node.context.peers.untold.lock().is_empty());
         assert!(notify(), "there is room");
         assert_eq!(next(&mut heard).await, wire::DELIVERIES);
         // CTO-05: a get does not re-attach; that it has timed out is itself said anew.
         let get = (session, Sequence(7));
         assert_eq!([notify(), notify()], [true, false]);
         node.tell_get_timed_out(home, get);
-        assert!(node.peers.untold.lock().contains(&Untold::GetTimedOut(home, get)));
+        assert!(node.context.peers.untold.lock().contains(&Untold::GetTimedOut(home, get)));
         let services = [next(&mut heard).await, next(&mut heard).await, next(&mut heard).await];
         assert_eq!(services.iter().filter(|it| **it == wire::DELIVERIES).count(), 2);
-        assert!(node.peers.untold.lock().is_empty());
+        assert!(node.context.peers.untold.lock().is_empty());
     }
 }

@@ -1,10 +1,12 @@
 //! The routing lease: a node routes publishes only while the catalog's leader lets it, so that a
 //! declare that has been answered is known wherever a publish may come in (NAM 3, 5).
 
-use crate::{
-    ask::CallError,
+use super::{
+    CatalogCopy,
     grants::{BOUND, Granting, Grants},
-    node::Node,
+};
+use crate::{
+    context::{CallError, Context},
     pb,
     peers::{PeerMessage, wire},
 };
@@ -24,16 +26,21 @@ const RENEWAL: Duration = Duration::from_millis(200);
 
 /// This node's lease, and what it grants while it leads the catalog.
 #[derive(Debug)]
-pub(crate) struct Lease {
+pub(crate) struct RoutingLease {
+    context: Arc<Context>,
+    catalog: Arc<CatalogCopy>,
     until: watch::Sender<Option<Instant>>,
     /// Highest index that all routing nodes are known to have applied.
     all_applied: watch::Sender<CatalogIndex>,
     grants: Mutex<Grants>,
 }
 
-impl Lease {
-    pub(crate) fn new() -> Self {
+impl RoutingLease {
+    /// A lease that is not held.
+    pub(crate) fn new(context: Arc<Context>, catalog: Arc<CatalogCopy>) -> Self {
         Self {
+            context,
+            catalog,
             until: watch::Sender::new(None),
             all_applied: watch::Sender::new(CatalogIndex(0)),
             grants: Mutex::default(),
@@ -76,14 +83,6 @@ impl Lease {
         });
     }
 
-    /// Waits until all routing nodes have applied the catalog up to `index` (NAM 3); false if
-    /// that takes longer than `bound`.
-    async fn barrier(&self, index: CatalogIndex, bound: Duration) -> bool {
-        let mut all_applied = self.all_applied.subscribe();
-        let reached = all_applied.wait_for(|known| *known >= index);
-        matches!(tokio::time::timeout(bound, reached).await, Ok(Ok(_)))
-    }
-
     /// This node leads the catalog from now on.
     pub(crate) fn lead(&self) {
         *self.grants.lock() = Grants::lead(Instant::now());
@@ -108,35 +107,33 @@ impl Lease {
     pub(crate) fn applied(&self, node: NodeId, boot: BootNumber, index: CatalogIndex) {
         self.grants.lock().applied(node, boot, index);
     }
-}
 
-impl Node {
     /// Asks for the lease again and again; runs as long as the node.
-    pub(crate) async fn keep_lease(self: Arc<Self>) {
+    pub(crate) async fn keep(self: Arc<Self>) {
         let mut interval = tokio::time::interval(RENEWAL);
         interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             interval.tick().await;
-            self.renew_lease().await;
+            self.renew().await;
         }
     }
 
-    async fn renew_lease(self: &Arc<Self>) {
+    async fn renew(&self) {
         loop {
-            let Some(leader) = self.catalog_client.leader(self) else { return };
-            if self.session().is_none() {
+            let Some(leader) = self.context.catalog_leader() else { return };
+            if self.context.session().is_none() {
                 return;
             }
             let asked = Instant::now();
             let applied = self.catalog.read().version();
-            let renews = self.lease.is_held();
-            let granting = if leader == self.me {
-                self.grant_lease(self.me, self.boot, applied, renews).await
+            let renews = self.is_held();
+            let granting = if leader == self.context.me {
+                self.grant(self.context.me, self.context.boot, applied, renews).await
             } else {
-                self.ask_for_lease(leader, applied, renews).await
+                self.ask(leader, applied, renews).await
             };
             match granting {
-                Some(Granting::Granted) => return self.lease.granted(asked + LEASE),
+                Some(Granting::Granted) => return self.granted(asked + LEASE),
                 Some(Granting::NotYet(reach)) if self.catches_up(reach).await => {}
                 Some(Granting::NotYet(_)) | None => return,
             }
@@ -145,25 +142,20 @@ impl Node {
 
     /// Waits until this node has applied the catalog up to `index`; false if it does not for long.
     async fn catches_up(&self, index: CatalogIndex) -> bool {
-        let Some(group) = self.groups().and_then(|groups| groups.catalog_group()) else {
+        let Some(group) = self.context.groups().and_then(|groups| groups.catalog_group()) else {
             return false;
         };
         group.wait_applied(LogIndex(index.0), BOUND).await.is_ok()
     }
 
-    async fn ask_for_lease(
-        &self,
-        leader: NodeId,
-        applied: CatalogIndex,
-        renews: bool,
-    ) -> Option<Granting> {
+    async fn ask(&self, leader: NodeId, applied: CatalogIndex, renews: bool) -> Option<Granting> {
         let request = pb::LeaseRequest { applied: applied.0, renews };
         let payload = wire::encode(&request);
         let (lane, group) = (Lane::Control, GroupId::CATALOG);
-        let links = self.peers.links()?;
+        let links = self.context.peers.links()?;
         let answer = links.call(leader, lane, wire::LEASE, group, payload, LEASE).await.ok()?;
         let answer = wire::decode::<pb::LeaseResponse>(answer, leader)?;
-        self.lease.note_all_applied(CatalogIndex(answer.all_applied));
+        self.note_all_applied(CatalogIndex(answer.all_applied));
         let not_yet = answer.reach.map(|index| Granting::NotYet(CatalogIndex(index)));
         Some(not_yet.unwrap_or(Granting::Granted))
     }
@@ -171,39 +163,39 @@ impl Node {
     /// Grants a lease, once a majority has answered this node since, to a node whose copy of the
     /// catalog is as new as what has been answered (NAM 5, MEM 3). A renewal waits for the answers
     /// to the next heartbeat, so that it costs the others nothing. `None`: this node does not lead.
-    pub(crate) async fn grant_lease(
+    pub(crate) async fn grant(
         &self,
         to: NodeId,
         boot: BootNumber,
         applied: CatalogIndex,
         renews: bool,
     ) -> Option<Granting> {
-        let group = self.groups()?.catalog_group()?;
+        let group = self.context.groups()?.catalog_group()?;
         let committed = CatalogIndex(group.committed_since_now(!renews, BOUND).await?.0);
         let now = Instant::now();
-        let granting = self.lease.grants.lock().ask(now, (to, boot), applied, committed);
+        let granting = self.grants.lock().ask(now, (to, boot), applied, committed);
         self.tell_all_applied();
         granting
     }
 
     /// This node's catalog copy has grown: tells the catalog's leader.
     pub(crate) fn tell_applied(&self, index: CatalogIndex) {
-        if let Some(leader) = self.catalog_client.leader(self) {
+        if let Some(leader) = self.context.catalog_leader() {
             // What is lost is said again with the next renewal.
-            self.peers.send(leader, PeerMessage::Applied(index));
+            self.context.peers.send(leader, PeerMessage::Applied(index));
         }
     }
 
     /// As the catalog's leader: works out what all have applied, and tells all if it has grown.
     pub(crate) fn tell_all_applied(&self) {
-        let members = self.members();
-        let all = self.lease.grants.lock().all_applied(Instant::now(), &members);
+        let members = self.context.members();
+        let all = self.grants.lock().all_applied(Instant::now(), &members);
         let Some(all) = all else { return };
-        if *self.lease.all_applied.borrow() >= all {
+        if *self.all_applied.borrow() >= all {
             return;
         }
-        self.lease.note_all_applied(all);
-        self.peers.send_to_others(&PeerMessage::AllApplied(all));
+        self.note_all_applied(all);
+        self.context.peers.send_to_others(&PeerMessage::AllApplied(all));
     }
 
     /// Waits until all routing nodes have the catalog up to `index`; those that do not keep up are
@@ -212,14 +204,17 @@ impl Node {
     /// # Errors
     /// The catalog has no leader that says so in time.
     pub(crate) async fn barrier(&self, index: CatalogIndex) -> Result<(), CallError> {
-        let bound = Duration::from_millis(self.settings.operation_timeout_ms);
-        let reached = self.lease.barrier(index, bound).await;
-        if reached { Ok(()) } else { Err(CallError::TimedOut) }
+        let mut all_applied = self.all_applied.subscribe();
+        let reached = all_applied.wait_for(|known| *known >= index);
+        match tokio::time::timeout(self.context.operation_timeout(), reached).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(_)) | Err(_) => Err(CallError::TimedOut),
+        }
     }
 
     /// What all routing nodes are known to have applied.
     pub(crate) fn all_applied(&self) -> CatalogIndex {
-        *self.lease.all_applied.borrow()
+        *self.all_applied.borrow()
     }
 }
 
@@ -231,7 +226,8 @@ mod tests {
     /// between that it had run out (a node that was paused for longer than a lease).
     #[tokio::test]
     async fn nam_05_a_lease_that_ran_out_unseen_is_waited_for_and_got() {
-        let lease = Lease::new();
+        let node = crate::testing::node();
+        let lease = &node.lease;
         lease.granted(Instant::now());
         assert!(!lease.is_held());
         let waits = lease.until_held();

@@ -4,15 +4,18 @@
 //! and compared before it is proposed, and one that does not come back unchanged is refused with
 //! the name of its object. Catalog commands are rare enough for this.
 
-use crate::{ask::CallError, node::Node, pb, peers::wire};
+use super::{CatalogCopy, RoutingLease, formation::formation};
+use crate::{
+    context::{CallError, Context},
+    pb,
+    peers::wire,
+};
 use parking_lot::Mutex;
 use quorate_catalog::{CatalogCommand, CatalogEntry, CatalogReply};
 use quorate_raft::Groups;
 use quorate_rpc::Lane;
 use quorate_storage::{CommandEntry, codec};
-use quorate_types::{
-    CatalogIndex, Exception, GroupId, LogIndex, NodeId, ReplyCode, Stamp, Timestamp,
-};
+use quorate_types::{CatalogIndex, Exception, GroupId, LogIndex, ReplyCode, Stamp, Timestamp};
 use std::{
     collections::BTreeMap,
     sync::Arc,
@@ -31,10 +34,14 @@ const RETRY: Duration = Duration::from_millis(20);
 /// The replies to a proposal, and the index of its entry.
 pub(crate) type Outcome = (CatalogIndex, Vec<CatalogReply>);
 
-/// What waits to be proposed here, and what was replied.
-#[derive(Debug, Default)]
+/// Proposes to the catalog, from this node and, where it leads, for others.
+#[derive(Debug)]
 pub(crate) struct CatalogClient {
+    context: Arc<Context>,
+    catalog: Arc<CatalogCopy>,
+    lease: Arc<RoutingLease>,
     waiting: Mutex<Waiting>,
+    /// Of entries that this node has applied as the leader, for whoever proposed them.
     replies: Mutex<BTreeMap<LogIndex, Vec<CatalogReply>>>,
 }
 
@@ -69,9 +76,13 @@ fn fitting(proposals: impl Iterator<Item = (usize, usize)>) -> usize {
 }
 
 impl CatalogClient {
-    /// The catalog's leader, as far as this node knows.
-    pub(crate) fn leader(&self, node: &Node) -> Option<NodeId> {
-        node.groups().and_then(|groups| groups.catalog_group()?.leader()).map(|(leader, _)| leader)
+    /// Nothing waits.
+    pub(crate) fn new(
+        context: Arc<Context>,
+        catalog: Arc<CatalogCopy>,
+        lease: Arc<RoutingLease>,
+    ) -> Self {
+        Self { context, catalog, lease, waiting: Mutex::default(), replies: Mutex::default() }
     }
 
     /// Remembers the replies of an entry that this node has applied.
@@ -82,18 +93,16 @@ impl CatalogClient {
             known.pop_first();
         }
     }
-}
 
-impl Node {
     /// Proposes one command to the catalog and waits until this node has applied it.
-    pub(crate) async fn propose_to_catalog(
+    pub(crate) async fn propose(
         self: &Arc<Self>,
         command: CatalogCommand,
     ) -> Result<(CatalogIndex, CatalogReply), CallError> {
         self.propose_telling(command).await.0
     }
 
-    /// As [`Node::propose_to_catalog`]; tells also whether there were several tries, so that an
+    /// As [`CatalogClient::propose`]; tells also whether there were several tries, so that an
     /// earlier one may have been applied long before.
     pub(crate) async fn propose_telling(
         self: &Arc<Self>,
@@ -109,7 +118,7 @@ impl Node {
     /// Proposes commands, repeatedly until some leader has applied them (each is harmless when
     /// repeated), and waits until this node has applied them too. None is proposed if one of them
     /// could not be read by the replicas.
-    pub(crate) async fn propose_all_to_catalog(
+    pub(crate) async fn propose_all(
         self: &Arc<Self>,
         commands: Vec<CatalogCommand>,
     ) -> Result<Outcome, CallError> {
@@ -125,7 +134,7 @@ impl Node {
         commands: Vec<CatalogCommand>,
         tries: &mut u32,
     ) -> Result<Outcome, CallError> {
-        let deadline = Instant::now() + Duration::from_millis(self.settings.operation_timeout_ms);
+        let deadline = Instant::now() + self.context.operation_timeout();
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -135,7 +144,7 @@ impl Node {
             let tried = tokio::time::timeout(left, self.try_propose(&commands)).await;
             match tried {
                 Ok(Some(outcome)) => {
-                    let applied = self.catalog_applied(outcome.0);
+                    let applied = self.catalog.applied(outcome.0);
                     return match tokio::time::timeout(left, applied).await {
                         Ok(()) => Ok(outcome),
                         Err(_) => Err(CallError::TimedOut),
@@ -148,19 +157,24 @@ impl Node {
     }
 
     async fn try_propose(self: &Arc<Self>, commands: &[CatalogCommand]) -> Option<Outcome> {
-        let leader = self.catalog_client.leader(self)?;
+        let leader = self.context.catalog_leader()?;
         let entry = CatalogEntry { stamp: Stamp::default(), commands: commands.to_vec() };
         let octets = codec::catalog::encode_entry(&entry);
-        if leader == self.me {
+        if leader == self.context.me {
             return self.propose_here(entry.commands, octets.len()).await;
         }
         let request = pb::CatalogRequest { entry: octets };
-        let bound = Duration::from_millis(self.settings.operation_timeout_ms);
+        let bound = self.context.operation_timeout();
         // As large as clients make them, so not among the votes and heartbeats.
         let (lane, service, group) = (Lane::Bulk, wire::CATALOG, GroupId::CATALOG);
         let payload = wire::encode(&request);
-        let answer =
-            self.peers.links()?.call(leader, lane, service, group, payload, bound).await.ok()?;
+        let answer = self
+            .context
+            .peers
+            .links()?
+            .call(leader, lane, service, group, payload, bound)
+            .await
+            .ok()?;
         let answer = wire::decode::<pb::CatalogResponse>(answer, leader)?;
         let replies = codec::catalog_reply::decode_replies(&answer.replies).ok()?;
         Some((CatalogIndex(answer.index), replies))
@@ -175,13 +189,13 @@ impl Node {
     ) -> Option<Outcome> {
         let (caller, receiver) = oneshot::channel();
         let begin = {
-            let mut waiting = self.catalog_client.waiting.lock();
+            let mut waiting = self.waiting.lock();
             waiting.proposals.push(Proposal { commands, bytes, caller });
             !std::mem::replace(&mut waiting.busy, true)
         };
         if begin {
-            let node = Arc::clone(self);
-            self.spawn(async move { node.work_off_proposals().await });
+            let client = Arc::clone(self);
+            self.context.spawn(async move { client.work_off_proposals().await });
         }
         receiver.await.ok().flatten()
     }
@@ -190,7 +204,7 @@ impl Node {
     async fn work_off_proposals(self: Arc<Self>) {
         loop {
             let proposals = {
-                let mut waiting = self.catalog_client.waiting.lock();
+                let mut waiting = self.waiting.lock();
                 let sizes = waiting.proposals.iter().map(|it| (it.commands.len(), it.bytes));
                 let fit = fitting(sizes);
                 if fit == 0 {
@@ -204,7 +218,7 @@ impl Node {
     }
 
     async fn propose_entry(&self, proposals: Vec<Proposal>) {
-        let stamp = Stamp { time: Timestamp(0), wall: self.settings.wall.now() };
+        let stamp = Stamp { time: Timestamp(0), wall: self.context.settings.wall.now() };
         let Some(mut commands) = self.formation() else {
             proposals.into_iter().for_each(|proposal| drop(proposal.caller.send(None)));
             return;
@@ -217,7 +231,7 @@ impl Node {
         }
         let command = codec::catalog::encode_entry(&CatalogEntry { stamp, commands });
         let entry = CommandEntry { command, bodies: Vec::new() };
-        let replies = match self.groups() {
+        let replies = match self.context.groups() {
             // Not before all of earlier terms is applied: what comes first is decided by it.
             Some(groups) if self.lease.leads() => self.write_to_catalog(groups, entry).await,
             Some(_) | None => None,
@@ -240,29 +254,21 @@ impl Node {
         let id = written
             .inspect_err(|error| tracing::debug!(%error, "catalog commands were not applied"))
             .ok()?;
-        let replies = self.catalog_client.replies.lock().remove(&id.index)?;
+        let replies = self.replies.lock().remove(&id.index)?;
         Some((CatalogIndex(id.index.0), replies))
     }
 
-    /// Waits until this node's copy has been applied up to `index`.
-    pub(crate) async fn catalog_applied(&self, index: CatalogIndex) {
-        let mut versions = self.catalog_version.subscribe();
-        // The sender lives as long as `self`.
-        drop(versions.wait_for(|version| *version >= index).await);
-    }
-
     /// Brings this node's copy up to a linearizable read (NAM 6, LET 5); false without a majority.
-    pub(crate) async fn read_catalog(&self) -> bool {
-        self.read_group(GroupId::CATALOG).await
+    pub(crate) async fn read(&self) -> bool {
+        self.context.read_group(GroupId::CATALOG).await
     }
 
-    /// Brings this node's replica of a group up to a linearizable read; false without a majority.
-    pub(crate) async fn read_group(&self, group: GroupId) -> bool {
-        let bound = Duration::from_millis(self.settings.operation_timeout_ms);
-        let Some(group) = self.groups().and_then(|groups| groups.group(group)) else {
-            return false;
-        };
-        group.linearizable(bound).await.is_ok()
+    /// What this node, as the leader, puts before anything that it proposes.
+    fn formation(&self) -> Option<Vec<CatalogCommand>> {
+        let Context { me, boot, settings, peers, .. } = &*self.context;
+        let linked: Vec<_> =
+            peers.all_connected().into_iter().map(|peer| (peer.node, peer.boot)).collect();
+        formation(&self.catalog.read(), (*me, *boot), &linked, settings)
     }
 }
 

@@ -1,0 +1,52 @@
+//! What the catalog's leader puts before anything that it proposes: the cluster's shape if it has
+//! none, and a new life if the whole cluster has been stopped (DESIGN §7).
+
+use crate::settings::BrokerSettings;
+use quorate_catalog::{Catalog, CatalogCommand};
+use quorate_types::{BootNumber, NodeId};
+
+/// The commands of a leader that is process `me` and is linked with these processes. `None` while it
+/// cannot tell whether the cluster has been stopped, since it is not linked with a majority.
+pub(super) fn formation(
+    catalog: &Catalog,
+    me: (NodeId, BootNumber),
+    linked: &[(NodeId, BootNumber)],
+    settings: &BrokerSettings,
+) -> Option<Vec<CatalogCommand>> {
+    let mut commands = Vec::new();
+    if catalog.shape().is_none() {
+        commands.push(CatalogCommand::Form(settings.shape));
+    }
+    let known = |&(node, boot): &(NodeId, BootNumber)| catalog.session_of(node, boot).is_some();
+    if !known(&me) {
+        let linked: Vec<bool> = linked.iter().map(known).collect();
+        if has_been_stopped(&linked, settings.members.len())? {
+            commands.push(CatalogCommand::NewLife { boot: me.1 });
+        }
+    }
+    Some(commands)
+}
+
+/// Whether the whole cluster has been stopped, as a process sees it whose own start is not known:
+/// `linked` says of each linked process whether its start is. `None` while too few are linked.
+fn has_been_stopped(linked: &[bool], members: usize) -> Option<bool> {
+    if linked.contains(&true) {
+        return Some(false);
+    }
+    ((linked.len() + 1) * 2 > members).then_some(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// a life that ends too early ends all transient queues.
+    #[test]
+    fn a_new_life_begins_only_when_a_majority_is_known_to_have_been_stopped() {
+        assert_eq!(has_been_stopped(&[], 3), None, "its links are down at the moment");
+        assert_eq!(has_been_stopped(&[false], 3), Some(true));
+        assert_eq!(has_been_stopped(&[false, true], 3), Some(false), "a rolling restart");
+        assert_eq!(has_been_stopped(&[false], 5), None);
+        assert_eq!(has_been_stopped(&[], 1), Some(true));
+    }
+}
