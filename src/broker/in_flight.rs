@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 /// Publishes that may be in flight, whatever their size, up to the setting.
 const FEW: usize = 256;
 /// Bytes of small publishes that may be in flight.
-const SMALL_BYTES: usize = 1_536 << 10;
+const SMALL_BYTES: usize = 1_280 << 10;
 
 /// Publishes of one connection that are in flight.
 #[derive(Debug)]
