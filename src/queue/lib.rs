@@ -8,8 +8,8 @@ mod record;
 mod store;
 
 mod apply;
+mod inbound;
 mod machine;
-mod session;
 
 mod lifecycle;
 mod queue;
