@@ -1,13 +1,12 @@
 //! Where letters go: the catalog copy's answer to one letter, the cycle rule taken out (LET 1, 5,
-//! DLX-23, DLX-26). Pure but for the chance and the
-//! place that some exchanges ask for.
+//! DLX-23, DLX-26). Pure but for the chance and the place that some exchanges ask for.
 
-use super::annotate::{Death, annotate, is_cycle};
+use super::annotate::{Death, Letter, annotate, is_cycle};
 use bytes::{Bytes, BytesMut};
 use quorate_catalog::{Catalog, Locality, RouteError, RouteRequest};
 use quorate_queue::{DeathReason, Via};
 use quorate_storage::codec::message;
-use quorate_types::{Message, Properties, QueueId};
+use quorate_types::{FieldTable, Properties, QueueId};
 
 /// What the copy says of a letter.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,13 +39,15 @@ pub(crate) fn route(
     death: Death<'_>,
     via: &Via,
 ) -> Found {
-    let Some(letter) = letter(octets, death, via) else { return Found::Nothing };
-    let properties = merged_properties(&letter);
+    let Some(Letter { message, properties, headers }) = letter(octets, death, via) else {
+        return Found::Nothing;
+    };
+    let properties = merged_properties(properties, headers, &message.annotations);
     let request = RouteRequest {
         vhost: &death.queue.vhost,
         exchange: &via.exchange,
-        routing_key: &letter.routing_key,
-        further_keys: &letter.further_keys,
+        routing_key: &message.routing_key,
+        further_keys: &message.further_keys,
         properties: &properties,
         chance: rand::random,
         locality,
@@ -65,13 +66,13 @@ pub(crate) fn route(
     }
     targets.retain(|target| {
         let name = catalog.queue_by_id(*target).map(|entry| &entry.name.name);
-        !name.is_some_and(|name| is_cycle(&letter.annotations, name))
+        !name.is_some_and(|name| is_cycle(&message.annotations, name))
     });
     if targets.is_empty() { Found::Cycle } else { Found::Targets(targets) }
 }
 
 /// The message as its targets get it.
-pub(crate) fn letter(octets: &Bytes, death: Death<'_>, via: &Via) -> Option<Message> {
+pub(crate) fn letter(octets: &Bytes, death: Death<'_>, via: &Via) -> Option<Letter> {
     let message = message::decode(octets).ok()?;
     annotate(message, death, via)
         .inspect_err(
@@ -81,14 +82,15 @@ pub(crate) fn letter(octets: &Bytes, death: Death<'_>, via: &Via) -> Option<Mess
 }
 
 /// The properties as exchanges see them: the broker's own headers among the others (RTE-06).
-fn merged_properties(letter: &Message) -> Properties {
-    // They were read when the message came.
-    let mut properties = Properties::parse(letter.properties.clone()).unwrap_or_default();
-    let mut headers = properties.decode_headers().ok().flatten().unwrap_or_default();
-    headers.0.retain(|(name, _)| letter.annotations.get(name.as_str()).is_none());
-    headers.0.extend(letter.annotations.0.iter().cloned());
+fn merged_properties(
+    properties: Properties,
+    headers: Option<FieldTable>,
+    annotations: &FieldTable,
+) -> Properties {
+    let mut headers = headers.unwrap_or_default();
+    headers.0.retain(|(name, _)| annotations.get(name.as_str()).is_none());
+    headers.0.extend(annotations.0.iter().cloned());
     let mut content = BytesMut::new();
     headers.encode_content(&mut content);
-    properties.headers = Some(content.freeze());
-    properties
+    Properties { headers: Some(content.freeze()), ..properties }
 }

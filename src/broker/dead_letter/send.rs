@@ -1,7 +1,11 @@
 //! What of the letters has a number is sent, line by line, and as many bytes as a line may have
 //! under way (LET 1, 2).
 
-use super::{annotate::Death, route, state::LINE_MAX};
+use super::{
+    annotate::{Death, Letter},
+    route,
+    state::LINE_MAX,
+};
 use crate::{
     Share,
     ask::Carrier,
@@ -15,7 +19,7 @@ use quorate_storage::codec::{
     batch::{ProposedBatch, ProposedRun, Sender},
     message,
 };
-use quorate_types::{Home, LetterHome, Properties, Sequence};
+use quorate_types::{Home, LetterHome, Sequence};
 use std::{sync::Arc, time::Instant};
 
 /// Transfers and bytes of one batch.
@@ -127,8 +131,7 @@ impl Batch {
     fn add(&mut self, node: &Node, transfer: &TransferView, octets: &Bytes) -> Option<()> {
         let TransferView { name, reason, died_at, via, .. } = transfer;
         let death = Death { queue: name, reason: *reason, at: *died_at };
-        let letter = route::letter(octets, death, via)?;
-        let properties = Properties::parse(letter.properties.clone()).unwrap_or_default();
+        let Letter { message: letter, properties, .. } = route::letter(octets, death, via)?;
         let queue = transfer.target;
         let Way { level, head } = node.way(&node.catalog.read(), queue, &properties, &letter.body);
         let place = self.runs.iter().position(|run| (run.queue, run.level) == (queue, level));
