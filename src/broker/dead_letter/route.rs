@@ -4,31 +4,16 @@
 use super::annotate::{Death, Letter, annotate, is_cycle};
 use bytes::{Bytes, BytesMut};
 use quorate_catalog::{Catalog, Locality, RouteError, RouteRequest};
-use quorate_queue::{DeathReason, Via};
+use quorate_queue::{DeathReason, Destination, Via};
 use quorate_storage::codec::message;
-use quorate_types::{FieldTable, Properties, QueueId};
+use quorate_types::{FieldTable, Properties};
 
-/// What the copy says of a letter.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Found {
-    /// These queues take it.
-    Targets(Vec<QueueId>),
-    /// Nothing takes it: no exchange, no route.
-    Nothing,
-    /// A delayed exchange on the way has not got its queue yet (EXC-17).
-    NotYet,
-    /// All that would take it are queues that it has died in (DLX-28, Q-44).
-    Cycle,
-}
-
-impl Found {
-    /// For a letter whose targets have said that they are gone: those that are known by their names
-    /// alone (NAM 8) have said so for good.
-    pub(crate) fn again(self, catalog: &Catalog) -> Self {
-        let Self::Targets(mut targets) = self else { return self };
-        targets.retain(|queue| catalog.queue_by_id(*queue).is_some());
-        if targets.is_empty() { Self::Nothing } else { Self::Targets(targets) }
-    }
+/// For a letter whose targets have said that they are gone: those that are known by their names
+/// alone (NAM 8) have said so for good.
+pub(crate) fn again(found: Destination, catalog: &Catalog) -> Destination {
+    let Destination::Targets(mut targets) = found else { return found };
+    targets.retain(|queue| catalog.queue_by_id(*queue).is_some());
+    if targets.is_empty() { Destination::Nothing } else { Destination::Targets(targets) }
 }
 
 /// Routes a letter. `octets` is the message as it is stored.
@@ -38,9 +23,9 @@ pub(crate) fn route(
     octets: &Bytes,
     death: Death<'_>,
     via: &Via,
-) -> Found {
+) -> Destination {
     let Some(Letter { message, properties, headers }) = letter(octets, death, via) else {
-        return Found::Nothing;
+        return Destination::Nothing;
     };
     let properties = merged_properties(properties, headers, &message.annotations);
     let request = RouteRequest {
@@ -56,19 +41,19 @@ pub(crate) fn route(
     let mut targets = Vec::new();
     // An exchange that is not there takes nothing (DLX-06).
     if catalog.route(&request, &mut targets) == Err(RouteError::NoDelayQueue) {
-        return Found::NotYet;
+        return Destination::NotYet;
     }
     if targets.is_empty() {
-        return Found::Nothing;
+        return Destination::Nothing;
     }
     if death.reason == DeathReason::Delayed {
-        return Found::Targets(targets);
+        return Destination::Targets(targets);
     }
     targets.retain(|target| {
         let name = catalog.queue_by_id(*target).map(|entry| &entry.name.name);
         !name.is_some_and(|name| is_cycle(&message.annotations, name))
     });
-    if targets.is_empty() { Found::Cycle } else { Found::Targets(targets) }
+    if targets.is_empty() { Destination::Cycle } else { Destination::Targets(targets) }
 }
 
 /// The message as its targets get it.
