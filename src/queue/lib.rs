@@ -8,8 +8,8 @@ mod record;
 mod store;
 
 mod apply;
+mod inbound;
 mod machine;
-mod session;
 
 mod lifecycle;
 mod queue;
@@ -40,6 +40,7 @@ mod lease;
 mod letter;
 mod letter_block;
 mod letter_view;
+mod letter_worker;
 mod limit;
 mod number_set;
 mod outbox;
@@ -60,6 +61,7 @@ pub use config::{DeadLetter, QUORUM_DELIVERY_LIMIT, QueueConfig};
 pub use death::DeathReason;
 pub use letter::{LETTERS_MAX, Letter, Routing, Stage, Transfer, Via};
 pub use letter_view::{LetterView, TargetView, TransferView};
+pub use letter_worker::{Destination, LetterWorker, LiveLetters, Unrouted};
 pub use machine::Machine;
 pub use outbox::RETRY_MAX;
 pub use output::{Answer, Change, Delivery, Effect, Output, RecordKey};

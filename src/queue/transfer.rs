@@ -9,16 +9,15 @@
 
 use crate::{
     apply::Apply,
-    command::{Batch, MessageHead, Reply, TransferAnswer},
+    command::{MessageHead, Reply, TransferAnswer},
     digest::{self, Step},
     level::Part,
     machine::{Caller, Machine},
-    output::{Answer, Effect, RecordKey},
+    output::{Effect, RecordKey},
     queue::Queue,
-    session::refuse,
     store::StoreError,
 };
-use quorate_types::{Home, LetterHome, Overflow, Sequence, SessionId};
+use quorate_types::{Home, LetterHome, Overflow, SessionId};
 use std::collections::BTreeMap;
 
 /// A source whose letters the queue has refused.
@@ -54,48 +53,6 @@ impl Machine {
         }
     }
 
-    /// Applies a batch of another home: what is new of it, once (SES 3).
-    pub(crate) fn letters_batch(
-        &mut self,
-        from: LetterHome,
-        first: Sequence,
-        mark: Sequence,
-        batch: &Batch,
-        apply: &mut Apply<'_>,
-    ) -> Result<(), StoreError> {
-        let by = self.letter_home();
-        let last = self.sources.get(&from).map_or(Sequence(0), |record| record.last);
-        if first.0 > last.0 + 1 {
-            refuse(&batch.commands, apply);
-            let want = Sequence(last.0 + 1);
-            apply.out.answers.push(Answer::TransfersWanted { from, by, want });
-            return Ok(());
-        }
-        let mut other = Vec::new();
-        let mut new = Vec::new();
-        for (number, command) in (first.0..).map(Sequence).zip(&batch.commands) {
-            let reply = if number <= last {
-                refuse(std::slice::from_ref(command), apply);
-                let kept = self.sources.get(&from).and_then(|it| it.answers.get(&number));
-                kept.cloned().unwrap_or(Reply::Taken)
-            } else {
-                let reply = self.command(command, Caller::Letters(from), apply)?;
-                new.push((number, reply.clone()));
-                reply
-            };
-            let answer = answer_of(&reply);
-            if answer != TransferAnswer::Taken {
-                other.push((number, answer));
-            }
-        }
-        let through = Sequence((first.0 + batch.commands.len() as u64).saturating_sub(1));
-        self.keep_transfers(from, through, mark, new, apply);
-        if !batch.commands.is_empty() {
-            apply.out.answers.push(Answer::Transferred { from, by, first, last: through, other });
-        }
-        Ok(())
-    }
-
     /// Runs that are over send no more: nothing is kept of what they have sent (SES 6).
     pub(crate) fn forget_sources(
         &mut self,
@@ -120,26 +77,6 @@ impl Machine {
                 queue.touch(apply);
             }
         }
-    }
-
-    fn keep_transfers(
-        &mut self,
-        from: LetterHome,
-        through: Sequence,
-        mark: Sequence,
-        new: Vec<(Sequence, Reply)>,
-        apply: &mut Apply<'_>,
-    ) {
-        let record = self.sources.entry(from).or_default();
-        record.last = record.last.max(through);
-        record.forget_below(mark);
-        let kept = record.mark;
-        record.answers.extend(
-            new.into_iter().filter(|(number, reply)| *number >= kept && *reply != Reply::Taken),
-        );
-        apply.digest.step(Step::Source, digest::of_letter_home(from), record.last.0);
-        apply.digest.step(Step::Source, record.mark.0, record.answers.len() as u64);
-        apply.change(RecordKey::Source(from));
     }
 
     /// `Transfer`: `Taken`, `Full` or `Gone`; if not taken, it is cut out of its run (STO 4).
@@ -175,7 +112,8 @@ impl Machine {
     }
 }
 
-fn answer_of(reply: &Reply) -> TransferAnswer {
+/// What the source is told of the reply to a transfer.
+pub(crate) fn answer_of(reply: &Reply) -> TransferAnswer {
     match reply {
         Reply::Taken => TransferAnswer::Taken,
         Reply::Full | Reply::Refused(_) => TransferAnswer::Full,

@@ -31,44 +31,47 @@ pub(crate) fn reason_text(reason: DeathReason) -> &'static str {
     }
 }
 
-/// The message as it goes on to its targets.
+/// A message as it goes on to its targets, with what was decoded to make it.
+#[derive(Clone, Debug)]
+pub(crate) struct Letter {
+    pub(crate) message: Message,
+    pub(crate) properties: Properties,
+    pub(crate) headers: Option<FieldTable>,
+}
+
+/// The message as it goes on to its targets. Its headers are decoded here, and nowhere else.
 ///
 /// # Errors
 /// Properties that are none; the stored message is then not ours.
 pub(crate) fn annotate(
-    message: Message,
+    mut message: Message,
     death: Death<'_>,
     via: &Via,
-) -> Result<Message, PropertiesError> {
-    let properties = Properties::parse(message.properties.clone())?;
-    let headers = properties.decode_headers()?;
+) -> Result<Letter, PropertiesError> {
+    let mut properties = Properties::parse(message.properties.clone())?;
+    let mut headers = properties.decode_headers()?;
     if death.reason == DeathReason::Delayed {
-        let properties = properties.with_headers(headers.map(after_delay).as_ref())?;
-        return Ok(Message { properties, ..message });
+        headers = headers.map(after_delay);
+        properties = Properties::parse(properties.with_headers(headers.as_ref())?)?;
+        message.properties = properties.raw.clone();
+        return Ok(Letter { message, properties, headers });
     }
-    let annotations = history(&message, &properties, headers.as_ref(), death);
-    let mut raw = message.properties.clone();
-    if properties.expiration.is_some() {
-        raw = properties.with_expiration(None)?;
+    message.annotations = history(&message, &properties, headers.as_ref(), death);
+    message.exchange = via.exchange.clone();
+    if properties.expiration.take().is_some() {
+        properties.raw = properties.with_expiration(None)?;
     }
-    let keyed = via.routing_key.clone();
-    if keyed.is_some()
-        && let Some(headers) = headers.filter(|headers| headers.get("CC").is_some())
-    {
-        // With a key in force the CC header goes too.
-        let others = headers.0.into_iter().filter(|(name, _)| name.as_str() != "CC");
-        let others = FieldTable(others.collect());
-        raw = Properties::parse(raw)?.with_headers(Some(&others))?;
+    if let Some(key) = &via.routing_key {
+        message.routing_key = key.clone();
+        message.further_keys = Vec::new();
+        if let Some(table) = headers.as_mut().filter(|table| table.get("CC").is_some()) {
+            // With a key in force the CC header goes too.
+            table.0.retain(|(name, _)| name.as_str() != "CC");
+            properties = Properties::parse(properties.with_headers(Some(table))?)?;
+        }
     }
-    let further_keys = if keyed.is_some() { Vec::new() } else { message.further_keys };
-    Ok(Message {
-        exchange: via.exchange.clone(),
-        routing_key: keyed.unwrap_or(message.routing_key),
-        further_keys,
-        properties: raw,
-        annotations,
-        body: message.body,
-    })
+    message.properties = properties.raw.clone();
+    Ok(Letter { message, properties, headers })
 }
 
 /// The annotations with this death added: one table for each (queue, reason), the latest first
@@ -218,7 +221,7 @@ mod tests {
 
     fn die(message: Message, name: &str, reason: DeathReason, key: Option<&str>) -> Message {
         let (queue, at) = (queue(name), WallTime(5_000));
-        annotate(message, Death { queue: &queue, reason, at }, &via(key)).unwrap()
+        annotate(message, Death { queue: &queue, reason, at }, &via(key)).unwrap().message
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Dead letters of the homes that this node leads: routed once, sent until they are answered, the
-//! answers committed (LET). One task looks at all of them whenever there is something to do.
+//! answers committed (LET). One task looks at all of them whenever there is something to do. What it
+//! decides is in `quorate_queue::LetterWorker`; here it is given what it decides by, and obeyed.
 //!
 //! By LET 3 a target's group owes a notice of the target's end, which would have to outlive the
 //! target. Instead the worker of the source finds that a target for which letters wait is no longer
@@ -16,12 +17,13 @@ use annotate::Death;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use quorate_catalog::Catalog;
-use quorate_queue::{Answer, Command, DeadLetter, Effect, Machine, RoutedLetters, Routes, Via};
-use quorate_types::{CatalogIndex, Home, LetterHome, LetterNumber, NodeId, QueueId};
-use route::Found;
-use state::{Waiting, Worker};
+use quorate_queue::{
+    Answer, Command, Destination, Effect, LetterWorker, LiveLetters, Routes, Unrouted,
+};
+use quorate_types::{CatalogIndex, Home, LetterHome, LetterNumber, NodeId, QueueId, WallTime};
+use state::Worker;
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -30,8 +32,7 @@ use tokio::time::MissedTickBehavior;
 /// At the latest after so long the worker looks again, whatever it has been told.
 const TICK: Duration = Duration::from_millis(250);
 
-/// Letters of one queue routed by one command, and bytes of messages that are read for it.
-const ROUTE_MAX: usize = 512;
+/// Bytes of messages that are read for one routing.
 const ROUTE_BYTES_MAX: usize = 24 << 20;
 
 /// The workers of all homes.
@@ -51,6 +52,15 @@ impl DeadLetters {
 
     fn with<T>(&self, home: Home, act: impl FnOnce(&mut Worker) -> T) -> Option<T> {
         self.workers.lock().get_mut(&home).map(act)
+    }
+
+    /// Asks or tells the worker of a home something, if this node leads that home.
+    fn decide<T>(
+        &self,
+        home: Home,
+        act: impl FnOnce(&mut LetterWorker, Duration) -> T,
+    ) -> Option<T> {
+        self.with(home, |worker| worker.decide(act))
     }
 
     /// Forgets homes that are led no more, begins with those that are led anew.
@@ -108,15 +118,9 @@ impl Node {
 
     /// Forgets what the worker remembers of queues whose letters have ended.
     fn forget_done_letters(&self, home: Home) {
-        let alive = self.with_machine(home, |machine| {
-            let queues = machine.queues_with_letters().chain(machine.queues_with_kept());
-            let targets = machine.targets().map(|target| target.target);
-            (queues.collect::<BTreeSet<_>>(), targets.collect::<BTreeSet<_>>())
-        });
-        let Some((queues, targets)) = alive else { return };
-        self.letters.with(home, |worker| {
-            worker.forget_others(|it| queues.contains(it), |it| targets.contains(it));
-        });
+        if let Some(live) = self.with_machine(home, LiveLetters::of) {
+            self.letters.decide(home, |worker, _| worker.forget_done(&live));
+        }
     }
 
     /// Routes what waits (LET 1, 5).
@@ -124,37 +128,30 @@ impl Node {
         if !self.lease.is_held() {
             return;
         }
-        let waiting = self.letters_to_route(home);
-        let mut unrouted = Vec::new();
-        for mut waiting in waiting {
-            let bodies = self.bodies_of(home, &mut waiting);
-            if let Some(left) = self.route_by_copy(home, waiting, bodies, false) {
-                unrouted.push(left);
-            }
+        let mut left = Vec::new();
+        for mut unrouted in self.letters_to_route(home) {
+            let bodies = self.bodies_of(home, &mut unrouted);
+            left.extend(self.route_by_copy(home, &unrouted, bodies, false));
             // What was read for it may have come from the disk.
             tokio::task::yield_now().await;
         }
         // Before anything is dropped or kept, the copy is as new as the catalog itself (LET 5).
-        if !unrouted.is_empty() && self.catalog_client.read().await {
-            for mut waiting in unrouted {
-                let bodies = self.bodies_of(home, &mut waiting);
-                self.route_by_copy(home, waiting, bodies, true);
+        if !left.is_empty() && self.catalog_client.read().await {
+            for mut unrouted in left {
+                let bodies = self.bodies_of(home, &mut unrouted);
+                self.route_by_copy(home, &unrouted, bodies, true);
             }
         }
     }
 
-    fn letters_to_route(&self, home: Home) -> Vec<Waiting> {
-        let now = Instant::now();
+    fn letters_to_route(&self, home: Home) -> Vec<Unrouted> {
+        let first = LetterNumber(0);
         let found = self.with_machine(home, |machine| {
             let queues = machine.queues_with_letters();
-            queues.filter_map(|queue| waiting(machine, queue, false, LetterNumber(0))).collect()
+            queues.filter_map(|queue| Unrouted::of(machine, queue, false, first)).collect()
         });
-        let mut found: Vec<Waiting> = found.unwrap_or_default();
-        self.letters.with(home, |worker| {
-            found.retain(|it| {
-                it.letters.first().is_some_and(|first| worker.may_route(it.queue, first, now))
-            });
-        });
+        let mut found: Vec<Unrouted> = found.unwrap_or_default();
+        self.letters.decide(home, |worker, now| found.retain(|it| worker.may_route(it, now)));
         found
     }
 
@@ -167,14 +164,15 @@ impl Node {
             machine.queues_with_kept().filter_map(settings).collect::<Vec<_>>()
         });
         for (queue, settings) in kept.unwrap_or_default() {
-            let look = |worker: &mut Worker| worker.look_from(queue, version, &settings);
-            let Some(from) = self.letters.with(home, look) else { continue };
+            let from =
+                self.letters.decide(home, |worker, _| worker.look_from(queue, version, &settings));
+            let Some(from) = from else { continue };
             let gone = settings.is_none();
             if gone && !self.catalog_client.read().await {
                 continue;
             }
             let next = self.route_kept_letters_of(home, queue, gone, from).await;
-            self.letters.with(home, |worker| worker.looked(queue, version, settings, next));
+            self.letters.decide(home, |worker, _| worker.looked(queue, version, settings, next));
         }
     }
 
@@ -188,29 +186,27 @@ impl Node {
         gone: bool,
         mut from: LetterNumber,
     ) -> LetterNumber {
-        let next = |from| self.with_machine(home, |it| waiting(it, queue, true, from)).flatten();
-        while let Some(mut some) = next(from).filter(|some| !some.letters.is_empty()) {
+        let next =
+            |from| self.with_machine(home, |it| Unrouted::of(it, queue, true, from)).flatten();
+        while let Some(mut some) = next(from) {
             let bodies = self.bodies_of(home, &mut some);
             let Some(last) = some.letters.last() else { return from };
             from = LetterNumber(last.number.0 + 1);
-            self.route_by_copy(home, some, bodies, gone);
+            self.route_by_copy(home, &some, bodies, gone);
             tokio::task::yield_now().await;
         }
         from
     }
 
     /// Messages of the first letters, as many as are read at once. The others are left to the next
-    /// turn.
-    fn bodies_of(self: &Arc<Self>, home: Home, waiting: &mut Waiting) -> Vec<Bytes> {
-        let bodies = match &waiting.settings {
-            Some(_) => {
-                let wanted: Vec<_> = waiting.letters.iter().map(|it| it.message).collect();
-                self.letter_bodies(home, waiting.queue, &wanted, ROUTE_BYTES_MAX)
-            }
-            // They are dropped whatever they are.
-            None => vec![Bytes::new(); waiting.letters.len()],
-        };
-        waiting.letters.truncate(bodies.len());
+    /// turn. Without settings the letters are dropped, whatever they are.
+    fn bodies_of(self: &Arc<Self>, home: Home, unrouted: &mut Unrouted) -> Vec<Bytes> {
+        if unrouted.settings.is_none() {
+            return Vec::new();
+        }
+        let wanted: Vec<_> = unrouted.letters.iter().map(|it| it.message).collect();
+        let bodies = self.letter_bodies(home, unrouted.queue, &wanted, ROUTE_BYTES_MAX);
+        unrouted.letters.truncate(bodies.len());
         bodies
     }
 
@@ -219,71 +215,45 @@ impl Node {
     fn route_by_copy(
         &self,
         home: Home,
-        mut waiting: Waiting,
+        unrouted: &Unrouted,
         bodies: Vec<Bytes>,
         fresh: bool,
-    ) -> Option<Waiting> {
-        let queue = waiting.queue;
-        let via = match &waiting.settings {
-            Some(DeadLetter { exchange, routing_key, .. }) => {
-                Via { exchange: exchange.clone(), routing_key: routing_key.clone() }
-            }
-            None if !fresh => return Some(waiting),
-            None => Via { exchange: Default::default(), routing_key: None },
-        };
+    ) -> Option<Unrouted> {
         // The lock is taken for each letter anew, so that others have their turn. One that a later
         // copy routes counts as routed by this one, and at worst is routed once more.
         let version = self.catalog.read().version();
-        let mut routed: Vec<RoutedLetters> = Vec::new();
-        let mut left = Vec::new();
-        for (letter, octets) in waiting.letters.iter().zip(bodies) {
-            if letter.after >= version {
-                // Its targets had ended, and the copy does not know yet (LET 4).
-                break;
-            }
-            let found = match &waiting.settings {
-                Some(_) => {
-                    let at = quorate_types::WallTime(0);
-                    let death = Death { queue: &waiting.name, reason: letter.reason, at };
-                    let catalog = self.catalog.read();
-                    let found = route::route(&catalog, &self.executor, &octets, death, &via);
-                    let again = letter.after > CatalogIndex(0);
-                    if again { found.again(&catalog) } else { found }
-                }
-                None => Found::Nothing,
-            };
-            match fate(found, &waiting, fresh) {
-                Some(routes) => add(&mut routed, letter.number, routes),
-                None if waiting.kept => left.push(*letter),
-                None => {
-                    // Order is kept: those behind it wait for the fresh copy too.
-                    left.extend(
-                        waiting.letters.iter().filter(|it| it.number >= letter.number).copied(),
-                    );
-                    break;
-                }
-            }
+        let mut bodies = bodies.into_iter();
+        let (routed, left) = unrouted.route(version, fresh, |letter, via| {
+            let Some(octets) = bodies.next() else { return Destination::NotYet };
+            // Where it goes does not depend on when it died.
+            let death = Death { queue: &unrouted.name, reason: letter.reason, at: WallTime(0) };
+            let catalog = self.catalog.read();
+            let found = route::route(&catalog, &self.executor, &octets, death, via);
+            let is_again = letter.after > CatalogIndex(0);
+            if is_again { route::again(found, &catalog) } else { found }
+        });
+        if routed.is_some() {
+            self.letters.decide(home, |worker, now| worker.routing_proposed(unrouted, now));
+            self.log_cycle(unrouted, routed.as_ref());
         }
-        if !routed.is_empty() {
-            self.tell_of_routing(home, &waiting, &routed);
-            let letters = routed;
-            self.propose_to(home, vec![Command::Routed { queue, at: version, via, letters }]);
-        }
-        waiting.letters = left;
-        (!waiting.kept && !fresh && !waiting.letters.is_empty()).then_some(waiting)
+        self.propose_letters(home, routed);
+        left
     }
 
-    /// Notes what is about to be proposed; the log says when letters go round in a circle.
-    fn tell_of_routing(&self, home: Home, waiting: &Waiting, routed: &[RoutedLetters]) {
-        let (queue, now) = (waiting.queue, Instant::now());
-        if let Some(first) = waiting.letters.first().filter(|_| !waiting.kept) {
-            self.letters.with(home, |worker| worker.routing_proposed(queue, first, now));
-        }
-        if routed.iter().any(|routed| routed.routes == Routes::Cycle)
-            && self.letters.cycles.lock().is_due(queue, now)
+    /// The log says when letters go round in a circle.
+    fn log_cycle(&self, unrouted: &Unrouted, routed: Option<&Command>) {
+        if let Some(Command::Routed { letters, .. }) = routed
+            && letters.iter().any(|routed| routed.routes == Routes::Cycle)
+            && self.letters.cycles.lock().is_due(unrouted.queue, Instant::now())
         {
-            let name = &waiting.name;
+            let name = &unrouted.name;
             tracing::warn!(queue = %name, "dropping dead letters: their routes form a cycle");
+        }
+    }
+
+    fn propose_letters(&self, home: Home, command: Option<Command>) {
+        if let Some(command) = command {
+            self.propose_to(home, vec![command]);
         }
     }
 
@@ -292,12 +262,8 @@ impl Node {
         let targets = self.with_machine(home, |machine| machine.targets().collect::<Vec<_>>());
         for target in targets.into_iter().flatten() {
             let ended = has_ended(&self.catalog.read(), target.target);
-            let now = Instant::now();
-            let count = self.letters.with(home, |worker| worker.retry(&target, ended, now));
-            if let Some(count) = count.flatten() {
-                let target = target.target;
-                self.propose_to(home, vec![Command::Retry { target, count }]);
-            }
+            let retry = self.letters.decide(home, |worker, now| worker.retry(&target, ended, now));
+            self.propose_letters(home, retry.flatten());
         }
     }
 
@@ -321,7 +287,7 @@ impl Node {
 
     /// A target of this home's letters has room.
     pub(crate) fn room_told(&self, home: Home, queue: QueueId, messages: u32) {
-        self.letters.with(home, |worker| worker.told(queue, messages));
+        self.letters.decide(home, |worker, _| worker.told_of_room(queue, messages));
         self.letters.wake();
     }
 
@@ -335,51 +301,24 @@ impl Node {
 
     /// Answers to this node's transfers (LET 2).
     pub(crate) fn letters_answered(&self, answer: Answer) {
-        if let Answer::Transferred { from, by, first, last, other } = answer {
-            self.letters.with(from.home(), |worker| worker.answered(by, last));
-            self.letters.wake();
-            if self.executor.leading(from.home()).is_some() {
-                let answered = Command::DeadLettered { line: by, first, last, other };
-                self.propose_to(from.home(), vec![answered]);
-            }
-        } else if let Answer::TransfersWanted { from, by, want } = answer {
-            self.letters.with(from.home(), |worker| worker.send_again(by, want));
-            self.letters.wake();
+        let (Answer::Transferred { from, .. } | Answer::TransfersWanted { from, .. }) = answer
+        else {
+            return;
+        };
+        let home = from.home();
+        self.letters.decide(home, |worker, _| worker.heard(&answer));
+        self.letters.wake();
+        if self.executor.leading(home).is_some() {
+            self.propose_letters(home, LetterWorker::commit(answer));
         }
     }
 
     /// A leader has announced itself: what it has not answered is sent again (SES 5).
     pub(crate) fn send_letters_again(&self, home: Home) {
-        self.letters.workers.lock().values_mut().for_each(|worker| worker.send_all_again(home));
+        for worker in self.letters.workers.lock().values_mut() {
+            worker.decide(|it, _| it.send_all_again(home));
+        }
         self.letters.wake();
-    }
-}
-
-/// Letters of one queue, from a number on.
-fn waiting(machine: &Machine, queue: QueueId, kept: bool, from: LetterNumber) -> Option<Waiting> {
-    let (name, settings) = machine.letter_settings(queue)?;
-    let letters = machine.unrouted(queue, kept, from, ROUTE_MAX);
-    Some(Waiting { queue, name, settings, letters, kept })
-}
-
-/// What becomes of a letter; `None`: it needs a fresh copy to be decided, or is kept on.
-fn fate(found: Found, waiting: &Waiting, fresh: bool) -> Option<Routes> {
-    let keeps = waiting.settings.as_ref().is_some_and(|settings| settings.at_least_once);
-    match found {
-        Found::Targets(targets) => Some(Routes::To(targets)),
-        Found::NotYet => None,
-        Found::Nothing | Found::Cycle if !fresh => None,
-        Found::Cycle => Some(Routes::Cycle),
-        Found::Nothing if keeps => Some(Routes::Keep),
-        Found::Nothing => Some(Routes::Drop),
-    }
-}
-
-/// Joins letters that are routed alike.
-fn add(routed: &mut Vec<RoutedLetters>, number: LetterNumber, routes: Routes) {
-    match routed.last_mut() {
-        Some(last) if last.last.0 + 1 == number.0 && last.routes == routes => last.last = number,
-        Some(_) | None => routed.push(RoutedLetters { first: number, last: number, routes }),
     }
 }
 

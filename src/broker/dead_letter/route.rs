@@ -1,35 +1,19 @@
 //! Where letters go: the catalog copy's answer to one letter, the cycle rule taken out (LET 1, 5,
-//! DLX-23, DLX-26). Pure but for the chance and the
-//! place that some exchanges ask for.
+//! DLX-23, DLX-26). Pure but for the chance and the place that some exchanges ask for.
 
-use super::annotate::{Death, annotate, is_cycle};
+use super::annotate::{Death, Letter, annotate, is_cycle};
 use bytes::{Bytes, BytesMut};
 use quorate_catalog::{Catalog, Locality, RouteError, RouteRequest};
-use quorate_queue::{DeathReason, Via};
+use quorate_queue::{DeathReason, Destination, Via};
 use quorate_storage::codec::message;
-use quorate_types::{Message, Properties, QueueId};
+use quorate_types::{FieldTable, Properties};
 
-/// What the copy says of a letter.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Found {
-    /// These queues take it.
-    Targets(Vec<QueueId>),
-    /// Nothing takes it: no exchange, no route.
-    Nothing,
-    /// A delayed exchange on the way has not got its queue yet (EXC-17).
-    NotYet,
-    /// All that would take it are queues that it has died in (DLX-28, Q-44).
-    Cycle,
-}
-
-impl Found {
-    /// For a letter whose targets have said that they are gone: those that are known by their names
-    /// alone (NAM 8) have said so for good.
-    pub(crate) fn again(self, catalog: &Catalog) -> Self {
-        let Self::Targets(mut targets) = self else { return self };
-        targets.retain(|queue| catalog.queue_by_id(*queue).is_some());
-        if targets.is_empty() { Self::Nothing } else { Self::Targets(targets) }
-    }
+/// For a letter whose targets have said that they are gone: those that are known by their names
+/// alone (NAM 8) have said so for good.
+pub(crate) fn again(found: Destination, catalog: &Catalog) -> Destination {
+    let Destination::Targets(mut targets) = found else { return found };
+    targets.retain(|queue| catalog.queue_by_id(*queue).is_some());
+    if targets.is_empty() { Destination::Nothing } else { Destination::Targets(targets) }
 }
 
 /// Routes a letter. `octets` is the message as it is stored.
@@ -39,14 +23,16 @@ pub(crate) fn route(
     octets: &Bytes,
     death: Death<'_>,
     via: &Via,
-) -> Found {
-    let Some(letter) = letter(octets, death, via) else { return Found::Nothing };
-    let properties = merged_properties(&letter);
+) -> Destination {
+    let Some(Letter { message, properties, headers }) = letter(octets, death, via) else {
+        return Destination::Nothing;
+    };
+    let properties = merged_properties(properties, headers, &message.annotations);
     let request = RouteRequest {
         vhost: &death.queue.vhost,
         exchange: &via.exchange,
-        routing_key: &letter.routing_key,
-        further_keys: &letter.further_keys,
+        routing_key: &message.routing_key,
+        further_keys: &message.further_keys,
         properties: &properties,
         chance: rand::random,
         locality,
@@ -55,23 +41,23 @@ pub(crate) fn route(
     let mut targets = Vec::new();
     // An exchange that is not there takes nothing (DLX-06).
     if catalog.route(&request, &mut targets) == Err(RouteError::NoDelayQueue) {
-        return Found::NotYet;
+        return Destination::NotYet;
     }
     if targets.is_empty() {
-        return Found::Nothing;
+        return Destination::Nothing;
     }
     if death.reason == DeathReason::Delayed {
-        return Found::Targets(targets);
+        return Destination::Targets(targets);
     }
     targets.retain(|target| {
         let name = catalog.queue_by_id(*target).map(|entry| &entry.name.name);
-        !name.is_some_and(|name| is_cycle(&letter.annotations, name))
+        !name.is_some_and(|name| is_cycle(&message.annotations, name))
     });
-    if targets.is_empty() { Found::Cycle } else { Found::Targets(targets) }
+    if targets.is_empty() { Destination::Cycle } else { Destination::Targets(targets) }
 }
 
 /// The message as its targets get it.
-pub(crate) fn letter(octets: &Bytes, death: Death<'_>, via: &Via) -> Option<Message> {
+pub(crate) fn letter(octets: &Bytes, death: Death<'_>, via: &Via) -> Option<Letter> {
     let message = message::decode(octets).ok()?;
     annotate(message, death, via)
         .inspect_err(
@@ -81,14 +67,15 @@ pub(crate) fn letter(octets: &Bytes, death: Death<'_>, via: &Via) -> Option<Mess
 }
 
 /// The properties as exchanges see them: the broker's own headers among the others (RTE-06).
-fn merged_properties(letter: &Message) -> Properties {
-    // They were read when the message came.
-    let mut properties = Properties::parse(letter.properties.clone()).unwrap_or_default();
-    let mut headers = properties.decode_headers().ok().flatten().unwrap_or_default();
-    headers.0.retain(|(name, _)| letter.annotations.get(name.as_str()).is_none());
-    headers.0.extend(letter.annotations.0.iter().cloned());
+fn merged_properties(
+    properties: Properties,
+    headers: Option<FieldTable>,
+    annotations: &FieldTable,
+) -> Properties {
+    let mut headers = headers.unwrap_or_default();
+    headers.0.retain(|(name, _)| annotations.get(name.as_str()).is_none());
+    headers.0.extend(annotations.0.iter().cloned());
     let mut content = BytesMut::new();
     headers.encode_content(&mut content);
-    properties.headers = Some(content.freeze());
-    properties
+    Properties { headers: Some(content.freeze()), ..properties }
 }

@@ -1,19 +1,21 @@
 //! What of the letters has a number is sent, line by line, and as many bytes as a line may have
 //! under way (LET 1, 2).
 
-use super::{annotate::Death, route, state::LINE_MAX};
+use super::{
+    annotate::{Death, Letter},
+    route,
+};
 use crate::{Share, ask::Carrier, node::Node, peers::Sent, proposer::Courier, way::Way};
 use bytes::{Bytes, BytesMut};
-use quorate_queue::{Command, TransferAnswer, TransferView};
+use quorate_queue::{Command, LetterWorker, TransferView};
 use quorate_storage::codec::{
     batch::{ProposedBatch, ProposedRun, Sender},
     message,
 };
-use quorate_types::{Home, LetterHome, Properties, Sequence};
-use std::{sync::Arc, time::Instant};
+use quorate_types::{Home, LetterHome, Sequence};
+use std::sync::Arc;
 
-/// Transfers and bytes of one batch.
-const SEND_MAX: usize = 256;
+/// Bytes of one batch.
 const SEND_BYTES_MAX: usize = 1 << 20;
 
 impl Node {
@@ -29,7 +31,8 @@ impl Node {
             if let LetterHome::Run(session) = line
                 && self.catalog.read().is_fenced(session)
             {
-                self.end_line(home, line, mark);
+                let ended = self.with_machine(home, |it| LetterWorker::end_line(it, line));
+                self.propose_letters(home, ended.flatten());
                 continue;
             }
             self.send_line(home, own, line, mark);
@@ -41,38 +44,26 @@ impl Node {
         let Some((leader, _)) = leader else { return };
         loop {
             let has_room = self.context.memory.room_bytes(Share::Letters) > 0;
-            let from = |it: &mut super::Worker| it.send_from(line, mark, has_room, Instant::now());
-            let Some(from) = self.letters.with(home, from).flatten() else { return };
-            let transfers =
-                self.with_machine(home, |machine| machine.transfers(line, from, SEND_MAX));
+            let from = self.letters.decide(home, |it, now| it.send_from(line, mark, has_room, now));
+            let Some(from) = from.flatten() else { return };
+            let transfers = self.with_machine(home, |it| LetterWorker::batch(it, line, from));
             let Some(batch) = self.batch_of(home, own, mark, &transfers.unwrap_or_default()) else {
                 return;
             };
             let batch = Arc::new(batch);
             let through = Sequence(batch.first.0 + batch.commands.len() as u64 - 1);
             let bytes = batch.runs.iter().flat_map(|run| &run.messages).map(Bytes::len).sum();
-            self.letters.with(home, |worker| worker.sent(line, through, bytes));
+            self.letters.decide(home, |worker, _| worker.sent(line, through, bytes));
             if Carrier(self).carry(line.home(), leader, &batch) != Sent::OnItsWay {
                 // The next turn tries again.
-                self.letters.with(home, |worker| worker.send_again(line, batch.first));
+                self.letters.decide(home, |worker, _| worker.send_again(line, batch.first));
                 return;
             }
         }
     }
 
-    /// The run at the end of the line is over: its queues have ended (LET 4).
-    fn end_line(&self, home: Home, line: LetterHome, mark: Sequence) {
-        let under_way = self.with_machine(home, |it| it.transfers(line, mark, LINE_MAX as usize));
-        let gone = |it: &TransferView| (it.number, TransferAnswer::Gone);
-        let other: Vec<_> = under_way.iter().flatten().map(gone).collect();
-        if let Some((last, _)) = other.last() {
-            let (first, last) = (mark, *last);
-            self.propose_to(home, vec![Command::DeadLettered { line, first, last, other }]);
-        }
-    }
-
-    /// A batch of transfers with neighbouring numbers; `None` if there are none, or the first one's
-    /// body is not at hand.
+    /// A batch of these transfers, as far as it takes them; `None` if there are none, or the first
+    /// one's body is not at hand.
     fn batch_of(
         self: &Arc<Self>,
         home: Home,
@@ -81,11 +72,9 @@ impl Node {
         transfers: &[TransferView],
     ) -> Option<ProposedBatch> {
         let first = transfers.first()?.number;
-        let neighbours = transfers.iter().zip(first.0..).take_while(|(it, n)| it.number.0 == *n);
-        let neighbours = transfers.get(..neighbours.count())?;
         let mut batch = Batch::default();
         // Bodies of one queue are read together: many of them are in one record.
-        for of_queue in neighbours.chunk_by(|one, next| one.queue == next.queue) {
+        for of_queue in transfers.chunk_by(|one, next| one.queue == next.queue) {
             let room = SEND_BYTES_MAX.saturating_sub(batch.bytes);
             if room == 0 {
                 break;
@@ -119,8 +108,7 @@ impl Batch {
     fn add(&mut self, node: &Node, transfer: &TransferView, octets: &Bytes) -> Option<()> {
         let TransferView { name, reason, died_at, via, .. } = transfer;
         let death = Death { queue: name, reason: *reason, at: *died_at };
-        let letter = route::letter(octets, death, via)?;
-        let properties = Properties::parse(letter.properties.clone()).unwrap_or_default();
+        let Letter { message: letter, properties, .. } = route::letter(octets, death, via)?;
         let queue = transfer.target;
         let Way { level, head } = node.way(&node.catalog.read(), queue, &properties, &letter.body);
         let place = self.runs.iter().position(|run| (run.queue, run.level) == (queue, level));

@@ -1,19 +1,24 @@
 //! A few homes with letters between them, where anything that is sent may come late, twice or never:
-//! what the tests of letters act on.
+//! what the tests of letters act on. The source's letters are in the hands of the worker that the
+//! broker runs ([`LetterWorker`]); its driver, its catalog copy and the log are modelled.
 
 use crate::{
     store::TestStore,
     world::{Step, World, heads, name, session},
 };
 use quorate_queue::{
-    Answer, Batch, Command, DeadLetter, DeathReason, Effect, Entry, Machine, MessageHead, Origin,
-    QueueConfig, Record, RecordKey, Reply, RoutedLetters, Routes, Run, Via,
+    Answer, Batch, Command, DeadLetter, DeathReason, Destination, Effect, Entry, LetterWorker,
+    LiveLetters, Machine, MessageHead, Origin, QueueConfig, Record, RecordKey, Reply, Routes, Run,
+    TransferView, Unrouted, Via,
 };
 use quorate_types::{
-    CatalogIndex, DeliveryNumber, GroupId, Holder, Home, LetterHome, LetterNumber, Level, Overflow,
-    QueueId, QueueType, Sequence, ShortString, Stamp, Timestamp, WallTime,
+    CatalogIndex, DeliveryNumber, GroupId, Holder, Home, LetterHome, LetterNumber, Level,
+    MessageId, Overflow, QueueId, QueueType, Sequence, ShortString, Stamp, Timestamp, WallTime,
 };
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    time::Duration,
+};
 
 /// Homes: 1 is where messages die, 2 and 3 take them; 1 too.
 pub const HOMES: [u16; 3] = [1, 2, 3];
@@ -48,20 +53,35 @@ pub struct Parcel {
     pub transfers: Vec<(QueueId, u32, u32)>,
 }
 
+/// What the catalog says, or a copy of it.
+#[derive(Clone, Debug)]
+struct Catalog {
+    version: u64,
+    /// Targets that the dead-letter exchange leads to, a bit each.
+    bound: u8,
+    ended: BTreeSet<QueueId>,
+}
+
 pub struct Cluster {
     pub worlds: BTreeMap<u16, World>,
+    worker: LetterWorker,
+    now: Duration,
+    catalog: Catalog,
+    /// The worker's copy, which may be behind.
+    copy: Catalog,
+    /// What the worker has proposed and the log does not have yet.
+    proposals: VecDeque<Command>,
     pub source: QueueId,
     pub targets: Vec<QueueId>,
     /// Everything ever sent; any of it may arrive at any time, often.
     pub sent: Vec<Parcel>,
     pub answers: Vec<(u16, Answer)>,
-    /// Room that was told of.
-    pub told: BTreeMap<QueueId, u32>,
+    /// Every notice of room; any of them may arrive at any time, often.
+    notices: Vec<(QueueId, u32)>,
     pub published: u32,
     pub routed: BTreeMap<u32, Vec<QueueId>>,
     /// What clients took out of targets.
     pub taken: BTreeMap<QueueId, Vec<u32>>,
-    pub ended: BTreeSet<QueueId>,
 }
 
 impl Cluster {
@@ -80,17 +100,22 @@ impl Cluster {
         let targets =
             lengths.iter().zip(homes).map(|(length, home)| create(home, full_at(*length)));
         let targets = targets.collect();
+        let catalog = Catalog { version: 1, bound: 0b1111, ended: BTreeSet::new() };
         Self {
             worlds,
+            worker: LetterWorker::default(),
+            now: Duration::ZERO,
+            catalog: catalog.clone(),
+            copy: catalog,
+            proposals: VecDeque::new(),
             source,
             targets,
             sent: Vec::new(),
             answers: Vec::new(),
-            told: BTreeMap::new(),
+            notices: Vec::new(),
             published: 0,
             routed: BTreeMap::new(),
             taken: BTreeMap::new(),
-            ended: BTreeSet::new(),
         }
     }
 
@@ -116,62 +141,154 @@ impl Cluster {
         }
     }
 
-    /// Routes up to `limit` letters to the targets that `choice` picks, or keeps them.
-    pub fn route(&mut self, limit: usize, choice: u8) {
+    /// The dead-letter exchange leads to these targets from now on, as the catalog has it.
+    pub fn bind(&mut self, bound: u8) {
+        self.catalog.version += 1;
+        self.catalog.bound = bound;
+    }
+
+    /// The worker's copy of the catalog is as new as the catalog itself.
+    pub fn read_catalog(&mut self) {
+        self.copy = self.catalog.clone();
+    }
+
+    pub fn wait(&mut self, ms: u64) {
+        self.now += Duration::from_millis(ms);
+    }
+
+    /// Routes what waits in the source, as far as the bodies of `limit` letters are at hand.
+    pub fn route(&mut self, limit: usize) {
         let queue = self.source;
-        let alive: Vec<QueueId> = self.targets.clone();
-        let picked: Vec<QueueId> = (0u8..)
-            .zip(alive)
-            .filter(|(bit, _)| choice & (1 << bit) != 0)
-            .map(|(_, target)| target)
-            .collect();
-        let kept = choice & 16 != 0;
-        let world = self.source();
-        let letters = world.machine.unrouted(queue, kept, LetterNumber(0), limit);
-        let mut routed = Vec::new();
-        let mut sizes = Vec::new();
-        for letter in letters {
-            let id = letter.message;
-            let head = world.store.message(queue, id.level, id.index, id.position).unwrap();
-            sizes.push(head.body_bytes);
-            let routes = if picked.is_empty() { Routes::Keep } else { Routes::To(picked.clone()) };
-            routed.push(RoutedLetters { first: letter.number, last: letter.number, routes });
-        }
-        // Twice, as an old leader's might be: the second finds nothing to route.
-        for _ in 0..2 {
-            let letters = routed.clone();
-            world.leader(Command::Routed { queue, at: CatalogIndex(1), via: via(), letters });
-        }
-        if !picked.is_empty() {
-            // A letter may be routed again when all its targets had ended.
-            self.routed.extend(sizes.into_iter().map(|size| (size, picked.clone())));
+        let machine = &self.worlds[&1].machine;
+        let waits = machine.queues_with_letters().any(|it| it == queue);
+        let first = waits.then(|| Unrouted::of(machine, queue, false, LetterNumber(0)));
+        let Some(unrouted) = first.flatten().filter(|it| self.worker.may_route(it, self.now))
+        else {
+            return;
+        };
+        if let Some(left) = self.route_by_copy(unrouted, limit, false) {
+            self.read_catalog();
+            assert!(self.route_by_copy(left, limit, true).is_none());
         }
     }
 
-    /// Sends what is under way to a home, from its mark on.
-    pub fn send(&mut self, to: u16, limit: usize) {
-        let world = &self.worlds[&1];
-        let mark = world.machine.line_mark(line(to));
-        let all = world.machine.transfers(line(to), mark, limit);
-        let mut parcel: Option<Parcel> = None;
-        for transfer in all {
-            let id = transfer.message;
-            let head =
-                world.store.message(transfer.queue, id.level, id.index, id.position).unwrap();
-            assert_eq!(transfer.reason, DeathReason::Rejected);
-            let one = (transfer.target, head.body_bytes, transfer.round);
-            match &mut parcel {
-                Some(open) if open.first.0 + open.transfers.len() as u64 == transfer.number.0 => {
-                    open.transfers.push(one);
-                }
-                _ => {
-                    self.sent.extend(parcel.take());
-                    parcel =
-                        Some(Parcel { to, first: transfer.number, mark, transfers: vec![one] });
-                }
+    /// Routes up to `limit` letters to these targets, or keeps them.
+    pub fn route_to(&mut self, limit: usize, bound: u8) {
+        self.bind(bound);
+        self.read_catalog();
+        self.route(limit);
+        self.commit(1);
+    }
+
+    fn route_by_copy(
+        &mut self,
+        mut unrouted: Unrouted,
+        limit: usize,
+        fresh: bool,
+    ) -> Option<Unrouted> {
+        unrouted.letters.truncate(limit);
+        let leads = |bit: &usize| self.copy.bound & (1 << bit) != 0;
+        let targets = (0..self.targets.len()).filter(leads).map(|bit| self.targets[bit]);
+        let targets: Vec<_> = targets.filter(|it| !self.copy.ended.contains(it)).collect();
+        let (routed, left) = unrouted.route(CatalogIndex(self.copy.version), fresh, |_, by| {
+            assert_eq!(*by, via());
+            match targets.is_empty() {
+                true => Destination::Nothing,
+                false => Destination::Targets(targets.clone()),
             }
+        });
+        if routed.is_some() {
+            self.worker.routing_proposed(&unrouted, self.now);
         }
-        self.sent.extend(parcel);
+        self.proposals.extend(routed);
+        left
+    }
+
+    /// Looks whether letters kept as unroutable have got a route, `limit` at a time.
+    pub fn route_kept(&mut self, limit: usize) {
+        let (queue, version) = (self.source, CatalogIndex(self.copy.version));
+        let Some((_, settings)) = self.worlds[&1].machine.letter_settings(queue) else { return };
+        let mut from = self.worker.look_from(queue, version, &settings);
+        while let Some(mut kept) = Unrouted::of(&self.worlds[&1].machine, queue, true, from) {
+            kept.letters.truncate(limit);
+            from = LetterNumber(kept.letters.last().unwrap().number.0 + 1);
+            self.route_by_copy(kept, limit, settings.is_none());
+        }
+        self.worker.looked(queue, version, settings, from);
+    }
+
+    /// The log takes the first of what the worker has proposed.
+    pub fn commit(&mut self, count: usize) {
+        for _ in 0..count {
+            let Some(command) = self.proposals.pop_front() else { return };
+            if let Command::Routed { letters, .. } = &command {
+                let mut unrouted = self.unrouted();
+                for group in letters {
+                    let Routes::To(targets) = &group.routes else { continue };
+                    let numbers = group.first..=group.last;
+                    // A letter may be routed again when all its targets had ended.
+                    for (number, size) in &mut unrouted {
+                        if numbers.contains(number) {
+                            self.routed.insert(*size, targets.clone());
+                        }
+                    }
+                }
+                // Twice, as an old leader's might be: the second finds nothing to route.
+                self.source().leader(command.clone());
+            }
+            self.source().leader(command);
+        }
+    }
+
+    /// Number and size of each letter that waits or is kept.
+    fn unrouted(&mut self) -> Vec<(LetterNumber, u32)> {
+        let (queue, world) = (self.source, &self.worlds[&1]);
+        let letters = |kept| world.machine.unrouted(queue, kept, LetterNumber(0), usize::MAX);
+        let size = |id: MessageId| {
+            world.store.message(queue, id.level, id.index, id.position).unwrap().body_bytes
+        };
+        let all = letters(false).into_iter().chain(letters(true));
+        all.map(|it| (it.number, size(it.message))).collect()
+    }
+
+    /// A proposal is lost.
+    pub fn lose(&mut self) {
+        self.proposals.pop_front();
+    }
+
+    /// Sends what the worker would send to a home, in batches of up to `limit`; with `full`, a lane
+    /// refuses the first.
+    pub fn send(&mut self, to: u16, limit: usize, has_room: bool, full: bool) {
+        let Self { worlds, worker, sent, now, .. } = self;
+        let world = &worlds[&1];
+        if !world.machine.lines().any(|it| it == line(to)) {
+            return;
+        }
+        let mark = world.machine.line_mark(line(to));
+        while let Some(from) = worker.send_from(line(to), mark, has_room, *now) {
+            let mut batch = LetterWorker::batch(&world.machine, line(to), from);
+            batch.truncate(limit);
+            let (Some(first), Some(last)) = (batch.first(), batch.last()) else { return };
+            let (first, last) = (first.number, last.number);
+            let transfer = |(number, it): (u64, &TransferView)| {
+                let id = it.message;
+                let head = world.store.message(it.queue, id.level, id.index, id.position).unwrap();
+                assert_eq!((it.number.0, it.reason), (number, DeathReason::Rejected));
+                (it.target, head.body_bytes, it.round)
+            };
+            let transfers: Vec<_> = (first.0..).zip(&batch).map(transfer).collect();
+            worker.sent(line(to), last, 100 * transfers.len());
+            if full {
+                worker.send_again(line(to), first);
+                return;
+            }
+            sent.push(Parcel { to, first, mark, transfers });
+        }
+    }
+
+    /// A home's leader has announced itself.
+    pub fn announce(&mut self, group: u16) {
+        self.worker.send_all_again(Home::Group(GroupId(group)));
     }
 
     /// Something that was sent arrives; what comes of it is on its way back.
@@ -208,40 +325,36 @@ impl Cluster {
         for effect in effects {
             if let Effect::Room { queue, to, messages } = effect {
                 assert_eq!(to, line(1));
-                self.told.insert(queue, messages);
+                self.notices.push((queue, messages));
             }
+        }
+    }
+
+    /// A notice of room arrives at the source.
+    pub fn notice(&mut self, which: usize) {
+        if !self.notices.is_empty() {
+            let (queue, messages) = self.notices[which % self.notices.len()];
+            self.worker.told_of_room(queue, messages);
         }
     }
 
     /// An answer arrives at the source.
     pub fn answer(&mut self, which: usize) {
-        if self.answers.is_empty() {
-            return;
-        }
-        let (_, answer) = self.answers[which % self.answers.len()].clone();
-        match answer {
-            Answer::Transferred { from, by, first, last, other } => {
-                assert_eq!(from, line(1));
-                self.source().leader(Command::DeadLettered { line: by, first, last, other });
-            }
-            // The sender sends from its mark anyway.
-            Answer::TransfersWanted { .. } => {}
-            other => panic!("{other:?}"),
+        if !self.answers.is_empty() {
+            let (_, answer) = self.answers[which % self.answers.len()].clone();
+            self.worker.heard(&answer);
+            self.proposals.extend(LetterWorker::commit(answer));
         }
     }
 
-    /// Tries full targets again that have told of room, or were not refused.
+    /// Tries full targets again, and forgets what has ended.
     pub fn retry(&mut self) {
-        let targets: Vec<_> = self.source().machine.targets().collect();
-        for target in targets {
-            let told = self.told.get(&target.target).copied();
-            let ended = self.ended.contains(&target.target);
-            if target.waits > 0 && (!target.refused || told.is_some() || ended) {
-                self.told.remove(&target.target);
-                let count = if target.refused { told.unwrap_or(3) } else { 3 };
-                self.source().leader(Command::Retry { target: target.target, count });
-            }
+        let machine = &self.worlds[&1].machine;
+        for target in machine.targets() {
+            let ended = self.copy.ended.contains(&target.target);
+            self.proposals.extend(self.worker.retry(&target, ended, self.now));
         }
+        self.worker.forget_done(&LiveLetters::of(machine));
     }
 
     /// A client takes what is in a target, which makes room.
@@ -270,7 +383,8 @@ impl Cluster {
     /// A target ends with what is in it.
     pub fn end(&mut self, which: usize) {
         let queue = self.targets[which % self.targets.len()];
-        if self.ended.insert(queue) {
+        if self.catalog.ended.insert(queue) {
+            self.catalog.version += 1;
             let Home::Group(GroupId(group)) = queue.home else { panic!("{queue:?}") };
             let world = self.worlds.get_mut(&group).unwrap();
             let end = Command::EndQueue { queue, if_unused: false, if_empty: false };
@@ -278,7 +392,8 @@ impl Cluster {
         }
     }
 
-    /// A home begins anew from its records, as after a crash; a new leader owes what the state owes.
+    /// A home begins anew from its records, as after a crash; a new leader owes what the state owes,
+    /// and a new worker remembers nothing.
     pub fn restart(&mut self, group: u16) {
         let world = self.worlds.get_mut(&group).unwrap();
         let records: Vec<_> = world
@@ -295,34 +410,41 @@ impl Cluster {
         world.machine.obligations(&mut owed);
         world.out.effects = owed;
         check_store(&world.store, &world.machine);
-        self.told.retain(|queue, _| queue.home != Home::Group(GroupId(group)));
+        if group == 1 {
+            self.worker = LetterWorker::default();
+        }
         self.hear(group);
     }
 
-    /// Goes on until nothing is left to do; targets that were not there any more end the letters
-    /// that were for them alone.
+    /// Goes on until nothing is left to do, as all targets that are there take letters.
     pub fn finish(&mut self) {
+        self.commit(usize::MAX);
+        self.bind(0b1111);
         for _ in 0..300 {
-            // By then the catalog knows what has ended.
-            let lives = |bit: &usize| !self.ended.contains(&self.targets[*bit]);
-            let alive: u8 = (0..self.targets.len()).filter(lives).map(|bit| 1 << bit).sum();
-            self.route(100, alive);
-            self.route(100, 16 | alive);
+            // Whatever was proposed or sent before is lost by then.
+            self.wait(4_000);
+            self.read_catalog();
+            self.route(100);
+            self.route_kept(100);
             self.retry();
+            self.commit(usize::MAX);
             self.sent.clear();
             self.answers.clear();
-            HOMES.into_iter().for_each(|home| self.send(home, 50));
+            HOMES.into_iter().for_each(|home| self.send(home, 50, true, false));
             (0..self.sent.len()).for_each(|which| self.arrive(which));
             (0..self.answers.len()).for_each(|which| self.answer(which));
+            self.commit(usize::MAX);
             (0..self.targets.len()).for_each(|which| self.consume(which, 100));
-            // What was told may have been lost: it is owed until a higher round comes (LET 3).
+            // A notice may have been lost: it is owed until a higher round comes (LET 3).
+            self.notices.clear();
             for home in HOMES {
                 let world = self.worlds.get_mut(&home).unwrap();
                 world.out.effects.clear();
-                world.machine.obligations(&mut world.out.effects);
+                world.machine.owed_room(&mut world.out.effects);
                 self.hear(home);
             }
-            let all_gone = self.ended.len() == self.targets.len();
+            (0..self.notices.len()).for_each(|which| self.notice(which));
+            let all_gone = self.catalog.ended.len() == self.targets.len();
             if all_gone || self.source().machine.letter_counts().0 == 0 {
                 return;
             }
@@ -342,7 +464,7 @@ impl Cluster {
             assert_eq!(once.len(), taken.len(), "{queue} has taken a letter twice");
         }
         for (size, targets) in &self.routed {
-            for target in targets.iter().filter(|target| !self.ended.contains(target)) {
+            for target in targets.iter().filter(|target| !self.catalog.ended.contains(target)) {
                 let taken = self.taken.get(target).is_some_and(|taken| taken.contains(size));
                 assert!(taken, "letter {size} has not come into {target}");
             }

@@ -20,11 +20,19 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug)]
 enum Act {
     Kill(u32),
-    Route(usize, u8),
-    Send(u16, usize),
+    Bind(u8),
+    ReadCatalog,
+    Route(usize),
+    RouteKept(usize),
+    Send { to: u16, limit: usize, has_room: bool, full: bool },
+    Announce(u16),
     Arrive(usize),
     Answer(usize),
+    Notice(usize),
     Retry,
+    Commit(usize),
+    Lose,
+    Wait(u64),
     Consume(usize, usize),
     End(usize),
     EndSource,
@@ -34,16 +42,51 @@ enum Act {
 fn act() -> impl Strategy<Value = Act> {
     prop_oneof![
         3 => (1u32..6).prop_map(Act::Kill),
-        4 => (1usize..6, 0u8..32).prop_map(|(limit, choice)| Act::Route(limit, choice)),
-        6 => (1u16..4, 1usize..6).prop_map(|(to, limit)| Act::Send(to, limit)),
+        2 => (0u8..16).prop_map(Act::Bind),
+        2 => Just(Act::ReadCatalog),
+        6 => (1usize..6).prop_map(Act::Route),
+        2 => (1usize..6).prop_map(Act::RouteKept),
+        8 => (1u16..4, 1usize..6, any::<bool>(), 0..8).prop_map(|(to, limit, has_room, full)| {
+            Act::Send { to, limit, has_room, full: full == 0 }
+        }),
+        1 => (1u16..4).prop_map(Act::Announce),
         8 => any::<usize>().prop_map(Act::Arrive),
         8 => any::<usize>().prop_map(Act::Answer),
+        4 => any::<usize>().prop_map(Act::Notice),
         4 => Just(Act::Retry),
+        12 => (1usize..6).prop_map(Act::Commit),
+        1 => Just(Act::Lose),
+        3 => (1u64..4_000).prop_map(Act::Wait),
         4 => (any::<usize>(), 1usize..5).prop_map(|(which, limit)| Act::Consume(which, limit)),
         1 => (any::<usize>()).prop_map(Act::End),
         1 => Just(Act::EndSource),
         2 => (1u16..4).prop_map(Act::Restart),
     ]
+}
+
+impl Act {
+    /// Does it; the ends of queues are left to those who allow them.
+    fn on(self, cluster: &mut Cluster) {
+        match self {
+            Self::Kill(count) => cluster.kill(count),
+            Self::Bind(bound) => cluster.bind(bound),
+            Self::ReadCatalog => cluster.read_catalog(),
+            Self::Route(limit) => cluster.route(limit),
+            Self::RouteKept(limit) => cluster.route_kept(limit),
+            Self::Send { to, limit, has_room, full } => cluster.send(to, limit, has_room, full),
+            Self::Announce(group) => cluster.announce(group),
+            Self::Arrive(which) => cluster.arrive(which),
+            Self::Answer(which) => cluster.answer(which),
+            Self::Notice(which) => cluster.notice(which),
+            Self::Retry => cluster.retry(),
+            Self::Commit(count) => cluster.commit(count),
+            Self::Lose => cluster.lose(),
+            Self::Wait(ms) => cluster.wait(ms),
+            Self::Consume(which, limit) => cluster.consume(which, limit),
+            Self::End(_) | Self::EndSource => {}
+            Self::Restart(group) => cluster.restart(group),
+        }
+    }
 }
 
 proptest! {
@@ -59,16 +102,8 @@ proptest! {
         let mut source_lives = true;
         for act in acts {
             match act {
-                Act::Kill(count) if source_lives => cluster.kill(count),
-                Act::Kill(_) => {}
-                Act::Route(limit, choice) => cluster.route(limit, choice),
-                Act::Send(to, limit) => cluster.send(to, limit),
-                Act::Arrive(which) => cluster.arrive(which),
-                Act::Answer(which) => cluster.answer(which),
-                Act::Retry => cluster.retry(),
-                Act::Consume(which, limit) => cluster.consume(which, limit),
+                Act::Kill(_) if !source_lives => {}
                 Act::End(which) if ends => cluster.end(which),
-                Act::End(_) => {}
                 Act::EndSource if ends && source_lives => {
                     // letters outlive their queue.
                     source_lives = false;
@@ -76,8 +111,7 @@ proptest! {
                     let end = Command::EndQueue { queue, if_unused: false, if_empty: false };
                     cluster.source().leader(end);
                 }
-                Act::EndSource => {}
-                Act::Restart(group) => cluster.restart(group),
+                other => other.on(&mut cluster),
             }
         }
         cluster.finish();
@@ -92,15 +126,9 @@ proptest! {
         let mut cluster = Cluster::new(&[length]);
         for act in acts {
             match act {
-                Act::Kill(count) => cluster.kill(count),
-                Act::Route(limit, _) => cluster.route(limit, 1),
-                Act::Send(to, limit) => cluster.send(to, limit),
-                Act::Arrive(which) => cluster.arrive(which),
-                Act::Answer(which) => cluster.answer(which),
-                Act::Retry => cluster.retry(),
-                Act::Consume(which, limit) => cluster.consume(which, limit),
-                Act::End(_) | Act::EndSource => {}
-                Act::Restart(group) => cluster.restart(group),
+                // Letters that were kept come behind others.
+                Act::Bind(_) => cluster.bind(1),
+                other => other.on(&mut cluster),
             }
         }
         cluster.finish();
@@ -114,8 +142,8 @@ proptest! {
 fn q_46_a_purge_takes_the_letters_kept_as_unroutable_and_no_others() {
     let mut cluster = Cluster::new(&[9]);
     cluster.kill(5);
-    cluster.route(2, 0);
-    cluster.route(1, 1);
+    cluster.route_to(2, 0);
+    cluster.route_to(1, 1);
     let queue = cluster.source;
     let purged = cluster.source().one(session(9, 1), Command::Purge { queue });
     assert_eq!(purged, Reply::Purged { messages: 2 });
@@ -137,7 +165,7 @@ fn let_1_without_a_dlx_the_same_command_drops() {
 fn let_2_an_answer_given_twice_counts_once() {
     let mut cluster = Cluster::new(&[9, 9]);
     cluster.kill(1);
-    cluster.route(1, 0b11);
+    cluster.route_to(1, 0b11);
     let taken = || Command::DeadLettered {
         line: line(2),
         first: Sequence(1),

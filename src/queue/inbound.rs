@@ -1,0 +1,216 @@
+//! Numbered batches of a session, or of another home that sends dead letters: new commands are
+//! applied in order, repeats are answered from what is kept, gaps are asked for (SES 1 to 7, LET 2).
+
+use crate::{
+    apply::Apply,
+    command::{Batch, Command, Origin, Reply},
+    digest::{self, Step},
+    machine::{Caller, Machine},
+    output::{Answer, RecordKey},
+    record::SessionRecord,
+    store::StoreError,
+    transfer::answer_of,
+};
+use quorate_types::{LetterHome, Sequence, SessionId, StartNumber};
+
+/// Who numbers its commands to this machine.
+#[derive(Clone, Copy, Debug)]
+enum Sender {
+    /// A node's front end.
+    Session(SessionId),
+    /// A home with dead letters for queues of this one (LET 1).
+    Letters(LetterHome),
+}
+
+/// A numbered batch.
+struct Numbered<'a> {
+    sender: Sender,
+    /// Number of the first command.
+    first: Sequence,
+    /// The sender has had every answer below.
+    mark: Sequence,
+    commands: &'a [Command],
+}
+
+impl Machine {
+    /// Applies one batch.
+    pub(crate) fn batch(&mut self, batch: &Batch, apply: &mut Apply<'_>) -> Result<(), StoreError> {
+        let commands = &batch.commands;
+        let (sender, first, mark) = match batch.origin {
+            Origin::Leader => {
+                for command in commands {
+                    self.command(command, Caller::Leader, apply)?;
+                }
+                return Ok(());
+            }
+            Origin::Session { session, first, mark } => (Sender::Session(session), first, mark),
+            Origin::Letters { from, first, mark } => (Sender::Letters(from), first, mark),
+        };
+        self.numbered(&Numbered { sender, first, mark, commands }, apply)
+    }
+
+    fn numbered(&mut self, batch: &Numbered<'_>, apply: &mut Apply<'_>) -> Result<(), StoreError> {
+        let Numbered { sender, first, commands, .. } = *batch;
+        if self.is_sender_over(sender) {
+            refuse_over(sender, commands, apply);
+            return Ok(());
+        }
+        if let Sender::Session(SessionId { node, start }) = sender {
+            // A start is fenced by the first sight of a higher one (SES 6).
+            self.fence(node, StartNumber(start.0.saturating_sub(1)), apply)?;
+            self.settle_down(apply)?;
+        }
+        let last = self.received(sender).map_or(Sequence(0), |record| record.last);
+        if first.0 > last.0 + 1 {
+            refuse(commands, apply);
+            let (want, by) = (Sequence(last.0 + 1), self.letter_home());
+            apply.out.answers.push(match sender {
+                Sender::Session(session) => Answer::Want { session, want },
+                Sender::Letters(from) => Answer::TransfersWanted { from, by, want },
+            });
+            return Ok(());
+        }
+        let (done, other) = self.apply_new(batch, last, apply)?;
+        self.keep(batch, last, done, other, apply);
+        // The batch itself may have ended its session.
+        let rest = commands.get(done..).unwrap_or_default();
+        if !rest.is_empty() {
+            refuse_over(sender, rest, apply);
+        }
+        Ok(())
+    }
+
+    /// Applies the commands above `last`, and looks up what the others were answered. Returns how
+    /// many that were (all, unless one of them fenced the sender) and the answers other than
+    /// `Taken`.
+    fn apply_new(
+        &mut self,
+        batch: &Numbered<'_>,
+        last: Sequence,
+        apply: &mut Apply<'_>,
+    ) -> Result<(usize, Vec<(Sequence, Reply)>), StoreError> {
+        let (sender, mut done, mut other) = (batch.sender, 0, Vec::new());
+        for (number, command) in (batch.first.0..).map(Sequence).zip(batch.commands) {
+            if number <= last {
+                refuse(std::slice::from_ref(command), apply);
+                let kept = self.received(sender).and_then(|record| record.answers.get(&number));
+                other.extend(kept.map(|reply| (number, reply.clone())));
+            } else if self.is_sender_over(sender) {
+                break;
+            } else {
+                let reply = self.command(command, sender.caller(number), apply)?;
+                if reply != Reply::Taken {
+                    other.push((number, reply));
+                }
+            }
+            done += 1;
+        }
+        Ok((done, other))
+    }
+
+    /// Answers the first `count` commands, and keeps for a repeat what those above `before` were
+    /// answered, from the mark on (SES 3).
+    fn keep(
+        &mut self,
+        batch: &Numbered<'_>,
+        before: Sequence,
+        count: usize,
+        other: Vec<(Sequence, Reply)>,
+        apply: &mut Apply<'_>,
+    ) {
+        let Numbered { sender, first, mark, .. } = *batch;
+        let last = Sequence((first.0 + count as u64).saturating_sub(1));
+        if !self.is_sender_over(sender) {
+            let record = match sender {
+                Sender::Session(session) => self.sessions.entry(session).or_default(),
+                Sender::Letters(from) => self.sources.entry(from).or_default(),
+            };
+            record.last = before.max(last);
+            record.forget_below(mark);
+            let new = other.iter().filter(|(number, _)| *number > before && *number >= record.mark);
+            record.answers.extend(new.cloned());
+            let (step, name, key) = sender.names();
+            apply.digest.step(step, name, record.last.0);
+            apply.digest.step(step, record.mark.0, record.answers.len() as u64);
+            apply.change(key);
+        }
+        if count > 0 {
+            let by = self.letter_home();
+            apply.out.answers.push(match sender {
+                Sender::Session(session) => Answer::Answered { session, first, last, other },
+                Sender::Letters(from) => {
+                    let answer = |(number, reply)| (number, answer_of(&reply));
+                    let other = other.into_iter().map(answer).collect();
+                    Answer::Transferred { from, by, first, last, other }
+                }
+            });
+        }
+    }
+
+    /// Whether nothing is taken from there any more (SES 6).
+    fn is_sender_over(&self, sender: Sender) -> bool {
+        match sender {
+            Sender::Session(session) => self.is_fenced(session),
+            Sender::Letters(from) => self.is_over(from),
+        }
+    }
+
+    /// What has come from there.
+    fn received(&self, sender: Sender) -> Option<&SessionRecord> {
+        match sender {
+            Sender::Session(session) => self.sessions.get(&session),
+            Sender::Letters(from) => self.sources.get(&from),
+        }
+    }
+}
+
+impl Sender {
+    fn caller(self, number: Sequence) -> Caller {
+        match self {
+            Self::Session(session) => Caller::Session { session, number },
+            Self::Letters(from) => Caller::Letters(from),
+        }
+    }
+
+    /// How the digest and the records name it.
+    fn names(self) -> (Step, u64, RecordKey) {
+        match self {
+            Self::Session(session) => {
+                (Step::Session, digest::of_session(session), RecordKey::Session(session))
+            }
+            Self::Letters(from) => {
+                (Step::Source, digest::of_letter_home(from), RecordKey::Source(from))
+            }
+        }
+    }
+}
+
+impl SessionRecord {
+    /// The sender has had every answer below the mark.
+    fn forget_below(&mut self, mark: Sequence) {
+        if mark <= self.mark {
+            return;
+        }
+        self.mark = mark;
+        if self.answers.keys().next().is_some_and(|first| *first < mark) {
+            self.answers = self.answers.split_off(&mark);
+        }
+    }
+}
+
+/// Commands of a sender that is over. Nobody waits for an answer to letters of an ended run.
+fn refuse_over(sender: Sender, commands: &[Command], apply: &mut Apply<'_>) {
+    refuse(commands, apply);
+    match sender {
+        Sender::Session(session) => apply.out.answers.push(Answer::Fenced { session }),
+        Sender::Letters(_) => {}
+    }
+}
+
+/// Commands that are not applied: their enqueues are cut, their places counted (NAM 1, STO 4).
+fn refuse(commands: &[Command], apply: &mut Apply<'_>) {
+    for command in commands {
+        apply.cut_enqueue(command);
+        apply.position += 1;
+    }
+}
