@@ -1,7 +1,7 @@
 //! What the worker of one home remembers while this node leads it. Everything here is a hint: what
 //! is owed follows from the state (STO 7).
 
-use crate::Held;
+use crate::memory::Held;
 use bytes::Bytes;
 use quorate_queue::{DeadLetter, LetterView, TargetView};
 use quorate_storage::MessageRef;

@@ -1,7 +1,7 @@
 //! The worker's memory: what it sends and proposes, and when again, with time as an argument.
 
 use super::*;
-use crate::{MemoryBudget, Share};
+use crate::memory::{MemoryBudget, Share};
 use proptest::{collection::vec, prelude::*};
 use quorate_queue::{DeathReason, RETRY_MAX};
 use quorate_types::{GroupId, Home, Level, LogIndex, MessageId};
