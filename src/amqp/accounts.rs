@@ -1,7 +1,8 @@
 //! What one connection holds of the node's memory for clients, told once a turn.
 
 use crate::connection::held::Unfinished;
-use quorate_broker::{Connection, Held, MemoryBudget, Share};
+use quorate_broker::Connection;
+use quorate_client::memory::{Held, MemoryBudget, Share};
 use std::sync::Arc;
 
 /// Largest reads while the memory for contents or for publishes under way is more than half used,

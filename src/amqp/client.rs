@@ -24,7 +24,8 @@ use crate::{
     socket::Socket,
 };
 use bytes::{Buf, BufMut};
-use quorate_broker::{Broker, Connection, ConnectionInfo};
+use quorate_broker::{Broker, Connection};
+use quorate_client::ConnectionInfo;
 use quorate_types::{Exception, ReplyCode};
 use std::{io, net::SocketAddr, time::Duration};
 use tokio::{

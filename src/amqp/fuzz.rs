@@ -12,7 +12,7 @@ use crate::{
     outbox::Outbox,
 };
 use bytes::{Bytes, BytesMut};
-use quorate_broker::{
+use quorate_client::{
     ChannelId, DeclareOk, Delivered, Event, FrontSettings, GetOk, HolderRef, PublishOutcome,
 };
 use quorate_types::{

@@ -1,7 +1,8 @@
 //! Operations asked of the broker.
 
 use crate::channel::{Answer, Operation};
-use quorate_broker::{Broker, ChannelId, Connection};
+use quorate_broker::{Broker, Connection};
+use quorate_client::ChannelId;
 use quorate_types::Exception;
 
 /// Prefix of consumer tags that the server makes (CON-01).

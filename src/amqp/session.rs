@@ -15,7 +15,8 @@ use crate::{
     socket::Socket,
 };
 use futures::{FutureExt, StreamExt, stream::FuturesUnordered};
-use quorate_broker::{Broker, ChannelId, Connection, Delivered, Event, Pressure};
+use quorate_broker::{Broker, Connection};
+use quorate_client::{ChannelId, Delivered, Event, Pressure};
 use quorate_types::Exception;
 use std::{
     future::{Future, poll_fn},

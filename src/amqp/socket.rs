@@ -3,7 +3,7 @@
 
 use crate::outbox::{Outbox, SLICES_MAX};
 use bytes::BytesMut;
-use quorate_broker::SocketReport;
+use quorate_client::SocketReport;
 use std::{
     future::Future,
     io::{self, IoSlice},

@@ -31,7 +31,7 @@ use crate::{
     outbox::Outbox,
 };
 use bytes::BytesMut;
-use quorate_broker::PublishOutcome;
+use quorate_client::PublishOutcome;
 use quorate_types::{Properties, ShortString};
 pub(crate) use script::{Words, table};
 use std::{collections::VecDeque, fmt::Write as _, path::Path};

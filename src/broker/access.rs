@@ -6,7 +6,11 @@
 //! takes effect at once.
 
 use crate::{
-    Broker, client::ConnectionInfo, connection::Connection, login::PASSWORD_BYTES_MAX, node::Node,
+    Broker,
+    client::ConnectionInfo,
+    connection::{Connection, ConnectionState},
+    login::PASSWORD_BYTES_MAX,
+    node::Node,
 };
 use quorate_catalog::{Access, Catalog, Denial, Resource, Rights, Who, access_refused, refusal};
 use quorate_types::{CatalogIndex, Exception, ReplyCode, ResourceName, ShortString};
@@ -105,10 +109,10 @@ fn may_come_from(loopback: bool, user: &ShortString, loopback_users: &[String]) 
     loopback || loopback_users.iter().all(|name| name != user.as_str())
 }
 
-impl ConnectionInfo {
+impl ConnectionState {
     /// Whose rights count on the connection.
     pub(crate) fn who(&self) -> Who<'_> {
-        Who { vhost: &self.vhost, user: &self.user }
+        Who { vhost: &self.info.vhost, user: &self.info.user }
     }
 }
 
@@ -118,7 +122,7 @@ impl Connection {
     /// # Errors
     /// 403 (ACL-04).
     pub(crate) fn check(&self, access: Access, resource: Resource<'_>) -> Result<(), Exception> {
-        self.node.catalog.read().check_access(self.info().who(), access, resource)
+        self.node.catalog.read().check_access(self.state.who(), access, resource)
     }
 
     /// Whether it may be declared passively.
@@ -126,7 +130,7 @@ impl Connection {
     /// # Errors
     /// 403 (ACL-04).
     pub(crate) fn check_passive(&self, resource: Resource<'_>) -> Result<(), Exception> {
-        self.node.catalog.read().check_passive(self.info().who(), resource)
+        self.node.catalog.read().check_passive(self.state.who(), resource)
     }
 
     /// Whether messages from an exchange may be bound with this key: the exchange is read, and the
@@ -144,7 +148,7 @@ impl Connection {
         }
         self.check(Access::Read, Resource::Exchange(source))?;
         let catalog = self.node.catalog.read();
-        catalog.check_topic(self.info().who(), Access::Read, source, key)
+        catalog.check_topic(self.state.who(), Access::Read, source, key)
     }
 
     /// What of a publish to the exchange is told before what is wrong with its properties: write
@@ -167,7 +171,7 @@ impl Connection {
     /// # Errors
     /// 530.
     pub fn update_secret(&self) -> Result<(), Exception> {
-        if self.node.catalog.read().rights(self.info().who()).is_none() {
+        if self.node.catalog.read().rights(self.state.who()).is_none() {
             let text = "New secret was refused by one of the backends";
             return Err(Exception::new(ReplyCode::NotAllowed, text));
         }
@@ -239,7 +243,7 @@ impl Node {
         if let Some(limit) = self.user_connections_reached(catalog, user) {
             return Err(refusal::user_connection_limit(user, limit));
         }
-        match catalog.rights(info.who()) {
+        match catalog.rights(Who { vhost, user }) {
             Some(_) => Ok(()),
             None => Err(refusal::no_permissions(vhost, user)),
         }

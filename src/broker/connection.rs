@@ -2,7 +2,10 @@
 
 use crate::{
     access::PublishAccess,
-    client::{ChannelId, ConnectionInfo, Delivered, Event, HolderRef, Pressure, Settle},
+    client::{
+        ChannelId, ChannelReport, ConnectionInfo, Delivered, Event, HolderRef, Pressure, Settle,
+        SocketReport,
+    },
     consumer::FrontConsumer,
     counters::Counters,
     held_publishes::HeldPublishes,
@@ -65,48 +68,12 @@ pub(crate) struct ConnectionState {
     pub(crate) counters: Arc<Counters>,
 }
 
-/// What a front end says of one of its channels, for lists.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ChannelReport {
-    /// In confirm mode.
-    pub confirm: bool,
-    /// Published, not confirmed.
-    pub unconfirmed: u64,
-    /// In transaction mode.
-    pub transactional: bool,
-    /// Published in its open transaction.
-    pub messages_uncommitted: u64,
-    /// Settled in its open transaction.
-    pub acks_uncommitted: u64,
-    /// Delivered or got, not settled.
-    pub unacknowledged: u64,
-    /// Limit of unsettled deliveries of its consumers, 0 for none.
-    pub prefetch: u16,
-    /// It has published at least once.
-    pub has_published: bool,
-}
-
 /// An open channel.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reporting {
     pub(crate) id: ChannelId,
     /// What its front end said last.
     pub(crate) report: ChannelReport,
-}
-
-/// What a front end says of its connection's socket, for lists.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SocketReport {
-    /// Bytes read so far.
-    pub received_bytes: u64,
-    /// Bytes written so far.
-    pub sent_bytes: u64,
-    /// In how many reads.
-    pub reads: u64,
-    /// In how many writes.
-    pub writes: u64,
-    /// Bytes that wait to be written.
-    pub pending_bytes: u64,
 }
 
 /// What a front end says of its connection, for lists.

@@ -5,7 +5,6 @@
 //! applied, `confirm` tells the connection.
 
 mod broker;
-mod client;
 mod settings;
 pub mod view;
 
@@ -20,6 +19,7 @@ mod held_publishes;
 mod proposer;
 mod publish;
 mod reply_to;
+mod routed;
 mod spread;
 mod trace;
 mod transaction;
@@ -28,7 +28,6 @@ mod clock;
 mod executor;
 mod from_leaders;
 mod local;
-mod memory;
 mod pace;
 mod relief;
 mod sequencer;
@@ -40,7 +39,6 @@ mod consume;
 mod consumer;
 mod context;
 mod settle;
-mod shown;
 mod turns;
 mod unwritten;
 
@@ -86,20 +84,21 @@ mod pb {
     include!(concat!(env!("OUT_DIR"), "/quorate.broker.v1.rs"));
 }
 
+// What clients ask for and are told.
+use quorate_client::{self as client, memory};
+
 pub use access::ChangeError;
 pub use alarm::{AlarmBounds, AlarmSettings, Amount};
 pub use broker::Broker;
-pub use client::{
-    BindRequest, ChannelId, ConnectionInfo, Consume, DeclareOk, Delivered, Event, ExchangeDeclare,
-    FrontSettings, GetOk, HolderRef, Pressure, Publish, PublishOutcome, QueueDeclare,
-    RoutedPublish, Settle, Settlement,
-};
 pub use clock::WallClock;
-pub use connection::{ChannelReport, Connection, SocketReport};
+pub use connection::Connection;
 pub use definitions::ImportError;
 pub use local::SpillSettings;
 pub use login::PASSWORD_BYTES_MAX;
-pub use memory::{Held, MemoryBudget, Share, ShareFigures};
 pub use operator::{Closing, hash_password};
+pub use quorate_client::{
+    FrontSettings, SocketReport,
+    memory::{Share, ShareFigures},
+};
+pub use routed::RoutedPublish;
 pub use settings::{BrokerSettings, NodeLimits};
-pub use shown::delivery_properties;

@@ -4,7 +4,7 @@
 use crate::{
     access::{PublishAccess, check_user_id},
     batch::{MESSAGE_COST_BYTES, Outgoing},
-    client::{ChannelId, Event, Pressure, Publish, PublishOutcome, RoutedPublish},
+    client::{ChannelId, Event, Pressure, Publish, PublishOutcome},
     confirm::{FanOut, PublishTicket, Told},
     connection::{Connection, ConnectionState},
     counters::Counters,
@@ -12,6 +12,7 @@ use crate::{
     node::Node,
     peers::message::ReplyTo,
     reply_to,
+    routed::RoutedPublish,
     spread::Spread,
     way::{Way, check_delay},
 };
@@ -100,7 +101,7 @@ impl Node {
             let catalog = self.catalog.read();
             let until = Instant::now() + CATALOG_HELD_MAX;
             let mut access = connection.publish_access.lock();
-            access.refresh(&catalog, connection.info.who());
+            access.refresh(&catalog, connection.who());
             let traced = catalog.is_traced(&connection.info.vhost);
             for publish in publishes.by_ref() {
                 let (confirm, mandatory) = (publish.confirm.is_some(), publish.mandatory);
@@ -178,7 +179,7 @@ impl Node {
         let result = {
             let catalog = self.catalog.read();
             let mut access = connection.publish_access.lock();
-            access.refresh(&catalog, connection.info.who());
+            access.refresh(&catalog, connection.who());
             let seen = catalog.is_traced(&connection.info.vhost).then(|| publish.clone());
             let buffer = &mut BytesMut::new();
             let result =
@@ -344,7 +345,7 @@ fn route(
     buffer: &mut BytesMut,
 ) -> Result<bool, Exception> {
     let Publish { exchange, routing_key, properties, body, .. } = publish;
-    let (vhost, who) = (&connection.info.vhost, connection.info.who());
+    let (vhost, who) = (&connection.info.vhost, connection.who());
     access.check(who, &exchange)?;
     let checked = sender_selected(&properties).and_then(|(further_keys, raw)| {
         node.context.settings.limits.check_publish(properties.header_values, further_keys.len())?;

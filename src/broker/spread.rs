@@ -7,12 +7,13 @@
 
 use crate::{
     batch::MESSAGE_COST_BYTES,
-    client::{ChannelId, RoutedPublish},
+    client::ChannelId,
     confirm::{FanOut, Told},
     connection::ConnectionState,
     memory::{Share, takes_body},
     node::Node,
     publish::{Outgoings, Source, shared_by},
+    routed::RoutedPublish,
 };
 use std::{sync::Arc, time::Duration};
 

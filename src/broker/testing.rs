@@ -4,8 +4,8 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use crate::{
-    AlarmBounds, AlarmSettings, Broker, BrokerSettings, ChannelId, ConnectionInfo, FrontSettings,
-    NodeLimits, SpillSettings, WallClock,
+    AlarmBounds, AlarmSettings, Broker, BrokerSettings, NodeLimits, SpillSettings, WallClock,
+    client::{ChannelId, ConnectionInfo, FrontSettings},
     connection::ConnectionState,
     consumer::{FrontConsumer, NewConsumer},
     node::Node,

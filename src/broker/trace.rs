@@ -11,13 +11,13 @@
 //! publishes of one read.
 
 use crate::{
-    client::{ChannelId, ConnectionInfo, Delivered, GetOk, Publish, RoutedPublish},
+    client::{ChannelId, ConnectionInfo, Delivered, GetOk, Publish, delivery_properties},
     confirm::Told,
     connection::ConnectionState,
     node::Node,
     once_per_minute::OncePerMinute,
     publish::{Outgoings, Source, sender_selected},
-    shown::delivery_properties,
+    routed::RoutedPublish,
 };
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use parking_lot::Mutex;

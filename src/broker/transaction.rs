@@ -7,10 +7,11 @@
 //! all publishes before it settles anything, and is answered when every queue has answered.
 
 use crate::{
-    client::{ChannelId, Publish, RoutedPublish, Settle},
+    client::{ChannelId, Publish, Settle},
     confirm::Told,
     connection::Connection,
     publish::{Outgoings, Source},
+    routed::RoutedPublish,
     spread::Spread,
 };
 use parking_lot::Mutex;

@@ -5,7 +5,7 @@
 //! for deliveries and gets alike, while less than `delivery_ahead_bytes` waits to be written. While
 //! the node's share for deliveries is used up, it reads one message at a time.
 
-use crate::{Held, MemoryBudget, Share};
+use crate::memory::{Held, MemoryBudget, Share};
 use parking_lot::Mutex;
 use std::{
     sync::{

@@ -37,7 +37,7 @@
 
 pub use quorate_queue::{DeadLetterFact, DeadLetterStrategy, DeathReason};
 
-use crate::{connection::SocketReport, memory::ShareFigures};
+use crate::{client::SocketReport, memory::ShareFigures};
 use quorate_catalog::{ConnectionId, ExchangeType, InForce, PolicyDefinition};
 use quorate_types::{
     CatalogIndex, ClusterId, ConsumerId, FieldTable, GroupId, LogIndex, NodeId, QueueId, QueueType,

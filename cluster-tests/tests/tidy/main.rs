@@ -16,11 +16,12 @@ const FLOORS: &[(&str, &[&str])] = &[
     ("types", &[]),
     ("queue", &["types"]),
     ("catalog", &["queue", "types"]),
+    ("client", &["types"]),
     ("rpc", &["types"]),
     ("storage", &["queue", "catalog", "types"]),
     ("raft", &["storage", "rpc", "queue", "catalog", "types"]),
-    ("broker", &["raft", "storage", "rpc", "queue", "catalog", "types"]),
-    ("amqp", &["broker", "catalog", "types"]),
+    ("broker", &["raft", "storage", "rpc", "client", "queue", "catalog", "types"]),
+    ("amqp", &["broker", "client", "types"]),
     // rpc too: its gRPC service for `quorate ctl` lives with what it serves.
     ("management", &["broker", "rpc", "catalog", "types"]),
 ];

@@ -10,7 +10,7 @@ use crate::{
     codec::{cold::basic, hot},
     connection::close::Fault,
 };
-use quorate_broker::{Consume, Delivered, Settlement, delivery_properties};
+use quorate_client::{Consume, Delivered, Settlement, delivery_properties};
 use quorate_types::{ConsumerId, ReplyCode, ShortString};
 use std::collections::BTreeMap;
 

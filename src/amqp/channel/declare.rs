@@ -12,7 +12,7 @@ use crate::{
     },
     connection::close::Fault,
 };
-use quorate_broker::{BindRequest, DeclareOk, ExchangeDeclare, QueueDeclare};
+use quorate_client::{BindRequest, DeclareOk, ExchangeDeclare, QueueDeclare};
 use quorate_types::{ReplyCode, ShortString};
 
 impl Channel {

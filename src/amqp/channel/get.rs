@@ -5,7 +5,7 @@ use crate::{
     codec::{cold::basic, hot},
     connection::close::Fault,
 };
-use quorate_broker::{GetOk, delivery_properties};
+use quorate_client::{GetOk, delivery_properties};
 use quorate_types::{DeliveryNumber, ShortString};
 
 /// A get counts as a consumer with one delivery, number 1 (DLV 3).

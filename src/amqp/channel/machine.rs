@@ -19,7 +19,7 @@ use crate::{
     connection::close::{Fault, decode, reply_text},
 };
 use bytes::Bytes;
-use quorate_broker::{ChannelId, ChannelReport};
+use quorate_client::{ChannelId, ChannelReport};
 use quorate_types::{Exception, ReplyCode, ShortString};
 use std::collections::VecDeque;
 

@@ -16,9 +16,10 @@ pub(crate) mod shape;
 pub(crate) mod transaction;
 
 use crate::{codec::cold::Cold, outbox::Outbox};
-use quorate_broker::{
+use quorate_broker::RoutedPublish;
+use quorate_client::{
     BindRequest, ChannelId, Consume, DeclareOk, ExchangeDeclare, GetOk, Publish, QueueDeclare,
-    RoutedPublish, Settle,
+    Settle,
 };
 use quorate_types::{ConsumerId, Exception, Properties, ShortString};
 use std::collections::BTreeMap;

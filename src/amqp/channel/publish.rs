@@ -18,7 +18,7 @@ use crate::{
     connection::close::Fault,
 };
 use bytes::Bytes;
-use quorate_broker::{ChannelId, Publish};
+use quorate_client::{ChannelId, Publish};
 use quorate_types::{Exception, Message, Properties, ReplyCode, ShortString};
 
 /// Largest body that may be announced (FRM-09).

@@ -6,7 +6,7 @@ use crate::{
     codec::hot,
     connection::close::Fault,
 };
-use quorate_broker::{HolderRef, Settle, Settlement};
+use quorate_client::{HolderRef, Settle, Settlement};
 use quorate_types::{DeliveryNumber, ReplyCode, ReturnCause};
 use std::collections::{BTreeMap, VecDeque};
 

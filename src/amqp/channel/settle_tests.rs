@@ -4,7 +4,7 @@
 
 use crate::channel::settle::{Settles, Slot, Unacked, UnknownTag};
 use proptest::prelude::*;
-use quorate_broker::{HolderRef, Settlement};
+use quorate_client::{HolderRef, Settlement};
 use quorate_types::{
     ConsumerId, DeliveryNumber, GroupId, Holder, Home, NodeId, SessionId, StartNumber,
 };

@@ -15,7 +15,8 @@ use crate::{
     },
     connection::close::Fault,
 };
-use quorate_broker::{Publish, RoutedPublish, Settle, Settlement};
+use quorate_broker::RoutedPublish;
+use quorate_client::{Publish, Settle, Settlement};
 use quorate_types::ReplyCode;
 
 /// Bytes that the open transactions of a connection may have published, in largest messages. Above,

@@ -14,7 +14,7 @@ use crate::{
     sasl::{self, Credentials},
 };
 use bytes::{Buf, Bytes, BytesMut};
-use quorate_broker::FrontSettings;
+use quorate_client::FrontSettings;
 use quorate_types::{FieldTable, FieldValue, ReplyCode, ShortString};
 
 /// Header of AMQP 0-9, accepted as the same protocol (CONN-01).

@@ -16,7 +16,7 @@ use crate::{
     },
 };
 use bytes::{BufMut, Bytes, BytesMut};
-use quorate_broker::FrontSettings;
+use quorate_client::FrontSettings;
 use quorate_types::{FieldTable, FieldValue, ShortString};
 
 fn settings() -> FrontSettings {

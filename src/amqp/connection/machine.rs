@@ -19,7 +19,7 @@ use crate::{
     },
     outbox::Outbox,
 };
-use quorate_broker::{ChannelId, ChannelReport, Delivered, Event, Publish, PublishOutcome, Settle};
+use quorate_client::{ChannelId, ChannelReport, Delivered, Event, Publish, PublishOutcome, Settle};
 use quorate_types::{ConsumerId, Exception, ReplyCode, Scope, ShortString};
 use std::collections::BTreeMap;
 

@@ -18,7 +18,7 @@ use crate::{
     outbox::Outbox,
 };
 use bytes::{BufMut, Bytes, BytesMut};
-use quorate_broker::ChannelId;
+use quorate_client::ChannelId;
 use quorate_types::ShortString;
 
 const MIB: u64 = 1 << 20;
@@ -201,7 +201,7 @@ fn a_channels_end_frees_what_it_held() {
         assert_eq!(machine.content_bytes(), held);
         let exception = quorate_types::Exception::new(quorate_types::ReplyCode::NotFound, "gone");
         let channel = ChannelId { number: 1, opened: 0 };
-        let event = quorate_broker::Event::ChannelException { channel, exception };
+        let event = quorate_client::Event::ChannelException { channel, exception };
         let _ = machine.events(&mut vec![event], &mut outbox);
         assert_eq!((machine.content_bytes(), machine.large_contents()), (0, 0));
     }

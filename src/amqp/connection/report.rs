@@ -1,7 +1,7 @@
 //! What lists show of a connection's channels.
 
 use crate::connection::machine::Machine;
-use quorate_broker::{ChannelId, ChannelReport};
+use quorate_client::{ChannelId, ChannelReport};
 use std::collections::BTreeMap;
 
 impl Machine {

@@ -11,7 +11,7 @@ use crate::{
     },
 };
 use bytes::{BufMut, Bytes, BytesMut};
-use quorate_broker::{
+use quorate_client::{
     ChannelId, DeclareOk, Delivered, Event, GetOk, HolderRef, Publish, PublishOutcome, Settle,
 };
 use quorate_types::{

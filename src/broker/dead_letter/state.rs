@@ -1,7 +1,7 @@
 //! What this node keeps for the worker of one home while it leads that home: the worker's decisions
 //! are in `quorate_queue::LetterWorker`, what has been fetched for it and its memory are here.
 
-use crate::Held;
+use crate::memory::Held;
 use bytes::Bytes;
 use quorate_queue::LetterWorker;
 use quorate_storage::MessageRef;
@@ -66,7 +66,7 @@ mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
 
     use super::*;
-    use crate::{MemoryBudget, Share};
+    use crate::memory::{MemoryBudget, Share};
     use quorate_types::{GroupId, Home, LetterHome, Level, LogIndex, MessageId, QueueId, Sequence};
 
     #[test]

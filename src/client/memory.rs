@@ -165,12 +165,12 @@ impl MemoryBudget {
     }
 
     /// Whoever waits for room in the share looks again.
-    pub(crate) fn look_again(&self, share: Share) {
+    pub fn look_again(&self, share: Share) {
         self.row(share).look_again();
     }
 
     /// Resolves once `fits` is true, which is looked at whenever the share releases something.
-    pub(crate) async fn until(&self, share: Share, mut fits: impl FnMut() -> bool) {
+    pub async fn until(&self, share: Share, mut fits: impl FnMut() -> bool) {
         if fits() {
             return;
         }
@@ -231,7 +231,8 @@ impl Account {
 
 /// There is room for a body of so many bytes beside what is held, or little is held: a body that is
 /// larger than all room must pass too.
-pub(crate) fn takes_body(held: u64, bytes: u64, max: u64) -> bool {
+#[must_use]
+pub fn takes_body(held: u64, bytes: u64, max: u64) -> bool {
     held.saturating_add(bytes) <= max || held <= max / 4
 }
 

@@ -1,10 +1,9 @@
-//! What a protocol front end asks of the broker and gets from it: requests, outcomes, events.
+//! What a front end asks of the broker for its clients, and what it is answered.
 
-use crate::{peers::message::ReplyTo, way::Way};
 use bytes::Bytes;
 use quorate_types::{
     ConsumerId, Counts, DeliveryNumber, Exception, FieldTable, Holder, Home, Message, Numbers,
-    Properties, QueueId, ReturnCause, ShortString, VhostName,
+    Properties, ReturnCause, ShortString, VhostName,
 };
 use std::net::SocketAddr;
 
@@ -63,7 +62,8 @@ pub struct Publish {
 /// What a publish came to at once. A confirm follows as an event where there is one to come.
 #[derive(Clone, Debug, PartialEq)]
 pub enum PublishOutcome {
-    /// On its way to at least one queue; its confirm comes as [`Event::Confirmed`].
+    /// On its way to at least one queue; its confirm comes as
+    /// [`Event::Confirmed`](crate::Event::Confirmed).
     Routed,
     /// No queue takes it (RTE-01): the front end returns it if mandatory, then confirms it.
     Unroutable,
@@ -71,35 +71,12 @@ pub enum PublishOutcome {
     Refused(Exception),
 }
 
-/// A publish of a transaction: routed, and kept until the commit (TX-03). By default, one that goes
-/// nowhere.
-#[derive(Clone, Debug, Default)]
-pub struct RoutedPublish {
-    pub(crate) targets: Vec<QueueId>,
-    /// As many: how the message goes into each.
-    pub(crate) ways: Vec<Way>,
-    /// Channels that wait for replies (DRT-04).
-    pub(crate) replies: Vec<ReplyTo>,
-    /// Encoded.
-    pub(crate) message: Bytes,
-    pub(crate) mandatory: bool,
-}
-
-impl RoutedPublish {
-    /// Bytes that it holds.
-    #[must_use]
-    pub fn bytes(&self) -> usize {
-        let targets = self.targets.len() * (size_of::<QueueId>() + size_of::<Way>());
-        self.message.len() + targets + self.replies.len() * size_of::<ReplyTo>()
-    }
-}
-
 /// Whether the front end may go on reading its socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pressure {
     /// Read on.
     None,
-    /// Too much is in flight: read no more until [`crate::Connection::room`] resolves (DESIGN §6).
+    /// Too much is in flight: read no more until `Connection::room` resolves (DESIGN §6).
     Wait,
 }
 
@@ -247,108 +224,4 @@ pub struct Settle {
     pub numbers: Numbers,
     /// How.
     pub settlement: Settlement,
-}
-
-/// Something that a connection is told.
-#[derive(Clone, Debug)]
-pub enum Event {
-    /// Publishes `first` to `last` of the channel are done: all taken, or all refused
-    /// (`basic.nack`).
-    Confirmed {
-        /// Channel.
-        channel: ChannelId,
-        /// First number.
-        first: u64,
-        /// Last number.
-        last: u64,
-        /// Every target has taken them.
-        taken: bool,
-    },
-    /// A mandatory publish of the channel has turned out to be unroutable after all (NAM 6).
-    /// Its confirm follows.
-    Returned {
-        /// Channel.
-        channel: ChannelId,
-        /// The message.
-        message: Box<Message>,
-    },
-    /// What a get of the channel took was held for too long: the channel is to be closed with this
-    /// (CTO-05).
-    GetTimedOut {
-        /// Channel.
-        channel: ChannelId,
-        /// What the client is told.
-        exception: Exception,
-    },
-    /// A publish of the channel that had been held has turned out to be refused: the channel (or
-    /// connection) is to be closed with this.
-    ChannelException {
-        /// Channel.
-        channel: ChannelId,
-        /// What the client is told.
-        exception: Exception,
-    },
-    /// Deliveries wait: call [`crate::Connection::take_deliveries`].
-    DeliveriesReady,
-    /// What was settled behind held publishes can be settled now.
-    MaySettle,
-    /// The consumer's queue has ended (CON-13).
-    ConsumerCancelled {
-        /// Channel.
-        channel: ChannelId,
-        /// Consumer.
-        consumer: ConsumerId,
-        /// Tag.
-        tag: ShortString,
-    },
-    /// A delivery of the consumer was not settled in time (CTO-05), so it gets no more until its
-    /// client has settled what was not (CTO-06).
-    ConsumerTimedOut {
-        /// Channel.
-        channel: ChannelId,
-        /// Consumer.
-        consumer: ConsumerId,
-        /// For a client that is not to be told by a `basic.cancel`: the channel is closed with this.
-        exception: Exception,
-    },
-    /// An alarm is on: publishing is blocked for this reason (ALM-04).
-    Blocked {
-        /// `low on memory`, `low on disk`, or both joined with ` & `.
-        reason: String,
-    },
-    /// All alarms are off.
-    Unblocked,
-    /// Close the connection with this (CONN-29).
-    Close(Exception),
-}
-
-/// What a front end needs to know to present itself.
-#[derive(Clone, Debug)]
-pub struct FrontSettings {
-    /// Largest body taken, bytes.
-    pub message_bytes_max: u64,
-    /// Consumers that one channel may have (CON-07); `None` for no limit.
-    pub consumers_per_channel_max: Option<u32>,
-    /// Prefetch of consumers whose channel has set none (QOS-02); 0 for no limit.
-    pub default_prefetch: u16,
-    /// Bytes of deliveries that may be taken from the broker and not yet written, for one connection.
-    pub delivery_ahead_bytes: u64,
-    /// Offered in connection.tune.
-    pub frame_max: u32,
-    /// Offered in connection.tune.
-    pub channel_max: u16,
-    /// Offered in connection.tune, seconds.
-    pub heartbeat_s: u16,
-    /// From accept to open, ms (CONN-05).
-    pub handshake_timeout_ms: u64,
-    /// Handshakes at once; above, the oldest is dropped.
-    pub handshake_max: u32,
-    /// Receive buffer of a client's socket, bytes; 0 leaves it to the system.
-    pub receive_buffer_bytes: usize,
-    /// How long a client without a heartbeat may take nothing of what it is sent, ms.
-    pub write_timeout_ms: u64,
-    /// Whom the mechanism ANONYMOUS stands for; `None`: it is not offered.
-    pub anonymous_user: Option<ShortString>,
-    /// `server-properties`, capabilities included.
-    pub server_properties: quorate_types::FieldTable,
 }

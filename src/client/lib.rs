@@ -1,0 +1,22 @@
+//! The words between a front end and the broker: what a client asks for, what it is answered and
+//! told, and the memory that both count for it.
+//!
+//! The broker serves these requests with RocksDB and openraft below it. A front end needs neither,
+//! so this floor has neither, and a front end's tests and fuzz targets build without them.
+
+pub mod memory;
+
+mod event;
+mod report;
+mod request;
+mod settings;
+mod shown;
+
+pub use event::Event;
+pub use report::{ChannelReport, SocketReport};
+pub use request::{
+    BindRequest, ChannelId, ConnectionInfo, Consume, DeclareOk, Delivered, ExchangeDeclare, GetOk,
+    HolderRef, Pressure, Publish, PublishOutcome, QueueDeclare, Settle, Settlement,
+};
+pub use settings::FrontSettings;
+pub use shown::delivery_properties;
