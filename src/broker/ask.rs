@@ -1,86 +1,16 @@
-//! Commands to homes: how they are sent, and what becomes of the answers (SES 4, 5, 7; NAM 6).
+//! What becomes of homes' answers to commands (SES 4, 7; NAM 6).
 
 use crate::{
-    batch::{Answered, Batches, Ticket},
+    batch::{Answered, Ticket},
     confirm::{TargetAnswer, Verdict},
-    context::CallError,
     node::Node,
-    peers::{PeerMessage, Sent},
-    proposer::Courier,
+    proposers::Proposers,
 };
 use quorate_queue::{Command, Reply};
-use quorate_rpc::Lane;
-use quorate_storage::codec::batch::ProposedBatch;
-use quorate_types::{DeliveryNumber, Holder, Home, NodeId, Sequence, SessionId};
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
-use tokio::{sync::oneshot, time::MissedTickBehavior};
-
-/// How often is looked whether batches have gone unanswered for too long.
-const LOOK: Duration = Duration::from_millis(250);
+use quorate_types::{DeliveryNumber, Holder, Home, Sequence, SessionId};
+use std::sync::Arc;
 
 impl Node {
-    /// Adds to what is sent to a home, and lets a connection-bound home work it off.
-    pub(crate) fn fill(&self, home: Home, fill: impl FnOnce(&mut Batches)) {
-        let Some(proposer) = self.proposers.get(&home) else {
-            tracing::error!(?home, "commands for an unknown Raft group or node");
-            return;
-        };
-        proposer.submit(&Carrier(self), fill);
-    }
-
-    /// Sends a command whose reply nobody waits for.
-    pub(crate) fn submit(&self, home: Home, command: Command) {
-        self.fill(home, |batches| batches.push(command, Ticket::None));
-    }
-
-    /// Sends a settle or a credit before the publishes that wait (see [`Batches::push_ahead`]).
-    pub(crate) fn submit_ahead(&self, home: Home, command: Command) {
-        self.fill(home, |batches| batches.push_ahead(command));
-    }
-
-    /// Sends a command and waits for its reply, as long as operations may take.
-    pub(crate) async fn ask(&self, home: Home, command: Command) -> Result<Reply, CallError> {
-        let (sender, receiver) = oneshot::channel();
-        self.fill(home, |batches| batches.push(command, Ticket::Reply(sender)));
-        self.wait(receiver).await
-    }
-
-    /// Sends a command and waits for its reply however long that takes.
-    pub(crate) async fn ask_until_answered(
-        &self,
-        home: Home,
-        command: Command,
-    ) -> Result<Reply, CallError> {
-        let (sender, receiver) = oneshot::channel();
-        self.fill(home, |batches| batches.push(command, Ticket::Reply(sender)));
-        receiver.await.map_err(|_| CallError::SessionEnded)
-    }
-
-    /// Waits for an answer, as long as operations may take.
-    pub(crate) async fn wait<T>(&self, receiver: oneshot::Receiver<T>) -> Result<T, CallError> {
-        match tokio::time::timeout(self.context.operation_timeout(), receiver).await {
-            Err(_) => Err(CallError::TimedOut),
-            Ok(Err(_)) => Err(CallError::SessionEnded),
-            Ok(Ok(reply)) => Ok(reply),
-        }
-    }
-
-    /// Sends again what has gone unanswered for too long; runs as long as the node.
-    pub(crate) async fn send_overdue(self: Arc<Self>) {
-        let mut ticks = tokio::time::interval(LOOK);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            ticks.tick().await;
-            // Nothing is lost on the way to this node's own queues.
-            let others =
-                self.proposers.iter().filter(|(home, _)| **home != Home::Node(self.context.me));
-            others.for_each(|(_, proposer)| proposer.send_overdue(&Carrier(&self)));
-        }
-    }
-
     /// Takes a home's answers to this node's batches.
     pub(crate) fn answered(
         self: &Arc<Self>,
@@ -90,9 +20,7 @@ impl Node {
         last: Sequence,
         other: Vec<(Sequence, Reply)>,
     ) {
-        let Some(proposer) = self.proposers.get(&home) else { return };
-        let answered = proposer.answered(&Carrier(self), session, first, last, other);
-        for answered in answered {
+        for answered in self.proposers.answered(home, session, first, last, other) {
             self.complete(home, session, answered);
         }
     }
@@ -123,7 +51,12 @@ impl Node {
             (Ticket::Reply(caller), reply) => drop(caller.send(reply)),
             (Ticket::Get(caller), reply) => {
                 let answer = Some((answered.sequence, reply));
-                drop(caller.send(GetAnswer { node: Arc::clone(self), home, session, answer }));
+                drop(caller.send(GetAnswer {
+                    proposers: Arc::clone(&self.proposers),
+                    home,
+                    session,
+                    answer,
+                }));
             }
         }
     }
@@ -133,7 +66,7 @@ impl Node {
 /// come and was not looked at any more, its message is given back (SES 7).
 #[derive(Debug)]
 pub(crate) struct GetAnswer {
-    node: Arc<Node>,
+    proposers: Arc<Proposers>,
     home: Home,
     session: SessionId,
     answer: Option<(Sequence, Reply)>,
@@ -151,7 +84,7 @@ impl Drop for GetAnswer {
         if let Some((sequence, Reply::Got(_))) = self.answer {
             let numbers = vec![(DeliveryNumber(1), DeliveryNumber(1))];
             let holder = Holder::Get(self.session, sequence);
-            self.node.submit(self.home, Command::Release { holder, numbers });
+            self.proposers.submit(self.home, Command::Release { holder, numbers });
         }
     }
 }
@@ -181,37 +114,6 @@ fn answer_of(reply: &Reply, place: u32) -> TargetAnswer {
     }
 }
 
-/// Carries batches to the leaders of their homes.
-pub(crate) struct Carrier<'a>(pub(crate) &'a Node);
-
-impl Courier for Carrier<'_> {
-    fn cut(&self, batch: &ProposedBatch, waited: Duration) {
-        self.0.context.counters.batch_commands.record(batch.commands.len() as u64);
-        self.0.context.counters.batch_wait_us.record_time(waited);
-    }
-
-    fn carry(&self, home: Home, to: NodeId, batch: &Arc<ProposedBatch>) -> Sent {
-        let batch = Arc::clone(batch);
-        let sent = self.0.context.peers.send(to, PeerMessage::Batch { home, batch });
-        self.0.context.counters.batches_refused.add(u64::from(sent == Sent::Full));
-        sent
-    }
-
-    fn wait_for_room(&self, home: Home, to: NodeId) {
-        let Some(node) = self.0.arc() else { return };
-        self.0.context.spawn(async move {
-            node.context.peers.wait_for_room(to, Lane::Bulk).await;
-            if let Some(proposer) = node.proposers.get(&home) {
-                proposer.has_room(&Carrier(&node));
-            }
-        });
-    }
-
-    fn now(&self) -> Instant {
-        Instant::now()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
@@ -219,8 +121,11 @@ mod tests {
     use crate::testing;
     use bytes::Bytes;
     use quorate_queue::{MessageHead, QueueConfig};
-    use quorate_storage::codec::batch::{ProposedRun, Sender};
-    use quorate_types::{Level, QueueId, QueueType, ResourceName, ShortString, StartNumber};
+    use quorate_storage::codec::batch::{ProposedBatch, ProposedRun, Sender};
+    use quorate_types::{
+        Level, NodeId, QueueId, QueueType, ResourceName, ShortString, StartNumber,
+    };
+    use tokio::sync::oneshot;
 
     const HOME: Home = Home::Node(testing::SESSION.node);
 
@@ -231,8 +136,11 @@ mod tests {
             name: ShortString::from_static("q"),
         };
         let config = QueueConfig::plain(QueueType::Classic);
-        let created =
-            node.ask(HOME, Command::CreateQueue { name, config, bound: Some(1) }).await.unwrap();
+        let created = node
+            .proposers
+            .ask(HOME, Command::CreateQueue { name, config, bound: Some(1) })
+            .await
+            .unwrap();
         let Reply::Created(queue) = created else { panic!("not created: {created:?}") };
         let head = MessageHead { body_bytes: 4, expiration_ms: None };
         let messages = vec![Bytes::from_static(b"body")];
@@ -244,13 +152,13 @@ mod tests {
             runs: vec![run],
             commands: vec![Command::Enqueue { run: 0, first: 0, count: 1 }],
         };
-        node.take_batch(HOME, Arc::new(batch));
+        node.led.take_batch(HOME, Arc::new(batch));
         node.receive_own_now();
         queue
     }
 
     fn counts(node: &Node, queue: QueueId) -> (u64, u64) {
-        let view = node.with_machine(HOME, |machine| machine.queue(queue)).flatten().unwrap();
+        let view = node.led.with_machine(HOME, |machine| machine.queue(queue)).flatten().unwrap();
         (view.ready, view.unacknowledged)
     }
 
@@ -261,7 +169,7 @@ mod tests {
         let get = || {
             let (sender, receiver) = oneshot::channel();
             let command = Command::Get { queue, timeout_default_ms: None };
-            node.fill(HOME, |batches| batches.push(command, Ticket::Get(sender)));
+            node.proposers.fill(HOME, |batches| batches.push(command, Ticket::Get(sender)));
             node.receive_own_now();
             receiver
         };

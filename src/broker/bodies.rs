@@ -13,7 +13,6 @@ use crate::{
     node::Node,
     pb,
     peers::wire,
-    proposer::Proposer,
     unwritten::{Fetching, Unwritten},
 };
 use bytes::Bytes;
@@ -44,7 +43,9 @@ impl Node {
         term: Option<Term>,
         bytes_max: usize,
     ) -> Vec<StoredMessage> {
-        let Home::Group(group) = queue.home else { return self.local.messages(wanted, bytes_max) };
+        let Home::Group(group) = queue.home else {
+            return self.led.local.messages(wanted, bytes_max);
+        };
         let read = self.context.groups().and_then(|groups| groups.group(group)).map(|group| {
             let applied = group.applied().unwrap_or_default();
             group.store().messages(wanted, Committed { applied, term }, bytes_max)
@@ -136,7 +137,7 @@ impl Node {
         if own != StoredMessage::Unknown || matches!(home, Home::Node(_)) {
             return own;
         }
-        let leader = self.proposers.get(&home).and_then(Proposer::leader).map(|(node, _)| node);
+        let leader = self.proposers.leader(home).map(|(node, _)| node);
         if leader == Some(self.context.me) && !self.has_applied(wanted) {
             // It is just being applied.
             return StoredMessage::Unknown;
@@ -155,7 +156,7 @@ impl Node {
     /// leader has every body that is not (STO 7).
     fn own_copy(&self, wanted: MessageRef, term: Option<Term>) -> StoredMessage {
         // Before the read: what is given up meanwhile was whole when it was read.
-        let leads = self.executor.leading(wanted.queue.home).is_some();
+        let leads = self.led.leading(wanted.queue.home).is_some();
         let found = self.read_messages(wanted.queue, &[wanted], term, 0).pop();
         let found = found.filter(|found| leads || *found != StoredMessage::Absent);
         found.unwrap_or(StoredMessage::Unknown)

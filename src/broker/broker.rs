@@ -3,22 +3,19 @@
 use crate::{
     alarm::Alarms,
     client::{ConnectionInfo, FrontSettings},
-    clock::ProcessStart,
     configure::Configuring,
     connection::{Connection, ConnectionState},
     context::Context,
     dead_letter::DeadLetters,
-    executor::Executor,
     failure::Failures,
     hearing::Hearing,
-    local::LocalQueues,
+    led_homes::LedHomes,
     memory::{MemoryBudget, Share},
     names::{CatalogClient, CatalogCopy, RoutingLease},
     node::Node,
-    proposer::Proposer,
+    proposers::Proposers,
     reconcile::Reconciler,
     registry::Registry,
-    sequencer::Sequencer,
     settings::BrokerSettings,
     sink::Early,
     timer::Timer,
@@ -29,7 +26,7 @@ use quorate_catalog::{Catalog, ClusterShape, ConnectionId};
 use quorate_raft::Groups;
 use quorate_rpc::Links;
 use quorate_storage::Database;
-use quorate_types::{Exception, Home, ReplyCode, SessionId, ShortString, StartNumber};
+use quorate_types::{Exception, Home, ReplyCode, ShortString};
 use std::sync::{Arc, OnceLock, Weak};
 use tokio::sync::Semaphore;
 
@@ -44,14 +41,12 @@ impl Broker {
     pub fn new(settings: BrokerSettings, catalog: Arc<RwLock<Catalog>>) -> Self {
         let groups: Vec<_> = settings.shape.groups().collect();
         let homes = homes(&settings);
-        let nobody = SessionId { node: settings.me, start: StartNumber(0) };
         let context = Arc::new(Context::new(settings));
         let settings = &context.settings;
         let catalog = Arc::new(CatalogCopy::new(catalog));
         let lease = Arc::new(RoutingLease::new(Arc::clone(&context), Arc::clone(&catalog)));
         let client =
             CatalogClient::new(Arc::clone(&context), Arc::clone(&catalog), Arc::clone(&lease));
-        let proposer = |home| Proposer::new(home, nobody, context.memory.account(Share::InFlight));
         let fetches = fetches(&context.memory, settings.front.message_bytes_max);
         Self(Arc::new_cyclic(|this| Node {
             this: Weak::clone(this),
@@ -59,20 +54,16 @@ impl Broker {
             catalog_client: Arc::new(client),
             lease,
             making: Arc::default(),
-            local: LocalQueues::new(settings.spill.clone(), settings.wall),
+            led: Arc::new(LedHomes::new(&context, &homes)),
             hearing: Hearing::new(
                 groups.iter().copied().map(Home::Group),
                 settings.consumer_disconnected_timeout_ms,
             ),
-            proposers: homes.iter().map(|home| (*home, proposer(*home))).collect(),
-            sequencers: groups.iter().map(|it| (*it, Sequencer::new(settings.wall))).collect(),
-            executor: Executor::new(homes.iter().copied()),
+            proposers: Proposers::new(&context, &homes),
             letters: DeadLetters::default(),
             connections: Registry::default(),
             consumers: Registry::default(),
-            pacer: tokio::sync::Notify::new(),
             timer: Timer::default(),
-            process: ProcessStart::now(settings.wall),
             failures: Failures::new(settings.me, &settings.members),
             reconciler: Reconciler::default(),
             gone: tokio::sync::Notify::new(),
@@ -103,10 +94,10 @@ impl Broker {
         let stats = move || weak.upgrade().map(|database| database.stats()).unwrap_or_default();
         // Set once, here; a second begin is refused below.
         let _ = node.storage_stats.set(Box::new(stats));
-        let pacer = Arc::downgrade(node);
+        let pacer = Arc::downgrade(&node.led);
         database.writer().subscribe_cycles(Box::new(move |_| {
-            if let Some(node) = pacer.upgrade() {
-                node.pace_all();
+            if let Some(led) = pacer.upgrade() {
+                led.pace_all();
             }
         }));
         if !node.context.peers.link(links) || !node.context.run(groups) {
@@ -124,8 +115,8 @@ impl Broker {
         node.context.spawn(Arc::clone(node).reconcile());
         node.context.spawn(Arc::clone(node).compare_own_names());
         node.context.spawn(Arc::clone(node).watch_alarms());
-        node.context.spawn(Arc::clone(node).pace());
-        node.context.spawn(Arc::clone(node).send_overdue());
+        node.context.spawn(Arc::clone(&node.led).pace());
+        node.context.spawn(Arc::clone(&node.proposers).send_overdue());
         node.context.spawn(Arc::clone(node).look_after_letters());
         node.context.spawn(Arc::clone(node).watch_timer());
         node.context.spawn(Arc::clone(node).keep_configured());

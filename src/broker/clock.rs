@@ -10,9 +10,8 @@
 //! A new leader tells all nodes how its groups' clocks stand, and so does each node to every node
 //! that it is newly linked with. Entries that a process replays at its start do not set a clock.
 
-use crate::{node::Node, peers::PeerMessage};
 use parking_lot::Mutex;
-use quorate_types::{GroupId, NodeId, Timestamp, WallTime};
+use quorate_types::{Timestamp, WallTime};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// The one place that wall time is read from.
@@ -104,32 +103,6 @@ fn begins_at(
         None if wall == WallTime(0) => time,
         // All were down: what passed until this process began, if positive, and since.
         None => time.plus_ms(began.0.saturating_sub(wall.0).saturating_add(millis(lived))),
-    }
-}
-
-impl Node {
-    /// Tells all nodes, or one, how the clocks of these groups stand, as far as this process knows.
-    pub(crate) fn tell_clocks(&self, groups: impl Iterator<Item = GroupId>, to: Option<NodeId>) {
-        let clock = |group| Some((group, self.sequencers.get(&group)?.clock.now()?));
-        let clocks: Vec<_> = groups.filter_map(clock).collect();
-        if clocks.is_empty() {
-            return;
-        }
-        let message = PeerMessage::Clocks(clocks);
-        match to {
-            // Who is not linked is told when it is.
-            None => self.context.peers.send_to_others(&message),
-            Some(node) => drop(self.context.peers.send(node, message)),
-        }
-    }
-
-    /// Another process says how clocks stand.
-    pub(crate) fn clocks_told(&self, clocks: Vec<(GroupId, Timestamp)>) {
-        for (group, time) in clocks {
-            if let Some(sequencer) = self.sequencers.get(&group) {
-                sequencer.clock.told(time);
-            }
-        }
     }
 }
 

@@ -56,7 +56,7 @@ impl Node {
     pub(crate) async fn keep_configured(self: Arc<Self>) {
         loop {
             self.configuring.changed.notified().await;
-            for home in self.led_homes() {
+            for home in self.led.homes() {
                 self.begin_configuring(home);
             }
         }
@@ -70,18 +70,13 @@ impl Node {
         });
     }
 
-    fn led_homes(&self) -> Vec<Home> {
-        let groups = self.led_groups().into_iter().map(Home::Group);
-        groups.chain([Home::Node(self.context.me)]).collect()
-    }
-
     /// Brings all queues of a home to the settings that this node's catalog copy has by now: true
     /// once they have been applied, false if this node does not lead the home (any more), or if
     /// that takes too long.
     async fn configure(&self, home: Home) -> bool {
         let Some(turn) = self.configuring.turns.get(&home) else { return false };
         let _turn = turn.lock().await;
-        let Some(term) = self.executor.leading(home) else { return false };
+        let Some(term) = self.led.leading(home) else { return false };
         let mut proposed: Vec<(QueueId, CatalogIndex)> = Vec::new();
         let mut after = None;
         loop {
@@ -99,7 +94,7 @@ impl Node {
         // Proposals are lost with a majority, and not missed by a leader that stays one: whoever
         // still wants to know compares again.
         let until = Instant::now() + IN_FORCE_MOST;
-        while self.executor.leading(home) == Some(term) && Instant::now() < until {
+        while self.led.leading(home) == Some(term) && Instant::now() < until {
             while let Some(&(queue, index)) = proposed.last()
                 && self.has_settings_of(queue, index)
             {
@@ -140,7 +135,7 @@ impl Node {
         let configs = entries.iter().map(|entry| (entry.id, catalog.config_of(entry)));
         let configs: Vec<_> = configs.collect();
         drop(catalog);
-        let differing = self.with_machine(home, |machine| {
+        let differing = self.led.with_machine(home, |machine| {
             let differs = |(queue, config): &(QueueId, QueueConfig)| {
                 machine.queue(*queue).is_some_and(|queue| !queue.config.agrees_with(config))
             };
@@ -152,12 +147,12 @@ impl Node {
     fn propose_settings(&self, home: Home, settings: Vec<(QueueId, QueueConfig)>) {
         let commands =
             settings.into_iter().map(|(queue, config)| Command::Configure { queue, config });
-        self.propose_to(home, commands.collect());
+        self.led.propose_to(home, commands.collect());
     }
 
     /// True if the queue's settings were resolved at this index or above, or if it has ended.
     fn has_settings_of(&self, queue: QueueId, index: CatalogIndex) -> bool {
-        let view = self.with_machine(queue.home, |machine| machine.queue(queue)).flatten();
+        let view = self.led.with_machine(queue.home, |machine| machine.queue(queue)).flatten();
         view.is_none_or(|view| view.config.resolved_at >= index)
     }
 
@@ -167,7 +162,7 @@ impl Node {
         if !config.agrees_with(created) {
             let configure = Command::Configure { queue: entry.id, config };
             // What does not arrive the reconciler brings (NAM 7).
-            drop(self.ask(entry.id.home, configure).await);
+            drop(self.proposers.ask(entry.id.home, configure).await);
         }
     }
 
@@ -175,7 +170,7 @@ impl Node {
     /// that takes too long.
     pub(crate) async fn in_force(self: &Arc<Self>, index: CatalogIndex) -> bool {
         let until = Instant::now() + IN_FORCE_MOST;
-        let mut missing: BTreeSet<GroupId> = self.sequencers.keys().copied().collect();
+        let mut missing: BTreeSet<GroupId> = self.led.queue_groups().collect();
         loop {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -218,7 +213,7 @@ impl Node {
     /// The groups led here, once their queues have the settings of the catalog at `index`.
     async fn settings_at(self: &Arc<Self>, index: CatalogIndex) -> Vec<GroupId> {
         self.catalog.applied(index).await;
-        let homes = self.led_homes().into_iter().map(|home| {
+        let homes = self.led.homes().into_iter().map(|home| {
             let node = Arc::clone(self);
             (home, self.context.spawn(async move { node.configure(home).await }))
         });

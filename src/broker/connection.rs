@@ -395,7 +395,7 @@ impl Node {
         let little =
             if self.context.memory.is_overdrawn(Share::InFlight, true) { 0 } else { READ_BYTES };
         connection.in_flight.bytes() > little
-            && (self.home_bytes_max() as u64 > self.context.settings.home_in_flight_bytes
+            && (self.proposers.home_bytes_max() as u64 > self.context.settings.home_in_flight_bytes
                 || self.context.memory.room_bytes(Share::InFlight) == 0)
     }
 }

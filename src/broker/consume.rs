@@ -66,7 +66,7 @@ impl Connection {
             return Err(timed_out());
         }
         let attach = Command::Attach { queue: entry.id, consumer: id, terms };
-        let refused = match self.node.ask(entry.id.home, attach).await {
+        let refused = match self.node.proposers.ask(entry.id.home, attach).await {
             Ok(Reply::Taken) => {
                 self.node.attached(&consumer);
                 return Ok(id);
@@ -83,7 +83,7 @@ impl Connection {
         self.let_go(&consumer);
         let (shown, _) = consumer.end();
         let detach = Command::Detach { consumer: id, shown, how: Detach::ChannelEnd };
-        self.node.submit(entry.id.home, detach);
+        self.node.proposers.submit(entry.id.home, detach);
         Err(refused)
     }
 
@@ -146,7 +146,7 @@ impl Connection {
         };
         consumer.leave();
         let pause = Command::Release { holder: Holder::Consumer(consumer.id), numbers: Vec::new() };
-        let paused = self.node.ask(consumer.home(), pause).await;
+        let paused = self.node.proposers.ask(consumer.home(), pause).await;
         if paused.is_ok() {
             // A client that does not read gets the rest by no means.
             let bound = Duration::from_millis(self.node.context.settings.operation_timeout_ms);
@@ -161,10 +161,10 @@ impl Connection {
             Exception::new(ReplyCode::InternalError, text)
         };
         if let Err(error) = paused {
-            self.node.submit(consumer.home(), detach);
+            self.node.proposers.submit(consumer.home(), detach);
             return Err(timed_out(error));
         }
-        self.node.ask(consumer.home(), detach).await.map(drop).map_err(timed_out)
+        self.node.proposers.ask(consumer.home(), detach).await.map(drop).map_err(timed_out)
     }
 
     /// Ends a consumer as a cancel does; what its queue is to be told, unless it had ended before.
@@ -180,7 +180,7 @@ impl Connection {
     pub(crate) fn take_from(&self, consumer: &FrontConsumer) {
         self.node.consumers.remove(consumer.id.number);
         if let Some(detach) = self.end_consumer(consumer) {
-            self.node.submit(consumer.home(), detach);
+            self.node.proposers.submit(consumer.home(), detach);
             self.node.share_room(&self.state, consumer.channel);
             let (channel, tag) = (consumer.channel, consumer.tag.clone());
             let event = Event::ConsumerCancelled { channel, consumer: consumer.id, tag };
@@ -208,8 +208,8 @@ impl Connection {
         let (sender, receiver) = oneshot::channel();
         let timeout_default_ms = Some(self.node.context.settings.consumer_timeout_ms);
         let command = Command::Get { queue: entry.id, timeout_default_ms };
-        self.node.fill(home, |batches| batches.push(command, Ticket::Get(sender)));
-        let answer = self.node.wait(receiver).await.ok().and_then(GetAnswer::take);
+        self.node.proposers.fill(home, |batches| batches.push(command, Ticket::Get(sender)));
+        let answer = self.node.proposers.wait(receiver).await.ok().and_then(GetAnswer::take);
         let (sequence, got) = match answer {
             Some((sequence, Reply::Got(got))) => (sequence, got),
             Some((_, Reply::Empty)) => {
@@ -232,7 +232,7 @@ impl Connection {
         let ok = self.get_ok(&entry, got, holder, &octets)?;
         if no_ack {
             let numbers = vec![(DeliveryNumber(1), DeliveryNumber(1))];
-            self.node.submit(home, Command::Settle { holder: holder.holder, numbers });
+            self.node.proposers.submit(home, Command::Settle { holder: holder.holder, numbers });
         } else if !self.hold_get(channel, holder, entry.queue_type) {
             drop(GetGuard { node: &self.node, holder: Some(holder) });
         }
@@ -304,7 +304,7 @@ impl Drop for GetGuard<'_> {
     fn drop(&mut self) {
         if let Some(HolderRef { home, holder }) = self.holder {
             let numbers = vec![(DeliveryNumber(1), DeliveryNumber(1))];
-            self.node.submit(home, Command::Release { holder, numbers });
+            self.node.proposers.submit(home, Command::Release { holder, numbers });
         }
     }
 }
@@ -315,7 +315,7 @@ impl Node {
         // Before the look at who leads: a later leader finds it among those to be re-attached.
         consumer.attached();
         let home = consumer.home();
-        let leader = self.proposers.get(&home).and_then(crate::proposer::Proposer::leader);
+        let leader = self.proposers.leader(home);
         if let Some((leader, term)) = leader {
             let attachment = consumer.reattach(term);
             self.ask_for_deliveries(home, leader, term, attachment.into_iter().collect());

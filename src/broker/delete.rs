@@ -51,7 +51,7 @@ impl Node {
     /// Ends a queue that has no name, or shall have none any more.
     pub(crate) fn end_unnamed(&self, id: QueueId) {
         let end = Command::EndQueue { queue: id, if_unused: false, if_empty: false };
-        self.submit(id.home, end);
+        self.proposers.submit(id.home, end);
     }
 
     /// Takes an ended queue's entry away, by id, here and in the catalog (NAM 4).
@@ -76,7 +76,7 @@ impl Node {
         if_empty: bool,
     ) -> Result<u64, Exception> {
         let end = Command::EndQueue { queue: entry.id, if_unused, if_empty };
-        let ready = match self.ask(entry.id.home, end).await {
+        let ready = match self.proposers.ask(entry.id.home, end).await {
             Ok(Reply::Ended { ready }) => ready,
             Ok(Reply::Gone) => 0,
             Ok(Reply::InUse) => return Err(refusal::queue_in_use(&entry.name)),
@@ -90,7 +90,7 @@ impl Node {
 
     /// Removes a queue's ready messages (DEL-07).
     pub(crate) async fn purge_queue(&self, entry: &QueueEntry) -> Result<u64, Exception> {
-        match self.ask(entry.id.home, Command::Purge { queue: entry.id }).await {
+        match self.proposers.ask(entry.id.home, Command::Purge { queue: entry.id }).await {
             Ok(Reply::Purged { messages }) => Ok(messages),
             Ok(Reply::Gone) => Err(refusal::no_queue(&entry.name)),
             Ok(other) => Err(unexpected(&entry.name, &other)),

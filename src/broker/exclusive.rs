@@ -67,7 +67,7 @@ impl Node {
         let server_named = declare.queue.is_empty();
         let bound = Some(if server_named { bound_position(&name.vhost, chance) } else { chance });
         let create = Command::CreateQueue { name: name.clone(), config: config.clone(), bound };
-        let Ok(Reply::Created(id)) = self.ask(home, create).await else {
+        let Ok(Reply::Created(id)) = self.proposers.ask(home, create).await else {
             return Err(declare_timeout(&name));
         };
         let session = SessionId { node: self.context.me, start: StartNumber(id.index) };
@@ -159,7 +159,7 @@ impl Node {
         });
         let Some(id) = elsewhere else { return refusal::no_queue(name) };
         // Only its own node knows; if that does not answer, the queue may live.
-        match self.ask(id.home, Command::Look { queue: id, renew: false }).await {
+        match self.proposers.ask(id.home, Command::Look { queue: id, renew: false }).await {
             Ok(Reply::Gone) => refusal::no_queue(name),
             Ok(_) | Err(_) => refusal::exclusive_queue(name),
         }
@@ -192,7 +192,7 @@ impl Node {
             let of_node = catalog.queues_of_home(Home::Node(node), None);
             of_node.map(|entry| entry.id).filter(|id| id.index == start.0).collect()
         };
-        let ended = self.local.read(|machine| {
+        let ended = self.led.local.read(|machine| {
             named.into_iter().filter(|id| !machine.has_queue(*id)).collect::<Vec<_>>()
         });
         ended.unwrap_or_default()

@@ -148,7 +148,7 @@ impl Executor {
             return;
         }
         let mut what = Deliveries::none(term);
-        node.with_machine(home, |machine| {
+        node.led.with_machine(home, |machine| {
             for &Attachment { consumer, last, number } in consumers {
                 match machine.held_after(consumer, last) {
                     Some(held) => {
@@ -209,15 +209,11 @@ fn perform_one(
         Effect::GetTimedOut { session, sequence } => {
             to_nodes.at(session.node).timed_out_gets.push((*session, *sequence));
         }
-        Effect::ContinueSoon => match home {
-            Home::Group(group) => {
-                let later = Arc::clone(node);
-                // Not from within apply: the entry that is being applied must finish first.
-                node.context
-                    .spawn(async move { later.propose_as_leader(group, Command::Continue) });
-            }
-            Home::Node(_) => node.local.command(Command::Continue),
-        },
+        Effect::ContinueSoon => {
+            let led = Arc::clone(&node.led);
+            // Not from within apply: the entry that is being applied must finish first.
+            node.context.spawn(async move { led.propose_to(home, vec![Command::Continue]) });
+        }
     }
 }
 

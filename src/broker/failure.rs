@@ -87,21 +87,17 @@ impl Node {
     /// Both lanes to a process are open: what it leads and what it sent may be new (SES 5).
     pub(crate) fn connected(self: &Arc<Self>, peer: &PeerHello) {
         self.failures.unreachable.lock().remove(&peer.node);
-        self.tell_clocks(self.sequencers.keys().copied(), Some(peer.node));
-        let homes = self.proposers.keys().copied().filter(|home| match home {
-            Home::Group(_) => true,
-            Home::Node(node) => *node == self.context.me,
-        });
-        for home in homes {
-            if let Some(term) = self.executor.leading(home) {
+        self.led.tell_clocks(self.led.queue_groups(), Some(peer.node));
+        for home in self.led.homes() {
+            if let Some(term) = self.led.leading(home) {
                 self.announce(home, term, Some(peer.node));
             }
         }
-        for (home, proposer) in &self.proposers {
-            if let Some((leader, term)) = proposer.leader()
+        for home in self.proposers.homes() {
+            if let Some((leader, term)) = self.proposers.leader(home)
                 && leader == peer.node
             {
-                self.announced(*home, leader, term);
+                self.announced(home, leader, term);
             }
         }
     }
@@ -179,15 +175,13 @@ impl Node {
 
     pub(crate) fn begin_session(self: &Arc<Self>, start: StartNumber) {
         let session = SessionId { node: self.context.me, start };
-        for proposer in self.proposers.values() {
-            proposer.restart(session);
-        }
+        self.proposers.restart(session);
         self.local_entries.write().clear();
-        self.local.begin(self.context.me, start);
+        self.led.local.begin(self.context.me, start);
         self.context.begin_session(session);
         let home = Home::Node(self.context.me);
         let term = Term(start.0);
-        self.executor.lead(home, term);
+        self.led.executor.lead(home, term);
         self.announce(home, term, None);
         tracing::info!(%session, "session started");
         self.started.send_replace(true);
@@ -203,11 +197,7 @@ impl Node {
         );
         self.started.send_replace(false);
         self.close_all("the node was taken for dead by the cluster");
-        for home in self.proposers.keys() {
-            if let Home::Node(_) = home {
-                self.executor.stop(*home);
-            }
-        }
+        self.led.executor.stop(Home::Node(self.context.me));
         let node = Arc::clone(self);
         self.context.spawn(async move { node.announce_start().await });
     }
@@ -221,7 +211,7 @@ impl Node {
             self.bury().await;
             self.tell_heard();
             self.tell_counts();
-            for group in self.led_groups() {
+            for group in self.led.groups() {
                 self.look_after_nodes(group);
             }
         }
@@ -230,10 +220,9 @@ impl Node {
     /// Tells everyone which groups this node leads with a majority behind it (DLV 5).
     fn tell_heard(self: &Arc<Self>) {
         let Some(groups) = self.context.groups() else { return };
-        let led = self.led_groups().into_iter();
+        let led = self.led.groups().into_iter();
         let heard = led.filter(|group| groups.majority_heard_within(*group, 2 * LOOK));
-        let terms =
-            heard.filter_map(|group| Some((group, self.executor.leading(Home::Group(group))?)));
+        let terms = heard.filter_map(|group| Some((group, self.led.leading(Home::Group(group))?)));
         self.tell_heard_of(terms);
     }
 
@@ -251,9 +240,9 @@ impl Node {
     /// Makes a group that this node leads agree with what the catalog says of nodes and lives.
     pub(crate) fn look_after_nodes(&self, group: GroupId) {
         let mut commands = Vec::new();
-        let led_for = self.executor.leading_for(Home::Group(group)).unwrap_or_default();
+        let led_for = self.led.executor.leading_for(Home::Group(group)).unwrap_or_default();
         let catalog = self.catalog.read();
-        self.with_machine(Home::Group(group), |machine| {
+        self.led.with_machine(Home::Group(group), |machine| {
             let sessions: BTreeSet<NodeId> =
                 machine.sessions().map(|session| session.node).collect();
             let suspected: BTreeSet<NodeId> = machine.suspected().collect();
@@ -274,9 +263,7 @@ impl Node {
             }
         });
         drop(catalog);
-        for command in commands {
-            self.propose_as_leader(group, command);
-        }
+        self.led.propose_to(Home::Group(group), commands);
     }
 
     fn reachability(

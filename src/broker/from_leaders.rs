@@ -2,7 +2,6 @@
 //! leads (SES 4, 5; DLV 1, 2, 5).
 
 use crate::{
-    ask::Carrier,
     node::Node,
     peers::{
         PeerMessage, Untold,
@@ -32,7 +31,7 @@ impl Node {
         for (consumer, last) in timed_out {
             if let Some(consumer) = self.consumer(consumer) {
                 let commands = consumer.timed_out(last);
-                commands.into_iter().for_each(|command| self.submit(home, command));
+                commands.into_iter().for_each(|command| self.proposers.submit(home, command));
             }
         }
         if !timed_out_gets.is_empty() {
@@ -47,9 +46,7 @@ impl Node {
                 self.answered(home, session, first, last, other);
             }
             Answer::Want { session, want } => {
-                if let Some(proposer) = self.proposers.get(&home) {
-                    proposer.wanted(&Carrier(self), session, want);
-                }
+                self.proposers.wanted(home, session, want);
             }
             Answer::Fenced { session } => self.fenced(session),
             answer @ (Answer::Transferred { .. } | Answer::TransfersWanted { .. }) => {
@@ -61,12 +58,10 @@ impl Node {
     /// A leader of the home has announced itself, or its streams are new: what is unanswered is
     /// sent again, consumers re-attach (SES 5).
     pub(crate) fn announced(&self, home: Home, leader: NodeId, term: Term) {
-        let Some(proposer) = self.proposers.get(&home) else { return };
-        if !proposer.announced(&Carrier(self), leader, term) {
-            return;
+        if self.proposers.announced(home, leader, term) {
+            self.reattach_all(home, leader, term);
+            self.send_letters_again(home);
         }
-        self.reattach_all(home, leader, term);
-        self.send_letters_again(home);
     }
 
     /// Re-attaches all consumers of a home at its leader.
@@ -79,8 +74,7 @@ impl Node {
 
     /// A leader has been heard that had itself just heard a majority (DLV 5).
     pub(crate) fn heard(&self, home: Home, leader: NodeId, term: Term) {
-        let Some(proposer) = self.proposers.get(&home) else { return };
-        if proposer.leader() == Some((leader, term)) {
+        if self.proposers.leader(home) == Some((leader, term)) {
             self.hearing.heard(home, || self.reattach_all(home, leader, term));
         }
     }

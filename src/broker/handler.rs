@@ -43,25 +43,25 @@ impl Node {
     pub(crate) fn receive_own_now(self: &Arc<Self>) {
         loop {
             let messages = self.context.peers.take_own();
-            if messages.is_empty() && !self.local.has_work() {
+            if messages.is_empty() && !self.led.local.has_work() {
                 return;
             }
             messages
                 .into_iter()
                 .for_each(|message| self.receive(self.context.me, self.context.boot, message));
-            self.local.run(self);
+            self.led.local.run(self);
         }
     }
 
     /// The one match on messages of nodes, this one's own among them. Must not block.
     fn receive(self: &Arc<Self>, from: NodeId, boot: BootNumber, message: PeerMessage) {
         match message {
-            PeerMessage::Batch { home, batch } => self.take_batch(home, batch),
+            PeerMessage::Batch { home, batch } => self.led.take_batch(home, batch),
             PeerMessage::Answer { home, answer } => self.take_answer(home, answer),
             PeerMessage::Deliveries { home, deliveries } => self.deliver(home, deliveries),
             PeerMessage::LeaderAnnounced { home, term } => self.announced(home, from, term),
             PeerMessage::Reattach { home, term, consumers } => {
-                self.executor.reattach(self, home, term, &consumers, from);
+                self.led.executor.reattach(self, home, term, &consumers, from);
             }
             PeerMessage::Applied(index) => {
                 self.lease.applied(from, boot, index);
@@ -75,7 +75,7 @@ impl Node {
                     self.heard(Home::Group(group), from, term);
                 }
             }
-            PeerMessage::Clocks(clocks) => self.clocks_told(clocks),
+            PeerMessage::Clocks(clocks) => self.led.clocks_told(clocks),
             PeerMessage::Counts(counts) => self.counts.told(from, counts),
             PeerMessage::Reply { addresses, message } => {
                 addresses.iter().for_each(|address| self.deliver_reply(address, &message));

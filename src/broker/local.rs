@@ -119,7 +119,7 @@ impl LocalQueues {
                 if says_gone(&output) {
                     node.gone.notify_one();
                 }
-                node.executor.perform(node, Home::Node(node.context.me), &output);
+                node.led.executor.perform(node, Home::Node(node.context.me), &output);
                 if let Some(state) = self.state.lock().as_mut() {
                     state.output = output;
                 }

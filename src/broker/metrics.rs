@@ -19,7 +19,7 @@ impl Broker {
         node.context.counters.show(&mut view);
         view.batch_commands = histogram(node.context.counters.batch_commands.histogram());
         view.batch = histogram(node.context.counters.batch_wait_us.histogram());
-        view.in_flight_bytes = node.proposed_bytes();
+        view.in_flight_bytes = node.proposers.bytes();
         view.memory_budget_bytes = node.context.memory.bytes_max();
         view.memory = node.context.memory.figures().collect();
         node.show_clients(&mut view);
@@ -82,9 +82,9 @@ impl Node {
     /// Adds what the queues hold that this node leads or is the home of.
     fn show_queues(&self, view: &mut MetricsView) {
         for home in
-            self.led_groups().into_iter().map(Home::Group).chain([Home::Node(self.context.me)])
+            self.led.groups().into_iter().map(Home::Group).chain([Home::Node(self.context.me)])
         {
-            self.with_machine(home, |machine| {
+            self.led.with_machine(home, |machine| {
                 for queue in machine.queues().filter_map(|id| machine.queue(id)) {
                     view.messages_ready += queue.ready;
                     view.messages_ready_bytes += queue.ready_bytes;

@@ -4,24 +4,21 @@
 use crate::{
     alarm::Alarms,
     client::Event,
-    clock::ProcessStart,
     configure::Configuring,
     connection::ConnectionState,
     consumer::FrontConsumer,
     context::Context,
     dead_letter::DeadLetters,
-    executor::Executor,
     failure::Failures,
     hearing::Hearing,
+    led_homes::LedHomes,
     limits::Counts,
-    local::LocalQueues,
     making::Making,
     names::{CatalogClient, CatalogCopy, RoutingLease},
     once_per_minute::OncePerMinute,
-    proposer::Proposer,
+    proposers::Proposers,
     reconcile::Reconciler,
     registry::Registry,
-    sequencer::Sequencer,
     sink::Early,
     timer::Timer,
     trace::Tracer,
@@ -29,10 +26,9 @@ use crate::{
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use parking_lot::{Mutex, RwLock};
 use quorate_catalog::QueueEntry;
-use quorate_queue::Machine;
 use quorate_storage::DatabaseStats;
 use quorate_types::{
-    ConsumerId, Exception, GroupId, Home, QueueId, ReplyCode, ResourceName, ShortString,
+    ConsumerId, Exception, GroupId, QueueId, ReplyCode, ResourceName, ShortString,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -47,18 +43,13 @@ pub(crate) struct Node {
     pub(crate) catalog_client: Arc<CatalogClient>,
     pub(crate) lease: Arc<RoutingLease>,
     pub(crate) making: Arc<Making>,
-    pub(crate) local: LocalQueues,
+    pub(crate) led: Arc<LedHomes>,
     pub(crate) hearing: Hearing,
-    /// One for each home that this node may send to.
-    pub(crate) proposers: BTreeMap<Home, Proposer>,
-    pub(crate) sequencers: BTreeMap<GroupId, Sequencer>,
-    pub(crate) executor: Executor,
+    pub(crate) proposers: Arc<Proposers>,
     pub(crate) letters: DeadLetters,
     pub(crate) connections: Registry<Arc<ConnectionState>>,
     pub(crate) consumers: Registry<Arc<FrontConsumer>>,
-    pub(crate) pacer: tokio::sync::Notify,
     pub(crate) timer: Timer,
-    pub(crate) process: ProcessStart,
     pub(crate) failures: Failures,
     pub(crate) reconciler: Reconciler,
     /// Somebody was told that a connection-bound queue of this node is gone.
@@ -105,16 +96,6 @@ impl Node {
         self.this.upgrade()
     }
 
-    /// Bytes under way to the fullest home.
-    pub(crate) fn home_bytes_max(&self) -> usize {
-        self.proposers.values().map(Proposer::bytes).max().unwrap_or(0)
-    }
-
-    /// Bytes of publishes that wait or are under way to all homes.
-    pub(crate) fn proposed_bytes(&self) -> u64 {
-        self.proposers.values().map(|one| one.bytes() as u64).sum()
-    }
-
     /// A consumer of this run of the node.
     pub(crate) fn consumer(&self, id: ConsumerId) -> Option<Arc<FrontConsumer>> {
         (self.context.session() == Some(id.session))
@@ -135,24 +116,6 @@ impl Node {
         for connection in self.connections.all() {
             let exception = Exception::new(ReplyCode::ConnectionForced, why);
             connection.mailbox.put(Event::Close(exception));
-        }
-    }
-
-    /// Queue groups that this node leads.
-    pub(crate) fn led_groups(&self) -> Vec<GroupId> {
-        let leads = |group: &GroupId| self.executor.leading(Home::Group(*group)).is_some();
-        self.sequencers.keys().copied().filter(leads).collect()
-    }
-
-    /// Reads a home's machine on this node.
-    pub(crate) fn with_machine<T>(
-        &self,
-        home: Home,
-        read: impl FnOnce(&Machine) -> T,
-    ) -> Option<T> {
-        match home {
-            Home::Node(_) => self.local.read(read),
-            Home::Group(group) => self.context.groups()?.read(group, read),
         }
     }
 }

@@ -107,11 +107,9 @@ impl Node {
     /// change of leaders loses of it the reconciler finds.
     pub(crate) fn end_queues(self: &Arc<Self>, queues: &[QueueId]) {
         for &queue in queues {
-            if let Home::Group(group) = queue.home
-                && self.executor.leading(queue.home).is_some()
-            {
+            if matches!(queue.home, Home::Group(_)) && self.led.leading(queue.home).is_some() {
                 let end = Command::EndQueue { queue, if_unused: false, if_empty: false };
-                self.propose_as_leader(group, end);
+                self.led.propose_to(queue.home, vec![end]);
             }
         }
     }

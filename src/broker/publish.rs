@@ -199,7 +199,7 @@ impl Node {
 
     pub(crate) fn send_all(&self, outgoings: Outgoings) {
         for (home, outgoings) in outgoings.to_queues {
-            self.fill(home, |batches| {
+            self.proposers.fill(home, |batches| {
                 outgoings.into_iter().for_each(|outgoing| batches.push_message(outgoing));
             });
         }
@@ -246,7 +246,7 @@ impl Node {
             further_keys: &message.further_keys,
             properties: &properties,
             chance: rand::random,
-            locality: &self.executor,
+            locality: &self.led.executor,
             by_broker: false,
         };
         // An exchange that is gone by now leaves the message as unroutable as no binding does.
@@ -369,7 +369,7 @@ fn route(
         further_keys: &further_keys,
         properties: &properties,
         chance: rand::random,
-        locality: &node.executor,
+        locality: &node.led.executor,
         by_broker: false,
     };
     catalog.route(&request, &mut routed.targets).map_err(|error| {

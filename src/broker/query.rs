@@ -128,8 +128,8 @@ impl Broker {
     pub fn single_active(&self, vhost: &VhostName) -> Vec<(ConsumerId, bool)> {
         let node = &self.0;
         let homes =
-            node.led_groups().into_iter().map(Home::Group).chain([Home::Node(node.context.me)]);
-        let of_home = |home| node.with_machine(home, |machine| machine.single_active(vhost));
+            node.led.groups().into_iter().map(Home::Group).chain([Home::Node(node.context.me)]);
+        let of_home = |home| node.led.with_machine(home, |machine| machine.single_active(vhost));
         homes.filter_map(of_home).flatten().collect()
     }
 
@@ -185,13 +185,11 @@ impl Broker {
     #[must_use]
     pub fn readiness(&self) -> Readiness {
         let node = &self.0;
-        let leaderless = |group: &GroupId| {
-            node.proposers.get(&Home::Group(*group)).is_none_or(|one| one.leader().is_none())
-        };
+        let leaderless = |group: &GroupId| node.proposers.leader(Home::Group(*group)).is_none();
         Readiness {
             catalog_lease: node.lease.is_held(),
             serving: node.context.session().is_some(),
-            leaderless: node.sequencers.keys().copied().filter(leaderless).collect(),
+            leaderless: node.led.queue_groups().filter(leaderless).collect(),
         }
     }
 
@@ -261,8 +259,8 @@ impl Node {
 
     /// Counts, if this node leads the queue's group or is its home.
     fn queue_counts(&self, id: QueueId) -> Option<QueueCounts> {
-        self.executor.leading(id.home)?;
-        let queue = self.with_machine(id.home, |machine| machine.queue(id)).flatten()?;
+        self.led.leading(id.home)?;
+        let queue = self.led.with_machine(id.home, |machine| machine.queue(id)).flatten()?;
         Some(QueueCounts {
             ready: queue.ready,
             unacknowledged: queue.unacknowledged,

@@ -263,7 +263,7 @@ impl Node {
         renew: bool,
     ) -> Result<Option<QueueReport>, Exception> {
         let look = Command::Look { queue: entry.id, renew };
-        match self.ask(entry.id.home, look).await {
+        match self.proposers.ask(entry.id.home, look).await {
             Ok(Reply::Alive(report)) => Ok(Some(report)),
             Ok(Reply::Gone) => Ok(None),
             Ok(other) => Err(unexpected(&entry.name, &other)),
@@ -278,18 +278,18 @@ impl Node {
             return true;
         }
         let look = Command::Look { queue, renew: true };
-        !matches!(self.ask(queue.home, look).await, Ok(Reply::Gone))
+        !matches!(self.proposers.ask(queue.home, look).await, Ok(Reply::Gone))
     }
 
     /// Creates a queue in its group, then makes its name visible (NAM 2).
     pub(crate) async fn make_queue(self: Arc<Self>, new: NewQueue) -> Result<Made, CallError> {
         let NewQueue { name, declare, queue_type, config, locator } = new;
-        let group = self.catalog.read().place(locator, &self.led_groups());
+        let group = self.catalog.read().place(locator, &self.led.groups());
         let home = Home::Group(group);
         let create =
             Command::CreateQueue { name: name.clone(), config: config.clone(), bound: None };
         let Some(creator) = self.context.session() else { return Err(CallError::SessionEnded) };
-        let reply = self.ask_until_answered(home, create).await?;
+        let reply = self.proposers.ask_until_answered(home, create).await?;
         let Reply::Created(id) = reply else {
             tracing::error!(%name, ?reply, "unexpected reply to the creation of a queue");
             return Err(CallError::SessionEnded);

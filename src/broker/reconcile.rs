@@ -43,7 +43,7 @@ impl Node {
             let mut to_compare = std::mem::take(&mut *self.reconciler.0.lock());
             if compared.elapsed() > COMPARE {
                 compared = Instant::now();
-                to_compare.extend(self.led_groups());
+                to_compare.extend(self.led.groups());
             }
             for group in to_compare {
                 self.compare_names(group).await;
@@ -53,7 +53,7 @@ impl Node {
 
     async fn compare_names(self: &Arc<Self>, group: GroupId) {
         let home = Home::Group(group);
-        if self.executor.leading(home).is_none() || !self.catalog_client.read().await {
+        if self.led.leading(home).is_none() || !self.catalog_client.read().await {
             return;
         }
         let named: Vec<QueueId> =
@@ -67,7 +67,7 @@ impl Node {
         let mut ended = Vec::new();
         {
             let catalog = self.catalog.read();
-            let compared = self.with_machine(home, |machine| {
+            let compared = self.led.with_machine(home, |machine| {
                 nameless.extend(machine.queues().filter(|&id| {
                     let queue = machine.queue(id);
                     let creator = queue.as_ref().and_then(|queue| queue.creator);
@@ -86,10 +86,8 @@ impl Node {
         }
         for queue in nameless {
             tracing::info!(%queue, "deleting a queue that has no name in the catalog");
-            self.propose_as_leader(
-                group,
-                Command::EndQueue { queue, if_unused: false, if_empty: false },
-            );
+            let end = Command::EndQueue { queue, if_unused: false, if_empty: false };
+            self.led.propose_to(home, vec![end]);
         }
         for queue in ended {
             self.queue_ended(queue);

@@ -35,9 +35,9 @@ impl Node {
             // What a client published before it settled is not overtaken: a message is not settled
             // before what was made of it is enqueued, in the same home at least.
             if settlement == Settlement::Ack && connection.in_flight.bytes() == 0 {
-                self.submit_ahead(home, command);
+                self.proposers.submit_ahead(home, command);
             } else {
-                self.submit(home, command);
+                self.proposers.submit(home, command);
             }
         }
         for channel in opened {
@@ -51,12 +51,12 @@ impl Node {
             self.consumers.remove(id.number);
             let (shown, _) = consumer.end();
             let detach = Command::Detach { consumer: id, shown, how: Detach::ChannelEnd };
-            self.submit(consumer.home(), detach);
+            self.proposers.submit(consumer.home(), detach);
         }
         for HolderRef { home, holder } in channel.gets.into_keys() {
             let numbers = vec![(DeliveryNumber(1), DeliveryNumber(1))];
             let cause = ReturnCause::ChannelEnd;
-            self.submit(home, Command::Return { holder, numbers, cause });
+            self.proposers.submit(home, Command::Return { holder, numbers, cause });
         }
     }
 }

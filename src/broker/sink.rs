@@ -32,26 +32,21 @@ impl GroupSink for Broker {
         if group == GroupId::CATALOG {
             node.lease.stop();
         } else {
-            if let Some(sequencer) = node.sequencers.get(&group) {
-                sequencer.stop();
-            }
-            node.executor.stop(Home::Group(group));
+            node.led.stop(group);
         }
     }
 
     fn proposal_lost(&self, group: GroupId) {
         let node = &self.0;
-        let Some(sequencer) = node.sequencers.get(&group) else { return };
-        sequencer.lost();
         // What was in it is sent again once this leader announces itself anew (SES 5): without a
         // majority it refuses, and goes on leading when the majority is back.
-        if node.reannouncing.lock().insert(group) {
+        if node.led.proposal_lost(group) && node.reannouncing.lock().insert(group) {
             let node = Arc::clone(node);
             node.clone().context.spawn(async move {
                 tokio::time::sleep(REANNOUNCE).await;
                 node.reannouncing.lock().remove(&group);
                 let home = Home::Group(group);
-                if let Some(term) = node.executor.leading(home) {
+                if let Some(term) = node.led.leading(home) {
                     node.announce(home, term, None);
                 }
             });
@@ -80,10 +75,9 @@ impl GroupSink for Broker {
 impl QueueSink for Broker {
     fn applied(&self, group: GroupId, _: EntryId, leading: bool, _: &Entry, output: &Output) {
         let node = &self.0;
-        let Some(sequencer) = node.sequencers.get(&group) else { return };
         if leading {
-            sequencer.applied(|entry| node.propose(group, entry));
-            node.executor.perform(node, Home::Group(group), output);
+            node.led.applied(group);
+            node.led.executor.perform(node, Home::Group(group), output);
         }
     }
 }
@@ -140,7 +134,7 @@ impl Node {
             self.fenced(session);
         }
         self.expect_incarnations();
-        for group in self.led_groups() {
+        for group in self.led.groups() {
             self.look_after_nodes(group);
         }
     }
@@ -178,17 +172,13 @@ impl Node {
         }
         let home = Home::Group(group);
         let mut owed = Output::default();
-        let begun = self.with_machine(home, |machine| {
+        let begun = self.led.with_machine(home, |machine| {
             machine.obligations(&mut owed.effects);
             (machine.time(), machine.wall())
         });
-        let (Some((time, wall)), Some(sequencer)) = (begun, self.sequencers.get(&group)) else {
-            return;
-        };
-        sequencer.lead(sequencer.clock.lead(time, wall, self.process));
-        self.tell_clocks(std::iter::once(group), None);
-        self.executor.lead(home, term);
-        self.executor.perform(self, home, &owed);
+        let Some(stamps) = begun else { return };
+        self.led.lead(group, term, stamps);
+        self.led.executor.perform(self, home, &owed);
         self.announce(home, term, None);
         // A majority has just committed its term's first entry.
         self.tell_heard_of([(group, term)]);

@@ -138,7 +138,7 @@ impl Node {
     /// behind a message to many queues do not count, since they wait for it.
     async fn room_for_step(&self, bytes: u64) {
         let max = self.context.memory.share_bytes_max(Share::InFlight);
-        let fits = || takes_body(self.proposed_bytes(), bytes, max);
+        let fits = || takes_body(self.proposers.bytes(), bytes, max);
         let room = self.context.memory.until(Share::InFlight, fits);
         // Sent all the same then, one step at a time.
         let _ = tokio::time::timeout(STEP_PATIENCE, room).await;

@@ -112,7 +112,7 @@ impl Node {
 
     /// Notes that the queue waits for that moment of its home's clock.
     pub(crate) fn wake_at(&self, queue: QueueId, time: Timestamp) {
-        if let Some(at) = self.moment(queue.home, time) {
+        if let Some(at) = self.led.moment(queue.home, time) {
             self.timer.wake(queue, at);
         }
     }
@@ -120,7 +120,7 @@ impl Node {
     /// Proposes for those whose moment has come by their home's state. Not if this node no longer
     /// leads it: the next leader finds in the state what it owes.
     fn look_at(self: &Arc<Self>, home: Home, queues: &[QueueId]) {
-        if self.executor.leading(home).is_none() {
+        if self.led.leading(home).is_none() {
             return;
         }
         let now = Instant::now();
@@ -130,13 +130,14 @@ impl Node {
         }
         let mut due = Vec::new();
         let wanted: Vec<(QueueId, Timestamp)> = self
+            .led
             .with_machine(home, |machine| {
                 let wanted = |queue: &QueueId| Some((*queue, machine.wake_at(*queue)?));
                 queues.iter().filter_map(wanted).collect()
             })
             .unwrap_or_default();
         for (queue, time) in wanted {
-            match self.moment(home, time) {
+            match self.led.moment(home, time) {
                 Some(at) if at <= now => {
                     due.push(queue);
                     self.timer.wake(queue, now + AGAIN);
@@ -147,7 +148,7 @@ impl Node {
         }
         if !due.is_empty() {
             let expire = due.into_iter().map(|queue| Command::ExpireHead { queue });
-            self.propose_to(home, expire.collect());
+            self.led.propose_to(home, expire.collect());
         }
     }
 
@@ -159,18 +160,10 @@ impl Node {
             let catalog = self.catalog.read();
             catalog.session_of(self.context.me, self.context.boot).map(|_| catalog.life())
         };
-        let told = || self.with_machine(home, |machine| machine.life());
+        let told = || self.led.with_machine(home, |machine| machine.life());
         match home {
             Home::Group(_) => life.is_some_and(|life| told().is_some_and(|told| told >= life)),
             Home::Node(_) => true,
-        }
-    }
-
-    /// When the clock of a home that this node leads shows that time.
-    fn moment(&self, home: Home, time: Timestamp) -> Option<Instant> {
-        match home {
-            Home::Group(group) => self.sequencers.get(&group)?.moment(time),
-            Home::Node(_) => self.local.moment(time),
         }
     }
 }

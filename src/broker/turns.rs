@@ -191,7 +191,7 @@ impl Node {
             by_home.entry(consumer.home()).or_default().extend(consumer.credit(u64::MAX));
         }
         for (home, commands) in by_home {
-            self.fill(home, |batches| {
+            self.proposers.fill(home, |batches| {
                 commands.into_iter().for_each(|command| batches.push(command, Ticket::None));
             });
         }
@@ -206,7 +206,7 @@ impl Node {
                 let share = shares.free.map_or(u64::MAX, |free| free.div_ceil(waiting));
                 if let Some(credit) = next.credit(share) {
                     // What the queue has for it comes before the answer, and claims its room.
-                    let asked = self.ask(next.home(), credit);
+                    let asked = self.proposers.ask(next.home(), credit);
                     let _ = tokio::time::timeout(TURN_MAX, asked).await;
                     continue;
                 }

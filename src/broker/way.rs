@@ -42,7 +42,7 @@ impl Node {
         if priority.is_none() || queue.home != Home::Node(self.context.me) {
             return Level(0);
         }
-        let max = self.local.read(|machine| machine.priority_max(queue)).flatten();
+        let max = self.led.local.read(|machine| machine.priority_max(queue)).flatten();
         Levels::new(QueueType::Classic, max).of(priority)
     }
 }

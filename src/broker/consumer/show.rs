@@ -41,9 +41,9 @@ impl FrontConsumer {
                 matches!(command, Command::Credit { .. }) && !gated
             };
             if matches!(command, Command::Settle { .. }) || credit() {
-                node.submit_ahead(self.home(), command);
+                node.proposers.submit_ahead(self.home(), command);
             } else {
-                node.submit(self.home(), command);
+                node.proposers.submit(self.home(), command);
             }
         }
         if taken.full {

@@ -27,7 +27,7 @@ impl Node {
             return vec![body];
         }
         // What a leader's own machine names is in its own log.
-        let term = self.executor.leading(home);
+        let term = self.led.leading(home);
         let read = self.read_messages(queue, &wanted, term, bytes_max);
         let here = |found| match found {
             StoredMessage::Here(body) => Some(body),
@@ -41,13 +41,13 @@ impl Node {
     }
 
     fn fetch_letter(self: &Arc<Self>, home: Home, wanted: MessageRef) {
-        let Some(term) = self.executor.leading(home) else { return };
+        let Some(term) = self.led.leading(home) else { return };
         if !self.letters.with(home, |worker| worker.begin_fetch()).unwrap_or(false) {
             return;
         }
         let node = Arc::clone(self);
         self.context.spawn(async move {
-            let leads = || node.executor.leading(home) == Some(term);
+            let leads = || node.led.leading(home) == Some(term);
             let found = node.find_message(wanted, Some(term), leads).await;
             let body = match found {
                 StoredMessage::Here(body) => Some(body),

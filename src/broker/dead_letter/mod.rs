@@ -67,7 +67,7 @@ impl DeadLetters {
     fn follow(&self, node: &Node) -> Vec<Home> {
         // Asked before: who performs effects holds the leadership, and may come to the workers.
         let terms: Vec<_> =
-            node.proposers.keys().map(|home| (*home, node.executor.leading(*home))).collect();
+            node.proposers.homes().map(|home| (home, node.led.leading(home))).collect();
         let mut workers = self.workers.lock();
         let mut led = Vec::new();
         for (home, term) in terms {
@@ -118,7 +118,7 @@ impl Node {
 
     /// Forgets what the worker remembers of queues whose letters have ended.
     fn forget_done_letters(&self, home: Home) {
-        if let Some(live) = self.with_machine(home, LiveLetters::of) {
+        if let Some(live) = self.led.with_machine(home, LiveLetters::of) {
             self.letters.decide(home, |worker, _| worker.forget_done(&live));
         }
     }
@@ -146,7 +146,7 @@ impl Node {
 
     fn letters_to_route(&self, home: Home) -> Vec<Unrouted> {
         let first = LetterNumber(0);
-        let found = self.with_machine(home, |machine| {
+        let found = self.led.with_machine(home, |machine| {
             let queues = machine.queues_with_letters();
             queues.filter_map(|queue| Unrouted::of(machine, queue, false, first)).collect()
         });
@@ -159,7 +159,7 @@ impl Node {
     /// may have given them one; without a DLX in force they go.
     async fn route_kept_letters(self: &Arc<Self>, home: Home) {
         let version = self.catalog.read().version();
-        let kept = self.with_machine(home, |machine| {
+        let kept = self.led.with_machine(home, |machine| {
             let settings = |queue| Some((queue, machine.letter_settings(queue)?.1));
             machine.queues_with_kept().filter_map(settings).collect::<Vec<_>>()
         });
@@ -187,7 +187,7 @@ impl Node {
         mut from: LetterNumber,
     ) -> LetterNumber {
         let next =
-            |from| self.with_machine(home, |it| Unrouted::of(it, queue, true, from)).flatten();
+            |from| self.led.with_machine(home, |it| Unrouted::of(it, queue, true, from)).flatten();
         while let Some(mut some) = next(from) {
             let bodies = self.bodies_of(home, &mut some);
             let Some(last) = some.letters.last() else { return from };
@@ -228,7 +228,7 @@ impl Node {
             // Where it goes does not depend on when it died.
             let death = Death { queue: &unrouted.name, reason: letter.reason, at: WallTime(0) };
             let catalog = self.catalog.read();
-            let found = route::route(&catalog, &self.executor, &octets, death, via);
+            let found = route::route(&catalog, &self.led.executor, &octets, death, via);
             let is_again = letter.after > CatalogIndex(0);
             if is_again { route::again(found, &catalog) } else { found }
         });
@@ -253,13 +253,13 @@ impl Node {
 
     fn propose_letters(&self, home: Home, command: Option<Command>) {
         if let Some(command) = command {
-            self.propose_to(home, vec![command]);
+            self.led.propose_to(home, vec![command]);
         }
     }
 
     /// Full targets that have told of room, or have ended, or were not refused (LET 3, 4).
     fn retry_letters(&self, home: Home) {
-        let targets = self.with_machine(home, |machine| machine.targets().collect::<Vec<_>>());
+        let targets = self.led.with_machine(home, |machine| machine.targets().collect::<Vec<_>>());
         for target in targets.into_iter().flatten() {
             let ended = has_ended(&self.catalog.read(), target.target);
             let retry = self.letters.decide(home, |worker, now| worker.retry(&target, ended, now));
@@ -270,7 +270,7 @@ impl Node {
     /// What a notice that was lost has left owed (LET 3).
     fn tell_of_room_again(&self, home: Home) {
         let mut owed = Vec::new();
-        self.with_machine(home, |machine| machine.owed_room(&mut owed));
+        self.led.with_machine(home, |machine| machine.owed_room(&mut owed));
         for effect in &owed {
             if let Effect::Room { queue, to, messages } = effect {
                 self.tell_room(*queue, *to, *messages);
@@ -295,7 +295,7 @@ impl Node {
     pub(crate) fn leader_of(&self, home: LetterHome) -> Option<NodeId> {
         match home {
             LetterHome::Run(session) => Some(session.node),
-            LetterHome::Group(_) => Some(self.proposers.get(&home.home())?.leader()?.0),
+            LetterHome::Group(_) => Some(self.proposers.leader(home.home())?.0),
         }
     }
 
@@ -308,7 +308,7 @@ impl Node {
         let home = from.home();
         self.letters.decide(home, |worker, _| worker.heard(&answer));
         self.letters.wake();
-        if self.executor.leading(home).is_some() {
+        if self.led.leading(home).is_some() {
             self.propose_letters(home, LetterWorker::commit(answer));
         }
     }

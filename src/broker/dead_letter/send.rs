@@ -5,7 +5,7 @@ use super::{
     annotate::{Death, Letter},
     route,
 };
-use crate::{Share, ask::Carrier, node::Node, peers::Sent, proposer::Courier, way::Way};
+use crate::{Share, node::Node, peers::Sent, proposer::Courier, way::Way};
 use bytes::{Bytes, BytesMut};
 use quorate_queue::{Command, LetterWorker, TransferView};
 use quorate_storage::codec::{
@@ -21,7 +21,7 @@ const SEND_BYTES_MAX: usize = 1 << 20;
 impl Node {
     /// Sends what has a number and has not been sent in this leadership (LET 1).
     pub(super) fn send_letters(self: &Arc<Self>, home: Home) {
-        let lines = self.with_machine(home, |machine| {
+        let lines = self.led.with_machine(home, |machine| {
             let own = machine.letter_home();
             let lines = machine.lines().map(|line| (line, machine.line_mark(line)));
             (own, lines.collect::<Vec<_>>())
@@ -31,7 +31,7 @@ impl Node {
             if let LetterHome::Run(session) = line
                 && self.catalog.read().is_fenced(session)
             {
-                let ended = self.with_machine(home, |it| LetterWorker::end_line(it, line));
+                let ended = self.led.with_machine(home, |it| LetterWorker::end_line(it, line));
                 self.propose_letters(home, ended.flatten());
                 continue;
             }
@@ -40,13 +40,13 @@ impl Node {
     }
 
     fn send_line(self: &Arc<Self>, home: Home, own: LetterHome, line: LetterHome, mark: Sequence) {
-        let leader = self.proposers.get(&line.home()).and_then(|proposer| proposer.leader());
+        let leader = self.proposers.leader(line.home());
         let Some((leader, _)) = leader else { return };
         loop {
             let has_room = self.context.memory.room_bytes(Share::Letters) > 0;
             let from = self.letters.decide(home, |it, now| it.send_from(line, mark, has_room, now));
             let Some(from) = from.flatten() else { return };
-            let transfers = self.with_machine(home, |it| LetterWorker::batch(it, line, from));
+            let transfers = self.led.with_machine(home, |it| LetterWorker::batch(it, line, from));
             let Some(batch) = self.batch_of(home, own, mark, &transfers.unwrap_or_default()) else {
                 return;
             };
@@ -54,7 +54,7 @@ impl Node {
             let through = Sequence(batch.first.0 + batch.commands.len() as u64 - 1);
             let bytes = batch.runs.iter().flat_map(|run| &run.messages).map(Bytes::len).sum();
             self.letters.decide(home, |worker, _| worker.sent(line, through, bytes));
-            if Carrier(self).carry(line.home(), leader, &batch) != Sent::OnItsWay {
+            if self.proposers.carry(line.home(), leader, &batch) != Sent::OnItsWay {
                 // The next turn tries again.
                 self.letters.decide(home, |worker, _| worker.send_again(line, batch.first));
                 return;

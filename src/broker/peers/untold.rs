@@ -7,7 +7,7 @@
 //! re-attachment that the lane refused is sent again.
 
 use super::{PeerMessage, Sent, message::GetId};
-use crate::{node::Node, proposer::Proposer};
+use crate::node::Node;
 use quorate_rpc::Lane;
 use quorate_types::{Home, NodeId};
 use std::sync::Arc;
@@ -56,12 +56,12 @@ impl Node {
         self.context.peers.untold.lock().remove(&anew);
         match anew {
             Untold::Leadership(home, to) => {
-                if let Some(term) = self.executor.leading(home) {
+                if let Some(term) = self.led.leading(home) {
                     self.announce(home, term, Some(to));
                 }
             }
             Untold::Consumers(home, leader) => {
-                let known = self.proposers.get(&home).and_then(Proposer::leader);
+                let known = self.proposers.leader(home);
                 if let Some((_, term)) = known.filter(|(known, _)| *known == leader) {
                     self.reattach_all(home, leader, term);
                 }
@@ -151,7 +151,7 @@ mod tests {
         assert_eq!((next(&mut linked).await, next(&mut heard).await), (0, 0));
         let (node, home) = (testing::node(), Home::Group(GroupId(1)));
         assert!(node.context.peers.link(mine));
-        node.executor.lead(home, Term(3));
+        node.led.executor.lead(home, Term(3));
         let to = NodeId(2);
         let session = SessionId { node: to, start: StartNumber(1) };
         let consumer = ConsumerId { session, number: 1 };
