@@ -3,7 +3,7 @@
 use crate::{
     alarm::Alarms,
     client::{ConnectionInfo, FrontSettings},
-    configure::Configuring,
+    configure::Configurer,
     connection::{Connection, ConnectionState},
     context::Context,
     dead_letter::DeadLetters,
@@ -47,6 +47,14 @@ impl Broker {
         let lease = Arc::new(RoutingLease::new(Arc::clone(&context), Arc::clone(&catalog)));
         let client =
             CatalogClient::new(Arc::clone(&context), Arc::clone(&catalog), Arc::clone(&lease));
+        let led = Arc::new(LedHomes::new(&context, &homes));
+        let proposers = Proposers::new(&context, &homes);
+        let configurer = Configurer::new(
+            Arc::clone(&context),
+            Arc::clone(&catalog),
+            Arc::clone(&led),
+            Arc::clone(&proposers),
+        );
         let fetches = fetches(&context.memory, settings.front.message_bytes_max);
         Self(Arc::new_cyclic(|this| Node {
             this: Weak::clone(this),
@@ -54,12 +62,12 @@ impl Broker {
             catalog_client: Arc::new(client),
             lease,
             making: Arc::default(),
-            led: Arc::new(LedHomes::new(&context, &homes)),
+            led,
             hearing: Hearing::new(
                 groups.iter().copied().map(Home::Group),
                 settings.consumer_disconnected_timeout_ms,
             ),
-            proposers: Proposers::new(&context, &homes),
+            proposers,
             letters: DeadLetters::default(),
             connections: Registry::default(),
             consumers: Registry::default(),
@@ -67,10 +75,9 @@ impl Broker {
             failures: Failures::new(settings.me, &settings.members),
             reconciler: Reconciler::default(),
             gone: tokio::sync::Notify::new(),
-            configuring: Configuring::new(homes.iter().copied()),
+            configurer,
             alarms: Alarms::new(&settings.alarms),
             relief: Mutex::default(),
-            local_entries: RwLock::default(),
             logins: Default::default(),
             counts: Default::default(),
             early: Early::default(),
@@ -119,7 +126,7 @@ impl Broker {
         node.context.spawn(Arc::clone(&node.proposers).send_overdue());
         node.context.spawn(Arc::clone(node).look_after_letters());
         node.context.spawn(Arc::clone(node).watch_timer());
-        node.context.spawn(Arc::clone(node).keep_configured());
+        node.context.spawn(Arc::clone(&node.configurer).keep());
     }
 
     /// The budget of bodies held for clients.

@@ -8,65 +8,79 @@
 //! repeats this every 10 s. The node that made the change waits at most 2 s for the other nodes
 //! before it answers.
 
-use crate::{node::Node, pb, peers::wire};
+use crate::{
+    context::Context, led_homes::LedHomes, names::CatalogCopy, pb, peers::wire,
+    proposers::Proposers,
+};
 use bytes::Bytes;
 use quorate_catalog::QueueEntry;
 use quorate_queue::{Command, QueueConfig};
 use quorate_rpc::{Lane, Responder};
-use quorate_types::{CatalogIndex, GroupId, Home, NodeId, QueueId};
+use quorate_types::{CatalogIndex, GroupId, Home, NodeId, QueueId, Term};
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::{Duration, Instant},
+    sync::{Arc, Weak},
+    time::Duration,
 };
 use tokio::sync::{Mutex, Notify};
 
 /// Queues compared while the catalog and the home's machine are held, well below a millisecond.
 const COMPARED_AT_ONCE: usize = 256;
-/// How often it is looked whether what was proposed has been applied.
-const LOOK: Duration = Duration::from_millis(5);
 /// How long a change of policies waits at most until all queues have it (DESIGN §7).
 const IN_FORCE_MOST: Duration = Duration::from_secs(2);
-/// Between two questions to nodes whose groups had no leader.
-const ASK_AGAIN: Duration = Duration::from_millis(50);
 
-/// What homes have to know to bring settings to their queues.
+/// Brings settings to the queues of the homes that this node leads.
 #[derive(Debug)]
-pub(crate) struct Configuring {
+pub(crate) struct Configurer {
+    this: Weak<Configurer>,
+    context: Arc<Context>,
+    catalog: Arc<CatalogCopy>,
+    led: Arc<LedHomes>,
+    proposers: Arc<Proposers>,
     /// One comparison of a home at a time: the next one sees what the one before has brought.
     turns: BTreeMap<Home, Mutex<()>>,
     /// Policies have changed.
     changed: Notify,
 }
 
-impl Configuring {
-    pub(crate) fn new(homes: impl Iterator<Item = Home>) -> Self {
-        Self { turns: homes.map(|home| (home, Mutex::new(()))).collect(), changed: Notify::new() }
+impl Configurer {
+    pub(crate) fn new(
+        context: Arc<Context>,
+        catalog: Arc<CatalogCopy>,
+        led: Arc<LedHomes>,
+        proposers: Arc<Proposers>,
+    ) -> Arc<Self> {
+        let turns = proposers.homes().map(|home| (home, Mutex::new(()))).collect();
+        Arc::new_cyclic(|this| Self {
+            this: Weak::clone(this),
+            context,
+            catalog,
+            led,
+            proposers,
+            turns,
+            changed: Notify::new(),
+        })
     }
 
     /// Settings in this node's catalog copy may have changed.
     pub(crate) fn changed(&self) {
         self.changed.notify_one();
     }
-}
 
-impl Node {
     /// Brings changed settings to the queues of the homes that this node leads; runs as long as
     /// the node.
-    pub(crate) async fn keep_configured(self: Arc<Self>) {
+    pub(crate) async fn keep(self: Arc<Self>) {
         loop {
-            self.configuring.changed.notified().await;
-            for home in self.led.homes() {
-                self.begin_configuring(home);
-            }
+            self.changed.notified().await;
+            self.led.homes().into_iter().for_each(|home| self.begin(home));
         }
     }
 
     /// Compares a home's settings beside whatever else goes on.
-    pub(crate) fn begin_configuring(self: &Arc<Self>, home: Home) {
-        let node = Arc::clone(self);
+    pub(crate) fn begin(&self, home: Home) {
+        let Some(this) = self.this.upgrade() else { return };
         self.context.spawn(async move {
-            let _in_force = node.configure(home).await;
+            let _in_force = this.configure(home).await;
         });
     }
 
@@ -74,7 +88,7 @@ impl Node {
     /// once they have been applied, false if this node does not lead the home (any more), or if
     /// that takes too long.
     async fn configure(&self, home: Home) -> bool {
-        let Some(turn) = self.configuring.turns.get(&home) else { return false };
+        let Some(turn) = self.turns.get(&home) else { return false };
         let _turn = turn.lock().await;
         let Some(term) = self.led.leading(home) else { return false };
         let mut proposed: Vec<(QueueId, CatalogIndex)> = Vec::new();
@@ -85,16 +99,28 @@ impl Node {
             after = Some(last.id);
             let differing = self.differing(home, &entries);
             proposed.extend(differing.iter().map(|(queue, config)| (*queue, config.resolved_at)));
-            self.propose_settings(home, differing);
+            let configure = |(queue, config)| Command::Configure { queue, config };
+            self.led.propose_to(home, differing.into_iter().map(configure).collect());
             tokio::task::yield_now().await;
         }
         if !proposed.is_empty() {
             tracing::info!(?home, queues = proposed.len(), "changing the configuration of queues");
         }
-        // Proposals are lost with a majority, and not missed by a leader that stays one: whoever
-        // still wants to know compares again.
-        let until = Instant::now() + IN_FORCE_MOST;
-        while self.led.leading(home) == Some(term) && Instant::now() < until {
+        let applied = self.until_applied(home, term, proposed);
+        tokio::time::timeout(IN_FORCE_MOST, applied).await.unwrap_or(false)
+    }
+
+    /// Resolves when all these settings have been applied, or with false when the leadership has
+    /// ended. Proposals are lost with a majority, and not missed by a leader that stays one, so that
+    /// this may take for ever: whoever still wants to know compares again.
+    async fn until_applied(
+        &self,
+        home: Home,
+        term: Term,
+        mut proposed: Vec<(QueueId, CatalogIndex)>,
+    ) -> bool {
+        let Some(mut progress) = self.led.progress(home) else { return false };
+        loop {
             while let Some(&(queue, index)) = proposed.last()
                 && self.has_settings_of(queue, index)
             {
@@ -103,9 +129,12 @@ impl Node {
             if proposed.is_empty() {
                 return true;
             }
-            tokio::time::sleep(LOOK).await;
+            // The sender lives as long as `self`.
+            let _ = progress.changed().await;
+            if self.led.leading(home) != Some(term) {
+                return false;
+            }
         }
-        false
     }
 
     /// The next queues of a home, in the order of their ids.
@@ -120,7 +149,7 @@ impl Node {
                     .collect()
             }
             Home::Node(_) => {
-                let local = self.local_entries.read();
+                let local = self.led.local.entries.read();
                 let mut entries: Vec<_> =
                     local.values().filter(|entry| Some(entry.id) > after).collect();
                 entries.sort_by_key(|entry| entry.id);
@@ -144,12 +173,6 @@ impl Node {
         differing.unwrap_or_default()
     }
 
-    fn propose_settings(&self, home: Home, settings: Vec<(QueueId, QueueConfig)>) {
-        let commands =
-            settings.into_iter().map(|(queue, config)| Command::Configure { queue, config });
-        self.led.propose_to(home, commands.collect());
-    }
-
     /// True if the queue's settings were resolved at this index or above, or if it has ended.
     fn has_settings_of(&self, queue: QueueId, index: CatalogIndex) -> bool {
         let view = self.led.with_machine(queue.home, |machine| machine.queue(queue)).flatten();
@@ -168,54 +191,51 @@ impl Node {
 
     /// Waits until the queues of all groups have the settings of the catalog at `index`; false if
     /// that takes too long.
-    pub(crate) async fn in_force(self: &Arc<Self>, index: CatalogIndex) -> bool {
-        let until = Instant::now() + IN_FORCE_MOST;
+    pub(crate) async fn in_force(&self, index: CatalogIndex) -> bool {
+        tokio::time::timeout(IN_FORCE_MOST, self.until_in_force(index)).await.is_ok()
+    }
+
+    async fn until_in_force(&self, index: CatalogIndex) {
+        let mut leaders = self.proposers.leaders();
         let mut missing: BTreeSet<GroupId> = self.led.queue_groups().collect();
         loop {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return false;
-            }
-            let answers = self.context.members().into_iter().map(|node| {
-                let this = Arc::clone(self);
-                self.context.spawn(async move { this.ask_settings(node, index, left).await })
+            let asked = self.context.members().into_iter().filter_map(|node| {
+                let this = self.this.upgrade()?;
+                Some(self.context.spawn(async move { this.ask(node, index).await }))
             });
-            for answer in answers.collect::<Vec<_>>() {
+            for answer in asked.collect::<Vec<_>>() {
                 let groups = answer.await.ok().flatten().unwrap_or_default();
                 missing.retain(|group| !groups.contains(group));
             }
             if missing.is_empty() {
-                return true;
+                return;
             }
-            tokio::time::sleep(ASK_AGAIN.min(left)).await;
+            // The leader of a group that nobody has answered for says so when it leads.
+            // The sender lives as long as `self`.
+            let _ = leaders.changed().await;
         }
     }
 
     /// The groups led by the node whose queues have the settings of the catalog at `index`.
-    async fn ask_settings(
-        self: &Arc<Self>,
-        node: NodeId,
-        index: CatalogIndex,
-        within: Duration,
-    ) -> Option<Vec<GroupId>> {
+    async fn ask(&self, node: NodeId, index: CatalogIndex) -> Option<Vec<GroupId>> {
         if node == self.context.me {
-            return tokio::time::timeout(within, self.settings_at(index)).await.ok();
+            return Some(self.settings_at(index).await);
         }
         let payload = wire::encode(&pb::SettingsRequest { index: index.0 });
-        let (lane, group) = (Lane::Control, GroupId::CATALOG);
+        let (lane, group, most) = (Lane::Control, GroupId::CATALOG, IN_FORCE_MOST);
         let call =
-            self.context.peers.links()?.call(node, lane, wire::SETTINGS, group, payload, within);
+            self.context.peers.links()?.call(node, lane, wire::SETTINGS, group, payload, most);
         let answer = wire::decode::<pb::SettingsResponse>(call.await.ok()?, node)?;
         let group = |group: u32| u16::try_from(group).ok().map(GroupId);
         answer.groups.into_iter().map(group).collect()
     }
 
     /// The groups led here, once their queues have the settings of the catalog at `index`.
-    async fn settings_at(self: &Arc<Self>, index: CatalogIndex) -> Vec<GroupId> {
+    async fn settings_at(&self, index: CatalogIndex) -> Vec<GroupId> {
         self.catalog.applied(index).await;
-        let homes = self.led.homes().into_iter().map(|home| {
-            let node = Arc::clone(self);
-            (home, self.context.spawn(async move { node.configure(home).await }))
+        let homes = self.led.homes().into_iter().filter_map(|home| {
+            let this = self.this.upgrade()?;
+            Some((home, self.context.spawn(async move { this.configure(home).await })))
         });
         let mut groups = Vec::new();
         for (home, configured) in homes.collect::<Vec<_>>() {
@@ -227,12 +247,7 @@ impl Node {
     }
 
     /// Answers another node's question for the settings of the queues led here.
-    pub(crate) async fn settings_request(
-        self: &Arc<Self>,
-        from: NodeId,
-        payload: Bytes,
-        responder: Responder,
-    ) {
+    pub(crate) async fn answer(&self, from: NodeId, payload: Bytes, responder: Responder) {
         let Some(request) = wire::decode::<pb::SettingsRequest>(payload, from) else { return };
         let index = CatalogIndex(request.index);
         let settled = tokio::time::timeout(IN_FORCE_MOST, self.settings_at(index)).await;

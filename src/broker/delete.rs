@@ -127,7 +127,7 @@ impl Node {
     }
 
     fn forget_local(&self, id: QueueId) -> bool {
-        let mut entries = self.local_entries.write();
+        let mut entries = self.led.local.entries.write();
         let before = entries.len();
         entries.retain(|_, entry| entry.id != id);
         entries.len() < before

@@ -89,9 +89,9 @@ impl Node {
             self.end_unnamed(id);
             return Err(declare_timeout(&name));
         }
-        self.local_entries.write().insert(name.clone(), entry.clone());
+        self.led.local.entries.write().insert(name.clone(), entry.clone());
         // A server-given name is known only now.
-        self.configure_new(&entry, &config).await;
+        self.configurer.configure_new(&entry, &config).await;
         if !server_named && !self.name_exclusive(owner, entry).await? {
             return Ok(None);
         }

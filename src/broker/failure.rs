@@ -176,7 +176,6 @@ impl Node {
     pub(crate) fn begin_session(self: &Arc<Self>, start: StartNumber) {
         let session = SessionId { node: self.context.me, start };
         self.proposers.restart(session);
-        self.local_entries.write().clear();
         self.led.local.begin(self.context.me, start);
         self.context.begin_session(session);
         let home = Home::Node(self.context.me);
@@ -197,7 +196,7 @@ impl Node {
         );
         self.started.send_replace(false);
         self.close_all("the node was taken for dead by the cluster");
-        self.led.executor.stop(Home::Node(self.context.me));
+        self.led.stop(Home::Node(self.context.me));
         let node = Arc::clone(self);
         self.context.spawn(async move { node.announce_start().await });
     }

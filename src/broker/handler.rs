@@ -127,7 +127,7 @@ impl Node {
             }
             wire::SETTINGS => {
                 self.context.spawn(async move {
-                    node.settings_request(from.node, payload, responder).await;
+                    node.configurer.answer(from.node, payload, responder).await;
                 });
             }
             unknown => {

@@ -18,6 +18,7 @@ use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
+use tokio::sync::watch;
 
 /// A group's next entry is cut after this long at the latest (DESIGN §6).
 const PACE: Duration = Duration::from_millis(3);
@@ -29,6 +30,8 @@ pub(crate) struct LedHomes {
     sequencers: BTreeMap<GroupId, Sequencer>,
     pub(crate) local: LocalQueues,
     pub(crate) executor: Executor,
+    /// Told of each entry that is applied while this node leads.
+    progress: BTreeMap<Home, watch::Sender<()>>,
     /// Something waits for the pace of the disk.
     pacer: tokio::sync::Notify,
     process: ProcessStart,
@@ -44,6 +47,7 @@ impl LedHomes {
             sequencers: settings.shape.groups().map(sequencer).collect(),
             local: LocalQueues::new(settings.spill.clone(), settings.wall),
             executor: Executor::new(homes.iter().copied()),
+            progress: homes.iter().map(|home| (*home, watch::Sender::default())).collect(),
             pacer: tokio::sync::Notify::new(),
             process: ProcessStart::now(settings.wall),
         }
@@ -91,12 +95,15 @@ impl LedHomes {
         }
     }
 
-    /// It is over.
-    pub(crate) fn stop(&self, group: GroupId) {
-        if let Some(sequencer) = self.sequencers.get(&group) {
+    /// This node leads the home no more.
+    pub(crate) fn stop(&self, home: Home) {
+        if let Home::Group(group) = home
+            && let Some(sequencer) = self.sequencers.get(&group)
+        {
             sequencer.stop();
         }
-        self.executor.stop(Home::Group(group));
+        self.executor.stop(home);
+        self.note_progress(home);
     }
 
     /// An entry that was handed to the group's log will not be applied; false for no group of queues.
@@ -105,10 +112,28 @@ impl LedHomes {
     }
 
     /// An entry of this leadership has been applied.
-    pub(crate) fn applied(&self, group: GroupId) {
-        if let Some(sequencer) = self.sequencers.get(&group) {
+    pub(crate) fn applied(&self, home: Home) {
+        if let Home::Group(group) = home
+            && let Some(sequencer) = self.sequencers.get(&group)
+        {
             sequencer.applied(|entry| self.propose(group, entry));
         }
+        self.note_progress(home);
+    }
+
+    fn note_progress(&self, home: Home) {
+        // Mostly nobody waits, and entries are many.
+        if let Some(progress) = self.progress.get(&home)
+            && progress.receiver_count() > 0
+        {
+            progress.send_replace(());
+        }
+    }
+
+    /// Changes with each entry of the home that is applied while this node leads it, and when it
+    /// leads it no more.
+    pub(crate) fn progress(&self, home: Home) -> Option<watch::Receiver<()>> {
+        self.progress.get(&home).map(watch::Sender::subscribe)
     }
 
     /// Cuts entries that have waited for a pace of the disk too long; runs as long as the node.

@@ -6,7 +6,8 @@ use crate::{
     node::Node,
     spill::{Bodies, Kept},
 };
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
+use quorate_catalog::QueueEntry;
 use quorate_queue::{
     Answer, Batch, Change, Command, Entry, Machine, MessageStore, Origin, Output, Reply, RunHead,
     StoreError,
@@ -15,7 +16,9 @@ use quorate_storage::{
     MessageRef, RunBodies, StoredMessage,
     codec::batch::{self, ProposedBatch},
 };
-use quorate_types::{Home, Level, LogIndex, NodeId, QueueId, Stamp, StartNumber, Timestamp};
+use quorate_types::{
+    Home, Level, LogIndex, NodeId, QueueId, ResourceName, Stamp, StartNumber, Timestamp,
+};
 use std::{
     collections::{BTreeMap, VecDeque},
     path::PathBuf,
@@ -33,6 +36,8 @@ pub(crate) struct LocalQueues {
     /// Someone works the inbox off; others need not.
     running: AtomicBool,
     state: Mutex<Option<State>>,
+    /// Their entries, also of those that are not in the catalog.
+    pub(crate) entries: RwLock<BTreeMap<ResourceName, QueueEntry>>,
     began: Instant,
     wall: WallClock,
     spill: SpillSettings,
@@ -80,6 +85,7 @@ impl LocalQueues {
             inbox: Mutex::default(),
             running: AtomicBool::new(false),
             state: Mutex::new(None),
+            entries: RwLock::default(),
             began: Instant::now(),
         }
     }
@@ -87,6 +93,7 @@ impl LocalQueues {
     /// Begins a run of the node: its earlier connection-bound queues are no more.
     pub(crate) fn begin(&self, node: NodeId, start: StartNumber) {
         *self.inbox.lock() = Inbox::default();
+        self.entries.write().clear();
         let SpillSettings { memory_bytes_max, folder } = self.spill.clone();
         let memory_bytes_max = usize::try_from(memory_bytes_max).unwrap_or(usize::MAX);
         let bodies = Bodies::new(folder, memory_bytes_max);
@@ -119,7 +126,9 @@ impl LocalQueues {
                 if says_gone(&output) {
                     node.gone.notify_one();
                 }
-                node.led.executor.perform(node, Home::Node(node.context.me), &output);
+                let home = Home::Node(node.context.me);
+                node.led.applied(home);
+                node.led.executor.perform(node, home, &output);
                 if let Some(state) = self.state.lock().as_mut() {
                     state.output = output;
                 }

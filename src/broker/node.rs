@@ -4,7 +4,7 @@
 use crate::{
     alarm::Alarms,
     client::Event,
-    configure::Configuring,
+    configure::Configurer,
     connection::ConnectionState,
     consumer::FrontConsumer,
     context::Context,
@@ -24,14 +24,13 @@ use crate::{
     trace::Tracer,
 };
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
-use parking_lot::{Mutex, RwLock};
-use quorate_catalog::QueueEntry;
+use parking_lot::Mutex;
 use quorate_storage::DatabaseStats;
 use quorate_types::{
-    ConsumerId, Exception, GroupId, QueueId, ReplyCode, ResourceName, ShortString,
+    ConsumerId, Exception, GroupId, QueueId, ReplyCode, ShortString,
 };
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeSet,
     sync::{Arc, OnceLock, Weak},
 };
 
@@ -54,12 +53,10 @@ pub(crate) struct Node {
     pub(crate) reconciler: Reconciler,
     /// Somebody was told that a connection-bound queue of this node is gone.
     pub(crate) gone: tokio::sync::Notify,
-    pub(crate) configuring: Configuring,
+    pub(crate) configurer: Arc<Configurer>,
     pub(crate) alarms: Alarms,
     /// When who holds most of them was last looked for.
     pub(crate) relief: Mutex<Option<std::time::Instant>>,
-    /// Entries of connection-bound queues of this node, also of those that are not in the catalog.
-    pub(crate) local_entries: RwLock<BTreeMap<ResourceName, QueueEntry>>,
     pub(crate) logins: crate::login::Logins,
     /// What other nodes count against limits.
     pub(crate) counts: Counts,

@@ -121,7 +121,8 @@ impl Node {
 
     /// Waits until a change of policies is in force: every node routes by it, every queue has it.
     pub(crate) async fn await_policies(self: &Arc<Self>, index: CatalogIndex) {
-        let (known, in_force) = tokio::join!(self.lease.barrier(index), self.in_force(index));
+        let (known, in_force) =
+            tokio::join!(self.lease.barrier(index), self.configurer.in_force(index));
         if known.is_err() {
             tracing::warn!(%index, "not all nodes confirmed a policy change in time");
         }

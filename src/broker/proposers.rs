@@ -17,7 +17,10 @@ use std::{
     sync::{Arc, Weak},
     time::{Duration, Instant},
 };
-use tokio::{sync::oneshot, time::MissedTickBehavior};
+use tokio::{
+    sync::{oneshot, watch},
+    time::MissedTickBehavior,
+};
 
 /// How often is looked whether batches have gone unanswered for too long.
 const LOOK: Duration = Duration::from_millis(250);
@@ -28,6 +31,8 @@ pub(crate) struct Proposers {
     this: Weak<Proposers>,
     context: Arc<Context>,
     homes: BTreeMap<Home, Proposer>,
+    /// Changes whenever a leader has announced itself.
+    leaders: watch::Sender<()>,
 }
 
 impl Proposers {
@@ -39,6 +44,7 @@ impl Proposers {
             this: Weak::clone(this),
             context: Arc::clone(context),
             homes: homes.iter().map(|home| (*home, proposer(*home))).collect(),
+            leaders: watch::Sender::default(),
         })
     }
 
@@ -122,7 +128,15 @@ impl Proposers {
 
     /// A leader of the home has announced itself; false if a later one is known (SES 5).
     pub(crate) fn announced(&self, home: Home, leader: NodeId, term: Term) -> bool {
-        self.homes.get(&home).is_some_and(|proposer| proposer.announced(self, leader, term))
+        let news =
+            self.homes.get(&home).is_some_and(|proposer| proposer.announced(self, leader, term));
+        self.leaders.send_replace(());
+        news
+    }
+
+    /// Changes whenever a leader of any home has announced itself.
+    pub(crate) fn leaders(&self) -> watch::Receiver<()> {
+        self.leaders.subscribe()
     }
 
     /// Who leads the home, as far as this node has been told, and in which term.

@@ -41,7 +41,7 @@ impl Broker {
             catalog.queues().filter(|entry| entry.name.vhost == *vhost).cloned().collect()
         };
         {
-            let local = node.local_entries.read();
+            let local = node.led.local.entries.read();
             let catalog = node.catalog.read();
             let unnamed = local
                 .values()
@@ -162,7 +162,7 @@ impl Broker {
         let (memory, disk) = node.alarms.of(node.context.me);
         let alarms = memory.then_some(Alarm::Memory).into_iter().chain(disk.then_some(Alarm::Disk));
         // One lock after the other: elsewhere both are held the other way round.
-        let unnamed = node.local_entries.read().len();
+        let unnamed = node.led.local.entries.read().len();
         let (queues, vhosts) = {
             let catalog = node.catalog.read();
             (catalog.queue_count() + unnamed, catalog.vhosts().count())
@@ -301,7 +301,7 @@ impl Node {
         &self,
         queues: &BTreeSet<QueueId>,
     ) -> BTreeMap<QueueId, ResourceName> {
-        let local = self.local_entries.read();
+        let local = self.led.local.entries.read();
         let of_local = local.values().filter(|entry| queues.contains(&entry.id));
         let mut names: BTreeMap<_, _> =
             of_local.map(|entry| (entry.id, entry.name.clone())).collect();
@@ -316,7 +316,7 @@ impl Node {
     pub(crate) fn queue_name(&self, id: QueueId) -> Option<ResourceName> {
         let named = self.catalog.read().queue_by_id(id).map(|entry| entry.name.clone());
         named.or_else(|| {
-            let local = self.local_entries.read();
+            let local = self.led.local.entries.read();
             local.values().find(|entry| entry.id == id).map(|entry| entry.name.clone())
         })
     }

@@ -163,7 +163,7 @@ impl Connection {
         if in_vhost.is_none() && in_cluster.is_none() {
             return Ok(());
         }
-        let local = self.node.local_entries.read();
+        let local = self.node.led.local.entries.read();
         let catalog = self.node.catalog.read();
         let most = (catalog.queue_count() + local.len()) as u64;
         let in_cluster = in_cluster.filter(|max| most >= *max);
@@ -253,7 +253,7 @@ impl Node {
     /// The queue's entry: in the catalog, or of a connection-bound queue of this node.
     pub(crate) fn known_queue(&self, name: &ResourceName) -> Option<QueueEntry> {
         let entry = self.catalog.read().queue_by_name(name).cloned();
-        entry.or_else(|| self.local_entries.read().get(name).cloned())
+        entry.or_else(|| self.led.local.entries.read().get(name).cloned())
     }
 
     /// Looks at a queue in its home; `None` if it has ended.
@@ -350,7 +350,7 @@ impl Node {
         // one; or it was ended with its former virtual host.
         let late = repeated || self.catalog.read().is_of_former_vhost(vhost, resolved_at);
         let lives = self.renew(entry.id, config.expires_ms.is_some() || late);
-        let configured = self.configure_new(entry, config);
+        let configured = self.configurer.configure_new(entry, config);
         let (known, lives, _) = tokio::join!(self.lease.barrier(index), lives, configured);
         if !lives {
             self.queue_ended(entry.id);

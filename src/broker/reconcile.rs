@@ -92,6 +92,6 @@ impl Node {
         for queue in ended {
             self.queue_ended(queue);
         }
-        self.begin_configuring(home);
+        self.configurer.begin(home);
     }
 }

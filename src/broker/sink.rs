@@ -32,7 +32,7 @@ impl GroupSink for Broker {
         if group == GroupId::CATALOG {
             node.lease.stop();
         } else {
-            node.led.stop(group);
+            node.led.stop(Home::Group(group));
         }
     }
 
@@ -62,7 +62,7 @@ impl GroupSink for Broker {
         if group == GroupId::CATALOG {
             let node = &self.0;
             node.catalog_grown(CatalogIndex(applied.index.0));
-            node.configuring.changed();
+            node.configurer.changed();
             node.close_orphans();
             // A snapshot brings no events.
             node.catalog.note_formed();
@@ -76,7 +76,7 @@ impl QueueSink for Broker {
     fn applied(&self, group: GroupId, _: EntryId, leading: bool, _: &Entry, output: &Output) {
         let node = &self.0;
         if leading {
-            node.led.applied(group);
+            node.led.applied(Home::Group(group));
             node.led.executor.perform(node, Home::Group(group), output);
         }
     }
@@ -109,7 +109,7 @@ impl CatalogSink for Broker {
                 CatalogEvent::QueueRemoved { .. } => {
                     node.context.counters.queues_deleted.add(u64::from(leading));
                 }
-                CatalogEvent::PoliciesChanged => node.configuring.changed(),
+                CatalogEvent::PoliciesChanged => node.configurer.changed(),
             }
         }
         if nodes_changed {
