@@ -10,12 +10,17 @@
 //! again at each start, and the other copies are intact.
 
 use crate::{
-    node::Node,
+    context::Context,
+    led_homes::LedHomes,
+    memory::{MemoryBudget, Share},
+    once_per_minute::OncePerMinute,
     pb,
     peers::wire,
+    proposers::Proposers,
     unwritten::{Fetching, Unwritten},
 };
 use bytes::Bytes;
+use parking_lot::Mutex;
 use quorate_raft::Group;
 use quorate_rpc::{Lane, Responder};
 use quorate_storage::{Committed, MessageRef, StorageError, StoredMessage};
@@ -24,6 +29,7 @@ use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
+use tokio::sync::Semaphore;
 
 /// Between two tries to get a body: at first, and at most.
 const RETRY: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(250)];
@@ -33,7 +39,34 @@ const FETCH: Duration = Duration::from_secs(30);
 const ANSWER_MAX: usize = 256;
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 
-impl Node {
+/// Reads and fetches bodies.
+#[derive(Debug)]
+pub(crate) struct Bodies {
+    context: Arc<Context>,
+    led: Arc<LedHomes>,
+    proposers: Arc<Proposers>,
+    /// When the log last said of which queue that a message cannot be read.
+    unreadable: Mutex<OncePerMinute<QueueId>>,
+    /// Bodies fetched at once for consumers, which are counted when they have come.
+    fetches: Arc<Semaphore>,
+}
+
+impl Bodies {
+    pub(crate) fn new(
+        context: Arc<Context>,
+        led: Arc<LedHomes>,
+        proposers: Arc<Proposers>,
+    ) -> Self {
+        let message_bytes_max = context.settings.front.message_bytes_max;
+        let fetches = fetches(&context.memory, message_bytes_max);
+        Self { context, led, proposers, unreadable: Mutex::default(), fetches }
+    }
+
+    /// Whether the log may say now that messages of the queue cannot be read.
+    pub(crate) fn may_tell_of_unreadable(&self, queue: QueueId) -> bool {
+        self.unreadable.lock().is_due(queue, Instant::now())
+    }
+
     /// What this node has of messages that the leader of `term`, or of an earlier one, has named:
     /// in the order asked for, about `bytes_max` bytes of them, at least one if any is wanted.
     pub(crate) fn read_messages(
@@ -61,7 +94,7 @@ impl Node {
     }
 
     fn tell_of_unreadable(&self, queue: QueueId, error: &StorageError) {
-        if self.unreadable.lock().is_due(queue, Instant::now()) {
+        if self.may_tell_of_unreadable(queue) {
             tracing::error!(
                 %queue, %error, "a message body cannot be read; reading it from another replica"
             );
@@ -70,11 +103,11 @@ impl Node {
 
     /// A body, from wherever it can be had; `None` if it is gone or cannot be had within the time of
     /// an operation. Of what was named by no leader in particular, only what is applied is believed.
-    pub(crate) async fn message(self: &Arc<Self>, wanted: MessageRef) -> Option<Bytes> {
+    pub(crate) async fn message(&self, wanted: MessageRef) -> Option<Bytes> {
         if let StoredMessage::Here(body) = self.own_copy(wanted, None) {
             return Some(body);
         }
-        let bound = Duration::from_millis(self.context.settings.operation_timeout_ms);
+        let bound = self.context.operation_timeout();
         // Of a size that nobody knows yet: no more are fetched at once than there is memory for.
         let find = self.find(wanted, None, || self.fetches.acquire(), || true);
         match tokio::time::timeout(bound, find).await {
@@ -86,7 +119,7 @@ impl Node {
     /// A body, from wherever it can be had; absent if it has been settled. Unknown only when it is not
     /// wanted any more.
     pub(crate) async fn find_message(
-        self: &Arc<Self>,
+        &self,
         wanted: MessageRef,
         term: Option<Term>,
         is_wanted: impl Fn() -> bool,
@@ -94,10 +127,10 @@ impl Node {
         self.find(wanted, term, || std::future::ready(()), is_wanted).await.0
     }
 
-    /// As [`Node::find_message`], for a consumer of a connection that fetches one body at a time: its
+    /// As [`Bodies::find_message`], for a consumer of a connection that fetches one body at a time: its
     /// turn is over while nobody has the body, so that one does not keep the others from theirs.
     pub(crate) async fn find_in_turn(
-        self: &Arc<Self>,
+        &self,
         wanted: MessageRef,
         term: Term,
         unwritten: &Unwritten,
@@ -205,7 +238,7 @@ impl Node {
     }
 
     /// Answers another node: as many as an answer may have, at least one.
-    pub(crate) fn bodies_for(&self, from: NodeId, payload: Bytes, responder: Responder) {
+    pub(crate) fn answer(&self, from: NodeId, payload: Bytes, responder: Responder) {
         let Some(request) = wire::decode::<pb::BodiesRequest>(payload, from) else { return };
         let term = (request.term > 0).then_some(Term(request.term));
         let mut bodies = Vec::new();
@@ -227,4 +260,11 @@ impl Node {
         }
         responder.answer(wire::encode(&pb::BodiesResponse { bodies }));
     }
+}
+
+/// Bodies of unknown size that the node may fetch at once for consumers: as many as half of what it
+/// may hold for deliveries has room for, if each is as large as a message may be.
+fn fetches(memory: &MemoryBudget, message_bytes_max: u64) -> Arc<Semaphore> {
+    let fit = memory.share_bytes_max(Share::Deliveries) / 2 / message_bytes_max.max(1);
+    Arc::new(Semaphore::new(usize::try_from(fit).unwrap_or(usize::MAX).clamp(2, 64)))
 }

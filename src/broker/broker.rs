@@ -1,34 +1,20 @@
 //! The broker as the floors above use it: made, begun, connected to.
 
 use crate::{
-    alarm::Alarms,
+    base::Base,
     client::{ConnectionInfo, FrontSettings},
-    configure::Configurer,
     connection::{Connection, ConnectionState},
-    context::Context,
-    dead_letter::DeadLetters,
-    failure::Failures,
-    hearing::Hearing,
-    led_homes::LedHomes,
-    memory::{MemoryBudget, Share},
-    names::{CatalogClient, CatalogCopy, RoutingLease},
+    memory::MemoryBudget,
     node::Node,
-    proposers::Proposers,
-    reconcile::Reconciler,
-    registry::Registry,
     settings::BrokerSettings,
-    sink::Early,
-    timer::Timer,
-    trace::Tracer,
 };
-use parking_lot::{Mutex, RwLock};
+use parking_lot::RwLock;
 use quorate_catalog::{Catalog, ClusterShape, ConnectionId};
 use quorate_raft::Groups;
 use quorate_rpc::Links;
 use quorate_storage::Database;
-use quorate_types::{Exception, Home, ReplyCode, ShortString};
-use std::sync::{Arc, OnceLock, Weak};
-use tokio::sync::Semaphore;
+use quorate_types::{Exception, ReplyCode, ShortString};
+use std::sync::Arc;
 
 /// The broker of one node, shared by everything that serves clients.
 #[derive(Clone, Debug)]
@@ -39,58 +25,7 @@ impl Broker {
     /// Must be called within a tokio runtime.
     #[must_use]
     pub fn new(settings: BrokerSettings, catalog: Arc<RwLock<Catalog>>) -> Self {
-        let groups: Vec<_> = settings.shape.groups().collect();
-        let homes = homes(&settings);
-        let context = Arc::new(Context::new(settings));
-        let settings = &context.settings;
-        let catalog = Arc::new(CatalogCopy::new(catalog));
-        let lease = Arc::new(RoutingLease::new(Arc::clone(&context), Arc::clone(&catalog)));
-        let client =
-            CatalogClient::new(Arc::clone(&context), Arc::clone(&catalog), Arc::clone(&lease));
-        let led = Arc::new(LedHomes::new(&context, &homes));
-        let proposers = Proposers::new(&context, &homes);
-        let configurer = Configurer::new(
-            Arc::clone(&context),
-            Arc::clone(&catalog),
-            Arc::clone(&led),
-            Arc::clone(&proposers),
-        );
-        let fetches = fetches(&context.memory, settings.front.message_bytes_max);
-        Self(Arc::new_cyclic(|this| Node {
-            this: Weak::clone(this),
-            catalog,
-            catalog_client: Arc::new(client),
-            lease,
-            making: Arc::default(),
-            led,
-            hearing: Hearing::new(
-                groups.iter().copied().map(Home::Group),
-                settings.consumer_disconnected_timeout_ms,
-            ),
-            proposers,
-            letters: DeadLetters::default(),
-            connections: Registry::default(),
-            consumers: Registry::default(),
-            timer: Timer::default(),
-            failures: Failures::new(settings.me, &settings.members),
-            reconciler: Reconciler::default(),
-            gone: tokio::sync::Notify::new(),
-            configurer,
-            alarms: Alarms::new(&settings.alarms),
-            relief: Mutex::default(),
-            logins: Default::default(),
-            counts: Default::default(),
-            early: Early::default(),
-            reannouncing: Mutex::default(),
-            warned_of_alternate: Mutex::default(),
-            unreadable: Mutex::default(),
-            fetches,
-            spreading: <_>::default(),
-            tracer: Tracer::default(),
-            storage_stats: OnceLock::new(),
-            started: tokio::sync::watch::Sender::new(false),
-            context: Arc::clone(&context),
-        }))
+        Self(Node::new(Base::new(settings, catalog)))
     }
 
     /// Takes the running groups and links, announces this run, and keeps house from now on.
@@ -124,8 +59,8 @@ impl Broker {
         node.context.spawn(Arc::clone(node).watch_alarms());
         node.context.spawn(Arc::clone(&node.led).pace());
         node.context.spawn(Arc::clone(&node.proposers).send_overdue());
-        node.context.spawn(Arc::clone(node).look_after_letters());
-        node.context.spawn(Arc::clone(node).watch_timer());
+        node.context.spawn(Arc::clone(&node.letters).look_after());
+        node.context.spawn(Arc::clone(&node.timer).watch());
         node.context.spawn(Arc::clone(&node.configurer).keep());
     }
 
@@ -185,17 +120,4 @@ impl Broker {
     pub fn formed(&self) -> tokio::sync::watch::Receiver<Option<ClusterShape>> {
         self.0.catalog.formed()
     }
-}
-
-/// All homes: the queue groups, and each node for what is bound to its connections.
-fn homes(settings: &BrokerSettings) -> Vec<Home> {
-    let nodes = settings.members.iter().map(|node| Home::Node(*node));
-    settings.shape.groups().map(Home::Group).chain(nodes).collect()
-}
-
-/// Bodies of unknown size that the node may fetch at once for consumers: as many as half of what it
-/// may hold for deliveries has room for, if each is as large as a message may be.
-fn fetches(memory: &MemoryBudget, message_bytes_max: u64) -> Arc<Semaphore> {
-    let fit = memory.share_bytes_max(Share::Deliveries) / 2 / message_bytes_max.max(1);
-    Arc::new(Semaphore::new(usize::try_from(fit).unwrap_or(usize::MAX).clamp(2, 64)))
 }

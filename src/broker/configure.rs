@@ -9,7 +9,7 @@
 //! before it answers.
 
 use crate::{
-    context::Context, led_homes::LedHomes, names::CatalogCopy, pb, peers::wire,
+    base::Base, context::Context, led_homes::LedHomes, names::CatalogCopy, pb, peers::wire,
     proposers::Proposers,
 };
 use bytes::Bytes;
@@ -44,12 +44,8 @@ pub(crate) struct Configurer {
 }
 
 impl Configurer {
-    pub(crate) fn new(
-        context: Arc<Context>,
-        catalog: Arc<CatalogCopy>,
-        led: Arc<LedHomes>,
-        proposers: Arc<Proposers>,
-    ) -> Arc<Self> {
+    pub(crate) fn new(base: &Base) -> Arc<Self> {
+        let Base { context, catalog, led, proposers, .. } = base.clone();
         let turns = proposers.homes().map(|home| (home, Mutex::new(()))).collect();
         Arc::new_cyclic(|this| Self {
             this: Weak::clone(this),

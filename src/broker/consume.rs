@@ -225,7 +225,8 @@ impl Connection {
         let wanted = MessageRef { queue: got.queue, message: got.message };
         // However many gets are answered at once: a body is read when the client has taken enough.
         let turn = self.state.unwritten.until_room().await;
-        let octets = self.node.message(wanted).await.ok_or_else(|| get_failed(&entry.name))?;
+        let octets =
+            self.node.bodies.message(wanted).await.ok_or_else(|| get_failed(&entry.name))?;
         self.state.unwritten.read(octets.len());
         drop(turn);
         guard.shown();

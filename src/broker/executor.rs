@@ -201,8 +201,8 @@ fn perform_one(
         Effect::DeadLettersCounted { queue_type, strategy, fact, count } => {
             node.context.counters.dead_letters(*queue_type, *strategy, *fact, *count);
         }
-        Effect::Room { queue, to, messages } => node.tell_room(*queue, *to, *messages),
-        Effect::WakeAt { queue, time } => node.wake_at(*queue, *time),
+        Effect::Room { queue, to, messages } => node.letters.tell_room(*queue, *to, *messages),
+        Effect::WakeAt { queue, time } => node.timer.wake_at(*queue, *time),
         Effect::ConsumerTimedOut { consumer, last } => {
             to_nodes.at(consumer.session.node).timed_out.push((*consumer, *last));
         }
@@ -240,7 +240,7 @@ fn send_answer(node: &Node, home: Home, answer: &Answer) {
         | Answer::Fenced { session } => session.node,
         Answer::Transferred { from, .. } | Answer::TransfersWanted { from, .. } => {
             // If nobody is known to lead, the next leader sends again and is answered again.
-            let Some(leader) = node.leader_of(*from) else { return };
+            let Some(leader) = node.proposers.leader_of(*from) else { return };
             leader
         }
     };

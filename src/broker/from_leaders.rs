@@ -50,7 +50,7 @@ impl Node {
             }
             Answer::Fenced { session } => self.fenced(session),
             answer @ (Answer::Transferred { .. } | Answer::TransfersWanted { .. }) => {
-                self.letters_answered(answer);
+                self.letters.answered(answer);
             }
         }
     }
@@ -60,7 +60,7 @@ impl Node {
     pub(crate) fn announced(&self, home: Home, leader: NodeId, term: Term) {
         if self.proposers.announced(home, leader, term) {
             self.reattach_all(home, leader, term);
-            self.send_letters_again(home);
+            self.letters.send_again(home);
         }
     }
 

@@ -68,7 +68,9 @@ impl Node {
                 self.lease.tell_all_applied();
             }
             PeerMessage::AllApplied(index) => self.lease.note_all_applied(index),
-            PeerMessage::Room { home, queue, messages } => self.room_told(home, queue, messages),
+            PeerMessage::Room { home, queue, messages } => {
+                self.letters.room_told(home, queue, messages)
+            }
             PeerMessage::Shortage(shortage) => self.alarm(from, shortage),
             PeerMessage::Heard(groups) => {
                 for (group, term) in groups {
@@ -96,7 +98,8 @@ impl Node {
         let node = Arc::clone(self);
         match service {
             wire::BODIES => {
-                self.context.spawn(async move { node.bodies_for(from.node, payload, responder) });
+                self.context
+                    .spawn(async move { node.bodies.answer(from.node, payload, responder) });
             }
             wire::REQUESTER => {
                 if let Some(answer) = self.requester_for(from.node, payload) {

@@ -63,10 +63,15 @@ impl LedHomes {
         self.queue_groups().filter(|group| self.leading(Home::Group(*group)).is_some()).collect()
     }
 
+    /// The home of this node's connection-bound queues.
+    pub(crate) fn own_home(&self) -> Home {
+        Home::Node(self.context.me)
+    }
+
     /// Homes that this node leads, that of its connection-bound queues among them.
     pub(crate) fn homes(&self) -> Vec<Home> {
         let groups = self.groups().into_iter().map(Home::Group);
-        groups.chain([Home::Node(self.context.me)]).collect()
+        groups.chain([self.own_home()]).collect()
     }
 
     /// Term in which this node leads the home.

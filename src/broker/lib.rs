@@ -35,6 +35,7 @@ mod sequencer;
 mod spill;
 mod timer;
 
+mod base;
 mod bodies;
 mod consume;
 mod consumer;

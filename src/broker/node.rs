@@ -3,6 +3,8 @@
 
 use crate::{
     alarm::Alarms,
+    base::Base,
+    bodies::Bodies,
     client::Event,
     configure::Configurer,
     connection::ConnectionState,
@@ -26,9 +28,7 @@ use crate::{
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use parking_lot::Mutex;
 use quorate_storage::DatabaseStats;
-use quorate_types::{
-    ConsumerId, Exception, GroupId, QueueId, ReplyCode, ShortString,
-};
+use quorate_types::{ConsumerId, Exception, GroupId, Home, ReplyCode, ShortString};
 use std::{
     collections::BTreeSet,
     sync::{Arc, OnceLock, Weak},
@@ -45,10 +45,10 @@ pub(crate) struct Node {
     pub(crate) led: Arc<LedHomes>,
     pub(crate) hearing: Hearing,
     pub(crate) proposers: Arc<Proposers>,
-    pub(crate) letters: DeadLetters,
+    pub(crate) letters: Arc<DeadLetters>,
     pub(crate) connections: Registry<Arc<ConnectionState>>,
     pub(crate) consumers: Registry<Arc<FrontConsumer>>,
-    pub(crate) timer: Timer,
+    pub(crate) timer: Arc<Timer>,
     pub(crate) failures: Failures,
     pub(crate) reconciler: Reconciler,
     /// Somebody was told that a connection-bound queue of this node is gone.
@@ -65,10 +65,7 @@ pub(crate) struct Node {
     pub(crate) reannouncing: Mutex<BTreeSet<GroupId>>,
     /// When a missing alternate exchange was last told of.
     pub(crate) warned_of_alternate: Mutex<OncePerMinute<()>>,
-    /// When the log last said of which queue that a message cannot be read.
-    pub(crate) unreadable: Mutex<OncePerMinute<QueueId>>,
-    /// Bodies fetched at once for consumers, which are counted when they have come.
-    pub(crate) fetches: Arc<tokio::sync::Semaphore>,
+    pub(crate) bodies: Arc<Bodies>,
     /// Held by the message to many queues whose turn it is to send copies.
     pub(crate) spreading: tokio::sync::Mutex<()>,
     pub(crate) tracer: Tracer,
@@ -88,6 +85,48 @@ impl std::fmt::Debug for Node {
 pub(crate) type StatsSource = Box<dyn Fn() -> DatabaseStats + Send + Sync>;
 
 impl Node {
+    /// A node that serves nobody yet.
+    pub(crate) fn new(base: Base) -> Arc<Self> {
+        let (configurer, timer) = (Configurer::new(&base), Timer::new(&base));
+        let letters = DeadLetters::new(&base);
+        let Base { context, catalog, lease, catalog_client, led, proposers, bodies } = base;
+        let settings = &context.settings;
+        Arc::new_cyclic(|this| Self {
+            this: Weak::clone(this),
+            catalog,
+            catalog_client,
+            lease,
+            making: Arc::default(),
+            hearing: Hearing::new(
+                led.queue_groups().map(Home::Group),
+                settings.consumer_disconnected_timeout_ms,
+            ),
+            led,
+            proposers,
+            letters,
+            connections: Registry::default(),
+            consumers: Registry::default(),
+            timer: Arc::new(timer),
+            failures: Failures::new(settings.me, &settings.members),
+            reconciler: Reconciler::default(),
+            gone: tokio::sync::Notify::new(),
+            configurer,
+            alarms: Alarms::new(&settings.alarms),
+            relief: Mutex::default(),
+            logins: Default::default(),
+            counts: Default::default(),
+            early: Early::default(),
+            reannouncing: Mutex::default(),
+            warned_of_alternate: Mutex::default(),
+            bodies,
+            spreading: <_>::default(),
+            tracer: Tracer::default(),
+            storage_stats: OnceLock::new(),
+            started: tokio::sync::watch::Sender::new(false),
+            context: Arc::clone(&context),
+        })
+    }
+
     /// The node, shared, for tasks that outlive a call; `None` while it is being made or dropped.
     pub(crate) fn arc(&self) -> Option<Arc<Self>> {
         self.this.upgrade()

@@ -11,7 +11,7 @@ use crate::{
 use quorate_queue::{Command, Reply};
 use quorate_rpc::Lane;
 use quorate_storage::codec::batch::ProposedBatch;
-use quorate_types::{Home, NodeId, Sequence, SessionId, StartNumber, Term};
+use quorate_types::{Home, LetterHome, NodeId, Sequence, SessionId, StartNumber, Term};
 use std::{
     collections::BTreeMap,
     sync::{Arc, Weak},
@@ -142,6 +142,14 @@ impl Proposers {
     /// Who leads the home, as far as this node has been told, and in which term.
     pub(crate) fn leader(&self, home: Home) -> Option<(NodeId, Term)> {
         self.homes.get(&home)?.leader()
+    }
+
+    /// The node that the other end of a line of dead letters is at, as far as this node knows.
+    pub(crate) fn leader_of(&self, home: LetterHome) -> Option<NodeId> {
+        match home {
+            LetterHome::Run(session) => Some(session.node),
+            LetterHome::Group(_) => Some(self.leader(home.home())?.0),
+        }
     }
 
     /// All homes that this node may send to.

@@ -216,7 +216,7 @@ impl Node {
         properties: &Properties,
         body: &Bytes,
     ) -> Vec<Way> {
-        targets.iter().map(|queue| self.way(catalog, *queue, properties, body)).collect()
+        targets.iter().map(|queue| self.led.way(catalog, *queue, properties, body)).collect()
     }
 
     /// All targets of a publish were gone: reads the catalog and routes it again; only then is it

@@ -7,7 +7,7 @@
 //! until this node's copy of the catalog contains the start of this process, which a new life
 //! precedes, and the group knows of that life.
 
-use crate::node::Node;
+use crate::{base::Base, context::Context, led_homes::LedHomes, names::CatalogCopy};
 use parking_lot::Mutex;
 use quorate_queue::Command;
 use quorate_types::{Home, QueueId, Timestamp};
@@ -28,8 +28,11 @@ const BREATH: Duration = Duration::from_millis(5);
 const IDLE: Duration = Duration::from_secs(3_600);
 
 /// Moments that queues wait for, at most one for each.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Timer {
+    context: Arc<Context>,
+    catalog: Arc<CatalogCopy>,
+    led: Arc<LedHomes>,
     waiting: Mutex<Waiting>,
     earlier: Notify,
 }
@@ -41,8 +44,14 @@ struct Waiting {
 }
 
 impl Timer {
+    /// No queue waits.
+    pub(crate) fn new(base: &Base) -> Self {
+        let Base { context, catalog, led, .. } = base.clone();
+        Self { context, catalog, led, waiting: Mutex::default(), earlier: Notify::new() }
+    }
+
     /// The queue is looked at at that moment, or before.
-    pub(crate) fn wake(&self, queue: QueueId, at: Instant) {
+    fn wake(&self, queue: QueueId, at: Instant) {
         if self.waiting.lock().add(queue, at) {
             self.earlier.notify_one();
         }
@@ -92,13 +101,13 @@ impl Waiting {
     }
 }
 
-impl Node {
+impl Timer {
     /// Runs the timer, as long as the node.
-    pub(crate) async fn watch_timer(self: Arc<Self>) {
+    pub(crate) async fn watch(self: Arc<Self>) {
         loop {
-            self.timer.wait().await;
+            self.wait().await;
             loop {
-                let due = self.timer.waiting.lock().take_due(Instant::now(), AT_ONCE);
+                let due = self.waiting.lock().take_due(Instant::now(), AT_ONCE);
                 if due.is_empty() {
                     break;
                 }
@@ -113,19 +122,19 @@ impl Node {
     /// Notes that the queue waits for that moment of its home's clock.
     pub(crate) fn wake_at(&self, queue: QueueId, time: Timestamp) {
         if let Some(at) = self.led.moment(queue.home, time) {
-            self.timer.wake(queue, at);
+            self.wake(queue, at);
         }
     }
 
     /// Proposes for those whose moment has come by their home's state. Not if this node no longer
     /// leads it: the next leader finds in the state what it owes.
-    fn look_at(self: &Arc<Self>, home: Home, queues: &[QueueId]) {
+    fn look_at(&self, home: Home, queues: &[QueueId]) {
         if self.led.leading(home).is_none() {
             return;
         }
         let now = Instant::now();
         if !self.knows_the_life(home) {
-            queues.iter().for_each(|queue| self.timer.wake(*queue, now + AGAIN));
+            queues.iter().for_each(|queue| self.wake(*queue, now + AGAIN));
             return;
         }
         let mut due = Vec::new();
@@ -140,9 +149,9 @@ impl Node {
             match self.led.moment(home, time) {
                 Some(at) if at <= now => {
                     due.push(queue);
-                    self.timer.wake(queue, now + AGAIN);
+                    self.wake(queue, now + AGAIN);
                 }
-                Some(at) => self.timer.wake(queue, at),
+                Some(at) => self.wake(queue, at),
                 None => {}
             }
         }

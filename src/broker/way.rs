@@ -1,10 +1,10 @@
 //! A message's way into one of its targets: its level there, and what the queue is told of it.
 
-use crate::node::Node;
+use crate::led_homes::LedHomes;
 use bytes::Bytes;
 use quorate_catalog::{Catalog, DELAY, DELAY_MAX_MS, delay_of, delays_for};
 use quorate_queue::MessageHead;
-use quorate_types::{Exception, Home, Level, Levels, Properties, QueueId, QueueType, ReplyCode};
+use quorate_types::{Exception, Level, Levels, Properties, QueueId, QueueType, ReplyCode};
 
 /// How a message goes into one queue.
 #[derive(Clone, Copy, Debug)]
@@ -13,7 +13,8 @@ pub(crate) struct Way {
     pub(crate) head: MessageHead,
 }
 
-impl Node {
+impl LedHomes {
+    /// How a message goes into a queue.
     pub(crate) fn way(
         &self,
         catalog: &Catalog,
@@ -39,10 +40,10 @@ impl Node {
     /// Of a connection-bound queue that is not in the catalog only its own node knows that it has
     /// several levels.
     fn level_of_local(&self, queue: QueueId, priority: Option<u8>) -> Level {
-        if priority.is_none() || queue.home != Home::Node(self.context.me) {
+        if priority.is_none() || queue.home != self.own_home() {
             return Level(0);
         }
-        let max = self.led.local.read(|machine| machine.priority_max(queue)).flatten();
+        let max = self.local.read(|machine| machine.priority_max(queue)).flatten();
         Levels::new(QueueType::Classic, max).of(priority)
     }
 }

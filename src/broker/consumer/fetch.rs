@@ -19,7 +19,7 @@ impl FrontConsumer {
             let unwritten = &consumer.connection.unwritten;
             // What a group gave that is silent for too long is dropped (DLV 5).
             let is_wanted = || node.hearing.may_show(consumer.home()) && consumer.is_first(number);
-            let (found, turn) = node.find_in_turn(wanted, term, unwritten, is_wanted).await;
+            let (found, turn) = node.bodies.find_in_turn(wanted, term, unwritten, is_wanted).await;
             let gone = matches!(found, StoredMessage::Absent);
             consumer.fetched(number, found, turn);
             if gone {

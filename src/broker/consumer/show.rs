@@ -124,7 +124,7 @@ impl FrontConsumer {
         }
         match state.fetched.take() {
             Some(fetched) => vec![StoredMessage::Here(fetched.body.clone())],
-            None => node.read_messages(queue, &wanted, Some(state.term), bytes_max),
+            None => node.bodies.read_messages(queue, &wanted, Some(state.term), bytes_max),
         }
     }
 

@@ -5,17 +5,16 @@
 //! under way, or one batch. A body is read and annotated twice, to route the letter and to send it:
 //! the routing is committed in between, and the letters that wait for that have no bound in bytes.
 
-use crate::node::Node;
+use super::DeadLetters;
 use bytes::Bytes;
 use quorate_storage::{MessageRef, StoredMessage};
 use quorate_types::{Home, MessageId, QueueId};
-use std::{sync::Arc, time::Instant};
 
-impl Node {
+impl DeadLetters {
     /// Messages of a queue's letters, in the order asked for: about `bytes_max` bytes of them. None
     /// if the first one is not at hand: the worker is woken when it is.
     pub(super) fn letter_bodies(
-        self: &Arc<Self>,
+        &self,
         home: Home,
         queue: QueueId,
         wanted: &[MessageId],
@@ -23,12 +22,12 @@ impl Node {
     ) -> Vec<Bytes> {
         let wanted: Vec<_> = wanted.iter().map(|&message| MessageRef { queue, message }).collect();
         let Some(first) = wanted.first().copied() else { return Vec::new() };
-        if let Some(body) = self.letters.with(home, |worker| worker.body_fetched(first)).flatten() {
+        if let Some(body) = self.with(home, |worker| worker.body_fetched(first)).flatten() {
             return vec![body];
         }
         // What a leader's own machine names is in its own log.
         let term = self.led.leading(home);
-        let read = self.read_messages(queue, &wanted, term, bytes_max);
+        let read = self.bodies.read_messages(queue, &wanted, term, bytes_max);
         let here = |found| match found {
             StoredMessage::Here(body) => Some(body),
             StoredMessage::Absent | StoredMessage::Unknown => None,
@@ -40,29 +39,26 @@ impl Node {
         bodies
     }
 
-    fn fetch_letter(self: &Arc<Self>, home: Home, wanted: MessageRef) {
+    fn fetch_letter(&self, home: Home, wanted: MessageRef) {
         let Some(term) = self.led.leading(home) else { return };
-        if !self.letters.with(home, |worker| worker.begin_fetch()).unwrap_or(false) {
+        if !self.with(home, |worker| worker.begin_fetch()).unwrap_or(false) {
             return;
         }
-        let node = Arc::clone(self);
+        let Some(this) = self.this.upgrade() else { return };
         self.context.spawn(async move {
-            let leads = || node.led.leading(home) == Some(term);
-            let found = node.find_message(wanted, Some(term), leads).await;
+            let leads = || this.led.leading(home) == Some(term);
+            let found = this.bodies.find_message(wanted, Some(term), leads).await;
             let body = match found {
                 StoredMessage::Here(body) => Some(body),
                 StoredMessage::Absent | StoredMessage::Unknown => None,
             };
-            if body.is_none()
-                && leads()
-                && node.unreadable.lock().is_due(wanted.queue, Instant::now())
-            {
+            if body.is_none() && leads() && this.bodies.may_tell_of_unreadable(wanted.queue) {
                 tracing::error!(queue = %wanted.queue, "the body of a dead letter is missing");
             }
             let has = body.is_some();
-            node.letters.with(home, |worker| worker.fetched(term, wanted, body));
+            this.with(home, |worker| worker.fetched(term, wanted, body));
             if has {
-                node.letters.wake();
+                this.wake();
             }
         });
     }

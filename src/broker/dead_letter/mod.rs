@@ -12,7 +12,17 @@ mod route;
 mod send;
 mod state;
 
-use crate::{Share, node::Node, once_per_minute::OncePerMinute, peers::PeerMessage};
+use crate::{
+    Share,
+    base::Base,
+    bodies::Bodies,
+    context::Context,
+    led_homes::LedHomes,
+    names::{CatalogClient, CatalogCopy, RoutingLease},
+    once_per_minute::OncePerMinute,
+    peers::PeerMessage,
+    proposers::Proposers,
+};
 use annotate::Death;
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -20,11 +30,11 @@ use quorate_catalog::Catalog;
 use quorate_queue::{
     Answer, Command, Destination, Effect, LetterWorker, LiveLetters, Routes, Unrouted,
 };
-use quorate_types::{CatalogIndex, Home, LetterHome, LetterNumber, NodeId, QueueId, WallTime};
+use quorate_types::{CatalogIndex, Home, LetterHome, LetterNumber, QueueId, WallTime};
 use state::Worker;
 use std::{
     collections::BTreeMap,
-    sync::Arc,
+    sync::{Arc, Weak},
     time::{Duration, Instant},
 };
 use tokio::time::MissedTickBehavior;
@@ -36,8 +46,22 @@ const TICK: Duration = Duration::from_millis(250);
 const ROUTE_BYTES_MAX: usize = 24 << 20;
 
 /// The workers of all homes.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct DeadLetters {
+    this: Weak<DeadLetters>,
+    context: Arc<Context>,
+    catalog: Arc<CatalogCopy>,
+    catalog_client: Arc<CatalogClient>,
+    lease: Arc<RoutingLease>,
+    led: Arc<LedHomes>,
+    proposers: Arc<Proposers>,
+    bodies: Arc<Bodies>,
+    state: State,
+}
+
+/// What changes of them.
+#[derive(Debug, Default)]
+struct State {
     wake: tokio::sync::Notify,
     workers: Mutex<BTreeMap<Home, Worker>>,
     /// When which queue's cycles were logged.
@@ -45,13 +69,29 @@ pub(crate) struct DeadLetters {
 }
 
 impl DeadLetters {
+    /// No home is led yet.
+    pub(crate) fn new(base: &Base) -> Arc<Self> {
+        let Base { context, catalog, lease, catalog_client, led, proposers, bodies } = base.clone();
+        Arc::new_cyclic(|this| Self {
+            this: Weak::clone(this),
+            context,
+            catalog,
+            catalog_client,
+            lease,
+            led,
+            proposers,
+            bodies,
+            state: State::default(),
+        })
+    }
+
     /// Something is to be done.
     pub(crate) fn wake(&self) {
-        self.wake.notify_one();
+        self.state.wake.notify_one();
     }
 
     fn with<T>(&self, home: Home, act: impl FnOnce(&mut Worker) -> T) -> Option<T> {
-        self.workers.lock().get_mut(&home).map(act)
+        self.state.workers.lock().get_mut(&home).map(act)
     }
 
     /// Asks or tells the worker of a home something, if this node leads that home.
@@ -64,11 +104,11 @@ impl DeadLetters {
     }
 
     /// Forgets homes that are led no more, begins with those that are led anew.
-    fn follow(&self, node: &Node) -> Vec<Home> {
+    fn follow(&self) -> Vec<Home> {
         // Asked before: who performs effects holds the leadership, and may come to the workers.
         let terms: Vec<_> =
-            node.proposers.homes().map(|home| (home, node.led.leading(home))).collect();
-        let mut workers = self.workers.lock();
+            self.proposers.homes().map(|home| (home, self.led.leading(home))).collect();
+        let mut workers = self.state.workers.lock();
         let mut led = Vec::new();
         for (home, term) in terms {
             match term {
@@ -78,7 +118,7 @@ impl DeadLetters {
                 Some(term) => {
                     workers.insert(
                         home,
-                        Worker::new(term, node.context.memory.account(Share::Letters)),
+                        Worker::new(term, self.context.memory.account(Share::Letters)),
                     );
                     led.push(home);
                 }
@@ -87,22 +127,20 @@ impl DeadLetters {
         }
         led
     }
-}
 
-impl Node {
     /// Looks after the letters of all homes that this node leads, for ever.
-    pub(crate) async fn look_after_letters(self: Arc<Self>) {
+    pub(crate) async fn look_after(self: Arc<Self>) {
         let mut versions = self.catalog.versions();
         let mut ticks = tokio::time::interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             // What looks at all queues is not for every answer that comes in.
             let all = tokio::select! {
-                () = self.letters.wake.notified() => false,
+                () = self.state.wake.notified() => false,
                 _ = versions.changed() => true,
                 _ = ticks.tick() => true,
             };
-            let homes = self.letters.follow(&self);
+            let homes = self.follow();
             for home in homes {
                 self.route_letters(home).await;
                 if all {
@@ -119,12 +157,12 @@ impl Node {
     /// Forgets what the worker remembers of queues whose letters have ended.
     fn forget_done_letters(&self, home: Home) {
         if let Some(live) = self.led.with_machine(home, LiveLetters::of) {
-            self.letters.decide(home, |worker, _| worker.forget_done(&live));
+            self.decide(home, |worker, _| worker.forget_done(&live));
         }
     }
 
     /// Routes what waits (LET 1, 5).
-    async fn route_letters(self: &Arc<Self>, home: Home) {
+    async fn route_letters(&self, home: Home) {
         if !self.lease.is_held() {
             return;
         }
@@ -151,28 +189,27 @@ impl Node {
             queues.filter_map(|queue| Unrouted::of(machine, queue, false, first)).collect()
         });
         let mut found: Vec<Unrouted> = found.unwrap_or_default();
-        self.letters.decide(home, |worker, now| found.retain(|it| worker.may_route(it, now)));
+        self.decide(home, |worker, now| found.retain(|it| worker.may_route(it, now)));
         found
     }
 
     /// Looks whether letters kept as unroutable have got a route, when something has changed that
     /// may have given them one; without a DLX in force they go.
-    async fn route_kept_letters(self: &Arc<Self>, home: Home) {
+    async fn route_kept_letters(&self, home: Home) {
         let version = self.catalog.read().version();
         let kept = self.led.with_machine(home, |machine| {
             let settings = |queue| Some((queue, machine.letter_settings(queue)?.1));
             machine.queues_with_kept().filter_map(settings).collect::<Vec<_>>()
         });
         for (queue, settings) in kept.unwrap_or_default() {
-            let from =
-                self.letters.decide(home, |worker, _| worker.look_from(queue, version, &settings));
+            let from = self.decide(home, |worker, _| worker.look_from(queue, version, &settings));
             let Some(from) = from else { continue };
             let gone = settings.is_none();
             if gone && !self.catalog_client.read().await {
                 continue;
             }
             let next = self.route_kept_letters_of(home, queue, gone, from).await;
-            self.letters.decide(home, |worker, _| worker.looked(queue, version, settings, next));
+            self.decide(home, |worker, _| worker.looked(queue, version, settings, next));
         }
     }
 
@@ -180,7 +217,7 @@ impl Node {
     /// not at hand, so that two such letters do not take the one place for what is fetched from each
     /// other; or behind the last.
     async fn route_kept_letters_of(
-        self: &Arc<Self>,
+        &self,
         home: Home,
         queue: QueueId,
         gone: bool,
@@ -200,7 +237,7 @@ impl Node {
 
     /// Messages of the first letters, as many as are read at once. The others are left to the next
     /// turn. Without settings the letters are dropped, whatever they are.
-    fn bodies_of(self: &Arc<Self>, home: Home, unrouted: &mut Unrouted) -> Vec<Bytes> {
+    fn bodies_of(&self, home: Home, unrouted: &mut Unrouted) -> Vec<Bytes> {
         if unrouted.settings.is_none() {
             return Vec::new();
         }
@@ -233,7 +270,7 @@ impl Node {
             if is_again { route::again(found, &catalog) } else { found }
         });
         if routed.is_some() {
-            self.letters.decide(home, |worker, now| worker.routing_proposed(unrouted, now));
+            self.decide(home, |worker, now| worker.routing_proposed(unrouted, now));
             self.log_cycle(unrouted, routed.as_ref());
         }
         self.propose_letters(home, routed);
@@ -244,7 +281,7 @@ impl Node {
     fn log_cycle(&self, unrouted: &Unrouted, routed: Option<&Command>) {
         if let Some(Command::Routed { letters, .. }) = routed
             && letters.iter().any(|routed| routed.routes == Routes::Cycle)
-            && self.letters.cycles.lock().is_due(unrouted.queue, Instant::now())
+            && self.state.cycles.lock().is_due(unrouted.queue, Instant::now())
         {
             let name = &unrouted.name;
             tracing::warn!(queue = %name, "dropping dead letters: their routes form a cycle");
@@ -262,7 +299,7 @@ impl Node {
         let targets = self.led.with_machine(home, |machine| machine.targets().collect::<Vec<_>>());
         for target in targets.into_iter().flatten() {
             let ended = has_ended(&self.catalog.read(), target.target);
-            let retry = self.letters.decide(home, |worker, now| worker.retry(&target, ended, now));
+            let retry = self.decide(home, |worker, now| worker.retry(&target, ended, now));
             self.propose_letters(home, retry.flatten());
         }
     }
@@ -280,45 +317,37 @@ impl Node {
 
     /// Tells a source that one of its targets has room.
     pub(crate) fn tell_room(&self, queue: QueueId, to: LetterHome, messages: u32) {
-        let Some(leader) = self.leader_of(to) else { return };
-        // A notice that is lost is given again ([`Node::tell_of_room_again`]).
+        let Some(leader) = self.proposers.leader_of(to) else { return };
+        // A notice that is lost is given again ([`DeadLetters::tell_of_room_again`]).
         self.context.peers.send(leader, PeerMessage::Room { home: to.home(), queue, messages });
     }
 
     /// A target of this home's letters has room.
     pub(crate) fn room_told(&self, home: Home, queue: QueueId, messages: u32) {
-        self.letters.decide(home, |worker, _| worker.told_of_room(queue, messages));
-        self.letters.wake();
-    }
-
-    /// Who leads that home, as far as this node knows.
-    pub(crate) fn leader_of(&self, home: LetterHome) -> Option<NodeId> {
-        match home {
-            LetterHome::Run(session) => Some(session.node),
-            LetterHome::Group(_) => Some(self.proposers.leader(home.home())?.0),
-        }
+        self.decide(home, |worker, _| worker.told_of_room(queue, messages));
+        self.wake();
     }
 
     /// Answers to this node's transfers (LET 2).
-    pub(crate) fn letters_answered(&self, answer: Answer) {
+    pub(crate) fn answered(&self, answer: Answer) {
         let (Answer::Transferred { from, .. } | Answer::TransfersWanted { from, .. }) = answer
         else {
             return;
         };
         let home = from.home();
-        self.letters.decide(home, |worker, _| worker.heard(&answer));
-        self.letters.wake();
+        self.decide(home, |worker, _| worker.heard(&answer));
+        self.wake();
         if self.led.leading(home).is_some() {
             self.propose_letters(home, LetterWorker::commit(answer));
         }
     }
 
     /// A leader has announced itself: what it has not answered is sent again (SES 5).
-    pub(crate) fn send_letters_again(&self, home: Home) {
-        for worker in self.letters.workers.lock().values_mut() {
+    pub(crate) fn send_again(&self, home: Home) {
+        for worker in self.state.workers.lock().values_mut() {
             worker.decide(|it, _| it.send_all_again(home));
         }
-        self.letters.wake();
+        self.wake();
     }
 }
 

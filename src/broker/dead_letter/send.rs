@@ -2,10 +2,11 @@
 //! under way (LET 1, 2).
 
 use super::{
+    DeadLetters,
     annotate::{Death, Letter},
     route,
 };
-use crate::{Share, node::Node, peers::Sent, proposer::Courier, way::Way};
+use crate::{Share, peers::Sent, proposer::Courier, way::Way};
 use bytes::{Bytes, BytesMut};
 use quorate_queue::{Command, LetterWorker, TransferView};
 use quorate_storage::codec::{
@@ -18,9 +19,9 @@ use std::sync::Arc;
 /// Bytes of one batch.
 const SEND_BYTES_MAX: usize = 1 << 20;
 
-impl Node {
+impl DeadLetters {
     /// Sends what has a number and has not been sent in this leadership (LET 1).
-    pub(super) fn send_letters(self: &Arc<Self>, home: Home) {
+    pub(super) fn send_letters(&self, home: Home) {
         let lines = self.led.with_machine(home, |machine| {
             let own = machine.letter_home();
             let lines = machine.lines().map(|line| (line, machine.line_mark(line)));
@@ -39,12 +40,12 @@ impl Node {
         }
     }
 
-    fn send_line(self: &Arc<Self>, home: Home, own: LetterHome, line: LetterHome, mark: Sequence) {
+    fn send_line(&self, home: Home, own: LetterHome, line: LetterHome, mark: Sequence) {
         let leader = self.proposers.leader(line.home());
         let Some((leader, _)) = leader else { return };
         loop {
             let has_room = self.context.memory.room_bytes(Share::Letters) > 0;
-            let from = self.letters.decide(home, |it, now| it.send_from(line, mark, has_room, now));
+            let from = self.decide(home, |it, now| it.send_from(line, mark, has_room, now));
             let Some(from) = from.flatten() else { return };
             let transfers = self.led.with_machine(home, |it| LetterWorker::batch(it, line, from));
             let Some(batch) = self.batch_of(home, own, mark, &transfers.unwrap_or_default()) else {
@@ -53,10 +54,10 @@ impl Node {
             let batch = Arc::new(batch);
             let through = Sequence(batch.first.0 + batch.commands.len() as u64 - 1);
             let bytes = batch.runs.iter().flat_map(|run| &run.messages).map(Bytes::len).sum();
-            self.letters.decide(home, |worker, _| worker.sent(line, through, bytes));
+            self.decide(home, |worker, _| worker.sent(line, through, bytes));
             if self.proposers.carry(line.home(), leader, &batch) != Sent::OnItsWay {
                 // The next turn tries again.
-                self.letters.decide(home, |worker, _| worker.send_again(line, batch.first));
+                self.decide(home, |worker, _| worker.send_again(line, batch.first));
                 return;
             }
         }
@@ -65,7 +66,7 @@ impl Node {
     /// A batch of these transfers, as far as it takes them; `None` if there are none, or the first
     /// one's body is not at hand.
     fn batch_of(
-        self: &Arc<Self>,
+        &self,
         home: Home,
         own: LetterHome,
         mark: Sequence,
@@ -105,12 +106,18 @@ struct Batch {
 
 impl Batch {
     /// Adds a letter as its target gets it; `None` if what is stored is no message of ours.
-    fn add(&mut self, node: &Node, transfer: &TransferView, octets: &Bytes) -> Option<()> {
+    fn add(
+        &mut self,
+        letters: &DeadLetters,
+        transfer: &TransferView,
+        octets: &Bytes,
+    ) -> Option<()> {
         let TransferView { name, reason, died_at, via, .. } = transfer;
         let death = Death { queue: name, reason: *reason, at: *died_at };
         let Letter { message: letter, properties, .. } = route::letter(octets, death, via)?;
         let queue = transfer.target;
-        let Way { level, head } = node.way(&node.catalog.read(), queue, &properties, &letter.body);
+        let Way { level, head } =
+            letters.led.way(&letters.catalog.read(), queue, &properties, &letter.body);
         let place = self.runs.iter().position(|run| (run.queue, run.level) == (queue, level));
         let place = place.unwrap_or_else(|| {
             self.runs.push(ProposedRun { queue, level, heads: Vec::new(), messages: Vec::new() });
