@@ -3,11 +3,11 @@
 use crate::{
     batch::{Answered, Ticket},
     confirm::{TargetAnswer, Verdict},
+    get_answer::GetAnswer,
     node::Node,
-    proposers::Proposers,
 };
-use quorate_queue::{Command, Reply};
-use quorate_types::{DeliveryNumber, Holder, Home, Sequence, SessionId};
+use quorate_queue::Reply;
+use quorate_types::{Home, Sequence, SessionId};
 use std::sync::Arc;
 
 impl Node {
@@ -50,41 +50,9 @@ impl Node {
             // The caller may have given up; only a get's message has to go back for that.
             (Ticket::Reply(caller), reply) => drop(caller.send(reply)),
             (Ticket::Get(caller), reply) => {
-                let answer = Some((answered.sequence, reply));
-                drop(caller.send(GetAnswer {
-                    proposers: Arc::clone(&self.proposers),
-                    home,
-                    session,
-                    answer,
-                }));
+                let answer = (answered.sequence, reply);
+                drop(caller.send(GetAnswer::new(&self.proposers, home, session, answer)));
             }
-        }
-    }
-}
-
-/// A get's answer on its way to its caller. Wherever it is when the caller goes, also when it has
-/// come and was not looked at any more, its message is given back (SES 7).
-#[derive(Debug)]
-pub(crate) struct GetAnswer {
-    proposers: Arc<Proposers>,
-    home: Home,
-    session: SessionId,
-    answer: Option<(Sequence, Reply)>,
-}
-
-impl GetAnswer {
-    /// The caller has it: the message is the caller's to give back.
-    pub(crate) fn take(mut self) -> Option<(Sequence, Reply)> {
-        self.answer.take()
-    }
-}
-
-impl Drop for GetAnswer {
-    fn drop(&mut self) {
-        if let Some((sequence, Reply::Got(_))) = self.answer {
-            let numbers = vec![(DeliveryNumber(1), DeliveryNumber(1))];
-            let holder = Holder::Get(self.session, sequence);
-            self.proposers.submit(self.home, Command::Release { holder, numbers });
         }
     }
 }
@@ -120,7 +88,7 @@ mod tests {
     use super::*;
     use crate::testing;
     use bytes::Bytes;
-    use quorate_queue::{MessageHead, QueueConfig};
+    use quorate_queue::{Command, MessageHead, QueueConfig};
     use quorate_storage::codec::batch::{ProposedBatch, ProposedRun, Sender};
     use quorate_types::{
         Level, NodeId, QueueId, QueueType, ResourceName, ShortString, StartNumber,

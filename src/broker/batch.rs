@@ -1,7 +1,7 @@
 //! The pure half of a proposer: collects commands into batches, numbers them, keeps them until
 //! they are answered, and says what to send again (SES 2, 3, 5).
 
-use crate::{ask::GetAnswer, confirm::PublishTicket};
+use crate::{confirm::PublishTicket, get_answer::GetAnswer};
 use bytes::Bytes;
 use quorate_queue::{Command, MessageHead, Reply};
 use quorate_storage::codec::batch::{ProposedBatch, ProposedRun, Sender};

@@ -10,11 +10,11 @@
 //! acknowledge, and those of classic queues.
 
 use crate::{
-    ask::GetAnswer,
     batch::Ticket,
     client::{ChannelId, Consume, Event, GetOk, HolderRef},
     connection::Connection,
     consumer::{FrontConsumer, NewConsumer},
+    get_answer::GetAnswer,
     node::Node,
 };
 use bytes::Bytes;

@@ -180,7 +180,7 @@ impl Node {
         self.context.begin_session(session);
         let home = Home::Node(self.context.me);
         let term = Term(start.0);
-        self.led.executor.lead(home, term);
+        self.led.leaderships.lead(home, term);
         self.announce(home, term, None);
         tracing::info!(%session, "session started");
         self.started.send_replace(true);
@@ -239,7 +239,7 @@ impl Node {
     /// Makes a group that this node leads agree with what the catalog says of nodes and lives.
     pub(crate) fn look_after_nodes(&self, group: GroupId) {
         let mut commands = Vec::new();
-        let led_for = self.led.executor.leading_for(Home::Group(group)).unwrap_or_default();
+        let led_for = self.led.leaderships.leading_for(Home::Group(group)).unwrap_or_default();
         let catalog = self.catalog.read();
         self.led.with_machine(Home::Group(group), |machine| {
             let sessions: BTreeSet<NodeId> =

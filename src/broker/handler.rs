@@ -1,6 +1,7 @@
 //! What brokers, this node among them, tell and ask this node.
 
 use crate::{
+    local::says_gone,
     names::Granting,
     node::Node,
     pb,
@@ -49,7 +50,14 @@ impl Node {
             messages
                 .into_iter()
                 .for_each(|message| self.receive(self.context.me, self.context.boot, message));
-            self.led.local.run(self);
+            let own = self.led.own_home();
+            self.led.local.run(|output| {
+                if says_gone(output) {
+                    self.gone.notify_one();
+                }
+                self.led.applied(own);
+                self.perform(own, output);
+            });
         }
     }
 
@@ -61,7 +69,7 @@ impl Node {
             PeerMessage::Deliveries { home, deliveries } => self.deliver(home, deliveries),
             PeerMessage::LeaderAnnounced { home, term } => self.announced(home, from, term),
             PeerMessage::Reattach { home, term, consumers } => {
-                self.led.executor.reattach(self, home, term, &consumers, from);
+                self.reattach(home, term, &consumers, from);
             }
             PeerMessage::Applied(index) => {
                 self.lease.applied(from, boot, index);

@@ -4,7 +4,7 @@
 use crate::{
     clock::ProcessStart,
     context::Context,
-    executor::Executor,
+    leaderships::Leaderships,
     local::LocalQueues,
     peers::PeerMessage,
     sequencer::{Handed, Sequencer},
@@ -29,7 +29,7 @@ pub(crate) struct LedHomes {
     context: Arc<Context>,
     sequencers: BTreeMap<GroupId, Sequencer>,
     pub(crate) local: LocalQueues,
-    pub(crate) executor: Executor,
+    pub(crate) leaderships: Leaderships,
     /// Told of each entry that is applied while this node leads.
     progress: BTreeMap<Home, watch::Sender<()>>,
     /// Something waits for the pace of the disk.
@@ -46,7 +46,7 @@ impl LedHomes {
             context: Arc::clone(context),
             sequencers: settings.shape.groups().map(sequencer).collect(),
             local: LocalQueues::new(settings.spill.clone(), settings.wall),
-            executor: Executor::new(homes.iter().copied()),
+            leaderships: Leaderships::new(homes.iter().copied()),
             progress: homes.iter().map(|home| (*home, watch::Sender::default())).collect(),
             pacer: tokio::sync::Notify::new(),
             process: ProcessStart::now(settings.wall),
@@ -76,7 +76,7 @@ impl LedHomes {
 
     /// Term in which this node leads the home.
     pub(crate) fn leading(&self, home: Home) -> Option<Term> {
-        self.executor.leading(home)
+        self.leaderships.leading(home)
     }
 
     /// Reads a home's machine on this node.
@@ -96,7 +96,7 @@ impl LedHomes {
         if let Some(sequencer) = self.sequencers.get(&group) {
             sequencer.lead(sequencer.clock.lead(stamps.0, stamps.1, self.process));
             self.tell_clocks(std::iter::once(group), None);
-            self.executor.lead(Home::Group(group), term);
+            self.leaderships.lead(Home::Group(group), term);
         }
     }
 
@@ -107,7 +107,7 @@ impl LedHomes {
         {
             sequencer.stop();
         }
-        self.executor.stop(home);
+        self.leaderships.stop(home);
         self.note_progress(home);
     }
 

@@ -11,6 +11,7 @@ pub mod view;
 mod connection;
 mod mailbox;
 
+mod anew;
 mod ask;
 mod batch;
 mod confirm;
@@ -28,6 +29,8 @@ mod transaction;
 mod clock;
 mod executor;
 mod from_leaders;
+mod get_answer;
+mod leaderships;
 mod led_homes;
 mod local;
 mod relief;

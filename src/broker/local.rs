@@ -3,7 +3,6 @@
 
 use crate::{
     clock::WallClock,
-    node::Node,
     spill::{Bodies, Kept},
 };
 use parking_lot::{Mutex, RwLock};
@@ -17,15 +16,11 @@ use quorate_storage::{
     codec::batch::{self, ProposedBatch},
 };
 use quorate_types::{
-    Home, Level, LogIndex, NodeId, QueueId, ResourceName, Stamp, StartNumber, Timestamp,
+    Level, LogIndex, NodeId, QueueId, ResourceName, Stamp, StartNumber, Timestamp,
 };
 use std::{
     collections::{BTreeMap, VecDeque},
     path::PathBuf,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
     time::{Duration, Instant},
 };
 
@@ -33,8 +28,6 @@ use std::{
 #[derive(Debug)]
 pub(crate) struct LocalQueues {
     inbox: Mutex<Inbox>,
-    /// Someone works the inbox off; others need not.
-    running: AtomicBool,
     state: Mutex<Option<State>>,
     /// Their entries, also of those that are not in the catalog.
     pub(crate) entries: RwLock<BTreeMap<ResourceName, QueueEntry>>,
@@ -83,7 +76,6 @@ impl LocalQueues {
             spill,
             wall,
             inbox: Mutex::default(),
-            running: AtomicBool::new(false),
             state: Mutex::new(None),
             entries: RwLock::default(),
             began: Instant::now(),
@@ -115,25 +107,14 @@ impl LocalQueues {
         self.inbox.lock().commands.push(command);
     }
 
-    /// Works off what has been taken. One caller works, what others add meanwhile is worked off by
-    /// it.
-    pub(crate) fn run(&self, node: &Arc<Node>) {
-        while self.has_work() {
-            if self.running.swap(true, Ordering::AcqRel) {
-                return;
+    /// Works off what has been taken, entry by entry. For one task alone, so that outputs are performed
+    /// in their order.
+    pub(crate) fn run(&self, mut perform: impl FnMut(&Output)) {
+        while let Some(output) = self.apply_next() {
+            perform(&output);
+            if let Some(state) = self.state.lock().as_mut() {
+                state.output = output;
             }
-            while let Some(output) = self.apply_next() {
-                if says_gone(&output) {
-                    node.gone.notify_one();
-                }
-                let home = Home::Node(node.context.me);
-                node.led.applied(home);
-                node.led.executor.perform(node, home, &output);
-                if let Some(state) = self.state.lock().as_mut() {
-                    state.output = output;
-                }
-            }
-            self.running.store(false, Ordering::Release);
         }
     }
 
@@ -191,7 +172,7 @@ impl LocalQueues {
 }
 
 /// Whether somebody asked for a queue that is gone, whose name may be left.
-fn says_gone(output: &Output) -> bool {
+pub(crate) fn says_gone(output: &Output) -> bool {
     output.answers.iter().any(|answer| match answer {
         Answer::Answered { other, .. } => other.iter().any(|(_, reply)| *reply == Reply::Gone),
         Answer::Want { .. }

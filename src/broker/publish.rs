@@ -246,7 +246,7 @@ impl Node {
             further_keys: &message.further_keys,
             properties: &properties,
             chance: rand::random,
-            locality: &self.led.executor,
+            locality: &self.led.leaderships,
             by_broker: false,
         };
         // An exchange that is gone by now leaves the message as unroutable as no binding does.
@@ -369,7 +369,7 @@ fn route(
         further_keys: &further_keys,
         properties: &properties,
         chance: rand::random,
-        locality: &node.led.executor,
+        locality: &node.led.leaderships,
         by_broker: false,
     };
     catalog.route(&request, &mut routed.targets).map_err(|error| {

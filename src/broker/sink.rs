@@ -77,7 +77,7 @@ impl QueueSink for Broker {
         let node = &self.0;
         if leading {
             node.led.applied(Home::Group(group));
-            node.led.executor.perform(node, Home::Group(group), output);
+            node.perform(Home::Group(group), output);
         }
     }
 }
@@ -178,7 +178,7 @@ impl Node {
         });
         let Some(stamps) = begun else { return };
         self.led.lead(group, term, stamps);
-        self.led.executor.perform(self, home, &owed);
+        self.perform(home, &owed);
         self.announce(home, term, None);
         // A majority has just committed its term's first entry.
         self.tell_heard_of([(group, term)]);

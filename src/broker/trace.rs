@@ -221,7 +221,7 @@ impl Node {
             further_keys: &[],
             properties: &properties,
             chance: rand::random,
-            locality: &self.led.executor,
+            locality: &self.led.leaderships,
             by_broker: true,
         };
         // The exchange cannot be deleted (EXC-01).

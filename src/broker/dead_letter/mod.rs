@@ -265,7 +265,7 @@ impl DeadLetters {
             // Where it goes does not depend on when it died.
             let death = Death { queue: &unrouted.name, reason: letter.reason, at: WallTime(0) };
             let catalog = self.catalog.read();
-            let found = route::route(&catalog, &self.led.executor, &octets, death, via);
+            let found = route::route(&catalog, &self.led.leaderships, &octets, death, via);
             let is_again = letter.after > CatalogIndex(0);
             if is_again { route::again(found, &catalog) } else { found }
         });

@@ -116,6 +116,22 @@ impl Peers {
         }
     }
 
+    /// Whether that is to be said anew from now on; false if it was before.
+    pub(crate) fn begin_anew(&self, anew: Untold) -> bool {
+        self.untold.lock().insert(anew)
+    }
+
+    /// It is being said.
+    pub(crate) fn end_anew(&self, anew: Untold) {
+        self.untold.lock().remove(&anew);
+    }
+
+    /// What is to be said anew.
+    #[cfg(test)]
+    pub(crate) fn untold(&self) -> BTreeSet<Untold> {
+        self.untold.lock().clone()
+    }
+
     /// Wakes the task that takes this node's own messages.
     pub(crate) fn wake(&self) {
         self.arrived.notify_one();

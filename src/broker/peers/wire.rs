@@ -21,8 +21,8 @@ use std::sync::Arc;
 
 const BATCH: u32 = 100;
 const ANSWER: u32 = 101;
-pub(super) const DELIVERIES: u32 = 102;
-pub(super) const LEADER_ANNOUNCED: u32 = 103;
+pub(crate) const DELIVERIES: u32 = 102;
+pub(crate) const LEADER_ANNOUNCED: u32 = 103;
 const REATTACH: u32 = 104;
 const APPLIED: u32 = 108;
 const ALL_APPLIED: u32 = 109;
