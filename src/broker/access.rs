@@ -6,83 +6,15 @@
 //! takes effect at once.
 
 use crate::{
-    Broker,
-    client::ConnectionInfo,
-    connection::{Connection, ConnectionState},
-    login::PASSWORD_BYTES_MAX,
-    node::Node,
+    Broker, client::ConnectionInfo, connection::Connection, connection_state::ConnectionState,
+    login::PASSWORD_BYTES_MAX, node::Node,
 };
-use quorate_catalog::{Access, Catalog, Denial, Resource, Rights, Who, access_refused, refusal};
-use quorate_types::{CatalogIndex, Exception, ReplyCode, ResourceName, ShortString};
-use std::{
-    collections::BTreeSet,
-    sync::{Arc, atomic::Ordering},
-};
+use quorate_catalog::{Access, Catalog, Denial, Resource, Who, refusal};
+use quorate_types::{Exception, ReplyCode, ResourceName, ShortString};
+use std::{collections::BTreeSet, sync::atomic::Ordering};
 
 /// Tag of users that may name others in `user-id` (ACL-20).
 const IMPERSONATOR: &str = "impersonator";
-
-/// Exchanges that a connection is remembered to may publish to.
-const REMEMBERED_MAX: usize = 12;
-
-/// What a connection's user may publish to, as of one access version of the catalog (ACL-13: a
-/// right that is taken away is gone at once).
-#[derive(Debug, Default)]
-pub(crate) struct PublishAccess {
-    version: Option<CatalogIndex>,
-    rights: Option<Arc<Rights>>,
-    /// There are topic permissions to be looked at.
-    topics: bool,
-    /// Exchanges that were allowed, oldest first.
-    allowed: Vec<ShortString>,
-}
-
-impl PublishAccess {
-    /// Brings it up to date with the catalog.
-    pub(crate) fn refresh(&mut self, catalog: &Catalog, who: Who<'_>) {
-        let version = Some(catalog.access_version());
-        if self.version != version {
-            let (rights, topics) = (catalog.rights(who).cloned(), catalog.has_topic_rights(who));
-            *self = Self { version, rights, topics, allowed: Vec::new() };
-        }
-    }
-
-    /// Write access to an exchange.
-    ///
-    /// # Errors
-    /// 403.
-    pub(crate) fn check(&mut self, who: Who<'_>, exchange: &ShortString) -> Result<(), Exception> {
-        if self.allowed.contains(exchange) {
-            return Ok(());
-        }
-        let resource = Resource::Exchange(exchange);
-        if !self.rights.as_ref().is_some_and(|rights| rights.allow(Access::Write, resource)) {
-            return Err(access_refused(who, Access::Write, resource));
-        }
-        if self.allowed.len() >= REMEMBERED_MAX {
-            self.allowed.remove(0);
-        }
-        self.allowed.push(exchange.detached());
-        Ok(())
-    }
-
-    /// Topic permissions on all keys of a publish (ACL-14).
-    ///
-    /// # Errors
-    /// 403.
-    pub(crate) fn check_topics<'a>(
-        &self,
-        catalog: &Catalog,
-        who: Who<'_>,
-        exchange: &ShortString,
-        mut keys: impl Iterator<Item = &'a ShortString>,
-    ) -> Result<(), Exception> {
-        if !self.topics {
-            return Ok(());
-        }
-        keys.try_for_each(|key| catalog.check_topic(who, Access::Write, exchange, key))
-    }
-}
 
 /// Whether a message of this user may name that one as its sender: itself, or anybody where it has
 /// the tag for it (PRP-06).
@@ -293,6 +225,7 @@ mod tests {
         AccessCommand, CatalogCommand, CatalogEntry, CatalogOutput, PasswordHash, UserLimits,
         UserRecord,
     };
+    use quorate_types::CatalogIndex;
 
     fn short(text: &str) -> ShortString {
         ShortString::try_from(text).unwrap()

@@ -2,19 +2,16 @@
 
 use crate::{
     Broker,
+    alarms::Amount,
     client::Event,
     node::Node,
     peers::{PeerMessage, message::Shortage},
 };
-use parking_lot::Mutex;
 use quorate_types::NodeId;
 use std::{
-    collections::BTreeMap,
-    path::PathBuf,
     sync::Arc,
     time::{Duration, Instant},
 };
-use tokio::sync::Notify;
 
 /// How often memory is looked at: what large bodies take grows by hundreds of MiB a second.
 const MEMORY_LOOK: Duration = Duration::from_millis(100);
@@ -27,66 +24,6 @@ const BRIEF: Duration = Duration::from_millis(500);
 /// For how long memory is short before contents are dropped that cannot come to their end meanwhile:
 /// mostly it is enough that no more comes in.
 const LASTING: Duration = Duration::from_secs(5);
-
-/// Shortages by node, this one included, and what this one calls short.
-#[derive(Debug)]
-pub(crate) struct Alarms {
-    nodes: Mutex<BTreeMap<NodeId, Shortage>>,
-    bounds: Mutex<AlarmBounds>,
-    /// Held while a change is noted and told, so that clients hear of changes in their order.
-    telling: Mutex<()>,
-    /// Told of every change.
-    changed: Notify,
-}
-
-/// Where this node's alarms begin.
-#[derive(Clone, Copy, Debug)]
-pub struct AlarmBounds {
-    /// Resident memory above which publishers are blocked, bytes.
-    pub memory_bytes_max: u64,
-    /// Free space of the data directory's file system below which they are, bytes.
-    pub disk_free_bytes_min: u64,
-}
-
-/// What this node's alarms are about.
-#[derive(Clone, Debug)]
-pub struct AlarmSettings {
-    /// Until an operator sets others.
-    pub bounds: AlarmBounds,
-    /// Memory of the machine, bytes.
-    pub machine_memory_bytes: u64,
-    /// The data directory.
-    pub data_dir: PathBuf,
-    /// Gives memory that the allocator keeps for later back to the system. It may take some tens of
-    /// milliseconds.
-    pub return_free_memory: fn(),
-}
-
-/// An amount as an operator gives it.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Amount {
-    /// Bytes.
-    Bytes(u64),
-    /// Of the machine's memory.
-    OfMemory(f64),
-}
-
-impl Amount {
-    /// Bytes on a machine that has `memory_bytes`.
-    #[must_use]
-    pub fn bytes_of(self, memory_bytes: u64) -> u64 {
-        match self {
-            Self::Bytes(bytes) => bytes,
-            #[expect(
-                clippy::cast_precision_loss,
-                clippy::cast_possible_truncation,
-                clippy::cast_sign_loss,
-                reason = "a bound need not be exact, and what is below 0 becomes 0"
-            )]
-            Self::OfMemory(fraction) => (memory_bytes as f64 * fraction) as u64,
-        }
-    }
-}
 
 impl Broker {
     /// Sets where this node's memory alarm begins, until it is started again; when this returns, it
@@ -106,49 +43,6 @@ impl Broker {
         node.alarms.bounds.lock().disk_free_bytes_min = bytes;
         tracing::info!(bytes, "disk free limit set");
         node.look_for_shortage();
-    }
-}
-
-impl Alarms {
-    pub(crate) fn new(settings: &AlarmSettings) -> Self {
-        let bounds = Mutex::new(settings.bounds);
-        Self { nodes: Mutex::default(), bounds, telling: Mutex::default(), changed: Notify::new() }
-    }
-
-    /// Resolves while no alarm is on, on any node. Cancel-safe.
-    pub(crate) async fn until_lifted(&self) {
-        loop {
-            let changed = self.changed.notified();
-            if self.reason().is_none() {
-                return;
-            }
-            changed.await;
-        }
-    }
-
-    /// Where this node's alarms begin now.
-    pub(crate) fn bounds(&self) -> AlarmBounds {
-        *self.bounds.lock()
-    }
-
-    /// The reason for blocking, joined over all nodes (ALM-04).
-    pub(crate) fn reason(&self) -> Option<String> {
-        let nodes = self.nodes.lock();
-        let memory = nodes.values().any(|short| short.memory).then_some("low on memory");
-        let disk = nodes.values().any(|short| short.disk).then_some("low on disk");
-        let reasons: Vec<_> = memory.into_iter().chain(disk).collect();
-        (!reasons.is_empty()).then(|| reasons.join(" & "))
-    }
-
-    /// Notes a node's shortage; true if it has changed.
-    fn note(&self, node: NodeId, shortage: Shortage) -> bool {
-        self.nodes.lock().insert(node, shortage).unwrap_or_default() != shortage
-    }
-
-    /// Shortage of one node: memory, disk.
-    pub(crate) fn of(&self, node: NodeId) -> (bool, bool) {
-        let shortage = self.nodes.lock().get(&node).copied().unwrap_or_default();
-        (shortage.memory, shortage.disk)
     }
 }
 

@@ -3,7 +3,8 @@
 use crate::{
     base::Base,
     client::{ConnectionInfo, FrontSettings},
-    connection::{Connection, ConnectionState},
+    connection::Connection,
+    connection_state::ConnectionState,
     memory::MemoryBudget,
     node::Node,
     settings::BrokerSettings,

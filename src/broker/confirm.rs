@@ -1,8 +1,8 @@
 //! Confirms: what becomes of a publish when its targets have answered (CNF-02 to CNF-06, NAM 6).
 
 use crate::client::{ChannelId, Event};
-use crate::connection::ConnectionState;
-use crate::transaction::Commit;
+use crate::commit::Commit;
+use crate::connection_state::ConnectionState;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::sync::Arc;

@@ -17,10 +17,10 @@ mod fetch;
 mod show;
 
 use crate::{
+    ack_timeout::acknowledgement_timeout,
     client::{ChannelId, Event, HolderRef},
-    connection::ConnectionState,
+    connection_state::ConnectionState,
     peers::message::Attachment,
-    settle::acknowledgement_timeout,
     unwritten::Fetched,
 };
 use parking_lot::Mutex;

@@ -6,7 +6,8 @@
 
 use crate::{
     client::DeclareOk,
-    connection::{Connection, ConnectionState},
+    connection::Connection,
+    connection_state::ConnectionState,
     context::CallError,
     node::Node,
     queues::{NewQueue, declare_timeout},

@@ -9,21 +9,26 @@ mod settings;
 pub mod view;
 
 mod connection;
+mod connection_state;
 mod mailbox;
 
 mod anew;
 mod ask;
 mod batch;
+mod commit;
 mod confirm;
 mod dead_letter;
 mod held_publishes;
 mod proposer;
 mod proposers;
 mod publish;
+mod replies;
 mod reply_to;
+mod route_held;
 mod routed;
 mod spread;
 mod trace;
+mod tracer;
 mod transaction;
 
 mod clock;
@@ -37,7 +42,9 @@ mod relief;
 mod sequencer;
 mod spill;
 mod timer;
+mod unfinished;
 
+mod ack_timeout;
 mod base;
 mod bodies;
 mod consume;
@@ -48,10 +55,12 @@ mod turns;
 mod unwritten;
 
 mod access;
+mod counts;
 mod limits;
 mod login;
 mod operator;
 mod peers;
+mod publish_access;
 
 mod delayed;
 mod delete;
@@ -68,8 +77,10 @@ mod in_flight;
 mod links;
 
 mod alarm;
+mod alarms;
 mod counters;
 mod failure;
+mod failures;
 mod handler;
 mod hearing;
 mod metrics;
@@ -78,6 +89,7 @@ mod node;
 mod once_per_minute;
 mod query;
 mod reconcile;
+mod reconciler;
 mod registry;
 mod sink;
 #[cfg(test)]
@@ -93,7 +105,7 @@ mod pb {
 use quorate_client::{self as client, memory};
 
 pub use access::ChangeError;
-pub use alarm::{AlarmBounds, AlarmSettings, Amount};
+pub use alarms::{AlarmBounds, AlarmSettings, Amount};
 pub use broker::Broker;
 pub use clock::WallClock;
 pub use connection::Connection;

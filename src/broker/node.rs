@@ -2,28 +2,28 @@
 //! connections and consumers.
 
 use crate::{
-    alarm::Alarms,
+    alarms::Alarms,
     base::Base,
     bodies::Bodies,
     client::Event,
     configure::Configurer,
-    connection::ConnectionState,
+    connection_state::ConnectionState,
     consumer::FrontConsumer,
     context::Context,
+    counts::Counts,
     dead_letter::DeadLetters,
-    failure::Failures,
+    failures::Failures,
     hearing::Hearing,
     led_homes::LedHomes,
-    limits::Counts,
     making::Making,
     names::{CatalogClient, CatalogCopy, RoutingLease},
     once_per_minute::OncePerMinute,
     proposers::Proposers,
-    reconcile::Reconciler,
+    reconciler::Reconciler,
     registry::Registry,
     sink::Early,
     timer::Timer,
-    trace::Tracer,
+    tracer::Tracer,
 };
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use parking_lot::Mutex;

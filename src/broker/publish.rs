@@ -2,16 +2,18 @@
 //! proposer (PUB, RTE, CNF, NAM 5, 6).
 
 use crate::{
-    access::{PublishAccess, check_user_id},
+    access::check_user_id,
     batch::{MESSAGE_COST_BYTES, Outgoing},
     client::{ChannelId, Event, Pressure, Publish, PublishOutcome},
     confirm::{FanOut, PublishTicket, Told},
-    connection::{Connection, ConnectionState},
+    connection::Connection,
+    connection_state::ConnectionState,
     counters::Counters,
-    held_publishes::{Rest, await_turn},
     node::Node,
     peers::message::ReplyTo,
+    publish_access::PublishAccess,
     reply_to,
+    route_held::{Rest, await_turn},
     routed::RoutedPublish,
     spread::Spread,
     way::{Way, check_delay},

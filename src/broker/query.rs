@@ -2,7 +2,7 @@
 
 use crate::{
     Broker,
-    connection::{ConnectionState, Reporting},
+    connection_state::{ConnectionState, Reporting},
     node::Node,
     view::{
         Alarm, BindingView, ChannelView, ClusterView, ConnectionView, ConsumerView, ExchangeView,

@@ -7,11 +7,9 @@
 //! names of connection-bound queues are compared by their own node alone (`exclusive`).
 
 use crate::node::Node;
-use parking_lot::Mutex;
 use quorate_queue::{Command, QueueView};
 use quorate_types::{GroupId, Home, QueueId};
 use std::{
-    collections::BTreeSet,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -20,17 +18,6 @@ use std::{
 const LOOK: Duration = Duration::from_millis(500);
 /// Names and queues are compared this often, and when a leadership begins.
 const COMPARE: Duration = Duration::from_secs(10);
-
-/// Groups whose names are to be compared at the next look.
-#[derive(Debug, Default)]
-pub(crate) struct Reconciler(Mutex<BTreeSet<GroupId>>);
-
-impl Reconciler {
-    /// A leadership of the group has begun.
-    pub(crate) fn compare(&self, group: GroupId) {
-        self.0.lock().insert(group);
-    }
-}
 
 impl Node {
     /// Compares the groups that this node leads, one after the other; runs as long as the node.

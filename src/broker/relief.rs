@@ -7,17 +7,12 @@
 //! its share.
 
 use crate::{
-    client::Event,
-    connection::{Connection, ConnectionState},
-    memory::Share,
+    client::Event, connection::Connection, connection_state::ConnectionState, memory::Share,
     node::Node,
 };
 use quorate_types::{Exception, ReplyCode};
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
+    sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
 
@@ -34,32 +29,6 @@ const NEW_MS: u64 = 100;
 
 /// For whom something has waited for so long without a break is slow to take it.
 const SLOW: Duration = Duration::from_secs(2);
-
-/// What a connection holds of what is not finished, as its front end told last.
-#[derive(Debug, Default)]
-pub(crate) struct Unfinished {
-    /// Bytes of contents that have not come whole.
-    contents: AtomicU64,
-    /// For how long they have been under way, ms.
-    age_ms: AtomicU64,
-    /// Bytes of transactions.
-    transactions: AtomicU64,
-    /// The connection has been told to close.
-    closing: AtomicBool,
-}
-
-impl Unfinished {
-    /// Bytes of that share, and for how long they have been under way, ms, where that matters: an
-    /// honest content is soon over.
-    fn of(&self, share: Share) -> (u64, u64) {
-        let load = |figure: &AtomicU64| figure.load(Ordering::Relaxed);
-        match share {
-            Share::Contents => (load(&self.contents), load(&self.age_ms)),
-            Share::Transactions => (load(&self.transactions), 0),
-            Share::InFlight | Share::Deliveries | Share::Letters | Share::Replies => (0, 0),
-        }
-    }
-}
 
 /// Bytes of the share that may be taken from a connection, and for how long it has held some, ms.
 fn holds(connection: &ConnectionState, share: Share) -> (u64, u64) {

@@ -8,8 +8,9 @@
 
 use crate::{
     client::{ChannelId, DeclareOk, Delivered, HolderRef},
-    connection::{Connection, ConnectionState, HeldByChannel},
-    memory::{Held, MemoryBudget, Share},
+    connection::Connection,
+    connection_state::{ConnectionState, HeldByChannel},
+    memory::Share,
     node::Node,
     pb,
     peers::{
@@ -17,17 +18,17 @@ use crate::{
         message::{REPLY_KEY_BYTES, ReplyTo},
         wire,
     },
+    replies::ReplyConsumer,
 };
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use bytes::Bytes;
-use parking_lot::Mutex;
 use quorate_catalog::{RouteRequest, refusal};
 use quorate_rpc::Lane;
 use quorate_storage::codec::message;
 use quorate_types::{
     ConsumerId, DeliveryNumber, Exception, GroupId, Holder, Home, NodeId, ReplyCode, ShortString,
 };
-use std::{collections::VecDeque, iter, sync::Arc, time::Duration};
+use std::{iter, time::Duration};
 
 /// The pseudo-queue that a requester consumes from, and what every name begins with.
 const PSEUDO_QUEUE: &str = "amq.rabbitmq.reply-to";
@@ -35,12 +36,6 @@ const PSEUDO_QUEUE: &str = "amq.rabbitmq.reply-to";
 const SEPARATOR: char = '.';
 /// Node, connection, channel, key.
 const OCTETS: usize = 2 + 8 + 2 + REPLY_KEY_BYTES;
-
-/// Bytes of replies that may wait for one connection to read them. Above, further ones are dropped:
-/// nobody is held up by a requester that does not read.
-const WAITING_BYTES_MAX: usize = 16 * 1024 * 1024;
-/// What a waiting reply costs beside its body.
-const REPLY_COST_BYTES: usize = 512;
 
 impl ReplyTo {
     /// The name that leads here.
@@ -95,68 +90,6 @@ pub(crate) fn check_not_bound(queue: &ShortString) -> Result<(), Exception> {
     }
     let text = "cannot bind or unbind to a volatile (direct reply-to) queue";
     Err(Exception::new(ReplyCode::AccessRefused, text))
-}
-
-/// A channel's consumer of replies.
-#[derive(Debug)]
-pub(crate) struct ReplyConsumer {
-    id: ConsumerId,
-    tag: ShortString,
-    key: [u8; REPLY_KEY_BYTES],
-}
-
-/// Replies that wait until their connection is written to.
-#[derive(Debug)]
-pub(crate) struct Replies(Mutex<Waiting>);
-
-#[derive(Debug)]
-struct Waiting {
-    replies: VecDeque<Delivered>,
-    bytes: usize,
-    held: Held,
-}
-
-fn cost_bytes(reply: &Delivered) -> usize {
-    reply.message.body.len() + reply.message.properties.len() + REPLY_COST_BYTES
-}
-
-impl Replies {
-    /// None wait; what does is counted as the node's memory.
-    pub(crate) fn new(memory: &Arc<MemoryBudget>) -> Self {
-        let held = memory.account(Share::Replies);
-        Self(Mutex::new(Waiting { replies: VecDeque::new(), bytes: 0, held }))
-    }
-
-    /// False if there is no room.
-    fn push(&self, reply: Delivered) -> bool {
-        let mut waiting = self.0.lock();
-        let bytes = waiting.bytes + cost_bytes(&reply);
-        if waiting.bytes >= WAITING_BYTES_MAX || !waiting.held.try_set_about(bytes as u64) {
-            return false;
-        }
-        waiting.bytes = bytes;
-        waiting.replies.push_back(reply);
-        true
-    }
-
-    /// Takes replies until they have about `bytes_max` bytes; tells how many they have.
-    pub(crate) fn take(&self, bytes_max: usize, into: &mut Vec<Delivered>) -> usize {
-        let mut waiting = self.0.lock();
-        let mut taken = 0;
-        while taken < bytes_max {
-            let Some(reply) = waiting.replies.pop_front() else { break };
-            waiting.bytes -= cost_bytes(&reply);
-            taken += cost_bytes(&reply);
-            into.push(reply);
-        }
-        let left = waiting.bytes as u64;
-        waiting.held.set_about(left);
-        taken
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.lock().replies.is_empty()
-    }
 }
 
 impl Connection {
@@ -315,30 +248,6 @@ mod tests {
         ReplyTo { node: NodeId(3), connection: 1 << 40, channel: 65_535, key }
     }
 
-    fn reply(body: usize) -> Delivered {
-        let id = ConsumerId {
-            session: quorate_types::SessionId {
-                node: NodeId(1),
-                start: quorate_types::StartNumber(1),
-            },
-            number: 1,
-        };
-        Delivered {
-            channel: ChannelId { number: 1, opened: 0 },
-            consumer: id,
-            tag: ShortString::EMPTY,
-            holder: HolderRef { home: Home::Node(NodeId(1)), holder: Holder::Consumer(id) },
-            number: DeliveryNumber(0),
-            no_ack: true,
-            redelivered: false,
-            counts: None,
-            message: quorate_types::Message {
-                body: Bytes::from(vec![0; body]),
-                ..quorate_types::Message::default()
-            },
-        }
-    }
-
     /// DRT-02: the name leads back to where it came from, and nothing else is one.
     #[test]
     fn drt_02_a_name_carries_the_way_to_its_channel() {
@@ -354,27 +263,5 @@ mod tests {
             wire::to_reply_to(Some(wire::from_reply_to(&address())), NodeId(3)),
             Some(address())
         );
-    }
-
-    /// DRT-04: what waits is bounded; further replies are dropped until some have been read.
-    #[test]
-    fn drt_04_replies_to_who_does_not_read_are_dropped() {
-        let memory = MemoryBudget::new(1 << 30);
-        let replies = Replies::new(&memory);
-        let mut accepted = 0;
-        while replies.push(reply(1 << 20)) {
-            accepted += 1;
-        }
-        assert_eq!(accepted, 16);
-        let mut taken = Vec::new();
-        assert!(replies.take(1, &mut taken) > 1 << 20);
-        assert_eq!(taken.len(), 1);
-        assert!(!replies.is_empty());
-        assert!(replies.push(reply(0)));
-        replies.take(usize::MAX, &mut taken);
-        assert!(replies.is_empty());
-        assert_eq!((replies.0.lock().bytes, memory.held_bytes()), (0, 0));
-        // A single one of any size passes.
-        assert!(replies.push(reply(WAITING_BYTES_MAX * 2)));
     }
 }

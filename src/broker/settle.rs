@@ -2,13 +2,14 @@
 //! QOS-06, CHN-05, DLV 6).
 
 use crate::{
+    ack_timeout::acknowledgement_timeout,
     client::{ChannelId, Event, HolderRef, Settle, Settlement},
-    connection::{ConnectionState, HeldByChannel},
+    connection_state::{ConnectionState, HeldByChannel},
     node::Node,
     peers::message::GetId,
 };
 use quorate_queue::{Command, Detach};
-use quorate_types::{DeliveryNumber, Exception, Holder, Home, QueueType, ReplyCode, ReturnCause};
+use quorate_types::{DeliveryNumber, Holder, Home, QueueType, ReturnCause};
 use std::{collections::BTreeSet, sync::Arc};
 
 impl Node {
@@ -92,16 +93,6 @@ impl ConnectionState {
             Holder::Get(..) => held.gets.contains_key(&settled),
         })
     }
-}
-
-/// CTO-02, CTO-05.
-pub(crate) fn acknowledgement_timeout(channel: ChannelId) -> Exception {
-    let text = format!(
-        "delivery acknowledgement on channel {} timed out. Timeout value used: -1 ms. This timeout \
-         value can be configured, see consumers doc guide to learn more",
-        channel.number
-    );
-    Exception::new(ReplyCode::PreconditionFailed, text)
 }
 
 /// Notes that a holder holds `count` less, and tells the type of its queue. If its channel has a

@@ -9,7 +9,7 @@ use crate::{
     batch::MESSAGE_COST_BYTES,
     client::ChannelId,
     confirm::{FanOut, Told},
-    connection::ConnectionState,
+    connection_state::ConnectionState,
     memory::{Share, takes_body},
     node::Node,
     publish::{Outgoings, Source, shared_by},

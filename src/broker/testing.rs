@@ -6,7 +6,7 @@
 use crate::{
     AlarmBounds, AlarmSettings, Broker, BrokerSettings, NodeLimits, SpillSettings, WallClock,
     client::{ChannelId, ConnectionInfo, FrontSettings},
-    connection::ConnectionState,
+    connection_state::ConnectionState,
     consumer::{FrontConsumer, NewConsumer},
     node::Node,
 };

@@ -13,14 +13,12 @@
 use crate::{
     client::{ChannelId, ConnectionInfo, Delivered, GetOk, Publish, delivery_properties},
     confirm::Told,
-    connection::ConnectionState,
+    connection_state::ConnectionState,
     node::Node,
-    once_per_minute::OncePerMinute,
     publish::{Outgoings, Source, sender_selected},
     routed::RoutedPublish,
 };
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use parking_lot::Mutex;
 use quorate_catalog::{Catalog, ConnectionId, RouteRequest, server_named_queue};
 use quorate_storage::codec::message;
 use quorate_types::{
@@ -62,16 +60,6 @@ const NAMES: [(Property, &str); 14] = [
     (Property::AppId, "app_id"),
     (Property::ClusterId, "cluster_id"),
 ];
-
-/// What this node traces.
-#[derive(Debug, Default)]
-pub(crate) struct Tracer {
-    /// What is on its way. One lasts as long as a session: what was on its way in the one before is
-    /// never answered (SES 6).
-    account: Mutex<Option<Arc<ConnectionState>>>,
-    /// When it was last told that traces are dropped.
-    warned: Mutex<OncePerMinute<()>>,
-}
 
 /// A message that has come, or goes to a client.
 struct Seen<'a> {

@@ -8,50 +8,15 @@
 
 use crate::{
     client::{ChannelId, Publish, Settle},
+    commit::Commit,
     confirm::Told,
     connection::Connection,
     publish::{Outgoings, Source},
     routed::RoutedPublish,
     spread::Spread,
 };
-use parking_lot::Mutex;
 use quorate_types::{Exception, ReplyCode};
 use std::sync::Arc;
-use tokio::sync::oneshot;
-
-/// The publishes of one commit, until every queue has answered.
-#[derive(Debug)]
-pub(crate) struct Commit(Mutex<Open>);
-
-#[derive(Debug)]
-struct Open {
-    /// Publishes not yet answered.
-    publishes: usize,
-    refused: bool,
-    /// Gets whether all were taken.
-    done: Option<oneshot::Sender<bool>>,
-}
-
-impl Commit {
-    fn new(publishes: usize) -> (Arc<Self>, oneshot::Receiver<bool>) {
-        let (done, all_taken) = oneshot::channel();
-        let open = Open { publishes, refused: false, done: Some(done) };
-        (Arc::new(Self(Mutex::new(open))), all_taken)
-    }
-
-    /// That many publishes are taken or refused.
-    pub(crate) fn answered(&self, count: u32, taken: bool) {
-        let mut open = self.0.lock();
-        open.publishes = open.publishes.saturating_sub(count as usize);
-        open.refused |= !taken;
-        if open.publishes == 0
-            && let Some(done) = open.done.take()
-        {
-            // Its channel may have gone.
-            let _ = done.send(!open.refused);
-        }
-    }
-}
 
 impl Connection {
     /// Routes a publish of a transaction; `None`: no queue takes it. Waits while this node may not

@@ -12,7 +12,7 @@
 use crate::{
     batch::Ticket,
     client::ChannelId,
-    connection::{ConnectionState, HeldByChannel},
+    connection_state::{ConnectionState, HeldByChannel},
     consumer::{CREDIT_WINDOW, FrontConsumer, FrontState},
     node::Node,
 };

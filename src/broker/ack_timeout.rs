@@ -1,0 +1,14 @@
+//! Deliveries that were held for too long (CTO).
+
+use crate::client::ChannelId;
+use quorate_types::{Exception, ReplyCode};
+
+/// CTO-02, CTO-05.
+pub(crate) fn acknowledgement_timeout(channel: ChannelId) -> Exception {
+    let text = format!(
+        "delivery acknowledgement on channel {} timed out. Timeout value used: -1 ms. This timeout \
+         value can be configured, see consumers doc guide to learn more",
+        channel.number
+    );
+    Exception::new(ReplyCode::PreconditionFailed, text)
+}

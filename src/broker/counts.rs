@@ -1,0 +1,81 @@
+//! What clients have open, on this node and on the others, counted against limits (VLM-04).
+
+use crate::peers::message::PeerCounts;
+use parking_lot::Mutex;
+use quorate_types::{NodeId, ShortString, VhostName};
+use std::{collections::BTreeMap, sync::atomic::AtomicBool};
+
+/// What other nodes have told, and what this one has.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) told: Mutex<BTreeMap<NodeId, PeerCounts>>,
+    pub(crate) own: Mutex<Own>,
+    /// This node has told more than nothing, and so has to tell when it is nothing again.
+    pub(crate) telling: AtomicBool,
+}
+
+/// What clients of this node have open, counted as it comes and goes.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Own {
+    pub(crate) connections: u64,
+    pub(crate) channels: u64,
+    pub(crate) vhosts: BTreeMap<VhostName, u64>,
+    /// Connections and channels.
+    pub(crate) users: BTreeMap<ShortString, (u64, u64)>,
+}
+
+impl Counts {
+    /// Another node has told what it counts.
+    pub(crate) fn told(&self, from: NodeId, counts: PeerCounts) {
+        self.told.lock().insert(from, counts);
+    }
+}
+
+impl Own {
+    pub(crate) fn change(
+        &mut self,
+        vhost: &VhostName,
+        user: &ShortString,
+        connections: i64,
+        channels: i64,
+    ) {
+        let change = |count: &mut u64, by: i64| *count = count.saturating_add_signed(by);
+        change(&mut self.connections, connections);
+        change(&mut self.channels, channels);
+        let of_vhost = self.vhosts.entry(vhost.clone()).or_default();
+        change(of_vhost, connections);
+        if *of_vhost == 0 {
+            self.vhosts.remove(vhost);
+        }
+        let of_user = self.users.entry(user.clone()).or_default();
+        change(&mut of_user.0, connections);
+        change(&mut of_user.1, channels);
+        if *of_user == (0, 0) {
+            self.users.remove(user);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is open is known without looking at any connection, and nothing stays of what has gone.
+    #[test]
+    fn what_is_open_is_counted_as_it_comes_and_goes() {
+        let [vhost, one, other] = ["v", "one", "other"].map(ShortString::from_static);
+        let mut own = Own::default();
+        own.change(&vhost, &one, 1, 0);
+        own.change(&vhost, &one, 0, 1);
+        own.change(&vhost, &other, 1, 0);
+        own.change(&vhost, &other, 0, 1);
+        own.change(&vhost, &other, 0, 1);
+        assert_eq!((own.connections, own.channels), (2, 3));
+        assert_eq!(own.vhosts.get(&vhost), Some(&2));
+        assert_eq!(own.users.get(&other), Some(&(1, 2)));
+        own.change(&vhost, &other, -1, -2);
+        assert_eq!(own.users.get(&other), None);
+        own.change(&vhost, &one, -1, -1);
+        assert_eq!(own, Own::default());
+    }
+}

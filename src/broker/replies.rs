@@ -1,0 +1,132 @@
+//! Replies that wait for a connection to read them (DRT-04).
+
+use crate::{
+    client::Delivered,
+    memory::{Held, MemoryBudget, Share},
+    peers::message::REPLY_KEY_BYTES,
+};
+use parking_lot::Mutex;
+use quorate_types::{ConsumerId, ShortString};
+use std::{collections::VecDeque, sync::Arc};
+
+/// Bytes of replies that may wait for one connection to read them. Above, further ones are dropped:
+/// nobody is held up by a requester that does not read.
+const WAITING_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// What a waiting reply costs beside its body.
+const REPLY_COST_BYTES: usize = 512;
+
+/// A channel's consumer of replies.
+#[derive(Debug)]
+pub(crate) struct ReplyConsumer {
+    pub(crate) id: ConsumerId,
+    pub(crate) tag: ShortString,
+    pub(crate) key: [u8; REPLY_KEY_BYTES],
+}
+
+/// Replies that wait until their connection is written to.
+#[derive(Debug)]
+pub(crate) struct Replies(Mutex<Waiting>);
+
+#[derive(Debug)]
+struct Waiting {
+    replies: VecDeque<Delivered>,
+    bytes: usize,
+    held: Held,
+}
+
+fn cost_bytes(reply: &Delivered) -> usize {
+    reply.message.body.len() + reply.message.properties.len() + REPLY_COST_BYTES
+}
+
+impl Replies {
+    /// None wait; what does is counted as the node's memory.
+    pub(crate) fn new(memory: &Arc<MemoryBudget>) -> Self {
+        let held = memory.account(Share::Replies);
+        Self(Mutex::new(Waiting { replies: VecDeque::new(), bytes: 0, held }))
+    }
+
+    /// False if there is no room.
+    pub(crate) fn push(&self, reply: Delivered) -> bool {
+        let mut waiting = self.0.lock();
+        let bytes = waiting.bytes + cost_bytes(&reply);
+        if waiting.bytes >= WAITING_BYTES_MAX || !waiting.held.try_set_about(bytes as u64) {
+            return false;
+        }
+        waiting.bytes = bytes;
+        waiting.replies.push_back(reply);
+        true
+    }
+
+    /// Takes replies until they have about `bytes_max` bytes; tells how many they have.
+    pub(crate) fn take(&self, bytes_max: usize, into: &mut Vec<Delivered>) -> usize {
+        let mut waiting = self.0.lock();
+        let mut taken = 0;
+        while taken < bytes_max {
+            let Some(reply) = waiting.replies.pop_front() else { break };
+            waiting.bytes -= cost_bytes(&reply);
+            taken += cost_bytes(&reply);
+            into.push(reply);
+        }
+        let left = waiting.bytes as u64;
+        waiting.held.set_about(left);
+        taken
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.lock().replies.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::{ChannelId, HolderRef};
+    use bytes::Bytes;
+    use quorate_types::{DeliveryNumber, Holder, Home, NodeId};
+
+    fn reply(body: usize) -> Delivered {
+        let id = ConsumerId {
+            session: quorate_types::SessionId {
+                node: NodeId(1),
+                start: quorate_types::StartNumber(1),
+            },
+            number: 1,
+        };
+        Delivered {
+            channel: ChannelId { number: 1, opened: 0 },
+            consumer: id,
+            tag: ShortString::EMPTY,
+            holder: HolderRef { home: Home::Node(NodeId(1)), holder: Holder::Consumer(id) },
+            number: DeliveryNumber(0),
+            no_ack: true,
+            redelivered: false,
+            counts: None,
+            message: quorate_types::Message {
+                body: Bytes::from(vec![0; body]),
+                ..quorate_types::Message::default()
+            },
+        }
+    }
+
+    /// DRT-04: what waits is bounded; further replies are dropped until some have been read.
+    #[test]
+    fn drt_04_replies_to_who_does_not_read_are_dropped() {
+        let memory = MemoryBudget::new(1 << 30);
+        let replies = Replies::new(&memory);
+        let mut accepted = 0;
+        while replies.push(reply(1 << 20)) {
+            accepted += 1;
+        }
+        assert_eq!(accepted, 16);
+        let mut taken = Vec::new();
+        assert!(replies.take(1, &mut taken) > 1 << 20);
+        assert_eq!(taken.len(), 1);
+        assert!(!replies.is_empty());
+        assert!(replies.push(reply(0)));
+        replies.take(usize::MAX, &mut taken);
+        assert!(replies.is_empty());
+        assert_eq!((replies.0.lock().bytes, memory.held_bytes()), (0, 0));
+        // A single one of any size passes.
+        assert!(replies.push(reply(WAITING_BYTES_MAX * 2)));
+    }
+}
