@@ -51,7 +51,13 @@ type Listener = Box<dyn Fn(CycleStats) + Send + Sync>;
 pub struct LogWriter {
     shared: Arc<Shared>,
     /// In the thread's place, if the database is stepped.
-    stepped: Option<Arc<Mutex<(Writer, VecDeque<Write>)>>>,
+    stepped: Option<Arc<Mutex<Stepped>>>,
+}
+
+/// What the thread has on its stack.
+struct Stepped {
+    writer: Writer,
+    taken: VecDeque<Write>,
 }
 
 struct Shared {
@@ -90,8 +96,8 @@ impl LogWriter {
             cycles: 0,
         };
         if stepped {
-            let stepped = Some(Arc::new(Mutex::new((writer, VecDeque::new()))));
-            return Ok(Self { shared, stepped });
+            let stepped = Stepped { writer, taken: VecDeque::new() };
+            return Ok(Self { shared, stepped: Some(Arc::new(Mutex::new(stepped))) });
         }
         let thread = std::thread::Builder::new()
             .name("log-writer".to_owned())
@@ -127,7 +133,7 @@ impl LogWriter {
     pub(crate) fn step(&self) -> bool {
         let Some(stepped) = &self.stepped else { return false };
         let Some(mut stepped) = stepped.try_lock() else { return false };
-        let (writer, taken) = &mut *stepped;
+        let Stepped { writer, taken } = &mut *stepped;
         if taken.is_empty() && !self.shared.fifo.take_now(taken) {
             return false;
         }

@@ -15,7 +15,16 @@ pub(crate) enum Folder {
 }
 
 /// A file that is written.
-pub(crate) type Output = Box<dyn Write + Send + Sync>;
+pub(crate) trait Output: Write + Send + Sync {
+    /// Waits until its bytes are on the disk.
+    fn sync(&mut self) -> io::Result<()>;
+}
+
+impl Output for File {
+    fn sync(&mut self) -> io::Result<()> {
+        self.sync_all()
+    }
+}
 
 /// A file that is read, and its length.
 pub(crate) type Input = (Box<dyn Read>, u64);
@@ -40,7 +49,7 @@ fn ignore_missing(removed: io::Result<()>) -> io::Result<()> {
     }
 }
 
-fn sync(path: &Path) -> io::Result<()> {
+fn sync_directory(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
 
@@ -63,7 +72,7 @@ impl Folder {
     }
 
     /// Makes a file, and the folder if need be.
-    pub(crate) fn create(&self, name: &'static str) -> io::Result<Output> {
+    pub(crate) fn create(&self, name: &'static str) -> io::Result<Box<dyn Output>> {
         match self {
             Self::Disk(dir) => {
                 fs::create_dir_all(dir)?;
@@ -102,19 +111,11 @@ impl Folder {
         }
     }
 
-    /// Waits until the file's bytes are on the disk.
-    pub(crate) fn sync(&self, name: &'static str) -> io::Result<()> {
-        match self {
-            Self::Disk(dir) => sync(&dir.join(name)),
-            Self::Simulated(folder) => folder.sync(name),
-        }
-    }
-
     /// Waits until the names of its files are on the disk, and its own.
     pub(crate) fn sync_names(&self) -> io::Result<()> {
         match self {
             // The folder, the directory of snapshots, the data directory.
-            Self::Disk(dir) => dir.ancestors().take(3).try_for_each(sync),
+            Self::Disk(dir) => dir.ancestors().take(3).try_for_each(sync_directory),
             Self::Simulated(folder) => folder.sync_names(),
         }
     }

@@ -13,7 +13,7 @@ mod table;
 mod tuning;
 
 pub(crate) use batch::{OpenBatch, WriteBatch};
-pub(crate) use folder::Folder;
+pub(crate) use folder::{Folder, Output};
 pub(crate) use rocks::RocksEngine;
 pub(crate) use scan::{Scan, Snapshot, Value};
 pub(crate) use table::{Table, TableOptions};

@@ -1,6 +1,6 @@
 //! Tables of a received snapshot, which an engine takes in at once.
 
-use super::{Family, Folder, disk, file, folder::Output};
+use super::{Family, Folder, Output, disk, file};
 use crate::{StorageError, simulated::Record};
 use rocksdb::SstFileWriter;
 
@@ -22,7 +22,7 @@ pub(crate) struct Table<'a> {
 
 enum Writer<'a> {
     Rocks(SstFileWriter<'a>),
-    Simulated(Family, Option<Output>),
+    Simulated(Family, Option<Box<dyn Output>>),
 }
 
 impl<'a> Table<'a> {
@@ -61,7 +61,9 @@ impl<'a> Table<'a> {
         match &mut self.writer {
             _ if !self.begun => Ok(()),
             Writer::Rocks(writer) => writer.finish().map_err(|error| disk(WRITE, &error)),
-            Writer::Simulated(..) => self.folder.sync(self.name).map_err(file(WRITE)),
+            Writer::Simulated(_, output) => {
+                output.iter_mut().try_for_each(|output| output.sync()).map_err(file(WRITE))
+            }
         }
     }
 }

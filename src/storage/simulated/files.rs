@@ -2,7 +2,7 @@
 //! crash, and so may a file whose folder is not synced.
 
 use super::{Disk, Operation, chance::Chance, state::State};
-use crate::StorageError;
+use crate::{StorageError, engine::Output};
 use std::{
     collections::BTreeMap,
     io::{self, Write},
@@ -83,14 +83,6 @@ impl SimulatedFolder {
         })
     }
 
-    pub(crate) fn sync(&self, file: &'static str) -> io::Result<()> {
-        self.change(Operation::Sync, |state, name| {
-            let found = state.files.0.get_mut(&(name, file)).ok_or(io::ErrorKind::NotFound)?;
-            found.synced = found.bytes.len();
-            Ok(())
-        })
-    }
-
     pub(crate) fn sync_names(&self) -> io::Result<()> {
         self.change(Operation::Sync, |state, name| {
             let own = state.files.0.iter_mut().filter(|((folder, _), _)| *folder == name);
@@ -137,6 +129,17 @@ impl Write for SimulatedFile {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+impl Output for SimulatedFile {
+    fn sync(&mut self) -> io::Result<()> {
+        let file = self.file;
+        self.folder.change(Operation::Sync, |state, name| {
+            let found = state.files.0.get_mut(&(name, file)).ok_or(io::ErrorKind::NotFound)?;
+            found.synced = found.bytes.len();
+            Ok(())
+        })
     }
 }
 

@@ -5,7 +5,7 @@ use super::Section;
 use crate::{
     EntryId, StorageError,
     codec::DecodeError,
-    engine::{Engine, Family, Folder, Table, file},
+    engine::{Engine, Family, Folder, Output, Table, file},
 };
 use bytes::Bytes;
 use quorate_types::GroupId;
@@ -63,7 +63,7 @@ pub struct SnapshotDownload {
     group: GroupId,
     applied: EntryId,
     meta: Bytes,
-    stream: BufWriter<Box<dyn Write + Send + Sync>>,
+    stream: BufWriter<Box<dyn Output>>,
     files: Files,
     /// Bytes that the sender expects to send; it may be more.
     expected: u64,
@@ -185,9 +185,8 @@ fn convert(engine: &Engine, group: GroupId, folder: &Folder) -> Result<(), Stora
     }
     heads.finish()?;
     bodies.finish()?;
-    state.flush().map_err(file(write))?;
-    drop(state);
-    folder.sync(STATE).map_err(file(write))
+    let mut state = state.into_inner().map_err(|error| file(write)(error.into_error()))?;
+    state.sync().map_err(file(write))
 }
 
 fn put_state(state: &mut impl Write, key: &[u8], value: &[u8]) -> std::io::Result<()> {

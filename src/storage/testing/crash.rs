@@ -454,7 +454,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(24))]
+    #![proptest_config(ProptestConfig::with_cases(500))]
 
     /// STO 1: what was told is synced. A simulated disk loses what is not.
     #[test]

@@ -88,10 +88,10 @@ fn files_that_are_not_synced_may_be_lost() {
         let disk = Disk::new(seed);
         let engine = Engine::Simulated(SimulatedEngine::open(&disk).unwrap());
         let folder = engine.new_folder("g3");
-        for file in ["neither", "bytes"] {
-            folder.create(file).unwrap().write_all(&[1; 100]).unwrap();
-        }
-        folder.sync("bytes").unwrap();
+        folder.create("neither").unwrap().write_all(&[1; 100]).unwrap();
+        let mut synced = folder.create("bytes").unwrap();
+        synced.write_all(&[1; 100]).unwrap();
+        synced.sync().unwrap();
         let other = engine.new_folder("g3");
         other.create("named").unwrap().write_all(&[1; 100]).unwrap();
         other.sync_names().unwrap();
