@@ -6,14 +6,13 @@ use crate::{
         self,
         key::{self, RaftRecord, RunKey},
     },
-    engine::{Engine, Family, scanned},
+    engine::{Engine, Family, OpenBatch, WriteBatch},
     memory::GroupMemory,
     reclaim::one_run,
 };
 use bytes::{Bytes, BytesMut};
 use quorate_queue::RunHead;
 use quorate_types::{GroupId, LogIndex};
-use rocksdb::{ColumnFamily, WriteBatch};
 use std::sync::Arc;
 
 /// Bytes that a key and its length cost, about.
@@ -110,7 +109,7 @@ impl Work {
             Self::Append(append) => append.bytes,
             Self::Checkpoint(checkpoint) => checkpoint.bytes(),
             Self::RemoveRuns { ranges, .. } => ranges.len() * 2 * KEY_BYTES,
-            Self::Batch(batch) => batch.size_in_bytes(),
+            Self::Batch(batch) => batch.bytes(),
             Self::Truncate { .. } | Self::Purge { .. } | Self::Barrier | Self::Failed(_) => {
                 KEY_BYTES
             }
@@ -159,11 +158,7 @@ impl CheckpointWork {
 /// A batch under construction.
 pub(crate) struct BatchBuilder<'a> {
     engine: &'a Engine,
-    log: &'a ColumnFamily,
-    raft: &'a ColumnFamily,
-    heads: &'a ColumnFamily,
-    bodies: &'a ColumnFamily,
-    batch: WriteBatch,
+    batch: OpenBatch<'a>,
     scratch: BytesMut,
     pub(crate) entries: usize,
     /// Runs that the batch removes.
@@ -178,11 +173,7 @@ impl<'a> BatchBuilder<'a> {
     ) -> Result<Self, StorageError> {
         Ok(Self {
             engine,
-            log: engine.family(Family::Log)?,
-            raft: engine.family(Family::Raft)?,
-            heads: engine.family(Family::Heads)?,
-            bodies: engine.family(Family::Bodies)?,
-            batch: WriteBatch::with_capacity_bytes(capacity),
+            batch: engine.batch(capacity)?,
             scratch,
             entries: 0,
             removed: Vec::new(),
@@ -191,18 +182,18 @@ impl<'a> BatchBuilder<'a> {
 
     /// The batch, and the buffer to use again.
     pub(crate) fn finish(self) -> (WriteBatch, BytesMut) {
-        (self.batch, self.scratch)
+        (self.batch.finish(), self.scratch)
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        self.batch.size_in_bytes()
+        self.batch.bytes()
     }
 
     /// Adds a write, but for those that are no part of a batch.
     pub(crate) fn add(&mut self, work: &Work) -> Result<(), StorageError> {
         match work {
             Work::Put { family, key, value } => {
-                self.batch.put_cf(self.engine.family(*family)?, key, value);
+                self.batch.put(*family, key, value);
             }
             Work::Append(append) => {
                 for prepared in &append.entries {
@@ -211,7 +202,7 @@ impl<'a> BatchBuilder<'a> {
             }
             Work::Truncate { group, from } => self.truncate(*group, *from)?,
             Work::Purge { group, first, through } => self.purge(*group, *first, *through),
-            Work::Checkpoint(checkpoint) => self.checkpoint(checkpoint)?,
+            Work::Checkpoint(checkpoint) => self.checkpoint(checkpoint),
             Work::RemoveRuns { group, ranges } => {
                 for range in ranges {
                     self.remove_range(*group, range);
@@ -228,16 +219,16 @@ impl<'a> BatchBuilder<'a> {
         self.entries += 1;
         self.scratch.clear();
         codec::log::put_record(entry, &mut self.scratch);
-        self.batch.put_cf(self.log, key::log_key(group, entry.id.index), &self.scratch);
+        self.batch.put(Family::Log, key::log_key(group, entry.id.index), &self.scratch);
         let Payload::Commands(commands) = &entry.payload else { return };
         for (run, bodies) in prepared.runs.iter().zip(&commands.bodies) {
             let key = key::run_key(group, run.key);
             self.scratch.clear();
             codec::run::put_heads(&run.head, &mut self.scratch);
-            self.batch.put_cf(self.heads, &key, &self.scratch);
+            self.batch.put(Family::Heads, &key, &self.scratch);
             self.scratch.clear();
             codec::run::put_bodies(bodies, &mut self.scratch);
-            self.batch.put_cf(self.bodies, &key, &self.scratch);
+            self.batch.put(Family::Bodies, &key, &self.scratch);
         }
     }
 
@@ -249,7 +240,7 @@ impl<'a> BatchBuilder<'a> {
         while let Some((key, record)) = tail.item() {
             let index = key::log_index(group, key).unwrap_or(from);
             let entry = codec::log::record(index, record).map_err(corrupt("log record", index))?;
-            self.batch.delete_cf(self.log, key);
+            self.batch.delete(Family::Log, key);
             if let Payload::Commands(commands) = &entry.payload
                 && group != GroupId::CATALOG
             {
@@ -261,29 +252,29 @@ impl<'a> BatchBuilder<'a> {
             }
             tail.next();
         }
-        scanned(&tail)
+        tail.check()
     }
 
     fn purge(&mut self, group: GroupId, first: LogIndex, through: EntryId) {
         let purged = codec::log::encode_id(through);
-        self.batch.put_cf(self.raft, key::raft_key(group, RaftRecord::Purged), purged);
+        self.batch.put(Family::Raft, key::raft_key(group, RaftRecord::Purged), purged);
         if first <= through.index {
-            self.batch.delete_range_cf(
-                self.log,
+            self.batch.delete_range(
+                Family::Log,
                 key::log_key(group, first),
                 key::log_key(group, through.index.next()),
             );
         }
     }
 
-    fn checkpoint(&mut self, checkpoint: &CheckpointWork) -> Result<(), StorageError> {
+    fn checkpoint(&mut self, checkpoint: &CheckpointWork) {
         let group = checkpoint.group;
-        let state = self.engine.family(state_family(group))?;
+        let state = state_family(group);
         for (record, value) in &checkpoint.records {
             let key = key::state_key(group, record);
             match value {
-                Some(value) => self.batch.put_cf(state, key, value),
-                None => self.batch.delete_cf(state, key),
+                Some(value) => self.batch.put(state, key, value),
+                None => self.batch.delete(state, key),
             }
         }
         for (run, head) in &checkpoint.runs.cuts {
@@ -291,7 +282,7 @@ impl<'a> BatchBuilder<'a> {
                 Some(head) => {
                     self.scratch.clear();
                     codec::run::put_heads(head, &mut self.scratch);
-                    self.batch.put_cf(self.heads, key::run_key(group, *run), &self.scratch);
+                    self.batch.put(Family::Heads, key::run_key(group, *run), &self.scratch);
                 }
                 None => self.remove_run(group, *run),
             }
@@ -302,21 +293,20 @@ impl<'a> BatchBuilder<'a> {
         for range in &checkpoint.runs.ranges {
             self.remove_range(group, range);
         }
-        self.batch.put_cf(state, key::checkpoint_key(group), &checkpoint.header);
-        Ok(())
+        self.batch.put(state, key::checkpoint_key(group), &checkpoint.header);
     }
 
     fn remove_run(&mut self, group: GroupId, run: RunKey) {
         let key = key::run_key(group, run);
-        self.batch.delete_cf(self.heads, &key);
-        self.batch.delete_cf(self.bodies, &key);
+        self.batch.delete(Family::Heads, &key);
+        self.batch.delete(Family::Bodies, &key);
         self.removed.push(one_run(group, run));
     }
 
     fn remove_range(&mut self, group: GroupId, range: &RunRange) {
         let (first, end) = range_keys(group, range);
-        self.batch.delete_range_cf(self.heads, &first, &end);
-        self.batch.delete_range_cf(self.bodies, &first, &end);
+        self.batch.delete_range(Family::Heads, &first, &end);
+        self.batch.delete_range(Family::Bodies, &first, &end);
         self.removed.push((group, *range));
     }
 }

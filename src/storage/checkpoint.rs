@@ -5,7 +5,7 @@ use crate::{
     EntryId, Loaded, StorageError,
     batch::{RunChanges, corrupt, state_family},
     codec::{self, DecodeError, cursor::Cursor, key},
-    engine::{Engine, scanned},
+    engine::Engine,
 };
 use bytes::{BufMut, Bytes, BytesMut};
 use quorate_types::{GroupId, LogIndex};
@@ -78,6 +78,6 @@ pub(crate) fn load(engine: &Engine, group: GroupId) -> Result<Loaded, StorageErr
         records.push((Bytes::copy_from_slice(record), Bytes::copy_from_slice(value)));
         state.next();
     }
-    scanned(&state)?;
+    state.check()?;
     Ok(Loaded { applied: Some(applied), meta, records })
 }

@@ -9,20 +9,26 @@ use crate::{
         key::{self, RaftRecord},
     },
     directory,
-    engine::{Engine, Family},
+    engine::{Engine, Family, RocksEngine},
     install,
     installer::Installer,
     log_reader,
     memory::{GroupMemory, Log},
     reclaim::Reclaim,
     run_cache::RunCache,
+    simulated::{Disk, SimulatedEngine},
     synced::{SyncedFile, SyncedKeeper},
     wal,
 };
 use bytes::{BufMut, Bytes, BytesMut};
 use parking_lot::Mutex;
 use quorate_types::{BootNumber, ClusterId, GroupId, Incarnation, LogIndex, NodeId};
-use std::{collections::HashMap, fs::File, path::Path, sync::Arc};
+use std::{
+    collections::HashMap,
+    fs::File,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 /// Whose directory this is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,7 +65,8 @@ pub struct Database {
     writer: LogWriter,
     installer: Arc<Installer>,
     reclaim: Arc<Reclaim>,
-    synced: SyncedKeeper,
+    /// A simulated disk needs none.
+    synced: Option<SyncedKeeper>,
     cache: Arc<RunCache>,
     tail_cache_bytes: usize,
     identity: Mutex<Identity>,
@@ -76,17 +83,42 @@ impl Database {
         let lock = directory::claim(dir, options.node)?;
         let failed = |source| OpenError::Storage { path: dir.to_owned(), source };
         let (engine, synced) = open_whole(dir, lock, &options).map_err(failed)?;
-        let mut identity = identify(&engine, &options).map_err(failed)?;
+        Self::over(engine, Some(synced), dir, &options)
+    }
+
+    /// Opens what is on a simulated disk. Such a database has no threads: [`Database::step`] does
+    /// its work.
+    ///
+    /// # Errors
+    /// What [`OpenError`] names.
+    pub fn open_simulated(disk: &Disk, options: &Options) -> Result<Arc<Self>, OpenError> {
+        let path = PathBuf::from("simulated");
+        match SimulatedEngine::open(disk) {
+            Some(engine) => Self::over(Engine::Simulated(engine), None, &path, options),
+            None => Err(OpenError::InUse { path }),
+        }
+    }
+
+    fn over(
+        engine: Engine,
+        synced: Option<SyncedFile>,
+        dir: &Path,
+        options: &Options,
+    ) -> Result<Arc<Self>, OpenError> {
+        let failed = |source| OpenError::Storage { path: dir.to_owned(), source };
+        let engine = Arc::new(engine);
+        let mut identity = identify(&engine, options).map_err(failed)?;
         if identity.node != options.node {
             let (found, node) = (identity.node.0, options.node.0);
             return Err(OpenError::OtherNode { path: dir.to_owned(), found, node });
         }
-        (identity.boot, identity.former) = begin_boot(&engine, &options).map_err(failed)?;
+        (identity.boot, identity.former) = begin_boot(&engine, options).map_err(failed)?;
         install::recover(&engine).map_err(failed)?;
         let reclaim = Arc::new(Reclaim::start(engine.clone()).map_err(failed)?);
-        let writer = LogWriter::start(engine.clone(), reclaim.clone(), &options).map_err(failed)?;
-        let installer = Installer::start(engine.clone(), writer.clone(), &options);
-        let synced = SyncedKeeper::start(engine.clone(), synced).map_err(failed)?;
+        let writer = LogWriter::start(engine.clone(), reclaim.clone(), options).map_err(failed)?;
+        let installer = Installer::start(engine.clone(), writer.clone(), options);
+        let synced = synced.map(|synced| SyncedKeeper::start(engine.clone(), synced));
+        let synced = synced.transpose().map_err(failed)?;
         Ok(Arc::new(Self {
             engine,
             writer,
@@ -154,6 +186,27 @@ impl Database {
         &self.writer
     }
 
+    /// On a simulated disk: carries out one cycle of the log writer or one install, on the caller's
+    /// thread, and tells the ends of the writes. False: nothing waits. No [`Done`] may call it.
+    pub fn step(&self) -> bool {
+        self.writer.step() || self.installer.step()
+    }
+
+    /// On a simulated disk: calls `wake` when there is something to be done and [`Database::step`]
+    /// has said last that there is nothing. Only the first one is called.
+    pub fn when_there_is_work(&self, wake: Box<dyn Fn() + Send + Sync>) {
+        self.writer.set_wake(wake);
+    }
+
+    /// On a simulated disk: looks once for disk space that can be given back, as a node does every
+    /// 10 s.
+    ///
+    /// # Errors
+    /// A failed read.
+    pub fn step_reclaim(&self) -> Result<(), StorageError> {
+        self.reclaim.step()
+    }
+
     #[cfg(test)]
     pub(crate) fn reclaim(&self) -> &Reclaim {
         &self.reclaim
@@ -175,7 +228,9 @@ impl Database {
         self.installer.close();
         self.writer.close();
         self.reclaim.close();
-        self.synced.close();
+        if let Some(synced) = &self.synced {
+            synced.close();
+        }
     }
 }
 
@@ -191,14 +246,14 @@ fn open_whole(
     dir: &Path,
     lock: File,
     options: &Options,
-) -> Result<(Arc<Engine>, SyncedFile), StorageError> {
+) -> Result<(Engine, SyncedFile), StorageError> {
     let synced = SyncedFile::open(dir)?;
     let db = dir.join("db");
     synced.check_manifest(&db)?;
     wal::check(&db)?;
-    let engine = Arc::new(Engine::open(dir, lock, options, synced.is_new())?);
+    let engine = RocksEngine::open(dir, lock, options, synced.is_new())?;
     synced.check_sequence(&engine)?;
-    Ok((engine, synced))
+    Ok((Engine::Rocks(engine), synced))
 }
 
 fn raft_record(
@@ -220,9 +275,9 @@ fn identify(engine: &Engine, options: &Options) -> Result<Identity, StorageError
         value.put_u8(VERSION);
         value.put_u16(node.0);
         value.put_u64(incarnation.0);
-        let mut batch = rocksdb::WriteBatch::default();
-        batch.put_cf(engine.family(Family::Identity)?, IDENTITY, value);
-        engine.write_synced(batch)?;
+        let mut batch = engine.batch(0)?;
+        batch.put(Family::Identity, IDENTITY, value);
+        engine.write_synced(batch.finish())?;
         return Ok(Identity::of(node, incarnation, None));
     };
     let (node, incarnation) = decode_identity(&octets).map_err(&wrong)?;
@@ -251,9 +306,9 @@ fn begin_boot(
     let mut value = BytesMut::with_capacity(1 + 8 * (former.len() + 1));
     value.put_u8(VERSION);
     former.iter().chain([&boot]).for_each(|boot| value.put_u64(boot.0));
-    let mut batch = rocksdb::WriteBatch::default();
-    batch.put_cf(engine.family(Family::Identity)?, BOOTS, value);
-    engine.write_synced(batch)?;
+    let mut batch = engine.batch(0)?;
+    batch.put(Family::Identity, BOOTS, value);
+    engine.write_synced(batch.finish())?;
     Ok((boot, former))
 }
 

@@ -11,7 +11,10 @@ use crate::{
 use parking_lot::{Condvar, Mutex};
 use std::{
     collections::VecDeque,
-    sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+    sync::{
+        OnceLock,
+        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+    },
 };
 
 /// Writes that wait for the writer. Without a bound of its own, since a refused append ends its group:
@@ -20,11 +23,16 @@ use std::{
 pub(crate) struct Fifo {
     waiting: Mutex<Waiting>,
     filled: Condvar,
+    /// Called instead, if the database is stepped.
+    wake: OnceLock<Wake>,
     /// Bytes waiting; beside the lock, for those who only ask.
     bytes: AtomicUsize,
     /// The writer is at work, or is about to be.
     busy: AtomicBool,
 }
+
+/// Called when something urgent waits and nobody is at it.
+pub(crate) type Wake = Box<dyn Fn() + Send + Sync>;
 
 #[derive(Default)]
 struct Waiting {
@@ -43,6 +51,7 @@ impl Fifo {
         Self {
             waiting: Mutex::default(),
             filled: Condvar::new(),
+            wake: OnceLock::new(),
             bytes: AtomicUsize::new(0),
             busy: AtomicBool::new(false),
         }
@@ -68,9 +77,29 @@ impl Fifo {
         self.busy.store(true, Relaxed);
         if std::mem::take(&mut waiting.asleep) {
             drop(waiting);
-            self.filled.notify_one();
+            self.wake();
         }
         None
+    }
+
+    fn wake(&self) {
+        self.filled.notify_one();
+        if let Some(wake) = self.wake.get() {
+            wake();
+        }
+    }
+
+    /// Sets what is called when there is work, and calls it if there is some already. Only the
+    /// first one counts.
+    pub(crate) fn set_wake(&self, wake: Wake) {
+        // A second one has nobody to wake.
+        drop(self.wake.set(wake));
+        let mut waiting = self.waiting.lock();
+        waiting.asleep = !waiting.urgent;
+        if waiting.urgent {
+            drop(waiting);
+            self.wake();
+        }
     }
 
     /// Takes in a write that rides with the next one. One that directly follows another of the
@@ -113,6 +142,20 @@ impl Fifo {
         waiting.asleep = false;
         taken.append(&mut waiting.writes);
         !(taken.is_empty() && waiting.closed.is_some())
+    }
+
+    /// As [`Fifo::take_all`], but does not wait. False: there is nothing to be done.
+    pub(crate) fn take_now(&self, taken: &mut VecDeque<Write>) -> bool {
+        let mut waiting = self.waiting.lock();
+        if !waiting.urgent && waiting.closed.is_none() {
+            self.busy.store(false, Relaxed);
+            waiting.asleep = true;
+            return false;
+        }
+        waiting.urgent = false;
+        waiting.asleep = false;
+        taken.append(&mut waiting.writes);
+        !taken.is_empty()
     }
 
     /// Moves everything that has come meanwhile to the end of `taken`.

@@ -79,6 +79,12 @@ impl GroupStore {
         Self { engine, writer, installer, memory }
     }
 
+    /// On a simulated disk: does all that there is to be done.
+    #[cfg(test)]
+    pub(crate) fn drive(&self) {
+        while self.writer.step() || self.installer.step() {}
+    }
+
     pub(crate) fn engine(&self) -> &Engine {
         &self.engine
     }

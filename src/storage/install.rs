@@ -11,14 +11,12 @@ use crate::{
         cursor::{Cursor, put_bool, put_octets},
         key::{self, RaftRecord, RunKey},
     },
-    engine::{Engine, Family, file},
+    engine::{Engine, Family, OpenBatch, WriteBatch, file},
     message_reader::first_run_from,
-    snapshot::{Files, read_state, snapshots_dir},
+    snapshot::{self, Files, read_state},
 };
 use bytes::{BufMut, Bytes, BytesMut};
 use quorate_types::{GroupId, Home, Level, LogIndex, QueueId};
-use rocksdb::WriteBatch;
-use std::{fs, path::Path};
 
 const VERSION: u8 = 1;
 
@@ -33,7 +31,7 @@ pub(crate) struct Install {
 }
 
 /// Called before each write to RocksDB that is not the log writer's; tests crash there.
-pub(crate) type Step<'a> = &'a dyn Fn() -> Result<(), StorageError>;
+pub(crate) type BeforeWrite<'a> = &'a dyn Fn() -> Result<(), StorageError>;
 
 /// How a batch is written and synced: by the log writer, or directly at a start.
 pub(crate) type Put<'a> = &'a dyn Fn(WriteBatch) -> Result<(), StorageError>;
@@ -61,31 +59,31 @@ impl Install {
         &self,
         engine: &Engine,
         put: Put<'_>,
-        step: Step<'_>,
+        before_write: BeforeWrite<'_>,
     ) -> Result<(), StorageError> {
-        let mut batch = WriteBatch::default();
+        let mut batch = engine.batch(0)?;
         self.clear(engine, &mut batch)?;
-        put(batch)?;
-        for (family, path) in
-            [(Family::Heads, self.files.heads()), (Family::Bodies, self.files.bodies())]
+        put(batch.finish())?;
+        for (family, table) in
+            [(Family::Heads, snapshot::HEADS), (Family::Bodies, snapshot::BODIES)]
         {
-            if path.exists() {
-                step()?;
+            if self.files.folder.has(table) {
+                before_write()?;
                 // A memtable that overlaps the tables would be flushed while all writes wait.
                 engine.flush(family)?;
-                ingest(engine, family, &path)?;
+                engine.ingest(family, &self.files.folder, table)?;
             }
         }
         put(self.last_batch(engine)?)
     }
 
     /// Removes the group's runs up to the snapshot's index, of every queue that is on disk.
-    fn clear(&self, engine: &Engine, batch: &mut WriteBatch) -> Result<(), StorageError> {
-        let families = [engine.family(Family::Heads)?, engine.family(Family::Bodies)?];
+    fn clear(&self, engine: &Engine, batch: &mut OpenBatch<'_>) -> Result<(), StorageError> {
+        let families = [Family::Heads, Family::Bodies];
         if !self.keeps_tail {
             for family in families {
                 let (start, end) = (key::group_start(self.group), key::group_end(self.group));
-                batch.delete_range_cf(family, start, end);
+                batch.delete_range(family, start, end);
             }
             return Ok(());
         }
@@ -96,7 +94,7 @@ impl Install {
             let (first, last) = (LogIndex(0), self.applied.index);
             let (start, end) = range_keys(self.group, &RunRange { queue, level, first, last });
             for family in families {
-                batch.delete_range_cf(family, &start, &end);
+                batch.delete_range(family, &start, &end);
             }
             // Behind every run of this queue and level.
             from = RunKey { queue, level, index: LogIndex(u64::MAX) };
@@ -108,21 +106,20 @@ impl Install {
     }
 
     fn last_batch(&self, engine: &Engine) -> Result<WriteBatch, StorageError> {
-        let mut batch = WriteBatch::default();
+        let mut batch = engine.batch(0)?;
         let (start, end) = (key::group_start(self.group), key::group_end(self.group));
-        let state = engine.family(state_family(self.group))?;
-        batch.delete_range_cf(state, &start, &end);
-        read_state(&self.files.state(), |key, value| batch.put_cf(state, key, value))?;
+        let state = state_family(self.group);
+        batch.delete_range(state, &start, &end);
+        read_state(&self.files.folder, |key, value| batch.put(state, key, value))?;
         let header = checkpoint::encode_header(self.applied, &self.meta);
-        batch.put_cf(state, key::checkpoint_key(self.group), header);
-        let raft = engine.family(Family::Raft)?;
+        batch.put(state, key::checkpoint_key(self.group), header);
         if !self.keeps_tail {
-            batch.delete_range_cf(engine.family(Family::Log)?, &start, &end);
+            batch.delete_range(Family::Log, &start, &end);
             let purged = codec::log::encode_id(self.applied);
-            batch.put_cf(raft, key::raft_key(self.group, RaftRecord::Purged), purged);
+            batch.put(Family::Raft, key::raft_key(self.group, RaftRecord::Purged), purged);
         }
-        batch.delete_cf(raft, key::raft_key(self.group, RaftRecord::Install));
-        Ok(batch)
+        batch.delete(Family::Raft, key::raft_key(self.group, RaftRecord::Install));
+        Ok(batch.finish())
     }
 
     fn encode(&self) -> Bytes {
@@ -131,12 +128,11 @@ impl Install {
         codec::log::put_id(self.applied, &mut out);
         put_bool(&mut out, self.keeps_tail);
         put_octets(&mut out, &self.meta);
-        let name = self.files.dir.file_name().unwrap_or_default();
-        put_octets(&mut out, name.as_encoded_bytes());
+        put_octets(&mut out, self.files.folder.name());
         out.freeze()
     }
 
-    fn decode(dir: &Path, group: GroupId, octets: &[u8]) -> Result<Self, DecodeError> {
+    fn decode(engine: &Engine, group: GroupId, octets: &[u8]) -> Result<Self, DecodeError> {
         let mut cursor = Cursor::new(octets);
         cursor.version(VERSION)?;
         let applied = codec::log::id(&mut cursor)?;
@@ -144,21 +140,11 @@ impl Install {
         let meta = Bytes::copy_from_slice(cursor.octets()?);
         let name = cursor.string()?;
         cursor.end()?;
-        let mut files = Files::at(snapshots_dir(dir).join(name));
+        let mut files = Files::of(engine.folder(&name));
         // Until all installs are done again; then the start removes the whole directory.
         files.keep();
         Ok(Self { group, applied, meta, keeps_tail, files })
     }
-}
-
-/// Hands a table file to RocksDB, by a link of its own: the file stays for another try.
-fn ingest(engine: &Engine, family: Family, path: &Path) -> Result<(), StorageError> {
-    let link = path.with_extension("link");
-    if link.exists() {
-        fs::remove_file(&link).map_err(file("cannot remove a snapshot's link"))?;
-    }
-    fs::hard_link(path, &link).map_err(file("cannot link a snapshot's table"))?;
-    engine.ingest(family, link)
 }
 
 /// At a start: does unfinished installs again, and removes all files of snapshots.
@@ -171,24 +157,18 @@ pub(crate) fn recover(engine: &Engine) -> Result<(), StorageError> {
             && kind == RaftRecord::Install as u8
         {
             let group = GroupId(u16::from_be_bytes([high, low]));
-            let install = Install::decode(engine.dir(), group, value)
+            let install = Install::decode(engine, group, value)
                 .map_err(corrupt("mark of an install", LogIndex(0)))?;
             unfinished.push(install);
         }
         raft.next();
     }
-    crate::engine::scanned(&raft)?;
+    raft.check()?;
     for install in unfinished {
         tracing::info!(
             group = %install.group, "repeating an interrupted installation of a snapshot"
         );
         install.carry_out(engine, &|batch| engine.write_synced(batch), &|| Ok(()))?;
     }
-    let dir = snapshots_dir(engine.dir());
-    match fs::remove_dir_all(&dir) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(file("cannot remove old snapshots")(error))
-        }
-        Ok(()) | Err(_) => Ok(()),
-    }
+    engine.remove_folders().map_err(file("cannot remove old snapshots"))
 }

@@ -9,12 +9,11 @@
 use crate::{
     Done, GroupStore, LogWriter, StorageError,
     batch::Work,
-    engine::{Engine, file},
+    engine::{Engine, WriteBatch, file},
     install::Install,
 };
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use parking_lot::Mutex;
-use rocksdb::WriteBatch;
 use std::{sync::Arc, thread::JoinHandle};
 
 /// An install whose mark has been synced.
@@ -28,22 +27,30 @@ pub(crate) struct Job {
 pub(crate) struct Installer {
     jobs: Mutex<Option<Sender<Job>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
+    /// In the thread's place, if the database is stepped.
+    stepped: Option<Mutex<(Worker, Receiver<Job>)>>,
 }
 
 impl Installer {
-    /// Starts the thread.
+    /// Starts the thread, unless the database is stepped.
     pub(crate) fn start(
         engine: Arc<Engine>,
         writer: LogWriter,
         options: &crate::Options,
     ) -> Result<Self, StorageError> {
         let (sender, jobs) = unbounded();
+        let stepped = engine.is_stepped();
         let worker = Worker { engine, writer, gate: Gate::new(options) };
+        let jobs_to_come = Mutex::new(Some(sender));
+        if stepped {
+            let stepped = Some(Mutex::new((worker, jobs)));
+            return Ok(Self { jobs: jobs_to_come, thread: Mutex::new(None), stepped });
+        }
         let thread = std::thread::Builder::new()
             .name("installer".to_owned())
             .spawn(move || worker.run(&jobs))
             .map_err(file("cannot start the thread that installs snapshots"))?;
-        Ok(Self { jobs: Mutex::new(Some(sender)), thread: Mutex::new(Some(thread)) })
+        Ok(Self { jobs: jobs_to_come, thread: Mutex::new(Some(thread)), stepped: None })
     }
 
     /// Hands it an install. Does not wait.
@@ -57,9 +64,20 @@ impl Installer {
         }
     }
 
+    /// Carries out one install that it has been handed, on the caller's thread. False: there is
+    /// none, or a thread does it.
+    pub(crate) fn step(&self) -> bool {
+        let Some(stepped) = self.stepped.as_ref().and_then(Mutex::try_lock) else { return false };
+        let (worker, jobs) = &*stepped;
+        let Ok(job) = jobs.try_recv() else { return false };
+        worker.carry_out(job);
+        true
+    }
+
     /// Carries out what it has been handed and ends the thread.
     pub(crate) fn close(&self) {
         drop(self.jobs.lock().take());
+        while self.step() {}
         if let Some(thread) = self.thread.lock().take()
             && thread.join().is_err()
         {
@@ -86,22 +104,26 @@ struct Worker {
 impl Worker {
     fn run(&self, jobs: &Receiver<Job>) {
         for job in jobs {
-            let put = |batch| self.put(batch);
-            let step = || {
-                self.gate.pass();
-                self.writer.step()
-            };
-            match job.install.carry_out(&self.engine, &put, &step) {
-                Ok(()) => {
-                    let Job { store, install, done } = job;
-                    drop(install);
-                    done(Ok(()));
-                    store.release(None);
-                }
-                Err(error) => {
-                    self.writer.fail(error.clone());
-                    job.fail(&error);
-                }
+            self.carry_out(job);
+        }
+    }
+
+    fn carry_out(&self, job: Job) {
+        let put = |batch| self.put(batch);
+        let before_write = || {
+            self.gate.pass();
+            self.writer.before_write()
+        };
+        match job.install.carry_out(&self.engine, &put, &before_write) {
+            Ok(()) => {
+                let Job { store, install, done } = job;
+                drop(install);
+                done(Ok(()));
+                store.release(None);
+            }
+            Err(error) => {
+                self.writer.fail(error.clone());
+                job.fail(&error);
             }
         }
     }
@@ -114,6 +136,7 @@ impl Worker {
         if let Some((_, error)) = self.writer.push(Work::Batch(Box::new(batch)), Some(done)) {
             return Err(error);
         }
+        while self.writer.step() {}
         written.recv().map_err(|_| StorageError::Closed)?
     }
 }

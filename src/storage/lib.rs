@@ -25,6 +25,7 @@ mod reclaim;
 mod removals;
 mod replica_store;
 mod run_cache;
+pub mod simulated;
 mod snapshot;
 mod statistics;
 mod synced;

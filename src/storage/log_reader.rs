@@ -8,7 +8,7 @@ use crate::{
         self,
         key::{self, RaftRecord, RunKey},
     },
-    engine::{Engine, Family, scanned},
+    engine::{Engine, Family},
     memory::{GroupMemory, content_bytes},
     message_reader,
 };
@@ -90,7 +90,7 @@ impl Reading {
             self.take(Arc::new(entry));
             stored.next();
         }
-        scanned(&stored)
+        stored.check()
     }
 }
 
@@ -135,7 +135,7 @@ pub(crate) fn ends(
     {
         last = Some(entry_id(index, record)?);
     }
-    scanned(&log)?;
+    log.check()?;
     let checkpointed = crate::checkpoint::header(engine, group)?.map(|(applied, _)| applied);
     Ok((LogState { last_purged, last }, checkpointed))
 }

@@ -4,15 +4,14 @@
 use crate::{
     Done, FatalHook, StorageError, WriterStats,
     batch::{BatchBuilder, Work, Write},
-    engine::Engine,
-    fifo::Fifo,
+    engine::{Engine, WriteBatch},
+    fifo::{Fifo, Wake},
     reclaim::Reclaim,
     statistics::Recorders,
     watchdog::Watchdog,
 };
 use bytes::BytesMut;
 use parking_lot::{Mutex, RwLock};
-use rocksdb::WriteBatch;
 use std::{collections::VecDeque, sync::Arc, thread::JoinHandle, time::Duration};
 
 /// Bytes from which on a batch takes nothing more, so that one sync stays short and the first in
@@ -51,6 +50,14 @@ type Listener = Box<dyn Fn(CycleStats) + Send + Sync>;
 #[derive(Clone)]
 pub struct LogWriter {
     shared: Arc<Shared>,
+    /// In the thread's place, if the database is stepped.
+    stepped: Option<Arc<Mutex<Stepped>>>,
+}
+
+/// What the thread has on its stack.
+struct Stepped {
+    writer: Writer,
+    taken: VecDeque<Write>,
 }
 
 struct Shared {
@@ -64,7 +71,7 @@ struct Shared {
 }
 
 impl LogWriter {
-    /// Starts the thread.
+    /// Starts the thread, unless the database is stepped.
     pub(crate) fn start(
         engine: Arc<Engine>,
         reclaim: Arc<Reclaim>,
@@ -79,6 +86,7 @@ impl LogWriter {
             thread: Mutex::new(None),
             crash: Crash::new(options),
         });
+        let stepped = engine.is_stepped();
         let writer = Writer {
             engine,
             reclaim,
@@ -87,12 +95,16 @@ impl LogWriter {
             scratch: BytesMut::new(),
             cycles: 0,
         };
+        if stepped {
+            let stepped = Stepped { writer, taken: VecDeque::new() };
+            return Ok(Self { shared, stepped: Some(Arc::new(Mutex::new(stepped))) });
+        }
         let thread = std::thread::Builder::new()
             .name("log-writer".to_owned())
             .spawn(move || writer.run())
             .map_err(crate::engine::file("cannot start the log writer"))?;
         *shared.thread.lock() = Some(thread);
-        Ok(Self { shared })
+        Ok(Self { shared, stepped: None })
     }
 
     /// Puts a write into the FIFO. If that is closed, `done` is handed back, to be told so.
@@ -112,13 +124,32 @@ impl LogWriter {
     }
 
     /// Called before each write to RocksDB that is not the writer's own; tests crash there.
-    pub(crate) fn step(&self) -> Result<(), StorageError> {
+    pub(crate) fn before_write(&self) -> Result<(), StorageError> {
         self.shared.crash.step()
+    }
+
+    /// Carries out one cycle, on the caller's thread. False: there is nothing to be written, or a
+    /// thread does it. [`Done`]s may not call it.
+    pub(crate) fn step(&self) -> bool {
+        let Some(stepped) = &self.stepped else { return false };
+        let Some(mut stepped) = stepped.try_lock() else { return false };
+        let Stepped { writer, taken } = &mut *stepped;
+        if taken.is_empty() && !self.shared.fifo.take_now(taken) {
+            return false;
+        }
+        writer.step(taken);
+        true
+    }
+
+    /// Calls `wake` when there is something to be written and nobody is at it.
+    pub(crate) fn set_wake(&self, wake: Wake) {
+        self.shared.fifo.set_wake(wake);
     }
 
     /// Writes what waits and ends the thread.
     pub(crate) fn close(&self) {
         self.shared.fifo.close(StorageError::Closed);
+        while self.step() {}
         let thread = self.shared.thread.lock().take();
         if let Some(thread) = thread
             && thread.thread().id() != std::thread::current().id()
@@ -180,16 +211,25 @@ impl Writer {
         let mut taken = VecDeque::new();
         while self.shared.fifo.take_all(&mut taken) {
             while !taken.is_empty() {
-                let mut batch = Vec::new();
-                if let Err(error) = self.cycle(&mut taken, &mut batch) {
-                    self.fail(&error, batch.into_iter().chain(taken));
+                if !self.step(&mut taken) {
                     return;
-                }
-                if !taken.is_empty() {
-                    self.shared.fifo.take_more(&mut taken);
                 }
             }
         }
+    }
+
+    /// One cycle, and what has come meanwhile taken in if anything is left. False: it has failed,
+    /// and so has all that waits.
+    fn step(&mut self, taken: &mut VecDeque<Write>) -> bool {
+        let mut batch = Vec::new();
+        if let Err(error) = self.cycle(taken, &mut batch) {
+            self.fail(&error, batch.into_iter().chain(taken.drain(..)));
+            return false;
+        }
+        if !taken.is_empty() {
+            self.shared.fifo.take_more(taken);
+        }
+        true
     }
 
     /// One batch, one sync, the ends told.
@@ -201,7 +241,7 @@ impl Writer {
         let (entries, octets, sync) = match taken.pop_front() {
             Some(Write { work: Work::Batch(rocks), bytes, done }) => {
                 batch.push(Write { work: Work::Barrier, bytes, done });
-                let octets = rocks.size_in_bytes();
+                let octets = rocks.bytes();
                 (0, octets, self.sync(*rocks, octets)?)
             }
             Some(Write { work: Work::Failed(error), .. }) => return Err(error),
@@ -275,7 +315,7 @@ impl Writer {
         self.look_at_the_background()?;
         self.shared.crash.step()?;
         let (result, sync) = self.shared.watchdog.watch(octets, || self.engine.write_synced(rocks));
-        result.map(|()| sync)
+        result.map(|()| self.engine.sync_time().unwrap_or(sync))
     }
 
     /// A flush or compaction that failed ends the process too, even if this write would not.
@@ -294,7 +334,7 @@ impl Writer {
     /// fails, and the hook ends the process (DESIGN §8).
     fn fail(&self, error: &StorageError, unwritten: impl Iterator<Item = Write>) {
         self.shared.fifo.close(error.clone());
-        if self.shared.crash.has_come() {
+        if self.shared.crash.has_come() || self.engine.is_dead() {
             // A crashed process tells nobody anything.
             drop((unwritten.count(), self.shared.fifo.abandon()));
             return;

@@ -16,7 +16,7 @@ use crate::{
         self,
         key::{self, RunKey},
     },
-    engine::{Engine, Family, scanned},
+    engine::{Engine, Family, Value},
     memory::GroupMemory,
     run_cache::Found,
 };
@@ -106,7 +106,7 @@ struct Reader<'a> {
     memory: &'a GroupMemory,
     committed: Committed,
     /// The record that was read last; `None` in it if the disk has none of that key.
-    record: Option<(RunKey, Option<rocksdb::DBPinnableSlice<'a>>)>,
+    record: Option<(RunKey, Option<Value<'a>>)>,
     missed: usize,
 }
 
@@ -178,7 +178,7 @@ fn stored_bodies(
     engine: &Engine,
     group: GroupId,
     run: RunKey,
-) -> Result<Option<rocksdb::DBPinnableSlice<'_>>, StorageError> {
+) -> Result<Option<Value<'_>>, StorageError> {
     engine.get(Family::Bodies, &key::run_key(group, run))
 }
 
@@ -229,7 +229,7 @@ fn stored_heads(
         heads.push(codec::run::heads(run.index, record).map_err(corrupt("heads", run.index))?);
         stored.next();
     }
-    scanned(&stored)?;
+    stored.check()?;
     Ok(heads)
 }
 
@@ -247,6 +247,6 @@ pub(crate) fn first_run_from(
         }
         None => None,
     };
-    scanned(&stored)?;
+    stored.check()?;
     Ok(found)
 }

@@ -8,11 +8,10 @@ use crate::{
     RunRange, StorageError,
     batch::range_keys,
     codec::key::RunKey,
-    engine::{Engine, Family, disk},
+    engine::{Engine, Family},
 };
 use parking_lot::{Condvar, Mutex};
 use quorate_types::{GroupId, Level, LogIndex, QueueId};
-use rocksdb::{ColumnFamily, CompactOptions};
 use std::{
     collections::BTreeMap,
     sync::Arc,
@@ -64,9 +63,13 @@ struct Removed {
 }
 
 impl Reclaim {
-    /// Starts the thread.
+    /// Starts the thread, unless the database is stepped.
     pub(crate) fn start(engine: Arc<Engine>) -> Result<Self, StorageError> {
+        let stepped = engine.is_stepped();
         let shared = Arc::new(Shared { engine, state: Mutex::default(), changed: Condvar::new() });
+        if stepped {
+            return Ok(Self { shared, thread: Mutex::new(None) });
+        }
         let thread = std::thread::Builder::new()
             .name("reclaim".to_owned())
             .spawn({
@@ -92,11 +95,16 @@ impl Reclaim {
         }
     }
 
+    /// What the thread does once in a tick, if the database is stepped.
+    pub(crate) fn step(&self) -> Result<(), StorageError> {
+        if self.shared.engine.is_stepped() { self.shared.look(false) } else { Ok(()) }
+    }
+
     /// Ends the thread; a compaction under way is given up.
     pub(crate) fn close(&self) {
         self.shared.state.lock().closed = true;
         self.shared.changed.notify_all();
-        self.shared.engine.db().cancel_all_background_work(false);
+        self.shared.engine.cancel_background_work();
         if let Some(thread) = self.thread.lock().take()
             && thread.join().is_err()
         {
@@ -174,38 +182,29 @@ impl Shared {
         let (start, end) = keys(place, removed);
         let mut octets = 0;
         for family in [Family::Heads, Family::Bodies] {
-            octets += self.engine.octets(family, &start, &end)?;
+            octets += self.engine.range_bytes(family, &start, &end)?;
         }
         Ok(octets)
     }
 
     fn compact(&self, place: Place, removed: Removed) -> Result<(), StorageError> {
         let (start, end) = keys(place, removed);
-        let mut options = CompactOptions::default();
-        // RocksDB's own compactions go on beside it.
-        options.set_exclusive_manual_compaction(false);
         for family in [Family::Heads, Family::Bodies] {
             if self.state.lock().closed {
                 return Ok(());
             }
-            let family = self.engine.family(family)?;
-            let (start, end) = (Some(&start), Some(&end));
-            self.engine.db().compact_range_cf_opt(family, start, end, &options);
+            self.engine.compact(family, &start, &end)?;
         }
         Ok(())
     }
 
-    /// Files of the write-ahead log stay as long as any family has not flushed what is in them.
+    /// Lets go of the files of the write-ahead log.
     fn flush(&self) -> Result<(), StorageError> {
         if self.state.lock().closed {
             return Ok(());
         }
-        let families: Vec<&ColumnFamily> = Family::ALL
-            .into_iter()
-            .map(|family| self.engine.family(family))
-            .collect::<Result<_, _>>()?;
-        match self.engine.db().flush_cfs_opt(&families, &rocksdb::FlushOptions::default()) {
-            Err(error) if !self.state.lock().closed => Err(disk("cannot flush", &error)),
+        match self.engine.flush_all() {
+            Err(error) if !self.state.lock().closed => Err(error),
             Ok(()) | Err(_) => Ok(()),
         }
     }

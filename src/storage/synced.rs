@@ -11,7 +11,7 @@
 
 use crate::{
     StorageError,
-    engine::{Engine, file},
+    engine::{Engine, RocksEngine, file},
 };
 use parking_lot::{Condvar, Mutex};
 use std::{
@@ -142,7 +142,7 @@ impl SyncedFile {
     }
 
     /// Refuses an opened database that ends before what had been synced.
-    pub(crate) fn check_sequence(&self, engine: &Engine) -> Result<(), StorageError> {
+    pub(crate) fn check_sequence(&self, engine: &RocksEngine) -> Result<(), StorageError> {
         let found = engine.sequence();
         if found >= self.mark.sequence {
             return Ok(());
@@ -159,7 +159,7 @@ impl SyncedFile {
     fn keep_up(&mut self, engine: &Engine) -> std::io::Result<()> {
         let sequence = engine.synced();
         let mut manifest = self.mark.manifest;
-        follow_manifest(&engine.dir().join("db"), &mut manifest)?;
+        follow_manifest(&self.path.with_file_name("db"), &mut manifest)?;
         if (sequence, manifest) == (self.mark.sequence, self.mark.manifest) {
             return Ok(());
         }

@@ -5,19 +5,13 @@ use super::Section;
 use crate::{
     EntryId, StorageError,
     codec::DecodeError,
-    engine::{Engine, Family, disk, file},
+    engine::{Engine, Family, Folder, Output, Table, file},
 };
 use bytes::Bytes;
 use quorate_types::GroupId;
-use rocksdb::SstFileWriter;
 use std::{
-    fs::{self, File},
     io::{BufReader, BufWriter, Read, Write},
-    path::{Path, PathBuf},
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
+    sync::Arc,
 };
 
 /// Bytes of a key, at most; more is no key of ours.
@@ -29,51 +23,36 @@ const VALUE_BYTES_MAX: u64 = 1 << 30;
 /// Bytes received from one look at the disk's free space to the next.
 const LOOK_BYTES: u64 = 8 << 20;
 
-/// Directory of received snapshots below the data directory.
-pub(crate) fn snapshots_dir(dir: &Path) -> PathBuf {
-    dir.join("snapshots")
-}
+/// Names of the files of a received snapshot.
+pub(crate) const HEADS: &str = "heads.sst";
+pub(crate) const BODIES: &str = "bodies.sst";
+const STATE: &str = "state";
+const STREAM: &str = "stream";
 
 /// The files of one received snapshot. They go with it, unless an install has taken them over.
 pub(crate) struct Files {
-    pub(crate) dir: PathBuf,
+    pub(crate) folder: Folder,
     keep: bool,
 }
 
 impl Files {
-    pub(crate) fn at(dir: PathBuf) -> Self {
-        Self { dir, keep: false }
+    pub(crate) fn of(folder: Folder) -> Self {
+        Self { folder, keep: false }
     }
 
     /// Leaves them where they are when dropped.
     pub(crate) fn keep(&mut self) {
         self.keep = true;
     }
-
-    pub(crate) fn heads(&self) -> PathBuf {
-        self.dir.join("heads.sst")
-    }
-
-    pub(crate) fn bodies(&self) -> PathBuf {
-        self.dir.join("bodies.sst")
-    }
-
-    pub(crate) fn state(&self) -> PathBuf {
-        self.dir.join("state")
-    }
-
-    fn stream(&self) -> PathBuf {
-        self.dir.join("stream")
-    }
 }
 
 impl Drop for Files {
     fn drop(&mut self) {
         if !self.keep
-            && let Err(error) = fs::remove_dir_all(&self.dir)
-            && error.kind() != std::io::ErrorKind::NotFound
+            && let Err(error) = self.folder.remove_all()
         {
-            tracing::warn!("cannot remove {}: {error}", self.dir.display());
+            let name = String::from_utf8_lossy(self.folder.name());
+            tracing::warn!("cannot remove the received snapshot {name}: {error}");
         }
     }
 }
@@ -84,7 +63,7 @@ pub struct SnapshotDownload {
     group: GroupId,
     applied: EntryId,
     meta: Bytes,
-    stream: BufWriter<File>,
+    stream: BufWriter<Box<dyn Output>>,
     files: Files,
     /// Bytes that the sender expects to send; it may be more.
     expected: u64,
@@ -92,9 +71,6 @@ pub struct SnapshotDownload {
     /// Bytes received at which the disk's free space is looked at.
     next_look: u64,
 }
-
-/// Tells apart the downloads of one process; a start removes those of earlier ones.
-static NUMBER: AtomicU64 = AtomicU64::new(1);
 
 impl SnapshotDownload {
     pub(crate) fn begin(
@@ -106,13 +82,9 @@ impl SnapshotDownload {
     ) -> Result<Self, StorageError> {
         // The stream, and the tables made of it.
         engine.check_room(expected.saturating_mul(2))?;
-        let number = NUMBER.fetch_add(1, Relaxed);
-        let process = std::process::id();
-        let name = format!("g{group}-{}-{process}-{number}", applied.index);
-        let files = Files::at(snapshots_dir(engine.dir()).join(name));
+        let files = Files::of(engine.new_folder(&format!("g{group}-{}", applied.index)));
         let action = "cannot create the files of a snapshot";
-        fs::create_dir_all(&files.dir).map_err(file(action))?;
-        let stream = BufWriter::new(File::create(files.stream()).map_err(file(action))?);
+        let stream = BufWriter::new(files.folder.create(STREAM).map_err(file(action))?);
         let (received, next_look) = (0, LOOK_BYTES);
         Ok(Self { engine, group, applied, meta, stream, files, expected, received, next_look })
     }
@@ -140,12 +112,10 @@ impl SnapshotDownload {
         let Self { engine, group, applied, meta, mut stream, files, .. } = self;
         stream.flush().map_err(file("cannot write a snapshot"))?;
         drop(stream);
-        check(&files.stream())?;
-        convert(&engine, group, &files)?;
-        fs::remove_file(files.stream()).map_err(file("cannot remove a snapshot's stream"))?;
-        for dir in [files.dir.as_path(), snapshots_dir(engine.dir()).as_path(), engine.dir()] {
-            sync_dir(dir)?;
-        }
+        check(&files.folder)?;
+        convert(&engine, group, &files.folder)?;
+        files.folder.remove(STREAM).map_err(file("cannot remove a snapshot's stream"))?;
+        files.folder.sync_names().map_err(file("cannot sync a snapshot's directory"))?;
         Ok(ReceivedSnapshot { group, applied, meta, files })
     }
 }
@@ -172,20 +142,14 @@ impl ReceivedSnapshot {
     }
 }
 
-fn sync_dir(dir: &Path) -> Result<(), StorageError> {
-    let sync = || File::open(dir)?.sync_all();
-    sync().map_err(file("cannot sync a snapshot's directory"))
-}
-
 fn invalid(what: &'static str) -> StorageError {
     StorageError::Corrupt { what: "received snapshot".into(), source: DecodeError::Invalid(what) }
 }
 
 /// Checks the checksum that the stream ends with.
-fn check(path: &Path) -> Result<(), StorageError> {
+fn check(folder: &Folder) -> Result<(), StorageError> {
     let action = "cannot read a received snapshot";
-    let mut stream = File::open(path).map_err(file(action))?;
-    let length = stream.metadata().map_err(file(action))?.len();
+    let (mut stream, length) = folder.open(STREAM).map_err(file(action))?;
     let mut left = length.checked_sub(4).ok_or_else(|| invalid("length"))?;
     let mut checksum = crc32fast::Hasher::new();
     let mut buffer = vec![0; 256 << 10];
@@ -202,13 +166,14 @@ fn check(path: &Path) -> Result<(), StorageError> {
 }
 
 /// Takes the stream apart: runs into table files, state into a file of its own, all synced.
-fn convert(engine: &Engine, group: GroupId, files: &Files) -> Result<(), StorageError> {
-    let (heads, bodies) = (engine.file_options(Family::Heads), engine.file_options(Family::Bodies));
-    let mut heads = Table::new(SstFileWriter::create(&heads), files.heads());
-    let mut bodies = Table::new(SstFileWriter::create(&bodies), files.bodies());
+fn convert(engine: &Engine, group: GroupId, folder: &Folder) -> Result<(), StorageError> {
+    let (heads, bodies) =
+        (engine.table_options(Family::Heads), engine.table_options(Family::Bodies));
+    let mut heads = Table::new(&heads, folder, HEADS);
+    let mut bodies = Table::new(&bodies, folder, BODIES);
     let write = "cannot write a snapshot's state";
-    let mut state = BufWriter::new(File::create(files.state()).map_err(file(write))?);
-    let stream = File::open(files.stream()).map_err(file("cannot read a received snapshot"))?;
+    let mut state = BufWriter::new(folder.create(STATE).map_err(file(write))?);
+    let (stream, _) = folder.open(STREAM).map_err(file("cannot read a received snapshot"))?;
     let mut records = Records { stream: BufReader::with_capacity(1 << 20, stream) };
     while let Some((section, key, value)) = records.next(group)? {
         match section {
@@ -220,8 +185,8 @@ fn convert(engine: &Engine, group: GroupId, files: &Files) -> Result<(), Storage
     }
     heads.finish()?;
     bodies.finish()?;
-    let state = state.into_inner().map_err(|error| file(write)(error.into_error()))?;
-    state.sync_all().map_err(file(write))
+    let mut state = state.into_inner().map_err(|error| file(write)(error.into_error()))?;
+    state.sync().map_err(file(write))
 }
 
 fn put_state(state: &mut impl Write, key: &[u8], value: &[u8]) -> std::io::Result<()> {
@@ -229,35 +194,6 @@ fn put_state(state: &mut impl Write, key: &[u8], value: &[u8]) -> std::io::Resul
     state.write_all(&(value.len() as u32).to_be_bytes())?;
     state.write_all(key)?;
     state.write_all(value)
-}
-
-/// A table file that is made when its first record comes: RocksDB knows no empty ones.
-struct Table<'a> {
-    writer: SstFileWriter<'a>,
-    path: PathBuf,
-    begun: bool,
-}
-
-impl<'a> Table<'a> {
-    fn new(writer: SstFileWriter<'a>, path: PathBuf) -> Self {
-        Self { writer, path, begun: false }
-    }
-
-    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), StorageError> {
-        let failed = |error| disk("cannot write a snapshot's table", &error);
-        if !self.begun {
-            self.writer.open(&self.path).map_err(failed)?;
-            self.begun = true;
-        }
-        self.writer.put(key, value).map_err(failed)
-    }
-
-    fn finish(&mut self) -> Result<(), StorageError> {
-        if !self.begun {
-            return Ok(());
-        }
-        self.writer.finish().map_err(|error| disk("cannot write a snapshot's table", &error))
-    }
 }
 
 /// Section, key with the group put back, value.
@@ -314,12 +250,11 @@ impl<R: Read> Records<R> {
 
 /// Reads the state file of a snapshot.
 pub(crate) fn read_state(
-    path: &Path,
+    folder: &Folder,
     mut record: impl FnMut(&[u8], &[u8]),
 ) -> Result<(), StorageError> {
     let action = "cannot read a snapshot's state";
-    let state = File::open(path).map_err(file(action))?;
-    let mut left = state.metadata().map_err(file(action))?.len();
+    let (state, mut left) = folder.open(STATE).map_err(file(action))?;
     let mut records = Records { stream: BufReader::with_capacity(1 << 20, state) };
     while left > 0 {
         let key_bytes = u32::from_be_bytes(records.array()?);

@@ -7,7 +7,7 @@
 mod download;
 mod reader;
 
-pub(crate) use download::{Files, read_state, snapshots_dir};
+pub(crate) use download::{BODIES, Files, HEADS, read_state};
 pub use download::{ReceivedSnapshot, SnapshotDownload};
 pub use reader::SnapshotReader;
 

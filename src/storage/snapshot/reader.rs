@@ -1,5 +1,6 @@
 //! Streaming a group out. A thread holds the RocksDB snapshot and reads ahead by a few pieces; it
-//! ends with the last piece, or when the reader is dropped.
+//! ends with the last piece, or when the reader is dropped. In a stepped database there is no thread:
+//! the whole stream is made when the reader is.
 
 use super::{CHUNK_BYTES_MAX, Section};
 use crate::{
@@ -7,12 +8,11 @@ use crate::{
     batch::{corrupt, state_family},
     checkpoint,
     codec::{cursor::put_len, key},
-    engine::{Engine, Family, disk, file, scanned},
+    engine::{Engine, Family, Snapshot, file},
 };
 use bytes::{BufMut, Bytes, BytesMut};
-use crossbeam_channel::{Receiver, Sender, bounded};
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use quorate_types::{GroupId, LogIndex};
-use rocksdb::{DB, ReadOptions, SnapshotWithThreadMode};
 use std::sync::Arc;
 
 /// Bytes after which the iterator is made anew: it keeps the memtables of its beginning in memory, and
@@ -23,6 +23,9 @@ const ITERATOR_BYTES_MAX: usize = 4 << 20;
 const AHEAD: usize = 2;
 
 type Piece = Result<Bytes, StorageError>;
+
+/// The checkpoint's own record, once the snapshot is taken.
+type Begun = Result<Option<(EntryId, Bytes)>, StorageError>;
 
 /// A group as of one checkpoint, streamed. While it lives, RocksDB keeps what has since been
 /// removed.
@@ -36,25 +39,17 @@ pub struct SnapshotReader {
 impl SnapshotReader {
     /// Takes the RocksDB snapshot. `None`: the group has no checkpoint.
     pub(crate) fn open(engine: Arc<Engine>, group: GroupId) -> Result<Option<Self>, StorageError> {
-        let bytes = octets_of(&engine, group)?;
+        let bytes = bytes_of(&engine, group)?;
         let (begun, begin) = bounded(1);
-        let (sender, pieces) = bounded(AHEAD);
-        std::thread::Builder::new()
-            .name(format!("snapshot-{group}"))
-            .spawn(move || {
-                let snapshot = engine.db().snapshot();
-                let stream = Stream { engine: &engine, snapshot: &snapshot, group };
-                let header = stream.header();
-                let applied = header.as_ref().ok().and_then(|h| h.as_ref().map(|h| h.0.index));
-                if begun.send(header).is_ok()
-                    && let Some(applied) = applied
-                    && let Err(error) = stream.run(applied, &sender)
-                {
-                    // Unheard only if the reader is gone.
-                    drop(sender.send(Err(error)));
-                }
-            })
-            .map_err(file("cannot start to read a snapshot"))?;
+        let stepped = engine.is_stepped();
+        let (sender, pieces) = if stepped { unbounded() } else { bounded(AHEAD) };
+        let read = move || stream(&engine, group, &begun, &sender);
+        if stepped {
+            read();
+        } else {
+            let thread = std::thread::Builder::new().name(format!("snapshot-{group}"));
+            thread.spawn(read).map_err(file("cannot start to read a snapshot"))?;
+        }
         let ended = |_| StorageError::Closed;
         Ok(begin.recv().map_err(ended)??.map(|(applied, meta)| Self {
             applied,
@@ -91,14 +86,32 @@ impl SnapshotReader {
     }
 }
 
-/// Bytes that a group has on disk, about.
-fn octets_of(engine: &Engine, group: GroupId) -> Result<u64, StorageError> {
-    let (start, end) = (key::group_start(group), key::group_end(group));
-    let mut octets = 0;
-    for family in [Family::Heads, Family::Bodies, state_family(group)] {
-        octets += engine.octets(family, &start, &end)?;
+/// Takes a snapshot, tells what it is of, and streams it.
+fn stream(engine: &Engine, group: GroupId, begun: &Sender<Begun>, sender: &Sender<Piece>) {
+    let snapshot = match engine.snapshot() {
+        Ok(snapshot) => snapshot,
+        Err(error) => return drop(begun.send(Err(error))),
+    };
+    let stream = Stream { snapshot: &snapshot, group };
+    let header = stream.header();
+    let applied = header.as_ref().ok().and_then(|h| h.as_ref().map(|h| h.0.index));
+    if begun.send(header).is_ok()
+        && let Some(applied) = applied
+        && let Err(error) = stream.run(applied, sender)
+    {
+        // Unheard only if the reader is gone.
+        drop(sender.send(Err(error)));
     }
-    Ok(octets)
+}
+
+/// Bytes that a group has on disk, about.
+fn bytes_of(engine: &Engine, group: GroupId) -> Result<u64, StorageError> {
+    let (start, end) = (key::group_start(group), key::group_end(group));
+    let mut bytes = 0;
+    for family in [Family::Heads, Family::Bodies, state_family(group)] {
+        bytes += engine.range_bytes(family, &start, &end)?;
+    }
+    Ok(bytes)
 }
 
 /// What a part of a section came to.
@@ -112,18 +125,15 @@ enum Stretch {
 }
 
 struct Stream<'a> {
-    engine: &'a Engine,
-    snapshot: &'a SnapshotWithThreadMode<'a, DB>,
+    snapshot: &'a Snapshot<'a>,
     group: GroupId,
 }
 
 impl Stream<'_> {
     /// The checkpoint's own record as the snapshot has it.
-    fn header(&self) -> Result<Option<(EntryId, Bytes)>, StorageError> {
-        let family = self.engine.family(state_family(self.group))?;
+    fn header(&self) -> Begun {
         self.snapshot
-            .get_pinned_cf(family, key::checkpoint_key(self.group))
-            .map_err(|error| disk("cannot read", &error))?
+            .get(state_family(self.group), &key::checkpoint_key(self.group))?
             .map(|octets| {
                 checkpoint::decode_header(&octets).map_err(corrupt("checkpoint", LogIndex(0)))
             })
@@ -173,11 +183,7 @@ impl Stream<'_> {
         applied: LogIndex,
         out: &mut Outgoing<'_>,
     ) -> Result<Stretch, StorageError> {
-        let mut options = ReadOptions::default();
-        options.set_iterate_upper_bound(key::group_end(self.group));
-        options.fill_cache(false);
-        options.set_readahead_size(1 << 20);
-        let mut records = self.snapshot.raw_iterator_cf_opt(self.engine.family(family)?, options);
+        let mut records = self.snapshot.long_scan(family, &key::group_end(self.group))?;
         records.seek(start);
         let mut bytes = 0;
         while let Some((key, value)) = records.item() {
@@ -192,7 +198,7 @@ impl Stream<'_> {
             }
             records.next();
         }
-        scanned(&records)?;
+        records.check()?;
         Ok(Stretch::Ended)
     }
 

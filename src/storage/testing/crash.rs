@@ -1,13 +1,19 @@
 //! The storage floor against crashes: drop the process between any two writes, open again, compare
 //! with a model (DESIGN §10.2). Each case is a random history of writes that is let crash after
-//! each number of writes to RocksDB in turn.
+//! each number of writes to RocksDB in turn, or at each write and sync of a simulated disk, which
+//! then loses what was not synced.
 
 use super::{
-    GROUP, entry, id,
+    GROUP, Place,
+    donor::Donor,
+    entry,
     model::{LEVELS, Model, QUEUES},
-    open, options, queue, written,
+    options, queue,
 };
-use crate::{Database, Done, EntryId, GroupStore, Options, Payload, ReplicaStore, StorageError};
+use crate::{
+    Database, Done, EntryId, GroupStore, Options, Payload, ReceivedSnapshot, ReplicaStore,
+    SnapshotReader, StorageError,
+};
 use bytes::Bytes;
 use crossbeam_channel::bounded;
 use parking_lot::Mutex;
@@ -16,7 +22,6 @@ use quorate_queue::{Change, NodeRecord, Record, RecordKey};
 use quorate_types::{Level, LogIndex, NodeId, StartNumber};
 use std::{
     collections::BTreeMap,
-    path::Path,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -92,6 +97,8 @@ struct Run {
     history: Vec<(Model, Arc<Mutex<Told>>)>,
     /// Wait for each write before the next.
     waits: bool,
+    /// Otherwise, where the database is stepped: a bit for each write, whether a step follows it.
+    pace: u64,
     crashed: bool,
 }
 
@@ -106,8 +113,15 @@ fn record(state: &BTreeMap<RecordKey, u64>) -> impl Fn(RecordKey) -> Option<Reco
 }
 
 impl Run {
-    fn new(dir: &Path, options: Options, waits: bool) -> Self {
-        let database = open(dir, options);
+    fn new(place: &Place, case: &Case, crash: Option<u64>) -> Self {
+        let mut options = case.options();
+        if let Place::Directory(_) = place {
+            options.crash_after = crash;
+        }
+        let database = place.open(options);
+        if let (Place::Simulated(disk), Some(crash)) = (place, crash) {
+            disk.crash_after(crash);
+        }
         let store = database.group(GROUP).unwrap();
         Self {
             database,
@@ -121,7 +135,8 @@ impl Run {
             state: BTreeMap::new(),
             now: Instant::now(),
             history: Vec::new(),
-            waits,
+            waits: case.waits,
+            pace: case.pace,
             crashed: false,
         }
     }
@@ -139,9 +154,16 @@ impl Run {
             let _ = signal.send(());
         });
         write(&self.store, done);
+        self.pace = self.pace.rotate_left(1);
+        if wait {
+            self.store.drive();
+        } else if self.pace & 1 == 1 {
+            self.database.step();
+        }
         // In a crash nobody is told, and the sender is dropped.
         let unheard = wait && ended.recv().is_err();
         self.crashed |= unheard || matches!(*told.lock(), Some(Err(_)));
+        self.crashed |= self.store.engine().is_dead();
         self.history.push((self.disk.clone(), told));
     }
 
@@ -290,10 +312,14 @@ impl Run {
         if self.model.last_index() >= index {
             self.truncate(0);
         }
-        let mut download = self.store.download(applied, 0, meta.clone()).unwrap();
-        while let Some(chunk) = snapshot.next_chunk().unwrap() {
-            download.chunk(&chunk).unwrap();
-        }
+        let received = match receive(&self.store, applied, &meta, &mut snapshot) {
+            Ok(received) => received,
+            Err(error) => {
+                assert!(self.store.engine().is_dead(), "{error}");
+                self.crashed = true;
+                return;
+            }
+        };
         self.model.log.clear();
         self.model.runs = donor.runs.clone();
         self.model.runs.retain(|(_, _, run), _| *run <= index);
@@ -304,54 +330,22 @@ impl Run {
         self.disk = self.model.clone();
         self.applied = index;
         self.replica.clear();
-        let received = download.complete().unwrap();
         // Nothing is read or applied until it is done.
         self.write_and_wait(true, |store, done| store.install(received, done));
     }
 }
 
-/// Another replica, of which there is a snapshot at each index.
-struct Donor {
-    _dir: tempfile::TempDir,
-    snapshots: BTreeMap<u64, (Arc<Database>, GroupStore)>,
-    runs: BTreeMap<super::model::Run, Vec<Option<Bytes>>>,
-}
-
-impl Donor {
-    fn new() -> Self {
-        let dir = super::scratch();
-        let mut model = Model::default();
-        let mut snapshots = BTreeMap::new();
-        for last in [4u64, 9, 15] {
-            let database = open(&dir.path().join(last.to_string()), options());
-            let store = database.group(GROUP).unwrap();
-            let mut replica = ReplicaStore::new(store.clone());
-            for index in 1..=last {
-                let entry = entry(50, index, &[(index % QUEUES + 1, (index % 2) as u8, 2, 60)]);
-                model.append(entry.clone());
-                super::append(&store, vec![entry]);
-            }
-            replica.take(LogIndex(last), &[Change::Record(RecordKey::Group)]).unwrap();
-            let meta = Bytes::from(format!("donated {last}"));
-            let made = Record::Node(NodeRecord { fenced: StartNumber(last), suspected: true });
-            let checkpoint =
-                replica.checkpoint(id(50, last), meta, |_| Some(made.clone()), Instant::now());
-            written(|done| store.checkpoint(checkpoint, done));
-            snapshots.insert(last, (database, store));
-        }
-        Self { _dir: dir, snapshots, runs: model.runs }
+fn receive(
+    store: &GroupStore,
+    applied: EntryId,
+    meta: &Bytes,
+    snapshot: &mut SnapshotReader,
+) -> Result<ReceivedSnapshot, StorageError> {
+    let mut download = store.download(applied, 0, meta.clone())?;
+    while let Some(chunk) = snapshot.next_chunk().unwrap() {
+        download.chunk(&chunk)?;
     }
-
-    fn above(&self, index: u64) -> Option<(u64, crate::SnapshotReader)> {
-        let (index, (_, store)) = self.snapshots.range(index + 1..).next()?;
-        Some((*index, store.snapshot().unwrap()?))
-    }
-
-    fn state(&self, index: u64) -> BTreeMap<Bytes, Bytes> {
-        let made = Record::Node(NodeRecord { fenced: StartNumber(index), suspected: true });
-        let key = crate::codec::queue::encode_key(RecordKey::Group);
-        BTreeMap::from([(key, crate::codec::queue::encode_record(&made))])
-    }
+    download.complete()
 }
 
 fn small_caches() -> Options {
@@ -361,18 +355,51 @@ fn small_caches() -> Options {
     options
 }
 
+/// A history, and how it is gone through.
+struct Case {
+    steps: Vec<Step>,
+    waits: bool,
+    small: bool,
+    /// On a simulated disk of that seed.
+    seed: Option<u64>,
+    pace: u64,
+}
+
+impl Case {
+    fn options(&self) -> Options {
+        if self.small { small_caches() } else { options() }
+    }
+
+    /// Lets it crash everywhere, until the crash would come after the end.
+    fn check_all(&self) {
+        let donor = Donor::new(self.seed);
+        check(self, None, &donor);
+        let mut crash = 0;
+        while check(self, Some(crash), &donor) {
+            crash += 1;
+        }
+    }
+}
+
+/// The power is lost, and again while the database is opened.
+fn lose_power(place: &Place, after: u64) {
+    let Place::Simulated(disk) = place else { return };
+    disk.call_crash_off();
+    disk.crash();
+    disk.crash_after(after % 8);
+    let opened = Database::open_simulated(disk, &options());
+    assert!(opened.is_ok() || !disk.is_open(), "{:?}", opened.err());
+    drop(opened);
+    disk.call_crash_off();
+    disk.crash();
+}
+
 /// Goes through the history; compares what is read on the way, and what a start finds. Says
 /// whether it crashed.
-fn check(
-    steps: &[Step],
-    mut options: Options,
-    waits: bool,
-    crash: Option<u64>,
-    donor: &Donor,
-) -> bool {
-    let dir = super::scratch();
-    options.crash_after = crash;
-    let mut run = Run::new(dir.path(), options, waits);
+fn check(case: &Case, crash: Option<u64>, donor: &Donor) -> bool {
+    let steps = &case.steps;
+    let place = Place::new(case.seed);
+    let mut run = Run::new(&place, case, crash);
     for step in steps {
         run.step(step, donor);
         if run.crashed {
@@ -387,10 +414,11 @@ fn check(
     let Run { database, store, replica, history, .. } = run;
     database.close();
     drop((store, replica, database));
+    lose_power(&place, case.pace.wrapping_add(crash.unwrap_or_default()));
     let was_told = |told: &Arc<Mutex<Told>>| matches!(*told.lock(), Some(Ok(())));
     let told = history.iter().take_while(|(_, told)| was_told(told)).count();
     assert!(crash.is_some() || told == history.len(), "not all was told: {steps:?}");
-    let database = open(dir.path(), small_caches());
+    let database = place.open(small_caches());
     let store = database.group(GROUP).unwrap();
     // What was told is there; of what was not, a beginning may be.
     let mut wrong = Vec::new();
@@ -421,14 +449,23 @@ proptest! {
         waits in any::<bool>(),
         small in any::<bool>(),
     ) {
-        let donor = Donor::new();
-        let caches = || if small { small_caches() } else { options() };
-        check(&steps, caches(), waits, None, &donor);
-        // Until the crash would come after the end.
-        let mut crash = 0;
-        while check(&steps, caches(), waits, Some(crash), &donor) {
-            crash += 1;
-        }
+        Case { steps, waits, small, seed: None, pace: 0 }.check_all();
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(500))]
+
+    /// STO 1: what was told is synced. A simulated disk loses what is not.
+    #[test]
+    fn a_loss_of_power_at_any_write_or_sync_leaves_what_was_told(
+        steps in prop::collection::vec(step(), 1..30),
+        waits in any::<bool>(),
+        small in any::<bool>(),
+        seed in any::<u64>(),
+        pace in any::<u64>(),
+    ) {
+        Case { steps, waits, small, seed: Some(seed), pace }.check_all();
     }
 }
 
@@ -440,10 +477,10 @@ fn the_payloads_that_carry_no_commands_survive_too() {
     let mut membership = entry(1, 2, &[]);
     membership.payload = Payload::Membership(Bytes::from_static(b"1,2,3"));
     {
-        let database = open(dir.path(), options());
+        let database = super::open(dir.path(), options());
         super::append(&database.group(GROUP).unwrap(), vec![blank.clone(), membership.clone()]);
     }
-    let database = open(dir.path(), options());
+    let database = super::open(dir.path(), options());
     let store = database.group(GROUP).unwrap();
     let found = store.read(LogIndex(1), LogIndex(3), usize::MAX).unwrap();
     assert_eq!(found, [blank, membership]);

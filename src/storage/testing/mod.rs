@@ -10,16 +10,18 @@ mod caches;
 mod codecs;
 mod crash;
 mod damage;
+mod donor;
 mod model;
 mod opening;
 mod reading;
 mod reclaim;
+mod simulated;
 mod snapshots;
 mod writer;
 
 use crate::{
     CommandEntry, Committed, Database, Done, EntryId, GroupStore, LogEntry, MessageRef, Options,
-    Payload, RunBodies, StorageError, StoredMessage, codec,
+    Payload, RunBodies, StorageError, StoredMessage, codec, simulated::Disk,
 };
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, bounded};
@@ -116,6 +118,34 @@ fn written(write: impl FnOnce(Done)) {
     receiver.recv().unwrap().unwrap();
 }
 
+/// Waits for a write of a group, whose database may be one that is stepped.
+fn written_to(store: &GroupStore, write: impl FnOnce(Done)) {
+    let (done, receiver) = done();
+    write(done);
+    store.drive();
+    receiver.recv().unwrap().unwrap();
+}
+
 fn append(store: &GroupStore, entries: Vec<LogEntry>) {
-    written(|done| store.append(entries, done));
+    written_to(store, |done| store.append(entries, done));
+}
+
+/// Where a database lives.
+enum Place {
+    Directory(tempfile::TempDir),
+    Simulated(Disk),
+}
+
+impl Place {
+    /// On the disk that is simulated with that seed, or in a directory.
+    fn new(seed: Option<u64>) -> Self {
+        seed.map_or_else(|| Self::Directory(scratch()), |seed| Self::Simulated(Disk::new(seed)))
+    }
+
+    fn open(&self, options: Options) -> Arc<Database> {
+        match self {
+            Self::Directory(dir) => open(dir.path(), options),
+            Self::Simulated(disk) => Database::open_simulated(disk, &options).unwrap(),
+        }
+    }
 }

@@ -191,7 +191,7 @@ impl Model {
                 last: LogIndex(index),
             })
             .collect();
-        super::written(|done| store.remove_dead(&dead, done).unwrap());
+        super::written_to(store, |done| store.remove_dead(&dead, done).unwrap());
         let wanted: Vec<Run> = self.live().map(|(run, _)| *run).collect();
         for family in [crate::engine::Family::Heads, crate::engine::Family::Bodies] {
             let found = runs_on_disk(store, GROUP, family);

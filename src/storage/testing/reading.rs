@@ -104,7 +104,9 @@ fn f_15_a_damaged_record_is_an_error_and_not_an_absent_message() {
     let engine = store.engine();
     let mut record = engine.get(Family::Bodies, &key).unwrap().unwrap().to_vec();
     record[0] ^= 0x40;
-    engine.db().put_cf(engine.family(Family::Bodies).unwrap(), key, record).unwrap();
+    let mut batch = engine.batch(0).unwrap();
+    batch.put(Family::Bodies, key, record);
+    engine.write_synced(batch.finish()).unwrap();
     let wanted = [message(1, 1, 0), message(1, 2, 0), message(1, 3, 0)];
     let before = StoredMessage::Here(body(1, 1, 0, 1, 0, 100));
     assert_eq!(store.messages(&wanted, APPLIED, usize::MAX).unwrap(), [before]);

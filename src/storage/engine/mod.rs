@@ -1,0 +1,273 @@
+//! The one seam to what keeps the bytes: RocksDB in a node, a simulated disk in simulations
+//! (`simulated`). Everything above reads and writes through [`Engine`]. Nothing but the log writer,
+//! installs and the opening of a database writes.
+//!
+//! It is an enum, not a trait, because iterators and pinned values borrow from the engine: a match
+//! costs nothing beside RocksDB's work, a boxed iterator would allocate at each read.
+
+mod batch;
+mod folder;
+mod rocks;
+mod scan;
+mod table;
+mod tuning;
+
+pub(crate) use batch::{OpenBatch, WriteBatch};
+pub(crate) use folder::{Folder, Output};
+pub(crate) use rocks::RocksEngine;
+pub(crate) use scan::{Scan, Snapshot, Value};
+pub(crate) use table::{Table, TableOptions};
+
+use crate::{StorageError, simulated::SimulatedEngine};
+use std::time::Duration;
+
+/// Column families (DESIGN §3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Family {
+    /// The database's own identity.
+    Identity,
+    Log,
+    Raft,
+    Heads,
+    Bodies,
+    State,
+    Catalog,
+}
+
+impl Family {
+    pub(crate) const ALL: [Family; 7] = [
+        Self::Identity,
+        Self::Log,
+        Self::Raft,
+        Self::Heads,
+        Self::Bodies,
+        Self::State,
+        Self::Catalog,
+    ];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Identity => "default",
+            Self::Log => "log",
+            Self::Raft => "raft",
+            Self::Heads => "heads",
+            Self::Bodies => "bodies",
+            Self::State => "state",
+            Self::Catalog => "catalog",
+        }
+    }
+}
+
+/// What keeps a database's bytes.
+pub(crate) enum Engine {
+    Rocks(RocksEngine),
+    Simulated(SimulatedEngine),
+}
+
+impl Engine {
+    /// True if the database has no threads of its own: somebody steps it.
+    pub(crate) fn is_stepped(&self) -> bool {
+        matches!(self, Self::Simulated(_))
+    }
+
+    /// True if the simulated process has been killed: it tells nobody anything.
+    pub(crate) fn is_dead(&self) -> bool {
+        match self {
+            Self::Rocks(_) => false,
+            Self::Simulated(engine) => engine.is_dead(),
+        }
+    }
+
+    /// Refuses what takes so many bytes if the disk has not that much room.
+    pub(crate) fn check_room(&self, needed: u64) -> Result<(), StorageError> {
+        match self {
+            Self::Rocks(engine) => engine.check_room(needed),
+            Self::Simulated(_) => Ok(()),
+        }
+    }
+
+    /// Bytes that a range of keys has on disk, about.
+    pub(crate) fn range_bytes(
+        &self,
+        family: Family,
+        start: &[u8],
+        end: &[u8],
+    ) -> Result<u64, StorageError> {
+        match self {
+            Self::Rocks(engine) => engine.range_bytes(family, start, end),
+            Self::Simulated(engine) => engine.range_bytes(family, start, end),
+        }
+    }
+
+    pub(crate) fn get(
+        &self,
+        family: Family,
+        key: &[u8],
+    ) -> Result<Option<Value<'_>>, StorageError> {
+        match self {
+            Self::Rocks(engine) => Ok(engine.get(family, key)?.map(Value::Rocks)),
+            Self::Simulated(engine) => Ok(engine.get(family, key)?.map(Value::Simulated)),
+        }
+    }
+
+    /// An iterator up to before `end`; it stands nowhere yet.
+    pub(crate) fn scan(&self, family: Family, end: &[u8]) -> Result<Scan<'_>, StorageError> {
+        match self {
+            Self::Rocks(engine) => Ok(Scan::Rocks(engine.scan(family, end)?)),
+            Self::Simulated(engine) => Ok(Scan::Simulated(engine.scan(family, end)?)),
+        }
+    }
+
+    /// All that is there now, for reads that take long.
+    pub(crate) fn snapshot(&self) -> Result<Snapshot<'_>, StorageError> {
+        match self {
+            Self::Rocks(engine) => Ok(Snapshot::Rocks(engine, engine.snapshot())),
+            Self::Simulated(engine) => Ok(Snapshot::Simulated(engine.snapshot()?)),
+        }
+    }
+
+    /// A batch to be filled, with room for so many bytes.
+    pub(crate) fn batch(&self, capacity: usize) -> Result<OpenBatch<'_>, StorageError> {
+        match self {
+            Self::Rocks(engine) => engine.batch(capacity),
+            Self::Simulated(_) => Ok(OpenBatch::simulated(capacity)),
+        }
+    }
+
+    /// Writes a batch and waits until it is on the disk.
+    pub(crate) fn write_synced(&self, batch: WriteBatch) -> Result<(), StorageError> {
+        match (self, batch) {
+            (Self::Rocks(engine), WriteBatch::Rocks(batch)) => engine.write_synced(batch),
+            (Self::Simulated(engine), WriteBatch::Simulated(batch)) => engine.write_synced(batch),
+            (Self::Rocks(_), WriteBatch::Simulated(_))
+            | (Self::Simulated(_), WriteBatch::Rocks(_)) => Err(StorageError::Disk {
+                action: "cannot write",
+                reason: "the batch was made by another engine".into(),
+            }),
+        }
+    }
+
+    /// How long a simulated sync takes; `None`: it takes its time.
+    pub(crate) fn sync_time(&self) -> Option<Duration> {
+        match self {
+            Self::Rocks(_) => None,
+            Self::Simulated(engine) => Some(engine.sync_time()),
+        }
+    }
+
+    /// How a table that is to be ingested into that family is written.
+    pub(crate) fn table_options(&self, family: Family) -> TableOptions {
+        match self {
+            Self::Rocks(engine) => TableOptions::Rocks(engine.file_options(family)),
+            Self::Simulated(_) => TableOptions::Simulated(family),
+        }
+    }
+
+    /// Takes in a copy of a table; the table stays. Writes wait meanwhile, but only briefly if
+    /// nothing in the family's memtable overlaps it.
+    pub(crate) fn ingest(
+        &self,
+        family: Family,
+        folder: &Folder,
+        table: &'static str,
+    ) -> Result<(), StorageError> {
+        match (self, folder) {
+            (Self::Rocks(engine), Folder::Disk(dir)) => engine.ingest(family, &dir.join(table)),
+            (Self::Simulated(engine), Folder::Simulated(folder)) => engine.ingest(folder, table),
+            (Self::Rocks(_), Folder::Simulated(_)) | (Self::Simulated(_), Folder::Disk(_)) => {
+                Err(StorageError::Disk {
+                    action: "cannot ingest a table of a snapshot",
+                    reason: "the table is of another engine".into(),
+                })
+            }
+        }
+    }
+
+    /// Writes the family's memtable to a table, while writes go on.
+    pub(crate) fn flush(&self, family: Family) -> Result<(), StorageError> {
+        match self {
+            Self::Rocks(engine) => engine.flush(family),
+            Self::Simulated(_) => Ok(()),
+        }
+    }
+
+    /// Writes all memtables to tables: files of the write-ahead log stay as long as any family has
+    /// not flushed what is in them.
+    pub(crate) fn flush_all(&self) -> Result<(), StorageError> {
+        match self {
+            Self::Rocks(engine) => engine.flush_all(),
+            Self::Simulated(_) => Ok(()),
+        }
+    }
+
+    /// Gives the space of what was removed between two keys back to the disk.
+    pub(crate) fn compact(
+        &self,
+        family: Family,
+        start: &[u8],
+        end: &[u8],
+    ) -> Result<(), StorageError> {
+        match self {
+            Self::Rocks(engine) => engine.compact(family, start, end),
+            Self::Simulated(_) => Ok(()),
+        }
+    }
+
+    /// Gives up compactions under way.
+    pub(crate) fn cancel_background_work(&self) {
+        match self {
+            Self::Rocks(engine) => engine.cancel_background_work(),
+            Self::Simulated(_) => {}
+        }
+    }
+
+    /// Failed flushes and compactions so far; above 0 the database takes no more writes.
+    pub(crate) fn background_errors(&self) -> u64 {
+        match self {
+            Self::Rocks(engine) => engine.background_errors(),
+            Self::Simulated(_) => 0,
+        }
+    }
+
+    /// The last write that is known to be on the disk.
+    pub(crate) fn synced(&self) -> u64 {
+        match self {
+            Self::Rocks(engine) => engine.synced(),
+            Self::Simulated(engine) => engine.synced(),
+        }
+    }
+
+    /// The folder of a received snapshot, of a name that begins so and is no other's.
+    pub(crate) fn new_folder(&self, name: &str) -> Folder {
+        match self {
+            Self::Rocks(engine) => Folder::new_on_disk(engine.dir(), name),
+            Self::Simulated(engine) => Folder::Simulated(engine.new_folder(name)),
+        }
+    }
+
+    /// The folder of that name.
+    pub(crate) fn folder(&self, name: &str) -> Folder {
+        match self {
+            Self::Rocks(engine) => Folder::on_disk(engine.dir(), name),
+            Self::Simulated(engine) => Folder::Simulated(engine.folder(name)),
+        }
+    }
+
+    /// Removes the folders of all received snapshots.
+    pub(crate) fn remove_folders(&self) -> std::io::Result<()> {
+        match self {
+            Self::Rocks(engine) => folder::remove_all(engine.dir()),
+            Self::Simulated(engine) => engine.remove_folders(),
+        }
+    }
+}
+
+/// Wraps what RocksDB said.
+pub(crate) fn disk(action: &'static str, error: &rocksdb::Error) -> StorageError {
+    StorageError::Disk { action, reason: error.to_string().into() }
+}
+
+/// Wraps what the system said.
+pub(crate) fn file(action: &'static str) -> impl Fn(std::io::Error) -> StorageError {
+    move |error| StorageError::Disk { action, reason: error.to_string().into() }
+}
