@@ -149,7 +149,7 @@ impl Node {
         let down = |SessionId { node, start }| CatalogCommand::NodeDown { node, start };
         let commands: Vec<_> = due.into_iter().map(down).collect();
         if !commands.is_empty() && self.propose_all_to_catalog(commands).await.is_err() {
-            tracing::warn!("cannot record in the catalog yet that a node is dead");
+            tracing::debug!("cannot record in the catalog yet that a node is dead");
         }
     }
 
@@ -170,7 +170,7 @@ impl Node {
                     tokio::time::sleep(LOOK).await;
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "the start of this node is not in the catalog yet");
+                    tracing::debug!(%error, "the start of this node is not in the catalog yet");
                 }
             }
         }
@@ -209,7 +209,7 @@ impl Node {
         self.executor.lead(home, term);
         self.announce(home, term, None);
         self.announced(home, self.me, term);
-        tracing::info!(%session, "session started");
+        tracing::debug!(%session, "session started");
         self.started.send_replace(true);
     }
 
