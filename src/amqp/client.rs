@@ -265,10 +265,7 @@ async fn live<S: AsyncRead + AsyncWrite + Unpin>(
             }
         }
         SessionEnd::Ending(Ending::Server { close, linger }) => {
-            let peer = connection.info().peer;
-            tracing::warn!(
-                %peer, code = close.reply_code, text = ?close.reply_text, "closing a connection"
-            );
+            tell_close(connection.info().peer, &close, *node_stops.borrow());
             Cold::from(*close).put(socket.outbox.buffer(), 0);
             let goodbye = say_goodbye(socket, linger, linger_ms(linger, heartbeat_s));
             if *node_stops.borrow() {
@@ -287,6 +284,16 @@ async fn live<S: AsyncRead + AsyncWrite + Unpin>(
             drop(connection);
             Err(error)
         }
+    }
+}
+
+/// A node that stops closes all connections, which the listener says once.
+fn tell_close(peer: SocketAddr, close: &connection::Close, node_stops: bool) {
+    let (code, text) = (close.reply_code, &close.reply_text);
+    if node_stops {
+        tracing::debug!(%peer, code, ?text, "closing a connection");
+    } else {
+        tracing::warn!(%peer, code, ?text, "closing a connection");
     }
 }
 

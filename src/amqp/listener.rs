@@ -71,6 +71,10 @@ pub async fn serve(
             Some(_) = clients.join_next() => {}
         }
     }
+    if !clients.is_empty() {
+        let (clients, seconds) = (clients.len(), STOP_MAX.as_secs());
+        tracing::info!(clients, seconds, "closing the connections of clients, waiting for them");
+    }
     let all = async { while clients.join_next().await.is_some() {} };
     if timeout(STOP_MAX, all).await.is_err() {
         tracing::warn!(

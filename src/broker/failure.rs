@@ -91,7 +91,7 @@ impl Node {
         let down = |SessionId { node, start }| CatalogCommand::NodeDown { node, start };
         let commands: Vec<_> = due.into_iter().map(down).collect();
         if !commands.is_empty() && self.catalog_client.propose_all(commands).await.is_err() {
-            tracing::warn!("cannot record in the catalog yet that a node is dead");
+            tracing::debug!("cannot record in the catalog yet that a node is dead");
         }
     }
 
@@ -112,7 +112,7 @@ impl Node {
                     tokio::time::sleep(LOOK).await;
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "the start of this node is not in the catalog yet");
+                    tracing::debug!(%error, "the start of this node is not in the catalog yet");
                 }
             }
         }
@@ -127,7 +127,7 @@ impl Node {
         let term = Term(start.0);
         self.led.leaderships.lead(home, term);
         self.announce(home, term, None);
-        tracing::info!(%session, "session started");
+        tracing::debug!(%session, "session started");
         self.started.send_replace(true);
     }
 

@@ -160,7 +160,7 @@ impl Node {
 
     /// This node leads the group, and has applied its term's first entry (STO 7).
     fn lead(self: &Arc<Self>, group: GroupId, term: Term) {
-        tracing::info!(%group, %term, "this node leads the group");
+        tracing::debug!(%group, %term, "this node leads the group");
         if group == GroupId::CATALOG {
             self.lease.lead();
             for (node, boot) in self.failures.dead() {

@@ -16,6 +16,7 @@ use quorate_management::wire::{
 };
 use quorate_management::{
     AccessService, AdminService, ListenerFacts, Naming, NodeFacts, Peers, PolicyService,
+    tell_readiness,
 };
 use quorate_rpc::{ClusterSecret, Connector, Door, ListenError, Listener};
 use std::io;
@@ -170,6 +171,10 @@ pub(crate) async fn run(
     let facts = Arc::new(facts(&loaded, &ports).map_err(system)?);
     let Ports { rpc, amqp, http } = ports;
 
+    tracing::info!(
+        node = %facts.id, name = facts.name, version = facts.version, data_dir = facts.data_dir,
+        "node is starting"
+    );
     let mut node = wiring::start(settings, &facts, secret.clone()).await?;
 
     let (stop, stopping) = watch::channel(false);
@@ -185,13 +190,15 @@ pub(crate) async fn run(
     let router = quorate_management::router(node.broker.clone(), Arc::clone(&facts));
     let http = tokio::spawn(quorate_management::serve(http, router, stopped(stopping)));
     node.serve_amqp(handed_over(amqp, &clients.runtime).map_err(system)?, &clients);
-    tracing::info!(node = %facts.id, name = facts.name, version = facts.version, "node started");
+    tracing::info!("node started, waiting for a majority of the nodes and leaders of all groups");
+    let telling = tokio::spawn(tell_readiness(node.broker.clone()));
 
     let reason = tokio::select! {
         signal = asked => ExitReason::Asked(signal.unwrap_or("end of the signal streams")),
         fatal = node.fatal() => ExitReason::Fatal(fatal),
     };
     if let ExitReason::Asked(signal) = reason {
+        telling.abort();
         tracing::info!(signal, "node is stopping");
         node.stop().await;
         stop.send_replace(true);
@@ -199,6 +206,7 @@ pub(crate) async fn run(
         if let Err(error) = http.await {
             tracing::warn!(port = "http", %error, "the server of a port failed");
         }
+        tracing::info!("node stopped");
     }
     Ok(reason)
 }

@@ -30,10 +30,15 @@ pub(crate) fn raise_descriptors() -> Result<usize, String> {
     let raised = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
     // None stands for no limit.
     let limit = if raised.is_ok() { maximum } else { current }.unwrap_or(u64::MAX);
+    let clients = clients_max(limit)?;
     if limit < ENOUGH {
-        tracing::warn!(limit, "the limit of open files is low; {ENOUGH} or more are recommended");
+        tracing::info!(
+            limit,
+            clients,
+            "the limit of open files bounds the number of clients; {ENOUGH} or more are recommended"
+        );
     }
-    clients_max(limit)
+    Ok(clients)
 }
 
 fn clients_max(descriptors: u64) -> Result<usize, String> {

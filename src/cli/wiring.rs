@@ -82,7 +82,7 @@ pub(crate) async fn start(
 ) -> Result<Node, WiringError> {
     let (tell_fatal, fatal) = mpsc::channel(1);
     let memory = Division::of(settings, machine::memory_bytes());
-    tracing::info!(?memory, "division of the memory, in bytes");
+    tracing::debug!(?memory, "division of the memory, in bytes");
     let database = open(settings, &memory, tell_fatal.clone())?;
     let identity = database.identity();
     let cluster = ClusterCell::new(identity.cluster);
@@ -341,10 +341,7 @@ impl Node {
         if let Some(amqp) = &amqp {
             amqp.full.send_replace(true);
         }
-        let kept = self.groups.hand_over_all(HAND_OVER).await;
-        if !kept.is_empty() {
-            tracing::info!(?kept, "leaderships that were not handed over");
-        }
+        self.groups.hand_over_all(HAND_OVER).await;
         if let Some(Amqp { stop, serving, .. }) = amqp {
             // Clients have a bound of their own to answer in.
             stop.send_replace(true);

@@ -10,6 +10,7 @@ mod merge;
 mod metrics;
 mod peers;
 mod policies;
+mod readiness;
 mod source;
 #[cfg(test)]
 mod tests;
@@ -40,4 +41,5 @@ pub use facts::{ListenerFacts, Naming, NodeFacts};
 pub use http::{router, serve};
 pub use peers::Peers;
 pub use policies::PolicyService;
+pub use readiness::tell_readiness;
 pub use source::Source;

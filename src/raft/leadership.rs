@@ -11,7 +11,7 @@ use openraft::async_runtime::watch::WatchReceiver;
 use quorate_rpc::Lane;
 use quorate_types::{BootNumber, GroupId, NodeId};
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -21,6 +21,8 @@ use tokio::time::timeout;
 const EVERY: Duration = Duration::from_millis(500);
 /// A node that has just been linked gets no leadership for so long: it may be about to go again.
 const SETTLED: Duration = Duration::from_millis(1500);
+/// While a process is younger, leaderships come to it and go as part of its start.
+const FIRST: Duration = Duration::from_secs(10);
 /// After a handover by preference, failed or not, the group is left alone for so long.
 const PAUSE: Duration = Duration::from_secs(5);
 /// Entries that a follower may be behind to be handed the leadership: those under way.
@@ -77,16 +79,54 @@ pub(crate) fn order(group: &Group) -> Vec<NodeId> {
 pub(crate) async fn run(shared: Arc<Shared>) {
     let mut due = tokio::time::interval(EVERY);
     due.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let mut seen = Seen::default();
+    let (mut seen, mut led, began) = (Seen::default(), Led::default(), Instant::now());
     loop {
         due.tick().await;
         seen.look(&shared);
+        if !shared.gate().is_leaving()
+            && let Some(groups) = led.look(groups_led(&shared), began.elapsed() < FIRST)
+        {
+            tracing::info!(groups = names(groups), "this node leads");
+        }
         if !shared.settings.balance || !shared.gate().may_lead() {
             continue;
         }
         for group in shared.all() {
             seen.place(&shared, group).await;
         }
+    }
+}
+
+/// Groups that this process has been elected in and not deposed.
+fn groups_led(shared: &Shared) -> BTreeSet<GroupId> {
+    let led = shared.all().filter(|group| group.standing().is_elected());
+    led.map(|group| group.id()).collect()
+}
+
+/// Groups as the log names them.
+fn names<'a>(groups: impl IntoIterator<Item = &'a GroupId>) -> String {
+    let names: Vec<String> = groups.into_iter().map(ToString::to_string).collect();
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+}
+
+/// What the log has said of the groups that this node leads: all of them in one line, when they have
+/// stayed the same for one turn. In a hand-over they change one by one.
+#[derive(Debug, Default)]
+struct Led {
+    seen: BTreeSet<GroupId>,
+    told: BTreeSet<GroupId>,
+}
+
+impl Led {
+    /// What there is to say now.
+    fn look(&mut self, now: BTreeSet<GroupId>, starts: bool) -> Option<&BTreeSet<GroupId>> {
+        let settled = now == self.seen;
+        self.seen = now;
+        let news = settled && self.seen != self.told;
+        if news || starts {
+            self.told.clone_from(&self.seen);
+        }
+        (news && !starts).then_some(&self.told)
     }
 }
 
@@ -140,10 +180,10 @@ impl Seen {
         self.moved.insert(group.id(), Instant::now());
         match transfer(shared, group, preferred, TRANSFER_TIMEOUT).await {
             Ok(()) => {
-                tracing::info!(group = %group.id(), to = %preferred, "leadership transferred")
+                tracing::debug!(group = %group.id(), to = %preferred, "leadership transferred")
             }
             Err(error) => {
-                tracing::info!(
+                tracing::debug!(
                     group = %group.id(), to = %preferred, "leadership not transferred: {error}"
                 );
             }
@@ -207,26 +247,37 @@ pub(crate) async fn transfer(
 /// Hands over all groups that this node leads; gives those that it still leads at the deadline, or
 /// when no node is left that could take them.
 pub(crate) async fn hand_over_all(shared: &Shared, deadline: Duration) -> Vec<GroupId> {
+    let me = shared.settings.me;
+    let others: Vec<NodeId> =
+        shared.settings.members.iter().copied().filter(|node| *node != me).collect();
+    let led = groups_led(shared);
+    if led.is_empty() || others.is_empty() {
+        return led.into_iter().collect();
+    }
+    tracing::info!(
+        groups = names(&led),
+        seconds = deadline.as_secs(),
+        "handing leaderships over, waiting for the other nodes"
+    );
     let handing = async {
         // More than once: an election that was under way may still have been won.
         while shared.all().any(|group| group.standing().is_elected()) {
             join_all(shared.all().map(|group| hand_over(shared, group))).await;
         }
     };
-    let me = shared.settings.me;
-    let others: Vec<NodeId> =
-        shared.settings.members.iter().copied().filter(|node| *node != me).collect();
     let nobody_left = shared.departures().wait_for_all(&shared.links, &others);
     // What has not been handed over then is left to an election.
+    let kept = || groups_led(shared);
     tokio::select! {
-        () = handing => {}
-        () = nobody_left => tracing::info!("no node is available to take over leaderships"),
-        () = tokio::time::sleep(deadline) => {
-            tracing::warn!("leaderships were not taken over in time");
-        }
+        () = handing => tracing::info!("leaderships are handed over"),
+        () = nobody_left => tracing::info!(
+            groups = names(&kept()), "no node is available to take over leaderships"
+        ),
+        () = tokio::time::sleep(deadline) => tracing::warn!(
+            groups = names(&kept()), "leaderships were not taken over in time"
+        ),
     }
-    let led = shared.all().filter(|group| group.standing().is_elected());
-    led.map(|group| group.id()).collect()
+    kept().into_iter().collect()
 }
 
 /// Tries the other voters in order, again and again, until one leads.
@@ -295,6 +346,26 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn groups_that_are_led_are_told_when_they_have_settled() {
+        let groups =
+            |ids: &[u16]| -> BTreeSet<GroupId> { ids.iter().copied().map(GroupId).collect() };
+        let mut led = Led::default();
+        assert_eq!(led.look(groups(&[1]), true), None);
+        assert_eq!(led.look(groups(&[1]), true), None, "part of the start");
+        assert_eq!(led.look(groups(&[1]), false), None);
+        assert_eq!(led.look(groups(&[1, 2]), false), None, "more may come");
+        assert_eq!(led.look(groups(&[1, 2]), false), Some(&groups(&[1, 2])));
+        assert_eq!(led.look(groups(&[1, 2]), false), None, "once");
+        assert_eq!(led.look(groups(&[1]), false), None);
+        assert_eq!(led.look(groups(&[1, 2]), false), None);
+        assert_eq!(led.look(groups(&[1, 2]), false), None, "gone and back within a turn");
+        assert_eq!(led.look(groups(&[]), false), None);
+        assert_eq!(led.look(groups(&[]), false), Some(&groups(&[])));
+        assert_eq!(names(&groups(&[1, 2])), "1, 2");
+        assert_eq!(names(&groups(&[])), "none");
     }
 
     #[test]

@@ -217,7 +217,8 @@ impl Inbox {
             tokio::spawn(async move {
                 if reach::is_dead(&groups, node, boot).await {
                     tracing::info!(
-                        %node, boot = boot.0, "the node has died: starting elections for its groups"
+                        %node, boot = boot.0,
+                        "the process of the node has ended: electing leaders of the groups it led"
                     );
                     groups.node_died(node, boot);
                 }

@@ -23,7 +23,7 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 use tonic::{
-    Request, Status, Streaming,
+    Code, Request, Status, Streaming,
     transport::{Channel, Endpoint},
 };
 use tower::service_fn;
@@ -68,6 +68,22 @@ impl From<Status> for DialError {
 }
 
 impl DialError {
+    /// Whether it stays until somebody changes a setting. That a node does not run, or lets nobody in
+    /// while it starts or stops, is part of every start.
+    fn stays(&self) -> bool {
+        match self {
+            Self::Status(status) => status.code() == Code::FailedPrecondition,
+            Self::Handshake(error) => !matches!(error, HandshakeError::Io(_)),
+            Self::Peer(refusal) => !matches!(refusal, Refusal::NoHello),
+            Self::Refused
+            | Self::Io(_)
+            | Self::Transport(_)
+            | Self::Timeout
+            | Self::Frame(_)
+            | Self::Restarted => false,
+        }
+    }
+
     /// What the attempt says of this process's own place.
     fn attempt(&self) -> Attempt {
         match self {
@@ -135,9 +151,7 @@ fn tell(shared: &Shared, node: NodeId, address: &str, error: &DialError, told: &
     }
     let text = error.to_string();
     if *told != text {
-        let told_by_peer =
-            matches!(error, DialError::Peer(_) | DialError::Status(_) | DialError::Handshake(_));
-        if told_by_peer {
+        if error.stays() {
             tracing::warn!(%node, address, "cannot open a link: {text}");
         } else {
             tracing::debug!(%node, address, "cannot open a link: {text}");

@@ -3,16 +3,20 @@
 #![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use crate::codec::{
+    PROTOCOL_HEADER,
     cold::{Cold, basic, channel, confirm, connection, exchange, queue, tx},
     content::{self, Assembly, ContentHeader, Excess},
-    frame::{Frame, HEADER_BYTES, Kind, take},
+    frame::{self, Frame, HEADER_BYTES, Kind, take},
     hot,
-    method::Method,
+    method::{Method, MethodErrorCause, MethodId},
 };
-use amq_protocol::protocol::parse_class;
+use amq_protocol::{
+    frame::{AMQPFrame, ProtocolVersion, gen_frame},
+    protocol::{AMQPClass, AMQPErrorKind, constants, parse_class},
+};
 use bytes::{Bytes, BytesMut};
 use proptest::prelude::*;
-use quorate_types::{FieldTable, FieldValue, ShortString};
+use quorate_types::{FieldTable, FieldValue, ReplyCode, Scope, ShortString};
 
 fn short() -> impl Strategy<Value = ShortString> {
     prop_oneof![
@@ -238,11 +242,7 @@ proptest! {
         prop_assert_eq!(ids, (method.id().class, method.id().method));
         if !has_table(&method) {
             // Theirs sorts tables and drops duplicates.
-            let again = amq_protocol::frame::gen_frame(&amq_protocol::frame::AMQPFrame::Method(
-                1, theirs,
-            ))(Vec::new().into())
-            .unwrap();
-            let again = again.into_inner().0;
+            let again = theirs_of(&AMQPFrame::Method(1, theirs));
             prop_assert_eq!(&again[HEADER_BYTES..again.len() - 1], &payload[..]);
         }
     }
@@ -264,6 +264,88 @@ proptest! {
         prop_assert!(assembly.is_complete() && counted.is_complete());
         prop_assert_eq!(assembly.finish(), Bytes::from(whole));
     }
+}
+
+/// A frame as amq-protocol writes it.
+fn theirs_of(frame: &AMQPFrame) -> Vec<u8> {
+    gen_frame(frame)(Vec::new().into()).unwrap().into_inner().0
+}
+
+/// What frames are made of. It is written out in the codec, since it would be all that the fuzz
+/// targets, whose dependencies are locked apart, compile amq-protocol for.
+#[test]
+fn frames_are_made_of_what_amq_protocol_says() {
+    let version = AMQPFrame::ProtocolHeader(ProtocolVersion::amqp_0_9_1());
+    assert_eq!(theirs_of(&version), PROTOCOL_HEADER);
+    assert_eq!(
+        (frame::END, frame::FRAME_MAX_LEAST),
+        (constants::FRAME_END, constants::FRAME_MIN_SIZE)
+    );
+    for (kind, theirs) in [
+        (Kind::Method, constants::FRAME_METHOD),
+        (Kind::Header, constants::FRAME_HEADER),
+        (Kind::Body, constants::FRAME_BODY),
+        (Kind::Heartbeat, constants::FRAME_HEARTBEAT),
+    ] {
+        assert_eq!(kind as u8, theirs);
+    }
+}
+
+/// CONN-24 and CONN-25: numbers, names and what is closed. `quorate-types` cannot take them from
+/// amq-protocol, which depends on sockets.
+#[test]
+fn conn_24_and_25_reply_codes_are_those_of_amq_protocol() {
+    for number in 0..=u16::MAX {
+        let theirs = AMQPErrorKind::from_id(number).map(|kind| match kind {
+            AMQPErrorKind::Soft(error) => (Scope::Channel, error.to_string()),
+            AMQPErrorKind::Hard(error) => (Scope::Connection, error.to_string()),
+        });
+        let ours = ReplyCode::of(number).map(|code| (code.scope(), code.name().replace('_', "-")));
+        assert_eq!(ours, theirs, "{number}");
+    }
+}
+
+/// `queue.declare-ok`, of what amq-protocol calls `Queue(DeclareOk(…))`.
+fn name_of(theirs: &AMQPClass) -> String {
+    let text = format!("{theirs:?}");
+    let mut words = text.split('(');
+    let (class, method) = (words.next().unwrap(), words.next().unwrap());
+    let mut name = class.to_lowercase() + ".";
+    for (at, letter) in method.char_indices() {
+        if at > 0 && letter.is_uppercase() {
+            name.push('-');
+        }
+        name.extend(letter.to_lowercase());
+    }
+    name
+}
+
+/// Both know the same methods. The codec needs ids in patterns, and amq-protocol has them only as
+/// functions of a method's value.
+#[test]
+fn ids_of_methods_are_those_of_amq_protocol() {
+    let mut known = 0;
+    for (class, method) in (0..=120_u16).flat_map(|class| (0..=250_u16).map(move |it| (class, it)))
+    {
+        let id = MethodId { class, method };
+        // Zeros are an empty value of any type.
+        let mut payload = [class.to_be_bytes(), method.to_be_bytes(), [0; 2]].concat();
+        payload.resize(60, 0);
+        let Ok((rest, theirs)) = parse_class(&payload[..]) else {
+            let cause = Method::decode(payload.into()).unwrap_err().cause;
+            assert_eq!(cause, MethodErrorCause::Unknown, "{id}");
+            continue;
+        };
+        known += 1;
+        let bytes = payload.len() - rest.len();
+        let ours = Method::decode(Bytes::copy_from_slice(&payload[..bytes])).unwrap();
+        assert_eq!(ours.id(), id);
+        assert_eq!((theirs.get_amqp_class_id(), theirs.get_amqp_method_id()), (class, method));
+        if let Method::Cold(cold) = ours {
+            assert_eq!(cold.name(), name_of(&theirs));
+        }
+    }
+    assert_eq!(known, 66, "all methods of RabbitMQ's AMQP 0-9-1");
 }
 
 fn has_table(method: &Method) -> bool {

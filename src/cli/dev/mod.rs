@@ -21,6 +21,8 @@ use tokio::time::{Instant, sleep};
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// Pause between questions whether it does.
 const READY_PAUSE: Duration = Duration::from_millis(100);
+/// Until then nodes that are ready have said so.
+const LAST_WORDS: Duration = Duration::from_millis(400);
 /// Longest wait for a node to stop by itself.
 const STOP_PATIENCE: Duration = Duration::from_secs(15);
 
@@ -145,6 +147,7 @@ async fn run(options: &Options) -> Result<(), DevError> {
     let mut terminate =
         signal(SignalKind::terminate()).map_err(io_error("cannot handle SIGTERM"))?;
     let mut nodes = Vec::new();
+    eprintln!("quorate dev: starting {} nodes, waiting until all of them are ready", options.nodes);
     for plan in plans(options, &data.path)? {
         let what = format!("cannot start node {}", plan.id);
         let node = Node::start(&program, plan, options.log_dir.as_deref());
@@ -188,36 +191,40 @@ async fn serve(nodes: &mut [Node], data: &Data) -> Result<(), DevError> {
             error = first_ended(nodes) => return Err(error),
         }
     }
-    println!("{}", greeting(nodes, data));
+    sleep(LAST_WORDS).await;
+    let ports: Vec<Ports> = nodes.iter().map(|node| node.plan.ports).collect();
+    println!("{}", greeting(&ports, data));
     Err(first_ended(nodes).await)
 }
 
-fn greeting(nodes: &[Node], data: &Data) -> String {
-    let mut lines = vec![match nodes.len() {
-        1 => "One node is running:".to_owned(),
-        count => format!("A cluster of {count} nodes is running:"),
-    }];
-    for node in nodes {
-        let Ports { amqp, rpc, http } = node.plan.ports;
-        lines.push(format!(
-            "  node {}  amqp://guest:guest@127.0.0.1:{amqp}  rpc 127.0.0.1:{rpc}  http://127.0.0.1:{http}/metrics",
-            node.plan.id
-        ));
-    }
+/// A line across the terminal with a text in it.
+fn headline(text: &str) -> String {
+    format!("{:=^80}", format!(" {text} "))
+}
+
+/// Comes after all that the nodes say, and ends with where to connect.
+fn greeting(nodes: &[Ports], data: &Data) -> String {
+    let running = match nodes.len() {
+        1 => "Quorate: one node is running".to_owned(),
+        count => format!("Quorate: {count} nodes are running"),
+    };
     let kept = if data.remove { "removed when the cluster stops" } else { "kept" };
-    lines.push(format!("  data in {} ({kept})", data.path.display()));
-    if let Some(first) = nodes.first() {
-        lines.push(format!(
-            "Inspect it: quorate ctl -n 127.0.0.1:{} cluster_status",
-            first.plan.ports.rpc
-        ));
-        lines.push(format!(
-            "Load it: quorate perf --uri amqp://guest:guest@127.0.0.1:{}",
-            first.plan.ports.amqp
-        ));
+    let mut lines = vec![
+        String::new(),
+        headline(&running),
+        format!("  Data:     {} ({kept})", data.path.display()),
+    ];
+    if let Some(Ports { amqp, rpc, http }) = nodes.first() {
+        lines.push(format!("  Metrics:  http://127.0.0.1:{http}/metrics"));
+        lines.push(format!("  Inspect:  quorate ctl -n 127.0.0.1:{rpc} cluster_status"));
+        lines.push(format!("  Load:     quorate perf --uri amqp://guest:guest@127.0.0.1:{amqp}"));
     }
-    lines.push("Ctrl-C stops it.".to_owned());
-    lines.join("\n")
+    for (at, Ports { amqp, .. }) in nodes.iter().enumerate() {
+        let label = if at == 0 { "Connect:" } else { "" };
+        lines.push(format!("  {label:9} amqp://guest:guest@127.0.0.1:{amqp}"));
+    }
+    lines.push(headline("Ctrl-C stops it"));
+    lines.join("\n") + "\n"
 }
 
 /// Waits for any node to end, which none should.
@@ -236,10 +243,41 @@ async fn first_ended(nodes: &mut [Node]) -> DevError {
 
 /// Stops all nodes, at once.
 async fn stop(nodes: &mut [Node]) {
+    let (count, seconds) = (nodes.len(), STOP_PATIENCE.as_secs());
+    eprintln!("quorate dev: stopping {count} nodes, at most {seconds} s each");
     nodes.iter_mut().for_each(Node::stop);
     for node in nodes {
-        if let Err(error) = node.stopped(STOP_PATIENCE).await {
-            eprintln!("quorate dev: node {}: {error}", node.plan.id);
+        match node.stopped(STOP_PATIENCE).await {
+            Ok(status) if status.success() => {}
+            Ok(status) => eprintln!("quorate dev: node {} exited: {status}", node.plan.id),
+            Err(error) => eprintln!("quorate dev: node {}: {error}", node.plan.id),
         }
+    }
+    eprintln!("quorate dev: stopped");
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    #[test]
+    fn the_greeting_ends_with_where_to_connect() {
+        let ports: Vec<Ports> = (1..=3).map(|id| Ports::of(id, 0).unwrap()).collect();
+        let data = Data { path: "/data".into(), remove: false };
+        expect_test::expect![[r"
+
+            ========================= Quorate: 3 nodes are running =========================
+              Data:     /data (kept)
+              Metrics:  http://127.0.0.1:15672/metrics
+              Inspect:  quorate ctl -n 127.0.0.1:7672 cluster_status
+              Load:     quorate perf --uri amqp://guest:guest@127.0.0.1:5672
+              Connect:  amqp://guest:guest@127.0.0.1:5672
+                        amqp://guest:guest@127.0.0.1:5673
+                        amqp://guest:guest@127.0.0.1:5674
+            =============================== Ctrl-C stops it ================================
+        "]]
+        .assert_eq(&greeting(&ports, &data));
     }
 }

@@ -2,12 +2,12 @@
 
 use super::inbox::Inbox;
 use super::scan::{self, METHOD, ScanError};
-use super::uri::Uri;
-use bytes::{Bytes, BytesMut};
-use quorate_amqp::codec::PROTOCOL_HEADER;
-use quorate_amqp::codec::cold::{Cold, basic, channel, confirm, connection, queue};
-use quorate_amqp::codec::method::Method;
-use quorate_types::{FieldTable, FieldValue, NameError, ShortString};
+use amq_protocol::auth::{Credentials, SASLMechanism};
+use amq_protocol::frame::{AMQPFrame, ProtocolVersion, WriteContext, gen_frame};
+use amq_protocol::protocol::constants::REPLY_SUCCESS;
+use amq_protocol::protocol::{AMQPClass, basic, channel, confirm, connection, queue};
+use amq_protocol::types::{AMQPValue, FieldTable, ShortString, ShortStringError};
+use amq_protocol::uri::AMQPUri;
 use std::io;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -37,7 +37,7 @@ pub(crate) enum ClientError {
     #[error("no answer to {0} in time")]
     Timeout(&'static str),
     #[error("{0}")]
-    Name(#[from] NameError),
+    Name(#[from] ShortStringError),
 }
 
 /// An open connection with an open channel.
@@ -48,25 +48,33 @@ pub(crate) struct Client {
     pub(crate) frame_max: u32,
 }
 
+/// Appends a frame.
+pub(crate) fn put(out: &mut Vec<u8>, frame: &AMQPFrame) {
+    match gen_frame(frame)(WriteContext::from(std::mem::take(out))) {
+        Ok(context) => *out = context.into_inner().0,
+        // Only what does not grow is ever too small.
+        Err(_) => unreachable!("a frame is appended to a vector"),
+    }
+}
+
 /// What a server method means to a client that did not expect it.
-pub(crate) fn unexpected(method: &Method) -> ScanError {
-    let Method::Cold(cold) = method else { return ScanError::Unexpected("message") };
-    if let Some(why) = closed(cold) {
+pub(crate) fn unexpected(method: AMQPClass) -> ScanError {
+    if let Some(why) = closed(&method) {
         return why;
     }
-    if let Cold::Basic(basic::Method::Cancel(_)) = cold.as_ref() {
+    if let AMQPClass::Basic(basic::AMQPMethod::Cancel(_)) = method {
         return ScanError::Closed(
             "a consumer was cancelled because its queue was deleted".to_owned(),
         );
     }
-    ScanError::Unexpected(cold.name())
+    ScanError::UnexpectedMethod(Box::new(method))
 }
 
 /// Why the server closes, if that is what the method does.
-fn closed(cold: &Cold) -> Option<ScanError> {
-    let (code, text) = if let Cold::Connection(connection::Method::Close(close)) = cold {
+fn closed(method: &AMQPClass) -> Option<ScanError> {
+    let (code, text) = if let AMQPClass::Connection(connection::AMQPMethod::Close(close)) = method {
         (close.reply_code, &close.reply_text)
-    } else if let Cold::Channel(channel::Method::Close(close)) = cold {
+    } else if let AMQPClass::Channel(channel::AMQPMethod::Close(close)) = method {
         (close.reply_code, &close.reply_text)
     } else {
         return None;
@@ -75,74 +83,86 @@ fn closed(cold: &Cold) -> Option<ScanError> {
 }
 
 /// `connection.blocked`: true; `connection.unblocked`: false.
-pub(crate) fn blocked(method: &Method) -> Option<bool> {
-    let Method::Cold(cold) = method else { return None };
-    if let Cold::Connection(connection::Method::Blocked(_)) = cold.as_ref() {
+pub(crate) fn blocked(method: &AMQPClass) -> Option<bool> {
+    if let AMQPClass::Connection(connection::AMQPMethod::Blocked(_)) = method {
         Some(true)
-    } else if let Cold::Connection(connection::Method::Unblocked(_)) = cold.as_ref() {
+    } else if let AMQPClass::Connection(connection::AMQPMethod::Unblocked(_)) = method {
         Some(false)
     } else {
         None
     }
 }
 
+fn client_properties() -> FieldTable {
+    let mut capabilities = FieldTable::default();
+    for name in [
+        "publisher_confirms",
+        "basic.nack",
+        "consumer_cancel_notify",
+        "connection.blocked",
+        "authentication_failure_close",
+    ] {
+        capabilities.insert(name.into(), AMQPValue::Boolean(true));
+    }
+    let mut properties = FieldTable::default();
+    properties.insert("product".into(), AMQPValue::LongString("quorate perf".into()));
+    properties.insert("capabilities".into(), AMQPValue::FieldTable(capabilities));
+    properties
+}
+
 impl Client {
     /// Connects, and opens a channel.
-    pub(crate) async fn connect(uri: &Uri) -> Result<Self, ClientError> {
-        let address = format!("{}:{}", uri.host, uri.port);
-        let connecting = TcpStream::connect((uri.host.as_str(), uri.port));
-        let stream = match timeout(ANSWER_TIMEOUT, connecting).await {
+    pub(crate) async fn connect(uri: &AMQPUri) -> Result<Self, ClientError> {
+        let (host, port) = (uri.authority.host.as_str(), uri.authority.port);
+        let stream = match timeout(ANSWER_TIMEOUT, TcpStream::connect((host, port))).await {
             Ok(Ok(stream)) => stream,
-            Ok(Err(source)) => return Err(ClientError::Connect { address, source }),
+            Ok(Err(source)) => {
+                return Err(ClientError::Connect { address: format!("{host}:{port}"), source });
+            }
             Err(_) => return Err(ClientError::Timeout("connect")),
         };
         stream.set_nodelay(true)?;
         let inbox = Inbox::new(usize::try_from(FRAME_MAX).unwrap_or(usize::MAX));
         let mut client = Self { stream, inbox, frame_max: FRAME_MAX };
         client.handshake(uri).await?;
-        client.ask(CHANNEL, channel::Open::default(), "channel.open").await?;
+        let open = AMQPClass::Channel(channel::AMQPMethod::Open(channel::Open {}));
+        client.ask(CHANNEL, open, "channel.open").await?;
         Ok(client)
     }
 
-    async fn handshake(&mut self, uri: &Uri) -> Result<(), ClientError> {
-        self.stream.write_all(&PROTOCOL_HEADER).await?;
+    async fn handshake(&mut self, uri: &AMQPUri) -> Result<(), ClientError> {
+        use connection::AMQPMethod::{Open, StartOk, Tune, TuneOk};
+        self.send(&[AMQPFrame::ProtocolHeader(ProtocolVersion::amqp_0_9_1())]).await?;
         self.answer("the protocol header").await?;
-        let capability =
-            |name: &'static str| (ShortString::from_static(name), FieldValue::Bool(true));
-        let capabilities = FieldTable(vec![
-            capability("publisher_confirms"),
-            capability("basic.nack"),
-            capability("consumer_cancel_notify"),
-            capability("connection.blocked"),
-            capability("authentication_failure_close"),
-        ]);
-        let client_properties = FieldTable(vec![
-            (ShortString::from_static("product"), FieldValue::text("quorate perf")),
-            (ShortString::from_static("capabilities"), FieldValue::Table(capabilities)),
-        ]);
-        let start_ok = connection::StartOk {
-            client_properties,
-            mechanism: ShortString::from_static("PLAIN"),
-            response: Bytes::from(format!("\0{}\0{}", uri.user, uri.password)),
-            locale: ShortString::from_static("en_US"),
-        };
-        let tune = self.ask(0, start_ok, "connection.start-ok").await?;
-        let Cold::Connection(connection::Method::Tune(tune)) = tune else {
-            return Err(ScanError::Unexpected(tune.name()).into());
-        };
+        let credentials = Credentials::from(uri.authority.userinfo.clone());
+        let start_ok = StartOk(connection::StartOk {
+            client_properties: client_properties(),
+            mechanism: SASLMechanism::Plain.name().into(),
+            response: credentials.sasl_auth_string(SASLMechanism::Plain),
+            locale: "en_US".into(),
+        });
+        let tune = self.ask(0, AMQPClass::Connection(start_ok), "connection.start-ok").await?;
+        let AMQPClass::Connection(Tune(tune)) = tune else { return Err(unexpected(tune).into()) };
         if tune.frame_max != 0 {
             self.frame_max = tune.frame_max.min(FRAME_MAX);
         }
-        let tune_ok = connection::TuneOk {
+        let tune_ok = TuneOk(connection::TuneOk {
             channel_max: tune.channel_max,
             frame_max: self.frame_max,
             // None: a run that stands still is noticed by its rates.
             heartbeat: 0,
-        };
-        self.tell(0, tune_ok).await?;
-        let virtual_host = ShortString::try_from(uri.vhost.as_str())?;
-        let open = connection::Open { virtual_host, ..connection::Open::default() };
-        self.ask(0, open, "connection.open").await?;
+        });
+        self.tell(0, AMQPClass::Connection(tune_ok)).await?;
+        let virtual_host = ShortString::try_new(uri.vhost.as_str())?;
+        let open = Open(connection::Open { virtual_host });
+        self.ask(0, AMQPClass::Connection(open), "connection.open").await?;
+        Ok(())
+    }
+
+    async fn send(&mut self, frames: &[AMQPFrame]) -> Result<(), ClientError> {
+        let mut out = Vec::new();
+        frames.iter().for_each(|frame| put(&mut out, frame));
+        self.stream.write_all(&out).await?;
         Ok(())
     }
 
@@ -150,34 +170,31 @@ impl Client {
     pub(crate) async fn tell(
         &mut self,
         channel: u16,
-        method: impl Into<Cold>,
+        method: AMQPClass,
     ) -> Result<(), ClientError> {
-        let mut out = BytesMut::new();
-        method.into().put(&mut out, channel);
-        self.stream.write_all(&out).await?;
-        Ok(())
+        self.send(&[AMQPFrame::Method(channel, method)]).await
     }
 
     /// Sends a method and awaits its answer.
     pub(crate) async fn ask(
         &mut self,
         channel: u16,
-        method: impl Into<Cold>,
+        method: AMQPClass,
         name: &'static str,
-    ) -> Result<Cold, ClientError> {
+    ) -> Result<AMQPClass, ClientError> {
         self.tell(channel, method).await?;
         self.answer(name).await
     }
 
     /// The next method that is an answer.
-    async fn answer(&mut self, to: &'static str) -> Result<Cold, ClientError> {
+    async fn answer(&mut self, to: &'static str) -> Result<AMQPClass, ClientError> {
         match timeout(ANSWER_TIMEOUT, self.method()).await {
             Ok(answer) => answer,
             Err(_) => Err(ClientError::Timeout(to)),
         }
     }
 
-    async fn method(&mut self) -> Result<Cold, ClientError> {
+    async fn method(&mut self) -> Result<AMQPClass, ClientError> {
         loop {
             while let Some(frame) = self.inbox.next()? {
                 if frame.kind != METHOD {
@@ -185,13 +202,13 @@ impl Client {
                 }
                 // Deliveries and confirms that are still under way are nobody's any more.
                 let scan::Hot::Other(method) = scan::method(frame.payload)? else { continue };
-                if blocked(&method).is_some() {
+                let is_return = matches!(*method, AMQPClass::Basic(basic::AMQPMethod::Return(_)));
+                if is_return || blocked(&method).is_some() {
                     continue;
                 }
-                let Method::Cold(cold) = *method else { continue };
-                match closed(&cold) {
+                match closed(&method) {
                     Some(why) => return Err(why.into()),
-                    None => return Ok(*cold),
+                    None => return Ok(*method),
                 }
             }
             let bytes = self.stream.read(self.inbox.room()).await?;
@@ -206,37 +223,29 @@ impl Client {
     pub(crate) async fn declare(
         &mut self,
         names: &[ShortString],
-        arguments: &[(String, FieldValue)],
+        arguments: &FieldTable,
     ) -> Result<(), ClientError> {
-        let mut table = FieldTable::default();
-        for (name, value) in arguments {
-            table.0.push((ShortString::try_from(name.as_str())?, value.clone()));
-        }
-        self.for_each(names, "queue.declare", |name| {
-            let declare = queue::Declare {
-                queue: name.clone(),
+        let declare = |queue| {
+            queue::AMQPMethod::Declare(queue::Declare {
+                queue,
                 durable: true,
-                arguments: table.clone(),
+                arguments: arguments.clone(),
                 ..queue::Declare::default()
-            };
-            declare.into()
-        })
-        .await
+            })
+        };
+        self.for_each(names, "queue.declare", declare).await
     }
 
     /// Purges queues.
     pub(crate) async fn purge(&mut self, names: &[ShortString]) -> Result<(), ClientError> {
-        let purge = |name: &ShortString| {
-            queue::Purge { queue: name.clone(), ..queue::Purge::default() }.into()
-        };
+        let purge = |queue| queue::AMQPMethod::Purge(queue::Purge { queue, nowait: false });
         self.for_each(names, "queue.purge", purge).await
     }
 
     /// Deletes queues.
     pub(crate) async fn delete(&mut self, names: &[ShortString]) -> Result<(), ClientError> {
-        let delete = |name: &ShortString| {
-            queue::Delete { queue: name.clone(), ..queue::Delete::default() }.into()
-        };
+        let delete =
+            |queue| queue::AMQPMethod::Delete(queue::Delete { queue, ..queue::Delete::default() });
         self.for_each(names, "queue.delete", delete).await
     }
 
@@ -244,12 +253,13 @@ impl Client {
         &mut self,
         names: &[ShortString],
         what: &'static str,
-        method: impl Fn(&ShortString) -> Cold,
+        method: impl Fn(ShortString) -> queue::AMQPMethod,
     ) -> Result<(), ClientError> {
+        let frame =
+            |name: &ShortString| AMQPFrame::Method(CHANNEL, AMQPClass::Queue(method(name.clone())));
         for names in names.chunks(PIPELINE) {
-            let mut out = BytesMut::new();
-            names.iter().for_each(|name| method(name).put(&mut out, CHANNEL));
-            self.stream.write_all(&out).await?;
+            let frames: Vec<AMQPFrame> = names.iter().map(frame).collect();
+            self.send(&frames).await?;
             for _ in names {
                 self.answer(what).await?;
             }
@@ -259,13 +269,14 @@ impl Client {
 
     /// Puts the channel into confirm mode.
     pub(crate) async fn confirm(&mut self) -> Result<(), ClientError> {
-        self.ask(CHANNEL, confirm::Select::default(), "confirm.select").await.map(|_| ())
+        let select = confirm::AMQPMethod::Select(confirm::Select { nowait: false });
+        self.ask(CHANNEL, AMQPClass::Confirm(select), "confirm.select").await.map(|_| ())
     }
 
     /// Sets the prefetch of the consumers to come.
     pub(crate) async fn prefetch(&mut self, prefetch_count: u16) -> Result<(), ClientError> {
-        let qos = basic::Qos { prefetch_count, ..basic::Qos::default() };
-        self.ask(CHANNEL, qos, "basic.qos").await.map(|_| ())
+        let qos = basic::AMQPMethod::Qos(basic::Qos { prefetch_count, global: false });
+        self.ask(CHANNEL, AMQPClass::Basic(qos), "basic.qos").await.map(|_| ())
     }
 
     /// Consumes from a queue, without awaiting the answer, since deliveries may come before it.
@@ -275,28 +286,28 @@ impl Client {
         tag: u32,
         no_ack: bool,
     ) -> Result<(), ClientError> {
-        let consume = basic::Consume {
+        let consume = basic::AMQPMethod::Consume(basic::Consume {
             queue: queue.clone(),
-            consumer_tag: ShortString::try_from(tag.to_string())?,
+            consumer_tag: ShortString::try_new(tag.to_string())?,
             no_ack,
             nowait: true,
             ..basic::Consume::default()
-        };
-        self.tell(CHANNEL, consume).await
+        });
+        self.tell(CHANNEL, AMQPClass::Basic(consume)).await
     }
 
     /// Closes the connection; what comes until close-ok is passed over.
     pub(crate) async fn close(mut self) -> Result<(), ClientError> {
-        let close = connection::Close {
-            reply_code: 200,
-            reply_text: ShortString::from_static("done"),
+        let close = connection::AMQPMethod::Close(connection::Close {
+            reply_code: REPLY_SUCCESS,
+            reply_text: "done".into(),
             ..connection::Close::default()
-        };
-        self.tell(0, close).await?;
+        });
+        self.tell(0, AMQPClass::Connection(close)).await?;
         let closed = async {
             loop {
                 let method = self.method().await?;
-                if let Cold::Connection(connection::Method::CloseOk(_)) = method {
+                if let AMQPClass::Connection(connection::AMQPMethod::CloseOk(_)) = method {
                     return Ok(());
                 }
             }

@@ -2,7 +2,7 @@
 
 use super::client::{CHANNEL, Client, ClientError, unexpected};
 use super::message::{self, HEAD_BYTES, Head};
-use super::scan::{self, BODY, Frame, HEADER, Hot, METHOD, ScanError};
+use super::scan::{self, BODY, Frame, HEADER, HEARTBEAT, Hot, METHOD, ScanError};
 use super::shared::{Latencies, Phase, Shared, latencies, record};
 use super::verify::{Arrival, Order};
 use bytes::BytesMut;
@@ -158,8 +158,8 @@ impl Consumer {
                 room.zip(frame.payload).for_each(|(slot, octet)| *slot = *octet);
                 open.head_bytes = (open.head_bytes + frame.payload.len()).min(HEAD_BYTES);
             }
-            // Heartbeats, at any place.
-            (8, _) => return Ok(None),
+            // At any place.
+            (HEARTBEAT, _) => return Ok(None),
             _ => return Err(ScanError::Unexpected("frame").into()),
         }
         let complete = self.open.is_some_and(|open| open.left == Some(0));
@@ -182,7 +182,7 @@ impl Consumer {
             Hot::Ack { .. } | Hot::Nack { .. } => {
                 Err(ScanError::Unexpected("publisher confirm").into())
             }
-            Hot::Other(method) => Err(unexpected(&method).into()),
+            Hot::Other(method) => Err(unexpected(*method).into()),
         }
     }
 

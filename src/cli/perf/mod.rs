@@ -47,8 +47,9 @@ pub(crate) fn main(mut options: Options) -> ExitCode {
     };
     let mut pids = std::mem::take(&mut options.pids);
     if pids.is_empty() {
-        let local = options.all_uris().filter(|uri| is_local(&uri.host));
-        pids = dev::registry::pids_at(&local.map(|uri| uri.port).collect::<Vec<_>>());
+        let all = options.all_uris().map(|uri| &uri.authority);
+        let local = all.filter(|at| is_local(&at.host));
+        pids = dev::registry::pids_at(&local.map(|at| at.port).collect::<Vec<_>>());
     }
     let json = options.json;
     let say = |line: &str| if json { complain(line) } else { print(line) };

@@ -1,9 +1,10 @@
 //! Flags of `quorate perf`.
 
 use super::message::HEAD_BYTES;
-use super::uri::Uri;
+use super::uri::UriParser;
+use amq_protocol::types::{AMQPValue, FieldTable, ShortString};
+use amq_protocol::uri::AMQPUri;
 use clap::Parser;
-use quorate_types::FieldValue;
 use std::time::Duration;
 
 /// Publishes and consumes messages and measures the broker. Modelled on RabbitMQ PerfTest; works
@@ -17,19 +18,20 @@ pub(crate) struct Options {
         long,
         value_name = "URI",
         value_delimiter = ',',
+        value_parser = UriParser,
         default_value = "amqp://guest:guest@127.0.0.1:5672/%2F"
     )]
-    pub(crate) uri: Vec<Uri>,
+    pub(crate) uri: Vec<AMQPUri>,
     /// URIs for publishers, instead of --uri.
-    #[arg(long, value_name = "URI", value_delimiter = ',')]
-    pub(crate) publisher_uri: Vec<Uri>,
+    #[arg(long, value_name = "URI", value_delimiter = ',', value_parser = UriParser)]
+    pub(crate) publisher_uri: Vec<AMQPUri>,
     /// URIs for consumers, instead of --uri.
-    #[arg(long, value_name = "URI", value_delimiter = ',')]
-    pub(crate) consumer_uri: Vec<Uri>,
+    #[arg(long, value_name = "URI", value_delimiter = ',', value_parser = UriParser)]
+    pub(crate) consumer_uri: Vec<AMQPUri>,
     /// URI for the connection that declares the queues. By default the first publisher URI; without
     /// publishers, the first consumer URI.
-    #[arg(long, value_name = "URI")]
-    pub(crate) declare_uri: Option<Uri>,
+    #[arg(long, value_name = "URI", value_parser = UriParser)]
+    pub(crate) declare_uri: Option<AMQPUri>,
     /// Number of publishers. Each has its own connection.
     #[arg(long, short = 'x', default_value_t = 1)]
     pub(crate) publishers: u16,
@@ -150,36 +152,39 @@ impl Options {
         }
     }
 
-    pub(crate) fn publisher_uris(&self) -> &[Uri] {
+    pub(crate) fn publisher_uris(&self) -> &[AMQPUri] {
         if self.publisher_uri.is_empty() { &self.uri } else { &self.publisher_uri }
     }
 
-    pub(crate) fn consumer_uris(&self) -> &[Uri] {
+    pub(crate) fn consumer_uris(&self) -> &[AMQPUri] {
         if self.consumer_uri.is_empty() { &self.uri } else { &self.consumer_uri }
     }
 
     /// All URIs in use.
-    pub(crate) fn all_uris(&self) -> impl Iterator<Item = &Uri> {
+    pub(crate) fn all_uris(&self) -> impl Iterator<Item = &AMQPUri> {
         self.publisher_uris().iter().chain(self.consumer_uris()).chain(&self.declare_uri)
     }
 
     /// The queues' arguments.
-    pub(crate) fn queue_arguments(&self) -> Result<Vec<(String, FieldValue)>, String> {
-        let mut arguments = Vec::new();
+    pub(crate) fn queue_arguments(&self) -> Result<FieldTable, String> {
+        let mut arguments = FieldTable::default();
         if self.queue_type != "default" {
-            arguments.push(("x-queue-type".to_owned(), FieldValue::text(&self.queue_type)));
+            let kind = AMQPValue::LongString(self.queue_type.as_str().into());
+            arguments.insert("x-queue-type".into(), kind);
         }
         for argument in &self.queue_arg {
             let (name, value) = argument
                 .split_once('=')
                 .ok_or_else(|| format!("--queue-arg '{argument}' is not NAME=VALUE"))?;
+            let name = ShortString::try_new(name)
+                .map_err(|error| format!("--queue-arg '{argument}': {error}"))?;
             let value = match (value.parse::<i64>(), value) {
-                (Ok(number), _) => FieldValue::I64(number),
-                (Err(_), "true") => FieldValue::Bool(true),
-                (Err(_), "false") => FieldValue::Bool(false),
-                (Err(_), text) => FieldValue::text(text),
+                (Ok(number), _) => AMQPValue::LongLongInt(number),
+                (Err(_), "true") => AMQPValue::Boolean(true),
+                (Err(_), "false") => AMQPValue::Boolean(false),
+                (Err(_), text) => AMQPValue::LongString(text.into()),
             };
-            arguments.push((name.to_owned(), value));
+            arguments.insert(name, value);
         }
         Ok(arguments)
     }
@@ -235,6 +240,7 @@ mod tests {
         assert!(options("--verify --consumers 0").check().is_err());
         assert!(options("--ack-every 20 --prefetch 10").check().is_err());
         assert!(options("--queue-arg x").check().is_err());
+        assert!(options(&format!("--queue-arg {}=1", "x".repeat(256))).check().is_err());
         assert!(options("--publishers 0 --consumers 0").check().is_err());
         assert!(options("--verify --size 20").check().is_ok());
     }

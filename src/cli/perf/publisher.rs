@@ -6,8 +6,8 @@ use super::scan::{self, Hot, METHOD};
 use super::shared::{Latencies, Phase, Shared, latencies, record};
 use super::template::{Shape, Template};
 use super::window::Window;
-use quorate_amqp::codec::method::Method;
-use quorate_types::ShortString;
+use amq_protocol::protocol::{AMQPClass, basic};
+use amq_protocol::types::ShortString;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -234,7 +234,7 @@ impl Publisher {
                     self.refused.push(number);
                 }),
                 Hot::Deliver { .. } => return Err(scan::ScanError::Unexpected("delivery").into()),
-                Hot::Other(method) => rare(&method, &self.shared, &mut self.blocked)?,
+                Hot::Other(method) => rare(*method, &self.shared, &mut self.blocked)?,
             }
         }
         self.shared.confirmed.fetch_add(confirmed, Relaxed);
@@ -244,12 +244,12 @@ impl Publisher {
 }
 
 /// A method that is no confirm.
-fn rare(method: &Method, shared: &Shared, is_blocked: &mut bool) -> Result<(), ClientError> {
-    if let Method::Return(_) = method {
+fn rare(method: AMQPClass, shared: &Shared, is_blocked: &mut bool) -> Result<(), ClientError> {
+    if let AMQPClass::Basic(basic::AMQPMethod::Return(_)) = method {
         shared.returned.fetch_add(1, Relaxed);
         return Ok(());
     }
-    match blocked(method) {
+    match blocked(&method) {
         None => return Err(unexpected(method).into()),
         Some(true) if !std::mem::replace(is_blocked, true) => {
             shared.blocked.fetch_add(1, Relaxed);

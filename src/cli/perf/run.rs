@@ -8,8 +8,8 @@ use super::publisher::{Plan, Published, publish};
 use super::shared::{Phase, Shared, latencies};
 use super::summary::{Percentiles, Summary, Verdict};
 use super::template::Shape;
-use super::uri::Uri;
-use quorate_types::ShortString;
+use amq_protocol::types::ShortString;
+use amq_protocol::uri::AMQPUri;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -105,11 +105,11 @@ pub(crate) async fn run(
 }
 
 fn names(options: &Options) -> Result<Vec<ShortString>, ClientError> {
-    let name = |number| ShortString::try_from(format!("{}-{number}", options.queue_name));
+    let name = |number| ShortString::try_new(format!("{}-{number}", options.queue_name));
     Ok((1..=options.queues).map(name).collect::<Result<_, _>>()?)
 }
 
-fn declare_uri(options: &Options) -> Option<&Uri> {
+fn declare_uri(options: &Options) -> Option<&AMQPUri> {
     let first = match options.publishers {
         0 => options.consumer_uris().first(),
         _ => options.publisher_uris().first(),

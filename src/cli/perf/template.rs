@@ -1,9 +1,11 @@
 //! The frames of a publish, made once: a publish then costs one copy and one patch.
 
+use super::client::put;
 use super::message::HEAD_BYTES;
-use bytes::BytesMut;
-use quorate_amqp::codec::{content, frame, hot};
-use quorate_types::ShortString;
+use amq_protocol::frame::{AMQPContentHeader, AMQPFrame};
+use amq_protocol::protocol::{AMQPClass, BasicProperties, basic};
+use amq_protocol::types::ShortString;
+use quorate_amqp::codec::{content, frame};
 
 /// All frames of a publish to one queue.
 #[derive(Clone, Debug)]
@@ -25,26 +27,27 @@ pub(crate) struct Shape {
 impl Template {
     /// The frames of a publish through the default exchange to `queue`.
     pub(crate) fn new(queue: &ShortString, channel: u16, shape: &Shape, frame_max: u32) -> Self {
-        let mut out = BytesMut::new();
-        let publish = hot::Publish {
-            exchange: ShortString::EMPTY,
+        let publish = basic::Publish {
             routing_key: queue.clone(),
             mandatory: shape.mandatory,
-            immediate: false,
+            ..basic::Publish::default()
         };
-        publish.put(&mut out, channel);
-        // Flag of the delivery mode, and the mode (BAS 4.2.6).
-        let properties = [0x10, 0x00, if shape.persistent { 2 } else { 1 }];
+        let delivery_mode = if shape.persistent { 2 } else { 1 };
+        let header = AMQPContentHeader {
+            class_id: publish.get_amqp_class_id(),
+            body_size: shape.body_bytes as u64,
+            properties: BasicProperties::default().with_delivery_mode(delivery_mode),
+        };
+        let publish = AMQPClass::Basic(basic::AMQPMethod::Publish(publish));
+        let mut frames = Vec::new();
+        put(&mut frames, &AMQPFrame::Method(channel, publish));
+        put(&mut frames, &AMQPFrame::Header(channel, header));
+        let body_at = frames.len() + frame::HEADER_BYTES;
         let body = vec![b'x'; shape.body_bytes];
-        let header_at = out.len();
-        content::put(&mut out, channel, &properties, &body, frame_max);
-        // The content header's frame: what is around it, 12 fixed bytes, the properties.
-        let header_bytes = frame::OVERHEAD_BYTES + 12 + properties.len();
-        Self {
-            frames: out.to_vec(),
-            body_at: header_at + header_bytes + frame::HEADER_BYTES,
-            head_bytes: HEAD_BYTES.min(shape.body_bytes),
+        for piece in body.chunks(content::piece_bytes_max(frame_max)) {
+            put(&mut frames, &AMQPFrame::Body(channel, piece.to_vec()));
         }
+        Self { frames, body_at, head_bytes: HEAD_BYTES.min(shape.body_bytes) }
     }
 
     /// Appends a publish whose body begins with `head`.
@@ -64,6 +67,7 @@ mod tests {
 
     use super::*;
     use crate::cli::perf::message::Head;
+    use bytes::BytesMut;
     use quorate_amqp::codec::method::Method;
 
     /// The body that a server reads, and the routing key.
@@ -87,7 +91,7 @@ mod tests {
 
     #[test]
     fn a_server_reads_what_the_template_wrote() {
-        let queue = ShortString::from_static("perf-1");
+        let queue = ShortString::from("perf-1");
         let head = Head { sent_ns: 1, run: 2, publisher: 3, number: 4 };
         for body_bytes in [0, 3, 8, 19, 20, 1024, 9000, 20_000] {
             let shape = Shape { body_bytes, persistent: true, mandatory: false };

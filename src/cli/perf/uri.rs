@@ -1,82 +1,67 @@
-//! AMQP URIs: `amqp://user:password@host:port/vhost`.
+//! AMQP URIs on the command line: `amqp://user:password@host:port/vhost`. No message repeats one,
+//! since it contains a password.
 
-use std::str::FromStr;
+use amq_protocol::uri::AMQPUri;
+use clap::builder::TypedValueParser;
+use clap::error::ErrorKind;
+use clap::{Arg, Command, Error};
+use std::ffi::OsStr;
 
-/// Where a client connects, and as whom.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Uri {
-    pub(crate) user: String,
-    pub(crate) password: String,
-    /// Without brackets.
-    pub(crate) host: String,
-    pub(crate) port: u16,
-    pub(crate) vhost: String,
-}
+const SCHEME: &str = "amqp://";
 
-impl FromStr for Uri {
-    type Err = String;
+/// Reads a flag's URI.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct UriParser;
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let refuse = |why: &str| format!("'{text}' is not an AMQP URI: {why}");
-        let rest =
-            text.strip_prefix("amqp://").ok_or_else(|| refuse("it does not begin with amqp://"))?;
-        let (authority, path) = match rest.split_once('/') {
-            Some((authority, path)) => (authority, Some(path)),
-            None => (rest, None),
-        };
-        let (credentials, place) = match authority.rsplit_once('@') {
-            Some((credentials, place)) => (credentials, place),
-            None => ("guest:guest", authority),
-        };
-        let (user, password) = credentials.split_once(':').unwrap_or((credentials, ""));
-        let (host, port) = split_port(place).ok_or_else(|| refuse("its port is not a number"))?;
-        let decode = |part: &str| {
-            decoded(part).ok_or_else(|| refuse("a % is not followed by two hexadecimal digits"))
-        };
-        let vhost = match path {
-            // An empty path is the default virtual host; most clients take it so.
-            None | Some("") => "/".to_owned(),
-            Some(path) => decode(path)?,
-        };
-        let host = if host.is_empty() { "127.0.0.1" } else { host };
-        Ok(Self {
-            user: decode(user)?,
-            password: decode(password)?,
-            host: decode(host)?,
-            port,
-            vhost,
+impl TypedValueParser for UriParser {
+    type Value = AMQPUri;
+
+    fn parse_ref(
+        &self,
+        command: &Command,
+        argument: Option<&Arg>,
+        value: &OsStr,
+    ) -> Result<AMQPUri, Error> {
+        parse(&value.to_string_lossy()).map_err(|why| {
+            let flag = argument.map(Arg::to_string).unwrap_or_default();
+            // clap's own message for a refused value repeats it.
+            let text = format!("invalid AMQP URI for '{flag}': {why}\n");
+            Error::raw(ErrorKind::ValueValidation, text).with_cmd(command)
         })
     }
 }
 
-fn split_port(place: &str) -> Option<(&str, u16)> {
-    if let Some(rest) = place.strip_prefix('[') {
-        let (host, rest) = rest.split_once(']')?;
-        return match rest.strip_prefix(':') {
-            None if rest.is_empty() => Some((host, 5672)),
-            None => None,
-            Some(port) => Some((host, port.parse().ok()?)),
-        };
+/// Parts that are left out or empty are guest, guest, localhost, 5672 and /.
+fn parse(text: &str) -> Result<AMQPUri, String> {
+    let rest =
+        text.strip_prefix(SCHEME).ok_or_else(|| format!("it does not begin with {SCHEME}"))?;
+    if rest.contains(['?', '#']) {
+        let text = "it has parameters, which are not supported; a ? or # is written %3F or %23";
+        return Err(text.to_owned());
     }
-    match place.split_once(':') {
-        None => Some((place, 5672)),
-        Some((host, port)) => Some((host, port.parse().ok()?)),
+    let is_escape = |digits: &str| {
+        let digits = digits.as_bytes().first_chunk::<2>();
+        digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
+    };
+    if !rest.split('%').skip(1).all(is_escape) {
+        return Err("a % is not followed by two hexadecimal digits".to_owned());
     }
+    let mut uri: AMQPUri = text.parse()?;
+    if let Some(address) = ipv6(rest) {
+        address.clone_into(&mut uri.authority.host);
+    }
+    if uri.vhost.is_empty() {
+        // Most clients take an empty path for the default virtual host.
+        "/".clone_into(&mut uri.vhost);
+    }
+    Ok(uri)
 }
 
-fn decoded(text: &str) -> Option<String> {
-    let mut octets = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(octet) = rest.next() {
-        if octet != b'%' {
-            octets.push(octet);
-            continue;
-        }
-        let high = char::from(rest.next()?).to_digit(16)?;
-        let low = char::from(rest.next()?).to_digit(16)?;
-        octets.push(u8::try_from(high * 16 + low).ok()?);
-    }
-    String::from_utf8(octets).ok()
+/// The address in brackets, which amq-protocol takes for no host: it would connect to localhost.
+fn ipv6(rest: &str) -> Option<&str> {
+    let authority = rest.split('/').next()?;
+    let place = authority.rsplit('@').next()?;
+    Some(place.strip_prefix('[')?.split_once(']')?.0)
 }
 
 #[cfg(test)]
@@ -84,10 +69,13 @@ mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
 
     use super::*;
+    use crate::cli::perf::Options;
+    use clap::Parser;
 
     fn parts(text: &str) -> (String, String, String, u16, String) {
-        let uri: Uri = text.parse().unwrap();
-        (uri.user, uri.password, uri.host, uri.port, uri.vhost)
+        let AMQPUri { authority, vhost, .. } = parse(text).unwrap();
+        let user = authority.userinfo;
+        (user.username, user.password, authority.host, authority.port, vhost)
     }
 
     #[test]
@@ -95,16 +83,32 @@ mod tests {
         let own = |a: &str, b: &str, c: &str, port, e: &str| {
             (a.to_owned(), b.to_owned(), c.to_owned(), port, e.to_owned())
         };
-        assert_eq!(parts("amqp://"), own("guest", "guest", "127.0.0.1", 5672, "/"));
+        assert_eq!(parts("amqp://"), own("guest", "guest", "localhost", 5672, "/"));
         assert_eq!(parts("amqp://h:1/"), own("guest", "guest", "h", 1, "/"));
+        assert_eq!(parts("amqp://127.0.0.1"), own("guest", "guest", "127.0.0.1", 5672, "/"));
         assert_eq!(parts("amqp://u%40x:p%2Fq@[::1]:7/%2Fv"), own("u@x", "p/q", "::1", 7, "/v"));
-        assert_eq!(parts("amqp://u@h"), own("u", "", "h", 5672, "/"));
+        assert_eq!(parts("amqp://u@h"), own("u", "guest", "h", 5672, "/"));
     }
 
     #[test]
-    fn what_is_no_uri_is_refused() {
-        for text in ["h:1", "amqp://h:x", "amqp://h/%2", "amqp://[::1]x", "amqp://h/%zz"] {
-            assert!(text.parse::<Uri>().is_err(), "{text}");
+    fn what_is_no_uri_is_refused_with_a_reason_and_without_the_password() {
+        for (uri, reason) in [
+            ("h:1", "does not begin with amqp://"),
+            ("amqp:u:secret@h", "does not begin with amqp://"),
+            ("amqps://u:secret@h", "does not begin with amqp://"),
+            ("amqp://u:secret@h:x", "port"),
+            ("amqp://u:secret@:5672", "host"),
+            ("amqp://u:secret@[::g]", "IPv6"),
+            ("amqp://u:secret@[::1]x", "IPv6"),
+            ("amqp://u:secret@h/%2", "%"),
+            ("amqp://u:secret@h/%zz", "%"),
+            ("amqp://u:secret@h/%ff", "utf-8"),
+            ("amqp://u:secret@h/v?heartbeat=1", "parameters"),
+            ("amqp://u:secret#@h", "%23"),
+        ] {
+            let said = Options::try_parse_from(["perf", "--uri", uri]).unwrap_err().to_string();
+            assert!(said.contains(reason) && said.contains("--uri"), "{uri}: {said}");
+            assert!(!said.contains("secret"), "{said}");
         }
     }
 }

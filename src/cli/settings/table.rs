@@ -215,8 +215,9 @@ settings! {
     /// Threads that serve clients; the node runs as many threads again for everything else. 0: one
     /// per processor core.
     worker_threads: u16 = "0";
-    /// Log filter, in the syntax of RUST_LOG: `info`, `warn,quorate_raft=debug`, ...
-    log: String = "info,openraft=error";
+    /// Log filter, in the syntax of RUST_LOG: `info`, `warn,quorate_raft=debug`, ... What openraft
+    /// cannot go on with, the node says itself when it exits.
+    log: String = "info,openraft=off";
     /// Format of the log lines, which are written to standard error.
     log_format: LogFormat = "text";
 }

@@ -1,0 +1,120 @@
+//! What the log says of whether a node serves clients: a line when it begins to, one when it waits
+//! or has lost what it needs (a majority, in most cases), and one when it serves them again.
+
+use crate::{Source, convert::not_ready};
+use std::time::{Duration, Instant};
+use tokio::time::{MissedTickBehavior, interval};
+
+/// How often the node is looked at.
+const LOOK: Duration = Duration::from_millis(250);
+/// Until then an election may be under way, which is nothing to tell of.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// What there is to say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum News {
+    /// Clients are served, for the first time.
+    Ready,
+    /// They have not been served yet.
+    Waits,
+    /// They are served no more.
+    Lost,
+    /// They are served again.
+    Back,
+}
+
+/// What has been said.
+#[derive(Debug, Default)]
+struct Told {
+    was_ready: bool,
+    not_ready_since: Option<Instant>,
+    /// That it is not ready.
+    said: bool,
+}
+
+impl Told {
+    fn look(&mut self, now: Instant, is_ready: bool) -> Option<News> {
+        if is_ready {
+            self.not_ready_since = None;
+            let had_said = std::mem::take(&mut self.said);
+            let was_ready = std::mem::replace(&mut self.was_ready, true);
+            let back = had_said.then_some(News::Back);
+            return if was_ready { back } else { Some(News::Ready) };
+        }
+        let since = *self.not_ready_since.get_or_insert(now);
+        if self.said || now.saturating_duration_since(since) < PATIENCE {
+            return None;
+        }
+        self.said = true;
+        Some(if self.was_ready { News::Lost } else { News::Waits })
+    }
+}
+
+/// Nodes that this one does not reach, in words.
+fn unreached(source: &impl Source) -> String {
+    let members = source.cluster().members.into_iter();
+    let away = members.filter(|member| !member.running).map(|member| member.id.to_string());
+    let away: Vec<String> = away.collect();
+    if away.is_empty() { "none".to_owned() } else { away.join(", ") }
+}
+
+/// Says in the log whether the node serves clients, for ever.
+pub async fn tell_readiness(source: impl Source) {
+    let mut due = interval(LOOK);
+    due.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut told = Told::default();
+    loop {
+        due.tick().await;
+        let readiness = source.readiness();
+        let Some(news) = told.look(Instant::now(), readiness.is_ready()) else { continue };
+        let (reason, away) = (not_ready(&readiness), unreached(&source));
+        match news {
+            News::Ready => tracing::info!("node is ready: clients are served"),
+            News::Waits => {
+                tracing::info!(reason, unreachable_nodes = away, "node is not ready yet, waiting");
+            }
+            News::Lost => {
+                tracing::warn!(
+                    reason,
+                    unreachable_nodes = away,
+                    "clients cannot be served in full, waiting"
+                );
+            }
+            News::Back => tracing::info!("clients are served in full again"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_change_is_said_once_and_an_election_is_none() {
+        let began = Instant::now();
+        let mut told = Told::default();
+        let mut look = |ms: u64, is_ready| told.look(began + Duration::from_millis(ms), is_ready);
+        assert_eq!(look(0, false), None);
+        assert_eq!(look(2_999, false), None);
+        assert_eq!(look(3_000, false), Some(News::Waits));
+        assert_eq!(look(9_000, false), None);
+        assert_eq!(look(9_250, true), Some(News::Ready), "the first time, waited for or not");
+        assert_eq!(look(9_500, true), None);
+        assert_eq!(look(10_000, false), None);
+        assert_eq!(look(12_000, true), None, "an election");
+        assert_eq!(look(13_000, false), None, "counted anew");
+        assert_eq!(look(15_750, false), None);
+        assert_eq!(look(16_000, false), Some(News::Lost));
+        assert_eq!(look(60_000, false), None);
+        assert_eq!(look(60_250, true), Some(News::Back));
+        assert_eq!(look(60_500, true), None);
+    }
+
+    #[test]
+    fn a_healthy_start_is_one_line() {
+        let began = Instant::now();
+        let mut told = Told::default();
+        assert_eq!(told.look(began, false), None);
+        assert_eq!(told.look(began + LOOK, true), Some(News::Ready));
+    }
+}
