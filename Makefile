@@ -42,7 +42,7 @@ verify: deps rocksdb
 	cargo fmt --all --check
 	cargo fmt $(FUZZ) --check
 	cargo clippy --workspace --all-targets -- --deny warnings
-	cargo clippy $(FUZZ) -- --deny warnings
+	cargo clippy $(FUZZ) --all-features -- --deny warnings
 	RUSTDOCFLAGS="--deny warnings" cargo doc --workspace --no-deps
 
 # Rewrites what can be rewritten.

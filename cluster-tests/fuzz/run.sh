@@ -14,6 +14,6 @@ for target in fuzz_targets/*.rs; do
   corpus=$cache/fuzz/$name/corpus
   mkdir -p "$corpus" "$cache/fuzz/$name/artifacts"
   echo "# $name"
-  cargo fuzz run --fuzz-dir . "$name" "$corpus" -- -max_total_time="$seconds" -print_final_stats=1 \
+  cargo fuzz run --fuzz-dir . --all-features "$name" "$corpus" -- -max_total_time="$seconds" -print_final_stats=1 \
     -artifact_prefix="$cache/fuzz/$name/artifacts/" -rss_limit_mb=2048 -timeout=10
 done

@@ -1,8 +1,10 @@
 //! What one connection holds of the node's memory for clients, told once a turn.
 
 use crate::connection::held::Unfinished;
-use quorate_broker::Connection;
-use quorate_client::memory::{Held, MemoryBudget, Share};
+use quorate_client::{
+    Connection,
+    memory::{Held, MemoryBudget, Share},
+};
 use std::sync::Arc;
 
 /// Largest reads while the memory for contents or for publishes under way is more than half used,
@@ -45,7 +47,7 @@ impl Accounts {
     /// a share is used up, the connections that hold most of it are closed.
     pub(crate) fn tell(
         &mut self,
-        connection: &Connection,
+        connection: &impl Connection,
         now_ms: u64,
         unfinished: Unfinished,
         (input_capacity, partial_bytes): (usize, usize),
@@ -131,7 +133,7 @@ impl Accounts {
     }
 
     /// A large content has waited for long: makes room for it.
-    pub(crate) fn relieve(&mut self, connection: &Connection, bytes: usize, now_ms: u64) {
+    pub(crate) fn relieve(&mut self, connection: &impl Connection, bytes: usize, now_ms: u64) {
         if self.relief_at_ms.is_some_and(|at_ms| now_ms >= at_ms) {
             self.relief_at_ms = Some(now_ms + PATIENCE_MS);
             // Where it waits only for what is in flight, it is the disk's turn, and nobody is to blame.

@@ -24,8 +24,7 @@ use crate::{
     socket::Socket,
 };
 use bytes::{Buf, BufMut};
-use quorate_broker::{Broker, Connection};
-use quorate_client::ConnectionInfo;
+use quorate_client::{Broker, Connection, ConnectionInfo};
 use quorate_types::{Exception, ReplyCode};
 use std::{io, net::SocketAddr, time::Duration};
 use tokio::{
@@ -55,10 +54,10 @@ pub(crate) struct Addresses {
 }
 
 /// Serves one client.
-pub(crate) async fn serve_client<S: AsyncRead + AsyncWrite + Unpin>(
+pub(crate) async fn serve_client<S: AsyncRead + AsyncWrite + Unpin, B: Broker>(
     stream: S,
     addresses: Addresses,
-    broker: Broker,
+    broker: B,
     place: Place,
     stop: watch::Receiver<bool>,
 ) {
@@ -74,10 +73,10 @@ pub(crate) async fn serve_client<S: AsyncRead + AsyncWrite + Unpin>(
     }
 }
 
-async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
+async fn serve<S: AsyncRead + AsyncWrite + Unpin, B: Broker>(
     socket: &mut Socket<S>,
     addresses: Addresses,
-    broker: &Broker,
+    broker: &B,
     mut place: Place,
     mut stop: watch::Receiver<bool>,
 ) -> io::Result<()> {
@@ -127,8 +126,8 @@ async fn turn_away<S: AsyncRead + AsyncWrite + Unpin>(
 }
 
 /// How a handshake went.
-enum Entry {
-    Open(Box<Connection>, Box<Machine>),
+enum Entry<C> {
+    Open(Box<C>, Box<Machine>),
     Ending(Refusal),
 }
 
@@ -139,17 +138,17 @@ enum Refusal {
     Protocol,
 }
 
-impl From<Ending> for Entry {
+impl<C> From<Ending> for Entry<C> {
     fn from(ending: Ending) -> Self {
         Self::Ending(Refusal::Ending(ending))
     }
 }
 
-async fn enter<S: AsyncRead + AsyncWrite + Unpin>(
+async fn enter<S: AsyncRead + AsyncWrite + Unpin, B: Broker>(
     socket: &mut Socket<S>,
     addresses: Addresses,
-    broker: &Broker,
-) -> io::Result<Entry> {
+    broker: &B,
+) -> io::Result<Entry<B::Connection>> {
     let settings = broker.front_settings();
     loop {
         match protocol_header(&mut socket.input) {
@@ -193,12 +192,12 @@ async fn more<S: AsyncRead + AsyncWrite + Unpin>(socket: &mut Socket<S>) -> io::
 }
 
 /// `connection.open` (CONN-20 to CONN-22).
-fn open<S: AsyncRead + AsyncWrite + Unpin>(
+fn open<S: AsyncRead + AsyncWrite + Unpin, B: Broker>(
     socket: &mut Socket<S>,
     opening: Opening,
     addresses: Addresses,
-    broker: &Broker,
-) -> Entry {
+    broker: &B,
+) -> Entry<B::Connection> {
     let Opening { user, mechanism, vhost, client_properties, limits } = opening;
     let capabilities = Capabilities::of(&client_properties);
     let settings = broker.front_settings();
@@ -234,10 +233,10 @@ fn open<S: AsyncRead + AsyncWrite + Unpin>(
 }
 
 /// An open connection, and its end (CONN-26 to CONN-29, CONN-32).
-async fn live<S: AsyncRead + AsyncWrite + Unpin>(
+async fn live<S: AsyncRead + AsyncWrite + Unpin, B: Broker>(
     socket: &mut Socket<S>,
-    broker: &Broker,
-    connection: Connection,
+    broker: &B,
+    connection: B::Connection,
     machine: Machine,
     mut stop: watch::Receiver<bool>,
 ) -> io::Result<()> {
@@ -249,7 +248,8 @@ async fn live<S: AsyncRead + AsyncWrite + Unpin>(
         Exception::new(ReplyCode::ConnectionForced, STOP_TEXT)
     };
     let mut accounts = Accounts::new(broker.memory());
-    let session = Session::new(socket, broker, &connection, &mut accounts, machine);
+    let settings = broker.front_settings();
+    let session = Session::new(socket, &connection, &mut accounts, machine, &settings);
     let end = session.run(stopped).await;
     accounts.end(socket.outbox.len());
     match end {

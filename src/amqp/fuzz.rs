@@ -2,7 +2,7 @@
 //! is held has a bound. Run under proptest here, and by cargo-fuzz from `cluster-tests/fuzz`.
 
 use crate::{
-    channel::{Action, Answer, Bounds},
+    channel::{Action, Bounds},
     codec::frame::{self, Frame, Kind, take},
     codec::method::Method,
     connection::{
@@ -13,7 +13,7 @@ use crate::{
 };
 use bytes::{Bytes, BytesMut};
 use quorate_client::{
-    ChannelId, DeclareOk, Delivered, Event, FrontSettings, GetOk, HolderRef, PublishOutcome,
+    Answer, ChannelId, DeclareOk, Delivered, Event, FrontSettings, GetOk, HolderRef, PublishOutcome,
 };
 use quorate_types::{
     ConsumerId, DeliveryNumber, Exception, FieldTable, GroupId, Holder, Home, Message, NodeId,

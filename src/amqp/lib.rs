@@ -17,7 +17,6 @@ mod accounts;
 mod client;
 mod handshakes;
 mod listener;
-mod operation;
 mod session;
 
 mod fuzz;

@@ -4,7 +4,7 @@ use crate::{
     client::{Addresses, serve_client},
     handshakes::Handshakes,
 };
-use quorate_broker::Broker;
+use quorate_client::Broker;
 use quorate_types::Source;
 use socket2::{SockRef, TcpKeepalive};
 use std::{io, time::Duration};
@@ -31,9 +31,9 @@ const KEEPALIVE_PROBES: u32 = 4;
 /// at the bound, clients wait in the listen queue until one ends. Once `full` is true nobody is let
 /// in any more, and who connects is refused by the system; once `shutdown` is true every connection
 /// is closed with 320 (CONN-29). Returns when they are gone, 3 s after that at the latest.
-pub async fn serve(
+pub async fn serve<B: Broker>(
     listener: TcpListener,
-    broker: Broker,
+    broker: B,
     connections_max: usize,
     mut full: watch::Receiver<bool>,
     mut shutdown: watch::Receiver<bool>,

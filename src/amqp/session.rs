@@ -3,7 +3,7 @@
 
 use crate::{
     accounts::Accounts,
-    channel::{Action, Answer, Operation},
+    channel::Action,
     codec::frame::{self, put_heartbeat},
     connection::{
         close::{Ending, Fault},
@@ -11,12 +11,12 @@ use crate::{
         machine::Machine,
         progress::Progress,
     },
-    operation::perform,
     socket::Socket,
 };
 use futures::{FutureExt, StreamExt, stream::FuturesUnordered};
-use quorate_broker::{Broker, Connection};
-use quorate_client::{ChannelId, Delivered, Event, Pressure};
+use quorate_client::{
+    Answer, ChannelId, Connection, Delivered, Event, FrontSettings, Operation, Pressure,
+};
 use quorate_types::Exception;
 use std::{
     future::{Future, poll_fn},
@@ -84,10 +84,9 @@ type Done = (ChannelId, Result<Answer, Exception>);
 type Performing<'c> = Pin<Box<dyn Future<Output = Done> + Send + 'c>>;
 
 /// An open connection.
-pub(crate) struct Session<'c, S> {
+pub(crate) struct Session<'c, S, C> {
     socket: &'c mut Socket<S>,
-    broker: &'c Broker,
-    connection: &'c Connection,
+    connection: &'c C,
     machine: Machine,
     frame_max: u32,
     /// Bytes of deliveries taken from the broker and not yet written. Above, no more are taken.
@@ -113,20 +112,18 @@ pub(crate) struct Session<'c, S> {
     deliveries: Vec<Delivered>,
 }
 
-impl<'c, S: AsyncRead + AsyncWrite + Unpin> Session<'c, S> {
+impl<'c, S: AsyncRead + AsyncWrite + Unpin, C: Connection> Session<'c, S, C> {
     pub(crate) fn new(
         socket: &'c mut Socket<S>,
-        broker: &'c Broker,
-        connection: &'c Connection,
+        connection: &'c C,
         accounts: &'c mut Accounts,
         machine: Machine,
+        settings: &FrontSettings,
     ) -> Self {
         let started = Instant::now();
         let info = connection.info();
-        let settings = broker.front_settings();
         Self {
             socket,
-            broker,
             connection,
             machine,
             frame_max: info.frame_max,
@@ -300,11 +297,10 @@ impl<'c, S: AsyncRead + AsyncWrite + Unpin> Session<'c, S> {
                 self.machine.answer(channel, answer, &mut self.socket.outbox);
             }
             Action::Start(channel, operation) => {
-                let (connection, broker) = (self.connection, self.broker);
-                self.operations.push(Box::pin(async move {
-                    (channel, perform(connection, broker, channel, operation).await)
-                }));
+                let answer = self.connection.ask(channel, operation);
+                self.operations.push(Box::pin(async move { (channel, answer.await) }));
             }
+            Action::RollBack(channel) => self.connection.roll_back(channel),
             Action::LimitChannel(channel, limit) => self.connection.limit_channel(channel, limit),
             Action::CloseChannel(channel) => self.connection.close_channel(channel),
             Action::UpdateSecret => {

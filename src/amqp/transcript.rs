@@ -18,7 +18,7 @@
 mod script;
 
 use crate::{
-    channel::{Action, Answer, Bounds, Operation},
+    channel::{Action, Bounds},
     codec::{
         content::ContentHeader,
         frame::{self, Frame, Kind},
@@ -31,10 +31,14 @@ use crate::{
     outbox::Outbox,
 };
 use bytes::BytesMut;
-use quorate_client::PublishOutcome;
+use quorate_client::{Answer, ChannelId, Operation, PublishOutcome};
 use quorate_types::{Properties, ShortString};
 pub(crate) use script::{Words, table};
-use std::{collections::VecDeque, fmt::Write as _, path::Path};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    fmt::Write as _,
+    path::Path,
+};
 
 const FRAME_MAX: u32 = 8192;
 
@@ -43,6 +47,8 @@ struct Play {
     machine: Machine,
     outbox: Outbox,
     outcomes: VecDeque<PublishOutcome>,
+    /// Publishes of open transactions that a broker would keep.
+    kept: BTreeMap<ChannelId, usize>,
     ended: bool,
     seen: String,
 }
@@ -67,6 +73,7 @@ impl Play {
             machine: Machine::new(vhost, limits, capabilities, bounds, alarm),
             outbox: Outbox::new(),
             outcomes: VecDeque::new(),
+            kept: BTreeMap::new(),
             ended: false,
             seen: String::new(),
         }
@@ -91,6 +98,9 @@ impl Play {
             }
             "!" => {
                 let (channel, answer) = script::answer(rest);
+                if matches!(answer, Ok(Answer::Routed(Some(_)))) {
+                    *self.kept.entry(channel).or_default() += 1;
+                }
                 self.machine.answer(channel, answer, &mut self.outbox);
             }
             "*" => match script::told(rest) {
@@ -127,34 +137,7 @@ impl Play {
             }
             self.machine.published(outcomes, &mut self.outbox);
             for action in actions {
-                let text = match action {
-                    // Its open-ok says it.
-                    Action::OpenChannel(channel) => {
-                        self.machine.answer(channel, Ok(Answer::Done), &mut self.outbox);
-                        continue;
-                    }
-                    Action::Start(_, Operation::Route(publish)) => {
-                        script::publish("route", &publish)
-                    }
-                    Action::Start(channel, Operation::Commit { publishes, settles }) => {
-                        for settle in &settles {
-                            self.say(&format!("{} with the commit", script::settle(settle)));
-                        }
-                        let count = publishes.len();
-                        format!("= commit {} {count} publishes", script::channel(channel))
-                    }
-                    Action::Start(channel, operation) => {
-                        format!("= ask {} {operation:?}", script::channel(channel))
-                    }
-                    Action::LimitChannel(channel, limit) => {
-                        format!("= limit {} {limit:?}", script::channel(channel))
-                    }
-                    Action::UpdateSecret => "= update secret".to_owned(),
-                    Action::CloseChannel(channel) => {
-                        format!("= close channel {}", script::channel(channel))
-                    }
-                };
-                self.say(&text);
+                self.act(action);
             }
         }
         self.sent();
@@ -165,6 +148,40 @@ impl Play {
             self.ended = true;
             self.say(&text);
         }
+    }
+
+    /// As the broker does it.
+    fn act(&mut self, action: Action) {
+        let text = match action {
+            // Its open-ok says it.
+            Action::OpenChannel(channel) => {
+                return self.machine.answer(channel, Ok(Answer::Done), &mut self.outbox);
+            }
+            Action::Start(_, Operation::Route(publish)) => script::publish("route", &publish),
+            Action::Start(channel, Operation::Commit { settles }) => {
+                for settle in &settles {
+                    self.say(&format!("{} with the commit", script::settle(settle)));
+                }
+                let count = self.kept.remove(&channel).unwrap_or(0);
+                format!("= commit {} {count} publishes", script::channel(channel))
+            }
+            Action::Start(channel, operation) => {
+                format!("= ask {} {operation:?}", script::channel(channel))
+            }
+            Action::LimitChannel(channel, limit) => {
+                format!("= limit {} {limit:?}", script::channel(channel))
+            }
+            Action::RollBack(channel) => {
+                let count = self.kept.remove(&channel).unwrap_or(0);
+                format!("= roll back {} {count} publishes", script::channel(channel))
+            }
+            Action::UpdateSecret => "= update secret".to_owned(),
+            Action::CloseChannel(channel) => {
+                self.kept.remove(&channel);
+                format!("= close channel {}", script::channel(channel))
+            }
+        };
+        self.say(&text);
     }
 
     /// Takes what the client is sent.

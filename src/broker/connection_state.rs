@@ -11,6 +11,7 @@ use crate::{
     node::Node,
     publish_access::PublishAccess,
     replies::{Replies, ReplyConsumer},
+    routed::RoutedPublish,
     unfinished::Unfinished,
     unwritten::Unwritten,
 };
@@ -76,7 +77,7 @@ pub(crate) struct Reported {
 pub(crate) struct Held {
     /// The connection has ended; nothing may be added.
     pub(crate) closed: bool,
-    /// Channels that have consumers, unsettled gets or a limit.
+    /// Channels that have consumers, unsettled gets, a transaction or a limit.
     pub(crate) channels: BTreeMap<ChannelId, HeldByChannel>,
     /// Exclusive queues.
     pub(crate) queues: BTreeSet<QueueId>,
@@ -93,6 +94,8 @@ pub(crate) struct HeldByChannel {
     /// Limit of unsettled deliveries of all consumers together, and how many there are.
     pub(crate) limit: Option<u16>,
     pub(crate) unsettled: u64,
+    /// Publishes of its open transaction (TX-03).
+    pub(crate) transaction: Vec<RoutedPublish>,
     /// Counts what its consumers were shown, takings at once as one.
     pub(crate) turns: u64,
     /// Its consumers are being given their turns; whether they are to be looked at once more.

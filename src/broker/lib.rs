@@ -5,6 +5,7 @@
 //! applied, `confirm` tells the connection.
 
 mod broker;
+mod front_end;
 mod settings;
 pub mod view;
 
@@ -117,5 +118,4 @@ pub use quorate_client::{
     FrontSettings, SocketReport,
     memory::{Share, ShareFigures},
 };
-pub use routed::RoutedPublish;
 pub use settings::{BrokerSettings, NodeLimits};

@@ -4,10 +4,10 @@ use crate::{peers::message::ReplyTo, way::Way};
 use bytes::Bytes;
 use quorate_types::QueueId;
 
-/// A publish of a transaction: routed, and kept until the commit (TX-03). By default, one that goes
-/// nowhere.
+/// A publish with its targets, sent at once or kept until its transaction's commit (TX-03). By
+/// default, one that goes nowhere.
 #[derive(Clone, Debug, Default)]
-pub struct RoutedPublish {
+pub(crate) struct RoutedPublish {
     pub(crate) targets: Vec<QueueId>,
     /// As many: how the message goes into each.
     pub(crate) ways: Vec<Way>,
@@ -20,8 +20,7 @@ pub struct RoutedPublish {
 
 impl RoutedPublish {
     /// Bytes that it holds.
-    #[must_use]
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         let targets = self.targets.len() * (size_of::<QueueId>() + size_of::<Way>());
         self.message.len() + targets + self.replies.len() * size_of::<ReplyTo>()
     }

@@ -2,7 +2,7 @@
 //! (TX-03, TX-05, TX-06).
 //!
 //! TX-05 promises no atomicity, so no Raft entry says "commit". A publish of a transaction is
-//! routed at once and kept in its channel, encoded and with its targets; a bound on its bytes
+//! routed at once and kept with its channel, encoded and with its targets; a bound on its bytes
 //! closes the connection with 506 (`amqp/channel/transaction`). The commit is one request. It sends
 //! all publishes before it settles anything, and is answered when every queue has answered.
 
@@ -19,14 +19,34 @@ use quorate_types::{Exception, ReplyCode};
 use std::sync::Arc;
 
 impl Connection {
-    /// Routes a publish of a transaction; `None`: no queue takes it. Waits while this node may not
-    /// route (NAM 5).
+    /// Routes a publish of a transaction, which is kept until the transaction ends; tells how many
+    /// bytes are kept. `None`: no queue takes it. Waits while this node may not route (NAM 5).
     ///
     /// # Errors
     /// What PUB-01 lists.
-    pub async fn route(&self, publish: Publish) -> Result<Option<RoutedPublish>, Exception> {
+    pub(crate) async fn route(&self, publish: Publish) -> Result<Option<usize>, Exception> {
         self.node.lease.until_held().await;
-        self.node.route_only(&self.state, publish)
+        let channel = publish.channel;
+        let routed = self.node.route_only(&self.state, publish)?;
+        Ok(routed.map(|routed| self.keep(channel, routed)))
+    }
+
+    /// Keeps a publish of the channel's transaction; tells how many bytes it has.
+    fn keep(&self, channel: ChannelId, routed: RoutedPublish) -> usize {
+        let bytes = routed.bytes();
+        let mut held = self.state.held.lock();
+        // A channel is forgotten before what it holds is ended, so what is held of an open one ends with it.
+        if !held.closed && self.is_open(channel) {
+            held.channels.entry(channel).or_default().transaction.push(routed);
+        }
+        bytes
+    }
+
+    /// What the channel's transaction has published; the next one begins.
+    pub(crate) fn take_transaction(&self, channel: ChannelId) -> Vec<RoutedPublish> {
+        let mut held = self.state.held.lock();
+        let transaction = held.channels.get_mut(&channel).map(|channel| &mut channel.transaction);
+        transaction.map(std::mem::take).unwrap_or_default()
     }
 
     /// Sends what a transaction has published, then what it settles; returns when every queue has
@@ -34,7 +54,7 @@ impl Connection {
     ///
     /// # Errors
     /// 406 when a queue has refused a message (TX-06), 541 when this run of the node has ended.
-    pub async fn commit(
+    pub(crate) async fn commit(
         &self,
         channel: ChannelId,
         publishes: Vec<RoutedPublish>,
@@ -94,6 +114,11 @@ mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
 
     use super::*;
+    use crate::{
+        client::{self, Operation},
+        testing,
+    };
+    use bytes::Bytes;
 
     /// TX-05: a commit is done when the last publish is answered, not before.
     #[test]
@@ -103,6 +128,41 @@ mod tests {
         assert!(all_taken.try_recv().is_err());
         commit.answered(1, true);
         assert!(all_taken.try_recv().unwrap());
+    }
+
+    /// TX-08, TX-09: what a channel publishes in a transaction is the next commit's, unless the
+    /// transaction is rolled back or the channel ends first.
+    #[tokio::test]
+    async fn tx_09_a_transaction_ends_with_its_commit_its_rollback_or_its_channel() {
+        let node = testing::node();
+        let connection = Connection { state: testing::connection(&node), node };
+        let channel = |opened| ChannelId { number: 1, opened };
+        let kept = |opened| {
+            let held = connection.state.held.lock();
+            held.channels.get(&channel(opened)).map_or(0, |held| held.transaction.len())
+        };
+        let (first, second) = (channel(0), channel(1));
+        connection.open_channel(first).unwrap();
+        let routed = || RoutedPublish { message: Bytes::from_static(b"body"), ..<_>::default() };
+        assert_eq!(connection.keep(first, routed()), 4);
+        connection.keep(first, routed());
+        assert_eq!((connection.take_transaction(first).len(), kept(0)), (2, 0));
+        connection.keep(first, routed());
+        client::Connection::roll_back(&connection, first);
+        assert_eq!(kept(0), 0);
+        connection.keep(first, routed());
+        // The close that follows a commit leaves it alone, also before it is first polled (TX-07).
+        let commit = Operation::Commit { settles: Vec::new() };
+        let committing = client::Connection::ask(&connection, first, commit);
+        assert_eq!(kept(0), 0);
+        drop(committing);
+        connection.keep(first, routed());
+        connection.close_channel(first);
+        connection.open_channel(second).unwrap();
+        connection.keep(first, routed());
+        assert_eq!((kept(0), kept(1)), (0, 0), "nothing is kept for a channel that has ended");
+        connection.keep(second, routed());
+        assert_eq!(kept(1), 1);
     }
 
     /// TX-06: one refusal makes it a failure, which is told when all have answered.

@@ -42,7 +42,7 @@ pub enum Event {
         /// What the client is told.
         exception: Exception,
     },
-    /// Deliveries wait: call `Connection::take_deliveries`.
+    /// Deliveries wait: call [`crate::Connection::take_deliveries`].
     DeliveriesReady,
     /// What was settled behind held publishes can be settled now.
     MaySettle,

@@ -1,18 +1,23 @@
-//! The words between a front end and the broker: what a client asks for, what it is answered and
-//! told, and the memory that both count for it.
+//! What lies between a front end and the broker: what a client asks for, what it is answered and
+//! told, the memory that both count for it, and the traits through which a front end calls the broker.
 //!
 //! The broker serves these requests with RocksDB and openraft below it. A front end needs neither,
 //! so this floor has neither, and a front end's tests and fuzz targets build without them.
 
 pub mod memory;
 
+mod broker;
+
 mod event;
+mod operation;
 mod report;
 mod request;
 mod settings;
 mod shown;
 
+pub use broker::{Broker, Connection};
 pub use event::Event;
+pub use operation::{Answer, Operation};
 pub use report::{ChannelReport, SocketReport};
 pub use request::{
     BindRequest, ChannelId, ConnectionInfo, Consume, DeclareOk, Delivered, ExchangeDeclare, GetOk,

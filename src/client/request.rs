@@ -76,7 +76,7 @@ pub enum PublishOutcome {
 pub enum Pressure {
     /// Read on.
     None,
-    /// Too much is in flight: read no more until `Connection::room` resolves (DESIGN §6).
+    /// Too much is in flight: read no more until [`crate::Connection::room`] resolves (DESIGN §6).
     Wait,
 }
 

@@ -2,7 +2,7 @@
 
 use crate::{
     channel::{
-        Operation, Out, Then,
+        Out, Then,
         machine::{Channel, Waiting},
         settle::Slot,
         shape::DIRECT_REPLY_TO,
@@ -10,7 +10,7 @@ use crate::{
     codec::{cold::basic, hot},
     connection::close::Fault,
 };
-use quorate_client::{Consume, Delivered, Settlement, delivery_properties};
+use quorate_client::{Consume, Delivered, Operation, Settlement, delivery_properties};
 use quorate_types::{ConsumerId, ReplyCode, ShortString};
 use std::collections::BTreeMap;
 

@@ -3,7 +3,7 @@
 
 use crate::{
     channel::{
-        Action, Operation, Out, Then,
+        Action, Out, Then,
         machine::{Channel, Waiting},
     },
     codec::{
@@ -12,7 +12,7 @@ use crate::{
     },
     connection::close::Fault,
 };
-use quorate_client::{BindRequest, DeclareOk, ExchangeDeclare, QueueDeclare};
+use quorate_client::{BindRequest, DeclareOk, ExchangeDeclare, Operation, QueueDeclare};
 use quorate_types::{ReplyCode, ShortString};
 
 impl Channel {

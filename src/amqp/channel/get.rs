@@ -1,11 +1,11 @@
 //! `basic.get` (GET-01 to GET-04, GET-06).
 
 use crate::{
-    channel::{Operation, Out, Then, declare::count, machine::Channel},
+    channel::{Out, Then, declare::count, machine::Channel},
     codec::{cold::basic, hot},
     connection::close::Fault,
 };
-use quorate_client::{GetOk, delivery_properties};
+use quorate_client::{GetOk, Operation, delivery_properties};
 use quorate_types::{DeliveryNumber, ShortString};
 
 /// A get counts as a consumer with one delivery, number 1 (DLV 3).

@@ -2,7 +2,7 @@
 
 use crate::{
     channel::{
-        Action, Answer, Out, Then,
+        Action, Out, Then,
         confirm::Confirms,
         consume::Consumers,
         declare::{count, only_servers},
@@ -19,7 +19,7 @@ use crate::{
     connection::close::{Fault, decode, reply_text},
 };
 use bytes::Bytes;
-use quorate_client::{ChannelId, ChannelReport};
+use quorate_client::{Answer, ChannelId, ChannelReport};
 use quorate_types::{Exception, ReplyCode, ShortString};
 use std::collections::VecDeque;
 
@@ -343,7 +343,7 @@ impl Channel {
                 self.consuming(consumer, tag, nowait, out);
             }
             (Then::Routed { returned }, Answer::Routed(routed)) => {
-                return self.published_later(routed.map(|routed| *routed), returned, out);
+                return self.published_later(routed, returned, out);
             }
             (Then::Cancelled { consumer, tag }, Answer::Done) => {
                 self.cancelled(consumer, tag, nowait, out);

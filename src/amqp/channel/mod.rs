@@ -1,6 +1,6 @@
 //! One channel, as a pure machine: methods and contents in, frames and actions out. What has to be
-//! asked of the broker goes out as an [`Operation`]; the channel's later frames wait for the
-//! [`Answer`], other channels go on.
+//! asked of the broker goes out as an [`Operation`]; the channel's later frames wait for the answer,
+//! other channels go on.
 
 pub(crate) mod confirm;
 pub(crate) mod consume;
@@ -16,11 +16,7 @@ pub(crate) mod shape;
 pub(crate) mod transaction;
 
 use crate::{codec::cold::Cold, outbox::Outbox};
-use quorate_broker::RoutedPublish;
-use quorate_client::{
-    BindRequest, ChannelId, Consume, DeclareOk, ExchangeDeclare, GetOk, Publish, QueueDeclare,
-    Settle,
-};
+use quorate_client::{ChannelId, Operation, Publish};
 use quorate_types::{ConsumerId, Exception, Properties, ShortString};
 use std::collections::BTreeMap;
 
@@ -47,71 +43,6 @@ pub(crate) struct Env {
     pub(crate) consumer_cancel_notify: bool,
 }
 
-/// A request to the broker that has an answer.
-#[derive(Clone, Debug)]
-pub(crate) enum Operation {
-    ExchangeDeclare(ExchangeDeclare),
-    ExchangeExists(ShortString),
-    /// Whether clients may publish to it (PUB-01).
-    Publishable(ShortString),
-    ExchangeDelete {
-        exchange: ShortString,
-        if_unused: bool,
-    },
-    ExchangeBind(BindRequest),
-    ExchangeUnbind(BindRequest),
-    QueueDeclare(QueueDeclare),
-    QueueExists(ShortString),
-    QueueBind(BindRequest),
-    QueueUnbind(BindRequest),
-    QueuePurge(ShortString),
-    QueueDelete {
-        queue: ShortString,
-        if_unused: bool,
-        if_empty: bool,
-    },
-    /// An empty tag asks for one (CON-01).
-    Consume(Box<Consume>),
-    /// Consumes from the pseudo-queue of direct reply-to (DRT-01); the tag as above.
-    ConsumeReplies {
-        tag: ShortString,
-    },
-    Cancel(ConsumerId),
-    Get {
-        queue: ShortString,
-        no_ack: bool,
-    },
-    /// Routes a publish of a transaction (TX-03).
-    Route(Box<Publish>),
-    /// Sends what a transaction has published, then settles what it has settled (TX-05).
-    Commit {
-        publishes: Vec<RoutedPublish>,
-        settles: Vec<Settle>,
-    },
-}
-
-/// The broker's answer to an operation.
-#[derive(Clone, Debug)]
-pub(crate) enum Answer {
-    Done,
-    Declared(DeclareOk),
-    /// Ready messages removed.
-    Removed(u64),
-    Consuming {
-        consumer: ConsumerId,
-        tag: ShortString,
-    },
-    /// As [`Answer::Consuming`], with the name that replies are to be sent to (DRT-02).
-    ConsumingReplies {
-        consumer: ConsumerId,
-        tag: ShortString,
-        name: ShortString,
-    },
-    Got(Option<Box<GetOk>>),
-    /// `None`: no queue takes it.
-    Routed(Option<Box<RoutedPublish>>),
-}
-
 /// What the driver does after publishes and settles, in order.
 #[derive(Clone, Debug)]
 pub(crate) enum Action {
@@ -120,6 +51,8 @@ pub(crate) enum Action {
     OpenChannel(ChannelId),
     Start(ChannelId, Operation),
     LimitChannel(ChannelId, Option<u16>),
+    /// What its transaction has published is dropped (TX-08).
+    RollBack(ChannelId),
     CloseChannel(ChannelId),
     /// The client's new secret is looked at; the answer goes to `Machine::secret_updated`.
     UpdateSecret,

@@ -3,7 +3,7 @@
 
 use crate::{
     channel::{
-        Operation, Out, Pending, Returned, Then,
+        Out, Pending, Returned, Then,
         confirm::{Confirm, Confirms},
         machine::Channel,
         shape::{self, ShapeError},
@@ -18,7 +18,7 @@ use crate::{
     connection::close::Fault,
 };
 use bytes::Bytes;
-use quorate_client::{ChannelId, Publish};
+use quorate_client::{ChannelId, Operation, Publish};
 use quorate_types::{Exception, Message, Properties, ReplyCode, ShortString};
 
 /// Largest body that may be announced (FRM-09).

@@ -3,7 +3,7 @@
 
 use crate::{
     channel::{
-        Operation, Out, Returned, Then,
+        Action, Out, Returned, Then,
         machine::{Channel, Waiting},
         settle::{Entry, Settles, Unacked, UnknownTag},
     },
@@ -15,8 +15,7 @@ use crate::{
     },
     connection::close::Fault,
 };
-use quorate_broker::RoutedPublish;
-use quorate_client::{Publish, Settle, Settlement};
+use quorate_client::{Operation, Publish, Settle, Settlement};
 use quorate_types::ReplyCode;
 
 /// Bytes that the open transactions of a connection may have published, in largest messages. Above,
@@ -26,11 +25,11 @@ const TRANSACTION_MESSAGES_MAX: u64 = 2;
 /// What a publish costs beside its bytes.
 const PUBLISH_COST_BYTES: usize = 256;
 
-/// A channel's transaction, from `tx.select`, a commit or a rollback on (TX-09).
+/// A channel's transaction, from `tx.select`, a commit or a rollback on (TX-09). What it has published
+/// the broker keeps.
 #[derive(Debug, Default)]
 pub(crate) struct Transaction {
-    publishes: Vec<RoutedPublish>,
-    /// Those that go nowhere counted too.
+    /// Publishes, those that go nowhere included.
     published: u64,
     /// Mandatory ones that no queue takes.
     returns: Vec<Returned>,
@@ -121,12 +120,11 @@ impl Channel {
         out.effects.transaction_bytes += transaction.bytes;
         self.transaction.get_or_insert_default().committing = transaction.bytes;
         let settles = transaction.take_settles(&mut self.unacked);
-        let Transaction { publishes, returns, .. } = transaction;
-        for returned in &returns {
+        for returned in &transaction.returns {
             self.send_return(returned, out);
         }
         let then = Then::Reply(Box::new(tx::CommitOk {}.into()));
-        self.ask(id, false, then, Operation::Commit { publishes, settles }, out);
+        self.ask(id, false, then, Operation::Commit { settles }, out);
         Ok(())
     }
 
@@ -141,6 +139,7 @@ impl Channel {
     fn rollback(&mut self, out: &mut Out<'_>) -> Result<(), Fault> {
         let transaction = self.end_transaction(tx::Rollback::ID, out)?;
         self.unacked.put_back(transaction.settles.into_iter().flat_map(|(_, entries)| entries));
+        out.act(Action::RollBack(self.id));
         out.reply(self.id, tx::RollbackOk {});
         Ok(())
     }
@@ -156,21 +155,17 @@ impl Channel {
         self.ask(hot::Publish::ID, false, Then::Routed { returned }, operation, out);
     }
 
-    /// A publish of a transaction has been routed, and waits for the commit.
+    /// A publish of a transaction has been routed: the broker keeps that many bytes of it.
     pub(crate) fn published_later(
         &mut self,
-        routed: Option<RoutedPublish>,
+        routed: Option<usize>,
         returned: Option<Box<Returned>>,
         out: &mut Out<'_>,
     ) -> Result<(), Fault> {
         let Some(transaction) = &mut self.transaction else { return Ok(()) };
         transaction.published += 1;
         let bytes = match (routed, returned) {
-            (Some(routed), _) => {
-                let bytes = routed.bytes();
-                transaction.publishes.push(routed);
-                bytes
-            }
+            (Some(bytes), _) => bytes,
             (None, Some(returned)) => {
                 let bytes = returned.body.len();
                 transaction.returns.push(returned.detached());

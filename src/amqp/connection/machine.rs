@@ -6,7 +6,7 @@
 //! channels waits for the answer to a `queue.delete`.
 
 use crate::{
-    channel::{Action, Answer, Bounds, Effects, Env, Out, Pending, machine::Channel},
+    channel::{Action, Bounds, Effects, Env, Out, Pending, machine::Channel},
     codec::{
         cold::{Cold, channel, connection},
         frame::{Frame, Kind},
@@ -19,7 +19,9 @@ use crate::{
     },
     outbox::Outbox,
 };
-use quorate_client::{ChannelId, ChannelReport, Delivered, Event, Publish, PublishOutcome, Settle};
+use quorate_client::{
+    Answer, ChannelId, ChannelReport, Delivered, Event, Publish, PublishOutcome, Settle,
+};
 use quorate_types::{ConsumerId, Exception, ReplyCode, Scope, ShortString};
 use std::collections::BTreeMap;
 

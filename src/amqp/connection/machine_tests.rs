@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 use crate::{
-    channel::{Action, Answer, Bounds},
+    channel::{Action, Bounds},
     codec::{
         cold::{Cold, channel, exchange},
         frame::{Frame, Kind, put, take},
@@ -18,7 +18,7 @@ use crate::{
     outbox::Outbox,
 };
 use bytes::{BufMut, Bytes, BytesMut};
-use quorate_client::ChannelId;
+use quorate_client::{Answer, ChannelId};
 use quorate_types::ShortString;
 
 const MIB: u64 = 1 << 20;

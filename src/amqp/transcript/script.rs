@@ -1,18 +1,16 @@
 //! The lines of a transcript, read and written.
 
-use crate::{
-    channel::Answer,
-    codec::{
-        cold::Cold,
-        content,
-        frame::{self, Frame, Kind},
-        hot,
-        method::Method,
-    },
+use crate::codec::{
+    cold::Cold,
+    content,
+    frame::{self, Frame, Kind},
+    hot,
+    method::Method,
 };
 use bytes::{BufMut, Bytes, BytesMut};
 use quorate_client::{
-    ChannelId, DeclareOk, Delivered, Event, GetOk, HolderRef, Publish, PublishOutcome, Settle,
+    Answer, ChannelId, DeclareOk, Delivered, Event, GetOk, HolderRef, Publish, PublishOutcome,
+    Settle,
 };
 use quorate_types::{
     ConsumerId, Counts, DeliveryNumber, Exception, FieldTable, FieldValue, GroupId, Holder, Home,
@@ -261,7 +259,7 @@ pub(super) fn answer(line: &str) -> (ChannelId, Result<Answer, Exception>) {
             tag: short(words.plain(2)),
             name: short(words.plain(3)),
         },
-        "routed" => Answer::Routed(Some(Box::default())),
+        "routed" => Answer::Routed(Some(0)),
         "unroutable" => Answer::Routed(None),
         "got" if words.flag("nothing") => Answer::Got(None),
         "got" => {

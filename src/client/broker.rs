@@ -1,0 +1,148 @@
+//! What a front end calls: the broker of its node, and one handle a client connection.
+//!
+//! A front end is generic over these traits and compiled for the broker that it is given, so a call
+//! costs what a call of the broker's own method costs.
+
+use crate::{
+    event::Event,
+    memory::{MemoryBudget, Share},
+    operation::{Answer, Operation},
+    report::{ChannelReport, SocketReport},
+    request::{ChannelId, ConnectionInfo, Delivered, Pressure, Publish, PublishOutcome, Settle},
+    settings::FrontSettings,
+};
+use quorate_types::{Exception, ShortString};
+use std::{future::Future, net::IpAddr, sync::Arc};
+
+/// The broker of one node, shared by everything that serves clients.
+pub trait Broker: Clone + Send + Sync + 'static {
+    /// Its handle on one client connection.
+    type Connection: Connection;
+
+    /// The budget of bodies held for clients.
+    fn memory(&self) -> &Arc<MemoryBudget>;
+
+    /// Settings for front ends.
+    fn front_settings(&self) -> FrontSettings;
+
+    /// Whether the user may log in from that address with that password; `None`: by a mechanism
+    /// without one. The answer to a login that fails is held back.
+    fn log_in(
+        &self,
+        user: &ShortString,
+        password: Option<&[u8]>,
+        from: IpAddr,
+    ) -> impl Future<Output = bool> + Send;
+
+    /// Opens a connection (`connection.open`), after its user has been authenticated.
+    ///
+    /// # Errors
+    /// 530 as CONN-20 lists; 541 while the node has not joined its cluster.
+    fn connect(&self, info: ConnectionInfo) -> Result<Self::Connection, Exception>;
+
+    /// Alarms in force, for a connection that begins to publish (ALM-02): the reason.
+    fn alarm(&self) -> Option<String>;
+}
+
+/// A client connection. Dropping it without [`Connection::close`] is a loss of the connection: its
+/// channels end, its exclusive queues are deleted (CONN-32). All futures are cancel-safe but those of
+/// [`Connection::ask`] and [`Connection::close`].
+pub trait Connection: Send + Sync + 'static {
+    /// What was given at the opening.
+    fn info(&self) -> &ConnectionInfo;
+
+    /// A channel is open: lists show it from now on, until [`Connection::close_channel`].
+    ///
+    /// # Errors
+    /// 530: the user has as many channels as it may have (CHN-03).
+    fn open_channel(&self, channel: ChannelId) -> Result<(), Exception>;
+
+    /// The channel has ended, by a close or an error: its consumers end, what they and its gets
+    /// hold returns (CHN-05), its open transaction is dropped. Deliveries and confirms for it stop at
+    /// once.
+    fn close_channel(&self, channel: ChannelId);
+
+    /// Limits the unsettled deliveries of all consumers of a channel together (QOS-06, Q-12);
+    /// `None` takes the limit away.
+    fn limit_channel(&self, channel: ChannelId, limit: Option<u16>);
+
+    /// Routes and sends publishes, all that one read of the socket brought, in order. `outcomes` gets
+    /// one outcome for each; after a refused one, later publishes of the same channel are refused
+    /// with the same (PUB-03).
+    fn publish(&self, publishes: Vec<Publish>, outcomes: &mut Vec<PublishOutcome>) -> Pressure;
+
+    /// Whether clients may publish to the exchange.
+    ///
+    /// # Errors
+    /// What PUB-01 lists.
+    fn check_publish(&self, exchange: &ShortString) -> Result<(), Exception>;
+
+    /// Settles deliveries, after what the client published before. Needs no answer (ACK-08).
+    fn settle(&self, settles: Vec<Settle>);
+
+    /// Does what the channel asks for. A commit takes the channel's transaction at the call and not
+    /// when its future is first polled, so that a close of the channel leaves it alone (TX-07).
+    fn ask(
+        &self,
+        channel: ChannelId,
+        operation: Operation,
+    ) -> impl Future<Output = Result<Answer, Exception>> + Send;
+
+    /// The channel's transaction is taken back (TX-08): what it has published is dropped.
+    fn roll_back(&self, channel: ChannelId);
+
+    /// `connection.update-secret`: asks anew what the user may do, and cancels consumers that may not
+    /// read any more (CONN-30, CONN-31).
+    ///
+    /// # Errors
+    /// 530: the user may not use the virtual host any more.
+    fn update_secret(&self) -> Result<(), Exception>;
+
+    /// Waits until there is at least one event, and takes all there are.
+    fn events(&self, events: &mut Vec<Event>) -> impl Future<Output = ()> + Send;
+
+    /// Resolves when the socket may be read again after [`Pressure::Wait`].
+    fn room(&self) -> impl Future<Output = ()> + Send;
+
+    /// Takes deliveries to be written now, until they have `bytes_max` bytes of bodies (at least
+    /// one if any is ready). What is taken counts as shown to the client (DLV 4).
+    fn take_deliveries(&self, bytes_max: usize, deliveries: &mut Vec<Delivered>);
+
+    /// Bytes of deliveries that may be taken now, beside what waits to be written; 0 for none
+    /// before something of it has been written or the node's budget has room.
+    fn delivery_room_bytes(&self) -> usize;
+
+    /// Resolves when the node's budget of bodies has room, for a connection that has waited for it.
+    fn budget_room(&self) -> impl Future<Output = ()> + Send;
+
+    /// So many bytes of answers and deliveries wait to be written to the client now.
+    fn report_unwritten(&self, bytes: usize);
+
+    /// As [`Connection::report_unwritten`], with deliveries that have just been taken.
+    fn report_given(&self, bytes: usize);
+
+    /// The memory for deliveries is used up, and this connection has some of it.
+    fn is_pressed(&self) -> bool;
+
+    /// The client takes what it is sent so slowly that others get nothing: it is dropped.
+    fn is_given_up(&self) -> bool;
+
+    /// Tells what the front end holds between two turns: bytes of contents that have not come whole,
+    /// for how long they have been under way, and bytes of transactions.
+    fn tell_unfinished(&self, contents: u64, age_ms: u64, transactions: u64);
+
+    /// Closes the connections of this node that hold most of that share, until the others hold at most
+    /// `bytes_max`.
+    fn relieve(&self, share: Share, bytes_max: u64);
+
+    /// Tells what lists show of a channel. Of one that has ended, nothing any more.
+    fn report_channel(&self, channel: ChannelId, report: ChannelReport);
+
+    /// Tells what lists show of the socket, and whether it is not being read because of an alarm
+    /// (ALM-03).
+    fn report_socket(&self, socket: SocketReport, blocked: bool);
+
+    /// The client closes: channels end, exclusive queues are deleted; then close-ok may be sent
+    /// (CONN-27).
+    fn close(self) -> impl Future<Output = ()> + Send;
+}
