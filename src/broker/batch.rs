@@ -203,7 +203,7 @@ impl Batches {
 
     /// Adds a command.
     pub(crate) fn push(&mut self, command: Command, ticket: Ticket) {
-        let orders = !matches!(command, Command::Settle { .. } | Command::Credit { .. });
+        let orders = !matches!(command, Command::Ack { .. } | Command::Credit { .. });
         let filling = self.filling();
         if orders {
             // An enqueue after this command must not be moved before it.

@@ -233,7 +233,7 @@ impl Connection {
         let ok = self.get_ok(&entry, got, holder, &octets)?;
         if no_ack {
             let numbers = vec![(DeliveryNumber(1), DeliveryNumber(1))];
-            self.node.proposers.submit(home, Command::Settle { holder: holder.holder, numbers });
+            self.node.proposers.submit(home, Command::Ack { holder: holder.holder, numbers });
         } else if !self.hold_get(channel, holder, entry.queue_type) {
             drop(GetGuard { node: &self.node, holder: Some(holder) });
         }

@@ -63,7 +63,7 @@ impl Node {
         let mut what = Deliveries::none(term);
         self.led.with_machine(home, |machine| {
             for &Attachment { consumer, last, number } in consumers {
-                match machine.held_after(consumer, last) {
+                match machine.unacked_after(consumer, last) {
                     Some(held) => {
                         if !leadership.attach(consumer, number, |id| machine.has_consumer(id)) {
                             continue;

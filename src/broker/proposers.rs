@@ -147,7 +147,7 @@ impl Proposers {
     /// The node that the other end of a line of dead letters is at, as far as this node knows.
     pub(crate) fn leader_of(&self, home: LetterHome) -> Option<NodeId> {
         match home {
-            LetterHome::Run(session) => Some(session.node),
+            LetterHome::Start(session) => Some(session.node),
             LetterHome::Group(_) => Some(self.leader(home.home())?.0),
         }
     }

@@ -9,7 +9,7 @@ use crate::{
     peers::message::GetId,
 };
 use quorate_queue::{Command, Detach};
-use quorate_types::{DeliveryNumber, Holder, Home, QueueType, ReturnCause};
+use quorate_types::{DeliveryNumber, Holder, Home, QueueType, RequeueCause};
 use std::{collections::BTreeSet, sync::Arc};
 
 impl Node {
@@ -28,8 +28,8 @@ impl Node {
                 self.context.counters.deliveries(queue_type).acknowledged.add(count);
             }
             let command = match settlement {
-                Settlement::Ack => Command::Settle { holder, numbers },
-                Settlement::Requeue(cause) => Command::Return { holder, numbers, cause },
+                Settlement::Ack => Command::Ack { holder, numbers },
+                Settlement::Requeue(cause) => Command::Requeue { holder, numbers, cause },
                 Settlement::Discard => Command::Discard { holder, numbers },
                 Settlement::Release => Command::Release { holder, numbers },
             };
@@ -56,8 +56,8 @@ impl Node {
         }
         for HolderRef { home, holder } in channel.gets.into_keys() {
             let numbers = vec![(DeliveryNumber(1), DeliveryNumber(1))];
-            let cause = ReturnCause::ChannelEnd;
-            self.proposers.submit(home, Command::Return { holder, numbers, cause });
+            let cause = RequeueCause::ChannelEnd;
+            self.proposers.submit(home, Command::Requeue { holder, numbers, cause });
         }
     }
 }

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use quorate_types::{
     ConsumerId, Counts, DeliveryNumber, Exception, FieldTable, Holder, Home, Message, Numbers,
-    Properties, ReturnCause, ShortString, VhostName,
+    Properties, RequeueCause, ShortString, VhostName,
 };
 use std::net::SocketAddr;
 
@@ -208,7 +208,7 @@ pub enum Settlement {
     /// `basic.ack`.
     Ack,
     /// Back to the queue.
-    Requeue(ReturnCause),
+    Requeue(RequeueCause),
     /// `basic.reject` / `nack` without requeue.
     Discard,
     /// Back to the queue, never having been shown: unmarked, uncounted. The consumer is over.

@@ -34,7 +34,7 @@ impl Queue {
         let best = self.best_waiting();
         let next = match (present, best) {
             (Some(present), Some(best)) if self.precedes(best, present) => {
-                let busy = self.consumers.get(&present).is_some_and(|it| !it.held.is_empty());
+                let busy = self.consumers.get(&present).is_some_and(|it| !it.unacked.is_empty());
                 if busy {
                     self.lose_turn(present);
                     return;

@@ -45,7 +45,7 @@ pub(crate) struct Apply<'a> {
     pub(crate) more: bool,
     /// Queues that this entry changed, and those that the present command did.
     pub(crate) touched: Vec<QueueId>,
-    pub(crate) unsettled: Vec<QueueId>,
+    pub(crate) unstable: Vec<QueueId>,
     /// Queues that ended in this entry.
     pub(crate) ended: Vec<QueueId>,
 }
@@ -116,7 +116,7 @@ impl Apply<'_> {
     /// Leaves work for `Continue`.
     pub(crate) fn leave(&mut self, work: LeftOver) {
         let (queue, session) = match work {
-            LeftOver::ReturnSession { queue, session, .. } => (queue, digest::of_session(session)),
+            LeftOver::RequeueSession { queue, session, .. } => (queue, digest::of_session(session)),
             LeftOver::CheckOut { queue } => (queue, 0),
         };
         self.digest.step(Step::LeftOver, digest::of_queue(queue), session);

@@ -8,26 +8,26 @@ use crate::{
     digest::{self, Step},
     output::{Delivery, Effect},
     queue::{Queue, take_first},
-    record::{Held, LeftOver},
+    record::{LeftOver, QueuedMessage},
     store::StoreError,
 };
 use quorate_types::{ConsumerId, DeliveryNumber, Holder, QueueId};
 
 impl Queue {
-    /// What is left of settling down is for `Continue`.
-    pub(crate) fn leave_settling(&mut self, apply: &mut Apply<'_>) {
-        if !self.settling_left {
-            self.settling_left = true;
+    /// What is left of stabilizing is for `Continue`.
+    pub(crate) fn leave_stabilizing(&mut self, apply: &mut Apply<'_>) {
+        if !self.stabilizing_left {
+            self.stabilizing_left = true;
             apply.leave(LeftOver::CheckOut { queue: self.id });
         }
     }
 
     /// Assigns until nothing is ready, nobody has credit, or this apply has handled enough.
     pub(crate) fn check_out(&mut self, apply: &mut Apply<'_>) -> Result<(), StoreError> {
-        while let Some(id) = self.turns.first() {
+        while let Some(id) = self.service_queue.first() {
             if apply.budget == 0 {
                 if self.ready() > 0 {
-                    self.leave_settling(apply);
+                    self.leave_stabilizing(apply);
                 }
                 break;
             }
@@ -42,10 +42,10 @@ impl Queue {
     /// Returns how many messages and turns that used; 0 means that nothing is ready.
     fn serve(&mut self, id: ConsumerId, apply: &mut Apply<'_>) -> Result<u64, StoreError> {
         let lifetime = self.lifetime();
-        let alone = self.turns.first_is_alone();
+        let alone = self.service_queue.first_is_alone();
         let Some(consumer) = self.consumers.get_mut(&id) else {
             debug_assert!(false, "consumer {id:?} has a turn and does not exist");
-            self.turns.pop();
+            self.service_queue.pop();
             return Ok(1);
         };
         let room = consumer.room();
@@ -53,37 +53,37 @@ impl Queue {
         let holder = digest::of_holder(Holder::Consumer(id));
         let (mut served, mut expired) = (0, Vec::new());
         while served + (expired.len() as u64) < most {
-            let Some(held) = take_first(&mut self.levels, self.id, true, apply)? else { break };
-            if lifetime.is_over(&held, apply.now, apply.index) {
-                expired.push(held);
+            let Some(queued) = take_first(&mut self.levels, self.id, true, apply)? else { break };
+            if lifetime.is_over(&queued, apply.now, apply.index) {
+                expired.push(queued);
             } else {
-                consumer.assign(self.id, id, holder, held, apply);
+                consumer.assign(self.id, id, holder, queued, apply);
                 served += 1;
             }
         }
         let handled = served + expired.len() as u64;
         apply.spend(usize::try_from(handled).unwrap_or(usize::MAX));
-        self.held += served;
+        self.unacked += served;
         if served > 0 && !consumer.changed {
             self.change_consumer(id);
         }
-        for held in expired {
-            self.die(held, DeathReason::Expired, apply);
+        for queued in expired {
+            self.die(queued, DeathReason::Expired, apply);
         }
         if served == room {
             self.lose_first_turn(id);
             return Ok(handled.max(1));
         }
         if served > 0 && !alone {
-            self.turns.rotate();
+            self.service_queue.rotate();
         }
         Ok(handled)
     }
 
     fn lose_first_turn(&mut self, id: ConsumerId) {
-        self.turns.pop();
+        self.service_queue.pop();
         if let Some(consumer) = self.consumers.get_mut(&id) {
-            consumer.in_turns = false;
+            consumer.in_service_queue = false;
         }
     }
 }
@@ -95,14 +95,14 @@ impl Consumer {
         queue: QueueId,
         consumer: ConsumerId,
         holder: u64,
-        mut held: Held,
+        mut queued: QueuedMessage,
         apply: &mut Apply<'_>,
     ) {
-        held.held_since = apply.now;
+        queued.unacked_since = apply.now;
         let number = self.next;
         self.next = DeliveryNumber(number.0 + 1);
-        self.held.push(number, held);
-        let Held { message, counts, .. } = held;
+        self.unacked.push(number, queued);
+        let QueuedMessage { message, counts, .. } = queued;
         let word = holder ^ number.0.rotate_left(32);
         apply.digest.step(Step::Assign, digest::of_message(message), word);
         apply.effect(Effect::Deliver(Delivery { consumer, number, queue, message, counts }));

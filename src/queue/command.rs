@@ -8,7 +8,7 @@ use quorate_types::{
     CatalogIndex, ConsumerId, DeliveryNumber, Holder, LetterHome, LetterNumber, Level, MessageId,
     NodeId, QueueId, ResourceName, Sequence, SessionId, Stamp, StartNumber,
 };
-pub use quorate_types::{Counts, Numbers, ReturnCause};
+pub use quorate_types::{Counts, Numbers, RequeueCause};
 
 /// One entry of a queue group's log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -110,7 +110,7 @@ pub enum Command {
     Look {
         /// Queue.
         queue: QueueId,
-        /// A redeclare renews the lease, a passive declare does not.
+        /// A redeclare begins the TTL anew, a passive declare does not.
         renew: bool,
     },
     /// Enqueues `count` messages of run `run` of this entry, from position `first`. The enqueues
@@ -142,20 +142,20 @@ pub enum Command {
         how: Detach,
     },
     /// `basic.ack`: the messages are done with. Numbers no longer held have no effect (DLV 3).
-    Settle {
+    Ack {
         /// Holder.
         holder: Holder,
         /// Deliveries; `(1, 1)` for a get.
         numbers: Numbers,
     },
     /// Requeued by the client, marked redelivered.
-    Return {
+    Requeue {
         /// Holder.
         holder: Holder,
         /// Deliveries.
         numbers: Numbers,
         /// By which method, since delivery limits count them differently.
-        cause: ReturnCause,
+        cause: RequeueCause,
     },
     /// `basic.reject` / `basic.nack` without requeue: the messages die, reason `rejected`.
     Discard {
@@ -245,13 +245,13 @@ pub enum Command {
         run: u32,
         /// Its position there.
         first: u32,
-        /// Round of the target's in the source (LET 3).
-        round: u32,
+        /// Attempt of the target's in the source (LET 3).
+        attempt: u32,
     },
     /// Answers to the transfers with these numbers (LET 2).
     DeadLettered {
-        /// Line, by the home at its end.
-        line: LetterHome,
+        /// Stream, by the home at its end.
+        stream: LetterHome,
         /// First number.
         first: Sequence,
         /// Last number.

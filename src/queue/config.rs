@@ -25,7 +25,7 @@ pub struct QueueConfig {
     pub priority_max: Option<u8>,
     /// Queue TTL, ms.
     pub message_ttl_ms: Option<u64>,
-    /// Lease of an unused queue, ms.
+    /// TTL of an unused queue (`x-expires`), ms.
     pub expires_ms: Option<u64>,
     /// Most ready messages.
     pub length_max: Option<u64>,

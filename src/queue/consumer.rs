@@ -4,11 +4,11 @@ use crate::{
     apply::Apply,
     command::{ConsumerTerms, Detach, Reply},
     digest::{self, Step},
-    held::HeldSet,
     machine::{Caller, Machine},
     queue::Queue,
     record::ConsumerRecord,
     settle::{Fate, Marking},
+    unacked::UnackedSet,
 };
 use quorate_types::{ConsumerId, DeliveryNumber, Holder, QueueId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,11 +28,11 @@ pub(crate) struct Consumer {
     pub(crate) arrival: u64,
     pub(crate) lost: bool,
     pub(crate) paused: bool,
-    pub(crate) held: HeldSet,
+    pub(crate) unacked: UnackedSet,
     /// Its node cannot be reached (DLV 5). Derived from the node's record.
     pub(crate) suspected: bool,
-    /// It is among the queue's turns. Derived.
-    pub(crate) in_turns: bool,
+    /// It is in the service queue. Derived.
+    pub(crate) in_service_queue: bool,
     /// The present entry changed it.
     pub(crate) changed: bool,
 }
@@ -48,9 +48,9 @@ impl Consumer {
             arrival: record.arrival,
             lost: record.lost,
             paused: record.paused,
-            held: HeldSet::from_map(record.held),
+            unacked: UnackedSet::from_map(record.unacked),
             suspected,
-            in_turns: false,
+            in_service_queue: false,
             changed: false,
         }
     }
@@ -65,7 +65,7 @@ impl Consumer {
             arrival: self.arrival,
             lost: self.lost,
             paused: self.paused,
-            held: self.held.to_map(),
+            unacked: self.unacked.to_map(),
         }
     }
 
@@ -79,7 +79,7 @@ impl Consumer {
         }
         let prefetch = self.terms.prefetch.map_or(u64::MAX, u64::from);
         let credit = self.up_to.0.saturating_add(1).saturating_sub(self.next.0);
-        prefetch.saturating_sub(self.held.len() as u64).min(credit)
+        prefetch.saturating_sub(self.unacked.len() as u64).min(credit)
     }
 }
 
@@ -178,7 +178,7 @@ impl Queue {
             arrival: self.arrivals,
             lost: false,
             paused: false,
-            held: BTreeMap::new(),
+            unacked: BTreeMap::new(),
         };
         self.consumers.insert(id, Box::new(Consumer::from_record(record, suspected)));
         apply.holders.consumers.insert(id, self.id);
@@ -202,8 +202,8 @@ impl Queue {
         }
         consumer.cancelled = true;
         consumer.timed_out.clear();
-        if std::mem::take(&mut consumer.in_turns) {
-            self.turns.remove(id);
+        if std::mem::take(&mut consumer.in_service_queue) {
+            self.service_queue.remove(id);
         }
         self.attached -= 1;
         if self.attached == 0 {
@@ -218,7 +218,7 @@ impl Queue {
     /// A cancelled consumer is forgotten once it holds nothing (ACK-10).
     pub(crate) fn forget_if_done(&mut self, id: ConsumerId, apply: &mut Apply<'_>) {
         let Some(consumer) = self.consumers.get(&id) else { return };
-        if consumer.cancelled && consumer.held.is_empty() {
+        if consumer.cancelled && consumer.unacked.is_empty() {
             self.change_consumer(id);
             self.consumers.remove(&id);
             apply.holders.consumers.remove(&id);
@@ -226,27 +226,27 @@ impl Queue {
         }
     }
 
-    /// Puts the consumer among the turns if it may be served and is not there yet.
+    /// Puts the consumer into the service queue if it may be served and is not there yet.
     #[inline]
     pub(crate) fn regain_turn(&mut self, id: ConsumerId) {
         if self.waits_inactive(id) {
             return;
         }
         if let Some(consumer) = self.consumers.get_mut(&id)
-            && !consumer.in_turns
+            && !consumer.in_service_queue
             && consumer.room() > 0
         {
-            consumer.in_turns = true;
-            self.turns.push(consumer.terms.priority, id);
+            consumer.in_service_queue = true;
+            self.service_queue.push(consumer.terms.priority, id);
         }
     }
 
     /// Stops serving the consumer for now.
     pub(crate) fn lose_turn(&mut self, id: ConsumerId) {
         if let Some(consumer) = self.consumers.get_mut(&id)
-            && std::mem::take(&mut consumer.in_turns)
+            && std::mem::take(&mut consumer.in_service_queue)
         {
-            self.turns.remove(id);
+            self.service_queue.remove(id);
         }
     }
 }

@@ -5,7 +5,7 @@ use crate::{
     digest::{self, Step},
     letter::{Letter, Stage},
     queue::{Burial, Queue},
-    record::Held,
+    record::QueuedMessage,
     tally::DeadLetterFact,
 };
 use quorate_types::CatalogIndex;
@@ -20,7 +20,7 @@ pub enum DeathReason {
     Expired = 2,
     /// A length limit was exceeded (LEN-04, LEN-12).
     MaxLength = 3,
-    /// Returned more often than the delivery limit allows (DLM-05).
+    /// Requeued more often than the delivery limit allows (DLM-05).
     DeliveryLimit = 4,
     /// None: the time has come that a delayed exchange kept it until (EXC-17).
     Delayed = 5,
@@ -32,18 +32,23 @@ impl Queue {
     ///
     /// It becomes a letter if a dead-letter exchange is in force, else the same command drops it
     /// (LET 1).
-    pub(crate) fn die(&mut self, held: Held, reason: DeathReason, apply: &mut Apply<'_>) {
-        apply.digest.step(Step::Die, digest::of_message(held.message), reason as u64);
+    pub(crate) fn die(
+        &mut self,
+        queued: QueuedMessage,
+        reason: DeathReason,
+        apply: &mut Apply<'_>,
+    ) {
+        apply.digest.step(Step::Die, digest::of_message(queued.message), reason as u64);
         apply.count(&self.config, DeadLetterFact::Died(reason));
         if self.config.dead_letter.is_none() {
             let mut burial = Burial::default();
-            burial.add(&mut self.levels, held.message);
+            burial.add(&mut self.levels, queued.message);
             burial.end(&mut self.levels);
             return;
         }
         self.letters.push(Letter {
-            message: held.message,
-            body_bytes: held.head.body_bytes,
+            message: queued.message,
+            body_bytes: queued.head.body_bytes,
             reason,
             died_at: apply.group.wall,
             stage: Stage::Waiting { after: CatalogIndex(0) },

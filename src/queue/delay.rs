@@ -1,5 +1,5 @@
 //! The queue of a delayed exchange (EXC-17): nothing in it ever becomes ready. What is enqueued is
-//! put aside as a letter until its time, and is then routed as letters are, to nobody's loss.
+//! kept as a letter until its time, and is then routed as letters are, to nobody's loss.
 
 use crate::{
     apply::Apply,
@@ -12,18 +12,18 @@ use crate::{
 use quorate_types::CatalogIndex;
 
 impl Queue {
-    /// Puts aside what the present command has enqueued. A message's `expiration_ms` is its delay
+    /// Delays what the present command has enqueued. A message's `expiration_ms` is its delay
     /// here.
-    pub(crate) fn put_aside(&mut self, apply: &mut Apply<'_>) -> Result<(), StoreError> {
+    pub(crate) fn delay_arrivals(&mut self, apply: &mut Apply<'_>) -> Result<(), StoreError> {
         if !self.config.delays {
             return Ok(());
         }
-        while let Some(held) = self.take_first(apply)? {
-            let until = held.enqueued_at.plus_ms(held.head.expiration_ms.unwrap_or(0));
-            apply.digest.step(Step::Delay, digest::of_message(held.message), until.0);
+        while let Some(queued) = self.take_first(apply)? {
+            let until = queued.enqueued_at.plus_ms(queued.head.expiration_ms.unwrap_or(0));
+            apply.digest.step(Step::Delay, digest::of_message(queued.message), until.0);
             self.letters.push(Letter {
-                message: held.message,
-                body_bytes: held.head.body_bytes,
+                message: queued.message,
+                body_bytes: queued.head.body_bytes,
                 reason: DeathReason::Delayed,
                 died_at: apply.group.wall,
                 stage: Stage::Delayed { until },
@@ -33,12 +33,12 @@ impl Queue {
         Ok(())
     }
 
-    /// Lets those go whose time has come, in the order of their times, as much as this apply may
+    /// Releases those whose time has come, in the order of their times, as much as this apply may
     /// handle.
-    pub(crate) fn let_go(&mut self, apply: &mut Apply<'_>) {
+    pub(crate) fn release_due(&mut self, apply: &mut Apply<'_>) {
         while self.letters.next_due().is_some_and(|due| due <= apply.now) {
             if apply.budget == 0 {
-                self.leave_settling(apply);
+                self.leave_stabilizing(apply);
                 break;
             }
             let Some(letter) = self.letters.take_due() else { break };

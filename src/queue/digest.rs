@@ -17,7 +17,7 @@ pub(crate) enum Step {
     Cut = 8,
     Assign = 9,
     Settle = 10,
-    Return = 11,
+    Requeue = 11,
     Get = 12,
     Purge = 13,
     Attach = 14,
@@ -37,7 +37,7 @@ pub(crate) enum Step {
     Route = 40,
     Answer = 41,
     Retry = 42,
-    EndEstate = 43,
+    RemoveEndedQueue = 43,
     Refuse = 44,
     Source = 45,
 }
@@ -68,7 +68,7 @@ fn fold(word: u64, multiplier: u64) -> u64 {
 pub(crate) fn of_letter_home(home: LetterHome) -> u64 {
     match home {
         LetterHome::Group(group) => u64::from(group.0) | 1 << 40,
-        LetterHome::Run(session) => of_session(session),
+        LetterHome::Start(session) => of_session(session),
     }
 }
 
@@ -119,7 +119,7 @@ mod tests {
         let base = run(&[(Step::Assign, 1, 2), (Step::Settle, 3, 4)]);
         assert_ne!(base, run(&[(Step::Settle, 3, 4), (Step::Assign, 1, 2)]));
         assert_ne!(base, run(&[(Step::Assign, 2, 1), (Step::Settle, 3, 4)]));
-        assert_ne!(base, run(&[(Step::Assign, 1, 2), (Step::Return, 3, 4)]));
+        assert_ne!(base, run(&[(Step::Assign, 1, 2), (Step::Requeue, 3, 4)]));
         assert_ne!(run(&[]), run(&[(Step::Entry, 0, 0)]));
         assert_eq!(base, run(&[(Step::Assign, 1, 2), (Step::Settle, 3, 4)]));
     }

@@ -112,7 +112,7 @@ impl Queue {
             apply.cut(part);
             return;
         }
-        let dead = self.level_for(level, apply).set_apart(level, part, messages, apply);
+        let dead = self.level_for(level, apply).keep_refused(level, part, messages, apply);
         apply.spend(dead.len());
         for message in dead {
             self.die(message, DeathReason::MaxLength, apply);

@@ -12,7 +12,7 @@ use crate::{
     death::DeathReason,
     level::Place,
     queue::{Queue, take_first_of},
-    record::Held,
+    record::QueuedMessage,
     store::StoreError,
 };
 use quorate_types::{LogIndex, Timestamp};
@@ -35,8 +35,8 @@ pub(crate) enum Expiry {
 
 impl Lifetime {
     /// The effective TTL of a message, ms.
-    fn of(self, held: &Held) -> Option<u64> {
-        match (self.queue_ttl_ms, held.head.expiration_ms) {
+    fn of(self, queued: &QueuedMessage) -> Option<u64> {
+        match (self.queue_ttl_ms, queued.head.expiration_ms) {
             (Some(queue), Some(own)) => Some(queue.min(own)),
             (queue, own) => queue.or(own),
         }
@@ -45,15 +45,15 @@ impl Lifetime {
     /// Whether it has been in the queue longer than that. A message of TTL 0 lives no longer than
     /// the entry that enqueued it, whatever the clock shows: one that comes back dies.
     #[inline]
-    pub(crate) fn is_over(self, held: &Held, now: Timestamp, entry: LogIndex) -> bool {
-        self.of(held).is_some_and(|ms| {
-            now.ms_since(held.enqueued_at) > ms || (ms == 0 && held.message.index < entry)
+    pub(crate) fn is_over(self, queued: &QueuedMessage, now: Timestamp, entry: LogIndex) -> bool {
+        self.of(queued).is_some_and(|ms| {
+            now.ms_since(queued.enqueued_at) > ms || (ms == 0 && queued.message.index < entry)
         })
     }
 
     /// The first moment at which it has.
-    pub(crate) fn end(self, held: &Held) -> Option<Timestamp> {
-        self.of(held).map(|ms| held.enqueued_at.plus_ms(ms).plus_ms(1))
+    pub(crate) fn end(self, queued: &QueuedMessage) -> Option<Timestamp> {
+        self.of(queued).map(|ms| queued.enqueued_at.plus_ms(ms).plus_ms(1))
     }
 }
 
@@ -71,11 +71,11 @@ impl Queue {
     ) -> Result<(), StoreError> {
         while let Some(place) = self.first_expired(which, apply)? {
             if apply.budget == 0 {
-                self.leave_settling(apply);
+                self.leave_stabilizing(apply);
                 break;
             }
-            let Some(held) = take_first_of(&mut self.levels, place, apply)? else { break };
-            self.die(held, DeathReason::Expired, apply);
+            let Some(queued) = take_first_of(&mut self.levels, place, apply)? else { break };
+            self.die(queued, DeathReason::Expired, apply);
             apply.spend(1);
         }
         Ok(())
@@ -94,9 +94,9 @@ impl Queue {
                 continue;
             }
             let place = Place { queue, level: *level, served };
-            let Some(held) = state.first(place, apply)? else { continue };
-            let zero = which == Expiry::OverOrZero && lifetime.of(&held) == Some(0);
-            if zero || lifetime.is_over(&held, apply.now, apply.index) {
+            let Some(queued) = state.first(place, apply)? else { continue };
+            let zero = which == Expiry::OverOrZero && lifetime.of(&queued) == Some(0);
+            if zero || lifetime.is_over(&queued, apply.now, apply.index) {
                 return Ok(Some(place));
             }
         }
@@ -116,7 +116,7 @@ impl Queue {
                 continue;
             }
             let first = state.first(Place { queue, level: *level, served }, apply)?;
-            let end = first.and_then(|held| lifetime.end(&held));
+            let end = first.and_then(|queued| lifetime.end(&queued));
             next = [next, end].into_iter().flatten().min();
         }
         Ok(next)
@@ -126,7 +126,7 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::Lifetime;
-    use crate::{Counts, Held, MessageHead};
+    use crate::{Counts, MessageHead, QueuedMessage};
     use proptest::prelude::*;
     use quorate_types::{Level, LogIndex, MessageId, Timestamp};
 
@@ -138,20 +138,20 @@ mod tests {
         /// longer than the lower of the two, at any moment; the end is the first such moment.
         #[test]
         fn q_20_the_lower_of_both_counts(queue in ms(), own in ms(), at in 0u64..1_000, after in 0u64..120) {
-            let held = Held {
+            let queued = QueuedMessage {
                 message: MessageId { level: Level(0), index: LogIndex(1), position: 0 },
                 counts: Counts::default(),
                 head: MessageHead { body_bytes: 1, expiration_ms: own },
                 enqueued_at: Timestamp(at),
-                held_since: Timestamp(0),
+                unacked_since: Timestamp(0),
             };
             let lifetime = Lifetime { queue_ttl_ms: queue };
-            let entry = held.message.index;
+            let entry = queued.message.index;
             let over = queue.is_some_and(|ms| after > ms) || own.is_some_and(|ms| after > ms);
-            prop_assert_eq!(lifetime.is_over(&held, Timestamp(at + after), entry), over);
+            prop_assert_eq!(lifetime.is_over(&queued, Timestamp(at + after), entry), over);
             let zero = queue == Some(0) || own == Some(0);
-            prop_assert_eq!(lifetime.is_over(&held, Timestamp(at + after), entry.next()), over || zero);
-            let ended = lifetime.end(&held).is_some_and(|end| end <= Timestamp(at + after));
+            prop_assert_eq!(lifetime.is_over(&queued, Timestamp(at + after), entry.next()), over || zero);
+            let ended = lifetime.end(&queued).is_some_and(|end| end <= Timestamp(at + after));
             prop_assert_eq!(ended, over);
         }
     }

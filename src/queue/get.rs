@@ -7,7 +7,7 @@ use crate::{
     digest::{self, Step},
     machine::{Caller, Machine},
     queue::Queue,
-    record::Held,
+    record::QueuedMessage,
     store::StoreError,
 };
 use quorate_types::{Holder, QueueId};
@@ -27,21 +27,21 @@ impl Machine {
         let Some(queue) = self.queues.get_mut(&id) else { return Ok(Reply::Gone) };
         queue.touch(apply);
         queue.used_at = apply.now;
-        let Some(mut held) = queue.take_first_living(apply)? else { return Ok(Reply::Empty) };
-        held.held_since = apply.now;
-        queue.note_get_timeout(&held, timeout_default_ms);
+        let Some(mut queued) = queue.take_first_living(apply)? else { return Ok(Reply::Empty) };
+        queued.unacked_since = apply.now;
+        queue.note_get_timeout(&queued, timeout_default_ms);
         let gets = queue.gets.entry(session).or_default();
         gets.timeout_default_ms = timeout_default_ms;
-        gets.held.insert(number, held);
-        queue.held += 1;
+        gets.unacked.insert(number, queued);
+        queue.unacked += 1;
         queue.change_gets(session);
         apply.holders.gets.insert((session, number), id);
         let holder = digest::of_holder(Holder::Get(session, number));
-        apply.digest.step(Step::Get, digest::of_message(held.message), holder);
+        apply.digest.step(Step::Get, digest::of_message(queued.message), holder);
         Ok(Reply::Got(Got {
             queue: id,
-            message: held.message,
-            counts: held.counts,
+            message: queued.message,
+            counts: queued.counts,
             ready: queue.ready(),
         }))
     }
@@ -50,13 +50,16 @@ impl Machine {
 impl Queue {
     /// Takes the first message that has not expired (TTL-03). If more have than one apply may
     /// handle, the queue counts as empty meanwhile.
-    fn take_first_living(&mut self, apply: &mut Apply<'_>) -> Result<Option<Held>, StoreError> {
+    fn take_first_living(
+        &mut self,
+        apply: &mut Apply<'_>,
+    ) -> Result<Option<QueuedMessage>, StoreError> {
         let lifetime = self.lifetime();
-        while let Some(held) = self.take_first(apply)? {
-            if !lifetime.is_over(&held, apply.now, apply.index) {
-                return Ok(Some(held));
+        while let Some(queued) = self.take_first(apply)? {
+            if !lifetime.is_over(&queued, apply.now, apply.index) {
+                return Ok(Some(queued));
             }
-            self.die(held, DeathReason::Expired, apply);
+            self.die(queued, DeathReason::Expired, apply);
             apply.spend(1);
             if apply.budget == 0 {
                 break;

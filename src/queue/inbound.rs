@@ -58,7 +58,7 @@ impl Machine {
         if let Sender::Session(SessionId { node, start }) = sender {
             // A start is fenced by the first sight of a higher one (SES 6).
             self.fence(node, StartNumber(start.0.saturating_sub(1)), apply)?;
-            self.settle_down(apply)?;
+            self.stabilize(apply)?;
         }
         let last = self.received(sender).map_or(Sequence(0), |record| record.last);
         if first.0 > last.0 + 1 {
@@ -198,7 +198,7 @@ impl SessionRecord {
     }
 }
 
-/// Commands of a sender that is over. Nobody waits for an answer to letters of an ended run.
+/// Commands of a sender that is over. Nobody waits for an answer to letters of an ended start.
 fn refuse_over(sender: Sender, commands: &[Command], apply: &mut Apply<'_>) {
     refuse(commands, apply);
     match sender {

@@ -19,8 +19,8 @@ impl Machine {
             // So that much work on nothing ends too.
             apply.spend(1);
             match work {
-                LeftOver::CheckOut { queue } => self.take_up_settling(queue, apply)?,
-                LeftOver::ReturnSession { queue, session, gets_through, counted } => {
+                LeftOver::CheckOut { queue } => self.take_up_stabilizing(queue, apply)?,
+                LeftOver::RequeueSession { queue, session, gets_through, counted } => {
                     let marking = if counted { Marking::Counted } else { Marking::Uncounted };
                     if !self.return_session(queue, session, gets_through, marking, apply) {
                         apply.group.left_over.push_front(work);
@@ -31,15 +31,19 @@ impl Machine {
         Ok(())
     }
 
-    fn take_up_settling(&mut self, id: QueueId, apply: &mut Apply<'_>) -> Result<(), StoreError> {
+    fn take_up_stabilizing(
+        &mut self,
+        id: QueueId,
+        apply: &mut Apply<'_>,
+    ) -> Result<(), StoreError> {
         let Some(queue) = self.queues.get_mut(&id) else { return Ok(()) };
-        queue.settling_left = false;
+        queue.stabilizing_left = false;
         queue.touch(apply);
-        queue.settle_down(apply)
+        queue.stabilize(apply)
     }
 
     /// Returns what the session's lost consumers and its gets hold of the queue. False if something
-    /// is left; the queue's check-out follows when it settles down.
+    /// is left; the queue's check-out follows when it is stabilized.
     fn return_session(
         &mut self,
         id: QueueId,
@@ -57,7 +61,7 @@ impl Machine {
                 return false;
             }
         }
-        let gets = queue.gets.get(&session).into_iter().flat_map(|gets| &gets.held);
+        let gets = queue.gets.get(&session).into_iter().flat_map(|gets| &gets.unacked);
         let sequences: Vec<Sequence> = gets
             .map(|(sequence, _)| *sequence)
             .take_while(|sequence| *sequence <= gets_through)

@@ -3,7 +3,7 @@
 //! rewritten: a letter names a message of its queue, and keeps that message's run alive.
 //!
 //! 256 letters of a queue make one record (`RecordKey::Letters`), so that letters that come and go
-//! between two checkpoints do not cost one record each. The lines, and what waits for a full
+//! between two checkpoints do not cost one record each. The streams, and what waits for a full
 //! target, are derived from the letters at a start.
 
 use crate::{
@@ -50,7 +50,7 @@ pub enum Stage {
     Kept,
     /// It is on its way, as it was routed once (LET 1).
     Routed(Box<Routing>),
-    /// It is put aside until then (EXC-17).
+    /// It is delayed until then (EXC-17).
     Delayed {
         /// When it is to be routed.
         until: Timestamp,
@@ -86,10 +86,10 @@ pub struct Via {
 pub enum Transfer {
     /// It has a number, and is sent until that is answered.
     UnderWay {
-        /// Number in the line to the target's home.
+        /// Number in the stream to the target's home.
         number: Sequence,
-        /// Round of the target's (LET 3).
-        round: u32,
+        /// Attempt of the target's (LET 3).
+        attempt: u32,
     },
     /// The target is full; it has no number until the target is tried again.
     Waits,
@@ -107,7 +107,7 @@ pub(crate) struct Letters {
     /// Those that are to be routed, and those kept. Derived.
     waiting: NumberSet,
     kept: NumberSet,
-    /// Those put aside. Derived.
+    /// Those delayed. Derived.
     delayed: BTreeSet<(Timestamp, LetterNumber)>,
     /// Pages that the present entry has changed.
     changed: BTreeSet<u64>,
@@ -196,23 +196,23 @@ impl Letters {
         Some(letter)
     }
 
-    /// When the first of those put aside is to be routed.
+    /// When the first of those delayed is to be routed.
     pub(crate) fn next_due(&self) -> Option<Timestamp> {
         self.delayed.first().map(|(until, _)| *until)
     }
 
-    /// Takes out the first of those put aside.
+    /// Takes out the first of those delayed.
     pub(crate) fn take_due(&mut self) -> Option<Letter> {
         let (_, number) = *self.delayed.first()?;
         self.remove(number)
     }
 
-    /// Numbers of those put aside.
+    /// Numbers of those delayed.
     pub(crate) fn delayed(&self) -> Vec<LetterNumber> {
         self.delayed.iter().map(|(_, number)| *number).collect()
     }
 
-    /// All that there is is put aside.
+    /// All that there is is delayed.
     pub(crate) fn are_all_delayed(&self) -> bool {
         self.delayed.len() as u64 == self.count
     }

@@ -4,7 +4,7 @@
 //!
 //! A million letters that wait take 16 to 31 MiB of a node (`queue/tests/letters_memory`). Kept one
 //! by one they took 150 to 900 bytes each. An entry unpacks the blocks of 32 letters that it looks
-//! at. `number_set` and `ways` pack what else is kept of letters.
+//! at. `number_set` and `transfer_map` pack what else is kept of letters.
 
 use crate::{
     death::DeathReason,
@@ -144,10 +144,10 @@ impl Writer {
             let target = place_of(&mut self.targets, target);
             self.number(target);
             match transfer {
-                // No round is 0 (LET 3).
+                // No attempt is 0 (LET 3).
                 Transfer::Waits => self.number(0),
-                Transfer::UnderWay { number, round } => {
-                    self.number(u64::from(*round));
+                Transfer::UnderWay { number, attempt } => {
+                    self.number(u64::from(*attempt));
                     self.change(|last| &mut last.sequence, number.0);
                 }
             }
@@ -228,9 +228,9 @@ impl Reader<'_> {
             let target = self.number() as usize;
             let transfer = match self.number() as u32 {
                 0 => Transfer::Waits,
-                round => {
+                attempt => {
                     let number = Sequence(self.change(|last| &mut last.sequence));
-                    Transfer::UnderWay { number, round }
+                    Transfer::UnderWay { number, attempt }
                 }
             };
             if let Some(target) = self.packed.targets.get(target) {
@@ -267,8 +267,10 @@ mod tests {
     fn transfer() -> impl Strategy<Value = Transfer> {
         prop_oneof![
             Just(Transfer::Waits),
-            (any::<u64>(), 1..=u32::MAX)
-                .prop_map(|(number, round)| Transfer::UnderWay { number: Sequence(number), round }),
+            (any::<u64>(), 1..=u32::MAX).prop_map(|(number, attempt)| Transfer::UnderWay {
+                number: Sequence(number),
+                attempt
+            }),
         ]
     }
 

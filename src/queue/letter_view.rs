@@ -5,10 +5,10 @@ use crate::{
     death::DeathReason,
     letter::{Letter, LetterReader, Stage, Transfer, Via},
     machine::Machine,
-    outbox::Way,
+    outbox::TransferKey,
     output::Effect,
     queue::Queue,
-    ways::Ways,
+    transfer_map::TransferMap,
 };
 use quorate_types::{
     CatalogIndex, LetterHome, LetterNumber, MessageId, QueueId, ResourceName, Sequence, WallTime,
@@ -31,12 +31,12 @@ pub struct LetterView {
 /// A transfer that is under way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TransferView {
-    /// Number in its line.
+    /// Number in its stream.
     pub number: Sequence,
     /// Target.
     pub target: QueueId,
-    /// Round of the target's.
-    pub round: u32,
+    /// Attempt of the target's.
+    pub attempt: u32,
     /// Queue that the message died in.
     pub queue: QueueId,
     /// That queue's name.
@@ -60,19 +60,19 @@ pub struct TargetView {
     pub waits: u64,
     /// Transfers to it under way.
     pub under_way: u64,
-    /// It has refused letters in its present round.
+    /// It has refused letters in its present attempt.
     pub refused: bool,
 }
 
 impl Machine {
     pub(crate) fn letters_of(&self, id: QueueId) -> Option<&Queue> {
-        self.queues.get(&id).or_else(|| self.estates.get(&id)).map(Box::as_ref)
+        self.queues.get(&id).or_else(|| self.ended_queues.get(&id)).map(Box::as_ref)
     }
 
     /// What is owed for letters: theirs, and to those whose letters were refused (LET 3).
     pub(crate) fn owed_letters(&self, effects: &mut Vec<Effect>) {
         let has_idle_target = self.targets().any(|target| target.under_way == 0);
-        let has_transfers = self.lines().next().is_some();
+        let has_transfers = self.streams().next().is_some();
         if !self.outbox.waiting.is_empty() || has_transfers || has_idle_target {
             effects.push(Effect::DeadLettersChanged);
         }
@@ -91,7 +91,7 @@ impl Machine {
 
     /// Queues with letters kept as unroutable.
     pub fn queues_with_kept(&self) -> impl Iterator<Item = QueueId> + '_ {
-        let all = self.queues.iter().chain(&self.estates);
+        let all = self.queues.iter().chain(&self.ended_queues);
         all.filter(|(_, queue)| queue.letters.has_kept()).map(|(id, _)| *id)
     }
 
@@ -124,31 +124,31 @@ impl Machine {
         queue.letters.unrouted(kept, from).take(limit).map(view).collect()
     }
 
-    /// Lines with transfers under way.
-    pub fn lines(&self) -> impl Iterator<Item = LetterHome> + '_ {
-        self.outbox.lines.keys().copied()
+    /// Streams with transfers under way.
+    pub fn streams(&self) -> impl Iterator<Item = LetterHome> + '_ {
+        self.outbox.streams.keys().copied()
     }
 
-    /// The line's mark: the lowest number whose answer has not been applied (LET 2).
+    /// The stream's mark: the lowest number whose answer has not been applied (LET 2).
     #[must_use]
-    pub fn line_mark(&self, line: LetterHome) -> Sequence {
-        let last = self.group.letters.lines.get(&line).map_or(0, |last| last.0);
-        let first = self.outbox.lines.get(&line).and_then(Ways::first_key);
+    pub fn stream_mark(&self, stream: LetterHome) -> Sequence {
+        let last = self.group.letters.streams.get(&stream).map_or(0, |last| last.0);
+        let first = self.outbox.streams.get(&stream).and_then(TransferMap::first_key);
         Sequence(first.unwrap_or(last + 1))
     }
 
-    /// Transfers of a line that are under way, from a number on, ascending.
+    /// Transfers of a stream that are under way, from a number on, ascending.
     #[must_use]
-    pub fn transfers(&self, line: LetterHome, from: Sequence, limit: usize) -> Vec<TransferView> {
-        let ways = self.outbox.lines.get(&line).into_iter().flat_map(|ways| ways.range(from.0));
+    pub fn transfers(&self, stream: LetterHome, from: Sequence, limit: usize) -> Vec<TransferView> {
+        let keys = self.outbox.streams.get(&stream).into_iter().flat_map(|keys| keys.range(from.0));
         let mut readers: BTreeMap<QueueId, LetterReader<'_>> = BTreeMap::new();
         let mut found = Vec::new();
-        for (number, way) in ways.take(limit) {
-            let Some(queue) = self.letters_of(way.queue) else { continue };
+        for (number, key) in keys.take(limit) {
+            let Some(queue) = self.letters_of(key.queue) else { continue };
             let reader =
-                readers.entry(way.queue).or_insert_with(|| LetterReader::new(&queue.letters));
-            let letter = reader.get(way.letter);
-            found.extend(letter.and_then(|it| transfer_view(Sequence(number), way, queue, it)));
+                readers.entry(key.queue).or_insert_with(|| LetterReader::new(&queue.letters));
+            let letter = reader.get(key.letter);
+            found.extend(letter.and_then(|it| transfer_view(Sequence(number), key, queue, it)));
         }
         found
     }
@@ -158,7 +158,7 @@ impl Machine {
             target: *target,
             waits: state.waits.len(),
             under_way: state.under_way,
-            refused: self.group.letters.rounds.get(target).is_some_and(|round| round.refused),
+            refused: self.group.letters.attempts.get(target).is_some_and(|attempt| attempt.refused),
         })
     }
 
@@ -168,26 +168,26 @@ impl Machine {
         let of = |queues: &BTreeMap<QueueId, Box<Queue>>| -> u64 {
             queues.values().map(|queue| queue.letters.len()).sum()
         };
-        let ended = of(&self.estates);
+        let ended = of(&self.ended_queues);
         (of(&self.queues) + ended, ended)
     }
 }
 
 fn transfer_view(
     number: Sequence,
-    way: Way,
+    key: TransferKey,
     queue: &Queue,
     letter: &Letter,
 ) -> Option<TransferView> {
     let Stage::Routed(routing) = &letter.stage else { return None };
-    let Transfer::UnderWay { round, .. } = routing.transfers.get(&way.target)? else {
+    let Transfer::UnderWay { attempt, .. } = routing.transfers.get(&key.target)? else {
         return None;
     };
     Some(TransferView {
         number,
-        target: way.target,
-        round: *round,
-        queue: way.queue,
+        target: key.target,
+        attempt: *attempt,
+        queue: key.queue,
         name: queue.name.clone(),
         message: letter.message,
         reason: letter.reason,

@@ -137,8 +137,8 @@ pub struct LiveLetters {
     pub queues: BTreeSet<QueueId>,
     /// Targets that letters are for.
     pub targets: BTreeSet<QueueId>,
-    /// Lines with transfers under way.
-    pub lines: BTreeSet<LetterHome>,
+    /// Streams with transfers under way.
+    pub streams: BTreeSet<LetterHome>,
 }
 
 impl LiveLetters {
@@ -148,7 +148,7 @@ impl LiveLetters {
         Self {
             queues: machine.queues_with_letters().chain(machine.queues_with_kept()).collect(),
             targets: machine.targets().map(|target| target.target).collect(),
-            lines: machine.lines().collect(),
+            streams: machine.streams().collect(),
         }
     }
 }
@@ -159,7 +159,7 @@ pub struct LetterWorker {
     /// Of each queue the first letter of the routing that was proposed last.
     proposed: BTreeMap<QueueId, (LetterNumber, CatalogIndex, Duration)>,
     kept: BTreeMap<QueueId, Look>,
-    lines: BTreeMap<LetterHome, Line>,
+    streams: BTreeMap<LetterHome, Stream>,
     /// Room that targets have told of.
     room: BTreeMap<QueueId, u32>,
     retried: BTreeMap<QueueId, Duration>,
@@ -174,9 +174,9 @@ struct Look {
     next: LetterNumber,
 }
 
-/// How far a line has been sent.
+/// How far a stream has been sent.
 #[derive(Debug)]
-struct Line {
+struct Stream {
     through: Sequence,
     mark: Sequence,
     moved: Duration,
@@ -184,7 +184,7 @@ struct Line {
     batches: VecDeque<(Sequence, usize)>,
 }
 
-impl Line {
+impl Stream {
     fn bytes(&self) -> usize {
         self.batches.iter().map(|(_, bytes)| bytes).sum()
     }
@@ -198,18 +198,18 @@ impl Line {
 impl LetterWorker {
     /// A proposal that has brought nothing for so long is made again.
     pub const PROPOSAL_LOST: Duration = Duration::from_secs(1);
-    /// Transfers of a line that may be under way unanswered.
-    pub const LINE_MAX: u64 = 2_048;
-    /// Bytes of a line that may be under way unanswered: as many as a client's publishes may have.
+    /// Transfers of a stream that may be under way unanswered.
+    pub const STREAM_MAX: u64 = 2_048;
+    /// Bytes of a stream that may be under way unanswered: as many as a client's publishes may have.
     /// One batch may always be.
-    pub const LINE_BYTES_MAX: usize = 16 << 20;
+    pub const STREAM_BYTES_MAX: usize = 16 << 20;
 
-    /// Forgets queues without letters, targets that letters are no longer for, and lines with nothing
+    /// Forgets queues without letters, targets that letters are no longer for, and streams with nothing
     /// under way.
     pub fn forget_done(&mut self, live: &LiveLetters) {
         self.proposed.retain(|queue, _| live.queues.contains(queue));
         self.kept.retain(|queue, _| live.queues.contains(queue));
-        self.lines.retain(|line, _| live.lines.contains(line));
+        self.streams.retain(|stream, _| live.streams.contains(stream));
         self.room.retain(|target, _| live.targets.contains(target));
         self.retried.retain(|target, _| live.targets.contains(target));
     }
@@ -258,19 +258,19 @@ impl LetterWorker {
         self.kept.insert(queue, Look { version, settings, next });
     }
 
-    /// The number from which on a line is to be sent, if there is room in it. While the node's
+    /// The number from which on a stream is to be sent, if there is room in it. While the node's
     /// budget has no room, one batch at a time is under way in it.
     #[must_use]
     pub fn send_from(
         &mut self,
-        line: LetterHome,
+        stream: LetterHome,
         mark: Sequence,
         has_room: bool,
         now: Duration,
     ) -> Option<Sequence> {
         let through = Sequence(mark.0 - 1);
-        let begun = || Line { through, mark, moved: now, batches: VecDeque::new() };
-        let state = self.lines.entry(line).or_insert_with(begun);
+        let begun = || Stream { through, mark, moved: now, batches: VecDeque::new() };
+        let state = self.streams.entry(stream).or_insert_with(begun);
         if state.mark != mark {
             (state.mark, state.moved) = (mark, now);
             state.answered(through);
@@ -279,15 +279,15 @@ impl LetterWorker {
             *state = begun();
         }
         let from = Sequence(state.through.0.max(mark.0 - 1) + 1);
-        let has_room = has_room && state.bytes() < Self::LINE_BYTES_MAX;
+        let has_room = has_room && state.bytes() < Self::STREAM_BYTES_MAX;
         let fits = state.batches.is_empty() || has_room;
-        (fits && from.0 - mark.0 < Self::LINE_MAX).then_some(from)
+        (fits && from.0 - mark.0 < Self::STREAM_MAX).then_some(from)
     }
 
-    /// The transfers of a line with neighbouring numbers from `from` on: the most that one batch takes.
+    /// The transfers of a stream with neighbouring numbers from `from` on: the most that one batch takes.
     #[must_use]
-    pub fn batch(machine: &Machine, line: LetterHome, from: Sequence) -> Vec<TransferView> {
-        let mut transfers = machine.transfers(line, from, SEND_MAX);
+    pub fn batch(machine: &Machine, stream: LetterHome, from: Sequence) -> Vec<TransferView> {
+        let mut transfers = machine.transfers(stream, from, SEND_MAX);
         if let Some(first) = transfers.first().map(|it| it.number.0) {
             let neighbours = transfers.iter().zip(first..).take_while(|(it, n)| it.number.0 == *n);
             transfers.truncate(neighbours.count());
@@ -296,31 +296,31 @@ impl LetterWorker {
     }
 
     /// A batch has been sent that ends with the transfer `through`.
-    pub fn sent(&mut self, line: LetterHome, through: Sequence, bytes: usize) {
-        if let Some(state) = self.lines.get_mut(&line) {
+    pub fn sent(&mut self, stream: LetterHome, through: Sequence, bytes: usize) {
+        if let Some(state) = self.streams.get_mut(&stream) {
             state.through = through;
             state.batches.push_back((through, bytes));
         }
     }
 
-    /// The line is sent again from there on (SES 5).
-    pub fn send_again(&mut self, line: LetterHome, from: Sequence) {
-        if let Some(state) = self.lines.get_mut(&line) {
+    /// The stream is sent again from there on (SES 5).
+    pub fn send_again(&mut self, stream: LetterHome, from: Sequence) {
+        if let Some(state) = self.streams.get_mut(&stream) {
             state.through = Sequence(state.through.0.min(from.0.saturating_sub(1)));
             state.batches.retain(|(through, _)| *through < from);
         }
     }
 
-    /// Every line to this home is sent again.
+    /// Every stream to this home is sent again.
     pub fn send_all_again(&mut self, home: Home) {
-        self.lines.retain(|line, _| line.home() != home);
+        self.streams.retain(|stream, _| stream.home() != home);
     }
 
     /// A target's home has answered: more transfers may follow those that are answered, and those
     /// that it lacks are sent again.
     pub fn heard(&mut self, answer: &Answer) {
         if let Answer::Transferred { by, last, .. } = answer {
-            if let Some(state) = self.lines.get_mut(by) {
+            if let Some(state) = self.streams.get_mut(by) {
                 state.answered(*last);
             }
         } else if let Answer::TransfersWanted { by, want, .. } = answer {
@@ -333,7 +333,7 @@ impl LetterWorker {
     pub fn commit(answer: Answer) -> Option<Command> {
         match answer {
             Answer::Transferred { by, first, last, other, .. } => {
-                Some(Command::DeadLettered { line: by, first, last, other })
+                Some(Command::DeadLettered { stream: by, first, last, other })
             }
             Answer::Answered { .. }
             | Answer::Want { .. }
@@ -342,23 +342,23 @@ impl LetterWorker {
         }
     }
 
-    /// The run at the end of the line is over, and its queues have ended: the command that answers
+    /// The start at the end of the stream is over, and its queues have ended: the command that answers
     /// all that is under way there (LET 4).
     #[must_use]
-    pub fn end_line(machine: &Machine, line: LetterHome) -> Option<Command> {
-        let first = machine.line_mark(line);
-        let limit = usize::try_from(Self::LINE_MAX).unwrap_or(usize::MAX);
-        let transfers = machine.transfers(line, first, limit);
+    pub fn end_stream(machine: &Machine, stream: LetterHome) -> Option<Command> {
+        let first = machine.stream_mark(stream);
+        let limit = usize::try_from(Self::STREAM_MAX).unwrap_or(usize::MAX);
+        let transfers = machine.transfers(stream, first, limit);
         let gone = |it: &TransferView| (it.number, TransferAnswer::Gone);
         let other: Vec<_> = transfers.iter().map(gone).collect();
         let (last, _) = *other.last()?;
-        Some(Command::DeadLettered { line, first, last, other })
+        Some(Command::DeadLettered { stream, first, last, other })
     }
 
     /// Bytes of all that is under way.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.lines.values().map(Line::bytes).sum()
+        self.streams.values().map(Stream::bytes).sum()
     }
 
     /// A target has told of room (LET 3).

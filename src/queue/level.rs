@@ -1,4 +1,4 @@
-//! One priority level of a queue: what is ready in it, in order. That is the returned messages,
+//! One priority level of a queue: what is ready in it, in order. That is the requeued messages,
 //! each at its old place, and the *fresh* range from the head on, which was never assigned.
 //!
 //! The fresh range is a cursor and two counts. A *window* holds the heads of its first messages; it
@@ -7,10 +7,10 @@
 //! counted, and read from the [`crate::MessageStore`] when its turn comes.
 
 use crate::{
-    apart::Apart,
     apply::Apply,
     command::MessageHead,
-    record::{Held, LevelRecord, ReturnedRecord},
+    record::{LevelRecord, QueuedMessage, RequeuedRecord},
+    refused_letters::RefusedLetters,
     store::{RunHead, StoreError},
     sweep::Living,
 };
@@ -29,17 +29,17 @@ const RUNS_MAX: usize = 256;
 #[derive(Debug, Default)]
 pub(crate) struct LevelState {
     pub(crate) record: LevelRecord,
-    pub(crate) returned: BTreeMap<(LogIndex, u32), Held>,
-    pub(crate) returned_bytes: u64,
-    /// Returned messages with an `expiration` of their own.
-    pub(crate) returned_expiring: u64,
-    pub(crate) returned_changed: bool,
+    pub(crate) requeued: BTreeMap<(LogIndex, u32), QueuedMessage>,
+    pub(crate) requeued_bytes: u64,
+    /// Requeued messages with an `expiration` of their own.
+    pub(crate) requeued_expiring: u64,
+    pub(crate) requeued_changed: bool,
     pub(crate) living: Living,
-    pub(crate) apart: Apart,
+    pub(crate) refused_letters: RefusedLetters,
     /// Heads of the first fresh messages, whole runs, without gaps.
-    window: VecDeque<Held>,
+    window: VecDeque<QueuedMessage>,
     /// The first fresh message, while the window is empty; also a cache.
-    first: Option<Held>,
+    first: Option<QueuedMessage>,
     /// Parts of this entry's run that did not go into the window.
     late: Vec<Part>,
     /// Position after the last message that this entry enqueued here; 0 if it enqueued none.
@@ -71,26 +71,26 @@ impl LevelState {
         Self { record: LevelRecord::starting_at(index), ..Self::default() }
     }
 
-    /// A level as a checkpoint has it, with `living` counted from what is returned and held.
+    /// A level as a checkpoint has it, with `living` counted from what is requeued and held.
     pub(crate) fn stored(record: LevelRecord) -> Self {
         Self { record, ..Self::default() }
     }
 
     pub(crate) fn ready(&self) -> u64 {
-        self.record.fresh + self.returned.len() as u64
+        self.record.fresh + self.requeued.len() as u64
     }
 
     pub(crate) fn ready_bytes(&self) -> u64 {
-        self.record.fresh_bytes + self.returned_bytes
+        self.record.fresh_bytes + self.requeued_bytes
     }
 
     /// Whether a ready message has an `expiration` of its own.
     pub(crate) fn has_expiring(&self) -> bool {
-        self.record.fresh_expiring + self.returned_expiring > 0
+        self.record.fresh_expiring + self.requeued_expiring > 0
     }
 
-    pub(crate) fn returned_record(&self) -> Option<ReturnedRecord> {
-        (!self.returned.is_empty()).then(|| ReturnedRecord { messages: self.returned.clone() })
+    pub(crate) fn requeued_record(&self) -> Option<RequeuedRecord> {
+        (!self.requeued.is_empty()).then(|| RequeuedRecord { messages: self.requeued.clone() })
     }
 
     /// Appends a part of this entry's run. Returns the bytes of its bodies.
@@ -119,18 +119,18 @@ impl LevelState {
 
     /// Refused messages of this entry's run stay at their place for their letters, and are never
     /// ready (LEN-12).
-    pub(crate) fn set_apart(
+    pub(crate) fn keep_refused(
         &mut self,
         level: Level,
         part: Part,
         messages: &[MessageHead],
         apply: &Apply<'_>,
-    ) -> Vec<Held> {
+    ) -> Vec<QueuedMessage> {
         debug_assert!(part.first >= self.entry_end, "enqueues of a run out of order");
         self.entry_end = part.first + part.count;
         let index = apply.index;
         let one = |(position, head): (u32, &MessageHead)| {
-            self.apart.insert((index, position));
+            self.refused_letters.insert((index, position));
             self.living.add(index);
             fresh(MessageId { level, index, position }, *head, apply.stamped)
         };
@@ -165,9 +165,9 @@ impl LevelState {
         &mut self,
         place: Place,
         apply: &Apply<'_>,
-    ) -> Result<Option<Held>, StoreError> {
-        if let Some((_, held)) = self.returned.first_key_value() {
-            return Ok(Some(*held));
+    ) -> Result<Option<QueuedMessage>, StoreError> {
+        if let Some((_, queued)) = self.requeued.first_key_value() {
+            return Ok(Some(*queued));
         }
         if self.record.fresh == 0 {
             return Ok(None);
@@ -181,18 +181,18 @@ impl LevelState {
         Ok(self.window.front().copied())
     }
 
-    /// Takes the first ready message. Returned ones were all taken from the head before, so they
+    /// Takes the first ready message. Requeued ones were all taken from the head before, so they
     /// come before every fresh one.
     pub(crate) fn take(
         &mut self,
         place: Place,
         apply: &Apply<'_>,
-    ) -> Result<Option<Held>, StoreError> {
-        if let Some((_, held)) = self.returned.pop_first() {
-            self.returned_bytes -= u64::from(held.head.body_bytes);
-            self.returned_expiring -= u64::from(held.head.expiration_ms.is_some());
-            self.returned_changed = true;
-            return Ok(Some(held));
+    ) -> Result<Option<QueuedMessage>, StoreError> {
+        if let Some((_, queued)) = self.requeued.pop_first() {
+            self.requeued_bytes -= u64::from(queued.head.body_bytes);
+            self.requeued_expiring -= u64::from(queued.head.expiration_ms.is_some());
+            self.requeued_changed = true;
+            return Ok(Some(queued));
         }
         if self.record.fresh == 0 {
             return Ok(None);
@@ -200,13 +200,13 @@ impl LevelState {
         if self.window.is_empty() {
             self.refill(place, apply)?;
         }
-        let Some(held) = self.window.pop_front() else { return Ok(None) };
+        let Some(queued) = self.window.pop_front() else { return Ok(None) };
         self.record.fresh -= 1;
-        self.record.fresh_bytes -= u64::from(held.head.body_bytes);
-        self.record.fresh_expiring -= u64::from(held.head.expiration_ms.is_some());
-        self.living.add(held.message.index);
-        self.advance_past(held.message, apply.index);
-        Ok(Some(held))
+        self.record.fresh_bytes -= u64::from(queued.head.body_bytes);
+        self.record.fresh_expiring -= u64::from(queued.head.expiration_ms.is_some());
+        self.living.add(queued.message.index);
+        self.advance_past(queued.message, apply.index);
+        Ok(Some(queued))
     }
 
     /// Moves the head past a message. Past the last message of a run it goes to the next index, so
@@ -223,32 +223,33 @@ impl LevelState {
     fn move_head(&mut self, index: LogIndex, position: u32) {
         self.record.head_index = index;
         self.record.head_position = position;
-        self.apart.pass((index, position));
+        self.refused_letters.pass((index, position));
     }
 
     /// Puts a message back to its place.
-    pub(crate) fn give_back(&mut self, mut held: Held) {
-        held.held_since = Timestamp(0);
-        self.returned_bytes += u64::from(held.head.body_bytes);
-        self.returned_expiring += u64::from(held.head.expiration_ms.is_some());
-        self.returned_changed = true;
-        let replaced = self.returned.insert((held.message.index, held.message.position), held);
-        debug_assert!(replaced.is_none(), "a message was returned twice");
+    pub(crate) fn requeue(&mut self, mut queued: QueuedMessage) {
+        queued.unacked_since = Timestamp(0);
+        self.requeued_bytes += u64::from(queued.head.body_bytes);
+        self.requeued_expiring += u64::from(queued.head.expiration_ms.is_some());
+        self.requeued_changed = true;
+        let replaced =
+            self.requeued.insert((queued.message.index, queued.message.position), queued);
+        debug_assert!(replaced.is_none(), "a message was requeued twice");
     }
 
     /// Drops all that is ready (DEL-07): the head jumps to the tail. Returns how many.
     pub(crate) fn purge(&mut self, current: LogIndex) -> u64 {
         let purged = self.ready();
-        for (index, _) in std::mem::take(&mut self.returned).into_keys() {
+        for (index, _) in std::mem::take(&mut self.requeued).into_keys() {
             self.living.bury(index, 1);
-            self.returned_changed = true;
+            self.requeued_changed = true;
         }
-        self.returned_bytes = 0;
-        self.returned_expiring = 0;
+        self.requeued_bytes = 0;
+        self.requeued_expiring = 0;
         if self.record.fresh > 0 {
             self.living.jump(self.record.head_index);
             // Runs of letters part what is dead.
-            self.apart.runs().into_iter().for_each(|run| self.living.jump(run));
+            self.refused_letters.runs().into_iter().for_each(|run| self.living.jump(run));
             let removed_below = self.record.removed_below;
             self.record = LevelRecord::starting_at(current);
             self.record.removed_below = removed_below;
@@ -268,7 +269,7 @@ impl LevelState {
             self.move_head(current.next(), 0);
         }
         self.entry_end = 0;
-        self.apart.end_entry();
+        self.refused_letters.end_entry();
         self.late.clear();
         if shorten || (std::mem::take(&mut self.appended) && !served) {
             self.shorten_window();
@@ -311,7 +312,7 @@ impl LevelState {
         for (position, message) in (0u32..).zip(&run.messages) {
             if let Some(message) = message
                 && (run.index, position) >= head
-                && !self.apart.contains((run.index, position))
+                && !self.refused_letters.contains((run.index, position))
             {
                 let id = MessageId { level, index: run.index, position };
                 self.window.push_back(fresh(id, *message, run.time));
@@ -344,7 +345,7 @@ impl LevelState {
     /// Leaves only the first whole runs in the window; none, if the first is a long one.
     fn shorten_window(&mut self) {
         if self.window.len() > WINDOW_IDLE * 2 {
-            let index = |at: usize| self.window.get(at).map(|held| held.message.index);
+            let index = |at: usize| self.window.get(at).map(|queued| queued.message.index);
             let starts_run = |at: &usize| index(at - 1) != index(*at);
             let cut = (WINDOW_IDLE..self.window.len()).find(starts_run).unwrap_or(0);
             self.first = self.window.front().copied().filter(|_| cut == 0);
@@ -363,7 +364,7 @@ impl LevelState {
 }
 
 /// A message that was never held.
-fn fresh(message: MessageId, head: MessageHead, enqueued_at: Timestamp) -> Held {
-    let (counts, held_since) = (crate::command::Counts::default(), Timestamp(0));
-    Held { message, counts, head, enqueued_at, held_since }
+fn fresh(message: MessageId, head: MessageHead, enqueued_at: Timestamp) -> QueuedMessage {
+    let (counts, unacked_since) = (crate::command::Counts::default(), Timestamp(0));
+    QueuedMessage { message, counts, head, enqueued_at, unacked_since }
 }

@@ -14,9 +14,9 @@ mod machine;
 mod lifecycle;
 mod queue;
 
-mod apart;
 mod enqueue;
 mod level;
+mod refused_letters;
 mod sweep;
 
 mod active;
@@ -24,9 +24,9 @@ mod checkout;
 mod consumer;
 mod death;
 mod delay;
-mod held;
+mod service_queue;
 mod timeout;
-mod turns;
+mod unacked;
 
 mod get;
 mod purge;
@@ -36,7 +36,6 @@ mod left_over;
 mod node;
 
 mod expire;
-mod lease;
 mod letter;
 mod letter_block;
 mod letter_view;
@@ -44,10 +43,11 @@ mod letter_worker;
 mod limit;
 mod number_set;
 mod outbox;
+mod queue_ttl;
 mod tally;
 mod transfer;
+mod transfer_map;
 mod wake;
-mod ways;
 
 mod digest;
 mod load;
@@ -55,7 +55,7 @@ mod view;
 
 pub use command::{
     Batch, Command, ConsumerTerms, Counts, Detach, Entry, Got, MessageHead, Numbers, Origin,
-    QueueReport, Reply, ReturnCause, RoutedLetters, Routes, Run, TransferAnswer,
+    QueueReport, Reply, RequeueCause, RoutedLetters, Routes, Run, TransferAnswer,
 };
 pub use config::{DeadLetter, QUORUM_DELIVERY_LIMIT, QueueConfig};
 pub use death::DeathReason;
@@ -66,8 +66,8 @@ pub use machine::Machine;
 pub use outbox::RETRY_MAX;
 pub use output::{Answer, Change, Delivery, Effect, Output, RecordKey};
 pub use record::{
-    ConsumerRecord, GetsRecord, GroupRecord, Held, LeftOver, LettersRecord, LevelRecord,
-    NodeRecord, QueueRecord, Record, RecordError, ReturnedRecord, Round, SessionRecord,
+    Attempt, ConsumerRecord, GetsRecord, GroupRecord, LeftOver, LettersRecord, LevelRecord,
+    NodeRecord, QueueRecord, QueuedMessage, Record, RecordError, RequeuedRecord, SessionRecord,
 };
 pub use store::{MessageStore, RunHead, StoreError};
 pub use tally::{DeadLetterFact, DeadLetterStrategy};

@@ -10,7 +10,7 @@ use crate::{
     output::{Change, Effect},
     queue::{Burial, Queue},
     record::QueueRecord,
-    turns::Turns,
+    service_queue::ServiceQueue,
 };
 use quorate_types::{DeliveryNumber, Holder, Home, LetterNumber, QueueId, ResourceName};
 use std::collections::{BTreeMap, VecDeque};
@@ -38,7 +38,7 @@ impl Machine {
             arrivals: 0,
             had_consumer: false,
             levels: BTreeMap::new(),
-            turns: VecDeque::new(),
+            service_queue: VecDeque::new(),
             last_letter: LetterNumber(0),
             refusals: BTreeMap::new(),
             ended: false,
@@ -58,7 +58,7 @@ impl Machine {
             Home::Node(_) => (self.start.0, bound?),
         };
         let id = QueueId { home: self.home, index, position };
-        (!self.queues.contains_key(&id) && !self.estates.contains_key(&id)).then_some(id)
+        (!self.queues.contains_key(&id) && !self.ended_queues.contains_key(&id)).then_some(id)
     }
 
     /// `Configure`: takes settings unless they were resolved at a lower catalog index (NAM 2).
@@ -158,7 +158,7 @@ impl Machine {
             }
         }
         for (session, gets) in &queue.gets {
-            for sequence in gets.held.keys() {
+            for sequence in gets.unacked.keys() {
                 apply.holders.gets.remove(&(*session, *sequence));
             }
         }
@@ -170,7 +170,7 @@ impl Machine {
             apply.out.changes.push(Change::QueueRemoved { queue: id });
         } else {
             queue.leave_letters(apply);
-            self.estates.insert(id, queue);
+            self.ended_queues.insert(id, queue);
         }
     }
 }
@@ -181,16 +181,16 @@ impl Queue {
         self.ended = true;
         let mut burial = Burial::default();
         let consumers = std::mem::take(&mut self.consumers);
-        for (_, held) in consumers.values().flat_map(|it| it.held.above(DeliveryNumber(0))) {
-            burial.add(&mut self.levels, held.message);
+        for (_, queued) in consumers.values().flat_map(|it| it.unacked.above(DeliveryNumber(0))) {
+            burial.add(&mut self.levels, queued.message);
         }
         let gets = std::mem::take(&mut self.gets);
-        for held in gets.values().flat_map(|gets| gets.held.values()) {
-            burial.add(&mut self.levels, held.message);
+        for queued in gets.values().flat_map(|gets| gets.unacked.values()) {
+            burial.add(&mut self.levels, queued.message);
         }
         burial.end(&mut self.levels);
-        self.turns = Turns::default();
-        (self.attached, self.held) = (0, 0);
+        self.service_queue = ServiceQueue::default();
+        (self.attached, self.unacked) = (0, 0);
         self.refusals.clear();
         for level in self.levels.values_mut() {
             level.purge(apply.index);

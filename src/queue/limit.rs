@@ -73,7 +73,7 @@ impl Queue {
             return Ok(false);
         }
         // Consumers are served first (DLX-41).
-        if self.settling_left && !self.turns.is_empty() {
+        if self.stabilizing_left && !self.service_queue.is_empty() {
             return Ok(false);
         }
         let mut room = Room::of(self);
@@ -81,13 +81,13 @@ impl Queue {
         let mut allowed = self.arrived.max(u64::from(apply.budget));
         while room.is_exceeded() {
             if allowed == 0 {
-                self.leave_settling(apply);
+                self.leave_stabilizing(apply);
                 break;
             }
-            let Some(held) = self.take_first(apply)? else { break };
+            let Some(queued) = self.take_first(apply)? else { break };
             room.messages -= 1;
-            room.bytes -= u64::from(held.head.body_bytes);
-            self.die(held, DeathReason::MaxLength, apply);
+            room.bytes -= u64::from(queued.head.body_bytes);
+            self.die(queued, DeathReason::MaxLength, apply);
             apply.spend(1);
             allowed -= 1;
         }
@@ -115,7 +115,7 @@ impl Queue {
 
     /// How many messages consumers may be assigned now.
     fn credit(&self) -> u64 {
-        let served = self.consumers.values().filter(|consumer| consumer.in_turns);
+        let served = self.consumers.values().filter(|consumer| consumer.in_service_queue);
         served.map(|consumer| consumer.room()).fold(0, u64::saturating_add)
     }
 }

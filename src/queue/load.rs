@@ -8,7 +8,7 @@ use crate::{
     output::{Change, RecordKey},
     queue::Queue,
     record::{
-        ConsumerRecord, GetsRecord, LeftOver, LevelRecord, Record, RecordError, ReturnedRecord,
+        ConsumerRecord, GetsRecord, LeftOver, LevelRecord, Record, RecordError, RequeuedRecord,
     },
 };
 use quorate_types::{ConsumerId, Home, LetterNumber, Level, MessageId, QueueId, SessionId};
@@ -30,13 +30,13 @@ impl Machine {
         }
         parts.join(&mut machine)?;
         for queue in machine.queues.values_mut() {
-            queue.in_use = queue.has_lease_in_use();
+            queue.in_use = queue.has_ttl_in_use();
         }
         for work in &machine.group.left_over {
             if let LeftOver::CheckOut { queue } = work
                 && let Some(queue) = machine.queues.get_mut(queue)
             {
-                queue.settling_left = true;
+                queue.stabilizing_left = true;
             }
         }
         Ok(machine)
@@ -59,9 +59,9 @@ impl Machine {
             RecordKey::Gets(id, session) => {
                 Some(Record::Gets(self.queues.get(&id)?.gets.get(&session)?.clone()))
             }
-            RecordKey::Returned(id, level) => {
+            RecordKey::Requeued(id, level) => {
                 let level = self.queues.get(&id)?.levels.get(&level)?;
-                level.returned_record().map(Record::Returned)
+                level.requeued_record().map(Record::Requeued)
             }
             RecordKey::Letters(id, page) => {
                 self.letters_of(id)?.letters.page(page).map(Record::Letters)
@@ -76,7 +76,9 @@ impl Machine {
         let mut keys = vec![RecordKey::Group];
         keys.extend(self.nodes.keys().copied().map(RecordKey::Node));
         keys.extend(self.sessions.keys().copied().map(RecordKey::Session));
-        keys.extend(self.queues.values().chain(self.estates.values()).flat_map(|it| it.keys()));
+        keys.extend(
+            self.queues.values().chain(self.ended_queues.values()).flat_map(|it| it.keys()),
+        );
         keys.extend(self.sources.keys().copied().map(RecordKey::Source));
         keys.sort_unstable();
         keys.retain(|key| self.record(*key).is_some());
@@ -88,7 +90,7 @@ impl Machine {
     #[must_use]
     pub fn dead_ranges(&self) -> Vec<Change> {
         let mut changes = Vec::new();
-        for queue in self.queues.values().chain(self.estates.values()) {
+        for queue in self.queues.values().chain(self.ended_queues.values()) {
             for (level, state) in &queue.levels {
                 state.dead_ranges(queue.id, *level, &mut changes);
             }
@@ -102,8 +104,8 @@ impl Machine {
 struct Parts {
     consumers: Vec<(QueueId, ConsumerId, ConsumerRecord)>,
     gets: Vec<(QueueId, SessionId, GetsRecord)>,
-    returned: Vec<(QueueId, Level, ReturnedRecord)>,
-    turns: Vec<(QueueId, Vec<ConsumerId>)>,
+    requeued: Vec<(QueueId, Level, RequeuedRecord)>,
+    service_queue: Vec<(QueueId, Vec<ConsumerId>)>,
     letters: Vec<(QueueId, BTreeMap<LetterNumber, Letter>)>,
 }
 
@@ -123,10 +125,11 @@ impl Parts {
                 machine.sessions.insert(session, record);
             }
             (RecordKey::Queue(id), Record::Queue(record)) => {
-                if !record.turns.is_empty() {
-                    self.turns.push((id, record.turns.iter().copied().collect()));
+                if !record.service_queue.is_empty() {
+                    self.service_queue.push((id, record.service_queue.iter().copied().collect()));
                 }
-                let queues = if record.ended { &mut machine.estates } else { &mut machine.queues };
+                let queues =
+                    if record.ended { &mut machine.ended_queues } else { &mut machine.queues };
                 queues.insert(id, Box::new(Queue::from_record(id, *record)));
             }
             (RecordKey::Consumer(id, consumer), Record::Consumer(record)) => {
@@ -135,8 +138,8 @@ impl Parts {
             (RecordKey::Gets(id, session), Record::Gets(record)) => {
                 self.gets.push((id, session, record));
             }
-            (RecordKey::Returned(id, level), Record::Returned(record)) => {
-                self.returned.push((id, level, record));
+            (RecordKey::Requeued(id, level), Record::Requeued(record)) => {
+                self.requeued.push((id, level, record));
             }
             (RecordKey::Letters(id, _), Record::Letters(letters)) => {
                 self.letters.push((id, letters));
@@ -154,9 +157,9 @@ impl Parts {
     }
 
     fn join(self, machine: &mut Machine) -> Result<(), RecordError> {
-        let Machine { queues, estates, outbox, nodes, holders, .. } = machine;
+        let Machine { queues, ended_queues, outbox, nodes, holders, .. } = machine;
         for (id, letters) in self.letters {
-            let queue = queues.get_mut(&id).or_else(|| estates.get_mut(&id));
+            let queue = queues.get_mut(&id).or_else(|| ended_queues.get_mut(&id));
             found(queue, id, "a letter")?.join_letters(letters, outbox)?;
         }
         for (id, consumer, record) in self.consumers {
@@ -168,15 +171,15 @@ impl Parts {
             check(earlier.is_none(), || format!("consumer {consumer:?} is in two queues"))?;
         }
         for (id, session, record) in self.gets {
-            let sequences = record.held.keys();
+            let sequences = record.unacked.keys();
             holders.gets.extend(sequences.map(|sequence| ((session, *sequence), id)));
             found(queues.get_mut(&id), id, "a get")?.join_gets(session, record)?;
         }
-        for (id, level, record) in self.returned {
-            found(queues.get_mut(&id), id, "a returned message")?.join_returned(level, record)?;
+        for (id, level, record) in self.requeued {
+            found(queues.get_mut(&id), id, "a requeued message")?.join_requeued(level, record)?;
         }
-        for (id, turns) in self.turns {
-            found(queues.get_mut(&id), id, "a turn")?.join_turns(&turns)?;
+        for (id, service_queue) in self.service_queue {
+            found(queues.get_mut(&id), id, "a turn")?.join_service_queue(&service_queue)?;
         }
         Ok(())
     }
@@ -203,39 +206,39 @@ impl Queue {
         suspected: bool,
     ) -> Result<(), RecordError> {
         self.attached += u32::from(!record.cancelled);
-        for (number, held) in &record.held {
+        for (number, queued) in &record.unacked {
             check(*number < record.next, || {
                 format!("consumer {id:?} holds {number}, not given yet")
             })?;
-            self.join_held(held.message)?;
+            self.join_unacked(queued.message)?;
         }
         self.consumers.insert(id, Box::new(Consumer::from_record(record, suspected)));
         Ok(())
     }
 
     fn join_gets(&mut self, session: SessionId, record: GetsRecord) -> Result<(), RecordError> {
-        for held in record.held.values() {
-            self.join_held(held.message)?;
+        for queued in record.unacked.values() {
+            self.join_unacked(queued.message)?;
         }
-        check(!record.held.is_empty(), || format!("a record of no gets of session {session}"))?;
+        check(!record.unacked.is_empty(), || format!("a record of no gets of session {session}"))?;
         self.gets.insert(session, record);
         Ok(())
     }
 
-    fn join_returned(&mut self, level: Level, record: ReturnedRecord) -> Result<(), RecordError> {
-        for held in record.messages.values() {
-            self.join_out(held.message)?;
+    fn join_requeued(&mut self, level: Level, record: RequeuedRecord) -> Result<(), RecordError> {
+        for queued in record.messages.values() {
+            self.join_out(queued.message)?;
         }
         let Some(state) = self.levels.get_mut(&level) else {
             return check(record.messages.is_empty(), || {
                 format!("no level {level} in {}", self.id)
             });
         };
-        let bytes = record.messages.values().map(|held| u64::from(held.head.body_bytes));
-        state.returned_bytes = bytes.sum();
+        let bytes = record.messages.values().map(|queued| u64::from(queued.head.body_bytes));
+        state.requeued_bytes = bytes.sum();
         let expiring = record.messages.values().filter(|it| it.head.expiration_ms.is_some());
-        state.returned_expiring = expiring.count() as u64;
-        state.returned = record.messages;
+        state.requeued_expiring = expiring.count() as u64;
+        state.requeued = record.messages;
         Ok(())
     }
 
@@ -262,34 +265,34 @@ impl Queue {
         Ok(())
     }
 
-    fn join_turns(&mut self, turns: &[ConsumerId]) -> Result<(), RecordError> {
-        for id in turns {
-            let consumer = self.consumers.get_mut(id).filter(|consumer| !consumer.in_turns);
+    fn join_service_queue(&mut self, service_queue: &[ConsumerId]) -> Result<(), RecordError> {
+        for id in service_queue {
+            let consumer = self.consumers.get_mut(id).filter(|consumer| !consumer.in_service_queue);
             let Some(consumer) = consumer else {
                 return Err(RecordError(format!(
                     "{id:?} has a turn too many in queue {}",
                     self.id
                 )));
             };
-            consumer.in_turns = true;
-            self.turns.push(consumer.terms.priority, *id);
+            consumer.in_service_queue = true;
+            self.service_queue.push(consumer.terms.priority, *id);
         }
         Ok(())
     }
 
-    fn join_held(&mut self, message: MessageId) -> Result<(), RecordError> {
-        self.held += 1;
+    fn join_unacked(&mut self, message: MessageId) -> Result<(), RecordError> {
+        self.unacked += 1;
         self.join_out(message)
     }
 
-    /// Counts a letter's message: it lies below the head, or apart (LEN-12).
+    /// Counts a letter's message: it lies below the head, or was refused on arrival (LEN-12).
     fn join_letter(&mut self, message: MessageId) -> Result<(), RecordError> {
         let place = (message.index, message.position);
         let Some(state) = self.levels.get_mut(&message.level) else {
             return Err(RecordError(format!("{message:?} of queue {} has no level", self.id)));
         };
         if place >= (state.record.head_index, state.record.head_position) {
-            state.apart.insert(place);
+            state.refused_letters.insert(place);
         }
         state.living.add(message.index);
         Ok(())

@@ -1,5 +1,5 @@
 //! The machine of one group: dispatches each command to the file that owns it, then lets the
-//! touched queues settle down (end what is to end, hand out what is ready).
+//! touched queues are stabilized (end what is to end, hand out what is ready).
 
 use crate::{
     apply::{Apply, Holders, MESSAGES_MAX},
@@ -35,7 +35,7 @@ pub struct Machine {
     /// Boxed, since a tree's nodes are half empty and there may be 100,000 queues.
     pub(crate) queues: BTreeMap<QueueId, Box<Queue>>,
     /// Queues that have ended, for their letters.
-    pub(crate) estates: BTreeMap<QueueId, Box<Queue>>,
+    pub(crate) ended_queues: BTreeMap<QueueId, Box<Queue>>,
     /// What other homes have sent (LET 1).
     pub(crate) sources: BTreeMap<LetterHome, SessionRecord>,
     pub(crate) outbox: Outbox,
@@ -80,7 +80,7 @@ impl Machine {
             nodes: BTreeMap::new(),
             sessions: BTreeMap::new(),
             queues: BTreeMap::new(),
-            estates: BTreeMap::new(),
+            ended_queues: BTreeMap::new(),
             sources: BTreeMap::new(),
             outbox: Outbox::default(),
             holders: Holders::default(),
@@ -129,7 +129,7 @@ impl Machine {
         group.wall = entry.stamp.wall;
         let mut digest = Digest(group.digest);
         digest.step(Step::Entry, index.0, group.time.0);
-        let (touched, unsettled) = std::mem::take(&mut self.lists);
+        let (touched, unstable) = std::mem::take(&mut self.lists);
         Apply {
             index,
             entry,
@@ -147,12 +147,12 @@ impl Machine {
             position: 0,
             more: false,
             touched,
-            unsettled,
+            unstable,
             ended: Vec::new(),
         }
     }
 
-    /// Applies one command, and lets the queues that it touched settle down.
+    /// Applies one command, and stabilizes the queues that it touched.
     pub(crate) fn command(
         &mut self,
         command: &Command,
@@ -160,7 +160,7 @@ impl Machine {
         apply: &mut Apply<'_>,
     ) -> Result<Reply, StoreError> {
         let reply = self.dispatch(command, caller, apply)?;
-        self.settle_down(apply)?;
+        self.stabilize(apply)?;
         apply.position += 1;
         Ok(reply)
     }
@@ -197,14 +197,14 @@ impl Machine {
             Command::Detach { consumer, shown, how } => {
                 self.detach(*consumer, *shown, *how, apply);
             }
-            Command::Settle { holder, numbers } => {
+            Command::Ack { holder, numbers } => {
                 self.settle(*holder, numbers, Fate::Done, apply);
             }
             Command::Discard { holder, numbers } => {
                 self.settle(*holder, numbers, Fate::Dies(DeathReason::Rejected), apply);
             }
-            Command::Return { holder, numbers, cause } => {
-                self.give_back(*holder, numbers, *cause, apply);
+            Command::Requeue { holder, numbers, cause } => {
+                self.requeue(*holder, numbers, *cause, apply);
             }
             Command::Release { holder, numbers } => self.release(*holder, numbers, apply),
             Command::Credit { consumer, up_to } => self.credit(*consumer, *up_to, apply),
@@ -216,15 +216,15 @@ impl Machine {
             Command::NodeBack { node } => self.set_suspected(*node, false, apply),
             Command::NodeTimedOut { node } => self.node_timed_out(*node, apply)?,
             Command::ExpireHead { queue } => self.expire_head(*queue, apply),
-            Command::Transfer { run, first, round } => {
+            Command::Transfer { run, first, attempt } => {
                 let part = Part { run: *run, first: *first, count: 1 };
-                return self.transfer(part, *round, caller, apply);
+                return self.transfer(part, *attempt, caller, apply);
             }
             Command::Routed { queue, at, via, letters } => {
                 self.routed(*queue, *at, via, letters, apply);
             }
-            Command::DeadLettered { line, first, last, other } => {
-                self.dead_lettered(*line, *first, *last, other, apply);
+            Command::DeadLettered { stream, first, last, other } => {
+                self.dead_lettered(*stream, *first, *last, other, apply);
             }
             Command::Retry { target, count } => self.retry(*target, *count, apply),
             Command::Continue => self.take_up(apply)?,
@@ -234,20 +234,20 @@ impl Machine {
     }
 
     /// Ends what is to end and hands out what is ready, in the queues that the command touched.
-    pub(crate) fn settle_down(&mut self, apply: &mut Apply<'_>) -> Result<(), StoreError> {
-        let mut queues = std::mem::take(&mut apply.unsettled);
+    pub(crate) fn stabilize(&mut self, apply: &mut Apply<'_>) -> Result<(), StoreError> {
+        let mut queues = std::mem::take(&mut apply.unstable);
         for id in queues.drain(..) {
             if self.end_if_abandoned(id, apply) || self.end_if_unused(id, apply) {
                 continue;
             }
             if let Some(queue) = self.queues.get_mut(&id) {
-                queue.begin_settling();
-                queue.settle_down(apply)?;
+                queue.begin_stabilizing();
+                queue.stabilize(apply)?;
                 queue.tell_of_room(apply);
             }
         }
-        debug_assert!(apply.unsettled.is_empty(), "settling down touched another queue");
-        apply.unsettled = queues;
+        debug_assert!(apply.unstable.is_empty(), "stabilizing touched another queue");
+        apply.unstable = queues;
         Ok(())
     }
 
@@ -255,7 +255,7 @@ impl Machine {
     fn finish(&mut self, mut apply: Apply<'_>) -> Result<(), StoreError> {
         let mut touched = std::mem::take(&mut apply.touched);
         for id in touched.drain(..) {
-            let queue = self.queues.get_mut(&id).or_else(|| self.estates.get_mut(&id));
+            let queue = self.queues.get_mut(&id).or_else(|| self.ended_queues.get_mut(&id));
             if let Some(queue) = queue {
                 queue.set_wake(&mut apply)?;
                 queue.end_entry(&mut apply);
@@ -267,17 +267,17 @@ impl Machine {
         }
         apply.wake_dead_letter_worker();
         apply.tell_tally();
-        debug_assert!(apply.unsettled.is_empty(), "a touched queue was not settled down");
+        debug_assert!(apply.unstable.is_empty(), "a touched queue was not stabilized");
         debug_assert!(
             apply.ended.iter().all(|ended| !apply.holders.name(*ended)),
             "a queue that has ended is still known to have holders"
         );
-        let Apply { mut group, holders, outbox, digest, unsettled, .. } = apply;
+        let Apply { mut group, holders, outbox, digest, unstable, .. } = apply;
         group.digest = digest.0;
         self.group = group;
         self.holders = holders;
         self.outbox = outbox;
-        self.lists = (touched, unsettled);
+        self.lists = (touched, unstable);
         self.applied += 1;
         if self.applied.is_multiple_of(TRIM_EVERY) {
             self.trim();

@@ -5,7 +5,7 @@ use crate::{
     apply::{Apply, sessions_of},
     digest::{self, Step},
     machine::Machine,
-    outbox::forget_lines,
+    outbox::forget_streams,
     output::RecordKey,
     queue::Queue,
     record::LeftOver,
@@ -43,7 +43,7 @@ impl Machine {
             apply.change(RecordKey::Session(session));
         }
         self.forget_sources(first, last, apply);
-        forget_lines(first, last, apply);
+        forget_streams(first, last, apply);
         self.lose(first, last, true, apply)
     }
 
@@ -100,7 +100,7 @@ impl Machine {
         for (queue, session) in work {
             if !self.end_if_abandoned(queue, apply) {
                 let gets_through = last_get(session, apply);
-                apply.leave(LeftOver::ReturnSession { queue, session, gets_through, counted });
+                apply.leave(LeftOver::RequeueSession { queue, session, gets_through, counted });
             }
         }
         self.take_up(apply)

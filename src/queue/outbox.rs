@@ -1,5 +1,5 @@
 //! What a home's dead letters are on their way with: one routing each, a number for each transfer,
-//! answers as they come, full targets tried again round by round (LET 1 to 4).
+//! answers as they come, full targets tried again attempt by attempt (LET 1 to 4).
 
 use crate::{
     apply::Apply,
@@ -9,9 +9,9 @@ use crate::{
     machine::Machine,
     output::Change,
     queue::Queue,
-    record::Round,
+    record::Attempt,
     tally::DeadLetterFact,
-    ways::Ways,
+    transfer_map::TransferMap,
 };
 use quorate_types::{CatalogIndex, Home, LetterHome, LetterNumber, QueueId, Sequence, SessionId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,15 +24,15 @@ pub const RETRY_MAX: u32 = 5_000;
 pub(crate) struct Outbox {
     /// Queues with letters to be routed.
     pub(crate) waiting: BTreeSet<QueueId>,
-    /// Transfers that have a number, by line.
-    pub(crate) lines: BTreeMap<LetterHome, Ways>,
+    /// Transfers that have a number, by stream.
+    pub(crate) streams: BTreeMap<LetterHome, TransferMap>,
     /// By target: what is on the way to it, and what waits since it is full.
     pub(crate) targets: BTreeMap<QueueId, Target>,
 }
 
-/// One letter's way into one target.
+/// One letter on its way to one target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Way {
+pub(crate) struct TransferKey {
     pub(crate) queue: QueueId,
     pub(crate) letter: LetterNumber,
     pub(crate) target: QueueId,
@@ -43,45 +43,50 @@ pub(crate) struct Way {
 pub(crate) struct Target {
     pub(crate) under_way: u64,
     /// In the order of routing.
-    pub(crate) waits: Ways,
+    pub(crate) waits: TransferMap,
 }
 
 impl Outbox {
     /// Takes up a letter's routing as it is, from a record.
     pub(crate) fn take_up(&mut self, queue: QueueId, letter: LetterNumber, routing: &Routing) {
         for (target, transfer) in &routing.transfers {
-            let way = Way { queue, letter, target: *target };
+            let key = TransferKey { queue, letter, target: *target };
             match transfer {
-                Transfer::UnderWay { number, .. } => self.sent(*number, way),
-                Transfer::Waits => self.wait(routing.order, way),
+                Transfer::UnderWay { number, .. } => self.sent(*number, key),
+                Transfer::Waits => self.wait(routing.order, key),
             }
         }
     }
 
-    fn sent(&mut self, number: Sequence, way: Way) {
-        self.lines.entry(way.target.letter_home()).or_default().insert(number.0, way);
-        self.targets.entry(way.target).or_default().under_way += 1;
+    fn sent(&mut self, number: Sequence, key: TransferKey) {
+        self.streams.entry(key.target.letter_home()).or_default().insert(number.0, key);
+        self.targets.entry(key.target).or_default().under_way += 1;
     }
 
-    fn wait(&mut self, order: u64, way: Way) {
-        self.targets.entry(way.target).or_default().waits.insert(order, way);
+    fn wait(&mut self, order: u64, key: TransferKey) {
+        self.targets.entry(key.target).or_default().waits.insert(order, key);
     }
 
     /// Takes what has these numbers, ascending.
-    fn take(&mut self, line: LetterHome, first: Sequence, last: Sequence) -> Vec<(Sequence, Way)> {
-        let Some(ways) = self.lines.get_mut(&line) else { return Vec::new() };
+    fn take(
+        &mut self,
+        stream: LetterHome,
+        first: Sequence,
+        last: Sequence,
+    ) -> Vec<(Sequence, TransferKey)> {
+        let Some(keys) = self.streams.get_mut(&stream) else { return Vec::new() };
         let answered: Vec<_> =
-            ways.range(first.0).take_while(|(number, _)| *number <= last.0).collect();
-        for (number, way) in &answered {
-            ways.remove(*number);
-            if let Some(target) = self.targets.get_mut(&way.target) {
+            keys.range(first.0).take_while(|(number, _)| *number <= last.0).collect();
+        for (number, key) in &answered {
+            keys.remove(*number);
+            if let Some(target) = self.targets.get_mut(&key.target) {
                 target.under_way -= 1;
             }
         }
-        if ways.is_empty() {
-            self.lines.remove(&line);
+        if keys.is_empty() {
+            self.streams.remove(&stream);
         }
-        answered.into_iter().map(|(number, way)| (Sequence(number), way)).collect()
+        answered.into_iter().map(|(number, key)| (Sequence(number), key)).collect()
     }
 
     /// Forgets a target that nothing goes to; true if so.
@@ -94,9 +99,10 @@ impl Outbox {
         idle
     }
 
-    /// Whether letters are for a queue of that run.
-    fn has_targets_of(&self, run: SessionId) -> bool {
-        let queue = |position| QueueId { home: Home::Node(run.node), index: run.start.0, position };
+    /// Whether letters are for a queue of that start.
+    fn has_targets_of(&self, start: SessionId) -> bool {
+        let queue =
+            |position| QueueId { home: Home::Node(start.node), index: start.start.0, position };
         self.targets.range(queue(0)..=queue(u64::MAX)).next().is_some()
     }
 }
@@ -104,7 +110,7 @@ impl Outbox {
 impl Machine {
     /// A queue that has letters, or had: it lives, or has ended and goes with its last letter.
     fn with_letters(&mut self, id: QueueId) -> Option<&mut Queue> {
-        let queue = self.queues.get_mut(&id).or_else(|| self.estates.get_mut(&id));
+        let queue = self.queues.get_mut(&id).or_else(|| self.ended_queues.get_mut(&id));
         queue.map(Box::as_mut)
     }
 
@@ -119,7 +125,7 @@ impl Machine {
         apply: &mut Apply<'_>,
     ) {
         for RoutedLetters { first, last, routes } in letters {
-            let routes = self.without_ended_runs(routes);
+            let routes = self.without_ended_starts(routes);
             for number in first.0..=last.0 {
                 self.route(id, LetterNumber(number), at, via, &routes, apply);
             }
@@ -129,9 +135,9 @@ impl Machine {
         apply.letters_changed |= apply.outbox.waiting.contains(&id);
     }
 
-    /// A queue of a run that is over takes nothing (LET 4), and the line there is forgotten: it
+    /// A queue of a start that is over takes nothing (LET 4), and the stream there is forgotten: it
     /// must not begin again under numbers that it has had.
-    fn without_ended_runs(&self, routes: &Routes) -> Routes {
+    fn without_ended_starts(&self, routes: &Routes) -> Routes {
         let lives = |target: &QueueId| !self.is_over(target.letter_home());
         match routes {
             Routes::To(targets) => Routes::To(targets.iter().copied().filter(lives).collect()),
@@ -165,8 +171,8 @@ impl Machine {
                 let transfers = targets
                     .iter()
                     .map(|target| {
-                        let way = Way { queue: id, letter: number, target: *target };
-                        (*target, start(way, order, apply))
+                        let key = TransferKey { queue: id, letter: number, target: *target };
+                        (*target, start(key, order, apply))
                     })
                     .collect();
                 let via = via.clone();
@@ -189,17 +195,17 @@ impl Machine {
         } else {
             apply.outbox.waiting.remove(&id);
         }
-        self.end_estate_if_done(id, apply);
+        self.remove_ended_if_done(id, apply);
     }
 
     /// An ended queue goes with its last letter.
-    fn end_estate_if_done(&mut self, id: QueueId, apply: &mut Apply<'_>) {
-        if !self.estates.get(&id).is_some_and(|queue| queue.letters.is_empty()) {
+    fn remove_ended_if_done(&mut self, id: QueueId, apply: &mut Apply<'_>) {
+        if !self.ended_queues.get(&id).is_some_and(|queue| queue.letters.is_empty()) {
             return;
         }
-        let Some(queue) = self.estates.remove(&id) else { return };
+        let Some(queue) = self.ended_queues.remove(&id) else { return };
         apply.ended.push(id);
-        apply.digest.step(Step::EndEstate, digest::of_queue(id), 0);
+        apply.digest.step(Step::RemoveEndedQueue, digest::of_queue(id), 0);
         apply.out.changes.extend(queue.keys().map(Change::Record));
         apply.out.changes.push(Change::QueueRemoved { queue: id });
     }
@@ -208,7 +214,7 @@ impl Machine {
     /// (LET 2). A number that is no longer under way has been answered before.
     pub(crate) fn dead_lettered(
         &mut self,
-        line: LetterHome,
+        stream: LetterHome,
         first: Sequence,
         last: Sequence,
         other: &[(Sequence, TransferAnswer)],
@@ -216,46 +222,46 @@ impl Machine {
     ) {
         let mut queues = BTreeSet::new();
         let mut targets = BTreeSet::new();
-        for (number, way) in apply.outbox.take(line, first, last) {
+        for (number, key) in apply.outbox.take(stream, first, last) {
             let answer = other
                 .binary_search_by_key(&number, |(number, _)| *number)
                 .ok()
                 .and_then(|place| other.get(place))
                 .map_or(TransferAnswer::Taken, |(_, answer)| *answer);
             apply.spend(1);
-            apply.digest.step(Step::Answer, digest::of_queue(way.target), number.0);
-            apply.digest.step(Step::Answer, way.letter.0, answer as u64);
-            self.answered(way, answer, apply);
-            queues.insert(way.queue);
-            targets.insert(way.target);
+            apply.digest.step(Step::Answer, digest::of_queue(key.target), number.0);
+            apply.digest.step(Step::Answer, key.letter.0, answer as u64);
+            self.answered(key, answer, apply);
+            queues.insert(key.queue);
+            targets.insert(key.target);
         }
         queues.into_iter().for_each(|queue| self.after_routing(queue, apply));
         for target in targets {
             settle_target(target, apply);
         }
-        if let LetterHome::Run(run) = line
-            && self.is_fenced(run)
+        if let LetterHome::Start(start) = stream
+            && self.is_fenced(start)
         {
-            forget_lines(run, run, apply);
+            forget_streams(start, start, apply);
         }
     }
 
-    fn answered(&mut self, way: Way, answer: TransferAnswer, apply: &mut Apply<'_>) {
-        let Some(queue) = self.with_letters(way.queue) else { return };
-        let Some(routing) = queue.letters.routing_mut(way.letter) else { return };
+    fn answered(&mut self, key: TransferKey, answer: TransferAnswer, apply: &mut Apply<'_>) {
+        let Some(queue) = self.with_letters(key.queue) else { return };
+        let Some(routing) = queue.letters.routing_mut(key.letter) else { return };
         match answer {
             TransferAnswer::Taken => {
                 routing.taken = true;
-                routing.transfers.remove(&way.target);
+                routing.transfers.remove(&key.target);
             }
             TransferAnswer::Gone => {
-                routing.transfers.remove(&way.target);
-                apply.group.letters.rounds.remove(&way.target);
+                routing.transfers.remove(&key.target);
+                apply.group.letters.attempts.remove(&key.target);
             }
             TransferAnswer::Full => {
-                routing.transfers.insert(way.target, Transfer::Waits);
-                apply.outbox.wait(routing.order, way);
-                apply.group.letters.rounds.entry(way.target).or_default().refused = true;
+                routing.transfers.insert(key.target, Transfer::Waits);
+                apply.outbox.wait(routing.order, key);
+                apply.group.letters.attempts.entry(key.target).or_default().refused = true;
             }
         }
         if !routing.transfers.is_empty() {
@@ -263,32 +269,32 @@ impl Machine {
         }
         let (taken, after) = (routing.taken, routing.at);
         if taken {
-            queue.end_letter(way.letter, DeadLetterFact::Confirmed, apply);
+            queue.end_letter(key.letter, DeadLetterFact::Confirmed, apply);
         } else {
-            queue.letters.set_stage(way.letter, Stage::Waiting { after });
+            queue.letters.set_stage(key.letter, Stage::Waiting { after });
             apply.letters_changed = true;
         }
     }
 
-    /// `Retry`: the first `count` that wait for a full target get numbers of its next round (LET 3).
+    /// `Retry`: the first `count` that wait for a full target get numbers of its next attempt (LET 3).
     /// Nothing if something to it is under way.
     pub(crate) fn retry(&mut self, id: QueueId, count: u32, apply: &mut Apply<'_>) {
         let Some(target) = apply.outbox.targets.get_mut(&id) else { return };
         if target.under_way > 0 || target.waits.is_empty() {
             return;
         }
-        let round = apply.group.letters.rounds.entry(id).or_default();
-        round.number += 1;
-        round.refused = false;
-        let number = round.number;
+        let attempt = apply.group.letters.attempts.entry(id).or_default();
+        attempt.number += 1;
+        attempt.refused = false;
+        let number = attempt.number;
         apply.digest.step(Step::Retry, digest::of_queue(id), u64::from(number));
         for _ in 0..count.min(RETRY_MAX) {
             let next = apply.outbox.targets.get_mut(&id).and_then(|it| it.waits.pop_first());
-            let Some((_, way)) = next else { break };
-            let transfer = give_number(way, apply);
+            let Some((_, key)) = next else { break };
+            let transfer = give_number(key, apply);
             apply.spend(1);
-            if let Some(queue) = self.with_letters(way.queue) {
-                if let Some(routing) = queue.letters.routing_mut(way.letter) {
+            if let Some(queue) = self.with_letters(key.queue) {
+                if let Some(routing) = queue.letters.routing_mut(key.letter) {
                     routing.transfers.insert(id, transfer);
                 }
                 queue.note_letters(apply);
@@ -297,46 +303,47 @@ impl Machine {
     }
 }
 
-/// Lines to these runs, which are over, go once nothing is on its way to them: nothing is sent there
+/// Streams to these starts, which are over, go once nothing is on its way to them: nothing is sent there
 /// again.
-pub(crate) fn forget_lines(first: SessionId, last: SessionId, apply: &mut Apply<'_>) {
+pub(crate) fn forget_streams(first: SessionId, last: SessionId, apply: &mut Apply<'_>) {
     let Apply { group, outbox, .. } = apply;
-    let ended = LetterHome::Run(first)..=LetterHome::Run(last);
-    group.letters.lines.retain(|line, _| match line {
-        LetterHome::Run(run) if ended.contains(line) => outbox.has_targets_of(*run),
-        LetterHome::Run(_) | LetterHome::Group(_) => true,
+    let ended = LetterHome::Start(first)..=LetterHome::Start(last);
+    group.letters.streams.retain(|stream, _| match stream {
+        LetterHome::Start(start) if ended.contains(stream) => outbox.has_targets_of(*start),
+        LetterHome::Start(_) | LetterHome::Group(_) => true,
     });
 }
 
 /// A letter sets out for a target: with a number, or behind those that wait for it (LET 3).
-fn start(way: Way, order: u64, apply: &mut Apply<'_>) -> Transfer {
-    let waits = apply.outbox.targets.get(&way.target).is_some_and(|it| !it.waits.is_empty());
-    let refused = apply.group.letters.rounds.get(&way.target).is_some_and(|round| round.refused);
+fn start(key: TransferKey, order: u64, apply: &mut Apply<'_>) -> Transfer {
+    let waits = apply.outbox.targets.get(&key.target).is_some_and(|it| !it.waits.is_empty());
+    let refused =
+        apply.group.letters.attempts.get(&key.target).is_some_and(|attempt| attempt.refused);
     if !waits && !refused {
-        return give_number(way, apply);
+        return give_number(key, apply);
     }
-    apply.outbox.wait(order, way);
+    apply.outbox.wait(order, key);
     Transfer::Waits
 }
 
-fn give_number(way: Way, apply: &mut Apply<'_>) -> Transfer {
-    let line = way.target.letter_home();
-    let last = apply.group.letters.lines.entry(line).or_default();
+fn give_number(key: TransferKey, apply: &mut Apply<'_>) -> Transfer {
+    let stream = key.target.letter_home();
+    let last = apply.group.letters.streams.entry(stream).or_default();
     last.0 += 1;
     let number = *last;
-    let round = apply.group.letters.rounds.get(&way.target).map_or(1, |round| round.number);
-    apply.outbox.sent(number, way);
+    let attempt = apply.group.letters.attempts.get(&key.target).map_or(1, |attempt| attempt.number);
+    apply.outbox.sent(number, key);
     apply.letters_changed = true;
-    Transfer::UnderWay { number, round }
+    Transfer::UnderWay { number, attempt }
 }
 
 /// Nothing is on the way to a target for which letters wait: it can be tried again (LET 3).
 fn settle_target(id: QueueId, apply: &mut Apply<'_>) {
-    let refused = apply.group.letters.rounds.get(&id).is_some_and(|round| round.refused);
+    let refused = apply.group.letters.attempts.get(&id).is_some_and(|attempt| attempt.refused);
     if apply.outbox.tidy(id) && !refused {
-        // The target has taken a letter of its present round, or has ended: it refuses no round of
+        // The target has taken a letter of its present attempt, or has ended: it refuses no attempt of
         // this home's any more, and counting begins anew.
-        apply.group.letters.rounds.remove(&id);
+        apply.group.letters.attempts.remove(&id);
     }
     let Some(target) = apply.outbox.targets.get(&id) else { return };
     if target.under_way == 0 && !target.waits.is_empty() {
@@ -381,14 +388,14 @@ impl Queue {
         let message = letter.message;
         if let Some(level) = self.levels.get_mut(&message.level) {
             level.living.bury(message.index, 1);
-            if level.apart.end((message.index, message.position)) {
+            if level.refused_letters.end((message.index, message.position)) {
                 apply.cut_letter(self.id, message);
             }
         }
     }
 }
 
-impl Default for Round {
+impl Default for Attempt {
     fn default() -> Self {
         Self { number: 1, refused: false }
     }

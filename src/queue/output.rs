@@ -135,8 +135,8 @@ pub enum RecordKey {
     Consumer(QueueId, ConsumerId),
     /// The gets of one session that hold a message of this queue.
     Gets(QueueId, SessionId),
-    /// Returned messages of one level of a queue.
-    Returned(QueueId, Level),
+    /// Requeued messages of one level of a queue.
+    Requeued(QueueId, Level),
     /// Some letters of a queue.
     Letters(QueueId, u64),
     /// Another home that sends letters here.

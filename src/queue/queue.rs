@@ -9,10 +9,10 @@ use crate::{
     letter::Letters,
     level::{LevelState, Place},
     output::RecordKey,
-    record::{GetsRecord, Held, QueueRecord},
+    record::{GetsRecord, QueueRecord, QueuedMessage},
+    service_queue::ServiceQueue,
     store::StoreError,
     transfer::Refusal,
-    turns::Turns,
 };
 use quorate_types::{
     ConsumerId, DeliveryNumber, LetterHome, Level, MessageId, QueueId, ResourceName, SessionId,
@@ -39,18 +39,18 @@ pub(crate) struct Queue {
     pub(crate) levels: BTreeMap<Level, Box<LevelState>>,
     pub(crate) consumers: BTreeMap<ConsumerId, Box<Consumer>>,
     pub(crate) gets: BTreeMap<SessionId, GetsRecord>,
-    pub(crate) turns: Turns,
+    pub(crate) service_queue: ServiceQueue,
     pub(crate) letters: Letters,
     pub(crate) refusals: BTreeMap<LetterHome, Refusal>,
     /// It has ended, and goes with its last letter.
     pub(crate) ended: bool,
     /// Consumers that are not cancelled. Derived.
     pub(crate) attached: u32,
-    /// Messages held. Derived.
-    pub(crate) held: u64,
-    /// A `CheckOut` of this queue is left over: it has not settled down. Derived.
-    pub(crate) settling_left: bool,
-    /// It has a lease, and someone used it after the last command. Derived.
+    /// Unacked messages. Derived.
+    pub(crate) unacked: u64,
+    /// A `CheckOut` of this queue is left over: it is not stable yet. Derived.
+    pub(crate) stabilizing_left: bool,
+    /// It has a TTL, and someone used it after the last command. Derived.
     pub(crate) in_use: bool,
     /// Messages that the present command made ready.
     pub(crate) arrived: u64,
@@ -59,7 +59,7 @@ pub(crate) struct Queue {
     /// The last consumer left in the present entry.
     pub(crate) deserted: bool,
     touched: bool,
-    unsettled: bool,
+    unstable: bool,
     pub(crate) changed_consumers: Vec<ConsumerId>,
     changed_gets: Vec<SessionId>,
 }
@@ -68,10 +68,10 @@ impl Queue {
     /// Bytes of the bodies of all messages held, added up for a list.
     pub(crate) fn held_bytes(&self) -> u64 {
         let by_consumers =
-            self.consumers.values().flat_map(|consumer| consumer.held.above(DeliveryNumber(0)));
-        let by_gets = self.gets.values().flat_map(|gets| gets.held.values());
-        let octets = by_consumers.map(|(_, held)| held.head.body_bytes);
-        octets.chain(by_gets.map(|held| held.head.body_bytes)).map(u64::from).sum()
+            self.consumers.values().flat_map(|consumer| consumer.unacked.above(DeliveryNumber(0)));
+        let by_gets = self.gets.values().flat_map(|gets| gets.unacked.values());
+        let octets = by_consumers.map(|(_, queued)| queued.head.body_bytes);
+        octets.chain(by_gets.map(|queued| queued.head.body_bytes)).map(u64::from).sum()
     }
 
     /// A queue without messages and consumers, from its record.
@@ -93,19 +93,19 @@ impl Queue {
             levels: levels.map(stored).collect(),
             consumers: BTreeMap::new(),
             gets: BTreeMap::new(),
-            turns: Turns::default(),
+            service_queue: ServiceQueue::default(),
             letters: Letters::after(record.last_letter),
             refusals: Refusal::from_record(record.refusals),
             ended: record.ended,
             attached: 0,
-            held: 0,
-            settling_left: false,
+            unacked: 0,
+            stabilizing_left: false,
             in_use: false,
             arrived: 0,
             abandoned: false,
             deserted: false,
             touched: false,
-            unsettled: false,
+            unstable: false,
             changed_consumers: Vec::new(),
             changed_gets: Vec::new(),
         }
@@ -124,9 +124,9 @@ impl Queue {
             arrivals: self.arrivals,
             had_consumer: self.had_consumer,
             levels: self.levels.iter().map(|(level, state)| (*level, state.record)).collect(),
-            turns: self.turns.to_record(),
+            service_queue: self.service_queue.to_record(),
             last_letter: self.letters.last(),
-            refusals: self.refusals.iter().map(|(from, it)| (*from, it.round)).collect(),
+            refusals: self.refusals.iter().map(|(from, it)| (*from, it.attempt)).collect(),
             ended: self.ended,
         }
     }
@@ -145,9 +145,9 @@ impl Queue {
             self.touched = true;
             apply.touched.push(self.id);
         }
-        if !self.unsettled {
-            self.unsettled = true;
-            apply.unsettled.push(self.id);
+        if !self.unstable {
+            self.unstable = true;
+            apply.unstable.push(self.id);
         }
     }
 
@@ -159,15 +159,15 @@ impl Queue {
         }
     }
 
-    /// The present command's settling down begins with this queue.
-    pub(crate) fn begin_settling(&mut self) {
-        self.unsettled = false;
+    /// The present command's stabilizing begins with this queue.
+    pub(crate) fn begin_stabilizing(&mut self) {
+        self.unstable = false;
     }
 
-    /// Lets the queue settle down after a command, in this order (DLX-41 to DLX-43).
-    pub(crate) fn settle_down(&mut self, apply: &mut Apply<'_>) -> Result<(), StoreError> {
-        self.put_aside(apply)?;
-        self.let_go(apply);
+    /// Stabilizes the queue after a command, in this order (DLX-41 to DLX-43).
+    pub(crate) fn stabilize(&mut self, apply: &mut Apply<'_>) -> Result<(), StoreError> {
+        self.delay_arrivals(apply)?;
+        self.release_due(apply);
         self.time_out(apply);
         self.expire(Expiry::Over, apply)?;
         self.choose_active(apply);
@@ -198,7 +198,10 @@ impl Queue {
     }
 
     /// Takes the first ready message, of the highest level that has one.
-    pub(crate) fn take_first(&mut self, apply: &Apply<'_>) -> Result<Option<Held>, StoreError> {
+    pub(crate) fn take_first(
+        &mut self,
+        apply: &Apply<'_>,
+    ) -> Result<Option<QueuedMessage>, StoreError> {
         take_first(&mut self.levels, self.id, self.attached > 0, apply)
     }
 
@@ -221,8 +224,8 @@ impl Queue {
         let served = self.attached > 0;
         let shorten = std::mem::take(&mut self.deserted) && !served;
         for (level, state) in &mut self.levels {
-            if std::mem::take(&mut state.returned_changed) {
-                apply.change(RecordKey::Returned(self.id, *level));
+            if std::mem::take(&mut state.requeued_changed) {
+                apply.change(RecordKey::Requeued(self.id, *level));
             }
             state.end_entry(apply.index, served, shorten);
             state.sweep(self.id, *level, &mut apply.out.changes);
@@ -238,7 +241,7 @@ impl Queue {
         std::iter::once(RecordKey::Queue(id))
             .chain(consumers.map(move |consumer| RecordKey::Consumer(id, *consumer)))
             .chain(gets.map(move |session| RecordKey::Gets(id, *session)))
-            .chain(self.levels.keys().map(move |level| RecordKey::Returned(id, *level)))
+            .chain(self.levels.keys().map(move |level| RecordKey::Requeued(id, *level)))
             .chain(pages.map(move |page| RecordKey::Letters(id, page)))
     }
 
@@ -248,7 +251,7 @@ impl Queue {
             state.trim();
         }
         for consumer in self.consumers.values_mut() {
-            consumer.held.trim();
+            consumer.unacked.trim();
         }
     }
 }
@@ -258,7 +261,7 @@ pub(crate) fn take_first_of(
     levels: &mut BTreeMap<Level, Box<LevelState>>,
     place: Place,
     apply: &Apply<'_>,
-) -> Result<Option<Held>, StoreError> {
+) -> Result<Option<QueuedMessage>, StoreError> {
     match levels.get_mut(&place.level) {
         Some(state) => state.take(place, apply),
         None => Ok(None),
@@ -272,7 +275,7 @@ pub(crate) fn take_first(
     queue: QueueId,
     served: bool,
     apply: &Apply<'_>,
-) -> Result<Option<Held>, StoreError> {
+) -> Result<Option<QueuedMessage>, StoreError> {
     let first = levels.iter_mut().rev().find(|(_, state)| state.ready() > 0);
     let Some((level, state)) = first else { return Ok(None) };
     state.take(Place { queue, level: *level, served }, apply)

@@ -27,8 +27,8 @@ pub enum Record {
     Consumer(ConsumerRecord),
     /// Gets of one session.
     Gets(GetsRecord),
-    /// Returned messages of one level.
-    Returned(ReturnedRecord),
+    /// Requeued messages of one level.
+    Requeued(RequeuedRecord),
     /// Some letters of a queue.
     Letters(BTreeMap<LetterNumber, Letter>),
     /// Another home that sends letters here.
@@ -57,16 +57,16 @@ pub struct GroupRecord {
 pub struct LettersRecord {
     /// Routings so far.
     pub routings: u64,
-    /// The last number given in each line.
-    pub lines: BTreeMap<LetterHome, Sequence>,
-    /// Rounds of targets that have refused letters.
-    pub rounds: BTreeMap<QueueId, Round>,
+    /// The last number given in each stream.
+    pub streams: BTreeMap<LetterHome, Sequence>,
+    /// Attempts of targets that have refused letters.
+    pub attempts: BTreeMap<QueueId, Attempt>,
 }
 
 /// Where a target stands that has refused letters (LET 3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Round {
-    /// The present round.
+pub struct Attempt {
+    /// The present attempt.
     pub number: u32,
     /// It has been refused.
     pub refused: bool,
@@ -75,8 +75,8 @@ pub struct Round {
 /// Work that one apply did not finish, since no apply handles more than a bound of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeftOver {
-    /// Return what this session's lost consumers and its gets hold of the queue, and drop them.
-    ReturnSession {
+    /// Requeue what this session's lost consumers and its gets hold of the queue, and drop them.
+    RequeueSession {
         /// Queue.
         queue: QueueId,
         /// Session.
@@ -86,7 +86,7 @@ pub enum LeftOver {
         /// Whether it counts towards delivery limits (NDF-01).
         counted: bool,
     },
-    /// Go on letting this queue settle down: expired messages die, ready ones go to consumers with
+    /// Go on stabilizing this queue: expired messages die, ready ones go to consumers with
     /// credit, what exceeds a limit is dropped.
     CheckOut {
         /// Queue.
@@ -126,7 +126,7 @@ pub struct QueueRecord {
     pub creator: Option<SessionId>,
     /// Life of the cluster that it was created in.
     pub life: u64,
-    /// Last use, for the lease.
+    /// Last use, for the TTL.
     pub used_at: Timestamp,
     /// When it next has something to do that no command brings; its leader's timer waits for it.
     pub wake_at: Option<Timestamp>,
@@ -141,10 +141,10 @@ pub struct QueueRecord {
     /// Levels that hold or held messages.
     pub levels: BTreeMap<Level, LevelRecord>,
     /// Consumers that may be served, in the order of their turn.
-    pub turns: VecDeque<ConsumerId>,
+    pub service_queue: VecDeque<ConsumerId>,
     /// Number of its last letter.
     pub last_letter: LetterNumber,
-    /// The highest round refused of each source that has not come with a higher one (LET 3).
+    /// The highest attempt refused of each source that has not come with a higher one (LET 3).
     pub refusals: BTreeMap<LetterHome, u32>,
     /// It has ended, and goes with its last letter.
     pub ended: bool,
@@ -168,9 +168,9 @@ pub struct LevelRecord {
     pub removed_below: LogIndex,
 }
 
-/// A message that is held by someone, or was.
+/// A message of a queue: ready, or unacked (a consumer or a get has it).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct QueuedMessage {
     /// Message.
     pub message: MessageId,
     /// Times held before.
@@ -180,7 +180,7 @@ pub struct Held {
     /// When it was enqueued.
     pub enqueued_at: Timestamp,
     /// Since when its holder has it; 0 of one that is ready (CTO-05).
-    pub held_since: Timestamp,
+    pub unacked_since: Timestamp,
 }
 
 /// A consumer and what it holds.
@@ -199,12 +199,12 @@ pub struct ConsumerRecord {
     pub timed_out: BTreeSet<DeliveryNumber>,
     /// Its place among the queue's consumers, in order of arrival (SAC-05).
     pub arrival: u64,
-    /// Its node is dead or timed out: cancelled, and what it holds is being returned.
+    /// Its node is dead or timed out: cancelled, and what it holds is being requeued.
     pub lost: bool,
     /// It gave messages back and waits for its `Credit` (DLV 6).
     pub paused: bool,
     /// What it holds.
-    pub held: BTreeMap<DeliveryNumber, Held>,
+    pub unacked: BTreeMap<DeliveryNumber, QueuedMessage>,
 }
 
 /// The gets of one session that hold a message of one queue.
@@ -213,14 +213,14 @@ pub struct GetsRecord {
     /// How long they may, unless the queue says otherwise, ms (CTO-04): a setting of the session's node.
     pub timeout_default_ms: Option<u64>,
     /// By the sequence of the get.
-    pub held: BTreeMap<Sequence, Held>,
+    pub unacked: BTreeMap<Sequence, QueuedMessage>,
 }
 
-/// Returned messages of one level, in the queue's order.
+/// Requeued messages of one level, in the queue's order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ReturnedRecord {
+pub struct RequeuedRecord {
     /// By (index, position).
-    pub messages: BTreeMap<(LogIndex, u32), Held>,
+    pub messages: BTreeMap<(LogIndex, u32), QueuedMessage>,
 }
 
 /// Why records do not make a state.

@@ -1,16 +1,16 @@
-//! What ends a delivery: `Settle`, `Discard`, `Return`, `Release` (ACK-06 to ACK-10, DLV 3). They
+//! What ends a delivery: `Ack`, `Discard`, `Requeue`, `Release` (ACK-06 to ACK-10, DLV 3). They
 //! name holder and numbers, never messages; what is no longer held is passed over silently.
 
 use crate::{
     apply::Apply,
-    command::ReturnCause,
+    command::RequeueCause,
     consumer::ALL,
     death::DeathReason,
     digest::{self, Digest, Step},
     level::LevelState,
     machine::Machine,
     queue::{Burial, Queue},
-    record::Held,
+    record::QueuedMessage,
 };
 use quorate_types::{ConsumerId, DeliveryNumber, Holder, Level, Sequence, SessionId};
 use std::collections::BTreeMap;
@@ -38,7 +38,7 @@ pub(crate) enum Marking {
 }
 
 impl Machine {
-    /// `Settle` and `Discard`.
+    /// `Ack` and `Discard`.
     pub(crate) fn settle(
         &mut self,
         holder: Holder,
@@ -49,18 +49,18 @@ impl Machine {
         self.end_deliveries(holder, numbers, |_| fate, apply);
     }
 
-    /// `Return`. In count mode `failures` nack and recover are free.
-    pub(crate) fn give_back(
+    /// `Requeue`. In count mode `failures` nack and recover are free.
+    pub(crate) fn requeue(
         &mut self,
         holder: Holder,
         numbers: &[(DeliveryNumber, DeliveryNumber)],
-        cause: ReturnCause,
+        cause: RequeueCause,
         apply: &mut Apply<'_>,
     ) {
         let fate = |queue: &Queue| {
             let free = match cause {
-                ReturnCause::Nack | ReturnCause::Recover => queue.config.delivery_count_failures,
-                ReturnCause::Reject | ReturnCause::ChannelEnd => false,
+                RequeueCause::Nack | RequeueCause::Recover => queue.config.delivery_count_failures,
+                RequeueCause::Reject | RequeueCause::ChannelEnd => false,
             };
             Fate::Back(if free { Marking::Uncounted } else { Marking::Counted })
         };
@@ -144,15 +144,15 @@ impl Queue {
         let digest = &mut apply.digest;
         let mut burial = Burial::default();
         let mut dying = Vec::new();
-        let taken = consumer.held.take(first, last, limit, |held| match fate {
-            Fate::Done => burial.add(levels, held.message),
-            Fate::Dies(reason) => dying.push((held, reason)),
+        let taken = consumer.unacked.take(first, last, limit, |queued| match fate {
+            Fate::Done => burial.add(levels, queued.message),
+            Fate::Dies(reason) => dying.push((queued, reason)),
             Fate::Back(marking) => {
-                let held = mark(held, marking);
-                if is_given_up(&held, marking, limit_of_returns) {
-                    dying.push((held, DeathReason::DeliveryLimit));
+                let queued = mark(queued, marking);
+                if is_given_up(&queued, marking, limit_of_returns) {
+                    dying.push((queued, DeathReason::DeliveryLimit));
                 } else {
-                    put_back(levels, held, digest);
+                    put_back(levels, queued, digest);
                 }
             }
         });
@@ -160,13 +160,13 @@ impl Queue {
         if taken > 0 {
             digest.step(Step::Settle, digest::of_holder(Holder::Consumer(id)), first.0);
             digest.step(Step::Settle, last.0, taken as u64);
-            self.held -= taken as u64;
+            self.unacked -= taken as u64;
             self.arrived += taken as u64;
             apply.spend(taken);
             self.change_consumer(id);
         }
-        for (held, reason) in dying {
-            self.die(held, reason, apply);
+        for (queued, reason) in dying {
+            self.die(queued, reason, apply);
         }
         taken
     }
@@ -180,30 +180,30 @@ impl Queue {
         apply: &mut Apply<'_>,
     ) {
         let Some(gets) = self.gets.get_mut(&session) else { return };
-        let Some(held) = gets.held.remove(&sequence) else { return };
-        if gets.held.is_empty() {
+        let Some(queued) = gets.unacked.remove(&sequence) else { return };
+        if gets.unacked.is_empty() {
             self.gets.remove(&session);
         }
         match fate {
-            Fate::Dies(reason) => self.die(held, reason, apply),
+            Fate::Dies(reason) => self.die(queued, reason, apply),
             Fate::Done => {
                 let mut burial = Burial::default();
-                burial.add(&mut self.levels, held.message);
+                burial.add(&mut self.levels, queued.message);
                 burial.end(&mut self.levels);
             }
             Fate::Back(marking) => {
-                let held = mark(held, marking);
-                if is_given_up(&held, marking, self.config.delivery_limit) {
-                    self.die(held, DeathReason::DeliveryLimit, apply);
+                let queued = mark(queued, marking);
+                if is_given_up(&queued, marking, self.config.delivery_limit) {
+                    self.die(queued, DeathReason::DeliveryLimit, apply);
                 } else {
-                    put_back(&mut self.levels, held, &mut apply.digest);
+                    put_back(&mut self.levels, queued, &mut apply.digest);
                     self.arrived += 1;
                 }
             }
         }
         let holder = digest::of_holder(Holder::Get(session, sequence));
         apply.digest.step(Step::Settle, holder, 1);
-        self.held -= 1;
+        self.unacked -= 1;
         apply.spend(1);
         apply.holders.gets.remove(&(session, sequence));
         self.change_gets(session);
@@ -222,8 +222,8 @@ impl Queue {
 }
 
 /// Notes in a message that goes back how it was held.
-fn mark(mut held: Held, marking: Marking) -> Held {
-    let counts = &mut held.counts;
+fn mark(mut queued: QueuedMessage, marking: Marking) -> QueuedMessage {
+    let counts = &mut queued.counts;
     match marking {
         Marking::Unseen => {}
         Marking::Uncounted => counts.acquired = counts.acquired.saturating_add(1),
@@ -232,20 +232,24 @@ fn mark(mut held: Held, marking: Marking) -> Held {
             counts.returned = counts.returned.saturating_add(1);
         }
     }
-    held
+    queued
 }
 
 /// A message whose counted returns exceed the limit is given up at the return (DLM-04). A lowered
 /// limit is looked at with the next one that counts (DLM-06).
-fn is_given_up(held: &Held, marking: Marking, limit: Option<u32>) -> bool {
-    marking == Marking::Counted && limit.is_some_and(|limit| held.counts.returned > limit)
+fn is_given_up(queued: &QueuedMessage, marking: Marking, limit: Option<u32>) -> bool {
+    marking == Marking::Counted && limit.is_some_and(|limit| queued.counts.returned > limit)
 }
 
-fn put_back(levels: &mut BTreeMap<Level, Box<LevelState>>, held: Held, digest: &mut Digest) {
-    let counts = held.counts;
+fn put_back(
+    levels: &mut BTreeMap<Level, Box<LevelState>>,
+    queued: QueuedMessage,
+    digest: &mut Digest,
+) {
+    let counts = queued.counts;
     let words = u64::from(counts.acquired) << 32 | u64::from(counts.returned);
-    digest.step(Step::Return, digest::of_message(held.message), words);
-    if let Some(level) = levels.get_mut(&held.message.level) {
-        level.give_back(held);
+    digest.step(Step::Requeue, digest::of_message(queued.message), words);
+    if let Some(level) = levels.get_mut(&queued.message.level) {
+        level.requeue(queued);
     }
 }

@@ -1,11 +1,11 @@
 //! Removal: which runs hold nothing any more (DESIGN §3, STO 3). A run below a level's head is dead
-//! once none of its messages is held or returned; dead runs go as ranges between living ones.
+//! once none of its messages is held or requeued; dead runs go as ranges between living ones.
 
 use crate::{level::LevelState, output::Change};
 use quorate_types::{Level, LogIndex, QueueId};
 use std::collections::BTreeMap;
 
-/// How many messages of each run are held, returned or letters. Not stored: a start counts again.
+/// How many messages of each run are held, requeued or letters. Not stored: a start counts again.
 #[derive(Debug, Default)]
 pub(crate) struct Living {
     runs: BTreeMap<LogIndex, u32>,

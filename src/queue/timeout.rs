@@ -8,14 +8,14 @@ use crate::{
     digest::{self, Step},
     output::Effect,
     queue::Queue,
-    record::{GetsRecord, Held},
+    record::{GetsRecord, QueuedMessage},
     settle::{Fate, Marking},
 };
 use quorate_types::{ConsumerId, DeliveryNumber, Holder, Sequence, SessionId, Timestamp};
 
 /// The first moment at which it has been held for longer than that.
-fn end(held: &Held, timeout_ms: u64) -> Timestamp {
-    held.held_since.plus_ms(timeout_ms).plus_ms(1)
+fn end(queued: &QueuedMessage, timeout_ms: u64) -> Timestamp {
+    queued.unacked_since.plus_ms(timeout_ms).plus_ms(1)
 }
 
 impl Consumer {
@@ -28,7 +28,7 @@ impl Consumer {
 
     /// When its oldest delivery times out.
     fn next_timeout(&self, of_queue: Option<u64>) -> Option<Timestamp> {
-        Some(end(&self.held.oldest()?, self.timeout_ms(of_queue)?))
+        Some(end(&self.unacked.oldest()?, self.timeout_ms(of_queue)?))
     }
 }
 
@@ -36,7 +36,9 @@ impl GetsRecord {
     /// When each of the gets times out (CTO-04).
     fn ends(&self, of_queue: Option<u64>) -> impl Iterator<Item = (Sequence, Timestamp)> + '_ {
         let timeout = of_queue.or(self.timeout_default_ms);
-        self.held.iter().filter_map(move |(sequence, held)| Some((*sequence, end(held, timeout?))))
+        self.unacked
+            .iter()
+            .filter_map(move |(sequence, queued)| Some((*sequence, end(queued, timeout?))))
     }
 }
 
@@ -66,7 +68,7 @@ impl Queue {
         }
         self.arm_timeout();
         if self.timeout_at.is_some_and(|at| at <= apply.now) {
-            self.leave_settling(apply);
+            self.leave_stabilizing(apply);
         }
     }
 
@@ -74,9 +76,10 @@ impl Queue {
     fn time_out_consumer(&mut self, id: ConsumerId, apply: &mut Apply<'_>) {
         let Some(consumer) = self.consumers.get_mut(&id) else { return };
         let Some(ms) = consumer.timeout_ms(self.config.consumer_timeout_ms) else { return };
-        let over = |held: &Held| end(held, ms) <= apply.now;
-        let deliveries = consumer.held.above(DeliveryNumber(0));
-        let deliveries = deliveries.take_while(|(_, held)| over(held)).map(|(number, _)| number);
+        let over = |queued: &QueuedMessage| end(queued, ms) <= apply.now;
+        let deliveries = consumer.unacked.above(DeliveryNumber(0));
+        let deliveries =
+            deliveries.take_while(|(_, queued)| over(queued)).map(|(number, _)| number);
         let numbers: Vec<DeliveryNumber> = deliveries.take(apply.budget as usize).collect();
         let Some(last) = numbers.last().copied() else { return };
         if !consumer.cancelled {
@@ -134,9 +137,13 @@ impl Queue {
     }
 
     /// A get has taken a message.
-    pub(crate) fn note_get_timeout(&mut self, held: &Held, timeout_default_ms: Option<u64>) {
+    pub(crate) fn note_get_timeout(
+        &mut self,
+        queued: &QueuedMessage,
+        timeout_default_ms: Option<u64>,
+    ) {
         let timeout = self.config.consumer_timeout_ms.or(timeout_default_ms);
-        let next = timeout.map(|ms| end(held, ms));
+        let next = timeout.map(|ms| end(queued, ms));
         self.timeout_at = [self.timeout_at, next].into_iter().flatten().min();
     }
 }

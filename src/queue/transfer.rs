@@ -1,10 +1,10 @@
 //! The target's half of a dead letter's way: `Transfer`, under the numbers of the home that it comes
 //! from, and what a full queue owes to those that it has refused (LET 2, 3, Q-41).
 //!
-//! A run that is over sends and takes nothing more, so nothing of it stays in a group (SES 6,
-//! LET 4). What it sent and what refused it is forgotten with its fence, and so is the line to it
+//! A start that is over sends and takes nothing more, so nothing of it stays in a group (SES 6,
+//! LET 4). What it sent and what refused it is forgotten with its fence, and so is the stream to it
 //! once nothing is under way there. Its letters are then refused without an answer, and letters get
-//! no numbers towards it. The round of a target begins anew when all letters for the target have
+//! no numbers towards it. The attempt of a target begins anew when all letters for the target have
 //! been taken, because the target then refuses none any more (LET 3).
 
 use crate::{
@@ -23,15 +23,15 @@ use std::collections::BTreeMap;
 /// A source whose letters the queue has refused.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Refusal {
-    /// The highest round refused; that one and lower ones are refused.
-    pub(crate) round: u32,
+    /// The highest attempt refused; that one and lower ones are refused.
+    pub(crate) attempt: u32,
     /// The source has been told of room since. Not state: what a new leader owes, it tells again.
     told: bool,
 }
 
 impl Refusal {
     pub(crate) fn from_record(record: BTreeMap<LetterHome, u32>) -> BTreeMap<LetterHome, Self> {
-        record.into_iter().map(|(from, round)| (from, Self { round, told: false })).collect()
+        record.into_iter().map(|(from, attempt)| (from, Self { attempt, told: false })).collect()
     }
 }
 
@@ -41,27 +41,27 @@ impl Machine {
     pub fn letter_home(&self) -> LetterHome {
         match self.home {
             Home::Group(group) => LetterHome::Group(group),
-            Home::Node(node) => LetterHome::Run(SessionId { node, start: self.start }),
+            Home::Node(node) => LetterHome::Start(SessionId { node, start: self.start }),
         }
     }
 
-    /// Whether it is a run of a node that is over for ever (SES 6).
+    /// Whether it is a start of a node that is over for ever (SES 6).
     pub(crate) fn is_over(&self, home: LetterHome) -> bool {
         match home {
             LetterHome::Group(_) => false,
-            LetterHome::Run(session) => self.is_fenced(session),
+            LetterHome::Start(session) => self.is_fenced(session),
         }
     }
 
-    /// Runs that are over send no more: nothing is kept of what they have sent (SES 6).
+    /// Starts that are over send no more: nothing is kept of what they have sent (SES 6).
     pub(crate) fn forget_sources(
         &mut self,
         first: SessionId,
         last: SessionId,
         apply: &mut Apply<'_>,
     ) {
-        let runs = LetterHome::Run(first)..=LetterHome::Run(last);
-        let ended: Vec<_> = self.sources.range(runs.clone()).map(|(from, _)| *from).collect();
+        let starts = LetterHome::Start(first)..=LetterHome::Start(last);
+        let ended: Vec<_> = self.sources.range(starts.clone()).map(|(from, _)| *from).collect();
         if ended.is_empty() {
             // Only what has been sent can have been refused.
             return;
@@ -72,7 +72,7 @@ impl Machine {
         }
         for queue in self.queues.values_mut() {
             let refused = queue.refusals.len();
-            queue.refusals.retain(|from, _| !runs.contains(from));
+            queue.refusals.retain(|from, _| !starts.contains(from));
             if queue.refusals.len() < refused {
                 queue.touch(apply);
             }
@@ -83,7 +83,7 @@ impl Machine {
     pub(crate) fn transfer(
         &mut self,
         part: Part,
-        round: u32,
+        attempt: u32,
         caller: Caller,
         apply: &mut Apply<'_>,
     ) -> Result<Reply, StoreError> {
@@ -94,17 +94,17 @@ impl Machine {
             return Ok(Reply::Gone);
         };
         let head = run.messages.get(part.first as usize).copied().unwrap_or_default();
-        let refused = queue.refusals.get(&from).map(|refusal| refusal.round);
-        if refused.is_some_and(|refused| round <= refused) || !queue.has_room_for(head) {
-            let round = refused.unwrap_or_default().max(round);
-            queue.refusals.insert(from, Refusal { round, told: false });
-            apply.digest.step(Step::Refuse, digest::of_letter_home(from), u64::from(round));
+        let refused = queue.refusals.get(&from).map(|refusal| refusal.attempt);
+        if refused.is_some_and(|refused| attempt <= refused) || !queue.has_room_for(head) {
+            let attempt = refused.unwrap_or_default().max(attempt);
+            queue.refusals.insert(from, Refusal { attempt, told: false });
+            apply.digest.step(Step::Refuse, digest::of_letter_home(from), u64::from(attempt));
             queue.touch(apply);
             apply.cut(part);
             return Ok(Reply::Full);
         }
         if refused.is_some() {
-            // A higher round: what was owed has been had (LET 3).
+            // A higher attempt: what was owed has been had (LET 3).
             queue.refusals.remove(&from);
             apply.digest.step(Step::Refuse, digest::of_letter_home(from), 0);
         }

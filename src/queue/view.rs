@@ -43,7 +43,7 @@ pub struct ConsumerView {
     /// How it consumes.
     pub terms: ConsumerTerms,
     /// Messages that it holds.
-    pub held: u64,
+    pub unacked: u64,
 }
 
 impl Machine {
@@ -70,17 +70,21 @@ impl Machine {
     /// What the consumer holds above number `after`, for a re-attach (DLV 2). `None`: no such
     /// consumer; its queue has ended, or it was detached because its node had timed out.
     #[must_use]
-    pub fn held_after(&self, consumer: ConsumerId, after: DeliveryNumber) -> Option<Vec<Delivery>> {
+    pub fn unacked_after(
+        &self,
+        consumer: ConsumerId,
+        after: DeliveryNumber,
+    ) -> Option<Vec<Delivery>> {
         let queue = self.queues.get(self.holders.consumers.get(&consumer)?)?;
         let state = queue.consumers.get(&consumer).filter(|state| !state.lost)?;
-        let delivery = |(number, held): (DeliveryNumber, crate::Held)| Delivery {
+        let delivery = |(number, queued): (DeliveryNumber, crate::QueuedMessage)| Delivery {
             consumer,
             number,
             queue: queue.id,
-            message: held.message,
-            counts: held.counts,
+            message: queued.message,
+            counts: queued.counts,
         };
-        Some(state.held.above(after).map(delivery).collect())
+        Some(state.unacked.above(after).map(delivery).collect())
     }
 
     /// Whether the consumer is attached, or holds something still.
@@ -147,7 +151,7 @@ impl Machine {
             creator: queue.creator,
             ready: queue.ready(),
             ready_bytes: queue.ready_bytes(),
-            unacknowledged: queue.held,
+            unacknowledged: queue.unacked,
             unacknowledged_bytes: queue.held_bytes(),
             consumers: queue.attached,
             letters: queue.letters.len(),
@@ -194,7 +198,7 @@ impl Machine {
         let views = attached.map(|(consumer, state)| ConsumerView {
             consumer: *consumer,
             terms: state.terms.clone(),
-            held: state.held.len() as u64,
+            unacked: state.unacked.len() as u64,
         });
         views.collect()
     }

@@ -5,7 +5,7 @@ use crate::{apply::Apply, machine::Machine, output::Effect, queue::Queue, store:
 use quorate_types::{QueueId, Timestamp};
 
 impl Machine {
-    /// `ExpireHead`: what has expired is looked at when the queue settles down.
+    /// `ExpireHead`: what has expired is looked at when the queue is stabilized.
     pub(crate) fn expire_head(&mut self, id: QueueId, apply: &mut Apply<'_>) {
         if let Some(queue) = self.queues.get_mut(&id) {
             queue.touch(apply);
@@ -31,7 +31,7 @@ impl Queue {
         self.note_timeouts();
         let expiry = self.next_expiry(apply)?;
         let due = self.letters.next_due();
-        let next = [expiry, self.lease_end(), self.timeout_at, due].into_iter().flatten().min();
+        let next = [expiry, self.ttl_end(), self.timeout_at, due].into_iter().flatten().min();
         let said = self.wake_at.filter(|at| *at > apply.now);
         self.wake_at = next;
         if let Some(time) = next.filter(|next| said.is_none_or(|said| *next < said)) {

@@ -7,7 +7,7 @@ pub type Numbers = Vec<(DeliveryNumber, DeliveryNumber)>;
 
 /// Which method requeued a delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReturnCause {
+pub enum RequeueCause {
     /// `basic.reject`.
     Reject,
     /// `basic.nack`.

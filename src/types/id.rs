@@ -114,8 +114,8 @@ pub enum Home {
 pub enum LetterHome {
     /// A group.
     Group(GroupId),
-    /// The connection-bound queues of one run of a node, which end with it.
-    Run(SessionId),
+    /// The connection-bound queues of one start of a node, which end with its process.
+    Start(SessionId),
 }
 
 impl LetterHome {
@@ -124,7 +124,7 @@ impl LetterHome {
     pub fn home(self) -> Home {
         match self {
             Self::Group(group) => Home::Group(group),
-            Self::Run(session) => Home::Node(session.node),
+            Self::Start(session) => Home::Node(session.node),
         }
     }
 }
@@ -151,7 +151,9 @@ impl QueueId {
     pub fn letter_home(self) -> LetterHome {
         match self.home {
             Home::Group(group) => LetterHome::Group(group),
-            Home::Node(node) => LetterHome::Run(SessionId { node, start: StartNumber(self.index) }),
+            Home::Node(node) => {
+                LetterHome::Start(SessionId { node, start: StartNumber(self.index) })
+            }
         }
     }
 }

@@ -14,7 +14,7 @@ mod source;
 mod time;
 
 pub use arguments::{ArgumentError, LeaderLocator, MS_MAX, Overflow, QueueArguments, QueueType};
-pub use delivery::{Counts, Numbers, ReturnCause};
+pub use delivery::{Counts, Numbers, RequeueCause};
 pub use exception::{Exception, ReplyCode, Scope};
 pub use field_table::{FieldTable, FieldTableError, FieldValue, TABLE_DEPTH_MAX, TableSize};
 pub use id::{

@@ -7,7 +7,7 @@ use crate::{
     connection::close::Fault,
 };
 use quorate_client::{HolderRef, Settle, Settlement};
-use quorate_types::{DeliveryNumber, ReplyCode, ReturnCause};
+use quorate_types::{DeliveryNumber, ReplyCode, RequeueCause};
 use std::collections::{BTreeMap, VecDeque};
 
 /// A holder in the channel's table: so that a delivery costs 24 bytes, not 80.
@@ -231,10 +231,10 @@ fn key(holder: HolderRef, settlement: Settlement) -> Key {
     let kind = match settlement {
         Settlement::Ack => 0,
         Settlement::Discard => 1,
-        Settlement::Requeue(ReturnCause::Reject) => 2,
-        Settlement::Requeue(ReturnCause::Nack) => 3,
-        Settlement::Requeue(ReturnCause::Recover) => 4,
-        Settlement::Requeue(ReturnCause::ChannelEnd) => 5,
+        Settlement::Requeue(RequeueCause::Reject) => 2,
+        Settlement::Requeue(RequeueCause::Nack) => 3,
+        Settlement::Requeue(RequeueCause::Recover) => 4,
+        Settlement::Requeue(RequeueCause::ChannelEnd) => 5,
         Settlement::Release => 6,
     };
     (holder, kind)
@@ -350,7 +350,7 @@ impl Channel {
 
     /// `basic.nack` (ACK-06).
     pub(crate) fn nack(&mut self, nack: hot::Nack, effects: &mut Effects) -> Result<(), Fault> {
-        let settlement = settlement(nack.requeue, ReturnCause::Nack);
+        let settlement = settlement(nack.requeue, RequeueCause::Nack);
         self.settle(nack.delivery_tag, nack.multiple, settlement, effects)
             .map_err(|UnknownTag(tag)| unknown(tag, hot::Nack::ID))
     }
@@ -361,7 +361,7 @@ impl Channel {
         reject: hot::Reject,
         effects: &mut Effects,
     ) -> Result<(), Fault> {
-        let settlement = settlement(reject.requeue, ReturnCause::Reject);
+        let settlement = settlement(reject.requeue, RequeueCause::Reject);
         self.settle(reject.delivery_tag, false, settlement, effects)
             .map_err(|UnknownTag(tag)| unknown(tag, hot::Reject::ID))
     }
@@ -370,7 +370,7 @@ impl Channel {
 impl Unacked {
     /// `basic.recover`: everything goes back (ACK-09).
     pub(crate) fn recover(&mut self, effects: &mut Effects) {
-        let settlement = Settlement::Requeue(ReturnCause::Recover);
+        let settlement = Settlement::Requeue(RequeueCause::Recover);
         self.take_to(u64::MAX, &mut |holders, entry| {
             if let Some(holder) = holders.release(entry.holder) {
                 effects.settles.add(holder, entry.number, settlement);
@@ -379,7 +379,7 @@ impl Unacked {
     }
 }
 
-fn settlement(requeue: bool, cause: ReturnCause) -> Settlement {
+fn settlement(requeue: bool, cause: RequeueCause) -> Settlement {
     if requeue { Settlement::Requeue(cause) } else { Settlement::Discard }
 }
 

@@ -40,7 +40,7 @@ impl FrontConsumer {
                 let gated = self.gated.load(Ordering::Relaxed);
                 matches!(command, Command::Credit { .. }) && !gated
             };
-            if matches!(command, Command::Settle { .. }) || credit() {
+            if matches!(command, Command::Ack { .. }) || credit() {
                 node.proposers.submit_ahead(self.home(), command);
             } else {
                 node.proposers.submit(self.home(), command);
@@ -160,7 +160,7 @@ impl FrontConsumer {
             let first = DeliveryNumber(state.settled.0 + 1);
             state.settled = state.shown;
             let holder = Holder::Consumer(self.id);
-            commands.push(Command::Settle { holder, numbers: vec![(first, state.shown)] });
+            commands.push(Command::Ack { holder, numbers: vec![(first, state.shown)] });
         } else {
             state.unsettled += count as u64;
             if let Some(channel) = self.connection.held.lock().channels.get_mut(&self.channel) {

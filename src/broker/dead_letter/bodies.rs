@@ -1,7 +1,7 @@
 //! Letters' bodies: read as they are routed or sent, a bounded number of bytes at a time. One that
 //! cannot be read here is fetched from another replica, one at a time for each home.
 //!
-//! Bodies differ in size, so memory is bounded in bytes and not in messages: a line has 16 MiB
+//! Bodies differ in size, so memory is bounded in bytes and not in messages: a stream has 16 MiB
 //! under way, or one batch. A body is read and annotated twice, to route the letter and to send it:
 //! the routing is committed in between, and the letters that wait for that have no bound in bytes.
 

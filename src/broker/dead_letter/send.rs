@@ -1,4 +1,4 @@
-//! What of the letters has a number is sent, line by line, and as many bytes as a line may have
+//! What of the letters has a number is sent, stream by stream, and as many bytes as a stream may have
 //! under way (LET 1, 2).
 
 use super::{
@@ -22,42 +22,42 @@ const SEND_BYTES_MAX: usize = 1 << 20;
 impl DeadLetters {
     /// Sends what has a number and has not been sent in this leadership (LET 1).
     pub(super) fn send_letters(&self, home: Home) {
-        let lines = self.led.with_machine(home, |machine| {
+        let streams = self.led.with_machine(home, |machine| {
             let own = machine.letter_home();
-            let lines = machine.lines().map(|line| (line, machine.line_mark(line)));
-            (own, lines.collect::<Vec<_>>())
+            let streams = machine.streams().map(|stream| (stream, machine.stream_mark(stream)));
+            (own, streams.collect::<Vec<_>>())
         });
-        let Some((own, lines)) = lines else { return };
-        for (line, mark) in lines {
-            if let LetterHome::Run(session) = line
+        let Some((own, streams)) = streams else { return };
+        for (stream, mark) in streams {
+            if let LetterHome::Start(session) = stream
                 && self.catalog.read().is_fenced(session)
             {
-                let ended = self.led.with_machine(home, |it| LetterWorker::end_line(it, line));
+                let ended = self.led.with_machine(home, |it| LetterWorker::end_stream(it, stream));
                 self.propose_letters(home, ended.flatten());
                 continue;
             }
-            self.send_line(home, own, line, mark);
+            self.send_stream(home, own, stream, mark);
         }
     }
 
-    fn send_line(&self, home: Home, own: LetterHome, line: LetterHome, mark: Sequence) {
-        let leader = self.proposers.leader(line.home());
+    fn send_stream(&self, home: Home, own: LetterHome, stream: LetterHome, mark: Sequence) {
+        let leader = self.proposers.leader(stream.home());
         let Some((leader, _)) = leader else { return };
         loop {
             let has_room = self.context.memory.room_bytes(Share::Letters) > 0;
-            let from = self.decide(home, |it, now| it.send_from(line, mark, has_room, now));
+            let from = self.decide(home, |it, now| it.send_from(stream, mark, has_room, now));
             let Some(from) = from.flatten() else { return };
-            let transfers = self.led.with_machine(home, |it| LetterWorker::batch(it, line, from));
+            let transfers = self.led.with_machine(home, |it| LetterWorker::batch(it, stream, from));
             let Some(batch) = self.batch_of(home, own, mark, &transfers.unwrap_or_default()) else {
                 return;
             };
             let batch = Arc::new(batch);
             let through = Sequence(batch.first.0 + batch.commands.len() as u64 - 1);
             let bytes = batch.runs.iter().flat_map(|run| &run.messages).map(Bytes::len).sum();
-            self.decide(home, |worker, _| worker.sent(line, through, bytes));
-            if self.proposers.carry(line.home(), leader, &batch) != Sent::OnItsWay {
+            self.decide(home, |worker, _| worker.sent(stream, through, bytes));
+            if self.proposers.carry(stream.home(), leader, &batch) != Sent::OnItsWay {
                 // The next turn tries again.
-                self.decide(home, |worker, _| worker.send_again(line, batch.first));
+                self.decide(home, |worker, _| worker.send_again(stream, batch.first));
                 return;
             }
         }
@@ -129,7 +129,7 @@ impl Batch {
         self.bytes += message::encode_into(&letter, &mut self.buffer);
         run.heads.push(head);
         run.messages.push(self.buffer.split().freeze());
-        self.commands.push(Command::Transfer { run: number, first, round: transfer.round });
+        self.commands.push(Command::Transfer { run: number, first, attempt: transfer.attempt });
         Some(())
     }
 }

@@ -73,9 +73,9 @@ mod tests {
     fn what_is_under_way_and_what_was_fetched_count() {
         let budget = MemoryBudget::new(1 << 40);
         let mut worker = Worker::new(Term(1), budget.account(Share::Letters));
-        let line = LetterHome::Group(GroupId(2));
-        let from = worker.decide(|it, now| it.send_from(line, Sequence(1), true, now));
-        worker.decide(|it, _| it.sent(line, from.unwrap(), 300));
+        let stream = LetterHome::Group(GroupId(2));
+        let from = worker.decide(|it, now| it.send_from(stream, Sequence(1), true, now));
+        worker.decide(|it, _| it.sent(stream, from.unwrap(), 300));
         assert_eq!(budget.held_bytes(), 300);
         let queue = QueueId { home: Home::Group(GroupId(1)), index: 7, position: 0 };
         let message = MessageId { level: Level(0), index: LogIndex(3), position: 0 };
@@ -85,7 +85,7 @@ mod tests {
         assert_eq!(budget.held_bytes(), 300, "another leadership's");
         worker.fetched(Term(1), wanted, body());
         assert_eq!((budget.held_bytes(), worker.body_fetched(wanted)), (304, body()));
-        worker.decide(|it, _| it.send_again(line, Sequence(1)));
+        worker.decide(|it, _| it.send_again(stream, Sequence(1)));
         assert_eq!(budget.held_bytes(), 4);
     }
 }

@@ -394,7 +394,7 @@ fn dlv_06_settles_overtake_the_publishes_that_wait() {
     let holder = Holder::Consumer(ConsumerId { session: SESSION, number: 1 });
     let settle = |number| {
         let numbers = vec![(DeliveryNumber(number), DeliveryNumber(number))];
-        Command::Settle { holder, numbers }
+        Command::Ack { holder, numbers }
     };
     for number in 1..=20 {
         world.proposer.submit(&world.lane, |batches| batches.push_ahead(settle(number)));

@@ -129,7 +129,7 @@ fn fill(consumers: u64, per_entry: u32, per_run_commands: u32, queues: u32, entr
             if entry >= u64::from(queues) * 5 {
                 let range = (DeliveryNumber(*settled + 1), DeliveryNumber(*settled + share));
                 *settled += share;
-                commands.push(Command::Settle {
+                commands.push(Command::Ack {
                     holder: Holder::Consumer(consumer),
                     numbers: vec![range],
                 });

@@ -104,11 +104,11 @@ impl World {
             let (queue, at, via) = (self.queue, CatalogIndex(9), via.clone());
             self.apply(100_001, Vec::new(), Command::Routed { queue, at, via, letters });
             if first.0 == 1 {
-                let line = LetterHome::Group(GroupId(2));
+                let stream = LetterHome::Group(GroupId(2));
                 let full = |number| (Sequence(number), TransferAnswer::Full);
                 let other = (1..=RUN).map(full).collect();
                 let (first, last) = (Sequence(1), Sequence(RUN));
-                let answer = Command::DeadLettered { line, first, last, other };
+                let answer = Command::DeadLettered { stream, first, last, other };
                 self.apply(100_002, Vec::new(), answer);
             }
         }

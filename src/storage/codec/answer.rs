@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn answers_round_trip() {
         let session = SessionId { node: NodeId(3), start: StartNumber(700) };
-        let (from, by) = (LetterHome::Group(GroupId(700)), LetterHome::Run(session));
+        let (from, by) = (LetterHome::Group(GroupId(700)), LetterHome::Start(session));
         let other = vec![(Sequence(4), Reply::Gone), (Sequence(9), Reply::Refused(vec![(1, 3)]))];
         for answer in [
             Answer::Answered { session, first: Sequence(3), last: Sequence(9), other },

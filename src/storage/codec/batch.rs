@@ -22,7 +22,7 @@ const VERSION: u8 = 1;
 pub enum Sender {
     /// A node's proposer, in its session.
     Session(SessionId),
-    /// A home with dead letters, in its line (LET 1).
+    /// A home with dead letters, in its stream (LET 1).
     Letters(LetterHome),
 }
 

@@ -10,16 +10,16 @@ use super::{
     letter::{dead_lettered, put_dead_lettered, put_routed, routed},
 };
 use bytes::{BufMut, BytesMut};
-use quorate_queue::{Command, ConsumerTerms, Detach, Numbers, QueueConfig, ReturnCause};
+use quorate_queue::{Command, ConsumerTerms, Detach, Numbers, QueueConfig, RequeueCause};
 use quorate_types::{
     ConsumerId, DeliveryNumber, Holder, NodeId, QueueId, ResourceName, Sequence, SessionId,
     StartNumber,
 };
 
 const ENQUEUE: u8 = 1;
-const SETTLE: u8 = 2;
+const ACK: u8 = 2;
 const CREDIT: u8 = 3;
-const RETURN: u8 = 4;
+const REQUEUE: u8 = 4;
 const DISCARD: u8 = 5;
 const RELEASE: u8 = 6;
 const GET: u8 = 7;
@@ -47,14 +47,14 @@ const EXPIRE_HEAD: u8 = 22;
 pub(crate) fn put_command(command: &Command, own: SessionId, out: &mut BytesMut) {
     match command {
         Command::Enqueue { run, first, count } => put_enqueue([*run, *first, *count], out),
-        Command::Settle { holder, numbers } => put_held(SETTLE, *holder, numbers, own, out),
+        Command::Ack { holder, numbers } => put_held(ACK, *holder, numbers, own, out),
         Command::Credit { consumer, up_to } => {
             out.put_u8(CREDIT);
             put_consumer(out, *consumer);
             put_int(out, up_to.0);
         }
-        Command::Return { holder, numbers, cause } => {
-            put_held(RETURN, *holder, numbers, own, out);
+        Command::Requeue { holder, numbers, cause } => {
+            put_held(REQUEUE, *holder, numbers, own, out);
             out.put_u8(cause_number(*cause));
         }
         Command::Discard { holder, numbers } => put_held(DISCARD, *holder, numbers, own, out),
@@ -109,12 +109,12 @@ fn put_letter_command(command: &Command, out: &mut BytesMut) {
     if let Command::Routed { queue, at, via, letters } = command {
         out.put_u8(ROUTED);
         put_routed(*queue, *at, via, letters, out);
-    } else if let Command::Transfer { run, first, round } = command {
+    } else if let Command::Transfer { run, first, attempt } = command {
         out.put_u8(TRANSFER);
-        [*run, *first, *round].iter().for_each(|number| put_int(out, u64::from(*number)));
-    } else if let Command::DeadLettered { line, first, last, other } = command {
+        [*run, *first, *attempt].iter().for_each(|number| put_int(out, u64::from(*number)));
+    } else if let Command::DeadLettered { stream, first, last, other } = command {
         out.put_u8(DEAD_LETTERED);
-        put_dead_lettered(*line, (*first, *last), other, out);
+        put_dead_lettered(*stream, (*first, *last), other, out);
     } else if let Command::Retry { target, count } = command {
         put_on_queue(RETRY, *target, &[], out);
         put_int(out, u64::from(*count));
@@ -136,9 +136,9 @@ pub(crate) fn commands(
                 let (run, first, count) = (cursor.u32()?, cursor.u32()?, cursor.u32()?);
                 commands.push(Command::Enqueue { run, first, count });
             }
-            SETTLE => {
+            ACK => {
                 let (holder, numbers) = held(cursor, own)?;
-                commands.push(Command::Settle { holder, numbers });
+                commands.push(Command::Ack { holder, numbers });
             }
             tag => commands.push(command(tag, cursor, own)?),
         }
@@ -149,9 +149,9 @@ pub(crate) fn commands(
 fn command(tag: u8, cursor: &mut Cursor<'_>, own: SessionId) -> Result<Command, DecodeError> {
     Ok(match tag {
         CREDIT => Command::Credit { consumer: cursor.consumer()?, up_to: number(cursor)? },
-        RETURN => {
+        REQUEUE => {
             let (holder, numbers) = held(cursor, own)?;
-            Command::Return { holder, numbers, cause: cause(cursor)? }
+            Command::Requeue { holder, numbers, cause: cause(cursor)? }
         }
         DISCARD => {
             let (holder, numbers) = held(cursor, own)?;
@@ -176,7 +176,7 @@ fn command(tag: u8, cursor: &mut Cursor<'_>, own: SessionId) -> Result<Command, 
         NODE_TIMED_OUT => Command::NodeTimedOut { node: node(cursor)? },
         ROUTED => routed(cursor)?,
         TRANSFER => {
-            Command::Transfer { run: cursor.u32()?, first: cursor.u32()?, round: cursor.u32()? }
+            Command::Transfer { run: cursor.u32()?, first: cursor.u32()?, attempt: cursor.u32()? }
         }
         DEAD_LETTERED => dead_lettered(cursor)?,
         RETRY => Command::Retry { target: cursor.queue()?, count: cursor.u32()? },
@@ -308,21 +308,21 @@ fn numbers(cursor: &mut Cursor<'_>) -> Result<Numbers, DecodeError> {
     })
 }
 
-fn cause_number(cause: ReturnCause) -> u8 {
+fn cause_number(cause: RequeueCause) -> u8 {
     match cause {
-        ReturnCause::Reject => 0,
-        ReturnCause::Nack => 1,
-        ReturnCause::Recover => 2,
-        ReturnCause::ChannelEnd => 3,
+        RequeueCause::Reject => 0,
+        RequeueCause::Nack => 1,
+        RequeueCause::Recover => 2,
+        RequeueCause::ChannelEnd => 3,
     }
 }
 
-fn cause(cursor: &mut Cursor<'_>) -> Result<ReturnCause, DecodeError> {
+fn cause(cursor: &mut Cursor<'_>) -> Result<RequeueCause, DecodeError> {
     Ok(match cursor.u8()? {
-        0 => ReturnCause::Reject,
-        1 => ReturnCause::Nack,
-        2 => ReturnCause::Recover,
-        3 => ReturnCause::ChannelEnd,
+        0 => RequeueCause::Reject,
+        1 => RequeueCause::Nack,
+        2 => RequeueCause::Recover,
+        3 => RequeueCause::ChannelEnd,
         _ => return Err(DecodeError::Invalid("cause of a requeue")),
     })
 }

@@ -6,7 +6,7 @@ use super::{
 };
 use bytes::{BufMut, BytesMut};
 use quorate_queue::{
-    Command, DeathReason, Letter, LettersRecord, Round, RoutedLetters, Routes, Routing, Stage,
+    Attempt, Command, DeathReason, Letter, LettersRecord, RoutedLetters, Routes, Routing, Stage,
     Transfer, TransferAnswer, Via,
 };
 use quorate_types::{
@@ -21,7 +21,7 @@ pub(crate) fn put_letter_home(home: LetterHome, out: &mut BytesMut) {
             out.put_u8(0);
             put_int(out, u64::from(group.0));
         }
-        LetterHome::Run(session) => {
+        LetterHome::Start(session) => {
             out.put_u8(1);
             put_session(out, session);
         }
@@ -31,7 +31,7 @@ pub(crate) fn put_letter_home(home: LetterHome, out: &mut BytesMut) {
 pub(crate) fn letter_home(cursor: &mut Cursor<'_>) -> Result<LetterHome, DecodeError> {
     match cursor.u8()? {
         0 => Ok(LetterHome::Group(GroupId(cursor.u16()?))),
-        1 => Ok(LetterHome::Run(cursor.session()?)),
+        1 => Ok(LetterHome::Start(cursor.session()?)),
         _ => Err(DecodeError::Invalid("source of dead letters")),
     }
 }
@@ -123,12 +123,12 @@ pub(crate) fn routed(cursor: &mut Cursor<'_>) -> Result<Command, DecodeError> {
 
 /// What follows the tag of `DeadLettered`.
 pub(crate) fn put_dead_lettered(
-    line: LetterHome,
+    stream: LetterHome,
     (first, last): (Sequence, Sequence),
     other: &[(Sequence, TransferAnswer)],
     out: &mut BytesMut,
 ) {
-    put_letter_home(line, out);
+    put_letter_home(stream, out);
     put_int(out, first.0);
     put_int(out, last.0);
     put_transfer_answers(other, out);
@@ -136,7 +136,7 @@ pub(crate) fn put_dead_lettered(
 
 pub(crate) fn dead_lettered(cursor: &mut Cursor<'_>) -> Result<Command, DecodeError> {
     Ok(Command::DeadLettered {
-        line: letter_home(cursor)?,
+        stream: letter_home(cursor)?,
         first: Sequence(cursor.int()?),
         last: Sequence(cursor.int()?),
         other: transfer_answers(cursor)?,
@@ -146,28 +146,28 @@ pub(crate) fn dead_lettered(cursor: &mut Cursor<'_>) -> Result<Command, DecodeEr
 /// The part of a group's record that its letters share.
 pub(crate) fn put_letters_record(record: &LettersRecord, out: &mut BytesMut) {
     put_int(out, record.routings);
-    put_len(out, record.lines.len());
-    for (line, last) in &record.lines {
-        put_letter_home(*line, out);
+    put_len(out, record.streams.len());
+    for (stream, last) in &record.streams {
+        put_letter_home(*stream, out);
         put_int(out, last.0);
     }
-    put_len(out, record.rounds.len());
-    for (target, round) in &record.rounds {
+    put_len(out, record.attempts.len());
+    for (target, attempt) in &record.attempts {
         put_queue(out, *target);
-        put_int(out, u64::from(round.number));
-        put_bool(out, round.refused);
+        put_int(out, u64::from(attempt.number));
+        put_bool(out, attempt.refused);
     }
 }
 
 pub(crate) fn letters_record(cursor: &mut Cursor<'_>) -> Result<LettersRecord, DecodeError> {
     let routings = cursor.int()?;
-    let lines = cursor.list(|cursor| Ok((letter_home(cursor)?, Sequence(cursor.int()?))))?;
-    let rounds = cursor.list(|cursor| {
+    let streams = cursor.list(|cursor| Ok((letter_home(cursor)?, Sequence(cursor.int()?))))?;
+    let attempts = cursor.list(|cursor| {
         let target = cursor.queue()?;
-        Ok((target, Round { number: cursor.u32()?, refused: cursor.bool()? }))
+        Ok((target, Attempt { number: cursor.u32()?, refused: cursor.bool()? }))
     })?;
-    let (lines, rounds) = (lines.into_iter().collect(), rounds.into_iter().collect());
-    Ok(LettersRecord { routings, lines, rounds })
+    let (streams, attempts) = (streams.into_iter().collect(), attempts.into_iter().collect());
+    Ok(LettersRecord { routings, streams, attempts })
 }
 
 /// A page of a queue's letters.
@@ -247,9 +247,9 @@ fn put_routing(routing: &Routing, out: &mut BytesMut) {
     for (target, transfer) in &routing.transfers {
         put_queue(out, *target);
         match transfer {
-            Transfer::UnderWay { number, round } => {
+            Transfer::UnderWay { number, attempt } => {
                 put_option(out, Some(number.0));
-                put_int(out, u64::from(*round));
+                put_int(out, u64::from(*attempt));
             }
             Transfer::Waits => put_option(out, None),
         }
@@ -267,7 +267,7 @@ fn routing(cursor: &mut Cursor<'_>) -> Result<Routing, DecodeError> {
                 let target = cursor.queue()?;
                 let transfer = match cursor.option()? {
                     Some(number) => {
-                        Transfer::UnderWay { number: Sequence(number), round: cursor.u32()? }
+                        Transfer::UnderWay { number: Sequence(number), attempt: cursor.u32()? }
                     }
                     None => Transfer::Waits,
                 };

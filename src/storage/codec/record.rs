@@ -7,17 +7,17 @@ use super::{
     cursor::{
         Cursor, put_bool, put_consumer, put_int, put_len, put_option, put_queue, put_session,
     },
-    held::{held_by_number, put_held_by_number},
     key::{QUEUE_KEY_BYTES, put_queue_key, queue_key},
     letter::{
         letter_home, letters, letters_record, put_letter_home, put_letters, put_letters_record,
     },
+    queued_message::{put_queued_by_number, queued_by_number},
     reply::{put_reply, reply},
 };
 use bytes::{BufMut, Bytes, BytesMut};
 use quorate_queue::{
     ConsumerRecord, GetsRecord, GroupRecord, LeftOver, LevelRecord, NodeRecord, QueueRecord,
-    Record, RecordKey, ReturnedRecord, SessionRecord,
+    Record, RecordKey, RequeuedRecord, SessionRecord,
 };
 use quorate_types::{
     ConsumerId, DeliveryNumber, GroupId, LetterHome, LetterNumber, Level, LogIndex, NodeId,
@@ -33,7 +33,7 @@ const SESSION: u8 = 3;
 const QUEUE: u8 = 4;
 const CONSUMER: u8 = 5;
 const GETS: u8 = 6;
-const RETURNED: u8 = 7;
+const REQUEUED: u8 = 7;
 const LETTERS: u8 = 8;
 const SOURCE: u8 = 9;
 
@@ -66,8 +66,8 @@ pub fn encode_key(key: RecordKey) -> Bytes {
             put_queue_key(queue, &mut out);
             put_session_key(session, &mut out);
         }
-        RecordKey::Returned(queue, level) => {
-            out.put_u8(RETURNED);
+        RecordKey::Requeued(queue, level) => {
+            out.put_u8(REQUEUED);
             put_queue_key(queue, &mut out);
             out.put_u8(level.0);
         }
@@ -80,7 +80,7 @@ pub fn encode_key(key: RecordKey) -> Bytes {
             out.put_slice(&[SOURCE, 0]);
             out.put_u16(group.0);
         }
-        RecordKey::Source(LetterHome::Run(session)) => {
+        RecordKey::Source(LetterHome::Start(session)) => {
             out.put_slice(&[SOURCE, 1]);
             put_session_key(session, &mut out);
         }
@@ -106,14 +106,14 @@ pub fn decode_key(octets: &[u8]) -> Result<RecordKey, DecodeError> {
             RecordKey::Consumer(queue, ConsumerId { session, number })
         }
         GETS => RecordKey::Gets(queue_key(&mut cursor)?, session_key(&mut cursor)?),
-        RETURNED => RecordKey::Returned(queue_key(&mut cursor)?, Level(cursor.u8()?)),
+        REQUEUED => RecordKey::Requeued(queue_key(&mut cursor)?, Level(cursor.u8()?)),
         LETTERS => {
             let queue = queue_key(&mut cursor)?;
             RecordKey::Letters(queue, u64::from_be_bytes(cursor.array()?))
         }
         SOURCE => RecordKey::Source(match cursor.u8()? {
             0 => LetterHome::Group(GroupId(u16::from_be_bytes(cursor.array()?))),
-            1 => LetterHome::Run(session_key(&mut cursor)?),
+            1 => LetterHome::Start(session_key(&mut cursor)?),
             _ => return Err(DecodeError::Invalid("source of dead letters")),
         }),
         _ => return Err(DecodeError::Invalid("kind of record")),
@@ -155,15 +155,15 @@ pub fn encode_record(record: &Record) -> Bytes {
         Record::Gets(gets) => {
             out.put_u8(GETS);
             put_option(&mut out, gets.timeout_default_ms);
-            put_held_by_number(
-                gets.held.iter().map(|(sequence, held)| (sequence.0, held)),
+            put_queued_by_number(
+                gets.unacked.iter().map(|(sequence, queued)| (sequence.0, queued)),
                 &mut out,
             );
         }
-        Record::Returned(returned) => {
-            out.put_u8(RETURNED);
+        Record::Requeued(requeued) => {
+            out.put_u8(REQUEUED);
             // A place in the queue is part of the message's identity, so it is not a key again.
-            put_held_by_number((0..).zip(returned.messages.values()), &mut out);
+            put_queued_by_number((0..).zip(requeued.messages.values()), &mut out);
         }
     }
     out.freeze()
@@ -189,15 +189,15 @@ pub fn decode_record(octets: &[u8]) -> Result<Record, DecodeError> {
         CONSUMER => Record::Consumer(consumer_record(&mut cursor)?),
         GETS => Record::Gets(GetsRecord {
             timeout_default_ms: cursor.option()?,
-            held: held_by_number(&mut cursor)?
+            unacked: queued_by_number(&mut cursor)?
                 .into_iter()
-                .map(|(number, held)| (Sequence(number), held))
+                .map(|(number, queued)| (Sequence(number), queued))
                 .collect(),
         }),
-        RETURNED => Record::Returned(ReturnedRecord {
-            messages: held_by_number(&mut cursor)?
+        REQUEUED => Record::Requeued(RequeuedRecord {
+            messages: queued_by_number(&mut cursor)?
                 .into_iter()
-                .map(|(_, held)| ((held.message.index, held.message.position), held))
+                .map(|(_, queued)| ((queued.message.index, queued.message.position), queued))
                 .collect(),
         }),
         _ => return Err(DecodeError::Invalid("kind of record")),
@@ -215,7 +215,7 @@ fn put_group(group: &GroupRecord, out: &mut BytesMut) {
     put_len(out, group.left_over.len());
     for left_over in &group.left_over {
         match *left_over {
-            LeftOver::ReturnSession { queue, session, gets_through, counted } => {
+            LeftOver::RequeueSession { queue, session, gets_through, counted } => {
                 out.put_u8(0);
                 put_queue(out, queue);
                 put_session(out, session);
@@ -244,7 +244,7 @@ fn group(cursor: &mut Cursor<'_>) -> Result<GroupRecord, DecodeError> {
 
 fn left_over(cursor: &mut Cursor<'_>) -> Result<LeftOver, DecodeError> {
     match cursor.u8()? {
-        0 => Ok(LeftOver::ReturnSession {
+        0 => Ok(LeftOver::RequeueSession {
             queue: cursor.queue()?,
             session: cursor.session()?,
             gets_through: Sequence(cursor.int()?),
@@ -300,15 +300,15 @@ fn put_queue_record(queue: &QueueRecord, out: &mut BytesMut) {
         put_int(out, record.fresh_expiring);
         put_int(out, record.removed_below.0);
     }
-    put_len(out, queue.turns.len());
-    for consumer in &queue.turns {
+    put_len(out, queue.service_queue.len());
+    for consumer in &queue.service_queue {
         put_consumer(out, *consumer);
     }
     put_int(out, queue.last_letter.0);
     put_len(out, queue.refusals.len());
-    for (from, round) in &queue.refusals {
+    for (from, attempt) in &queue.refusals {
         put_letter_home(*from, out);
-        put_int(out, u64::from(*round));
+        put_int(out, u64::from(*attempt));
     }
     put_bool(out, queue.ended);
 }
@@ -329,7 +329,7 @@ fn queue_record(cursor: &mut Cursor<'_>) -> Result<QueueRecord, DecodeError> {
             .list(|cursor| Ok((Level(cursor.u8()?), level(cursor)?)))?
             .into_iter()
             .collect(),
-        turns: VecDeque::from(cursor.list(Cursor::consumer)?),
+        service_queue: VecDeque::from(cursor.list(Cursor::consumer)?),
         last_letter: LetterNumber(cursor.int()?),
         refusals: cursor
             .list(|cursor| Ok((letter_home(cursor)?, cursor.u32()?)))?
@@ -361,7 +361,7 @@ fn put_consumer_record(consumer: &ConsumerRecord, out: &mut BytesMut) {
     put_int(out, consumer.arrival);
     put_bool(out, consumer.lost);
     put_bool(out, consumer.paused);
-    put_held_by_number(consumer.held.iter().map(|(number, held)| (number.0, held)), out);
+    put_queued_by_number(consumer.unacked.iter().map(|(number, queued)| (number.0, queued)), out);
 }
 
 fn consumer_record(cursor: &mut Cursor<'_>) -> Result<ConsumerRecord, DecodeError> {
@@ -374,9 +374,9 @@ fn consumer_record(cursor: &mut Cursor<'_>) -> Result<ConsumerRecord, DecodeErro
         arrival: cursor.int()?,
         lost: cursor.bool()?,
         paused: cursor.bool()?,
-        held: held_by_number(cursor)?
+        unacked: queued_by_number(cursor)?
             .into_iter()
-            .map(|(number, held)| (DeliveryNumber(number), held))
+            .map(|(number, queued)| (DeliveryNumber(number), queued))
             .collect(),
     })
 }

@@ -22,7 +22,7 @@ const QUEUE: QueueId = QueueId { home: Home::Group(GroupId(1)), index: 70_000, p
 fn main() {
     let stamp = Stamp { time: Timestamp(3_600_000), wall: WallTime(1_800_000_000_000) };
     let head = MessageHead { body_bytes: 1024, expiration_ms: None };
-    let settle = |number| Command::Settle {
+    let settle = |number| Command::Ack {
         holder: Holder::Consumer(ConsumerId { session: SESSION, number: 4 }),
         numbers: vec![(DeliveryNumber(number), DeliveryNumber(number + 9))],
     };

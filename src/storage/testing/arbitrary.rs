@@ -6,9 +6,9 @@ use bytes::Bytes;
 use proptest::{collection::vec, option, prelude::*, sample::select};
 use quorate_queue::{
     Batch, Command, ConsumerRecord, ConsumerTerms, Counts, DeadLetter, Detach, Entry, GetsRecord,
-    Got, GroupRecord, Held, LeftOver, LevelRecord, MessageHead, NodeRecord, Origin, QueueConfig,
-    QueueRecord, QueueReport, Record, RecordKey, Reply, ReturnCause, ReturnedRecord, Run,
-    SessionRecord,
+    Got, GroupRecord, LeftOver, LevelRecord, MessageHead, NodeRecord, Origin, QueueConfig,
+    QueueRecord, QueueReport, QueuedMessage, Record, RecordKey, Reply, RequeueCause,
+    RequeuedRecord, Run, SessionRecord,
 };
 use quorate_types::{
     CatalogIndex, ConsumerId, DeliveryNumber, FieldTable, FieldValue, GroupId, Holder, Home,
@@ -151,11 +151,11 @@ pub(super) fn queue_command() -> impl Strategy<Value = Command> {
 
 pub(super) fn holder_command() -> impl Strategy<Value = Command> {
     let causes =
-        [ReturnCause::Reject, ReturnCause::Nack, ReturnCause::Recover, ReturnCause::ChannelEnd];
+        [RequeueCause::Reject, RequeueCause::Nack, RequeueCause::Recover, RequeueCause::ChannelEnd];
     prop_oneof![
-        (holder(), numbers()).prop_map(|(holder, numbers)| Command::Settle { holder, numbers }),
+        (holder(), numbers()).prop_map(|(holder, numbers)| Command::Ack { holder, numbers }),
         (holder(), numbers(), select(causes.to_vec()))
-            .prop_map(|(holder, numbers, cause)| Command::Return { holder, numbers, cause }),
+            .prop_map(|(holder, numbers, cause)| Command::Requeue { holder, numbers, cause }),
         (holder(), numbers()).prop_map(|(holder, numbers)| Command::Discard { holder, numbers }),
         (holder(), numbers()).prop_map(|(holder, numbers)| Command::Release { holder, numbers }),
         (consumer(), number(), any::<bool>()).prop_map(|(consumer, shown, end)| Command::Detach {
@@ -233,18 +233,18 @@ pub(super) fn entry() -> impl Strategy<Value = Entry> {
 }
 
 fn owned(command: Command, session: SessionId) -> Command {
-    if let Command::Settle { holder, numbers } = command {
+    if let Command::Ack { holder, numbers } = command {
         let holder = match holder {
             Holder::Consumer(consumer) => Holder::Consumer(ConsumerId { session, ..consumer }),
             Holder::Get(_, sequence) => Holder::Get(session, sequence),
         };
-        return Command::Settle { holder, numbers };
+        return Command::Ack { holder, numbers };
     }
     command
 }
 
 /// Stretches of consecutive numbers and positions, as deliveries are, with breaks.
-pub(super) fn held() -> impl Strategy<Value = Vec<(u64, Held)>> {
+pub(super) fn queued() -> impl Strategy<Value = Vec<(u64, QueuedMessage)>> {
     let stretch = (1..4u64, 0..3u8, (0..5u64, 0..2u64), 0..9u32, 0..2u32, vec(head(), 1..5));
     vec(stretch, 0..5).prop_map(|stretches| {
         let mut number = 0;
@@ -254,8 +254,11 @@ pub(super) fn held() -> impl Strategy<Value = Vec<(u64, Held)>> {
             for (position, head) in (first..).zip(heads) {
                 let message = MessageId { level: Level(level), index: LogIndex(index), position };
                 let counts = Counts { acquired, returned: 0 };
-                let (enqueued_at, held_since) = (Timestamp(index), Timestamp(since));
-                all.push((number, Held { message, counts, head, enqueued_at, held_since }));
+                let (enqueued_at, unacked_since) = (Timestamp(index), Timestamp(since));
+                all.push((
+                    number,
+                    QueuedMessage { message, counts, head, enqueued_at, unacked_since },
+                ));
                 number += 1;
             }
         }
@@ -318,7 +321,7 @@ pub(super) fn queue_record() -> impl Strategy<Value = Record> {
     let rules = (moment(), moment(), option::of(consumer()), number(), letters);
     (name(), config(), rest, vec(level, 0..4), rules).prop_map(
         |(name, config, rest, levels, rules)| {
-            let (creator, life, used_at, had_consumer, turns) = rest;
+            let (creator, life, used_at, had_consumer, service_queue) = rest;
             let (wake_at, timeout_at, active, arrivals, letters) = rules;
             let (last_letter, refusals, ended) = letters;
             Record::Queue(Box::new(QueueRecord {
@@ -333,7 +336,7 @@ pub(super) fn queue_record() -> impl Strategy<Value = Record> {
                 arrivals,
                 had_consumer,
                 levels: levels.into_iter().collect(),
-                turns: turns.into(),
+                service_queue: service_queue.into(),
                 last_letter: LetterNumber(last_letter),
                 refusals,
                 ended,
@@ -345,7 +348,7 @@ pub(super) fn queue_record() -> impl Strategy<Value = Record> {
 pub(super) fn group_record() -> impl Strategy<Value = Record> {
     let left_over = prop_oneof![
         (queue_id(), session(), number(), any::<bool>()).prop_map(
-            |(queue, session, gets, counted)| LeftOver::ReturnSession {
+            |(queue, session, gets, counted)| LeftOver::RequeueSession {
                 queue,
                 session,
                 gets_through: Sequence(gets),
@@ -372,11 +375,12 @@ pub(super) fn group_record() -> impl Strategy<Value = Record> {
 pub(super) fn holding_record() -> impl Strategy<Value = Record> {
     let timed_out = prop::collection::btree_set(number().prop_map(DeliveryNumber), 0..4);
     let flags = (any::<bool>(), timed_out, any::<bool>(), any::<bool>(), number());
-    let consumer = (terms(), number(), number(), flags, held());
+    let consumer = (terms(), number(), number(), flags, queued());
     prop_oneof![
-        consumer.prop_map(|(terms, next, up_to, flags, held)| {
+        consumer.prop_map(|(terms, next, up_to, flags, queued)| {
             let (cancelled, timed_out, lost, paused, arrival) = flags;
-            let held = held.into_iter().map(|(n, held)| (DeliveryNumber(n), held)).collect();
+            let queued =
+                queued.into_iter().map(|(n, queued)| (DeliveryNumber(n), queued)).collect();
             let (next, up_to) = (DeliveryNumber(next), DeliveryNumber(up_to));
             Record::Consumer(ConsumerRecord {
                 terms,
@@ -387,19 +391,19 @@ pub(super) fn holding_record() -> impl Strategy<Value = Record> {
                 arrival,
                 lost,
                 paused,
-                held,
+                unacked: queued,
             })
         }),
-        (held(), any::<Option<u64>>()).prop_map(|(held, timeout_default_ms)| Record::Gets(
+        (queued(), any::<Option<u64>>()).prop_map(|(queued, timeout_default_ms)| Record::Gets(
             GetsRecord {
                 timeout_default_ms,
-                held: held.into_iter().map(|(n, held)| (Sequence(n), held)).collect()
+                unacked: queued.into_iter().map(|(n, queued)| (Sequence(n), queued)).collect()
             }
         )),
-        held().prop_map(|held| Record::Returned(ReturnedRecord {
-            messages: held
+        queued().prop_map(|queued| Record::Requeued(RequeuedRecord {
+            messages: queued
                 .into_iter()
-                .map(|(_, held)| ((held.message.index, held.message.position), held))
+                .map(|(_, queued)| ((queued.message.index, queued.message.position), queued))
                 .collect()
         })),
     ]
@@ -433,7 +437,7 @@ pub(super) fn record_key() -> impl Strategy<Value = RecordKey> {
         queue_id().prop_map(RecordKey::Queue),
         (queue_id(), consumer()).prop_map(|(queue, consumer)| RecordKey::Consumer(queue, consumer)),
         (queue_id(), session()).prop_map(|(queue, session)| RecordKey::Gets(queue, session)),
-        (queue_id(), any::<u8>()).prop_map(|(queue, l)| RecordKey::Returned(queue, Level(l))),
+        (queue_id(), any::<u8>()).prop_map(|(queue, l)| RecordKey::Requeued(queue, Level(l))),
     ]
 }
 

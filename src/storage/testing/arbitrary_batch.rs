@@ -24,7 +24,7 @@ pub(super) fn batch() -> impl Strategy<Value = ProposedBatch> {
                 let mut covered = 0;
                 for count in parts {
                     commands.push(match count {
-                        1 => Command::Transfer { run: place, first: covered, round: count },
+                        1 => Command::Transfer { run: place, first: covered, attempt: count },
                         count => Command::Enqueue { run: place, first: covered, count },
                     });
                     covered += count;

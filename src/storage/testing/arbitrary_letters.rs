@@ -3,7 +3,7 @@
 use super::arbitrary::{number, number32, queue_id, session, short};
 use proptest::{collection::vec, option, prelude::*, sample::select};
 use quorate_queue::{
-    Command, DeathReason, Letter, LettersRecord, Record, Round, RoutedLetters, Routes, Routing,
+    Attempt, Command, DeathReason, Letter, LettersRecord, Record, RoutedLetters, Routes, Routing,
     Stage, Transfer, TransferAnswer, Via,
 };
 use quorate_types::{
@@ -14,7 +14,7 @@ use quorate_types::{
 pub(super) fn letter_home() -> impl Strategy<Value = LetterHome> {
     prop_oneof![
         any::<u16>().prop_map(|group| LetterHome::Group(GroupId(group))),
-        session().prop_map(LetterHome::Run),
+        session().prop_map(LetterHome::Start),
     ]
 }
 
@@ -41,18 +41,18 @@ pub(super) fn letter_command() -> impl Strategy<Value = Command> {
             Command::Routed { queue, at: CatalogIndex(at), via, letters }
         }),
         (letter_home(), number(), number(), vec(answer, 0..4)).prop_map(
-            |(line, first, last, other)| Command::DeadLettered {
-                line,
+            |(stream, first, last, other)| Command::DeadLettered {
+                stream,
                 first: Sequence(first),
                 last: Sequence(last),
                 other
             }
         ),
         (queue_id(), number32()).prop_map(|(target, count)| Command::Retry { target, count }),
-        (number32(), number32(), number32()).prop_map(|(run, first, round)| Command::Transfer {
+        (number32(), number32(), number32()).prop_map(|(run, first, attempt)| Command::Transfer {
             run,
             first,
-            round
+            attempt
         }),
     ]
 }
@@ -60,7 +60,7 @@ pub(super) fn letter_command() -> impl Strategy<Value = Command> {
 fn stage() -> impl Strategy<Value = Stage> {
     let transfer = prop_oneof![
         (number(), number32())
-            .prop_map(|(number, round)| Transfer::UnderWay { number: Sequence(number), round }),
+            .prop_map(|(number, attempt)| Transfer::UnderWay { number: Sequence(number), attempt }),
         Just(Transfer::Waits),
     ];
     let transfers = prop::collection::btree_map(queue_id(), transfer, 0..3);
@@ -102,12 +102,13 @@ pub(super) fn letters() -> impl Strategy<Value = Record> {
 }
 
 pub(super) fn letters_record() -> impl Strategy<Value = LettersRecord> {
-    let lines = prop::collection::btree_map(letter_home(), number().prop_map(Sequence), 0..3);
-    let round = (number32(), any::<bool>()).prop_map(|(number, refused)| Round { number, refused });
-    let rounds = prop::collection::btree_map(queue_id(), round, 0..3);
-    (number(), lines, rounds).prop_map(|(routings, lines, rounds)| LettersRecord {
+    let streams = prop::collection::btree_map(letter_home(), number().prop_map(Sequence), 0..3);
+    let attempt =
+        (number32(), any::<bool>()).prop_map(|(number, refused)| Attempt { number, refused });
+    let attempts = prop::collection::btree_map(queue_id(), attempt, 0..3);
+    (number(), streams, attempts).prop_map(|(routings, streams, attempts)| LettersRecord {
         routings,
-        lines,
-        rounds,
+        streams,
+        attempts,
     })
 }

@@ -13,7 +13,9 @@ use crate::{
 };
 use bytes::{Bytes, BytesMut};
 use proptest::{collection::vec, option, prelude::*};
-use quorate_queue::{Command, Counts, GetsRecord, Held, MessageHead, Origin, Record, RunHead};
+use quorate_queue::{
+    Command, Counts, GetsRecord, MessageHead, Origin, QueuedMessage, Record, RunHead,
+};
 use quorate_types::{
     GroupId, Level, LogIndex, MessageId, QueueId, Sequence, Stamp, Timestamp, WallTime,
 };
@@ -263,21 +265,21 @@ fn a_count_that_lies_reserves_nothing() {
 
 #[test]
 fn deliveries_held_in_a_row_cost_two_octets_each() {
-    let held = (1..=2000u32)
+    let queued = (1..=2000u32)
         .map(|position| {
-            let held = Held {
+            let queued = QueuedMessage {
                 message: MessageId { level: Level(0), index: LogIndex(70_000), position },
                 counts: Counts::default(),
                 head: MessageHead { body_bytes: 1024, expiration_ms: None },
                 enqueued_at: Timestamp(5),
-                held_since: Timestamp(6),
+                unacked_since: Timestamp(6),
             };
-            (Sequence(u64::from(position)), held)
+            (Sequence(u64::from(position)), queued)
         })
         .collect();
     let octets = codec::queue::encode_record(&Record::Gets(GetsRecord {
         timeout_default_ms: Some(1_800_000),
-        held,
+        unacked: queued,
     }));
     assert!(octets.len() < 4050, "{} octets", octets.len());
 }

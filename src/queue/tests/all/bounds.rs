@@ -56,7 +56,7 @@ fn fill(world: &mut World, queue: QueueId, sizes: std::ops::Range<u32>) {
 fn settle(world: &mut World, by: SessionId, number: u64, first: u64, last: u64) {
     let holder = Holder::Consumer(ConsumerId { session: by, number });
     let numbers = vec![(DeliveryNumber(first), DeliveryNumber(last))];
-    world.one(by, Command::Settle { holder, numbers });
+    world.one(by, Command::Ack { holder, numbers });
 }
 
 fn removed(world: &World) -> Vec<(u64, u64)> {
@@ -209,7 +209,7 @@ fn what_a_node_takes_after_its_timeout_does_not_go_with_what_is_left_over() {
     let view = world.machine.queue(queue).unwrap();
     assert_eq!((view.unacknowledged, view.consumers), (11, 1), "ten and the late get are held");
     let consumer = ConsumerId { session: a(), number: 1 };
-    assert_eq!(world.machine.held_after(consumer, DeliveryNumber(0)), None);
+    assert_eq!(world.machine.unacked_after(consumer, DeliveryNumber(0)), None);
 }
 
 #[test]
@@ -255,7 +255,7 @@ fn dead_runs_go_as_ranges_between_living_ones() {
         (DeliveryNumber(11), DeliveryNumber(12)),
         (DeliveryNumber(15), DeliveryNumber(18)),
     ];
-    world.one(a(), Command::Settle { holder, numbers });
+    world.one(a(), Command::Ack { holder, numbers });
     assert_eq!(removed(&world), [(8, 8), (10, 11)], "one range for neighbours");
     settle(&mut world, a(), 1, 2, 2);
     assert_eq!(removed(&world), [(3, 6)]);
@@ -278,7 +278,7 @@ fn the_clock_never_goes_back_and_a_message_keeps_its_stamp() {
     attach(&mut world, queue, a(), 1, None);
     let key = RecordKey::Consumer(queue, ConsumerId { session: a(), number: 1 });
     let Some(Record::Consumer(record)) = world.machine.record(key) else { panic!("no consumer") };
-    let stamps: Vec<u64> = record.held.values().map(|it| it.enqueued_at.0).collect();
+    let stamps: Vec<u64> = record.unacked.values().map(|it| it.enqueued_at.0).collect();
     assert_eq!(stamps, [500, 400], "as the stored heads have it, whoever reads them");
 }
 
@@ -326,7 +326,7 @@ fn records_that_contradict_each_other_are_refused() {
     let mut wrong = all.clone();
     for (_, record) in &mut wrong {
         if let Record::Queue(record) = record {
-            record.turns.push_back(ConsumerId { session: a(), number: 7 });
+            record.service_queue.push_back(ConsumerId { session: a(), number: 7 });
         }
     }
     assert!(load(wrong).unwrap_err().contains("turn too many"));

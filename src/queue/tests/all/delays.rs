@@ -1,8 +1,8 @@
-//! The queue of a delayed exchange: what is put aside goes when its time comes, in the order of the
+//! The queue of a delayed exchange: what is delayed goes when its time comes, in the order of the
 //! times, whatever restarts lie between (EXC-17).
 
 use crate::{
-    letter_model::{line, via, with_dlx},
+    letter_model::{stream, via, with_dlx},
     replay::Checkpoint,
     world::{EntryBuilder, Step, World, name, session},
 };
@@ -73,7 +73,7 @@ proptest! {
         acts in prop::collection::vec(act(), 1..60),
     ) {
         let (mut world, queue, mut checkpoint) = delaying();
-        // Those put aside by (time, number), and those gone; bodies are numbered by their sizes.
+        // Those delayed by (time, number), and those gone; bodies are numbered by their sizes.
         let mut aside: BTreeMap<(u64, u32), ()> = BTreeMap::new();
         let mut gone: Vec<u32> = Vec::new();
         let mut next = 1u32;
@@ -141,7 +141,7 @@ fn exc_17_a_deleted_exchange_takes_what_it_keeps_and_lets_go_what_is_due() {
     world.one(session(9, 1), end);
     assert_eq!(world.machine.letter_counts(), (1, 1), "one is on its way");
     let (first, last) = (Sequence(1), Sequence(1));
-    world.leader(Command::DeadLettered { line: line(2), first, last, other: vec![] });
+    world.leader(Command::DeadLettered { stream: stream(2), first, last, other: vec![] });
     assert_eq!(world.machine.letter_counts(), (0, 0));
 }
 

@@ -73,7 +73,7 @@ fn run(counts: std::ops::Range<u32>, cases: u32) -> Seen {
     seen
 }
 
-const COMMANDS: &str = "CreateQueue EndQueue Configure Look Enqueue Attach Detach Settle Return \
+const COMMANDS: &str = "CreateQueue EndQueue Configure Look Enqueue Attach Detach Ack Requeue \
     Discard Release Credit Get Purge SessionEnded NodeDown NodeSuspected NodeBack NodeTimedOut \
     Continue NewLife ExpireHead Routed";
 
@@ -105,8 +105,8 @@ fn variants(command: &Command) -> usize {
         | Command::Enqueue { .. }
         | Command::Attach { .. }
         | Command::Detach { .. }
-        | Command::Settle { .. }
-        | Command::Return { .. }
+        | Command::Ack { .. }
+        | Command::Requeue { .. }
         | Command::Discard { .. }
         | Command::Release { .. }
         | Command::Credit { .. }

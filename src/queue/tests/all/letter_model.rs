@@ -23,7 +23,7 @@ use std::{
 /// Homes: 1 is where messages die, 2 and 3 take them; 1 too.
 pub const HOMES: [u16; 3] = [1, 2, 3];
 
-pub fn line(group: u16) -> LetterHome {
+pub fn stream(group: u16) -> LetterHome {
     LetterHome::Group(GroupId(group))
 }
 
@@ -49,7 +49,7 @@ pub struct Parcel {
     pub to: u16,
     pub first: Sequence,
     pub mark: Sequence,
-    /// (target, bytes, round)
+    /// (target, bytes, attempt)
     pub transfers: Vec<(QueueId, u32, u32)>,
 }
 
@@ -261,12 +261,12 @@ impl Cluster {
     pub fn send(&mut self, to: u16, limit: usize, has_room: bool, full: bool) {
         let Self { worlds, worker, sent, now, .. } = self;
         let world = &worlds[&1];
-        if !world.machine.lines().any(|it| it == line(to)) {
+        if !world.machine.streams().any(|it| it == stream(to)) {
             return;
         }
-        let mark = world.machine.line_mark(line(to));
-        while let Some(from) = worker.send_from(line(to), mark, has_room, *now) {
-            let mut batch = LetterWorker::batch(&world.machine, line(to), from);
+        let mark = world.machine.stream_mark(stream(to));
+        while let Some(from) = worker.send_from(stream(to), mark, has_room, *now) {
+            let mut batch = LetterWorker::batch(&world.machine, stream(to), from);
             batch.truncate(limit);
             let (Some(first), Some(last)) = (batch.first(), batch.last()) else { return };
             let (first, last) = (first.number, last.number);
@@ -274,12 +274,12 @@ impl Cluster {
                 let id = it.message;
                 let head = world.store.message(it.queue, id.level, id.index, id.position).unwrap();
                 assert_eq!((it.number.0, it.reason), (number, DeathReason::Rejected));
-                (it.target, head.body_bytes, it.round)
+                (it.target, head.body_bytes, it.attempt)
             };
             let transfers: Vec<_> = (first.0..).zip(&batch).map(transfer).collect();
-            worker.sent(line(to), last, 100 * transfers.len());
+            worker.sent(stream(to), last, 100 * transfers.len());
             if full {
-                worker.send_again(line(to), first);
+                worker.send_again(stream(to), first);
                 return;
             }
             sent.push(Parcel { to, first, mark, transfers });
@@ -300,7 +300,7 @@ impl Cluster {
         let mut entry =
             Entry { stamp: Stamp { time: Timestamp(1), wall: WallTime(1) }, ..Entry::default() };
         let mut commands = Vec::new();
-        for (queue, octets, round) in &parcel.transfers {
+        for (queue, octets, attempt) in &parcel.transfers {
             let head = MessageHead { body_bytes: *octets, expiration_ms: None };
             let place = entry.runs.iter().position(|run| run.queue == *queue);
             let place = place.unwrap_or_else(|| {
@@ -309,9 +309,9 @@ impl Cluster {
             });
             let first = entry.runs[place].messages.len() as u32;
             entry.runs[place].messages.push(head);
-            commands.push(Command::Transfer { run: place as u32, first, round: *round });
+            commands.push(Command::Transfer { run: place as u32, first, attempt: *attempt });
         }
-        let origin = Origin::Letters { from: line(1), first: parcel.first, mark: parcel.mark };
+        let origin = Origin::Letters { from: stream(1), first: parcel.first, mark: parcel.mark };
         entry.batches.push(Batch { origin, commands });
         let world = self.worlds.get_mut(&parcel.to).unwrap();
         world.apply(&entry);
@@ -324,7 +324,7 @@ impl Cluster {
         let effects = self.worlds[&group].out.effects.clone();
         for effect in effects {
             if let Effect::Room { queue, to, messages } = effect {
-                assert_eq!(to, line(1));
+                assert_eq!(to, stream(1));
                 self.notices.push((queue, messages));
             }
         }
@@ -374,7 +374,7 @@ impl Cluster {
                 world.store.message(queue, id.level, id.index, id.position).unwrap().body_bytes;
             let holder = Holder::Get(session(8, 1), number);
             let numbers = vec![(DeliveryNumber(1), DeliveryNumber(1))];
-            world.one(session(8, 1), Command::Settle { holder, numbers });
+            world.one(session(8, 1), Command::Ack { holder, numbers });
             self.taken.entry(queue).or_default().push(octets);
             self.hear(group);
         }
@@ -435,7 +435,7 @@ impl Cluster {
             (0..self.answers.len()).for_each(|which| self.answer(which));
             self.commit(usize::MAX);
             (0..self.targets.len()).for_each(|which| self.consume(which, 100));
-            // A notice may have been lost: it is owed until a higher round comes (LET 3).
+            // A notice may have been lost: it is owed until a higher attempt comes (LET 3).
             self.notices.clear();
             for home in HOMES {
                 let world = self.worlds.get_mut(&home).unwrap();
@@ -457,7 +457,11 @@ impl Cluster {
         if let Some(Record::Group(group)) = group
             && self.source().machine.letter_counts().0 == 0
         {
-            assert_eq!(group.letters.rounds, BTreeMap::new(), "rounds of targets that took all");
+            assert_eq!(
+                group.letters.attempts,
+                BTreeMap::new(),
+                "attempts of targets that took all"
+            );
         }
         for (queue, taken) in &self.taken {
             let once: BTreeSet<_> = taken.iter().collect();

@@ -15,16 +15,16 @@ use quorate_types::{
 };
 use std::time::Duration;
 
-const LINE: LetterHome = LetterHome::Group(GroupId(2));
+const STREAM: LetterHome = LetterHome::Group(GroupId(2));
 const QUEUE: QueueId = QueueId { home: Home::Group(GroupId(1)), index: 7, position: 0 };
 
-const LINE_MAX: u64 = LetterWorker::LINE_MAX;
+const STREAM_MAX: u64 = LetterWorker::STREAM_MAX;
 
 fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// What the group's state says of a line.
+/// What the group's state says of a stream.
 #[derive(Debug)]
 struct Owed {
     /// The lowest number whose answer has not been applied.
@@ -58,10 +58,10 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// LET 1: a line is sent in the order of its numbers and without gaps, each number once unless it
+    /// LET 1: a stream is sent in the order of its numbers and without gaps, each number once unless it
     /// may be lost, what was answered never again, and no more than may be under way.
     #[test]
-    fn let_1_a_line_is_sent_in_order_and_without_gaps(steps in vec(step(), 1..60)) {
+    fn let_1_a_stream_is_sent_in_order_and_without_gaps(steps in vec(step(), 1..60)) {
         let mut worker = LetterWorker::default();
         let mut now = Duration::ZERO;
         let mut owed = Owed { mark: 1, next: 1 };
@@ -74,7 +74,7 @@ proptest! {
                 Step::Route(count) => owed.next += count,
                 Step::Answer(count) => owed.mark = (owed.mark + count).min(sent),
                 Step::Gap => {
-                    worker.send_again(LINE, Sequence(owed.mark));
+                    worker.send_again(STREAM, Sequence(owed.mark));
                     sent = owed.mark;
                 }
                 Step::Wait(wait) => now += ms(wait),
@@ -88,13 +88,13 @@ proptest! {
                         sent = owed.mark;
                     }
                     seen = Some((owed.mark, if lost { now } else { since }));
-                    let from = worker.send_from(LINE, Sequence(owed.mark), true, now);
-                    let room = sent < owed.mark + LINE_MAX;
+                    let from = worker.send_from(STREAM, Sequence(owed.mark), true, now);
+                    let room = sent < owed.mark + STREAM_MAX;
                     prop_assert_eq!(from, room.then_some(Sequence(sent)));
                     // As the worker does: all that is owed, and fits.
-                    let end = owed.next.min(owed.mark + LINE_MAX);
+                    let end = owed.next.min(owed.mark + STREAM_MAX);
                     if room && end > sent {
-                        worker.sent(LINE, Sequence(end - 1), 100);
+                        worker.sent(STREAM, Sequence(end - 1), 100);
                         sent = end;
                     }
                 }
@@ -108,18 +108,18 @@ fn let_1_what_was_sent_and_not_answered_for_long_is_sent_again() {
     let mut worker = LetterWorker::default();
     let begun = Duration::ZERO;
     let from = |worker: &mut LetterWorker, mark, after| {
-        worker.send_from(LINE, Sequence(mark), true, begun + ms(after)).map(|from| from.0)
+        worker.send_from(STREAM, Sequence(mark), true, begun + ms(after)).map(|from| from.0)
     };
     assert_eq!(from(&mut worker, 1, 0), Some(1));
-    worker.sent(LINE, Sequence(10), 100);
+    worker.sent(STREAM, Sequence(10), 100);
     assert_eq!(from(&mut worker, 1, 3_000), Some(11), "answers may be under way");
     assert_eq!(from(&mut worker, 1, 3_001), Some(1), "nothing for three seconds");
-    worker.sent(LINE, Sequence(10), 100);
+    worker.sent(STREAM, Sequence(10), 100);
     // An answer is a sign of life: the three seconds begin anew.
     assert_eq!(from(&mut worker, 4, 6_000), Some(11));
     assert_eq!(from(&mut worker, 4, 9_000), Some(11));
     assert_eq!(from(&mut worker, 4, 9_001), Some(4));
-    worker.sent(LINE, Sequence(4 + LINE_MAX - 1), 100);
+    worker.sent(STREAM, Sequence(4 + STREAM_MAX - 1), 100);
     assert_eq!(from(&mut worker, 4, 9_002), None, "as many as may be under way");
     worker.send_all_again(Home::Group(GroupId(3)));
     assert_eq!(from(&mut worker, 4, 9_003), None, "another home's");
@@ -306,21 +306,24 @@ fn what_is_remembered_of_queues_goes_with_their_letters() {
     let other = LetterHome::Group(GroupId(3));
     let (mut worker, now) = (LetterWorker::default(), Duration::ZERO);
     let first = |index| unrouted(queue(index), vec![letter(1, 0)]);
-    for (index, line) in [(1, LINE), (2, other)] {
+    for (index, stream) in [(1, STREAM), (2, other)] {
         worker.routing_proposed(&first(index), now);
         worker.looked(queue(index), CatalogIndex(9), None, LetterNumber(2));
         assert!(worker.retry(&target(index, false), false, now).is_some());
         worker.told_of_room(queue(index), 5);
-        assert!(worker.send_from(line, Sequence(1), true, now).is_some());
-        worker.sent(line, Sequence(1), 100);
+        assert!(worker.send_from(stream, Sequence(1), true, now).is_some());
+        worker.sent(stream, Sequence(1), 100);
     }
-    let live =
-        LiveLetters { queues: [queue(1)].into(), targets: [queue(2)].into(), lines: [LINE].into() };
+    let live = LiveLetters {
+        queues: [queue(1)].into(),
+        targets: [queue(2)].into(),
+        streams: [STREAM].into(),
+    };
     worker.forget_done(&live);
     assert!(!worker.may_route(&first(1), now) && worker.may_route(&first(2), now));
     let from = |index| worker.look_from(queue(index), CatalogIndex(9), &None);
     assert_eq!((from(1), from(2)), (LetterNumber(2), LetterNumber(0)));
-    assert_eq!(worker.bytes(), 100, "nothing is under way in the other line");
+    assert_eq!(worker.bytes(), 100, "nothing is under way in the other stream");
     let (one, two) = (queue(1), queue(2));
     assert_eq!(worker.retry(&target(2, false), false, now), None, "it has just been tried");
     let later = now + LetterWorker::PROPOSAL_LOST;
@@ -331,29 +334,29 @@ fn what_is_remembered_of_queues_goes_with_their_letters() {
 }
 
 #[test]
-fn a_line_has_a_bounded_number_of_bytes_under_way() {
-    const LARGE: usize = LetterWorker::LINE_BYTES_MAX / 2;
+fn a_stream_has_a_bounded_number_of_bytes_under_way() {
+    const LARGE: usize = LetterWorker::STREAM_BYTES_MAX / 2;
     let mut worker = LetterWorker::default();
     let now = Duration::ZERO;
     let from = |worker: &mut LetterWorker, mark, has_room| {
-        worker.send_from(LINE, Sequence(mark), has_room, now).map(|from| from.0)
+        worker.send_from(STREAM, Sequence(mark), has_room, now).map(|from| from.0)
     };
     assert_eq!(from(&mut worker, 1, true), Some(1));
-    worker.sent(LINE, Sequence(4), LARGE);
+    worker.sent(STREAM, Sequence(4), LARGE);
     assert_eq!(from(&mut worker, 1, true), Some(5));
     assert_eq!(from(&mut worker, 1, false), None, "one batch while the budget is full");
-    worker.sent(LINE, Sequence(5), LARGE);
+    worker.sent(STREAM, Sequence(5), LARGE);
     assert_eq!(from(&mut worker, 1, true), None);
     assert_eq!(worker.bytes(), 2 * LARGE);
     // Heard is enough: what has been answered is in memory no more.
-    let (by, own) = (LINE, LetterHome::Group(GroupId(1)));
+    let (by, own) = (STREAM, LetterHome::Group(GroupId(1)));
     let (first, last, other) = (Sequence(1), Sequence(4), Vec::new());
     worker.heard(&Answer::Transferred { from: own, by, first, last, other });
     assert_eq!(from(&mut worker, 1, true), Some(6));
     assert_eq!(from(&mut worker, 5, false), None);
     assert_eq!(from(&mut worker, 6, false), Some(6), "the state has the answer to all");
     assert_eq!(worker.bytes(), 0);
-    worker.sent(LINE, Sequence(9), 3 * LARGE);
+    worker.sent(STREAM, Sequence(9), 3 * LARGE);
     assert_eq!(from(&mut worker, 6, true), None);
     worker.heard(&Answer::TransfersWanted { from: own, by, want: Sequence(7) });
     assert_eq!(from(&mut worker, 6, true), Some(7), "it did not arrive");

@@ -3,7 +3,7 @@
 //! order of routing (LET 1 to 4, Q-40, Q-41, Q-45).
 
 use crate::{
-    letter_model::{Cluster, line, via, with_dlx},
+    letter_model::{Cluster, stream, via, with_dlx},
     world::{Step, World, heads, name, session},
 };
 use proptest::prelude::*;
@@ -167,7 +167,7 @@ fn let_2_an_answer_given_twice_counts_once() {
     cluster.kill(1);
     cluster.route_to(1, 0b11);
     let taken = || Command::DeadLettered {
-        line: line(2),
+        stream: stream(2),
         first: Sequence(1),
         last: Sequence(1),
         other: vec![],
@@ -177,21 +177,21 @@ fn let_2_an_answer_given_twice_counts_once() {
     assert_eq!(cluster.source().machine.letter_counts(), (1, 0), "one target has not answered");
     let gone = vec![(Sequence(1), TransferAnswer::Gone)];
     let (first, last) = (Sequence(1), Sequence(1));
-    cluster.source().leader(Command::DeadLettered { line: line(3), first, last, other: gone });
+    cluster.source().leader(Command::DeadLettered { stream: stream(3), first, last, other: gone });
     assert_eq!(cluster.source().machine.letter_counts(), (0, 0));
 }
 
-/// A run of a node, and the entry by which it is known to be over.
-const RUN: SessionId = SessionId { node: NodeId(5), start: StartNumber(3) };
+/// A start of a node, and the entry by which it is known to be over.
+const START: SessionId = SessionId { node: NodeId(5), start: StartNumber(3) };
 const DOWN: Command = Command::NodeDown { node: NodeId(5), start: StartNumber(3) };
 
-/// Letters of that run arrive at a target.
-fn from_run(cluster: &mut Cluster, first: u64, count: usize) -> Vec<Answer> {
+/// Letters of that start arrive at a target.
+fn from_start(cluster: &mut Cluster, first: u64, count: usize) -> Vec<Answer> {
     let queue = cluster.targets[0];
     let run = Run { queue, level: Level(0), messages: heads(&vec![1; count]) };
-    let transfer = |place| Command::Transfer { run: 0, first: place, round: 1 };
+    let transfer = |place| Command::Transfer { run: 0, first: place, attempt: 1 };
     let commands = (0..count as u32).map(transfer).collect();
-    let (from, first) = (LetterHome::Run(RUN), Sequence(first));
+    let (from, first) = (LetterHome::Start(START), Sequence(first));
     let batches = vec![Batch { origin: Origin::Letters { from, first, mark: first }, commands }];
     let world = cluster.worlds.get_mut(&2).unwrap();
     world.apply(&Entry { runs: vec![run], batches, ..Entry::default() });
@@ -199,12 +199,12 @@ fn from_run(cluster: &mut Cluster, first: u64, count: usize) -> Vec<Answer> {
 }
 
 #[test]
-fn ses_6_what_a_run_sent_is_forgotten_once_it_is_over_and_nothing_more_is_taken() {
+fn ses_6_what_a_start_sent_is_forgotten_once_it_is_over_and_nothing_more_is_taken() {
     let mut cluster = Cluster::new(&[1]);
     let target = cluster.targets[0];
     // Two letters for a queue that has room for one: the second is refused.
-    assert_eq!(from_run(&mut cluster, 1, 2).len(), 1);
-    let source = RecordKey::Source(LetterHome::Run(RUN));
+    assert_eq!(from_start(&mut cluster, 1, 2).len(), 1);
+    let source = RecordKey::Source(LetterHome::Start(START));
     let world = cluster.worlds.get_mut(&2).unwrap();
     assert!(world.machine.record(source).is_some());
     world.leader(DOWN);
@@ -213,20 +213,20 @@ fn ses_6_what_a_run_sent_is_forgotten_once_it_is_over_and_nothing_more_is_taken(
         panic!("no queue")
     };
     assert_eq!(queue.refusals, BTreeMap::new());
-    assert_eq!(from_run(&mut cluster, 1, 1), [], "what comes late has no effect and no answer");
+    assert_eq!(from_start(&mut cluster, 1, 1), [], "what comes late has no effect and no answer");
     assert_eq!(cluster.worlds[&2].machine.queue(target).unwrap().ready, 1);
 }
 
 #[test]
-fn let_4_the_line_to_a_run_that_is_over_ends_with_its_last_answer_and_never_begins_again() {
+fn let_4_the_stream_to_a_start_that_is_over_ends_with_its_last_answer_and_never_begins_again() {
     let mut cluster = Cluster::new(&[1]);
-    let line = LetterHome::Run(RUN);
-    let lines = |cluster: &mut Cluster| match cluster.source().machine.record(RecordKey::Group) {
-        Some(Record::Group(group)) => group.letters.lines.into_keys().collect::<Vec<_>>(),
+    let stream = LetterHome::Start(START);
+    let streams = |cluster: &mut Cluster| match cluster.source().machine.record(RecordKey::Group) {
+        Some(Record::Group(group)) => group.letters.streams.into_keys().collect::<Vec<_>>(),
         other => panic!("{other:?}"),
     };
     cluster.kill(2);
-    let (queue, local) = (cluster.source, QueueId { home: line.home(), index: 3, position: 0 });
+    let (queue, local) = (cluster.source, QueueId { home: stream.home(), index: 3, position: 0 });
     let route = |number| {
         let routes = Routes::To(vec![local]);
         let letters = vec![RoutedLetters { first: number, last: number, routes }];
@@ -234,13 +234,13 @@ fn let_4_the_line_to_a_run_that_is_over_ends_with_its_last_answer_and_never_begi
     };
     cluster.source().leader(route(LetterNumber(1)));
     cluster.source().leader(DOWN);
-    assert_eq!(lines(&mut cluster), [line], "something is under way");
+    assert_eq!(streams(&mut cluster), [stream], "something is under way");
     let (first, last) = (Sequence(1), Sequence(1));
     let other = vec![(first, TransferAnswer::Gone)];
-    cluster.source().leader(Command::DeadLettered { line, first, last, other });
-    assert_eq!(lines(&mut cluster), []);
+    cluster.source().leader(Command::DeadLettered { stream, first, last, other });
+    assert_eq!(streams(&mut cluster), []);
     cluster.source().leader(route(LetterNumber(2)));
-    assert_eq!(lines(&mut cluster), [], "the line does not begin again");
+    assert_eq!(streams(&mut cluster), [], "the stream does not begin again");
     let unrouted = cluster.source().machine.unrouted(queue, false, LetterNumber(0), 9);
     let after: Vec<_> = unrouted.iter().map(|it| (it.number.0, it.after.0)).collect();
     assert_eq!(after, [(1, 7), (2, 7)], "both wait for a newer copy");

@@ -4,7 +4,7 @@
 use crate::model_queue::{Consumer, Message, Queue, Tally};
 use quorate_queue::{
     Answer, Command, Counts, DeadLetterFact, DeathReason, Detach, Effect, Entry, Got, Origin,
-    QueueReport, Reply, ReturnCause, RoutedLetters, Routes,
+    QueueReport, Reply, RequeueCause, RoutedLetters, Routes,
 };
 use quorate_types::{
     ConsumerId, DeliveryNumber, GroupId, Holder, Home, LogIndex, MessageId, NodeId, QueueId,
@@ -23,7 +23,7 @@ pub struct Session {
 pub struct Model {
     pub queues: BTreeMap<QueueId, Queue>,
     /// Queues that have ended with letters.
-    pub estates: BTreeMap<QueueId, Queue>,
+    pub ended_queues: BTreeMap<QueueId, Queue>,
     pub sessions: BTreeMap<SessionId, Session>,
     pub fences: BTreeMap<NodeId, u64>,
     pub suspected: BTreeSet<NodeId>,
@@ -58,7 +58,7 @@ impl Model {
             }
         }
         let mut tally = std::mem::take(&mut self.tally);
-        let queues = self.queues.values_mut().chain(self.estates.values_mut());
+        let queues = self.queues.values_mut().chain(self.ended_queues.values_mut());
         queues.for_each(|queue| add(&mut tally, std::mem::take(&mut queue.tally)));
         for ((queue_type, strategy, fact), count) in tally {
             self.effects.push(Effect::DeadLettersCounted { queue_type, strategy, fact, count });
@@ -119,7 +119,7 @@ impl Model {
         caller: Option<(SessionId, Sequence)>,
     ) -> Reply {
         let reply = self.carry_out(entry, command, caller).unwrap_or(Reply::Gone);
-        self.settle_down();
+        self.stabilize();
         self.position += 1;
         reply
     }
@@ -153,7 +153,7 @@ impl Model {
                     consumers: BTreeMap::new(),
                     gets: BTreeMap::new(),
                     get_timeouts: BTreeMap::new(),
-                    turns: Vec::new(),
+                    service_queue: Vec::new(),
                     letters: BTreeMap::new(),
                     last_letter: 0,
                     tally: Tally::new(),
@@ -197,7 +197,7 @@ impl Model {
                     octets: run.messages[position as usize].body_bytes,
                     expiration: run.messages[position as usize].expiration_ms,
                     enqueued_at: entry.stamp.time.0,
-                    held_since: 0,
+                    unacked_since: 0,
                 };
                 let messages = (*first..first + count).map(message).collect();
                 let (now, suspected) = (self.now, &self.suspected);
@@ -224,7 +224,7 @@ impl Model {
                     timed_out: BTreeSet::new(),
                     arrival: queue.arrivals,
                     paused: false,
-                    held: BTreeMap::new(),
+                    unacked: BTreeMap::new(),
                 };
                 queue.consumers.insert(*consumer, new);
                 queue.had_consumer = true;
@@ -236,17 +236,17 @@ impl Model {
                 let holder = Holder::Consumer(*consumer);
                 let (low, next) = (DeliveryNumber(0), DeliveryNumber(shown.0 + 1));
                 let unseen = queue.take(holder, &[(next, DeliveryNumber(u64::MAX))]);
-                queue.give_back(unseen, 0, 0);
+                queue.requeue(unseen, 0, 0);
                 if *how == Detach::ChannelEnd {
                     let seen = queue.take(holder, &[(low, *shown)]);
-                    queue.give_back(seen, 1, 1);
+                    queue.requeue(seen, 1, 1);
                 }
                 let state = queue.consumers.get_mut(consumer).unwrap();
                 if !std::mem::replace(&mut state.cancelled, true) {
                     self.used_until_now(*consumer);
                 }
             }
-            Command::Settle { holder, numbers } => {
+            Command::Ack { holder, numbers } => {
                 if let Some(queue) = self.queue_of(*holder) {
                     queue.take(*holder, numbers);
                 }
@@ -258,18 +258,18 @@ impl Model {
                     }
                 }
             }
-            Command::Return { holder, numbers, cause } => {
+            Command::Requeue { holder, numbers, cause } => {
                 if let Some(queue) = self.queue_of(*holder) {
                     let back = queue.take(*holder, numbers);
-                    let nack = matches!(cause, ReturnCause::Nack | ReturnCause::Recover);
+                    let nack = matches!(cause, RequeueCause::Nack | RequeueCause::Recover);
                     let free = nack && queue.config.delivery_count_failures;
-                    queue.give_back(back, 1, u32::from(!free));
+                    queue.requeue(back, 1, u32::from(!free));
                 }
             }
             Command::Release { holder, numbers } => {
                 if let Some(queue) = self.queue_of(*holder) {
                     let back = queue.take(*holder, numbers);
-                    queue.give_back(back, 0, 0);
+                    queue.requeue(back, 0, 0);
                     if let Holder::Consumer(id) = holder {
                         queue.consumers.get_mut(id).unwrap().paused = true;
                     }
@@ -290,7 +290,7 @@ impl Model {
                 if queue.ready.is_empty() {
                     return Some(Reply::Empty);
                 }
-                let message = Message { held_since: now, ..queue.ready.remove(0) };
+                let message = Message { unacked_since: now, ..queue.ready.remove(0) };
                 queue.gets.insert((session, number), message);
                 queue.get_timeouts.insert(session, *timeout_default_ms);
                 return Some(Reply::Got(Got {
@@ -340,9 +340,9 @@ impl Model {
         Some(Reply::Taken)
     }
 
-    /// Letters that have been routed before are left alone; an estate goes with its last one.
+    /// Letters that have been routed before are left alone; an ended queue goes with its last one.
     fn routed(&mut self, id: QueueId, routed: &[RoutedLetters]) {
-        let queue = self.queues.get_mut(&id).or_else(|| self.estates.get_mut(&id));
+        let queue = self.queues.get_mut(&id).or_else(|| self.ended_queues.get_mut(&id));
         let Some(queue) = queue else { return };
         for RoutedLetters { first, last, routes } in routed {
             let these = queue.letters.range_mut(first.0..=last.0);
@@ -355,8 +355,8 @@ impl Model {
                 Routes::To(_) | Routes::Cycle => panic!("transfers have a model of their own"),
             }
         }
-        for (_, estate) in self.estates.extract_if(.., |_, estate| estate.letters.is_empty()) {
-            add(&mut self.tally, estate.tally);
+        for (_, queue) in self.ended_queues.extract_if(.., |_, queue| queue.letters.is_empty()) {
+            add(&mut self.tally, queue.tally);
         }
     }
 
@@ -375,7 +375,7 @@ impl Model {
         self.suspected.remove(&node);
         self.lose(|session| session.node == node && session.start.0 <= start, 1);
         self.sessions.retain(|session, _| session.node != node || session.start.0 > start);
-        self.settle_down();
+        self.stabilize();
     }
 
     /// What these sessions hold returns, and their consumers go.
@@ -383,7 +383,7 @@ impl Model {
         for queue in self.queues.values_mut() {
             let attached = queue.attached();
             let consumers = queue.consumers.extract_if(.., |id, _| lost(id.session));
-            let consumers: Vec<_> = consumers.flat_map(|it| it.1.held.into_values()).collect();
+            let consumers: Vec<_> = consumers.flat_map(|it| it.1.unacked.into_values()).collect();
             if attached > 0 && queue.attached() == 0 {
                 queue.used_at = self.now;
                 // It ends before anything comes back (EXQ-05).
@@ -391,9 +391,9 @@ impl Model {
                     continue;
                 }
             }
-            queue.give_back(consumers, 1, counted);
+            queue.requeue(consumers, 1, counted);
             let gets: Vec<_> = queue.gets.extract_if(.., |it, _| lost(it.0)).collect();
-            queue.give_back(gets.into_iter().map(|it| it.1).collect(), 1, counted);
+            queue.requeue(gets.into_iter().map(|it| it.1).collect(), 1, counted);
         }
     }
 
@@ -416,11 +416,11 @@ impl Model {
         }
         self.effects.push(Effect::QueueEnded { queue: id });
         if !queue.letters.is_empty() {
-            self.estates.insert(id, queue);
+            self.ended_queues.insert(id, queue);
         }
     }
 
-    fn settle_down(&mut self) {
+    fn stabilize(&mut self) {
         let abandoned =
             |queue: &Queue| queue.config.auto_delete && queue.had_consumer && queue.attached() == 0;
         let ends = self.queues.iter().filter(|(_, queue)| abandoned(queue));
@@ -429,7 +429,7 @@ impl Model {
         }
         let now = self.now;
         for queue in self.queues.values_mut() {
-            queue.consumers.retain(|_, it| !it.cancelled || !it.held.is_empty());
+            queue.consumers.retain(|_, it| !it.cancelled || !it.unacked.is_empty());
             queue.note_use(now, &self.suspected);
         }
         let ends = self.queues.iter().filter(|(_, queue)| queue.lease_is_over(now));
@@ -444,7 +444,7 @@ impl Model {
             queue.expire(now, true);
             queue.drop_head();
             queue.expire(now, true);
-            queue.consumers.retain(|_, it| !it.cancelled || !it.held.is_empty());
+            queue.consumers.retain(|_, it| !it.cancelled || !it.unacked.is_empty());
             queue.note_use(now, &self.suspected);
         }
     }

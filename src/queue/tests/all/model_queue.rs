@@ -20,7 +20,7 @@ pub struct Message {
     pub octets: u32,
     pub expiration: Option<u64>,
     pub enqueued_at: u64,
-    pub held_since: u64,
+    pub unacked_since: u64,
 }
 
 #[derive(Debug)]
@@ -32,7 +32,7 @@ pub struct Consumer {
     pub timed_out: BTreeSet<u64>,
     pub arrival: usize,
     pub paused: bool,
-    pub held: BTreeMap<u64, Message>,
+    pub unacked: BTreeMap<u64, Message>,
 }
 
 /// A dead letter, by number in [`Queue::letters`].
@@ -59,7 +59,7 @@ pub struct Queue {
     pub consumers: BTreeMap<ConsumerId, Consumer>,
     pub gets: BTreeMap<(SessionId, Sequence), Message>,
     pub get_timeouts: BTreeMap<SessionId, Option<u64>>,
-    pub turns: Vec<ConsumerId>,
+    pub service_queue: Vec<ConsumerId>,
     pub letters: BTreeMap<u64, Letter>,
     pub last_letter: u64,
     pub tally: Tally,
@@ -103,7 +103,7 @@ impl Queue {
                 Holder::Consumer(id) => {
                     let Some(consumer) = self.consumers.get_mut(&id) else { continue };
                     let inside = |number: &u64| first.0 <= *number && *number <= last.0;
-                    taken.extend(consumer.held.extract_if(.., |n, _| inside(n)).map(|it| it.1));
+                    taken.extend(consumer.unacked.extract_if(.., |n, _| inside(n)).map(|it| it.1));
                     // A late settle counts for the consumer alone (CTO-06).
                     consumer.timed_out.retain(|number| !inside(number));
                 }
@@ -136,7 +136,7 @@ impl Queue {
     }
 
     /// Those that come back too often are given up (DLM-04).
-    pub fn give_back(&mut self, messages: Vec<Message>, acquired: u32, returned: u32) {
+    pub fn requeue(&mut self, messages: Vec<Message>, acquired: u32, returned: u32) {
         let limit = self.config.delivery_limit.filter(|_| returned > 0).unwrap_or(u32::MAX);
         for mut message in messages {
             message.counts.acquired += acquired;

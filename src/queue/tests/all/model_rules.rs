@@ -1,5 +1,5 @@
 //! The rules of one queue of the model, each as short as it can be said: its limits, timeouts and
-//! lease, which consumer is active, and whose turn it is.
+//! TTL, which consumer is active, and whose turn it is.
 
 use crate::model_queue::{Consumer, Message, Queue};
 use quorate_queue::{DeathReason, Delivery, Effect};
@@ -72,7 +72,7 @@ impl Queue {
             let terms = &consumer.terms;
             let ms = terms.timeout_ms.or(of_queue).or(terms.timeout_default_ms);
             let ms = ms.unwrap_or(u64::MAX);
-            let over = consumer.held.extract_if(.., |_, it| now - it.held_since > ms);
+            let over = consumer.unacked.extract_if(.., |_, it| now - it.unacked_since > ms);
             let over: Vec<_> = over.collect();
             if let Some((last, _)) = over.last().filter(|_| !consumer.cancelled) {
                 if consumer.timed_out.is_empty() {
@@ -85,13 +85,13 @@ impl Queue {
         }
         let timeouts = &self.get_timeouts;
         let over = self.gets.extract_if(.., |(session, _), it| {
-            of_queue.or(timeouts[session]).is_some_and(|ms| now - it.held_since > ms)
+            of_queue.or(timeouts[session]).is_some_and(|ms| now - it.unacked_since > ms)
         });
         for ((session, sequence), it) in over {
             out.push(Effect::GetTimedOut { session, sequence });
             back.push(it);
         }
-        self.give_back(back, 1, 0);
+        self.requeue(back, 1, 0);
     }
 
     fn is_used(&self, suspected: &BTreeSet<NodeId>) -> bool {
@@ -124,7 +124,7 @@ impl Queue {
         self.active = match (present, best) {
             (Some(present), Some(best)) => {
                 let (one, other) = (&self.consumers[&present], &self.consumers[&best]);
-                let makes_way = priority(other) > priority(one) && one.held.is_empty();
+                let makes_way = priority(other) > priority(one) && one.unacked.is_empty();
                 Some(if makes_way { best } else { present })
             }
             (None, best) => best,
@@ -160,7 +160,7 @@ impl Queue {
         }
         let prefetch = it.terms.prefetch.map_or(u64::MAX, u64::from);
         let credit = it.up_to.saturating_add(1).saturating_sub(it.next);
-        prefetch.saturating_sub(it.held.len() as u64).min(credit)
+        prefetch.saturating_sub(it.unacked.len() as u64).min(credit)
     }
 
     /// One message after the other to the consumer whose turn it is.
@@ -171,33 +171,33 @@ impl Queue {
         suspected: &BTreeSet<NodeId>,
         out: &mut Vec<Effect>,
     ) {
-        let mut turns = std::mem::take(&mut self.turns);
-        turns.retain(|id| self.has_room(*id, suspected));
+        let mut service_queue = std::mem::take(&mut self.service_queue);
+        service_queue.retain(|id| self.has_room(*id, suspected));
         for id in self.consumers.keys() {
-            if !turns.contains(id) && self.has_room(*id, suspected) {
-                turns.push(*id);
+            if !service_queue.contains(id) && self.has_room(*id, suspected) {
+                service_queue.push(*id);
             }
         }
         loop {
             self.expire_first(now);
-            if self.ready.is_empty() || turns.is_empty() {
+            if self.ready.is_empty() || service_queue.is_empty() {
                 break;
             }
             let priority = |id: &ConsumerId| self.consumers[id].terms.priority;
-            let best = turns.iter().map(priority).max().unwrap();
-            let at = turns.iter().position(|id| priority(id) == best).unwrap();
-            let consumer = turns.remove(at);
-            let message = Message { held_since: now, ..self.ready.remove(0) };
+            let best = service_queue.iter().map(priority).max().unwrap();
+            let at = service_queue.iter().position(|id| priority(id) == best).unwrap();
+            let consumer = service_queue.remove(at);
+            let message = Message { unacked_since: now, ..self.ready.remove(0) };
             let state = self.consumers.get_mut(&consumer).unwrap();
             let number = DeliveryNumber(state.next);
-            state.held.insert(state.next, message);
+            state.unacked.insert(state.next, message);
             state.next += 1;
             let Message { id: message, counts, .. } = message;
             out.push(Effect::Deliver(Delivery { consumer, number, queue, message, counts }));
             if self.has_room(consumer, suspected) {
-                turns.push(consumer);
+                service_queue.push(consumer);
             }
         }
-        self.turns = turns;
+        self.service_queue = service_queue;
     }
 }

@@ -22,7 +22,7 @@ fn compare(ops: &[Vec<Op>]) {
         world.apply(&entry);
         let answers = model.apply(index, &entry);
         assert_eq!(world.out.answers, answers, "answers to {entry:?}");
-        // Which queue settles down first is of no meaning where one command touches many.
+        // Which queue is stabilized first is of no meaning where one command touches many.
         assert_eq!(by_queue(&world.out.effects), by_queue(&model.effects), "effects of {entry:?}");
         compare_states(&world, &model);
     }
@@ -49,39 +49,40 @@ fn by_queue(effects: &[Effect]) -> Vec<Effect> {
 fn compare_states(world: &World, model: &Model) {
     let machine = &world.machine;
     assert!(machine.queues().eq(model.queues.keys().copied()));
-    let all = model.queues.iter().chain(&model.estates);
+    let all = model.queues.iter().chain(&model.ended_queues);
     all.for_each(|(id, expected)| compare_letters(machine, *id, expected));
     let letters = |queues: &BTreeMap<QueueId, Queue>| {
         queues.values().map(|it| it.letters.len() as u64).sum::<u64>()
     };
-    let ended = letters(&model.estates);
+    let ended = letters(&model.ended_queues);
     assert_eq!(machine.letter_counts(), (letters(&model.queues) + ended, ended));
     for (id, expected) in &model.queues {
         let view = machine.queue(*id).unwrap();
         assert_eq!(view.name, expected.name);
-        let held = expected.consumers.values().map(|it| it.held.len()).sum::<usize>();
+        let queued = expected.consumers.values().map(|it| it.unacked.len()).sum::<usize>();
         assert_eq!(view.ready, expected.ready.len() as u64);
         let octets = expected.ready.iter().map(|it| u64::from(it.octets)).sum::<u64>();
         assert_eq!(view.ready_bytes, octets);
-        assert_eq!(view.unacknowledged, (held + expected.gets.len()) as u64);
-        let out = expected.consumers.values().flat_map(|it| it.held.values());
+        assert_eq!(view.unacknowledged, (queued + expected.gets.len()) as u64);
+        let out = expected.consumers.values().flat_map(|it| it.unacked.values());
         let octets = out.chain(expected.gets.values()).map(|it| u64::from(it.octets)).sum::<u64>();
         assert_eq!(view.unacknowledged_bytes, octets);
         assert_eq!(view.consumers, expected.attached());
         assert_eq!(view.config, expected.config);
         for (consumer, expected) in &expected.consumers {
-            let held = machine.held_after(*consumer, DeliveryNumber(0)).unwrap();
-            let held: Vec<_> = held.iter().map(|it| (it.number.0, it.message, it.counts)).collect();
+            let queued = machine.unacked_after(*consumer, DeliveryNumber(0)).unwrap();
+            let queued: Vec<_> =
+                queued.iter().map(|it| (it.number.0, it.message, it.counts)).collect();
             let expected: Vec<_> =
-                expected.held.iter().map(|(number, it)| (*number, it.id, it.counts)).collect();
-            assert_eq!(held, expected);
+                expected.unacked.iter().map(|(number, it)| (*number, it.id, it.counts)).collect();
+            assert_eq!(queued, expected);
         }
         let Some(Record::Queue(record)) = machine.record(RecordKey::Queue(*id)) else {
             panic!("no record of {id}")
         };
-        let mut turns = expected.turns.clone();
-        turns.sort_by_key(|id| std::cmp::Reverse(expected.consumers[id].terms.priority));
-        assert_eq!(Vec::from(record.turns), turns, "turns");
+        let mut service_queue = expected.service_queue.clone();
+        service_queue.sort_by_key(|id| std::cmp::Reverse(expected.consumers[id].terms.priority));
+        assert_eq!(Vec::from(record.service_queue), service_queue, "turns");
     }
 }
 

@@ -1,7 +1,7 @@
 //! Random commands: an [`Op`] names things by small numbers, whatever there is of them.
 
 use proptest::prelude::*;
-use quorate_queue::{Detach, ReturnCause};
+use quorate_queue::{Detach, RequeueCause};
 use quorate_types::Overflow;
 
 #[derive(Clone, Debug)]
@@ -167,21 +167,21 @@ fn rules() -> impl Strategy<Value = Rules> {
 
 #[derive(Clone, Copy, Debug)]
 pub enum How {
-    Settle,
+    Ack,
     Discard,
     Release,
-    Return(ReturnCause),
+    Requeue(RequeueCause),
 }
 
 fn how() -> impl Strategy<Value = How> {
     prop_oneof![
-        4 => Just(How::Settle),
+        4 => Just(How::Ack),
         1 => Just(How::Discard),
         1 => Just(How::Release),
-        1 => Just(How::Return(ReturnCause::Reject)),
-        2 => Just(How::Return(ReturnCause::Nack)),
-        1 => Just(How::Return(ReturnCause::Recover)),
-        1 => Just(How::Return(ReturnCause::ChannelEnd)),
+        1 => Just(How::Requeue(RequeueCause::Reject)),
+        2 => Just(How::Requeue(RequeueCause::Nack)),
+        1 => Just(How::Requeue(RequeueCause::Recover)),
+        1 => Just(How::Requeue(RequeueCause::ChannelEnd)),
     ]
 }
 

@@ -282,10 +282,10 @@ impl Rules {
 impl How {
     fn of(self, holder: Holder, numbers: Numbers) -> Command {
         match self {
-            Self::Settle => Command::Settle { holder, numbers },
+            Self::Ack => Command::Ack { holder, numbers },
             Self::Discard => Command::Discard { holder, numbers },
             Self::Release => Command::Release { holder, numbers },
-            Self::Return(cause) => Command::Return { holder, numbers, cause },
+            Self::Requeue(cause) => Command::Requeue { holder, numbers, cause },
         }
     }
 }

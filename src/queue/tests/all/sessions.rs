@@ -5,7 +5,7 @@ use crate::world::{EntryBuilder, Step, World, heads, name, session};
 use proptest::prelude::*;
 use quorate_queue::{
     Answer, Command, ConsumerTerms, Detach, Got, Numbers, Origin, QueueConfig, Record, RecordKey,
-    Reply, ReturnCause,
+    Reply, RequeueCause,
 };
 use quorate_types::{
     ConsumerId, DeliveryNumber, GroupId, Holder, Home, Level, NodeId, QueueId, QueueType, Sequence,
@@ -261,11 +261,11 @@ fn line() -> impl Strategy<Value = Line> {
 }
 
 fn end(holder: Holder, numbers: Numbers, dies: bool) -> Command {
-    let cause = ReturnCause::Nack;
+    let cause = RequeueCause::Nack;
     if dies {
-        Command::Settle { holder, numbers }
+        Command::Ack { holder, numbers }
     } else {
-        Command::Return { holder, numbers, cause }
+        Command::Requeue { holder, numbers, cause }
     }
 }
 
@@ -310,19 +310,19 @@ fn normalised(world: &World, queue: QueueId) -> Vec<String> {
     let fresh = world.store.fresh(&world.machine, queue);
     state.push(format!("fresh {:?}", fresh.iter().map(|it| it.3).collect::<Vec<_>>()));
     for key in world.machine.keys() {
-        let held = |it: &quorate_queue::Held| (it.head.body_bytes, it.counts);
+        let queued = |it: &quorate_queue::QueuedMessage| (it.head.body_bytes, it.counts);
         let text = match world.machine.record(key).unwrap() {
             Record::Consumer(it) => {
-                let all: Vec<_> = it.held.iter().map(|(n, h)| (*n, held(h))).collect();
+                let all: Vec<_> = it.unacked.iter().map(|(n, h)| (*n, queued(h))).collect();
                 format!("{:?} {} {} {} {all:?}", it.terms, it.next, it.up_to, it.cancelled)
             }
             Record::Gets(it) => {
-                format!("{:?}", it.held.iter().map(|(n, h)| (*n, held(h))).collect::<Vec<_>>())
+                format!("{:?}", it.unacked.iter().map(|(n, h)| (*n, queued(h))).collect::<Vec<_>>())
             }
-            Record::Returned(it) => {
-                format!("{:?}", it.messages.values().map(held).collect::<Vec<_>>())
+            Record::Requeued(it) => {
+                format!("{:?}", it.messages.values().map(queued).collect::<Vec<_>>())
             }
-            Record::Queue(it) => format!("{:?} {}", it.turns, it.had_consumer),
+            Record::Queue(it) => format!("{:?} {}", it.service_queue, it.had_consumer),
             Record::Session(it) => format!("{}", it.last),
             Record::Group(_) | Record::Node(_) | Record::Letters(_) | Record::Source(_) => continue,
         };

@@ -2,8 +2,8 @@
 //! when the machine reads what it should not.
 
 use quorate_queue::{
-    Change, Entry, Held, LevelRecord, Machine, MessageHead, MessageStore, Record, RecordKey,
-    RunHead, StoreError,
+    Change, Entry, LevelRecord, Machine, MessageHead, MessageStore, QueuedMessage, Record,
+    RecordKey, RunHead, StoreError,
 };
 use quorate_types::{Level, LogIndex, MessageId, QueueId};
 use std::{
@@ -59,7 +59,7 @@ impl TestStore {
     }
 
     /// The invariant of DESIGN §3: what is stored and not removed is what the queue has, and every
-    /// run below the head is there for a message that is held or returned.
+    /// run below the head is there for a message that is held or requeued.
     pub fn check(&self, machine: &Machine) {
         let State { out, letters, heads } = State::of(machine);
         for (key, head) in &out {
@@ -158,7 +158,7 @@ impl TestStore {
 
 type Place = (QueueId, Level, LogIndex, u32);
 
-/// What the records say: messages that are held, returned or dead letters, with the bytes of their
+/// What the records say: messages that are held, requeued or dead letters, with the bytes of their
 /// bodies, and the levels' heads.
 struct State {
     out: BTreeMap<Place, u32>,
@@ -173,13 +173,13 @@ impl State {
         for key in machine.keys() {
             match (key, machine.record(key).expect("a named record")) {
                 (RecordKey::Consumer(queue, _), Record::Consumer(record)) => {
-                    record.held.values().for_each(|held| state.add(queue, held));
+                    record.unacked.values().for_each(|queued| state.add(queue, queued));
                 }
                 (RecordKey::Gets(queue, _), Record::Gets(record)) => {
-                    record.held.values().for_each(|held| state.add(queue, held));
+                    record.unacked.values().for_each(|queued| state.add(queue, queued));
                 }
-                (RecordKey::Returned(queue, _), Record::Returned(record)) => {
-                    record.messages.values().for_each(|held| state.add(queue, held));
+                (RecordKey::Requeued(queue, _), Record::Requeued(record)) => {
+                    record.messages.values().for_each(|queued| state.add(queue, queued));
                 }
                 (RecordKey::Letters(queue, _), Record::Letters(letters)) => {
                     for letter in letters.values() {
@@ -198,8 +198,8 @@ impl State {
         state
     }
 
-    fn add(&mut self, queue: QueueId, held: &Held) {
-        self.add_message(queue, held.message, held.head.body_bytes);
+    fn add(&mut self, queue: QueueId, queued: &QueuedMessage) {
+        self.add_message(queue, queued.message, queued.head.body_bytes);
     }
 
     fn add_message(&mut self, queue: QueueId, id: MessageId, octets: u32) {

@@ -9,7 +9,7 @@ use crate::{
 };
 use quorate_queue::{
     Command, ConsumerTerms, Counts, Detach, Effect, QueueConfig, Record, RecordKey, Reply,
-    ReturnCause,
+    RequeueCause,
 };
 use quorate_types::{
     CatalogIndex, ConsumerId, DeliveryNumber, Holder, Level, NodeId, Overflow, QueueId, QueueType,
@@ -193,10 +193,10 @@ impl Script {
             Holder::Get(..) => vec![numbers("1")],
         };
         let command = match line.verb {
-            "settle" => Command::Settle { holder, numbers },
+            "settle" => Command::Ack { holder, numbers },
             "discard" => Command::Discard { holder, numbers },
             "release" => Command::Release { holder, numbers },
-            "return" => Command::Return { holder, numbers, cause: cause(line.settings["by"]) },
+            "return" => Command::Requeue { holder, numbers, cause: cause(line.settings["by"]) },
             verb => {
                 let consumer = self.consumers[who];
                 match verb {
@@ -309,23 +309,23 @@ impl Script {
         let mut ready = Vec::new();
         for key in machine.keys() {
             match (key, machine.record(key).unwrap()) {
-                (RecordKey::Returned(of, level), Record::Returned(record)) if of == queue => {
-                    ready.extend(record.messages.iter().map(|((index, position), held)| {
-                        let tag = self.tag(held.head.body_bytes, held.counts);
+                (RecordKey::Requeued(of, level), Record::Requeued(record)) if of == queue => {
+                    ready.extend(record.messages.iter().map(|((index, position), queued)| {
+                        let tag = self.tag(queued.head.body_bytes, queued.counts);
                         (std::cmp::Reverse(level), *index, *position, tag)
                     }));
                 }
                 (RecordKey::Consumer(of, id), Record::Consumer(record)) if of == queue => {
                     write!(holds, "; {} holds:", self.consumer(id)).unwrap();
-                    for (number, held) in record.held {
-                        let tag = self.tag(held.head.body_bytes, held.counts);
+                    for (number, queued) in record.unacked {
+                        let tag = self.tag(queued.head.body_bytes, queued.counts);
                         write!(holds, " {number}={tag}").unwrap();
                     }
                 }
                 (RecordKey::Gets(of, session), Record::Gets(record)) if of == queue => {
-                    for (sequence, held) in record.held {
+                    for (sequence, queued) in record.unacked {
                         let get = self.gets.iter().find(|(_, it)| **it == (session, sequence));
-                        let tag = self.tag(held.head.body_bytes, held.counts);
+                        let tag = self.tag(queued.head.body_bytes, queued.counts);
                         write!(holds, "; {} holds: {tag}", get.unwrap().0).unwrap();
                     }
                 }
@@ -403,12 +403,12 @@ fn numbers(range: &str) -> (DeliveryNumber, DeliveryNumber) {
     (DeliveryNumber(first.parse().unwrap()), DeliveryNumber(last.parse().unwrap()))
 }
 
-fn cause(cause: &str) -> ReturnCause {
+fn cause(cause: &str) -> RequeueCause {
     match cause {
-        "reject" => ReturnCause::Reject,
-        "nack" => ReturnCause::Nack,
-        "recover" => ReturnCause::Recover,
-        "channel-end" => ReturnCause::ChannelEnd,
+        "reject" => RequeueCause::Reject,
+        "nack" => RequeueCause::Nack,
+        "recover" => RequeueCause::Recover,
+        "channel-end" => RequeueCause::ChannelEnd,
         other => panic!("no such cause: {other}"),
     }
 }

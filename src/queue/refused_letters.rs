@@ -1,4 +1,4 @@
-//! Messages apart: dead letters that lie above their level's head, among fresh messages, since they
+//! Refused letters: dead letters that lie above their level's head, among fresh messages, since they
 //! were refused as they came and never were ready (LEN-12). They count as living, and are passed over
 //! by whoever looks for fresh messages. Not stored: a start derives them from the letters.
 
@@ -7,13 +7,13 @@ use std::collections::BTreeSet;
 
 /// Places of such messages in one level.
 #[derive(Debug, Default)]
-pub(crate) struct Apart {
+pub(crate) struct RefusedLetters {
     places: BTreeSet<(LogIndex, u32)>,
     /// Those whose letter ended in this entry: the store shows their messages till its end.
     ended: Vec<(LogIndex, u32)>,
 }
 
-impl Apart {
+impl RefusedLetters {
     pub(crate) fn insert(&mut self, place: (LogIndex, u32)) {
         self.places.insert(place);
     }
@@ -22,13 +22,13 @@ impl Apart {
         self.places.contains(&place)
     }
 
-    /// The letter has ended; tells whether its message is apart.
+    /// The letter has ended; tells whether its message is a refused one.
     pub(crate) fn end(&mut self, place: (LogIndex, u32)) -> bool {
-        let apart = self.contains(place);
-        if apart {
+        let refused = self.contains(place);
+        if refused {
             self.ended.push(place);
         }
-        apart
+        refused
     }
 
     /// From now on the store shows what was cut as cut.

@@ -1,44 +1,44 @@
-//! Ways of letters, by ascending keys (the numbers of a line, the order of routings). Those that
+//! Transfers of letters, by ascending numbers (of a stream, or of routings). Those that
 //! follow each other at equal distances are kept as one, since a queue's letters mostly go to few
 //! targets, and a million of them may be on their way.
 
-use crate::outbox::Way;
+use crate::outbox::TransferKey;
 use quorate_types::LetterNumber;
 use std::collections::BTreeMap;
 
-/// Ways by key.
+/// Transfers by number.
 #[derive(Debug, Default)]
-pub(crate) struct Ways {
+pub(crate) struct TransferMap {
     /// Series by their first keys. The keys of two may interleave only in gaps that neither uses.
     series: BTreeMap<u64, Series>,
     count: u64,
 }
 
-/// Ways at equal distances, from the same queue into the same target.
+/// Transfers at equal distances, from the same queue into the same target.
 #[derive(Clone, Copy, Debug)]
 struct Series {
-    first: Way,
-    /// Ways, at least 1.
+    first: TransferKey,
+    /// Transfers, at least 1.
     count: u64,
-    /// Distance of neighbouring keys, and of their letters; at least 1 if there are two ways.
+    /// Distance of neighbouring keys, and of their letters; at least 1 if there are two.
     key_step: u64,
     letter_step: u64,
 }
 
 impl Series {
-    fn one(way: Way) -> Self {
-        Self { first: way, count: 1, key_step: 1, letter_step: 1 }
+    fn one(transfer: TransferKey) -> Self {
+        Self { first: transfer, count: 1, key_step: 1, letter_step: 1 }
     }
 
-    /// The key of its last way, given its first key.
+    /// The key of its last transfer, given its first key.
     fn last_key(&self, first_key: u64) -> u64 {
         first_key + (self.count - 1) * self.key_step
     }
 
-    /// The way at a place, from 0.
-    fn way(&self, place: u64) -> Way {
+    /// The transfer at a place, from 0.
+    fn transfer(&self, place: u64) -> TransferKey {
         let letter = LetterNumber(self.first.letter.0 + place * self.letter_step);
-        Way { letter, ..self.first }
+        TransferKey { letter, ..self.first }
     }
 
     /// The place of a key, if it is one of the series'.
@@ -51,17 +51,17 @@ impl Series {
     /// What is left from a place on.
     fn beginning_at(&self, place: u64) -> Option<Self> {
         let count = self.count.checked_sub(place).filter(|count| *count > 0)?;
-        Some(Self { first: self.way(place), count, ..*self })
+        Some(Self { first: self.transfer(place), count, ..*self })
     }
 
     /// Takes one more at its end; false if it does not fit.
-    fn extend(&mut self, first_key: u64, key: u64, way: Way) -> bool {
-        if (self.first.queue, self.first.target) != (way.queue, way.target) {
+    fn extend(&mut self, first_key: u64, key: u64, transfer: TransferKey) -> bool {
+        if (self.first.queue, self.first.target) != (transfer.queue, transfer.target) {
             return false;
         }
-        let last = self.way(self.count - 1);
+        let last = self.transfer(self.count - 1);
         let key_step = key.checked_sub(self.last_key(first_key));
-        let letter_step = way.letter.0.checked_sub(last.letter.0);
+        let letter_step = transfer.letter.0.checked_sub(last.letter.0);
         let (Some(key_step), Some(letter_step)) = (key_step, letter_step) else { return false };
         if key_step == 0 || letter_step == 0 {
             return false;
@@ -75,7 +75,7 @@ impl Series {
     }
 }
 
-impl Ways {
+impl TransferMap {
     pub(crate) fn is_empty(&self) -> bool {
         self.count == 0
     }
@@ -89,17 +89,17 @@ impl Ways {
         self.series.first_key_value().map(|(key, _)| *key)
     }
 
-    /// Adds a way under a key that there is none for.
-    pub(crate) fn insert(&mut self, key: u64, way: Way) {
+    /// Adds a transfer under a key that there is none for.
+    pub(crate) fn insert(&mut self, key: u64, transfer: TransferKey) {
         self.count += 1;
         if let Some((&first_key, series)) = self.series.range_mut(..key).next_back() {
             if series.last_key(first_key) > key {
                 self.part(first_key, key);
-            } else if series.extend(first_key, key, way) {
+            } else if series.extend(first_key, key, transfer) {
                 return;
             }
         }
-        self.series.insert(key, Series::one(way));
+        self.series.insert(key, Series::one(transfer));
     }
 
     /// Parts the series so that one begins above `key`.
@@ -114,8 +114,8 @@ impl Ways {
         }
     }
 
-    /// Takes a way out.
-    pub(crate) fn remove(&mut self, key: u64) -> Option<Way> {
+    /// Takes a transfer out.
+    pub(crate) fn remove(&mut self, key: u64) -> Option<TransferKey> {
         let (&first_key, series) = self.series.range(..=key).next_back()?;
         let place = series.place_of(first_key, key)?;
         let series = self.series.remove(&first_key)?;
@@ -126,20 +126,21 @@ impl Ways {
         if let Some(rest) = series.beginning_at(place + 1) {
             self.series.insert(key + series.key_step, rest);
         }
-        Some(series.way(place))
+        Some(series.transfer(place))
     }
 
-    /// Takes the first way out.
-    pub(crate) fn pop_first(&mut self) -> Option<(u64, Way)> {
+    /// Takes the first transfer out.
+    pub(crate) fn pop_first(&mut self) -> Option<(u64, TransferKey)> {
         let key = self.first_key()?;
-        self.remove(key).map(|way| (key, way))
+        self.remove(key).map(|transfer| (key, transfer))
     }
 
-    /// The ways from a key on, ascending.
-    pub(crate) fn range(&self, from: u64) -> impl Iterator<Item = (u64, Way)> + '_ {
+    /// The transfers from a key on, ascending.
+    pub(crate) fn range(&self, from: u64) -> impl Iterator<Item = (u64, TransferKey)> + '_ {
         let first = self.series.range(..=from).next_back().map_or(from, |(key, _)| *key);
         let all = self.series.range(first..).flat_map(|(key, series)| {
-            (0..series.count).map(move |place| (key + place * series.key_step, series.way(place)))
+            (0..series.count)
+                .map(move |place| (key + place * series.key_step, series.transfer(place)))
         });
         // Only the first series may begin below; it is not walked through.
         let skipped = self.series.get(&first).map_or(0, |series| {
@@ -155,14 +156,14 @@ mod tests {
     use proptest::prelude::*;
     use quorate_types::{GroupId, Home, QueueId};
 
-    fn way(queue: u64, letter: u64, target: u64) -> Way {
+    fn transfer(queue: u64, letter: u64, target: u64) -> TransferKey {
         let id = |index| QueueId { home: Home::Group(GroupId(1)), index, position: 0 };
-        Way { queue: id(queue), letter: LetterNumber(letter), target: id(target) }
+        TransferKey { queue: id(queue), letter: LetterNumber(letter), target: id(target) }
     }
 
     #[derive(Clone, Debug)]
     enum Do {
-        Insert(u64, Way),
+        Insert(u64, TransferKey),
         Remove(u64),
         Pop,
         /// Some at equal distances.
@@ -178,7 +179,7 @@ mod tests {
     fn step() -> impl Strategy<Value = Do> {
         prop_oneof![
             (0..60u64, 0..2u64, 0..60u64, 0..2u64).prop_map(|(key, queue, letter, target)| {
-                Do::Insert(key, way(queue, letter, target))
+                Do::Insert(key, transfer(queue, letter, target))
             }),
             (0..60u64).prop_map(Do::Remove),
             Just(Do::Pop),
@@ -194,49 +195,54 @@ mod tests {
         ]
     }
 
-    fn insert(ways: &mut Ways, model: &mut BTreeMap<u64, Way>, key: u64, way: Way) {
+    fn insert(
+        transfers: &mut TransferMap,
+        model: &mut BTreeMap<u64, TransferKey>,
+        key: u64,
+        transfer: TransferKey,
+    ) {
         if let std::collections::btree_map::Entry::Vacant(place) = model.entry(key) {
-            place.insert(way);
-            ways.insert(key, way);
+            place.insert(transfer);
+            transfers.insert(key, transfer);
         }
     }
 
     proptest! {
         #[test]
         fn it_is_a_map(steps in proptest::collection::vec(step(), 0..60)) {
-            let (mut ways, mut model) = (Ways::default(), BTreeMap::new());
+            let (mut transfers, mut model) = (TransferMap::default(), BTreeMap::new());
             for one in steps {
                 match one {
-                    Do::Insert(key, way) => insert(&mut ways, &mut model, key, way),
-                    Do::Remove(key) => prop_assert_eq!(ways.remove(key), model.remove(&key)),
-                    Do::Pop => prop_assert_eq!(ways.pop_first(), model.pop_first()),
+                    Do::Insert(key, transfer) => insert(&mut transfers, &mut model, key, transfer),
+                    Do::Remove(key) => prop_assert_eq!(transfers.remove(key), model.remove(&key)),
+                    Do::Pop => prop_assert_eq!(transfers.pop_first(), model.pop_first()),
                     Do::Many { key, step, letter, letter_step, count } => {
                         for place in 0..count {
-                            let way = way(1, letter + place * letter_step, 1);
-                            insert(&mut ways, &mut model, key + place * step, way);
+                            let transfer = transfer(1, letter + place * letter_step, 1);
+                            insert(&mut transfers, &mut model, key + place * step, transfer);
                         }
                     }
                 }
                 for from in [0, 13, 40, 99] {
-                    let found: Vec<_> = ways.range(from).collect();
+                    let found: Vec<_> = transfers.range(from).collect();
                     let expected: Vec<_> =
-                        model.range(from..).map(|(key, way)| (*key, *way)).collect();
+                        model.range(from..).map(|(key, transfer)| (*key, *transfer)).collect();
                     prop_assert_eq!(found, expected);
                 }
-                prop_assert_eq!(ways.len(), model.len() as u64);
-                prop_assert_eq!(ways.first_key(), model.keys().next().copied());
+                prop_assert_eq!(transfers.len(), model.len() as u64);
+                prop_assert_eq!(transfers.first_key(), model.keys().next().copied());
             }
         }
     }
 
     #[test]
     fn what_follows_each_other_is_one_series() {
-        let mut ways = Ways::default();
+        let mut transfers = TransferMap::default();
         for place in 0..1_000 {
-            ways.insert(place, way(1, place * 3, 1));
+            transfers.insert(place, transfer(1, place * 3, 1));
         }
-        assert_eq!(ways.series.len(), 1);
-        assert_eq!(ways.remove(500), Some(way(1, 1_500, 1)));
-        assert_eq!(ways.series.len(), 2);
+        assert_eq!(transfers.series.len(), 1);
+        assert_eq!(transfers.remove(500), Some(transfer(1, 1_500, 1)));
+        assert_eq!(transfers.series.len(), 2);
     }
 }

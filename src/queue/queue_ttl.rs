@@ -1,15 +1,15 @@
-//! Queue TTL (EXP, Q-22): a queue that nobody has used for the time of its lease ends. Used is a
+//! Queue TTL (EXP, Q-22): a queue that nobody has used for the time of its TTL ends. Used is a
 //! queue by its consumers, by `basic.get` and by being declared again; its messages do not count.
 
 use crate::{apply::Apply, machine::Machine, queue::Queue};
 use quorate_types::{QueueId, QueueType, Timestamp};
 
 impl Machine {
-    /// Ends the queue if its lease is over.
+    /// Ends the queue if its TTL has run out.
     pub(crate) fn end_if_unused(&mut self, id: QueueId, apply: &mut Apply<'_>) -> bool {
         let Some(queue) = self.queues.get_mut(&id) else { return true };
         queue.note_use(apply.now);
-        let ends = queue.lease_end().is_some_and(|end| end <= apply.now);
+        let ends = queue.ttl_end().is_some_and(|end| end <= apply.now);
         if ends {
             self.end(id, apply);
         }
@@ -20,22 +20,22 @@ impl Machine {
 impl Queue {
     /// A queue in use, or that was until now, is used now.
     pub(crate) fn note_use(&mut self, now: Timestamp) {
-        let in_use = self.has_lease_in_use();
+        let in_use = self.has_ttl_in_use();
         if in_use || self.in_use {
             self.used_at = now;
         }
         self.in_use = in_use;
     }
 
-    /// It has a lease, which does not run at present.
-    pub(crate) fn has_lease_in_use(&self) -> bool {
+    /// It has a TTL, which does not run at present.
+    pub(crate) fn has_ttl_in_use(&self) -> bool {
         self.config.expires_ms.is_some() && self.is_used()
     }
 
     /// When the queue ends if nobody uses it before.
-    pub(crate) fn lease_end(&self) -> Option<Timestamp> {
-        let lease = self.config.expires_ms?;
-        (!self.is_used()).then(|| self.used_at.plus_ms(lease))
+    pub(crate) fn ttl_end(&self) -> Option<Timestamp> {
+        let ttl = self.config.expires_ms?;
+        (!self.is_used()).then(|| self.used_at.plus_ms(ttl))
     }
 
     /// A consumer uses it, but not while its node is suspected. Of a quorum queue, what is held

@@ -1,4 +1,4 @@
-//! Messages held, run-length coded: numbers and positions usually follow each other, so a consumer
+//! Queued messages, run-length coded: numbers and positions usually follow each other, so a consumer
 //! that holds 2,000 messages of one run costs its header and two bytes a message.
 
 use super::{
@@ -7,26 +7,26 @@ use super::{
     queue::{head, put_head},
 };
 use bytes::{BufMut, BytesMut};
-use quorate_queue::{Counts, Held, MessageHead};
+use quorate_queue::{Counts, MessageHead, QueuedMessage};
 use quorate_types::{Level, LogIndex, MessageId, Timestamp};
 
 /// Numbers and positions that grow by one, everything else but the heads the same.
 struct Stretch<'a> {
     number: u64,
-    first: &'a Held,
+    first: &'a QueuedMessage,
     heads: Vec<MessageHead>,
 }
 
 impl Stretch<'_> {
-    fn goes_on_with(&self, number: u64, held: &Held) -> bool {
+    fn goes_on_with(&self, number: u64, queued: &QueuedMessage) -> bool {
         let count = self.heads.len() as u64;
         number.checked_sub(self.number) == Some(count)
-            && held.message.level == self.first.message.level
-            && held.message.index == self.first.message.index
-            && u64::from(held.message.position) == u64::from(self.first.message.position) + count
-            && held.counts == self.first.counts
-            && held.enqueued_at == self.first.enqueued_at
-            && held.held_since == self.first.held_since
+            && queued.message.level == self.first.message.level
+            && queued.message.index == self.first.message.index
+            && u64::from(queued.message.position) == u64::from(self.first.message.position) + count
+            && queued.counts == self.first.counts
+            && queued.enqueued_at == self.first.enqueued_at
+            && queued.unacked_since == self.first.unacked_since
     }
 
     fn put(&self, out: &mut BytesMut) {
@@ -37,7 +37,7 @@ impl Stretch<'_> {
         put_int(out, u64::from(self.first.counts.acquired));
         put_int(out, u64::from(self.first.counts.returned));
         put_int(out, self.first.enqueued_at.0);
-        put_int(out, self.first.held_since.0);
+        put_int(out, self.first.unacked_since.0);
         put_len(out, self.heads.len());
         for head in &self.heads {
             put_head(*head, out);
@@ -46,16 +46,16 @@ impl Stretch<'_> {
 }
 
 /// Appends messages with their numbers, in ascending order of these.
-pub(crate) fn put_held_by_number<'a>(
-    all: impl Iterator<Item = (u64, &'a Held)>,
+pub(crate) fn put_queued_by_number<'a>(
+    all: impl Iterator<Item = (u64, &'a QueuedMessage)>,
     out: &mut BytesMut,
 ) {
     let mut stretches: Vec<Stretch<'_>> = Vec::new();
-    for (number, held) in all {
+    for (number, queued) in all {
         match stretches.last_mut() {
-            Some(last) if last.goes_on_with(number, held) => last.heads.push(held.head),
+            Some(last) if last.goes_on_with(number, queued) => last.heads.push(queued.head),
             Some(_) | None => {
-                stretches.push(Stretch { number, first: held, heads: vec![held.head] });
+                stretches.push(Stretch { number, first: queued, heads: vec![queued.head] });
             }
         }
     }
@@ -66,7 +66,9 @@ pub(crate) fn put_held_by_number<'a>(
 }
 
 /// Reads messages with their numbers.
-pub(crate) fn held_by_number(cursor: &mut Cursor<'_>) -> Result<Vec<(u64, Held)>, DecodeError> {
+pub(crate) fn queued_by_number(
+    cursor: &mut Cursor<'_>,
+) -> Result<Vec<(u64, QueuedMessage)>, DecodeError> {
     let mut all = Vec::new();
     for _ in 0..cursor.len()? {
         stretch(cursor, &mut all)?;
@@ -74,7 +76,10 @@ pub(crate) fn held_by_number(cursor: &mut Cursor<'_>) -> Result<Vec<(u64, Held)>
     Ok(all)
 }
 
-fn stretch(cursor: &mut Cursor<'_>, all: &mut Vec<(u64, Held)>) -> Result<(), DecodeError> {
+fn stretch(
+    cursor: &mut Cursor<'_>,
+    all: &mut Vec<(u64, QueuedMessage)>,
+) -> Result<(), DecodeError> {
     let invalid = DecodeError::Invalid("unacknowledged messages");
     let mut number = cursor.int()?;
     let mut message = MessageId {
@@ -83,10 +88,13 @@ fn stretch(cursor: &mut Cursor<'_>, all: &mut Vec<(u64, Held)>) -> Result<(), De
         position: cursor.u32()?,
     };
     let counts = Counts { acquired: cursor.u32()?, returned: cursor.u32()? };
-    let (enqueued_at, held_since) = (Timestamp(cursor.int()?), Timestamp(cursor.int()?));
+    let (enqueued_at, unacked_since) = (Timestamp(cursor.int()?), Timestamp(cursor.int()?));
     let count = cursor.len()?;
     for place in 0..count {
-        all.push((number, Held { message, counts, head: head(cursor)?, enqueued_at, held_since }));
+        all.push((
+            number,
+            QueuedMessage { message, counts, head: head(cursor)?, enqueued_at, unacked_since },
+        ));
         if place + 1 < count {
             number = number.checked_add(1).ok_or(invalid)?;
             message.position = message.position.checked_add(1).ok_or(invalid)?;

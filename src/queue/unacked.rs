@@ -1,7 +1,7 @@
-//! What one consumer holds, by delivery number: numbers are given in ascending order and mostly
+//! Unacked messages of one consumer, by delivery number: numbers ascend, and are mostly
 //! settled from the front, so it is a ring with holes rather than a tree.
 
-use crate::record::Held;
+use crate::record::QueuedMessage;
 use quorate_types::DeliveryNumber;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -11,7 +11,7 @@ const HOLES_MIN: usize = 32;
 /// Deliveries in ascending order of number. The first and the last slot are never holes, and at
 /// most half of the slots, or [`HOLES_MIN`], are: memory follows what is held.
 #[derive(Debug, Default)]
-pub(crate) struct HeldSet {
+pub(crate) struct UnackedSet {
     slots: VecDeque<Slot>,
     holes: usize,
 }
@@ -19,10 +19,10 @@ pub(crate) struct HeldSet {
 #[derive(Debug)]
 struct Slot {
     number: DeliveryNumber,
-    held: Option<Held>,
+    message: Option<QueuedMessage>,
 }
 
-impl HeldSet {
+impl UnackedSet {
     pub(crate) fn len(&self) -> usize {
         self.slots.len() - self.holes
     }
@@ -33,9 +33,9 @@ impl HeldSet {
 
     /// Adds a delivery; its number is above all others.
     #[inline]
-    pub(crate) fn push(&mut self, number: DeliveryNumber, held: Held) {
+    pub(crate) fn push(&mut self, number: DeliveryNumber, queued: QueuedMessage) {
         debug_assert!(self.slots.back().is_none_or(|last| last.number < number));
-        self.slots.push_back(Slot { number, held: Some(held) });
+        self.slots.push_back(Slot { number, message: Some(queued) });
     }
 
     /// Takes out what is held from `first` to `last`, at most `limit`, in ascending order.
@@ -45,15 +45,15 @@ impl HeldSet {
         first: DeliveryNumber,
         last: DeliveryNumber,
         limit: usize,
-        mut each: impl FnMut(Held),
+        mut each: impl FnMut(QueuedMessage),
     ) -> usize {
         let mut taken = 0;
         if self.slots.front().is_some_and(|front| front.number >= first) {
             while taken < limit && self.slots.front().is_some_and(|front| front.number <= last) {
                 let Some(slot) = self.slots.pop_front() else { break };
-                match slot.held {
-                    Some(held) => {
-                        each(held);
+                match slot.message {
+                    Some(queued) => {
+                        each(queued);
                         taken += 1;
                     }
                     None => self.holes -= 1,
@@ -65,8 +65,8 @@ impl HeldSet {
                 if slot.number > last || taken == limit {
                     break;
                 }
-                if let Some(held) = slot.held.take() {
-                    each(held);
+                if let Some(queued) = slot.message.take() {
+                    each(queued);
                     taken += 1;
                 }
             }
@@ -80,22 +80,22 @@ impl HeldSet {
     pub(crate) fn above(
         &self,
         after: DeliveryNumber,
-    ) -> impl Iterator<Item = (DeliveryNumber, Held)> + '_ {
+    ) -> impl Iterator<Item = (DeliveryNumber, QueuedMessage)> + '_ {
         let start = self.slots.partition_point(|slot| slot.number <= after);
-        self.slots.range(start..).filter_map(|slot| Some((slot.number, slot.held?)))
+        self.slots.range(start..).filter_map(|slot| Some((slot.number, slot.message?)))
     }
 
     /// The oldest delivery.
-    pub(crate) fn oldest(&self) -> Option<Held> {
-        self.slots.front().and_then(|slot| slot.held)
+    pub(crate) fn oldest(&self) -> Option<QueuedMessage> {
+        self.slots.front().and_then(|slot| slot.message)
     }
 
-    pub(crate) fn to_map(&self) -> BTreeMap<DeliveryNumber, Held> {
+    pub(crate) fn to_map(&self) -> BTreeMap<DeliveryNumber, QueuedMessage> {
         self.above(DeliveryNumber(0)).collect()
     }
 
-    pub(crate) fn from_map(map: BTreeMap<DeliveryNumber, Held>) -> Self {
-        let slots = map.into_iter().map(|(number, held)| Slot { number, held: Some(held) });
+    pub(crate) fn from_map(map: BTreeMap<DeliveryNumber, QueuedMessage>) -> Self {
+        let slots = map.into_iter().map(|(number, queued)| Slot { number, message: Some(queued) });
         Self { slots: slots.collect(), holes: 0 }
     }
 
@@ -107,16 +107,16 @@ impl HeldSet {
     }
 
     fn tidy(&mut self) {
-        while self.slots.front().is_some_and(|slot| slot.held.is_none()) {
+        while self.slots.front().is_some_and(|slot| slot.message.is_none()) {
             self.slots.pop_front();
             self.holes -= 1;
         }
-        while self.slots.back().is_some_and(|slot| slot.held.is_none()) {
+        while self.slots.back().is_some_and(|slot| slot.message.is_none()) {
             self.slots.pop_back();
             self.holes -= 1;
         }
         if self.holes > HOLES_MIN && self.holes > self.slots.len() / 2 {
-            self.slots.retain(|slot| slot.held.is_some());
+            self.slots.retain(|slot| slot.message.is_some());
             self.holes = 0;
         }
     }
@@ -124,39 +124,39 @@ impl HeldSet {
 
 #[cfg(test)]
 mod tests {
-    use super::HeldSet;
-    use crate::record::Held;
+    use super::UnackedSet;
+    use crate::record::QueuedMessage;
     use proptest::prelude::*;
     use quorate_types::{DeliveryNumber, Level, LogIndex, MessageId, Timestamp};
     use std::collections::BTreeMap;
 
-    fn held(number: u64) -> Held {
-        Held {
+    fn queued(number: u64) -> QueuedMessage {
+        QueuedMessage {
             message: MessageId { level: Level(0), index: LogIndex(number), position: 0 },
             counts: crate::Counts::default(),
             head: crate::MessageHead::default(),
             enqueued_at: Timestamp(0),
-            held_since: Timestamp(0),
+            unacked_since: Timestamp(0),
         }
     }
 
     proptest! {
         #[test]
         fn behaves_as_a_tree(steps in prop::collection::vec((0u64..3, 0u64..400, 0u64..60, 0usize..80), 1..300)) {
-            let mut set = HeldSet::default();
+            let mut set = UnackedSet::default();
             let mut tree = BTreeMap::new();
             let mut next = 1;
             for (kind, first, length, limit) in steps {
                 if kind == 0 {
                     for _ in 0..length {
-                        set.push(DeliveryNumber(next), held(next));
-                        tree.insert(DeliveryNumber(next), held(next));
+                        set.push(DeliveryNumber(next), queued(next));
+                        tree.insert(DeliveryNumber(next), queued(next));
                         next += 1;
                     }
                 } else {
                     let (first, last) = (DeliveryNumber(first), DeliveryNumber(first + length));
                     let mut got = Vec::new();
-                    let taken = set.take(first, last, limit, |held| got.push(held));
+                    let taken = set.take(first, last, limit, |queued| got.push(queued));
                     let keys: Vec<_> = tree.range(first..=last).take(limit).map(|(k, _)| *k).collect();
                     let expected: Vec<_> = keys.iter().filter_map(|k| tree.remove(k)).collect();
                     prop_assert_eq!(taken, expected.len());

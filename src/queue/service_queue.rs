@@ -1,4 +1,4 @@
-//! Whose turn it is: consumers that may be served, higher priority first, round robin among equals
+//! The service queue: consumers that may be served, higher priority first, round robin among equals
 //! (CON-08, PRC-01, PRC-02).
 
 use quorate_types::ConsumerId;
@@ -6,12 +6,12 @@ use std::collections::VecDeque;
 
 /// Consumers with free credit, each once, in the order of their turn.
 #[derive(Debug, Default)]
-pub(crate) struct Turns {
+pub(crate) struct ServiceQueue {
     /// Priority descending.
     order: VecDeque<(i64, ConsumerId)>,
 }
 
-impl Turns {
+impl ServiceQueue {
     pub(crate) fn is_empty(&self) -> bool {
         self.order.is_empty()
     }
