@@ -93,7 +93,7 @@ impl Broker {
         let id = ConnectionId { session, number: node.connections.number() };
         let in_flight_max = node.context.settings.connection_in_flight_bytes;
         let wall = node.context.settings.wall.now();
-        let state = Arc::new(ConnectionState::new(node, id, info, wall, in_flight_max));
+        let state = Arc::new(ConnectionState::new(&node.context, id, info, wall, in_flight_max));
         node.connections.insert(id.number, Arc::clone(&state));
         drop(catalog);
         state.count(node, 1, 0);

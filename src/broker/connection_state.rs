@@ -3,12 +3,12 @@
 use crate::{
     client::{ChannelId, ChannelReport, ConnectionInfo, Event, HolderRef, SocketReport},
     consumer::FrontConsumer,
+    context::Context,
     counters::Counters,
     held_publishes::HeldPublishes,
     in_flight::InFlight,
     mailbox::Mailbox,
     memory::Share,
-    node::Node,
     publish_access::PublishAccess,
     replies::{Replies, ReplyConsumer},
     routed::RoutedPublish,
@@ -111,28 +111,23 @@ impl HeldByChannel {
 
 impl ConnectionState {
     pub(crate) fn new(
-        node: &Node,
+        context: &Context,
         id: ConnectionId,
         info: ConnectionInfo,
         connected_at: WallTime,
         in_flight_max: u64,
     ) -> Self {
         Self {
-            unwritten: Unwritten::new(
-                &node.context.memory,
-                node.context.settings.front.delivery_ahead_bytes,
-            ),
+            unwritten: Unwritten::new(&context.memory, context.settings.front.delivery_ahead_bytes),
             id,
             info,
             mailbox: Mailbox::default(),
             in_flight: InFlight::new(in_flight_max),
             ready: Mutex::default(),
-            replies: Replies::new(&node.context.memory),
+            replies: Replies::new(&context.memory),
             announced: AtomicBool::new(false),
             held: Mutex::default(),
-            held_publishes: Mutex::new(HeldPublishes::new(
-                node.context.memory.account(Share::InFlight),
-            )),
+            held_publishes: Mutex::new(HeldPublishes::new(context.memory.account(Share::InFlight))),
             reported: Reported::default(),
             unfinished: Unfinished::default(),
             connected_at,
@@ -140,7 +135,7 @@ impl ConnectionState {
             consumers: AtomicU64::new(0),
             // No catalog comes so far.
             secret_checked: AtomicU64::new(u64::MAX),
-            counters: Arc::clone(&node.context.counters),
+            counters: Arc::clone(&context.counters),
         }
     }
 

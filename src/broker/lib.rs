@@ -67,6 +67,7 @@ mod delayed;
 mod delete;
 mod exchanges;
 mod exclusive;
+mod make_in_turn;
 mod making;
 mod queues;
 

@@ -7,22 +7,10 @@
 //! are being made on a node at a time. A client that declares a name that is being made waits, then
 //! the name is looked up again.
 
-use crate::{
-    context::CallError,
-    node::Node,
-    queues::{Made, NewQueue},
-};
 use parking_lot::Mutex;
 use quorate_types::ResourceName;
-use std::{
-    collections::BTreeMap,
-    sync::Arc,
-    time::{Duration, Instant},
-};
-use tokio::{
-    sync::{Semaphore, watch},
-    time::timeout,
-};
+use std::{collections::BTreeMap, sync::Arc};
+use tokio::sync::{Semaphore, watch};
 
 /// Queues that are being made at once. More wait for their turn, as long as operations may take.
 const MAKING_MAX: usize = 1_024;
@@ -32,7 +20,7 @@ const MAKING_MAX: usize = 1_024;
 pub(crate) struct Making {
     /// Each with a channel that ends when it is done.
     names: Mutex<BTreeMap<ResourceName, watch::Receiver<()>>>,
-    room: Arc<Semaphore>,
+    pub(crate) room: Arc<Semaphore>,
 }
 
 impl Default for Making {
@@ -43,7 +31,7 @@ impl Default for Making {
 
 /// The making of a queue of one name, until it is dropped.
 #[derive(Debug)]
-struct Turn {
+pub(crate) struct Turn {
     making: Arc<Making>,
     name: ResourceName,
     _done: watch::Sender<()>,
@@ -57,7 +45,7 @@ impl Drop for Turn {
 
 impl Making {
     /// Begins to make a queue of that name; otherwise waits until whoever makes one is done.
-    async fn begin(self: &Arc<Self>, name: &ResourceName) -> Option<Turn> {
+    pub(crate) async fn begin(self: &Arc<Self>, name: &ResourceName) -> Option<Turn> {
         let mut other = {
             let mut names = self.names.lock();
             match names.get(name) {
@@ -75,40 +63,12 @@ impl Making {
     }
 }
 
-impl Node {
-    /// Makes a queue, unless one of its name is being made here: then its end is waited for, and
-    /// the name has to be looked at again.
-    pub(crate) async fn make_in_turn(self: &Arc<Self>, new: NewQueue) -> Result<Made, CallError> {
-        let end =
-            Instant::now() + Duration::from_millis(self.context.settings.operation_timeout_ms);
-        let left = || end.saturating_duration_since(Instant::now());
-        let begun = timeout(left(), self.making.begin(&new.name)).await;
-        let Some(turn) = begun.map_err(|_| CallError::TimedOut)? else {
-            return Ok(Made::NameTaken);
-        };
-        let room = timeout(left(), Arc::clone(&self.making.room).acquire_owned()).await;
-        let Ok(Ok(room)) = room else { return Err(CallError::TimedOut) };
-        // Once proposed it is finished, whatever becomes of the client (NAM 2).
-        let (sender, receiver) = tokio::sync::oneshot::channel();
-        let node = Arc::clone(self);
-        self.context.spawn(async move {
-            let made = node.make_queue(new).await;
-            drop((turn, room));
-            drop(sender.send(made));
-        });
-        // The client is told in time; the queue is made all the same once there is a majority.
-        match timeout(left(), receiver).await {
-            Ok(made) => made.unwrap_or(Err(CallError::SessionEnded)),
-            Err(_) => Err(CallError::TimedOut),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
     use super::*;
     use quorate_types::ShortString;
+    use std::time::Duration;
     use tokio::time::timeout;
 
     fn name(name: &'static str) -> ResourceName {

@@ -21,18 +21,20 @@ use crate::{
     proposers::Proposers,
     reconciler::Reconciler,
     registry::Registry,
-    sink::Early,
     timer::Timer,
     tracer::Tracer,
 };
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use parking_lot::Mutex;
 use quorate_storage::DatabaseStats;
-use quorate_types::{ConsumerId, Exception, GroupId, Home, ReplyCode, ShortString};
+use quorate_types::{ConsumerId, Exception, GroupId, Home, ReplyCode, ShortString, Term};
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, OnceLock, Weak},
 };
+
+/// Leaderships that began before the broker did.
+pub(crate) type Early = Mutex<BTreeMap<GroupId, Term>>;
 
 /// One node's broker, shared by all its rooms.
 pub(crate) struct Node {

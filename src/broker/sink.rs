@@ -1,19 +1,15 @@
 //! What the groups tell this node's broker: who leads, and what applying has brought.
 
 use crate::{Broker, node::Node};
-use parking_lot::Mutex;
 use quorate_catalog::{CatalogEntry, CatalogEvent, CatalogOutput, refusal};
 use quorate_queue::{Entry, Output};
 use quorate_raft::{CatalogSink, GroupSink, QueueSink};
 use quorate_storage::EntryId;
 use quorate_types::{CatalogIndex, GroupId, Home, NodeId, StartNumber, Term};
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 /// After this long a leader that lost a proposal asks for what was in it.
 const REANNOUNCE: Duration = Duration::from_millis(100);
-
-/// Leaderships that began before the broker did.
-pub(crate) type Early = Mutex<BTreeMap<GroupId, Term>>;
 
 impl GroupSink for Broker {
     fn became_leader(&self, group: GroupId, term: Term) {

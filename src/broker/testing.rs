@@ -93,7 +93,7 @@ pub(crate) fn connection(node: &Arc<Node>) -> Arc<ConnectionState> {
     };
     let id = ConnectionId { session: SESSION, number: 1 };
     let wall = node.context.settings.wall.now();
-    Arc::new(ConnectionState::new(node, id, info, wall, 1 << 20))
+    Arc::new(ConnectionState::new(&node.context, id, info, wall, 1 << 20))
 }
 
 /// What is kept of a connection of a node that does nothing, for tests without a runtime.

@@ -243,7 +243,8 @@ impl Node {
             Some(_) | None => {
                 let id = ConnectionId { session, number: 0 };
                 let wall = self.context.settings.wall.now();
-                let new = ConnectionState::new(self, id, nobody(), wall, IN_FLIGHT_BYTES_MAX);
+                let new =
+                    ConnectionState::new(&self.context, id, nobody(), wall, IN_FLIGHT_BYTES_MAX);
                 Arc::clone(known.insert(Arc::new(new)))
             }
         };

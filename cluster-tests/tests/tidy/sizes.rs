@@ -16,12 +16,12 @@ const CYCLE_MOST: usize = 5;
 
 /// Structs that have more fields.
 const FIELDS: &[(&str, usize)] =
-    &[("ConnectionState", 17), ("FrontConsumer", 16), ("FrontState", 16), ("Node", 35)];
+    &[("ConnectionState", 17), ("FrontConsumer", 16), ("FrontState", 16), ("Node", 29)];
 /// Types that have more methods.
 const METHODS: &[(&str, usize)] =
-    &[("Broker", 43), ("Connection", 82), ("FrontConsumer", 32), ("Node", 218)];
+    &[("Broker", 43), ("Connection", 86), ("FrontConsumer", 32), ("Node", 146)];
 /// Cycles that have more files, by the first module of each.
-const CYCLES: &[(&str, usize)] = &[("access", 34)];
+const CYCLES: &[(&str, usize)] = &[];
 
 /// Types of figures. A struct of nothing else is a plain record.
 const FIGURES: &[&str] = &[

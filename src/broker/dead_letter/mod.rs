@@ -273,7 +273,7 @@ impl DeadLetters {
             self.decide(home, |worker, now| worker.routing_proposed(unrouted, now));
             self.log_cycle(unrouted, routed.as_ref());
         }
-        self.propose_letters(home, routed);
+        propose(&self.led, home, routed);
         left
     }
 
@@ -288,19 +288,13 @@ impl DeadLetters {
         }
     }
 
-    fn propose_letters(&self, home: Home, command: Option<Command>) {
-        if let Some(command) = command {
-            self.led.propose_to(home, vec![command]);
-        }
-    }
-
     /// Full targets that have told of room, or have ended, or were not refused (LET 3, 4).
     fn retry_letters(&self, home: Home) {
         let targets = self.led.with_machine(home, |machine| machine.targets().collect::<Vec<_>>());
         for target in targets.into_iter().flatten() {
             let ended = has_ended(&self.catalog.read(), target.target);
             let retry = self.decide(home, |worker, now| worker.retry(&target, ended, now));
-            self.propose_letters(home, retry.flatten());
+            propose(&self.led, home, retry.flatten());
         }
     }
 
@@ -338,7 +332,7 @@ impl DeadLetters {
         self.decide(home, |worker, _| worker.heard(&answer));
         self.wake();
         if self.led.leading(home).is_some() {
-            self.propose_letters(home, LetterWorker::commit(answer));
+            propose(&self.led, home, LetterWorker::commit(answer));
         }
     }
 
@@ -348,6 +342,12 @@ impl DeadLetters {
             worker.decide(|it, _| it.send_all_again(home));
         }
         self.wake();
+    }
+}
+
+fn propose(led: &LedHomes, home: Home, command: Option<Command>) {
+    if let Some(command) = command {
+        led.propose_to(home, vec![command]);
     }
 }
 

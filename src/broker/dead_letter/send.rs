@@ -4,7 +4,7 @@
 use super::{
     DeadLetters,
     annotate::{Death, Letter},
-    route,
+    propose, route,
 };
 use crate::{Share, peers::Sent, proposer::Courier, way::Way};
 use bytes::{Bytes, BytesMut};
@@ -33,7 +33,7 @@ impl DeadLetters {
                 && self.catalog.read().is_fenced(session)
             {
                 let ended = self.led.with_machine(home, |it| LetterWorker::end_stream(it, stream));
-                self.propose_letters(home, ended.flatten());
+                propose(&self.led, home, ended.flatten());
                 continue;
             }
             self.send_stream(home, own, stream, mark);
