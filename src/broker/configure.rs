@@ -28,6 +28,8 @@ use tokio::sync::{Mutex, Notify};
 const COMPARED_AT_ONCE: usize = 256;
 /// How long a change of policies waits at most until all queues have it (DESIGN §7).
 const IN_FORCE_MOST: Duration = Duration::from_secs(2);
+/// Between two questions to a node that has not answered.
+const ASK_AGAIN: Duration = Duration::from_millis(50);
 
 /// Brings settings to the queues of the homes that this node leads.
 #[derive(Debug)]
@@ -125,11 +127,12 @@ impl Configurer {
             if proposed.is_empty() {
                 return true;
             }
-            // The sender lives as long as `self`.
-            let _ = progress.changed().await;
+            // Looked at behind the subscription: an end before it changes nothing any more.
             if self.led.leading(home) != Some(term) {
                 return false;
             }
+            // The sender lives as long as `self`.
+            let _ = progress.changed().await;
         }
     }
 
@@ -199,16 +202,20 @@ impl Configurer {
                 let this = self.this.upgrade()?;
                 Some(self.context.spawn(async move { this.ask(node, index).await }))
             });
+            let mut has_failed = false;
             for answer in asked.collect::<Vec<_>>() {
-                let groups = answer.await.ok().flatten().unwrap_or_default();
+                let groups = answer.await.ok().flatten();
+                has_failed |= groups.is_none();
+                let groups = groups.unwrap_or_default();
                 missing.retain(|group| !groups.contains(group));
             }
             if missing.is_empty() {
                 return;
             }
-            // The leader of a group that nobody has answered for says so when it leads.
-            // The sender lives as long as `self`.
-            let _ = leaders.changed().await;
+            // The leader of a group that nobody has answered for says so when it leads; a node that
+            // has not answered at all may never say anything. The sender lives as long as `self`.
+            let bound = if has_failed { ASK_AGAIN } else { IN_FORCE_MOST };
+            let _ = tokio::time::timeout(bound, leaders.changed()).await;
         }
     }
 

@@ -51,13 +51,13 @@ impl Leadership {
         true
     }
 
-    /// That node has not been told of some deliveries: its consumers are sent none until they have
-    /// re-attached, so that none is passed over for a later one.
     /// Number of the consumer's attachment, if it has attached itself.
     pub(crate) fn attachment(&self, consumer: ConsumerId) -> Option<u32> {
         self.attached.get(&consumer).copied()
     }
 
+    /// That node has not been told of some deliveries: its consumers are sent none until they have
+    /// re-attached, so that none is passed over for a later one.
     pub(crate) fn detach_all_of(&mut self, node: NodeId) {
         self.attached.retain(|consumer, _| consumer.session.node != node);
     }
