@@ -53,12 +53,7 @@ pub(crate) struct UnderWay {
     /// Shared with the messages that carry it.
     batch: Arc<ProposedBatch>,
     tickets: Vec<Ticket>,
-    /// Commands and messages.
-    count: usize,
-    /// Bytes of its messages.
-    bytes: usize,
-    /// Messages for other queues than the one with most.
-    others_count: usize,
+    load: Load,
     /// It has only commands that overtake publishes.
     ahead: bool,
     answered: bool,
@@ -76,6 +71,15 @@ pub(crate) struct Load {
 }
 
 impl Load {
+    /// What both carry.
+    fn plus(self, other: Self) -> Self {
+        Self {
+            count: self.count + other.count,
+            bytes: self.bytes + other.bytes,
+            others_count: self.others_count + other.others_count,
+        }
+    }
+
     /// Commands and messages.
     pub(crate) fn count(self) -> usize {
         self.count
@@ -182,11 +186,7 @@ impl Batches {
     /// What the batches under way carry.
     pub(crate) fn under_way_load(&self) -> Load {
         let unanswered = self.under_way.iter().filter(|batch| !batch.answered);
-        unanswered.fold(Load::default(), |all, it| Load {
-            count: all.count + it.count,
-            bytes: all.bytes + it.bytes,
-            others_count: all.others_count + it.others_count,
-        })
+        unanswered.fold(Load::default(), |all, it| all.plus(it.load))
     }
 
     /// Batches that wait to be cut, without those of [`Batches::push_ahead`].
@@ -270,9 +270,8 @@ impl Batches {
             runs: filling.runs,
         });
         let Filling { tickets, count, bytes, .. } = filling;
-        let others_count = others_count(&batch.runs);
-        let answered = false;
-        let under_way = UnderWay { batch, tickets, count, bytes, others_count, ahead, answered };
+        let load = Load { count, bytes, others_count: others_count(&batch.runs) };
+        let under_way = UnderWay { batch, tickets, load, ahead, answered: false };
         self.under_way.push_back(under_way);
         self.under_way.back().map(|under_way| &under_way.batch)
     }
@@ -329,8 +328,8 @@ impl Batches {
                 continue;
             }
             under_way.answered = true;
-            self.bytes -= under_way.bytes;
-            self.count -= under_way.count;
+            self.bytes -= under_way.load.bytes;
+            self.count -= under_way.load.count;
             let mut sequence = under_way.batch.first;
             for (place, ticket) in std::mem::take(&mut under_way.tickets).into_iter().enumerate() {
                 while other.peek().is_some_and(|(number, _)| *number < sequence) {

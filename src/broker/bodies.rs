@@ -79,7 +79,7 @@ impl Bodies {
         let Home::Group(group) = queue.home else {
             return self.led.local.messages(wanted, bytes_max);
         };
-        let read = self.context.groups().and_then(|groups| groups.group(group)).map(|group| {
+        let read = self.context.group(group).map(|group| {
             let applied = group.applied().unwrap_or_default();
             group.store().messages(wanted, Committed { applied, term }, bytes_max)
         });

@@ -25,7 +25,7 @@ use quorate_types::{
     ConsumerId, DeliveryNumber, Exception, FieldTable, Holder, QueueType, ReplyCode, ResourceName,
     ShortString,
 };
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 use tokio::sync::oneshot;
 
 /// Unsettled deliveries of a quorum queue's consumer whose client sets no limit (QOS-04).
@@ -149,7 +149,7 @@ impl Connection {
         let paused = self.node.proposers.ask(consumer.home(), pause).await;
         if paused.is_ok() {
             // A client that does not read gets the rest by no means.
-            let bound = Duration::from_millis(self.node.context.settings.operation_timeout_ms);
+            let bound = self.node.context.operation_timeout();
             let _ = tokio::time::timeout(bound, consumer.all_shown()).await;
         }
         self.node.consumers.remove(consumer.id.number);

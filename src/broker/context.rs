@@ -3,7 +3,7 @@
 
 use crate::{counters::Counters, memory::MemoryBudget, peers::Peers, settings::BrokerSettings};
 use parking_lot::RwLock;
-use quorate_raft::Groups;
+use quorate_raft::{Group, Groups};
 use quorate_types::{BootNumber, GroupId, NodeId, SessionId};
 use std::{
     future::Future,
@@ -64,6 +64,11 @@ impl Context {
         self.groups.get()
     }
 
+    /// This node's replica of a group; `None` before the groups run.
+    pub(crate) fn group(&self, group: GroupId) -> Option<&Arc<Group>> {
+        self.groups()?.group(group)
+    }
+
     /// This process's session; `None` until its start has been announced.
     pub(crate) fn session(&self) -> Option<SessionId> {
         *self.session.read()
@@ -109,9 +114,7 @@ impl Context {
 
     /// Brings this node's replica of a group up to a linearizable read; false without a majority.
     pub(crate) async fn read_group(&self, group: GroupId) -> bool {
-        let Some(group) = self.groups().and_then(|groups| groups.group(group)) else {
-            return false;
-        };
+        let Some(group) = self.group(group) else { return false };
         group.linearizable(self.operation_timeout()).await.is_ok()
     }
 }

@@ -10,7 +10,7 @@ use std::{collections::BTreeMap, sync::atomic::AtomicBool};
 pub(crate) struct Counts {
     pub(crate) told: Mutex<BTreeMap<NodeId, PeerCounts>>,
     pub(crate) own: Mutex<Own>,
-    /// This node has told more than nothing, and so has to tell when it is nothing again.
+    /// The last counts sent were not zero, so zeros must be sent when nothing is left.
     pub(crate) telling: AtomicBool,
 }
 
@@ -25,7 +25,7 @@ pub(crate) struct Own {
 }
 
 impl Counts {
-    /// Another node has told what it counts.
+    /// Takes the counts that another node has sent.
     pub(crate) fn told(&self, from: NodeId, counts: PeerCounts) {
         self.told.lock().insert(from, counts);
     }

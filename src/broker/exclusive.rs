@@ -62,7 +62,7 @@ impl Node {
         new: NewQueue,
     ) -> Result<Option<DeclareOk>, Exception> {
         let NewQueue { name, declare, queue_type, config, .. } = new;
-        let home = Home::Node(self.context.me);
+        let home = self.led.own_home();
         // The name that the server gives says where the queue is, and nothing else does.
         let chance = rand::random();
         let server_named = declare.queue.is_empty();

@@ -123,7 +123,7 @@ impl Node {
         self.proposers.restart(session);
         self.led.local.begin(self.context.me, start);
         self.context.begin_session(session);
-        let home = Home::Node(self.context.me);
+        let home = self.led.own_home();
         let term = Term(start.0);
         self.led.leaderships.lead(home, term);
         self.announce(home, term, None);
@@ -141,7 +141,7 @@ impl Node {
         );
         self.started.send_replace(false);
         self.close_all("the node was taken for dead by the cluster");
-        self.led.stop(Home::Node(self.context.me));
+        self.led.stop(self.led.own_home());
         let node = Arc::clone(self);
         self.context.spawn(async move { node.announce_start().await });
     }

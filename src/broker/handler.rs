@@ -40,7 +40,7 @@ impl Node {
         }
     }
 
-    /// Takes what this node has told itself so far, and what follows from it at once.
+    /// Takes the messages that this node has sent to itself, and those that follow from them.
     pub(crate) fn receive_own_now(self: &Arc<Self>) {
         loop {
             let messages = self.context.peers.take_own();

@@ -28,12 +28,12 @@ pub(crate) struct Leadership {
     since: Option<Instant>,
 }
 
-/// So many consumers are remembered before it is looked which of them are gone.
+/// Consumers remembered before those that have ended are looked for.
 const ATTACHED_MIN: usize = 1_024;
 
 impl Leadership {
-    /// A consumer has asked; false if it has asked again since. Whoever ended is not told of one by
-    /// one, so that those are forgotten when there may be as many of them as of others.
+    /// Attaches a consumer under that number; false if it is attached under a later one. No event says
+    /// that a consumer has ended, so ended ones are removed whenever the number of entries has doubled.
     pub(crate) fn attach(
         &mut self,
         consumer: ConsumerId,

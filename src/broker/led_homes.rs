@@ -1,5 +1,5 @@
-//! The homes that this node leads or may lead: what comes in for them, when entries are cut, how
-//! they are handed to the log, and what the machines hold (DESIGN §6).
+//! The homes that this node leads or may lead. Incoming batches are cut into log entries and proposed
+//! here, and the machines are read here (DESIGN §6).
 
 use crate::{
     clock::ProcessStart,
@@ -159,7 +159,7 @@ impl LedHomes {
 
     /// Hands an entry to the group's log.
     fn propose(&self, group: GroupId, entry: CommandEntry) -> Handed {
-        let Some(group) = self.context.groups().and_then(|groups| groups.group(group)) else {
+        let Some(group) = self.context.group(group) else {
             return Handed::Lost;
         };
         match group.propose(entry.clone()) {

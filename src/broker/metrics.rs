@@ -7,7 +7,7 @@ use crate::{
 };
 use quorate_raft::{Group, Times};
 use quorate_storage::{DatabaseStats, Histogram};
-use quorate_types::{Home, LogIndex, Term};
+use quorate_types::{LogIndex, Term};
 use std::sync::Arc;
 
 impl Broker {
@@ -81,9 +81,7 @@ impl Node {
 
     /// Adds what the queues hold that this node leads or is the home of.
     fn show_queues(&self, view: &mut MetricsView) {
-        for home in
-            self.led.groups().into_iter().map(Home::Group).chain([Home::Node(self.context.me)])
-        {
+        for home in self.led.homes() {
             self.led.with_machine(home, |machine| {
                 for queue in machine.queues().filter_map(|id| machine.queue(id)) {
                     view.messages_ready += queue.ready;

@@ -127,8 +127,7 @@ impl Broker {
     #[must_use]
     pub fn single_active(&self, vhost: &VhostName) -> Vec<(ConsumerId, bool)> {
         let node = &self.0;
-        let homes =
-            node.led.groups().into_iter().map(Home::Group).chain([Home::Node(node.context.me)]);
+        let homes = node.led.homes().into_iter();
         let of_home = |home| node.led.with_machine(home, |machine| machine.single_active(vhost));
         homes.filter_map(of_home).flatten().collect()
     }
@@ -235,7 +234,7 @@ impl Node {
         let (leader, members) = match home {
             Home::Node(node) => (Some(node), vec![node]),
             Home::Group(group) => {
-                let leader = self.context.groups().and_then(|groups| groups.group(group)?.leader());
+                let leader = self.context.group(group).and_then(|group| group.leader());
                 (leader.map(|(node, _)| node), self.context.members())
             }
         };

@@ -26,9 +26,9 @@ use quorate_catalog::{RouteRequest, refusal};
 use quorate_rpc::Lane;
 use quorate_storage::codec::message;
 use quorate_types::{
-    ConsumerId, DeliveryNumber, Exception, GroupId, Holder, Home, NodeId, ReplyCode, ShortString,
+    ConsumerId, DeliveryNumber, Exception, GroupId, Holder, NodeId, ReplyCode, ShortString,
 };
-use std::{iter, time::Duration};
+use std::iter;
 
 /// The pseudo-queue that a requester consumes from, and what every name begins with.
 const PSEUDO_QUEUE: &str = "amq.rabbitmq.reply-to";
@@ -186,10 +186,7 @@ impl Node {
             channel,
             consumer: consumer.id,
             tag: consumer.tag.clone(),
-            holder: HolderRef {
-                home: Home::Node(self.context.me),
-                holder: Holder::Consumer(consumer.id),
-            },
+            holder: HolderRef { home: self.led.own_home(), holder: Holder::Consumer(consumer.id) },
             number: DeliveryNumber(0),
             no_ack: true,
             redelivered: false,
@@ -216,7 +213,7 @@ impl Node {
         let Some(links) = self.context.peers.links() else { return false };
         let request = pb::RequesterRequest { address: Some(wire::from_reply_to(address)) };
         let (lane, service, group) = (Lane::Control, wire::REQUESTER, GroupId::CATALOG);
-        let bound = Duration::from_millis(self.context.settings.operation_timeout_ms);
+        let bound = self.context.operation_timeout();
         let node = address.node;
         let asked = links.call(node, lane, service, group, wire::encode(&request), bound).await;
         let answer = asked.ok().and_then(|answer| wire::decode(answer, node));
