@@ -8,10 +8,8 @@ use crate::{
     peers::{PeerMessage, message::Shortage},
 };
 use quorate_types::NodeId;
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
+use tokio::time::Instant;
 
 /// How often memory is looked at: what large bodies take grows by hundreds of MiB a second.
 const MEMORY_LOOK: Duration = Duration::from_millis(100);

@@ -25,11 +25,9 @@ use quorate_raft::Group;
 use quorate_rpc::{Lane, Responder};
 use quorate_storage::{Committed, MessageRef, StorageError, StoredMessage};
 use quorate_types::{GroupId, Home, NodeId, QueueId, Term};
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 
 /// Between two tries to get a body: at first, and at most.
 const RETRY: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(250)];

@@ -12,7 +12,8 @@
 
 use parking_lot::Mutex;
 use quorate_types::{Timestamp, WallTime};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::time::Instant;
 
 /// The one place that wall time is read from.
 #[derive(Clone, Copy, Debug)]

@@ -11,7 +11,7 @@ use quorate_catalog::{
     ExchangeType, QueueEntry, Resource, check_deletable, check_owner, refusal,
 };
 use quorate_types::{Exception, ReplyCode, ResourceName, ShortString};
-use std::time::Instant;
+use tokio::time::Instant;
 
 impl Node {
     /// AE-03: a message was unroutable; if an alternate is named for such and is not there, the

@@ -17,11 +17,8 @@ use quorate_catalog::{CatalogCommand, CatalogReply, NodeEntry};
 use quorate_queue::Command;
 use quorate_rpc::{Cause, PeerHello};
 use quorate_types::{BootNumber, GroupId, Home, NodeId, SessionId, StartNumber, Term};
-use std::{
-    collections::BTreeSet,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use tokio::time::Instant;
 
 /// How often a leader looks whether nodes have come or gone, and queues and names agree.
 const LOOK: Duration = Duration::from_millis(500);

@@ -3,10 +3,8 @@
 use parking_lot::Mutex;
 use quorate_catalog::Catalog;
 use quorate_types::{BootNumber, NodeId, SessionId, StartNumber};
-use std::{
-    collections::BTreeMap,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeMap, time::Duration};
+use tokio::time::Instant;
 
 /// What is known of the other nodes' processes.
 #[derive(Debug)]

@@ -13,8 +13,9 @@ use quorate_types::Home;
 use std::{
     collections::BTreeMap,
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
-    time::{Duration, Instant},
+    time::Duration,
 };
+use tokio::time::Instant;
 
 /// What has been heard.
 #[derive(Debug)]

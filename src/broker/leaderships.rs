@@ -5,8 +5,9 @@ use quorate_catalog::Locality;
 use quorate_types::{ConsumerId, Home, NodeId, QueueId, Term};
 use std::{
     collections::{BTreeMap, HashMap},
-    time::{Duration, Instant},
+    time::Duration,
 };
+use tokio::time::Instant;
 
 /// For each home, which consumers have re-attached in this node's present leadership.
 #[derive(Debug)]

@@ -13,12 +13,9 @@ use quorate_queue::{Command, Machine};
 use quorate_raft::ProposeError;
 use quorate_storage::{CommandEntry, codec::batch::ProposedBatch};
 use quorate_types::{GroupId, Home, NodeId, Term, Timestamp, WallTime};
-use std::{
-    collections::BTreeMap,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 /// A group's next entry is cut after this long at the latest (DESIGN §6).
 const PACE: Duration = Duration::from_millis(3);

@@ -21,8 +21,9 @@ use quorate_types::{
 use std::{
     collections::{BTreeMap, VecDeque},
     path::PathBuf,
-    time::{Duration, Instant},
+    time::Duration,
 };
+use tokio::time::Instant;
 
 /// This node's connection-bound queues.
 #[derive(Debug)]

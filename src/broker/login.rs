@@ -8,11 +8,8 @@
 use crate::Broker;
 use parking_lot::Mutex;
 use quorate_types::{ShortString, Source};
-use std::{
-    collections::BTreeMap,
-    net::IpAddr,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeMap, net::IpAddr, time::Duration};
+use tokio::time::Instant;
 
 /// Bytes of a password, at most: a hash must not cost more than it is worth.
 pub const PASSWORD_BYTES_MAX: usize = 1024;

@@ -5,8 +5,8 @@ use crate::{
     node::Node,
     queues::{Made, NewQueue},
 };
-use std::{sync::Arc, time::Instant};
-use tokio::time::timeout;
+use std::sync::Arc;
+use tokio::time::{Instant, timeout};
 
 impl Node {
     /// Makes a queue, unless one of its name is being made here: then its end is waited for, and

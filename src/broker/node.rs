@@ -58,7 +58,7 @@ pub(crate) struct Node {
     pub(crate) configurer: Arc<Configurer>,
     pub(crate) alarms: Alarms,
     /// When who holds most of them was last looked for.
-    pub(crate) relief: Mutex<Option<std::time::Instant>>,
+    pub(crate) relief: Mutex<Option<tokio::time::Instant>>,
     pub(crate) logins: crate::login::Logins,
     /// What other nodes count against limits.
     pub(crate) counts: Counts,

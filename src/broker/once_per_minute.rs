@@ -1,9 +1,7 @@
 //! What the log says of one thing once a minute at most, however often it happens.
 
-use std::{
-    collections::BTreeMap,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeMap, time::Duration};
+use tokio::time::Instant;
 
 const INTERVAL: Duration = Duration::from_secs(60);
 

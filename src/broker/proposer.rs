@@ -27,11 +27,8 @@ use parking_lot::Mutex;
 use quorate_queue::Reply;
 use quorate_storage::codec::batch::ProposedBatch;
 use quorate_types::{Home, NodeId, Sequence, SessionId, Term};
-use std::{
-    collections::VecDeque,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
+use tokio::time::Instant;
 
 /// Batches under way at once. More waiting publishes make larger batches, not more of them.
 const UNDER_WAY_MAX: usize = 4;

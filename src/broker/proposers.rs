@@ -15,8 +15,9 @@ use quorate_types::{Home, LetterHome, NodeId, Sequence, SessionId, StartNumber, 
 use std::{
     collections::BTreeMap,
     sync::{Arc, Weak},
-    time::{Duration, Instant},
+    time::Duration,
 };
+use tokio::time::Instant;
 use tokio::{
     sync::{oneshot, watch},
     time::MissedTickBehavior,

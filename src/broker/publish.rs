@@ -29,8 +29,9 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     ops::Range,
     sync::Arc,
-    time::{Duration, Instant},
+    time::Duration,
 };
+use tokio::time::Instant;
 
 /// How long publishes of one read may be routed before whoever wants to change the catalog has its
 /// turn, and with it all who wait behind.

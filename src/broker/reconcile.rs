@@ -9,10 +9,8 @@
 use crate::node::Node;
 use quorate_queue::{Command, QueueView};
 use quorate_types::{GroupId, Home, QueueId};
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
+use tokio::time::Instant;
 
 /// How often it is looked whether there is something to compare.
 const LOOK: Duration = Duration::from_millis(500);

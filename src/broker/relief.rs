@@ -13,8 +13,9 @@ use crate::{
 use quorate_types::{Exception, ReplyCode};
 use std::{
     sync::{Arc, atomic::Ordering},
-    time::{Duration, Instant},
+    time::Duration,
 };
+use tokio::time::Instant;
 
 /// Who holds most is looked for no more often: those that were told to close need a moment.
 const PAUSE: Duration = Duration::from_millis(20);

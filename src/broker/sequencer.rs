@@ -14,8 +14,9 @@ use quorate_storage::{
 use quorate_types::{Stamp, Timestamp};
 use std::{
     sync::atomic::{AtomicBool, Ordering},
-    time::{Duration, Instant},
+    time::Duration,
 };
+use tokio::time::Instant;
 
 /// Entries proposed and not yet applied, at most.
 const IN_FLIGHT_MAX: usize = 8;

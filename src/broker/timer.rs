@@ -14,9 +14,10 @@ use quorate_types::{Home, QueueId, Timestamp};
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
-    time::{Duration, Instant},
+    time::Duration,
 };
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 /// A queue that was proposed for is looked at again after this long, should the proposal be lost.
 const AGAIN: Duration = Duration::from_millis(250);
@@ -181,7 +182,8 @@ impl Timer {
 mod tests {
     use super::Waiting;
     use quorate_types::{GroupId, Home, QueueId};
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
+    use tokio::time::Instant;
 
     #[test]
     fn the_earliest_moment_of_each_queue_is_kept() {

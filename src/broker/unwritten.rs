@@ -12,9 +12,10 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 use tokio::sync::{MutexGuard, Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
 
 /// One connection's.
 #[derive(Debug)]

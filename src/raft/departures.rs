@@ -5,11 +5,9 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use quorate_rpc::{Lane, Links, PeerHello};
 use quorate_types::{BootNumber, GroupId, NodeId};
-use std::{
-    collections::BTreeMap,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeMap, time::Duration};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 /// How often a node that hands over looks whether anybody is left.
 const LOOK: Duration = Duration::from_millis(10);

@@ -13,8 +13,9 @@ use quorate_types::{BootNumber, GroupId, NodeId};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
-    time::{Duration, Instant},
+    time::Duration,
 };
+use tokio::time::Instant;
 use tokio::time::timeout;
 
 /// How often leaderships are looked at.

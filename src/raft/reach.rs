@@ -23,8 +23,9 @@ use quorate_types::{BootNumber, GroupId, NodeId};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
-    time::{Duration, Instant},
+    time::Duration,
 };
+use tokio::time::Instant;
 use tokio::time::sleep;
 
 /// How often each node asks each other one; heartbeats, by default, come at the same moments.

@@ -27,9 +27,9 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    time::Instant,
 };
 use tokio::sync::{oneshot, watch};
+use tokio::time::Instant;
 
 /// One replica, shared by openraft's apply task, the checkpoint timer and the group's handle.
 pub(crate) struct Replica {

@@ -9,14 +9,12 @@ use crate::{
 };
 use parking_lot::Mutex;
 use quorate_types::{GroupId, NodeId, Term};
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
-    time::Instant,
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicU64, Ordering},
 };
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 /// Who leads a group, as this node knows it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

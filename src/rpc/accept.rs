@@ -22,8 +22,9 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
+use tokio::time::Instant;
 use tokio::time::timeout;
 use tonic::{Request, Response, Status, Streaming};
 

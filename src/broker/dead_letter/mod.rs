@@ -35,8 +35,9 @@ use state::Worker;
 use std::{
     collections::BTreeMap,
     sync::{Arc, Weak},
-    time::{Duration, Instant},
+    time::Duration,
 };
+use tokio::time::Instant;
 use tokio::time::MissedTickBehavior;
 
 /// At the latest after so long the worker looks again, whatever it has been told.

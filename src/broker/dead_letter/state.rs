@@ -6,7 +6,8 @@ use bytes::Bytes;
 use quorate_queue::LetterWorker;
 use quorate_storage::MessageRef;
 use quorate_types::Term;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// One home's.
 #[derive(Debug)]

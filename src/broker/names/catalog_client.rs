@@ -16,12 +16,9 @@ use quorate_raft::Groups;
 use quorate_rpc::Lane;
 use quorate_storage::{CommandEntry, codec};
 use quorate_types::{CatalogIndex, Exception, GroupId, LogIndex, ReplyCode, Stamp, Timestamp};
-use std::{
-    collections::BTreeMap,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 /// Replies of applied entries that are remembered for whoever proposed them.
 const REPLIES_MAX: usize = 1_024;

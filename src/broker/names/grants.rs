@@ -9,10 +9,8 @@
 //! it has reached N, and gets its lease when it has reached what was committed at that moment.
 
 use quorate_types::{BootNumber, CatalogIndex, NodeId};
-use std::{
-    collections::BTreeMap,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeMap, time::Duration};
+use tokio::time::Instant;
 
 /// After this long without a renewal the others count a node out (NAM 5).
 pub(crate) const BOUND: Duration = Duration::from_millis(1_000);

@@ -13,11 +13,9 @@ use crate::{
 use parking_lot::Mutex;
 use quorate_rpc::Lane;
 use quorate_types::{BootNumber, CatalogIndex, GroupId, LogIndex, NodeId};
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 /// A lease runs this long from the moment that the node asked; shorter than the bound.
 const LEASE: Duration = Duration::from_millis(800);

@@ -6,7 +6,8 @@ mod harness;
 use harness::{Cluster, DEADLINE, Told, enqueue, session, until, write};
 use quorate_raft::{ProposeError, TransferError, WriteError};
 use quorate_types::{GroupId, NodeId};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::time::Instant;
 
 const GROUP: GroupId = GroupId(1);
 

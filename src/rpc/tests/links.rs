@@ -10,8 +10,9 @@ use quorate_types::{BootNumber, ClusterId, GroupId, Incarnation, NodeId};
 use std::{
     net::SocketAddr,
     sync::{Arc, Mutex},
-    time::{Duration, Instant},
+    time::Duration,
 };
+use tokio::time::Instant;
 use tokio::{
     sync::{mpsc, oneshot},
     task::JoinHandle,

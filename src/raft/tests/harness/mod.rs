@@ -25,9 +25,10 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 use tempfile::TempDir;
+use tokio::time::Instant;
 use tokio::{sync::oneshot, task::JoinHandle, time::timeout};
 use tonic::service::Routes;
 
