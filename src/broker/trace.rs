@@ -29,8 +29,8 @@ use std::{
     iter,
     net::{Ipv4Addr, SocketAddr},
     sync::Arc,
-    time::Instant,
 };
+use tokio::time::Instant;
 
 /// Where traces go, in every virtual host.
 const EXCHANGE: ShortString = ShortString::from_static("amq.rabbitmq.trace");
