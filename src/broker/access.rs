@@ -6,8 +6,8 @@
 //! takes effect at once.
 
 use crate::{
-    Broker, client::ConnectionInfo, connection::Connection, connection_state::ConnectionState,
-    login::PASSWORD_BYTES_MAX, node::Node,
+    Broker, client::ConnectionInfo, clients::Clients, connection::Connection,
+    connection_state::ConnectionState, login::PASSWORD_BYTES_MAX,
 };
 use quorate_catalog::{Access, Catalog, Denial, Resource, Who, refusal};
 use quorate_types::{Exception, ReplyCode, ResourceName, ShortString};
@@ -54,7 +54,7 @@ impl Connection {
     /// # Errors
     /// 403 (ACL-04).
     pub(crate) fn check(&self, access: Access, resource: Resource<'_>) -> Result<(), Exception> {
-        self.node.catalog.read().check_access(self.state.who(), access, resource)
+        self.node.base.catalog.read().check_access(self.state.who(), access, resource)
     }
 
     /// Whether it may be declared passively.
@@ -62,7 +62,7 @@ impl Connection {
     /// # Errors
     /// 403 (ACL-04).
     pub(crate) fn check_passive(&self, resource: Resource<'_>) -> Result<(), Exception> {
-        self.node.catalog.read().check_passive(self.state.who(), resource)
+        self.node.base.catalog.read().check_passive(self.state.who(), resource)
     }
 
     /// Whether messages from an exchange may be bound with this key: the exchange is read, and the
@@ -79,7 +79,7 @@ impl Connection {
             return Err(refusal::default_exchange());
         }
         self.check(Access::Read, Resource::Exchange(source))?;
-        let catalog = self.node.catalog.read();
+        let catalog = self.node.base.catalog.read();
         catalog.check_topic(self.state.who(), Access::Read, source, key)
     }
 
@@ -91,7 +91,7 @@ impl Connection {
     pub fn check_publish(&self, exchange: &ShortString) -> Result<(), Exception> {
         self.check(Access::Write, Resource::Exchange(exchange))?;
         let name = ResourceName { vhost: self.info().vhost.clone(), name: exchange.clone() };
-        self.node.catalog.read().check_publishable(&name)
+        self.node.base.catalog.read().check_publishable(&name)
     }
 }
 
@@ -103,12 +103,12 @@ impl Connection {
     /// # Errors
     /// 530.
     pub fn update_secret(&self) -> Result<(), Exception> {
-        if self.node.catalog.read().rights(self.state.who()).is_none() {
+        if self.node.base.catalog.read().rights(self.state.who()).is_none() {
             let text = "New secret was refused by one of the backends";
             return Err(Exception::new(ReplyCode::NotAllowed, text));
         }
         // What was readable then is readable now, and what came since was checked when it came.
-        let version = self.node.catalog.read().access_version();
+        let version = self.node.base.catalog.read().access_version();
         if self.state.secret_checked.swap(version.0, Ordering::AcqRel) == version.0 {
             return Ok(());
         }
@@ -118,7 +118,7 @@ impl Connection {
             channels.flat_map(|channel| channel.consumers.values().cloned()).collect()
         };
         let queues: BTreeSet<_> = consumers.iter().map(|consumer| consumer.queue).collect();
-        let names = self.node.queue_names(&queues);
+        let names = self.node.base.queue_names(&queues);
         let check = |name: &ResourceName| self.check(Access::Read, Resource::Queue(&name.name));
         let lost: BTreeSet<_> = names
             .iter()
@@ -139,19 +139,19 @@ impl Broker {
             return false;
         }
         // The password comes first: how long a refusal takes does not tell who may log in.
-        let right = self.0.catalog.read().is_password(user, password);
+        let right = self.0.base.catalog.read().is_password(user, password);
         right && self.admits(user, loopback)
     }
 
     /// Whether there is that user, and it may come from such an address (ACL-24).
     #[must_use]
     pub fn admits(&self, user: &ShortString, loopback: bool) -> bool {
-        may_come_from(loopback, user, &self.0.context.settings.loopback_users)
-            && self.0.catalog.read().user(user).is_some()
+        may_come_from(loopback, user, &self.0.base.context.settings.loopback_users)
+            && self.0.base.catalog.read().user(user).is_some()
     }
 }
 
-impl Node {
+impl Clients {
     /// CONN-20: what stands against a new connection, in order. Counted are those that are open.
     pub(crate) fn check_connection(
         &self,
@@ -192,7 +192,7 @@ impl Node {
     pub(crate) fn close_orphans(&self) {
         for connection in self.connections.all() {
             let ConnectionInfo { vhost, user, .. } = &connection.info;
-            let catalog = self.catalog.read();
+            let catalog = self.base.catalog.read();
             let why = if !catalog.has_vhost(vhost) {
                 refusal::vhost_deleted(vhost)
             } else if catalog.user(user).is_none() {

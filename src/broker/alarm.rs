@@ -2,9 +2,9 @@
 
 use crate::{
     Broker,
+    alarms::Alarms,
     alarms::Amount,
     client::Event,
-    node::Node,
     peers::{PeerMessage, message::Shortage},
 };
 use quorate_types::NodeId;
@@ -28,23 +28,23 @@ impl Broker {
     /// is on or off accordingly.
     pub fn set_memory_high_watermark(&self, amount: Amount) {
         let node = &self.0;
-        let bytes = amount.bytes_of(node.context.settings.alarms.machine_memory_bytes);
+        let bytes = amount.bytes_of(node.base.context.settings.alarms.machine_memory_bytes);
         node.alarms.bounds.lock().memory_bytes_max = bytes;
         tracing::info!(bytes, "memory high watermark set");
-        node.look_for_shortage();
+        node.alarms.look_for_shortage();
     }
 
     /// Sets where this node's disk alarm begins, as [`Broker::set_memory_high_watermark`] does.
     pub fn set_disk_free_limit(&self, amount: Amount) {
         let node = &self.0;
-        let bytes = amount.bytes_of(node.context.settings.alarms.machine_memory_bytes);
+        let bytes = amount.bytes_of(node.base.context.settings.alarms.machine_memory_bytes);
         node.alarms.bounds.lock().disk_free_bytes_min = bytes;
         tracing::info!(bytes, "disk free limit set");
-        node.look_for_shortage();
+        node.alarms.look_for_shortage();
     }
 }
 
-impl Node {
+impl Alarms {
     /// Looks at memory and disk; runs as long as the node.
     pub(crate) async fn watch_alarms(self: Arc<Self>) {
         let mut interval = tokio::time::interval(MEMORY_LOOK);
@@ -53,17 +53,18 @@ impl Node {
         loop {
             interval.tick().await;
             let due = looked.is_none_or(|at| at.elapsed() >= LOOK);
-            let max = self.alarms.bounds().memory_bytes_max;
+            let max = self.bounds().memory_bytes_max;
             // What is free is no shortage, and is returned in time.
             let high = if due { max - max / 4 } else { max };
             if resident_bytes().is_some_and(|bytes| bytes > high) {
-                let returned =
-                    tokio::task::spawn_blocking(self.context.settings.alarms.return_free_memory);
+                let returned = tokio::task::spawn_blocking(
+                    self.base.context.settings.alarms.return_free_memory,
+                );
                 if let Err(error) = returned.await {
                     tracing::warn!(%error, "cannot return free memory to the operating system");
                 }
             }
-            let (was_short, _) = self.alarms.of(self.context.me);
+            let (was_short, _) = self.of(self.base.context.me);
             let is_over = self.is_above_watermark();
             over_since = is_over.then(|| over_since.unwrap_or_else(Instant::now));
             let over_for = over_since.map(|since| since.elapsed());
@@ -75,10 +76,10 @@ impl Node {
             }
             if due {
                 looked = Some(Instant::now());
-                self.drop_slow_clients();
+                self.clients.drop_slow_clients();
                 self.forget_lost_alarms();
                 if over_for.is_some_and(|time| time >= LASTING) {
-                    self.drop_unfinished();
+                    self.clients.drop_unfinished();
                 }
             }
         }
@@ -87,8 +88,8 @@ impl Node {
     /// A shortage lasts until memory is a sixteenth below the watermark, so that clients are not blocked
     /// and unblocked ten times a second.
     fn is_above_watermark(&self) -> bool {
-        let (was_short, _) = self.alarms.of(self.context.me);
-        let max = self.alarms.bounds().memory_bytes_max;
+        let (was_short, _) = self.of(self.base.context.me);
+        let max = self.bounds().memory_bytes_max;
         let max = if was_short { max - max / 16 } else { max };
         resident_bytes().is_some_and(|bytes| bytes > max)
     }
@@ -100,7 +101,7 @@ impl Node {
 
     /// Looks at the disk, and tells all nodes of it and of a shortage of memory.
     fn tell_shortage(&self, memory: bool) {
-        let (bounds, data_dir) = (self.alarms.bounds(), &self.context.settings.alarms.data_dir);
+        let (bounds, data_dir) = (self.bounds(), &self.base.context.settings.alarms.data_dir);
         let disk = match quorate_storage::free_bytes(data_dir) {
             Ok(bytes) => bytes < bounds.disk_free_bytes_min,
             Err(error) => {
@@ -112,17 +113,18 @@ impl Node {
         };
         let shortage = Shortage { memory, disk };
         // An operator who sets a bound is answered when it is in force here.
-        self.alarm(self.context.me, shortage);
+        self.alarm(self.base.context.me, shortage);
         // Also while nothing changes, for nodes that have just come.
-        self.context.peers.send_to_others(&PeerMessage::Shortage(shortage));
+        self.base.context.peers.send_to_others(&PeerMessage::Shortage(shortage));
     }
 
     /// A node that has gone is short of nothing.
     fn forget_lost_alarms(&self) {
         let lost: Vec<_> = {
-            let nodes = self.alarms.nodes.lock();
-            let here =
-                |node| node == self.context.me || self.context.peers.connected(node).is_some();
+            let nodes = self.nodes.lock();
+            let here = |node| {
+                node == self.base.context.me || self.base.context.peers.connected(node).is_some()
+            };
             nodes.keys().copied().filter(|node| !here(*node)).collect()
         };
         lost.into_iter().for_each(|node| self.alarm(node, Shortage::default()));
@@ -130,13 +132,13 @@ impl Node {
 
     /// What a node is short of now.
     pub(crate) fn alarm(&self, node: NodeId, shortage: Shortage) {
-        let _telling = self.alarms.telling.lock();
-        let before = self.alarms.reason();
-        if !self.alarms.note(node, shortage) {
+        let _telling = self.telling.lock();
+        let before = self.reason();
+        if !self.note(node, shortage) {
             return;
         }
-        let after = self.alarms.reason();
-        self.alarms.changed.notify_waiters();
+        let after = self.reason();
+        self.changed.notify_waiters();
         if before == after {
             return;
         }
@@ -144,7 +146,7 @@ impl Node {
             %node, ?shortage, reason = after.as_deref().unwrap_or("none"),
             "memory and disk alarms changed"
         );
-        for connection in self.connections.all() {
+        for connection in self.clients.connections.all() {
             connection.mailbox.put(match &after {
                 Some(reason) => Event::Blocked { reason: reason.clone() },
                 None => Event::Unblocked,

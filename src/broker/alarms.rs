@@ -1,14 +1,16 @@
 //! Shortages of all nodes, and where those of this one begin (ALM-01).
 
-use crate::peers::message::Shortage;
+use crate::{base::Base, clients::Clients, peers::message::Shortage};
 use parking_lot::Mutex;
 use quorate_types::NodeId;
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 use tokio::sync::Notify;
 
 /// Shortages by node, this one included, and what this one calls short.
 #[derive(Debug)]
 pub(crate) struct Alarms {
+    pub(crate) base: Base,
+    pub(crate) clients: Arc<Clients>,
     pub(crate) nodes: Mutex<BTreeMap<NodeId, Shortage>>,
     pub(crate) bounds: Mutex<AlarmBounds>,
     /// Held while a change is noted and told, so that clients hear of changes in their order.
@@ -67,9 +69,16 @@ impl Amount {
 }
 
 impl Alarms {
-    pub(crate) fn new(settings: &AlarmSettings) -> Self {
-        let bounds = Mutex::new(settings.bounds);
-        Self { nodes: Mutex::default(), bounds, telling: Mutex::default(), changed: Notify::new() }
+    /// Nobody is short of anything.
+    pub(crate) fn new(base: &Base, clients: &Arc<Clients>) -> Self {
+        Self {
+            base: base.clone(),
+            clients: Arc::clone(clients),
+            nodes: Mutex::default(),
+            bounds: Mutex::new(base.context.settings.alarms.bounds),
+            telling: Mutex::default(),
+            changed: Notify::new(),
+        }
     }
 
     /// Resolves while no alarm is on, on any node. Cancel-safe.

@@ -3,14 +3,14 @@
 use crate::{
     batch::{Answered, Ticket},
     confirm::{TargetAnswer, Verdict},
+    front::FrontEnd,
     get_answer::GetAnswer,
-    node::Node,
 };
 use quorate_queue::Reply;
 use quorate_types::{Home, Sequence, SessionId};
 use std::sync::Arc;
 
-impl Node {
+impl FrontEnd {
     /// Takes a home's answers to this node's batches.
     pub(crate) fn answered(
         self: &Arc<Self>,
@@ -20,7 +20,7 @@ impl Node {
         last: Sequence,
         other: Vec<(Sequence, Reply)>,
     ) {
-        for answered in self.proposers.answered(home, session, first, last, other) {
+        for answered in self.base.proposers.answered(home, session, first, last, other) {
             self.complete(home, session, answered);
         }
     }
@@ -41,7 +41,7 @@ impl Node {
                         if let Verdict::RouteAgain(octets) =
                             ticket.finish_one(offset, answer, &message)
                         {
-                            self.route_again(ticket, offset, octets);
+                            self.publisher.route_again(ticket, offset, octets);
                         }
                         place += 1;
                     }
@@ -51,7 +51,7 @@ impl Node {
             (Ticket::Reply(caller), reply) => drop(caller.send(reply)),
             (Ticket::Get(caller), reply) => {
                 let answer = (answered.sequence, reply);
-                drop(caller.send(GetAnswer::new(&self.proposers, home, session, answer)));
+                drop(caller.send(GetAnswer::new(&self.base.proposers, home, session, answer)));
             }
         }
     }
@@ -86,7 +86,7 @@ fn answer_of(reply: &Reply, place: u32) -> TargetAnswer {
 mod tests {
     #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
     use super::*;
-    use crate::testing;
+    use crate::{node::Node, testing};
     use bytes::Bytes;
     use quorate_queue::{Command, MessageHead, QueueConfig};
     use quorate_storage::codec::batch::{ProposedBatch, ProposedRun, Sender};
@@ -105,6 +105,7 @@ mod tests {
         };
         let config = QueueConfig::plain(QueueType::Classic);
         let created = node
+            .base
             .proposers
             .ask(HOME, Command::CreateQueue { name, config, bound: Some(1) })
             .await
@@ -120,13 +121,14 @@ mod tests {
             runs: vec![run],
             commands: vec![Command::Enqueue { run: 0, first: 0, count: 1 }],
         };
-        node.led.take_batch(HOME, Arc::new(batch));
+        node.base.led.take_batch(HOME, Arc::new(batch));
         node.receive_own_now();
         queue
     }
 
     fn counts(node: &Node, queue: QueueId) -> (u64, u64) {
-        let view = node.led.with_machine(HOME, |machine| machine.queue(queue)).flatten().unwrap();
+        let view =
+            node.base.led.with_machine(HOME, |machine| machine.queue(queue)).flatten().unwrap();
         (view.ready, view.unacknowledged)
     }
 
@@ -137,7 +139,7 @@ mod tests {
         let get = || {
             let (sender, receiver) = oneshot::channel();
             let command = Command::Get { queue, timeout_default_ms: None };
-            node.proposers.fill(HOME, |batches| batches.push(command, Ticket::Get(sender)));
+            node.base.proposers.fill(HOME, |batches| batches.push(command, Ticket::Get(sender)));
             node.receive_own_now();
             receiver
         };

@@ -32,49 +32,45 @@ impl Broker {
     /// Takes the running groups and links, announces this run, and keeps house from now on.
     pub fn begin(&self, groups: Arc<Groups>, links: Links, database: &Arc<Database>) {
         let node = &self.0;
-        // Weak: metrics do not keep the database open.
-        let weak = Arc::downgrade(database);
-        let stats = move || weak.upgrade().map(|database| database.stats()).unwrap_or_default();
-        // Set once, here; a second begin is refused below.
-        let _ = node.storage_stats.set(Box::new(stats));
-        let pacer = Arc::downgrade(&node.led);
+        node.base.context.show_database(Arc::downgrade(database));
+        let pacer = Arc::downgrade(&node.base.led);
         database.writer().subscribe_cycles(Box::new(move |_| {
             if let Some(led) = pacer.upgrade() {
                 led.pace_all();
             }
         }));
-        if !node.context.peers.link(links) || !node.context.run(groups) {
+        if !node.base.context.peers.link(links) || !node.base.context.run(groups) {
             tracing::error!("the broker was started twice");
             return;
         }
-        node.expect_incarnations();
-        node.catalog.note_formed();
+        node.cluster.expect_incarnations();
+        node.base.catalog.note_formed();
         node.lead_early();
-        let tasks = Arc::clone(node);
-        node.context.spawn(async move { tasks.announce_start().await });
-        node.context.spawn(Arc::clone(node).receive_own());
-        node.context.spawn(Arc::clone(&node.lease).keep());
-        node.context.spawn(Arc::clone(node).look_after());
-        node.context.spawn(Arc::clone(node).reconcile());
-        node.context.spawn(Arc::clone(node).compare_own_names());
-        node.context.spawn(Arc::clone(node).watch_alarms());
-        node.context.spawn(Arc::clone(&node.led).pace());
-        node.context.spawn(Arc::clone(&node.proposers).send_overdue());
-        node.context.spawn(Arc::clone(&node.letters).look_after());
-        node.context.spawn(Arc::clone(&node.timer).watch());
-        node.context.spawn(Arc::clone(&node.configurer).keep());
+        let (context, cluster) = (&node.base.context, Arc::clone(&node.cluster));
+        context.spawn(async move { cluster.announce_start().await });
+        context.spawn(Arc::clone(node).receive_own());
+        context.spawn(Arc::clone(node).look_after());
+        context.spawn(Arc::clone(&node.base.lease).keep());
+        context.spawn(Arc::clone(&node.base.led).pace());
+        context.spawn(Arc::clone(&node.base.proposers).send_overdue());
+        context.spawn(Arc::clone(&node.leader).reconcile());
+        context.spawn(Arc::clone(&node.leader.timer).watch());
+        context.spawn(Arc::clone(&node.exclusive).compare_own_names());
+        context.spawn(Arc::clone(&node.alarms).watch_alarms());
+        context.spawn(Arc::clone(&node.letters).look_after());
+        context.spawn(Arc::clone(&node.queues.configurer).keep());
     }
 
     /// The budget of bodies held for clients.
     #[must_use]
     pub fn memory(&self) -> &Arc<MemoryBudget> {
-        &self.0.context.memory
+        &self.0.base.context.memory
     }
 
     /// Settings for front ends.
     #[must_use]
     pub fn front_settings(&self) -> FrontSettings {
-        self.0.context.settings.front.clone()
+        self.0.base.context.settings.front.clone()
     }
 
     /// Opens a connection (`connection.open`), after its user has been authenticated.
@@ -84,20 +80,21 @@ impl Broker {
     pub fn connect(&self, info: ConnectionInfo) -> Result<Connection, Exception> {
         let node = &self.0;
         // Held until the connection is known, so that a deletion comes before or finds it.
-        let catalog = node.catalog.read();
-        node.check_connection(&catalog, &info)?;
-        let Some(session) = node.context.session() else {
+        let catalog = node.base.catalog.read();
+        node.clients.check_connection(&catalog, &info)?;
+        let Some(session) = node.base.context.session() else {
             let text = "this node has not joined its cluster yet";
             return Err(Exception::new(ReplyCode::InternalError, text));
         };
-        let id = ConnectionId { session, number: node.connections.number() };
-        let in_flight_max = node.context.settings.connection_in_flight_bytes;
-        let wall = node.context.settings.wall.now();
-        let state = Arc::new(ConnectionState::new(&node.context, id, info, wall, in_flight_max));
-        node.connections.insert(id.number, Arc::clone(&state));
+        let id = ConnectionId { session, number: node.clients.connections.number() };
+        let in_flight_max = node.base.context.settings.connection_in_flight_bytes;
+        let wall = node.base.context.settings.wall.now();
+        let state =
+            Arc::new(ConnectionState::new(&node.base.context, id, info, wall, in_flight_max));
+        node.clients.connections.insert(id.number, Arc::clone(&state));
         drop(catalog);
-        state.count(node, 1, 0);
-        node.context.counters.connections_opened.add(1);
+        state.count(&node.clients.counts, 1, 0);
+        node.base.context.counters.connections_opened.add(1);
         let connection = Connection { node: Arc::clone(node), state };
         connection.recount();
         Ok(connection)
@@ -113,12 +110,12 @@ impl Broker {
     /// base64 of 16 random bytes (QUE-06, CON-01).
     #[must_use]
     pub fn generated_name(&self, prefix: &str) -> ShortString {
-        self.0.generated_name(prefix)
+        self.0.base.context.generated_name(prefix)
     }
 
     /// The cluster's shape, once it has one.
     #[must_use]
     pub fn formed(&self) -> tokio::sync::watch::Receiver<Option<ClusterShape>> {
-        self.0.catalog.formed()
+        self.0.base.catalog.formed()
     }
 }

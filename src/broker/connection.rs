@@ -8,6 +8,7 @@ use crate::{
     connection_state::{ConnectionState, Held, Reporting},
     memory::Share,
     node::Node,
+    publisher::Publisher,
 };
 use quorate_types::{Exception, QueueId};
 use std::{
@@ -42,7 +43,7 @@ impl Connection {
         let report = ChannelReport::default();
         let before =
             self.state.reported.channels.lock().insert(id.number, Reporting { id, report });
-        self.state.count(&self.node, 0, i64::from(before.is_none()));
+        self.state.count(&self.node.clients.counts, 0, i64::from(before.is_none()));
         self.state.counters.channels_opened.add(1);
         self.recount();
         Ok(())
@@ -75,10 +76,10 @@ impl Connection {
     /// Whether the socket may be read on.
     pub(crate) fn pressure(&self) -> Pressure {
         let full = self.state.in_flight.is_full();
-        if !full && !self.node.is_full_for(&self.state) {
+        if !full && !self.node.publisher.is_full_for(&self.state) {
             return Pressure::None;
         }
-        self.node.context.memory.note_waited(Share::InFlight);
+        self.node.base.context.memory.note_waited(Share::InFlight);
         Pressure::Wait
     }
 
@@ -87,11 +88,11 @@ impl Connection {
         let state = &self.state;
         let ready = || {
             state.in_flight.has_room()
-                && !self.node.is_full_for(state)
+                && !self.node.publisher.is_full_for(state)
                 && !state.held_publishes.lock().busy
         };
         state.in_flight.until(ready).await;
-        self.node.lease.until_held().await;
+        self.node.base.lease.until_held().await;
     }
 
     /// So many bytes of answers and deliveries wait to be written to the client now.
@@ -143,13 +144,15 @@ impl Connection {
         let mut waiting = Vec::new();
         while left > 0 {
             let Some(consumer) = self.state.next_ready() else { break };
-            let taken = consumer.take(&self.node, left, deliveries);
+            let taken = consumer.take(&self.node.front, left, deliveries);
             left = left.saturating_sub(taken.bytes.max(1));
             if taken.more {
                 waiting.push(consumer);
             }
         }
-        self.node.trace_deliveries(&self.state, deliveries.get(first..).unwrap_or_default());
+        self.node
+            .publisher
+            .trace_deliveries(&self.state, deliveries.get(first..).unwrap_or_default());
         let more = !waiting.is_empty();
         self.state.ready.lock().extend(waiting);
         let untaken = || !self.state.ready.lock().is_empty() || !self.state.replies.is_empty();
@@ -163,22 +166,22 @@ impl Connection {
     pub fn limit_channel(&self, channel: ChannelId, limit: Option<u16>) {
         self.state.held.lock().channels.entry(channel).or_default().limit = limit;
         match limit {
-            Some(_) => self.node.share_room(&self.state, channel),
-            None => self.node.lift_limit(&self.state, channel),
+            Some(_) => self.node.front.share_room(&self.state, channel),
+            None => self.node.front.lift_limit(&self.state, channel),
         }
     }
 
     /// Settles deliveries, after what the client published before. Needs no answer (ACK-08).
     pub fn settle(&self, settles: Vec<Settle>) {
         let settles = self.state.held_publishes.lock().hold_settles(settles);
-        self.node.settle(&self.state, settles);
+        self.node.front.settle(&self.state, settles);
     }
 
     /// Settles at once what waits for publishes that are held: what was settled before its channel ends
     /// does not return.
     fn settle_held(&self, is_ending: impl Fn(HolderRef) -> bool) {
         let settles = self.state.held_publishes.lock().take_settles(is_ending);
-        self.node.settle(&self.state, settles);
+        self.node.front.settle(&self.state, settles);
     }
 
     /// The channel has ended, by a close or an error: its consumers end, what they and its gets
@@ -188,7 +191,7 @@ impl Connection {
         self.forget_channel(channel);
         let ended = self.state.held.lock().channels.remove(&channel);
         if let Some(ended) = ended {
-            self.node.end_channel(ended);
+            self.node.front.end_channel(ended);
         }
     }
 
@@ -203,7 +206,7 @@ impl Connection {
             channels.remove(&id.number);
             self.state.counters.channels_closed.add(1);
             drop(channels);
-            self.state.count(&self.node, 0, -1);
+            self.state.count(&self.node.clients.counts, 0, -1);
             self.recount();
         }
     }
@@ -212,7 +215,7 @@ impl Connection {
     /// (CONN-27).
     pub async fn close(self) {
         let queues = self.end();
-        self.node.end_exclusive(queues).await;
+        self.node.exclusive.end_exclusive(queues).await;
     }
 
     fn end(&self) -> BTreeSet<QueueId> {
@@ -225,31 +228,35 @@ impl Connection {
         if held.closed {
             return BTreeSet::new();
         }
-        self.node.connections.remove(self.state.id.number);
+        self.node.clients.connections.remove(self.state.id.number);
         self.state.unwritten.set(0);
         let open = std::mem::take(&mut *self.state.reported.channels.lock());
         self.state.counters.channels_closed.add(open.len() as u64);
         // A connection has at most 65,535 channels.
-        self.state.count(&self.node, -1, -(open.len() as i64));
+        self.state.count(&self.node.clients.counts, -1, -(open.len() as i64));
         self.state.counters.connections_closed.add(1);
         self.recount();
         for (_, channel) in held.channels {
-            self.node.end_channel(channel);
+            self.node.front.end_channel(channel);
         }
         held.queues
     }
 }
 
-impl Node {
+impl Publisher {
     /// Some home has more under way than it should, or the whole node, and this connection has a part
     /// in it: who has little in flight does not wait for those who have much, since what it sends
     /// next may go elsewhere. But many who have little may have much together.
     pub(crate) fn is_full_for(&self, connection: &ConnectionState) -> bool {
-        let little =
-            if self.context.memory.is_overdrawn(Share::InFlight, true) { 0 } else { READ_BYTES };
+        let little = if self.base.context.memory.is_overdrawn(Share::InFlight, true) {
+            0
+        } else {
+            READ_BYTES
+        };
         connection.in_flight.bytes() > little
-            && (self.proposers.home_bytes_max() as u64 > self.context.settings.home_in_flight_bytes
-                || self.context.memory.room_bytes(Share::InFlight) == 0)
+            && (self.base.proposers.home_bytes_max() as u64
+                > self.base.context.settings.home_in_flight_bytes
+                || self.base.context.memory.room_bytes(Share::InFlight) == 0)
     }
 }
 
@@ -258,7 +265,7 @@ impl Drop for Connection {
         let queues = self.end();
         if !queues.is_empty() {
             let node = Arc::clone(&self.node);
-            self.node.context.spawn(async move { node.end_exclusive(queues).await });
+            self.node.base.context.spawn(async move { node.exclusive.end_exclusive(queues).await });
         }
     }
 }

@@ -14,6 +14,7 @@ use crate::{
     client::{ChannelId, Consume, Event, GetOk, HolderRef},
     connection::Connection,
     consumer::{FrontConsumer, NewConsumer},
+    front::FrontEnd,
     get_answer::GetAnswer,
     node::Node,
 };
@@ -49,8 +50,8 @@ impl Connection {
         let priority = consumer_priority(&entry, &consume.arguments)?;
         let timeout_ms = consumer_timeout(&entry, &consume.arguments)?;
         let timed_out = || consume_failed(&entry.name, "the operation timed out");
-        let Some(session) = self.node.context.session() else { return Err(timed_out()) };
-        let id = ConsumerId { session, number: self.node.consumers.number() };
+        let Some(session) = self.node.base.context.session() else { return Err(timed_out()) };
+        let id = ConsumerId { session, number: self.node.clients.consumers.number() };
         let consumer = Arc::new(self.new_consumer(id, &entry, &consume));
         let terms = ConsumerTerms {
             prefetch: prefetch_in_force(&entry, &consume),
@@ -60,15 +61,15 @@ impl Connection {
             tag: consume.tag.detached(),
             no_ack: consume.no_ack,
             timeout_ms,
-            timeout_default_ms: Some(self.node.context.settings.consumer_timeout_ms),
+            timeout_default_ms: Some(self.node.base.context.settings.consumer_timeout_ms),
         };
         if !self.hold_consumer(&consumer) {
             return Err(timed_out());
         }
         let attach = Command::Attach { queue: entry.id, consumer: id, terms };
-        let refused = match self.node.proposers.ask(entry.id.home, attach).await {
+        let refused = match self.node.base.proposers.ask(entry.id.home, attach).await {
             Ok(Reply::Taken) => {
-                self.node.attached(&consumer);
+                self.node.front.attached(&consumer);
                 return Ok(id);
             }
             Ok(Reply::ExclusiveInUse) => {
@@ -83,12 +84,12 @@ impl Connection {
         self.let_go(&consumer);
         let (shown, _) = consumer.end();
         let detach = Command::Detach { consumer: id, shown, how: Detach::ChannelEnd };
-        self.node.proposers.submit(entry.id.home, detach);
+        self.node.base.proposers.submit(entry.id.home, detach);
         Err(refused)
     }
 
     fn new_consumer(&self, id: ConsumerId, entry: &QueueEntry, consume: &Consume) -> FrontConsumer {
-        let config = self.node.catalog.read().config_of(entry);
+        let config = self.node.base.catalog.read().config_of(entry);
         let new = NewConsumer {
             id,
             queue: entry.id,
@@ -121,12 +122,12 @@ impl Connection {
         }
         let channel = held.channels.entry(consumer.channel).or_default();
         channel.consumers.insert(consumer.id, Arc::clone(consumer));
-        self.node.consumers.insert(consumer.id.number, Arc::clone(consumer));
+        self.node.clients.consumers.insert(consumer.id.number, Arc::clone(consumer));
         true
     }
 
     fn let_go(&self, consumer: &FrontConsumer) {
-        self.node.consumers.remove(consumer.id.number);
+        self.node.clients.consumers.remove(consumer.id.number);
         if let Some(channel) = self.state.held.lock().channels.get_mut(&consumer.channel) {
             channel.consumers.remove(&consumer.id);
         }
@@ -140,31 +141,31 @@ impl Connection {
     /// # Errors
     /// 541 when the queue's group does not answer in time.
     pub async fn cancel(&self, consumer: ConsumerId) -> Result<(), Exception> {
-        let Some(consumer) = self.node.consumer(consumer) else {
+        let Some(consumer) = self.node.clients.consumer(consumer) else {
             self.cancel_replies(consumer);
             return Ok(());
         };
         consumer.leave();
         let pause = Command::Release { holder: Holder::Consumer(consumer.id), numbers: Vec::new() };
-        let paused = self.node.proposers.ask(consumer.home(), pause).await;
+        let paused = self.node.base.proposers.ask(consumer.home(), pause).await;
         if paused.is_ok() {
             // A client that does not read gets the rest by no means.
-            let bound = self.node.context.operation_timeout();
+            let bound = self.node.base.context.operation_timeout();
             let _ = tokio::time::timeout(bound, consumer.all_shown()).await;
         }
-        self.node.consumers.remove(consumer.id.number);
+        self.node.clients.consumers.remove(consumer.id.number);
         let ended = self.end_consumer(&consumer);
-        self.node.share_room(&self.state, consumer.channel);
+        self.node.front.share_room(&self.state, consumer.channel);
         let Some(detach) = ended else { return Ok(()) };
         let timed_out = |_| {
             let text = format!("failed to cancel consumer '{}' due to a timeout", consumer.tag);
             Exception::new(ReplyCode::InternalError, text)
         };
         if let Err(error) = paused {
-            self.node.proposers.submit(consumer.home(), detach);
+            self.node.base.proposers.submit(consumer.home(), detach);
             return Err(timed_out(error));
         }
-        self.node.proposers.ask(consumer.home(), detach).await.map(drop).map_err(timed_out)
+        self.node.base.proposers.ask(consumer.home(), detach).await.map(drop).map_err(timed_out)
     }
 
     /// Ends a consumer as a cancel does; what its queue is to be told, unless it had ended before.
@@ -178,10 +179,10 @@ impl Connection {
 
     /// Cancels a consumer that may not read its queue any more, and tells its client (CONN-30).
     pub(crate) fn take_from(&self, consumer: &FrontConsumer) {
-        self.node.consumers.remove(consumer.id.number);
+        self.node.clients.consumers.remove(consumer.id.number);
         if let Some(detach) = self.end_consumer(consumer) {
-            self.node.proposers.submit(consumer.home(), detach);
-            self.node.share_room(&self.state, consumer.channel);
+            self.node.base.proposers.submit(consumer.home(), detach);
+            self.node.front.share_room(&self.state, consumer.channel);
             let (channel, tag) = (consumer.channel, consumer.tag.clone());
             let event = Event::ConsumerCancelled { channel, consumer: consumer.id, tag };
             self.state.mailbox.put(event);
@@ -201,19 +202,19 @@ impl Connection {
         self.check(Access::Read, Resource::Queue(&queue))?;
         let entry = self.find_queue(&queue).await?;
         self.check_get(&entry)?;
-        let Some(session) = self.node.context.session() else {
+        let Some(session) = self.node.base.context.session() else {
             return Err(get_failed(&entry.name));
         };
         let home = entry.id.home;
         let (sender, receiver) = oneshot::channel();
-        let timeout_default_ms = Some(self.node.context.settings.consumer_timeout_ms);
+        let timeout_default_ms = Some(self.node.base.context.settings.consumer_timeout_ms);
         let command = Command::Get { queue: entry.id, timeout_default_ms };
-        self.node.proposers.fill(home, |batches| batches.push(command, Ticket::Get(sender)));
-        let answer = self.node.proposers.wait(receiver).await.ok().and_then(GetAnswer::take);
+        self.node.base.proposers.fill(home, |batches| batches.push(command, Ticket::Get(sender)));
+        let answer = self.node.base.proposers.wait(receiver).await.ok().and_then(GetAnswer::take);
         let (sequence, got) = match answer {
             Some((sequence, Reply::Got(got))) => (sequence, got),
             Some((_, Reply::Empty)) => {
-                self.node.context.counters.deliveries(entry.queue_type).got_empty.add(1);
+                self.node.base.context.counters.deliveries(entry.queue_type).got_empty.add(1);
                 return Ok(None);
             }
             Some((_, Reply::Gone)) => return Err(refusal::no_queue(&entry.name)),
@@ -226,25 +227,25 @@ impl Connection {
         // However many gets are answered at once: a body is read when the client has taken enough.
         let turn = self.state.unwritten.until_room().await;
         let octets =
-            self.node.bodies.message(wanted).await.ok_or_else(|| get_failed(&entry.name))?;
+            self.node.base.bodies.message(wanted).await.ok_or_else(|| get_failed(&entry.name))?;
         self.state.unwritten.read(octets.len());
         drop(turn);
         guard.shown();
         let ok = self.get_ok(&entry, got, holder, &octets)?;
         if no_ack {
             let numbers = vec![(DeliveryNumber(1), DeliveryNumber(1))];
-            self.node.proposers.submit(home, Command::Ack { holder: holder.holder, numbers });
+            self.node.base.proposers.submit(home, Command::Ack { holder: holder.holder, numbers });
         } else if !self.hold_get(channel, holder, entry.queue_type) {
             drop(GetGuard { node: &self.node, holder: Some(holder) });
         }
-        self.node.context.counters.deliveries(entry.queue_type).got(ok.redelivered, no_ack);
-        self.node.trace_get(&self.state, channel, &entry.name.name, &ok);
+        self.node.base.context.counters.deliveries(entry.queue_type).got(ok.redelivered, no_ack);
+        self.node.publisher.trace_get(&self.state, channel, &entry.name.name, &ok);
         Ok(Some(ok))
     }
 
     /// SAC-07.
     fn check_get(&self, entry: &QueueEntry) -> Result<(), Exception> {
-        let single = || self.node.catalog.read().config_of(entry).single_active_consumer;
+        let single = || self.node.base.catalog.read().config_of(entry).single_active_consumer;
         if entry.queue_type == QueueType::Classic || !single() {
             return Ok(());
         }
@@ -277,7 +278,7 @@ impl Connection {
             tracing::error!(queue = %entry.name, %error, "cannot decode a stored message");
             get_failed(&entry.name)
         })?;
-        let limited = || self.node.catalog.read().config_of(entry).delivery_limit.is_some();
+        let limited = || self.node.base.catalog.read().config_of(entry).delivery_limit.is_some();
         let shows = got.counts.acquired > 0 && (entry.queue_type == QueueType::Quorum || limited());
         Ok(GetOk {
             holder,
@@ -305,18 +306,18 @@ impl Drop for GetGuard<'_> {
     fn drop(&mut self) {
         if let Some(HolderRef { home, holder }) = self.holder {
             let numbers = vec![(DeliveryNumber(1), DeliveryNumber(1))];
-            self.node.proposers.submit(home, Command::Release { holder, numbers });
+            self.node.base.proposers.submit(home, Command::Release { holder, numbers });
         }
     }
 }
 
-impl Node {
+impl FrontEnd {
     /// The queue has the consumer: asks its leader for what it holds (DLV 2).
     fn attached(self: &Arc<Self>, consumer: &FrontConsumer) {
         // Before the look at who leads: a later leader finds it among those to be re-attached.
         consumer.attached();
         let home = consumer.home();
-        let leader = self.proposers.leader(home);
+        let leader = self.base.proposers.leader(home);
         if let Some((leader, term)) = leader {
             let attachment = consumer.reattach(term);
             self.ask_for_deliveries(home, leader, term, attachment.into_iter().collect());

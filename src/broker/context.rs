@@ -2,12 +2,14 @@
 //! its counters and its memory, its links and its groups.
 
 use crate::{counters::Counters, memory::MemoryBudget, peers::Peers, settings::BrokerSettings};
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use parking_lot::RwLock;
 use quorate_raft::{Group, Groups};
-use quorate_types::{BootNumber, GroupId, NodeId, SessionId};
+use quorate_storage::{Database, DatabaseStats};
+use quorate_types::{BootNumber, GroupId, NodeId, SessionId, ShortString};
 use std::{
     future::Future,
-    sync::{Arc, OnceLock},
+    sync::{Arc, OnceLock, Weak},
     time::Duration,
 };
 
@@ -31,6 +33,8 @@ pub(crate) struct Context {
     runtime: tokio::runtime::Handle,
     pub(crate) peers: Peers,
     groups: OnceLock<Arc<Groups>>,
+    /// Weak: metrics do not keep the database open.
+    database: OnceLock<Weak<Database>>,
     /// This process's session, once its start number is known (SES 1).
     session: RwLock<Option<SessionId>>,
     /// Bodies held for clients.
@@ -47,6 +51,7 @@ impl Context {
             runtime: tokio::runtime::Handle::current(),
             peers: Peers::new(settings.me),
             groups: OnceLock::new(),
+            database: OnceLock::new(),
             session: RwLock::default(),
             memory: MemoryBudget::new(settings.client_memory_bytes),
             counters: Arc::default(),
@@ -87,6 +92,32 @@ impl Context {
             *own = None;
         }
         ends
+    }
+
+    /// A name that the server gives: `prefix` and 22 characters of URL-safe base64 of 16 random bytes
+    /// (QUE-06, CON-01).
+    pub(crate) fn generated_name(&self, prefix: &str) -> ShortString {
+        let chance: [u8; 16] = rand::random();
+        let name = format!("{prefix}{}", URL_SAFE_NO_PAD.encode(chance));
+        // A prefix of ours and 22 characters are a short string.
+        ShortString::try_from(name).unwrap_or_default()
+    }
+
+    /// Takes this node's database, to show its figures.
+    pub(crate) fn show_database(&self, database: Weak<Database>) {
+        // Set once, when the node starts.
+        let _ = self.database.set(database);
+    }
+
+    /// Figures of this node's database.
+    pub(crate) fn database_stats(&self) -> DatabaseStats {
+        let database = self.database.get().and_then(Weak::upgrade);
+        database.map(|database| database.stats()).unwrap_or_default()
+    }
+
+    /// Whether a node is this one, or linked with it.
+    pub(crate) fn is_reachable(&self, node: NodeId) -> bool {
+        node == self.me || self.peers.connected(node).is_some()
     }
 
     /// The catalog's leader, as far as this node knows.

@@ -6,7 +6,7 @@ use crate::{
     Broker,
     client::QueueDeclare,
     context::CallError,
-    node::Node,
+    names::queues::Queues,
     queues::{Made, NewQueue},
     settings::NodeLimits,
 };
@@ -41,7 +41,7 @@ impl Broker {
     /// Everything that definitions carry, as JSON; `version` is the one that this node passes for.
     #[must_use]
     pub fn export_definitions(&self, version: &str) -> String {
-        let catalog = self.0.catalog.read().clone();
+        let catalog = self.0.base.catalog.read().clone();
         catalog.definitions(version).to_string()
     }
 
@@ -52,25 +52,25 @@ impl Broker {
     /// not take all of it in time: importing again goes on.
     pub async fn import_definitions(&self, text: String) -> Result<Vec<String>, ImportError> {
         let node = &self.0;
-        let session = node.context.session().filter(|_| node.lease.is_held());
-        let (true, Some(session)) = (node.catalog_client.read().await, session) else {
+        let session = node.base.context.session().filter(|_| node.base.lease.is_held());
+        let (true, Some(session)) = (node.base.catalog_client.read().await, session) else {
             return Err(unavailable("definitions"));
         };
-        let catalog = node.catalog.read().clone();
-        let default_type = node.context.settings.default_queue_type;
+        let catalog = node.base.catalog.read().clone();
+        let default_type = node.base.context.settings.default_queue_type;
         // A large file takes a while: that is not for the threads that serve clients.
         let read = move || Definitions::read(&text, &catalog, session, default_type);
         let read = tokio::task::spawn_blocking(read).await;
         let definitions = read.map_err(|_| unavailable("definitions"))??;
-        check_sizes(&definitions, &node.context.settings.limits)?;
-        let mut index = node.propose_steps(&definitions.steps).await?;
-        node.make_delay_queues().await?;
+        check_sizes(&definitions, &node.base.context.settings.limits)?;
+        let mut index = node.queues.propose_steps(&definitions.steps).await?;
+        node.queues.make_delay_queues().await?;
         for queues in definitions.queues.chunks(QUEUES_AT_ONCE) {
-            node.make_queues(queues).await?;
+            node.queues.make_queues(queues).await?;
         }
-        let bindings = definitions.binding_steps(&node.catalog.read());
-        index = index.max(node.propose_steps(&bindings).await?);
-        node.await_policies(index).await;
+        let bindings = definitions.binding_steps(&node.base.catalog.read());
+        index = index.max(node.queues.propose_steps(&bindings).await?);
+        node.queues.await_policies(index).await;
         for left_out in &definitions.left_out {
             tracing::warn!("definitions import skipped {left_out}");
         }
@@ -96,14 +96,14 @@ fn check_sizes(definitions: &Definitions, limits: &NodeLimits) -> Result<(), Def
     })
 }
 
-impl Node {
+impl Queues {
     /// Proposes commands in their order; the index of the last entry.
     async fn propose_steps(self: &Arc<Self>, steps: &[Step]) -> Result<CatalogIndex, ImportError> {
         let mut last = CatalogIndex(0);
         for steps in steps.chunks(STEPS_AT_ONCE) {
             let commands = steps.iter().map(|step| step.command.clone()).collect();
             let (index, replies) =
-                self.catalog_client.propose_all(commands).await.map_err(|_| {
+                self.base.catalog_client.propose_all(commands).await.map_err(|_| {
                     unavailable(steps.first().map_or("definitions", |step| step.object.as_str()))
                 })?;
             for (step, reply) in steps.iter().zip(&replies) {
@@ -119,7 +119,7 @@ impl Node {
         let without = |catalog: &Catalog| -> Vec<_> {
             catalog.delayed_exchanges_without_queue().cloned().collect()
         };
-        let exchanges = without(&self.catalog.read());
+        let exchanges = without(&self.base.catalog.read());
         for exchange in exchanges {
             let object = format!("exchange {}", exchange.name);
             let timeout = refusal::exchange_declare_timeout(&exchange.name);
@@ -135,7 +135,7 @@ impl Node {
     async fn make_queues(self: &Arc<Self>, queues: &[QueueEntry]) -> Result<(), ImportError> {
         let made = queues.iter().map(|entry| {
             let made = Arc::clone(self).make_queue(self.new_queue(entry));
-            (&entry.name, self.context.spawn(made))
+            (&entry.name, self.base.context.spawn(made))
         });
         for (name, made) in made.collect::<Vec<_>>() {
             let object = format!("queue {name}");
@@ -159,7 +159,7 @@ impl Node {
         let QueueEntry { name, queue_type, durable, auto_delete, arguments, .. } = entry.clone();
         // They were parsed when they were read.
         let parsed = QueueArguments::parse(&arguments, queue_type).unwrap_or_default();
-        let catalog = self.catalog.read();
+        let catalog = self.base.catalog.read();
         let policy = catalog.queue_policies(&name, queue_type).definition();
         let (kind, resolved_at) = ((queue_type, durable, auto_delete), catalog.version());
         NewQueue {

@@ -2,7 +2,7 @@
 
 use crate::{
     client::QueueDeclare,
-    node::Node,
+    names::queues::Queues,
     queues::{Made, NewQueue},
 };
 use quorate_catalog::{
@@ -11,7 +11,7 @@ use quorate_catalog::{
 use quorate_types::{Exception, FieldTable, LeaderLocator, QueueType, ResourceName};
 use std::sync::Arc;
 
-impl Node {
+impl Queues {
     /// Makes the queue of a delayed exchange, if it is not there. An exchange of another type has
     /// none.
     ///
@@ -23,11 +23,11 @@ impl Node {
         timeout: &Exception,
     ) -> Result<(), Exception> {
         let Some(name) = exchange.delay_queue() else { return Ok(()) };
-        if self.catalog.read().queue_by_name(&name).is_some() {
+        if self.base.catalog.read().queue_by_name(&name).is_some() {
             return Ok(());
         }
         let new = NewQueue {
-            config: delay_config(exchange.name.name.clone(), self.catalog.read().version()),
+            config: delay_config(exchange.name.name.clone(), self.base.catalog.read().version()),
             locator: LeaderLocator::default(),
             queue_type: QueueType::Quorum,
             declare: QueueDeclare {
@@ -50,10 +50,10 @@ impl Node {
     /// there by now.
     pub(crate) fn drop_delay_queue(self: &Arc<Self>, exchange: &ExchangeRecord) {
         let Some(name) = exchange.delay_queue() else { return };
-        let entry = self.known_queue(&name).filter(|entry| self.check_free(entry).is_ok());
+        let entry = self.base.known_queue(&name).filter(|entry| self.check_free(entry).is_ok());
         let Some(entry) = entry else { return };
         let node = Arc::clone(self);
-        self.context.spawn(async move {
+        self.base.context.spawn(async move {
             if let Err(error) = node.delete_queue(&entry, false, false).await {
                 tracing::warn!(
                     queue = %entry.name, %error,
@@ -70,7 +70,7 @@ impl Node {
     pub(crate) fn check_free(&self, entry: &QueueEntry) -> Result<(), Exception> {
         let Some(exchange) = delays_for(&entry.name.name) else { return Ok(()) };
         let name = ResourceName { vhost: entry.name.vhost.clone(), name: exchange };
-        match self.catalog.read().exchange(&name) {
+        match self.base.catalog.read().exchange(&name) {
             Some(record) if record.kind == ExchangeType::Delayed => {
                 Err(refusal::delay_queue(&entry.name, &name.name))
             }

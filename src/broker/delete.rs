@@ -1,7 +1,12 @@
 //! Queues that end: by delete, with their connection, or on their own; and purging (DEL, EXQ-01,
 //! EXQ-05, NAM 4).
 
-use crate::{connection::Connection, context::CallError, node::Node, queues::unexpected};
+use crate::{
+    connection::Connection,
+    context::CallError,
+    names::{exclusive::ExclusiveQueues, queues::Queues},
+    queues::unexpected,
+};
 use quorate_catalog::{Access, CatalogCommand, QueueEntry, Resource, check_owner, refusal};
 use quorate_queue::{Command, Reply};
 use quorate_types::{Exception, QueueId, ReplyCode, ResourceName, ShortString};
@@ -16,7 +21,7 @@ impl Connection {
     pub async fn queue_purge(&self, queue: ShortString) -> Result<u64, Exception> {
         self.check(Access::Read, Resource::Queue(&queue))?;
         let entry = self.find_queue(&queue).await?;
-        self.node.purge_queue(&entry).await
+        self.node.queues.purge_queue(&entry).await
     }
 
     /// `queue.delete`: ready messages that went with it (DEL-01 to 03).
@@ -32,14 +37,14 @@ impl Connection {
         self.check(Access::Configure, Resource::Queue(&queue))?;
         let name = self.resource(&queue);
         // A queue that is not there is deleted already (DEL-01).
-        let Some(entry) = self.node.known_queue(&name) else { return Ok(0) };
+        let Some(entry) = self.node.base.known_queue(&name) else { return Ok(0) };
         check_owner(&entry, self.state.id, None)?;
-        self.node.check_free(&entry)?;
+        self.node.queues.check_free(&entry)?;
         let (sender, receiver) = oneshot::channel();
         let node = Arc::clone(&self.node);
         let id = entry.id;
-        self.node.context.spawn(async move {
-            drop(sender.send(node.delete_queue(&entry, if_unused, if_empty).await));
+        self.node.base.context.spawn(async move {
+            drop(sender.send(node.queues.delete_queue(&entry, if_unused, if_empty).await));
         });
         let deleted = receiver.await.unwrap_or_else(|_| Err(delete_timeout(&name)))?;
         self.state.held.lock().queues.remove(&id);
@@ -47,23 +52,23 @@ impl Connection {
     }
 }
 
-impl Node {
+impl Queues {
     /// Ends a queue that has no name, or shall have none any more.
     pub(crate) fn end_unnamed(&self, id: QueueId) {
         let end = Command::EndQueue { queue: id, if_unused: false, if_empty: false };
-        self.proposers.submit(id.home, end);
+        self.base.proposers.submit(id.home, end);
     }
 
     /// Takes an ended queue's entry away, by id, here and in the catalog (NAM 4).
     pub(crate) async fn forget_queue(self: &Arc<Self>, id: QueueId) -> Result<(), CallError> {
-        let was_local = self.forget_local(id);
-        if self.catalog.read().queue_by_id(id).is_some() {
+        let was_local = self.base.led.local.forget(id);
+        if self.base.catalog.read().queue_by_id(id).is_some() {
             let (index, _) =
-                self.catalog_client.propose(CatalogCommand::RemoveQueue { queue: id }).await?;
-            self.lease.barrier(index).await?;
+                self.base.catalog_client.propose(CatalogCommand::RemoveQueue { queue: id }).await?;
+            self.base.lease.barrier(index).await?;
         } else {
             // The catalog counts those that it knows.
-            self.context.counters.queues_deleted.add(u64::from(was_local));
+            self.base.context.counters.queues_deleted.add(u64::from(was_local));
         }
         Ok(())
     }
@@ -76,7 +81,7 @@ impl Node {
         if_empty: bool,
     ) -> Result<u64, Exception> {
         let end = Command::EndQueue { queue: entry.id, if_unused, if_empty };
-        let ready = match self.proposers.ask(entry.id.home, end).await {
+        let ready = match self.base.proposers.ask(entry.id.home, end).await {
             Ok(Reply::Ended { ready }) => ready,
             Ok(Reply::Gone) => 0,
             Ok(Reply::InUse) => return Err(refusal::queue_in_use(&entry.name)),
@@ -90,7 +95,7 @@ impl Node {
 
     /// Removes a queue's ready messages (DEL-07).
     pub(crate) async fn purge_queue(&self, entry: &QueueEntry) -> Result<u64, Exception> {
-        match self.proposers.ask(entry.id.home, Command::Purge { queue: entry.id }).await {
+        match self.base.proposers.ask(entry.id.home, Command::Purge { queue: entry.id }).await {
             Ok(Reply::Purged { messages }) => Ok(messages),
             Ok(Reply::Gone) => Err(refusal::no_queue(&entry.name)),
             Ok(other) => Err(unexpected(&entry.name, &other)),
@@ -100,19 +105,21 @@ impl Node {
             }
         }
     }
+}
 
+impl ExclusiveQueues {
     /// Ends exclusive queues with their connection (EXQ-01, CONN-27).
     pub(crate) async fn end_exclusive(self: &Arc<Self>, queues: BTreeSet<QueueId>) {
         let mut entries = Vec::new();
         for id in queues {
             let was_local = self.drop_local(id);
-            if self.catalog.read().queue_by_id(id).is_some() {
+            if self.base.catalog.read().queue_by_id(id).is_some() {
                 entries.push(CatalogCommand::RemoveQueue { queue: id });
             } else {
-                self.context.counters.queues_deleted.add(u64::from(was_local));
+                self.base.context.counters.queues_deleted.add(u64::from(was_local));
             }
         }
-        if !entries.is_empty() && self.catalog_client.propose_all(entries).await.is_err() {
+        if !entries.is_empty() && self.base.catalog_client.propose_all(entries).await.is_err() {
             tracing::warn!(
                 "cannot delete the exclusive queues of a closed connection yet; will retry"
             );
@@ -121,23 +128,18 @@ impl Node {
 
     /// Ends a connection-bound queue of this node; false if that had been done.
     pub(crate) fn drop_local(&self, id: QueueId) -> bool {
-        let was_local = self.forget_local(id);
-        self.end_unnamed(id);
+        let was_local = self.base.led.local.forget(id);
+        self.queues.end_unnamed(id);
         was_local
     }
+}
 
-    fn forget_local(&self, id: QueueId) -> bool {
-        let mut entries = self.led.local.entries.write();
-        let before = entries.len();
-        entries.retain(|_, entry| entry.id != id);
-        entries.len() < before
-    }
-
+impl Queues {
     /// A queue has ended, not by its own delete alone: its entry goes (NAM 4).
-    pub(crate) fn queue_ended(&self, id: QueueId) {
-        let Some(node) = self.arc() else { return };
-        self.context.spawn(async move {
-            if node.forget_queue(id).await.is_err() {
+    pub(crate) fn queue_ended(self: &Arc<Self>, id: QueueId) {
+        let queues = Arc::clone(self);
+        self.base.context.spawn(async move {
+            if queues.forget_queue(id).await.is_err() {
                 tracing::warn!(
                     queue = %id, "cannot delete the name of an ended queue yet; will retry"
                 );

@@ -3,7 +3,7 @@
 use crate::{
     client::{BindRequest, ExchangeDeclare},
     connection::Connection,
-    node::Node,
+    publisher::Publisher,
     reply_to,
 };
 use quorate_catalog::{
@@ -13,7 +13,7 @@ use quorate_catalog::{
 use quorate_types::{Exception, ReplyCode, ResourceName, ShortString};
 use tokio::time::Instant;
 
-impl Node {
+impl Publisher {
     /// AE-03: a message was unroutable; if an alternate is named for such and is not there, the
     /// log says so, once a minute at most.
     pub(crate) fn warn_of_missing_alternate(&self, catalog: &Catalog, exchange: ResourceName) {
@@ -35,9 +35,9 @@ impl Connection {
         command: CatalogCommand,
         timeout: Exception,
     ) -> Result<(), Exception> {
-        match self.node.catalog_client.propose(command).await {
+        match self.node.base.catalog_client.propose(command).await {
             Ok((index, CatalogReply::Done)) => {
-                self.node.lease.barrier(index).await.map_err(|_| timeout)
+                self.node.base.lease.barrier(index).await.map_err(|_| timeout)
             }
             Ok((_, CatalogReply::Refused(exception))) => Err(exception),
             Ok((
@@ -74,12 +74,12 @@ impl Connection {
             arguments: self.bounded(&declare.arguments, &format_args!("exchange {name}"))?,
             name,
         };
-        let there = self.node.catalog.read().check_exchange(&record)?.is_some();
+        let there = self.node.base.catalog.read().check_exchange(&record)?.is_some();
         let timeout = refusal::exchange_declare_timeout(&record.name);
         if there {
-            self.node.make_delay_queue(&record, &timeout).await?;
-            let index = self.node.catalog.read().version();
-            return self.node.lease.barrier(index).await.map_err(|_| timeout);
+            self.node.queues.make_delay_queue(&record, &timeout).await?;
+            let index = self.node.base.catalog.read().version();
+            return self.node.base.lease.barrier(index).await.map_err(|_| timeout);
         }
         // Only for a new one (EXC-03, ACL-08).
         if let Some(alternate) = Catalog::declared_alternate(&record.arguments) {
@@ -87,21 +87,21 @@ impl Connection {
             self.check(Access::Write, Resource::Exchange(&alternate))?;
         }
         self.check_exchange_limit(&record.name)?;
-        self.node.make_delay_queue(&record, &timeout).await?;
+        self.node.queues.make_delay_queue(&record, &timeout).await?;
         let declared = CatalogCommand::DeclareExchange(record.clone());
         let timed_out = timeout.clone();
         self.change_catalog(declared, timeout).await.inspect_err(|error| {
             // One that timed out may be declared yet, and would keep nothing without its queue.
             if *error != timed_out {
-                self.node.drop_delay_queue(&record);
+                self.node.queues.drop_delay_queue(&record);
             }
         })
     }
 
     /// EXC-12. All are counted that lists show: each virtual host's default one too.
     fn check_exchange_limit(&self, exchange: &ResourceName) -> Result<(), Exception> {
-        let Some(max) = self.node.context.settings.limits.exchanges_max else { return Ok(()) };
-        let catalog = self.node.catalog.read();
+        let Some(max) = self.node.base.context.settings.limits.exchanges_max else { return Ok(()) };
+        let catalog = self.node.base.catalog.read();
         let count = catalog.exchange_count() + catalog.vhosts().count();
         if count as u64 >= max { Err(refusal::exchange_limit(exchange, max)) } else { Ok(()) }
     }
@@ -115,7 +115,7 @@ impl Connection {
             return Err(refusal::default_exchange());
         }
         self.check_passive(Resource::Exchange(exchange))?;
-        self.node.catalog.read().declared_exchange(&self.named(exchange)).map(drop)
+        self.node.base.catalog.read().declared_exchange(&self.named(exchange)).map(drop)
     }
 
     /// `exchange.delete` (EXC-07, 08).
@@ -170,8 +170,8 @@ impl Connection {
     /// Adds a binding, unless it is too large, or one too many.
     async fn add_binding(&self, mut binding: Binding) -> Result<(), Exception> {
         binding.arguments = self.bounded(&binding.arguments, &binding.object())?;
-        if let Some(max) = self.node.context.settings.limits.bindings_max {
-            let catalog = self.node.catalog.read();
+        if let Some(max) = self.node.base.context.settings.limits.bindings_max {
+            let catalog = self.node.base.catalog.read();
             if catalog.binding_count() as u64 >= max && !catalog.is_bound(&binding) {
                 return Err(refusal::binding_limit(&binding, max));
             }
@@ -207,15 +207,16 @@ impl Connection {
         self.check_queue_bind(&bind)?;
         let queue = self.named(&bind.destination);
         let source = self.named(&bind.source);
-        let Some(entry) = self.node.known_queue(&queue) else {
+        let Some(entry) = self.node.base.known_queue(&queue) else {
             // A missing source is told first (BND-02).
-            self.node.catalog.read().declared_exchange(&source)?;
-            return Err(self.node.missing_queue(&queue).await);
+            self.node.base.catalog.read().declared_exchange(&source)?;
+            return Err(self.node.exclusive.missing_queue(&queue).await);
         };
         check_owner(&entry, self.state.id, None)?;
-        self.node.check_free(&entry)?;
-        self.node.catalog.read().declared_exchange(&source)?;
+        self.node.queues.check_free(&entry)?;
+        self.node.base.catalog.read().declared_exchange(&source)?;
         self.node
+            .exclusive
             .publish_entry(&entry, self.state.id)
             .await
             .map_err(|_| refusal::bind_timeout())?;
@@ -229,11 +230,11 @@ impl Connection {
     pub async fn queue_unbind(&self, bind: BindRequest) -> Result<(), Exception> {
         reply_to::check_not_bound(&bind.destination)?;
         self.check_queue_bind(&bind)?;
-        let Some(entry) = self.node.known_queue(&self.named(&bind.destination)) else {
+        let Some(entry) = self.node.base.known_queue(&self.named(&bind.destination)) else {
             return Ok(());
         };
         let binding = self.queue_binding(bind, &entry);
-        if self.node.catalog.read().is_bound(&binding) {
+        if self.node.base.catalog.read().is_bound(&binding) {
             check_owner(&entry, self.state.id, None)?;
         }
         self.change_catalog(CatalogCommand::Unbind(binding), refusal::unbind_timeout()).await

@@ -9,7 +9,7 @@ use crate::{
     connection::Connection,
     connection_state::ConnectionState,
     context::CallError,
-    node::Node,
+    names::exclusive::ExclusiveQueues,
     queues::{NewQueue, declare_timeout},
 };
 use quorate_catalog::{
@@ -48,30 +48,30 @@ impl Connection {
         let name = new.name.clone();
         let (sender, receiver) = oneshot::channel();
         let (node, state) = (Arc::clone(&self.node), Arc::clone(&self.state));
-        self.node
-            .context
-            .spawn(async move { drop(sender.send(node.make_exclusive(&state, new).await)) });
+        self.node.base.context.spawn(async move {
+            drop(sender.send(node.exclusive.make_exclusive(&state, new).await))
+        });
         receiver.await.unwrap_or_else(|_| Err(declare_timeout(&name)))
     }
 }
 
-impl Node {
+impl ExclusiveQueues {
     async fn make_exclusive(
         self: &Arc<Self>,
         owner: &ConnectionState,
         new: NewQueue,
     ) -> Result<Option<DeclareOk>, Exception> {
         let NewQueue { name, declare, queue_type, config, .. } = new;
-        let home = self.led.own_home();
+        let home = self.base.led.own_home();
         // The name that the server gives says where the queue is, and nothing else does.
         let chance = rand::random();
         let server_named = declare.queue.is_empty();
         let bound = Some(if server_named { bound_position(&name.vhost, chance) } else { chance });
         let create = Command::CreateQueue { name: name.clone(), config: config.clone(), bound };
-        let Ok(Reply::Created(id)) = self.proposers.ask(home, create).await else {
+        let Ok(Reply::Created(id)) = self.base.proposers.ask(home, create).await else {
             return Err(declare_timeout(&name));
         };
-        let session = SessionId { node: self.context.me, start: StartNumber(id.index) };
+        let session = SessionId { node: self.base.context.me, start: StartNumber(id.index) };
         let name = match server_named {
             true => ResourceName { name: server_given_name(session, chance), vhost: name.vhost },
             false => name,
@@ -87,16 +87,16 @@ impl Node {
             arguments: declare.arguments,
         };
         if !owner.own(id) {
-            self.end_unnamed(id);
+            self.queues.end_unnamed(id);
             return Err(declare_timeout(&name));
         }
-        self.led.local.entries.write().insert(name.clone(), entry.clone());
+        self.base.led.local.entries.write().insert(name.clone(), entry.clone());
         // A server-given name is known only now.
-        self.configurer.configure_new(&entry, &config).await;
+        self.queues.configurer.configure_new(&entry, &config).await;
         if !server_named && !self.name_exclusive(owner, entry).await? {
             return Ok(None);
         }
-        self.context.counters.queues_created.add(1);
+        self.base.context.counters.queues_created.add(1);
         Ok(Some(DeclareOk { queue: name.name, messages: 0, consumers: 0 }))
     }
 
@@ -107,14 +107,14 @@ impl Node {
         entry: QueueEntry,
     ) -> Result<bool, Exception> {
         let (id, name) = (entry.id, entry.name.clone());
-        match self.catalog_client.propose(CatalogCommand::AddQueue(entry)).await {
+        match self.base.catalog_client.propose(CatalogCommand::AddQueue(entry)).await {
             Ok((index, CatalogReply::Done)) => {
                 if owner.held.lock().closed {
                     // When the connection ended this node did not know the entry yet.
-                    self.queue_ended(id);
+                    self.queues.queue_ended(id);
                     return Err(declare_timeout(&name));
                 }
-                self.lease.barrier(index).await.map_err(|_| declare_timeout(&name))?;
+                self.base.lease.barrier(index).await.map_err(|_| declare_timeout(&name))?;
                 Ok(true)
             }
             Ok((_, CatalogReply::NameTaken { .. })) => {
@@ -140,9 +140,9 @@ impl Node {
         entry: &QueueEntry,
         owner: ConnectionId,
     ) -> Result<(), CallError> {
-        let missing = self.catalog.read().queue_by_id(entry.id).is_none();
+        let missing = self.base.catalog.read().queue_by_id(entry.id).is_none();
         if missing && entry.owner == Some(owner) {
-            self.catalog_client.propose(CatalogCommand::AddQueue(entry.clone())).await?;
+            self.base.catalog_client.propose(CatalogCommand::AddQueue(entry.clone())).await?;
         }
         Ok(())
     }
@@ -151,16 +151,16 @@ impl Node {
     /// one that another node has given to a queue of a connection of its own, which lives.
     pub(crate) async fn missing_queue(&self, name: &ResourceName) -> Exception {
         let elsewhere = server_named_queue(&name.vhost, &name.name).filter(|id| {
-            let catalog = self.catalog.read();
+            let catalog = self.base.catalog.read();
             let live = |node| catalog.live_session(node).map(|session| session.start.0);
             match id.home {
-                Home::Node(node) => node != self.context.me && live(node) == Some(id.index),
+                Home::Node(node) => node != self.base.context.me && live(node) == Some(id.index),
                 Home::Group(_) => false,
             }
         });
         let Some(id) = elsewhere else { return refusal::no_queue(name) };
         // Only its own node knows; if that does not answer, the queue may live.
-        match self.proposers.ask(id.home, Command::Look { queue: id, renew: false }).await {
+        match self.base.proposers.ask(id.home, Command::Look { queue: id, renew: false }).await {
             Ok(Reply::Gone) => refusal::no_queue(name),
             Ok(_) | Err(_) => refusal::exclusive_queue(name),
         }
@@ -177,7 +177,7 @@ impl Node {
             let remove = |queue| CatalogCommand::RemoveQueue { queue };
             let removals: Vec<_> = ended.into_iter().map(remove).collect();
             if !removals.is_empty()
-                && let Err(error) = self.catalog_client.propose_all(removals).await
+                && let Err(error) = self.base.catalog_client.propose_all(removals).await
             {
                 tracing::warn!(%error, "cannot delete the names of ended exclusive queues yet");
             }
@@ -186,14 +186,16 @@ impl Node {
     }
 
     fn own_names_of_ended_queues(&self) -> Vec<QueueId> {
-        let Some(SessionId { node, start }) = self.context.session() else { return Vec::new() };
+        let Some(SessionId { node, start }) = self.base.context.session() else {
+            return Vec::new();
+        };
         let named: Vec<QueueId> = {
-            let catalog = self.catalog.read();
+            let catalog = self.base.catalog.read();
             // Those of earlier starts went when this one began.
             let of_node = catalog.queues_of_home(Home::Node(node), None);
             of_node.map(|entry| entry.id).filter(|id| id.index == start.0).collect()
         };
-        let ended = self.led.local.read(|machine| {
+        let ended = self.base.led.local.read(|machine| {
             named.into_iter().filter(|id| !machine.has_queue(*id)).collect::<Vec<_>>()
         });
         ended.unwrap_or_default()

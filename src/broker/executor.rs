@@ -1,10 +1,10 @@
 //! Performs what applying hands out, where this node leads: the one match on `Effect` (STO 7).
 
 use crate::{
+    leader::Leader,
     leaderships::Leadership,
-    node::Node,
     peers::{
-        PeerMessage, Untold,
+        PeerMessage, Retry,
         message::{Attachment, Deliveries, GetId},
     },
 };
@@ -24,11 +24,11 @@ impl ToNodes {
     }
 }
 
-impl Node {
+impl Leader {
     /// Performs what one entry handed out. Nothing if this node does not lead.
     pub(crate) fn perform(self: &Arc<Self>, home: Home, output: &Output) {
         {
-            let Some(mut leadership) = self.led.leaderships.of(home) else { return };
+            let Some(mut leadership) = self.base.led.leaderships.of(home) else { return };
             let Some(term) = leadership.term else { return };
             let mut to_nodes = ToNodes { term, nodes: BTreeMap::new() };
             for effect in &output.effects {
@@ -56,12 +56,12 @@ impl Node {
         consumers: &[Attachment],
         from: NodeId,
     ) {
-        let Some(mut leadership) = self.led.leaderships.of(home) else { return };
+        let Some(mut leadership) = self.base.led.leaderships.of(home) else { return };
         if leadership.term != Some(term) {
             return;
         }
         let mut what = Deliveries::none(term);
-        self.led.with_machine(home, |machine| {
+        self.base.led.with_machine(home, |machine| {
             for &Attachment { consumer, last, number } in consumers {
                 match machine.unacked_after(consumer, last) {
                     Some(held) => {
@@ -84,7 +84,7 @@ impl Node {
 
 /// The one match on `Effect`.
 fn perform_one(
-    node: &Arc<Node>,
+    leader: &Leader,
     home: Home,
     effect: &Effect,
     leadership: &Leadership,
@@ -99,13 +99,13 @@ fn perform_one(
         Effect::CancelConsumer { consumer } => {
             to_nodes.at(consumer.session.node).cancelled.push(*consumer);
         }
-        Effect::QueueEnded { queue } => node.queue_ended(*queue),
-        Effect::DeadLettersChanged => node.letters.wake(),
+        Effect::QueueEnded { queue } => leader.queues.queue_ended(*queue),
+        Effect::DeadLettersChanged => leader.letters.wake(),
         Effect::DeadLettersCounted { queue_type, strategy, fact, count } => {
-            node.context.counters.dead_letters(*queue_type, *strategy, *fact, *count);
+            leader.base.context.counters.dead_letters(*queue_type, *strategy, *fact, *count);
         }
-        Effect::Room { queue, to, messages } => node.letters.tell_room(*queue, *to, *messages),
-        Effect::WakeAt { queue, time } => node.timer.wake_at(*queue, *time),
+        Effect::Room { queue, to, messages } => leader.letters.tell_room(*queue, *to, *messages),
+        Effect::WakeAt { queue, time } => leader.timer.wake_at(*queue, *time),
         Effect::ConsumerTimedOut { consumer, last } => {
             to_nodes.at(consumer.session.node).timed_out.push((*consumer, *last));
         }
@@ -113,58 +113,68 @@ fn perform_one(
             to_nodes.at(session.node).timed_out_gets.push((*session, *sequence));
         }
         Effect::ContinueSoon => {
-            let led = Arc::clone(&node.led);
+            let led = Arc::clone(&leader.base.led);
             // Not from within apply: the entry that is being applied must finish first.
-            node.context.spawn(async move { led.propose_to(home, vec![Command::Continue]) });
+            leader.base.context.spawn(async move { led.propose_to(home, vec![Command::Continue]) });
         }
     }
 }
 
 /// False if the lane to that node is full; this node announces itself there anew when it is not.
-fn send(node: &Node, home: Home, to: NodeId, deliveries: Deliveries) -> bool {
+fn send(leader: &Leader, home: Home, to: NodeId, deliveries: Deliveries) -> bool {
     if deliveries.is_empty() {
         return true;
     }
     let gets = deliveries.timed_out_gets.clone();
     // What is lost with a connection is asked for again by re-attaching (DLV 2).
-    let anew = Untold::Leadership(home, to);
-    let told = node.send_or_anew(PeerMessage::Deliveries { home, deliveries }, anew);
+    let retry = Retry::Leadership(home, to);
+    let told = leader
+        .base
+        .context
+        .peers
+        .send_or_retry(PeerMessage::Deliveries { home, deliveries }, retry);
     if !told {
         // Gets do not re-attach, so that each is told by itself.
-        gets.into_iter().for_each(|get| node.say_later(Untold::GetTimedOut(home, get)));
+        gets.into_iter()
+            .for_each(|get| leader.base.context.peers.retry_later(Retry::GetTimedOut(home, get)));
     }
     told
 }
 
-fn send_answer(node: &Node, home: Home, answer: &Answer) {
+fn send_answer(leader: &Leader, home: Home, answer: &Answer) {
     let to = match answer {
         Answer::Answered { session, .. }
         | Answer::Want { session, .. }
         | Answer::Fenced { session } => session.node,
         Answer::Transferred { from, .. } | Answer::TransfersWanted { from, .. } => {
             // If nobody is known to lead, the next leader sends again and is answered again.
-            let Some(leader) = node.proposers.leader_of(*from) else { return };
+            let Some(leader) = leader.base.proposers.leader_of(*from) else { return };
             leader
         }
     };
     // An answer that is lost is given again to a repeat (SES 3).
-    node.context.peers.send(to, PeerMessage::Answer { home, answer: answer.clone() });
+    leader.base.context.peers.send(to, PeerMessage::Answer { home, answer: answer.clone() });
 }
 
-impl Node {
+impl Leader {
     /// Tells a client's node that what a get took was held for too long (CTO-05).
     pub(crate) fn tell_get_timed_out(&self, home: Home, get: GetId) {
         let deliveries = Deliveries { timed_out_gets: vec![get], ..Deliveries::default() };
-        let anew = Untold::GetTimedOut(home, get);
-        self.send_or_anew(PeerMessage::Deliveries { home, deliveries }, anew);
+        let retry = Retry::GetTimedOut(home, get);
+        self.base.context.peers.send_or_retry(PeerMessage::Deliveries { home, deliveries }, retry);
     }
 
     /// Tells everyone, this node included, or one node, that this node leads the home (SES 5).
     pub(crate) fn announce(&self, home: Home, term: Term, to: Option<NodeId>) {
-        let linked = self.context.peers.all_connected().into_iter().map(|peer| peer.node);
-        for node in linked.chain([self.context.me]).filter(|node| to.is_none_or(|to| to == *node)) {
-            let anew = Untold::Leadership(home, node);
-            self.send_or_anew(PeerMessage::LeaderAnnounced { home, term }, anew);
+        let linked = self.base.context.peers.all_connected().into_iter().map(|peer| peer.node);
+        for node in
+            linked.chain([self.base.context.me]).filter(|node| to.is_none_or(|to| to == *node))
+        {
+            let retry = Retry::Leadership(home, node);
+            self.base
+                .context
+                .peers
+                .send_or_retry(PeerMessage::LeaderAnnounced { home, term }, retry);
         }
     }
 }

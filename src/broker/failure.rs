@@ -12,7 +12,7 @@
 //! linked, but for a leader at most since its leadership began. On the other side, a front end
 //! counts only the notice of a leader that has heard a majority (`hearing`), never an announcement.
 
-use crate::{node::Node, peers::PeerMessage};
+use crate::{cluster::Cluster, leader::Leader, node::Node, peers::PeerMessage};
 use quorate_catalog::{CatalogCommand, CatalogReply, NodeEntry};
 use quorate_queue::Command;
 use quorate_rpc::{Cause, PeerHello};
@@ -28,36 +28,38 @@ const SUSPECTED_AFTER: Duration = Duration::from_secs(1);
 impl Node {
     /// Both lanes to a process are open: what it leads and what it sent may be new (SES 5).
     pub(crate) fn connected(self: &Arc<Self>, peer: &PeerHello) {
-        self.failures.unreachable.lock().remove(&peer.node);
-        self.led.tell_clocks(self.led.queue_groups(), Some(peer.node));
-        for home in self.led.homes() {
-            if let Some(term) = self.led.leading(home) {
-                self.announce(home, term, Some(peer.node));
+        self.cluster.failures.unreachable.lock().remove(&peer.node);
+        self.base.led.tell_clocks(self.base.led.queue_groups(), Some(peer.node));
+        for home in self.base.led.homes() {
+            if let Some(term) = self.base.led.leading(home) {
+                self.leader.announce(home, term, Some(peer.node));
             }
         }
-        for home in self.proposers.homes() {
-            if let Some((leader, term)) = self.proposers.leader(home)
+        for home in self.base.proposers.homes() {
+            if let Some((leader, term)) = self.base.proposers.leader(home)
                 && leader == peer.node
             {
-                self.announced(home, leader, term);
+                self.front.announced(home, leader, term);
             }
         }
     }
+}
 
+impl Cluster {
     /// A process can no longer be reached, or is known dead.
     pub(crate) fn lost(self: &Arc<Self>, node: NodeId, boot: BootNumber, cause: Cause) {
         {
             let mut unreachable = self.failures.unreachable.lock();
             // Under the lock: its successor may be linked already, or at this moment.
-            let linked = self.context.peers.connected(node);
+            let linked = self.base.context.peers.connected(node);
             if linked.is_none_or(|peer| peer.boot == boot) {
                 unreachable.entry(node).or_insert_with(Instant::now);
             }
         }
         if cause.is_known_dead() {
             let this = Arc::clone(self);
-            self.context.spawn(async move {
-                let groups = this.context.groups().cloned();
+            self.base.context.spawn(async move {
+                let groups = this.base.context.groups().cloned();
                 let is_dead = match groups {
                     Some(groups) => groups.is_dead(node, boot).await,
                     None => true,
@@ -72,23 +74,58 @@ impl Node {
     /// A process is dead, as far as anybody here can tell.
     async fn accuse(self: &Arc<Self>, node: NodeId, boot: BootNumber) {
         self.failures.dead.lock().entry((node, boot)).or_default();
-        self.lease.dead(node, boot);
-        self.lease.tell_all_applied();
+        self.base.lease.dead(node, boot);
+        self.base.lease.tell_all_applied();
         self.bury().await;
     }
 
     /// As the catalog's leader: fences the starts of processes that are known dead.
     pub(crate) async fn bury(self: &Arc<Self>) {
-        let lives =
-            |node, boot| self.context.peers.links().is_some_and(|links| links.lives(node, boot));
-        let due = self.failures.to_fence(&self.catalog.read(), lives);
-        if self.context.catalog_leader() != Some(self.context.me) {
+        let lives = |node, boot| {
+            self.base.context.peers.links().is_some_and(|links| links.lives(node, boot))
+        };
+        let due = self.failures.to_fence(&self.base.catalog.read(), lives);
+        if self.base.context.catalog_leader() != Some(self.base.context.me) {
             return;
         }
         let down = |SessionId { node, start }| CatalogCommand::NodeDown { node, start };
         let commands: Vec<_> = due.into_iter().map(down).collect();
-        if !commands.is_empty() && self.catalog_client.propose_all(commands).await.is_err() {
+        if !commands.is_empty() && self.base.catalog_client.propose_all(commands).await.is_err() {
             tracing::debug!("cannot record in the catalog yet that a node is dead");
+        }
+    }
+
+    /// This node leads the catalog's group.
+    pub(crate) fn lead_catalog(self: &Arc<Self>) {
+        self.base.lease.lead();
+        for (node, boot) in self.failures.dead() {
+            self.base.lease.dead(node, boot);
+        }
+        let cluster = Arc::clone(self);
+        self.base.context.spawn(async move { cluster.bury().await });
+    }
+
+    /// Starts or lives of nodes have changed: groups led here are told; this run may be over.
+    pub(crate) fn nodes_changed(self: &Arc<Self>) {
+        if let Some(session) = self.base.context.session()
+            && self.base.catalog.read().is_fenced(session)
+        {
+            self.fenced(session);
+        }
+        self.expect_incarnations();
+        for group in self.base.led.groups() {
+            self.leader.look_after_nodes(group);
+        }
+    }
+
+    /// Other nodes are believed with the data directories only that the catalog knows them by, as they
+    /// were or later: one that has lost its data must neither vote nor acknowledge (DESIGN §8).
+    pub(crate) fn expect_incarnations(&self) {
+        let Some(links) = self.base.context.peers.links() else { return };
+        for (node, entry) in self.base.catalog.read().nodes() {
+            if node != self.base.context.me && entry.start > StartNumber(0) {
+                links.expect(node, Some((entry.incarnation, entry.boot)));
+            }
         }
     }
 
@@ -96,13 +133,13 @@ impl Node {
     pub(crate) async fn announce_start(self: &Arc<Self>) {
         loop {
             let started = CatalogCommand::NodeStarted {
-                node: self.context.me,
-                incarnation: self.context.settings.incarnation,
-                boot: self.context.boot,
-                rpc_address: self.context.settings.rpc_address.clone(),
-                amqp_address: self.context.settings.amqp_address.clone(),
+                node: self.base.context.me,
+                incarnation: self.base.context.settings.incarnation,
+                boot: self.base.context.boot,
+                rpc_address: self.base.context.settings.rpc_address.clone(),
+                amqp_address: self.base.context.settings.amqp_address.clone(),
             };
-            match self.catalog_client.propose(started).await {
+            match self.base.catalog_client.propose(started).await {
                 Ok((_, CatalogReply::Started(start))) => return self.begin_session(start),
                 Ok((_, reply)) => {
                     tracing::error!(?reply, "the catalog did not accept the start of this node");
@@ -116,54 +153,60 @@ impl Node {
     }
 
     pub(crate) fn begin_session(self: &Arc<Self>, start: StartNumber) {
-        let session = SessionId { node: self.context.me, start };
-        self.proposers.restart(session);
-        self.led.local.begin(self.context.me, start);
-        self.context.begin_session(session);
-        let home = self.led.own_home();
+        let session = SessionId { node: self.base.context.me, start };
+        // The queues first: nothing of this session may reach those of the one before, which forget it.
+        self.base.led.local.begin(self.base.context.me, start);
+        self.base.proposers.restart(session);
+        self.base.context.begin_session(session);
+        let home = self.base.led.own_home();
         let term = Term(start.0);
-        self.led.leaderships.lead(home, term);
-        self.announce(home, term, None);
+        self.base.led.leaderships.lead(home, term);
+        self.leader.announce(home, term, None);
         tracing::debug!(%session, "session started");
         self.started.send_replace(true);
     }
 
     /// This run has been fenced: its clients are closed, it begins anew (SES 6).
     pub(crate) fn fenced(self: &Arc<Self>, session: SessionId) {
-        if !self.context.end_session(session) {
+        if !self.base.context.end_session(session) {
             return;
         }
         tracing::warn!(
             %session, "the cluster declared this node dead; closing all clients, starting a session"
         );
         self.started.send_replace(false);
-        self.close_all("the node was taken for dead by the cluster");
-        self.led.stop(self.led.own_home());
+        self.clients.close_all("the node was taken for dead by the cluster");
+        self.base.led.stop(self.base.led.own_home());
         let node = Arc::clone(self);
-        self.context.spawn(async move { node.announce_start().await });
+        self.base.context.spawn(async move { node.announce_start().await });
     }
+}
 
+impl Node {
     /// What leaders look after; runs as long as the node.
     pub(crate) async fn look_after(self: Arc<Self>) {
         let mut interval = tokio::time::interval(LOOK);
         interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             interval.tick().await;
-            self.bury().await;
-            self.tell_heard();
-            self.tell_counts();
-            for group in self.led.groups() {
-                self.look_after_nodes(group);
+            self.cluster.bury().await;
+            self.leader.tell_heard();
+            self.clients.tell_counts();
+            for group in self.base.led.groups() {
+                self.leader.look_after_nodes(group);
             }
         }
     }
+}
 
+impl Leader {
     /// Tells everyone which groups this node leads with a majority behind it (DLV 5).
     fn tell_heard(self: &Arc<Self>) {
-        let Some(groups) = self.context.groups() else { return };
-        let led = self.led.groups().into_iter();
+        let Some(groups) = self.base.context.groups() else { return };
+        let led = self.base.led.groups().into_iter();
         let heard = led.filter(|group| groups.majority_heard_within(*group, 2 * LOOK));
-        let terms = heard.filter_map(|group| Some((group, self.led.leading(Home::Group(group))?)));
+        let terms =
+            heard.filter_map(|group| Some((group, self.base.led.leading(Home::Group(group))?)));
         self.tell_heard_of(terms);
     }
 
@@ -174,16 +217,16 @@ impl Node {
     ) {
         let groups: Vec<_> = groups.into_iter().collect();
         if !groups.is_empty() {
-            self.context.peers.send_to_all(PeerMessage::Heard(groups));
+            self.base.context.peers.send_to_all(PeerMessage::Heard(groups));
         }
     }
 
     /// Makes a group that this node leads agree with what the catalog says of nodes and lives.
     pub(crate) fn look_after_nodes(&self, group: GroupId) {
         let mut commands = Vec::new();
-        let led_for = self.led.leaderships.leading_for(Home::Group(group)).unwrap_or_default();
-        let catalog = self.catalog.read();
-        self.led.with_machine(Home::Group(group), |machine| {
+        let led_for = self.base.led.leaderships.leading_for(Home::Group(group)).unwrap_or_default();
+        let catalog = self.base.catalog.read();
+        self.base.led.with_machine(Home::Group(group), |machine| {
             let sessions: BTreeSet<NodeId> =
                 machine.sessions().map(|session| session.node).collect();
             let suspected: BTreeSet<NodeId> = machine.suspected().collect();
@@ -192,7 +235,7 @@ impl Node {
                 if present && machine.fenced(node) < *fenced {
                     commands.push(Command::NodeDown { node, start: *fenced });
                 }
-                if node != self.context.me && present {
+                if node != self.base.context.me && present {
                     let silent_for = self.failures.unreachable_for(node);
                     // Until then another leader may have been heard there (DLV 5).
                     let silent_for = silent_for.map(|time| time.min(led_for));
@@ -204,7 +247,7 @@ impl Node {
             }
         });
         drop(catalog);
-        self.led.propose_to(Home::Group(group), commands);
+        self.base.led.propose_to(Home::Group(group), commands);
     }
 
     fn reachability(
@@ -213,7 +256,8 @@ impl Node {
         silent_for: Option<Duration>,
         suspected: bool,
     ) -> Option<Command> {
-        let timeout = Duration::from_millis(self.context.settings.consumer_disconnected_timeout_ms);
+        let timeout =
+            Duration::from_millis(self.base.context.settings.consumer_disconnected_timeout_ms);
         match (silent_for, suspected) {
             (None, true) => Some(Command::NodeBack { node }),
             (None, false) => None,

@@ -2,63 +2,49 @@
 //! leads (SES 4, 5; DLV 1, 2, 5).
 
 use crate::{
-    node::Node,
+    front::FrontEnd,
     peers::{
-        PeerMessage, Untold,
+        PeerMessage, Retry,
         message::{Attachment, Deliveries},
     },
 };
-use quorate_queue::{Answer, Delivery};
+use quorate_queue::Delivery;
 use quorate_types::{Home, NodeId, Term};
 use std::sync::Arc;
 
-impl Node {
+impl FrontEnd {
     /// Hands deliveries to this node's consumers.
     pub(crate) fn deliver(self: &Arc<Self>, home: Home, deliveries: Deliveries) {
         let Deliveries { term, ranges, cancelled, timed_out, timed_out_gets } = deliveries;
         for range in ranges {
-            let Some(consumer) = self.consumer(range.first.consumer) else { continue };
+            let Some(consumer) = self.clients.consumer(range.first.consumer) else { continue };
             let deliveries: Vec<Delivery> = range.deliveries().collect();
             consumer.deliver(term, range.attachment, &deliveries);
         }
         for id in cancelled {
-            if let Some(consumer) = self.consumer(id) {
-                self.consumers.remove(id.number);
+            if let Some(consumer) = self.clients.consumer(id) {
+                self.clients.consumers.remove(id.number);
                 consumer.cancelled();
                 self.share_room(&consumer.connection, consumer.channel);
             }
         }
         for (consumer, last) in timed_out {
-            if let Some(consumer) = self.consumer(consumer) {
+            if let Some(consumer) = self.clients.consumer(consumer) {
                 let commands = consumer.timed_out(last);
-                commands.into_iter().for_each(|command| self.proposers.submit(home, command));
+                commands.into_iter().for_each(|command| self.base.proposers.submit(home, command));
             }
         }
         if !timed_out_gets.is_empty() {
             self.gets_timed_out(home, timed_out_gets);
         }
     }
+}
 
-    /// Takes an answer to one of this node's batches.
-    pub(crate) fn take_answer(self: &Arc<Self>, home: Home, answer: Answer) {
-        match answer {
-            Answer::Answered { session, first, last, other } => {
-                self.answered(home, session, first, last, other);
-            }
-            Answer::Want { session, want } => {
-                self.proposers.wanted(home, session, want);
-            }
-            Answer::Fenced { session } => self.fenced(session),
-            answer @ (Answer::Transferred { .. } | Answer::TransfersWanted { .. }) => {
-                self.letters.answered(answer);
-            }
-        }
-    }
-
+impl FrontEnd {
     /// A leader of the home has announced itself, or its streams are new: what is unanswered is
     /// sent again, consumers re-attach (SES 5).
     pub(crate) fn announced(&self, home: Home, leader: NodeId, term: Term) {
-        if self.proposers.announced(home, leader, term) {
+        if self.base.proposers.announced(home, leader, term) {
             self.reattach_all(home, leader, term);
             self.letters.send_again(home);
         }
@@ -66,7 +52,7 @@ impl Node {
 
     /// Re-attaches all consumers of a home at its leader.
     pub(crate) fn reattach_all(&self, home: Home, leader: NodeId, term: Term) {
-        let consumers = self.consumers.all();
+        let consumers = self.clients.consumers.all();
         let of_home = consumers.iter().filter(|one| one.home() == home && one.is_attached());
         let attachments = of_home.filter_map(|consumer| consumer.reattach(term)).collect();
         self.ask_for_deliveries(home, leader, term, attachments);
@@ -74,7 +60,7 @@ impl Node {
 
     /// A leader has been heard that had itself just heard a majority (DLV 5).
     pub(crate) fn heard(&self, home: Home, leader: NodeId, term: Term) {
-        if self.proposers.leader(home) == Some((leader, term)) {
+        if self.base.proposers.leader(home) == Some((leader, term)) {
             self.hearing.heard(home, || self.reattach_all(home, leader, term));
         }
     }
@@ -88,8 +74,11 @@ impl Node {
         consumers: Vec<Attachment>,
     ) {
         if !consumers.is_empty() {
-            let anew = Untold::Consumers(home, leader);
-            self.send_or_anew(PeerMessage::Reattach { home, term, consumers }, anew);
+            let retry = Retry::Consumers(home, leader);
+            self.base
+                .context
+                .peers
+                .send_or_retry(PeerMessage::Reattach { home, term, consumers }, retry);
         }
     }
 }
@@ -104,12 +93,12 @@ mod tests {
     #[tokio::test]
     async fn dlv_05_only_a_leader_that_has_just_heard_a_majority_is_heard() {
         let (node, home, term) = (crate::testing::node(), Home::Group(GroupId(1)), Term(7));
-        node.announced(home, NodeId(2), term);
-        assert!(!node.hearing.may_show(home));
-        node.heard(home, NodeId(3), term);
-        node.heard(home, NodeId(2), Term(6));
-        assert!(!node.hearing.may_show(home), "not of the leader that is known");
-        node.heard(home, NodeId(2), term);
-        assert!(node.hearing.may_show(home));
+        node.front.announced(home, NodeId(2), term);
+        assert!(!node.front.hearing.may_show(home));
+        node.front.heard(home, NodeId(3), term);
+        node.front.heard(home, NodeId(2), Term(6));
+        assert!(!node.front.hearing.may_show(home), "not of the leader that is known");
+        node.front.heard(home, NodeId(2), term);
+        assert!(node.front.hearing.may_show(home));
     }
 }

@@ -205,6 +205,10 @@ impl Connection {
 
     /// The tag, or one that is made where the client gives none (CON-01).
     fn tag_or_made(&self, tag: ShortString) -> ShortString {
-        if tag.is_empty() { self.node.generated_name(CONSUMER_TAG_PREFIX) } else { tag }
+        if tag.is_empty() {
+            self.node.base.context.generated_name(CONSUMER_TAG_PREFIX)
+        } else {
+            tag
+        }
     }
 }

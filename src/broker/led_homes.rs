@@ -11,7 +11,10 @@ use crate::{
 };
 use quorate_queue::{Command, Machine};
 use quorate_raft::ProposeError;
-use quorate_storage::{CommandEntry, codec::batch::ProposedBatch};
+use quorate_storage::{
+    CommandEntry,
+    codec::batch::{ProposedBatch, Sender},
+};
 use quorate_types::{GroupId, Home, NodeId, Term, Timestamp, WallTime};
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tokio::sync::watch;
@@ -186,6 +189,8 @@ impl LedHomes {
     pub(crate) fn take_batch(&self, home: Home, batch: Arc<ProposedBatch>) {
         let batch = Arc::unwrap_or_clone(batch);
         match home {
+            // Sent in a session of this node that is over, to queues that are gone (SES 6).
+            Home::Node(_) if self.is_of_former_session(&batch) => {}
             Home::Node(_) => {
                 self.local.push(batch);
                 self.context.peers.wake();
@@ -198,6 +203,16 @@ impl LedHomes {
                     }
                 }
             }
+        }
+    }
+
+    /// Whether this node sent the batch in a session that is over.
+    fn is_of_former_session(&self, batch: &ProposedBatch) -> bool {
+        match batch.sender {
+            Sender::Session(session) => {
+                session.node == self.context.me && self.context.session() != Some(session)
+            }
+            Sender::Letters(_) => false,
         }
     }
 

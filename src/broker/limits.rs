@@ -13,9 +13,10 @@
 //! Imported definitions have the same bounds.
 
 use crate::{
+    clients::Clients,
     connection::Connection,
     connection_state::ConnectionState,
-    node::Node,
+    counts::Counts,
     peers::{PeerMessage, message::PeerCounts},
     settings::NodeLimits,
 };
@@ -28,29 +29,29 @@ use std::{
 
 impl ConnectionState {
     /// Connections and channels of this one have come, or gone.
-    pub(crate) fn count(&self, node: &Node, connections: i64, channels: i64) {
-        let mut own = node.counts.own.lock();
+    pub(crate) fn count(&self, counts: &Counts, connections: i64, channels: i64) {
+        let mut own = counts.own.lock();
         own.change(&self.info.vhost, &self.info.user, connections, channels);
     }
 }
 
-impl Node {
+impl Clients {
     /// What other nodes that can be reached have told.
     fn told(&self, count: impl Fn(&PeerCounts) -> u64) -> u64 {
         let told = self.counts.told.lock();
-        let reachable = told.iter().filter(|(node, _)| self.is_reachable(**node));
+        let reachable = told.iter().filter(|(node, _)| self.base.context.is_reachable(**node));
         reachable.map(|(_, told)| count(told)).sum()
     }
 
     /// The node's limit of connections, if it is reached.
     pub(crate) fn node_connections_reached(&self) -> Option<u64> {
-        let limit = i64::from(self.context.settings.limits.connections_max?);
+        let limit = i64::from(self.base.context.settings.limits.connections_max?);
         reached(Some(limit), self.counts.own.lock().connections)
     }
 
     /// The node's limit of channels, if it is reached.
     fn node_channels_reached(&self) -> Option<u64> {
-        let limit = i64::from(self.context.settings.limits.channels_max?);
+        let limit = i64::from(self.base.context.settings.limits.channels_max?);
         reached(Some(limit), self.counts.own.lock().channels)
     }
 
@@ -76,7 +77,7 @@ impl Node {
     }
 
     fn user_channels_reached(&self, user: &ShortString) -> Option<u64> {
-        let limit = Some(self.catalog.read().user_limits(user).channels_max?);
+        let limit = Some(self.base.catalog.read().user_limits(user).channels_max?);
         reached(limit, self.of_user(user, |(_, channels)| channels))
     }
 
@@ -89,7 +90,7 @@ impl Node {
     fn counted(&self) -> PeerCounts {
         let mut counted = PeerCounts::default();
         {
-            let catalog = self.catalog.read();
+            let catalog = self.base.catalog.read();
             let vhosts = catalog.vhosts().filter(|vhost| vhost.limits.connections_max.is_some());
             counted.vhosts = vhosts.map(|vhost| (vhost.name.clone(), 0)).collect();
             let users = catalog.users().filter(|user| user.limits != Default::default());
@@ -115,7 +116,7 @@ impl Node {
         if !self.counts.telling.swap(something, Ordering::AcqRel) && !something {
             return;
         }
-        self.context.peers.send_to_others(&PeerMessage::Counts(counted));
+        self.base.context.peers.send_to_others(&PeerMessage::Counts(counted));
     }
 }
 
@@ -177,7 +178,7 @@ impl Connection {
         arguments: &FieldTable,
         object: &dyn Display,
     ) -> Result<FieldTable, Exception> {
-        self.node.context.settings.limits.check_arguments(arguments, object)?;
+        self.node.base.context.settings.limits.check_arguments(arguments, object)?;
         Ok(arguments.detached())
     }
 
@@ -187,7 +188,7 @@ impl Connection {
     /// 530.
     pub(crate) fn check_consumers(&self) -> Result<(), Exception> {
         let count = self.state.consumers.load(Ordering::Relaxed);
-        match self.node.context.settings.limits.consumers_per_connection_max {
+        match self.node.base.context.settings.limits.consumers_per_connection_max {
             Some(max) if count >= u64::from(max) => {
                 let text = format!("reached maximum ({max}) of consumers per connection");
                 Err(Exception::new(ReplyCode::NotAllowed, text))
@@ -199,12 +200,12 @@ impl Connection {
     /// CHN-03.
     pub(crate) fn check_channels(&self) -> Result<(), Exception> {
         let user = &self.info().user;
-        if let Some(limit) = self.node.user_channels_reached(user) {
+        if let Some(limit) = self.node.clients.user_channels_reached(user) {
             return Err(refusal::user_channel_limit(user, limit));
         }
-        match self.node.node_channels_reached() {
+        match self.node.clients.node_channels_reached() {
             Some(limit) => {
-                Err(refusal::node_channel_limit(&self.node.context.settings.name, limit))
+                Err(refusal::node_channel_limit(&self.node.base.context.settings.name, limit))
             }
             None => Ok(()),
         }
@@ -213,14 +214,14 @@ impl Connection {
     /// Connections or channels have come or gone: those who count them are told soon.
     pub(crate) fn recount(&self) {
         let has_limit = {
-            let catalog = self.node.catalog.read();
+            let catalog = self.node.base.catalog.read();
             let info = self.info();
             catalog.vhost_limits(&info.vhost).connections_max.is_some()
                 || catalog.user_limits(&info.user) != Default::default()
         };
         if has_limit {
             let node = Arc::clone(&self.node);
-            self.node.context.spawn(async move { node.tell_counts() });
+            self.node.base.context.spawn(async move { node.clients.tell_counts() });
         }
     }
 }

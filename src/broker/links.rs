@@ -51,6 +51,6 @@ impl LinkHandler for Handler {
 
     fn lost(&self, node: NodeId, boot: BootNumber, cause: Cause) {
         self.inbox.lost(node, boot, cause);
-        self.broker.0.lost(node, boot, cause);
+        self.broker.0.cluster.lost(node, boot, cause);
     }
 }

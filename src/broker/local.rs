@@ -108,15 +108,23 @@ impl LocalQueues {
         self.inbox.lock().commands.push(command);
     }
 
-    /// Works off what has been taken, entry by entry. For one task alone, so that outputs are performed
-    /// in their order.
-    pub(crate) fn run(&self, mut perform: impl FnMut(&Output)) {
-        while let Some(output) = self.apply_next() {
+    /// Works off what has been taken as one entry. For one task alone, so that outputs are performed in
+    /// their order.
+    pub(crate) fn run_one(&self, perform: impl FnOnce(&Output)) {
+        if let Some(output) = self.apply_next() {
             perform(&output);
             if let Some(state) = self.state.lock().as_mut() {
                 state.output = output;
             }
         }
+    }
+
+    /// Takes a queue's entry away; false if there was none.
+    pub(crate) fn forget(&self, id: QueueId) -> bool {
+        let mut entries = self.entries.write();
+        let before = entries.len();
+        entries.retain(|_, entry| entry.id != id);
+        entries.len() < before
     }
 
     /// Something has been taken and not been worked off.

@@ -100,9 +100,9 @@ impl Broker {
         if !right {
             let node = &self.0;
             tracing::info!(%from, ?user, "login refused");
-            node.context.counters.logins_refused.add(1);
-            let delay = Duration::from_millis(node.context.settings.login_failure_delay_ms);
-            node.logins.wait(from, delay).await;
+            node.base.context.counters.logins_refused.add(1);
+            let delay = Duration::from_millis(node.base.context.settings.login_failure_delay_ms);
+            node.clients.logins.wait(from, delay).await;
         }
         right
     }

@@ -2,17 +2,17 @@
 
 use crate::{
     context::CallError,
-    node::Node,
+    names::queues::Queues,
     queues::{Made, NewQueue},
 };
 use std::sync::Arc;
 use tokio::time::{Instant, timeout};
 
-impl Node {
+impl Queues {
     /// Makes a queue, unless one of its name is being made here: then its end is waited for, and
     /// the name has to be looked at again.
     pub(crate) async fn make_in_turn(self: &Arc<Self>, new: NewQueue) -> Result<Made, CallError> {
-        let end = Instant::now() + self.context.operation_timeout();
+        let end = Instant::now() + self.base.context.operation_timeout();
         let left = || end.saturating_duration_since(Instant::now());
         let begun = timeout(left(), self.making.begin(&new.name)).await;
         let Some(turn) = begun.map_err(|_| CallError::TimedOut)? else {
@@ -23,7 +23,7 @@ impl Node {
         // Once proposed it is finished, whatever becomes of the client (NAM 2).
         let (sender, receiver) = tokio::sync::oneshot::channel();
         let node = Arc::clone(self);
-        self.context.spawn(async move {
+        self.base.context.spawn(async move {
             let made = node.make_queue(new).await;
             drop((turn, room));
             drop(sender.send(made));

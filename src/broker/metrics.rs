@@ -16,12 +16,12 @@ impl Broker {
     pub fn metrics(&self) -> MetricsView {
         let node = &self.0;
         let mut view = MetricsView { node: self.node_status(), ..MetricsView::default() };
-        node.context.counters.show(&mut view);
-        view.batch_commands = histogram(node.context.counters.batch_commands.histogram());
-        view.batch = histogram(node.context.counters.batch_wait_us.histogram());
-        view.in_flight_bytes = node.proposers.bytes();
-        view.memory_budget_bytes = node.context.memory.bytes_max();
-        view.memory = node.context.memory.figures().collect();
+        node.base.context.counters.show(&mut view);
+        view.batch_commands = histogram(node.base.context.counters.batch_commands.histogram());
+        view.batch = histogram(node.base.context.counters.batch_wait_us.histogram());
+        view.in_flight_bytes = node.base.proposers.bytes();
+        view.memory_budget_bytes = node.base.context.memory.bytes_max();
+        view.memory = node.base.context.memory.figures().collect();
         node.show_clients(&mut view);
         node.show_queues(&mut view);
         node.show_floors(&mut view);
@@ -32,14 +32,14 @@ impl Broker {
 impl Node {
     /// This node's replicas.
     pub(crate) fn group_views(&self) -> Vec<GroupView> {
-        let Some(groups) = self.context.groups() else { return Vec::new() };
+        let Some(groups) = self.base.context.groups() else { return Vec::new() };
         groups.all().map(|group| self.group_view(group)).collect()
     }
 
     fn group_view(&self, group: &Arc<Group>) -> GroupView {
         let leadership = group.leadership();
         let role = match leadership.leader {
-            Some(leader) if leader == self.context.me => Role::Leader,
+            Some(leader) if leader == self.base.context.me => Role::Leader,
             Some(_) => Role::Follower,
             None => Role::Candidate,
         };
@@ -58,9 +58,9 @@ impl Node {
 
     /// State digests of this node's replicas, several of each.
     pub(crate) fn audits(&self) -> Vec<GroupAudit> {
-        let Some(groups) = self.context.groups() else { return Vec::new() };
+        let Some(groups) = self.base.context.groups() else { return Vec::new() };
         let audits = |group: &Arc<Group>| {
-            let (id, node) = (group.id(), self.context.me);
+            let (id, node) = (group.id(), self.base.context.me);
             let digests = group.digests().into_iter().rev();
             let audit = move |(index, digest)| GroupAudit { group: id, node, index, digest };
             digests.map(audit).collect::<Vec<_>>()
@@ -70,19 +70,19 @@ impl Node {
 
     /// Adds what this node's clients have now.
     fn show_clients(&self, view: &mut MetricsView) {
-        for connection in self.connections.all() {
+        for connection in self.clients.connections.all() {
             let channels = connection.reported.channels.lock();
             view.channels += channels.len() as u64;
             view.publishers +=
                 channels.values().filter(|channel| channel.report.has_published).count() as u64;
         }
-        view.consumers = self.consumers.len() as u64;
+        view.consumers = self.clients.consumers.len() as u64;
     }
 
     /// Adds what the queues hold that this node leads or is the home of.
     fn show_queues(&self, view: &mut MetricsView) {
-        for home in self.led.homes() {
-            self.led.with_machine(home, |machine| {
+        for home in self.base.led.homes() {
+            self.base.led.with_machine(home, |machine| {
                 for queue in machine.queues().filter_map(|id| machine.queue(id)) {
                     view.messages_ready += queue.ready;
                     view.messages_ready_bytes += queue.ready_bytes;
@@ -95,7 +95,7 @@ impl Node {
 
     /// Adds what the floors below count.
     fn show_floors(&self, view: &mut MetricsView) {
-        let Some(groups) = self.context.groups() else { return };
+        let Some(groups) = self.base.context.groups() else { return };
         let (mut round, mut election, mut checkpoint) = Default::default();
         for group in groups.all() {
             let metrics = group.metrics();
@@ -108,13 +108,12 @@ impl Node {
         view.round = histogram(round);
         view.election = histogram(election);
         view.checkpoint = histogram(checkpoint);
-        if let Some(stats) = self.storage_stats.get() {
-            let DatabaseStats { writer, run_cache_bytes, bodies_read } = stats();
-            view.sync_bytes = histogram(writer.batch_bytes);
-            view.sync = histogram(writer.sync_us);
-            view.run_cache_bytes = run_cache_bytes as u64;
-            view.bodies_read = bodies_read;
-        }
+        let stats = self.base.context.database_stats();
+        let DatabaseStats { writer, run_cache_bytes, bodies_read } = stats;
+        view.sync_bytes = histogram(writer.batch_bytes);
+        view.sync = histogram(writer.sync_us);
+        view.run_cache_bytes = run_cache_bytes as u64;
+        view.bodies_read = bodies_read;
     }
 }
 

@@ -5,15 +5,12 @@ use crate::{
     Broker,
     access::ChangeError,
     client::{ConnectionInfo, Event},
-    node::Node,
 };
 use quorate_catalog::{
     AccessCommand, CatalogCommand, CatalogReply, ConnectionId, HashAlgorithm, PasswordHash,
     PermissionRecord, TopicPermissionRecord, UserRecord, VhostRecord,
 };
-use quorate_queue::Command;
-use quorate_types::{Exception, Home, QueueId, ReplyCode, VhostName};
-use std::sync::Arc;
+use quorate_types::{Exception, ReplyCode, VhostName};
 
 /// Connections that an operator closes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,19 +37,19 @@ impl Broker {
     pub async fn change_access(&self, command: AccessCommand) -> Result<(), ChangeError> {
         let node = &self.0;
         // A repeated deletion is harmless, so what was never there has to be seen before.
-        let mut missing = node.catalog.read().missing_of(&command);
+        let mut missing = node.base.catalog.read().missing_of(&command);
         if missing.is_some() {
-            if !node.catalog_client.read().await {
+            if !node.base.catalog_client.read().await {
                 return Err(ChangeError::TimedOut);
             }
-            missing = node.catalog.read().missing_of(&command);
+            missing = node.base.catalog.read().missing_of(&command);
         }
         if let Some(denial) = missing {
             return Err(denial.into());
         }
-        match node.catalog_client.propose(CatalogCommand::Access(command)).await {
+        match node.base.catalog_client.propose(CatalogCommand::Access(command)).await {
             Ok((index, CatalogReply::Done)) => {
-                node.lease.barrier(index).await.map_err(|_| ChangeError::TimedOut)
+                node.base.lease.barrier(index).await.map_err(|_| ChangeError::TimedOut)
             }
             Ok((_, CatalogReply::Denied(denial))) => Err(denial.into()),
             Ok((_, other)) => {
@@ -66,25 +63,25 @@ impl Broker {
     /// Virtual hosts.
     #[must_use]
     pub fn vhosts(&self) -> Vec<VhostRecord> {
-        self.0.catalog.read().vhosts().cloned().collect()
+        self.0.base.catalog.read().vhosts().cloned().collect()
     }
 
     /// Users.
     #[must_use]
     pub fn users(&self) -> Vec<UserRecord> {
-        self.0.catalog.read().users().cloned().collect()
+        self.0.base.catalog.read().users().cloned().collect()
     }
 
     /// All permissions.
     #[must_use]
     pub fn permissions(&self) -> Vec<PermissionRecord> {
-        self.0.catalog.read().permissions().collect()
+        self.0.base.catalog.read().permissions().collect()
     }
 
     /// All topic permissions.
     #[must_use]
     pub fn topic_permissions(&self) -> Vec<TopicPermissionRecord> {
-        self.0.catalog.read().topic_permissions().collect()
+        self.0.base.catalog.read().topic_permissions().collect()
     }
 
     /// Closes connections of this node's, at most so many, with a reason (CONN-29): how many.
@@ -96,21 +93,8 @@ impl Broker {
             Closing::OfVhost(vhost) => *vhost == info.vhost,
             Closing::All => true,
         };
-        let connections = self.0.connections.all();
+        let connections = self.0.clients.connections.all();
         let meant = connections.iter().filter(|one| is_meant(one.id, &one.info)).take(most);
         meant.map(|one| one.mailbox.put(Event::Close(exception.clone()))).count()
-    }
-}
-
-impl Node {
-    /// A virtual host or a delayed exchange is gone: its queues end, by id, each by its group's leader (NAM 4). What a
-    /// change of leaders loses of it the reconciler finds.
-    pub(crate) fn end_queues(self: &Arc<Self>, queues: &[QueueId]) {
-        for &queue in queues {
-            if matches!(queue.home, Home::Group(_)) && self.led.leading(queue.home).is_some() {
-                let end = Command::EndQueue { queue, if_unused: false, if_empty: false };
-                self.led.propose_to(queue.home, vec![end]);
-            }
-        }
     }
 }

@@ -1,6 +1,6 @@
 //! Policies and runtime parameters, as operators set and clear them.
 
-use crate::{Broker, context::CallError, node::Node};
+use crate::{Broker, context::CallError, names::queues::Queues};
 use quorate_catalog::{
     CatalogCommand, CatalogReply, ParameterName, ParameterRecord, PolicyKind, PolicyName,
     PolicyRecord, refusal,
@@ -14,8 +14,8 @@ impl Broker {
     /// # Errors
     /// 404 without the virtual host; 541 when the catalog does not answer.
     pub async fn set_policy(&self, policy: PolicyRecord) -> Result<(), Exception> {
-        let index = self.0.change_catalog(CatalogCommand::SetPolicy(policy)).await?;
-        self.0.await_policies(index).await;
+        let index = self.0.queues.change_catalog(CatalogCommand::SetPolicy(policy)).await?;
+        self.0.queues.await_policies(index).await;
         Ok(())
     }
 
@@ -24,12 +24,12 @@ impl Broker {
     /// # Errors
     /// 406 when there is none (POL-25); 541 when the catalog does not answer.
     pub async fn clear_policy(&self, name: PolicyName) -> Result<(), Exception> {
-        self.0.catalog_client.read().await;
-        if self.0.catalog.read().policy(&name).is_none() {
+        self.0.base.catalog_client.read().await;
+        if self.0.base.catalog.read().policy(&name).is_none() {
             return Err(refusal::no_parameter());
         }
-        let index = self.0.change_catalog(CatalogCommand::ClearPolicy(name)).await?;
-        self.0.await_policies(index).await;
+        let index = self.0.queues.change_catalog(CatalogCommand::ClearPolicy(name)).await?;
+        self.0.queues.await_policies(index).await;
         Ok(())
     }
 
@@ -42,7 +42,7 @@ impl Broker {
         kind: PolicyKind,
         vhost: &VhostName,
     ) -> Result<Vec<PolicyRecord>, Exception> {
-        let catalog = self.0.catalog.read();
+        let catalog = self.0.base.catalog.read();
         if !catalog.has_vhost(vhost) {
             return Err(refusal::no_such_vhost(vhost));
         }
@@ -56,9 +56,9 @@ impl Broker {
     /// 404 without the virtual host; 541 when the catalog does not answer.
     pub async fn set_parameter(&self, parameter: ParameterRecord) -> Result<(), Exception> {
         let of_settings = parameter.name.is_of_settings();
-        let index = self.0.change_catalog(CatalogCommand::SetParameter(parameter)).await?;
+        let index = self.0.queues.change_catalog(CatalogCommand::SetParameter(parameter)).await?;
         if of_settings {
-            self.0.await_policies(index).await;
+            self.0.queues.await_policies(index).await;
         }
         Ok(())
     }
@@ -68,14 +68,14 @@ impl Broker {
     /// # Errors
     /// 406 when there is none; 541 when the catalog does not answer.
     pub async fn clear_parameter(&self, name: ParameterName) -> Result<(), Exception> {
-        self.0.catalog_client.read().await;
-        if self.0.catalog.read().parameter(&name).is_none() {
+        self.0.base.catalog_client.read().await;
+        if self.0.base.catalog.read().parameter(&name).is_none() {
             return Err(refusal::no_parameter());
         }
         let of_settings = name.is_of_settings();
-        let index = self.0.change_catalog(CatalogCommand::ClearParameter(name)).await?;
+        let index = self.0.queues.change_catalog(CatalogCommand::ClearParameter(name)).await?;
         if of_settings {
-            self.0.await_policies(index).await;
+            self.0.queues.await_policies(index).await;
         }
         Ok(())
     }
@@ -85,7 +85,7 @@ impl Broker {
     /// # Errors
     /// 404 without the virtual host.
     pub fn parameters(&self, of: Option<&str>) -> Result<Vec<ParameterRecord>, Exception> {
-        let catalog = self.0.catalog.read();
+        let catalog = self.0.base.catalog.read();
         let is_there = |of: &str| catalog.vhosts().any(|vhost| vhost.name.as_str() == of);
         if let Some(of) = of.filter(|of| !is_there(of)) {
             // Too long a name is nobody's.
@@ -99,13 +99,13 @@ impl Broker {
     }
 }
 
-impl Node {
+impl Queues {
     /// Proposes a command of an operator; the index of its entry.
     async fn change_catalog(
         self: &Arc<Self>,
         command: CatalogCommand,
     ) -> Result<CatalogIndex, Exception> {
-        match self.catalog_client.propose(command).await {
+        match self.base.catalog_client.propose(command).await {
             Ok((index, CatalogReply::Done)) => Ok(index),
             Ok((_, CatalogReply::Refused(exception))) => Err(exception),
             Ok((_, reply)) => {
@@ -122,7 +122,7 @@ impl Node {
     /// Waits until a change of policies is in force: every node routes by it, every queue has it.
     pub(crate) async fn await_policies(self: &Arc<Self>, index: CatalogIndex) {
         let (known, in_force) =
-            tokio::join!(self.lease.barrier(index), self.configurer.in_force(index));
+            tokio::join!(self.base.lease.barrier(index), self.configurer.in_force(index));
         if known.is_err() {
             tracing::warn!(%index, "not all nodes confirmed a policy change in time");
         }

@@ -9,9 +9,9 @@ use crate::{
     connection::Connection,
     connection_state::ConnectionState,
     counters::Counters,
-    node::Node,
     peers::message::ReplyTo,
     publish_access::PublishAccess,
+    publisher::Publisher,
     reply_to,
     route_held::{Rest, await_turn},
     routed::RoutedPublish,
@@ -22,8 +22,7 @@ use bytes::{Bytes, BytesMut};
 use quorate_catalog::{Catalog, RouteRequest};
 use quorate_storage::codec::message;
 use quorate_types::{
-    Exception, FieldTable, FieldValue, Home, Message, Properties, QueueId, ResourceName,
-    ShortString,
+    Exception, FieldTable, FieldValue, Home, Message, Properties, ResourceName, ShortString,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -65,12 +64,12 @@ impl Connection {
     pub fn publish(&self, publishes: Vec<Publish>, outcomes: &mut Vec<PublishOutcome>) -> Pressure {
         let mut held = self.state.held_publishes.lock();
         let mut spread = None;
-        if held.busy || !self.node.lease.is_held() {
+        if held.busy || !self.node.base.lease.is_held() {
             // NAM 5: this node may not route now. What was held before comes first.
             outcomes.extend(publishes.iter().map(|_| PublishOutcome::Routed));
             held.hold(publishes);
         } else {
-            let Some(rest) = self.node.route_all(&self.state, publishes, outcomes) else {
+            let Some(rest) = self.node.publisher.route_all(&self.state, publishes, outcomes) else {
                 drop(held);
                 return self.pressure();
             };
@@ -78,14 +77,14 @@ impl Connection {
             spread = Some(rest.spread);
         }
         if !std::mem::replace(&mut held.busy, true) {
-            let (node, state) = (Arc::clone(&self.node), Arc::clone(&self.state));
-            self.node.context.spawn(async move { node.route_held(state, spread).await });
+            let (publisher, state) = (Arc::clone(&self.node.publisher), Arc::clone(&self.state));
+            self.node.base.context.spawn(async move { publisher.route_held(state, spread).await });
         }
         Pressure::Wait
     }
 }
 
-impl Node {
+impl Publisher {
     /// Routes publishes in order and sends them, up to one that cannot be sent at once.
     pub(crate) fn route_all(
         &self,
@@ -101,7 +100,7 @@ impl Node {
         let mut tally = Tally::default();
         let mut publishes = publishes.into_iter();
         while publishes.len() > 0 && spread.is_none() {
-            let catalog = self.catalog.read();
+            let catalog = self.base.catalog.read();
             let until = Instant::now() + CATALOG_HELD_MAX;
             let mut access = connection.publish_access.lock();
             access.refresh(&catalog, connection.who());
@@ -126,7 +125,7 @@ impl Node {
                         );
                         if let (Ok(_), Some(seen)) = (&result, &seen) {
                             let to = &mut outgoings;
-                            self.trace_publish(&catalog, connection, seen, &routed, to);
+                            self.tracer.trace_publish(&catalog, connection, seen, &routed, to);
                         }
                         if let Ok(true) = result {
                             spread = self.dispatch(&source, &mut routed, &mut outgoings);
@@ -150,7 +149,7 @@ impl Node {
             spread,
             publishes: publishes.filter(|it| await_turn(it, &refused, outcomes)).collect(),
         });
-        tally.add_to(&self.context.counters);
+        tally.add_to(&self.base.context.counters);
         self.send_all(outgoings);
         rest
     }
@@ -180,7 +179,7 @@ impl Node {
         let mut routed = RoutedPublish { mandatory, ..RoutedPublish::default() };
         let mut traces = Outgoings::default();
         let result = {
-            let catalog = self.catalog.read();
+            let catalog = self.base.catalog.read();
             let mut access = connection.publish_access.lock();
             access.refresh(&catalog, connection.who());
             let seen = catalog.is_traced(&connection.info.vhost).then(|| publish.clone());
@@ -188,7 +187,7 @@ impl Node {
             let result =
                 route(self, &catalog, &mut access, connection, publish, &mut routed, buffer);
             if let (Ok(_), Some(seen)) = (&result, &seen) {
-                self.trace_publish(&catalog, connection, seen, &routed, &mut traces);
+                self.tracer.trace_publish(&catalog, connection, seen, &routed, &mut traces);
             }
             result
         };
@@ -196,49 +195,39 @@ impl Node {
         self.send_all(traces);
         let mut tally = Tally::default();
         tally.count(result.as_ref().ok().copied(), false, mandatory);
-        tally.add_to(&self.context.counters);
+        tally.add_to(&self.base.context.counters);
         result.map(|found| found.then_some(routed))
     }
 
     pub(crate) fn send_all(&self, outgoings: Outgoings) {
         for (home, outgoings) in outgoings.to_queues {
-            self.proposers.fill(home, |batches| {
+            self.base.proposers.fill(home, |batches| {
                 outgoings.into_iter().for_each(|outgoing| batches.push_message(outgoing));
             });
         }
         for (addresses, message) in outgoings.replies {
-            self.send_reply(&addresses, &message);
+            self.replies.send_reply(&addresses, &message);
         }
-    }
-
-    /// How a message goes to each of its targets.
-    pub(crate) fn ways(
-        &self,
-        catalog: &Catalog,
-        targets: &[QueueId],
-        properties: &Properties,
-        body: &Bytes,
-    ) -> Vec<Way> {
-        targets.iter().map(|queue| self.led.way(catalog, *queue, properties, body)).collect()
     }
 
     /// All targets of a publish were gone: reads the catalog and routes it again; only then is it
     /// unroutable (NAM 6).
-    pub(crate) fn route_again(&self, ticket: &PublishTicket, place: u32, octets: Bytes) {
-        let Some(node) = self.arc() else { return };
+    pub(crate) fn route_again(self: &Arc<Self>, ticket: &PublishTicket, place: u32, octets: Bytes) {
+        let publisher = Arc::clone(self);
         let connection = Arc::clone(&ticket.connection);
         let (channel, mandatory) = (ticket.channel, ticket.mandatory);
         let told = ticket.told.after(place);
-        self.context.spawn(async move {
-            while !node.catalog_client.read().await || !node.lease.is_held() {
-                node.lease.until_held().await;
+        self.base.context.spawn(async move {
+            let base = &publisher.base;
+            while !base.catalog_client.read().await || !base.lease.is_held() {
+                base.lease.until_held().await;
             }
             let source = Source { connection: &connection, channel, told, mandatory };
-            node.route_once_more(&source, octets);
+            publisher.route_once_more(&source, octets);
         });
     }
 
-    fn route_once_more(&self, source: &Source<'_>, octets: Bytes) {
+    fn route_once_more(self: &Arc<Self>, source: &Source<'_>, octets: Bytes) {
         let Ok(message) = message::decode(&octets) else { return };
         let Ok(properties) = Properties::parse(message.properties.clone()) else { return };
         let mut routed = RoutedPublish::default();
@@ -249,20 +238,20 @@ impl Node {
             further_keys: &message.further_keys,
             properties: &properties,
             chance: rand::random,
-            locality: &self.led.leaderships,
+            locality: &self.base.led.leaderships,
             by_broker: false,
         };
         // An exchange that is gone by now leaves the message as unroutable as no binding does.
-        let catalog = self.catalog.read();
+        let catalog = self.base.catalog.read();
         let _ = catalog.route(&request, &mut routed.targets);
         // One that is known by its name alone has said itself that it is gone.
         routed.targets.retain(|queue| catalog.queue_by_id(*queue).is_some());
-        routed.ways = self.ways(&catalog, &routed.targets, &properties, &message.body);
+        routed.ways = self.base.led.ways(&catalog, &routed.targets, &properties, &message.body);
         drop(catalog);
         if routed.targets.is_empty() {
             let mut tally = Tally::default();
             tally.unroutable(matches!(source.told, Told::Confirm(_)), source.mandatory);
-            tally.add_to(&self.context.counters);
+            tally.add_to(&self.base.context.counters);
             if source.mandatory {
                 let (channel, message) = (source.channel, Box::new(message));
                 source.connection.mailbox.put(Event::Returned { channel, message });
@@ -271,11 +260,9 @@ impl Node {
             return;
         }
         routed.message = octets;
-        if self.is_spread(&routed, 0)
-            && let Some(node) = self.arc()
-        {
-            let spread = Spread::new(source, routed);
-            self.context.spawn(async move { node.spread(spread).await });
+        if self.is_spread(&routed, 0) {
+            let (publisher, spread) = (Arc::clone(self), Spread::new(source, routed));
+            self.base.context.spawn(async move { publisher.spread(spread).await });
             return;
         }
         let mut outgoings = Outgoings::default();
@@ -339,7 +326,7 @@ impl Outgoings {
 
 /// Routes one publish into `routed`; false if it is unroutable.
 fn route(
-    node: &Node,
+    publisher: &Publisher,
     catalog: &Catalog,
     access: &mut PublishAccess,
     connection: &ConnectionState,
@@ -351,7 +338,12 @@ fn route(
     let (vhost, who) = (&connection.info.vhost, connection.who());
     access.check(who, &exchange)?;
     let checked = sender_selected(&properties).and_then(|(further_keys, raw)| {
-        node.context.settings.limits.check_publish(properties.header_values, further_keys.len())?;
+        publisher
+            .base
+            .context
+            .settings
+            .limits
+            .check_publish(properties.header_values, further_keys.len())?;
         check_delay(&properties)?;
         let keys = std::iter::once(&routing_key).chain(&further_keys);
         access.check_topics(catalog, who, &exchange, keys)?;
@@ -372,16 +364,16 @@ fn route(
         further_keys: &further_keys,
         properties: &properties,
         chance: rand::random,
-        locality: &node.led.leaderships,
+        locality: &publisher.base.led.leaderships,
         by_broker: false,
     };
     catalog.route(&request, &mut routed.targets).map_err(|error| {
         error.exception(&ResourceName { vhost: vhost.clone(), name: exchange.clone() })
     })?;
-    routed.ways = node.ways(catalog, &routed.targets, &properties, &body);
+    routed.ways = publisher.base.led.ways(catalog, &routed.targets, &properties, &body);
     reply_to::addresses(&request, &mut routed.replies);
     if routed.targets.is_empty() && routed.replies.is_empty() {
-        node.warn_of_missing_alternate(
+        publisher.warn_of_missing_alternate(
             catalog,
             ResourceName { vhost: vhost.clone(), name: exchange },
         );

@@ -2,6 +2,7 @@
 
 use crate::{
     Broker,
+    base::Base,
     connection_state::{ConnectionState, Reporting},
     node::Node,
     view::{
@@ -28,7 +29,7 @@ impl Broker {
     /// This node.
     #[must_use]
     pub fn node(&self) -> NodeId {
-        self.0.context.me
+        self.0.base.context.me
     }
 
     /// Queues of a virtual host: all catalog entries, and the connection-bound queues of this node
@@ -37,12 +38,12 @@ impl Broker {
     pub fn queues(&self, vhost: &VhostName) -> Vec<QueueView> {
         let node = &self.0;
         let mut entries: Vec<QueueEntry> = {
-            let catalog = node.catalog.read();
+            let catalog = node.base.catalog.read();
             catalog.queues().filter(|entry| entry.name.vhost == *vhost).cloned().collect()
         };
         {
-            let local = node.led.local.entries.read();
-            let catalog = node.catalog.read();
+            let local = node.base.led.local.entries.read();
+            let catalog = node.base.catalog.read();
             let unnamed = local
                 .values()
                 .filter(|entry| entry.name.vhost == *vhost)
@@ -55,7 +56,7 @@ impl Broker {
     /// Exchanges of a virtual host, the default one included.
     #[must_use]
     pub fn exchanges(&self, vhost: &VhostName) -> Vec<ExchangeView> {
-        let catalog = self.0.catalog.read();
+        let catalog = self.0.base.catalog.read();
         let of_vhost = catalog.exchanges().filter(|record| record.name.vhost == *vhost);
         // It has no record: it is implicit (EXC-01).
         let default = ExchangeView {
@@ -82,7 +83,7 @@ impl Broker {
     /// Explicit bindings of a virtual host (CTL-10).
     #[must_use]
     pub fn bindings(&self, vhost: &VhostName) -> Vec<BindingView> {
-        let catalog = self.0.catalog.read();
+        let catalog = self.0.base.catalog.read();
         let of_vhost = catalog.bindings().filter(|binding| binding.source.vhost == *vhost);
         of_vhost
             .map(|binding| {
@@ -104,20 +105,20 @@ impl Broker {
     /// Client connections of this node.
     #[must_use]
     pub fn connections(&self) -> Vec<ConnectionView> {
-        self.0.connections.all().iter().map(connection_view).collect()
+        self.0.clients.connections.all().iter().map(connection_view).collect()
     }
 
     /// Channels of this node's clients.
     #[must_use]
     pub fn channels(&self) -> Vec<ChannelView> {
-        self.0.connections.all().iter().flat_map(channel_views).collect()
+        self.0.clients.connections.all().iter().flat_map(channel_views).collect()
     }
 
     /// Consumers of this node's clients.
     #[must_use]
     pub fn consumers(&self, vhost: &VhostName) -> Vec<ConsumerView> {
         let node = &self.0;
-        let connections = node.connections.all();
+        let connections = node.clients.connections.all();
         let of_vhost = connections.iter().filter(|one| one.info.vhost == *vhost);
         of_vhost.flat_map(|connection| node.consumer_views(connection)).collect()
     }
@@ -127,8 +128,9 @@ impl Broker {
     #[must_use]
     pub fn single_active(&self, vhost: &VhostName) -> Vec<(ConsumerId, bool)> {
         let node = &self.0;
-        let homes = node.led.homes().into_iter();
-        let of_home = |home| node.led.with_machine(home, |machine| machine.single_active(vhost));
+        let homes = node.base.led.homes().into_iter();
+        let of_home =
+            |home| node.base.led.with_machine(home, |machine| machine.single_active(vhost));
         homes.filter_map(of_home).flatten().collect()
     }
 
@@ -136,19 +138,19 @@ impl Broker {
     #[must_use]
     pub fn cluster(&self) -> ClusterView {
         let node = &self.0;
-        let catalog = node.catalog.read();
-        let members = node.context.members().into_iter().map(|id| {
+        let catalog = node.base.catalog.read();
+        let members = node.base.context.members().into_iter().map(|id| {
             let entry = catalog.node(id);
             MemberView {
                 id,
                 rpc_address: entry.map(|entry| entry.rpc_address.clone()).unwrap_or_default(),
                 amqp_address: entry.map(|entry| entry.amqp_address.clone()).unwrap_or_default(),
-                running: node.is_reachable(id),
+                running: node.base.context.is_reachable(id),
             }
         });
         ClusterView {
             cluster: catalog.shape().map(|shape| shape.cluster),
-            catalog_leader: node.context.catalog_leader(),
+            catalog_leader: node.base.context.catalog_leader(),
             members: members.collect(),
         }
     }
@@ -157,23 +159,24 @@ impl Broker {
     #[must_use]
     pub fn node_status(&self) -> NodeView {
         let node = &self.0;
-        let (bounds, data_dir) = (node.alarms.bounds(), &node.context.settings.alarms.data_dir);
-        let (memory, disk) = node.alarms.of(node.context.me);
+        let (bounds, data_dir) =
+            (node.alarms.bounds(), &node.base.context.settings.alarms.data_dir);
+        let (memory, disk) = node.alarms.of(node.base.context.me);
         let alarms = memory.then_some(Alarm::Memory).into_iter().chain(disk.then_some(Alarm::Disk));
         // One lock after the other: elsewhere both are held the other way round.
-        let unnamed = node.led.local.entries.read().len();
+        let unnamed = node.base.led.local.entries.read().len();
         let (queues, vhosts) = {
-            let catalog = node.catalog.read();
+            let catalog = node.base.catalog.read();
             (catalog.queue_count() + unnamed, catalog.vhosts().count())
         };
         NodeView {
-            id: node.context.me,
-            start: node.context.session().map(|session| session.start),
+            id: node.base.context.me,
+            start: node.base.context.session().map(|session| session.start),
             alarms: alarms.collect(),
             memory_limit_bytes: bounds.memory_bytes_max,
             disk_free_bytes: quorate_storage::free_bytes(data_dir).unwrap_or(0),
             disk_free_limit_bytes: bounds.disk_free_bytes_min,
-            connections: node.connections.len() as u64,
+            connections: node.clients.connections.len() as u64,
             queues: queues as u64,
             vhosts: vhosts as u64,
             groups: node.group_views(),
@@ -184,11 +187,12 @@ impl Broker {
     #[must_use]
     pub fn readiness(&self) -> Readiness {
         let node = &self.0;
-        let leaderless = |group: &GroupId| node.proposers.leader(Home::Group(*group)).is_none();
+        let leaderless =
+            |group: &GroupId| node.base.proposers.leader(Home::Group(*group)).is_none();
         Readiness {
-            catalog_lease: node.lease.is_held(),
-            serving: node.context.session().is_some(),
-            leaderless: node.led.queue_groups().filter(leaderless).collect(),
+            catalog_lease: node.base.lease.is_held(),
+            serving: node.base.context.session().is_some(),
+            leaderless: node.base.led.queue_groups().filter(leaderless).collect(),
         }
     }
 
@@ -209,9 +213,9 @@ impl Broker {
         if_unused: bool,
         if_empty: bool,
     ) -> Result<u64, Exception> {
-        let entry = self.0.known_queue(queue).ok_or_else(|| refusal::no_queue(queue))?;
-        self.0.check_free(&entry)?;
-        self.0.delete_queue(&entry, if_unused, if_empty).await
+        let entry = self.0.base.known_queue(queue).ok_or_else(|| refusal::no_queue(queue))?;
+        self.0.queues.check_free(&entry)?;
+        self.0.queues.delete_queue(&entry, if_unused, if_empty).await
     }
 
     /// Purges a queue as an operator does: messages removed.
@@ -219,27 +223,25 @@ impl Broker {
     /// # Errors
     /// 404 when there is none; 541 when its group does not answer.
     pub async fn purge_queue(&self, queue: &ResourceName) -> Result<u64, Exception> {
-        let entry = self.0.known_queue(queue).ok_or_else(|| refusal::no_queue(queue))?;
-        self.0.purge_queue(&entry).await
+        let entry = self.0.base.known_queue(queue).ok_or_else(|| refusal::no_queue(queue))?;
+        self.0.queues.purge_queue(&entry).await
     }
 }
 
 impl Node {
-    pub(crate) fn is_reachable(&self, node: NodeId) -> bool {
-        node == self.context.me || self.context.peers.connected(node).is_some()
-    }
-
     fn queue_view(&self, entry: QueueEntry) -> QueueView {
         let home = entry.id.home;
         let (leader, members) = match home {
             Home::Node(node) => (Some(node), vec![node]),
             Home::Group(group) => {
-                let leader = self.context.group(group).and_then(|group| group.leader());
-                (leader.map(|(node, _)| node), self.context.members())
+                let leader = self.base.context.group(group).and_then(|group| group.leader());
+                (leader.map(|(node, _)| node), self.base.context.members())
             }
         };
-        let online = members.iter().copied().filter(|node| self.is_reachable(*node)).collect();
-        let policies = self.catalog.read().queue_policies(&entry.name, entry.queue_type).into();
+        let online =
+            members.iter().copied().filter(|node| self.base.context.is_reachable(*node)).collect();
+        let policies =
+            self.base.catalog.read().queue_policies(&entry.name, entry.queue_type).into();
         QueueView {
             policies,
             id: entry.id,
@@ -258,8 +260,8 @@ impl Node {
 
     /// Counts, if this node leads the queue's group or is its home.
     fn queue_counts(&self, id: QueueId) -> Option<QueueCounts> {
-        self.led.leading(id.home)?;
-        let queue = self.led.with_machine(id.home, |machine| machine.queue(id)).flatten()?;
+        self.base.led.leading(id.home)?;
+        let queue = self.base.led.with_machine(id.home, |machine| machine.queue(id)).flatten()?;
         Some(QueueCounts {
             ready: queue.ready,
             unacknowledged: queue.unacknowledged,
@@ -277,9 +279,10 @@ impl Node {
             let held = connection.held.lock();
             held.channels.values().flat_map(|one| one.consumers.values().cloned()).collect()
         };
-        let live = consumers.into_iter().filter(|one| self.consumers.get(one.id.number).is_some());
+        let live =
+            consumers.into_iter().filter(|one| self.clients.consumers.get(one.id.number).is_some());
         live.filter_map(|consumer| {
-            let queue = self.queue_name(consumer.queue)?;
+            let queue = self.base.queue_name(consumer.queue)?;
             Some(ConsumerView {
                 id: consumer.id,
                 queue,
@@ -294,7 +297,9 @@ impl Node {
         })
         .collect()
     }
+}
 
+impl Base {
     /// Names of those queues that are known here.
     pub(crate) fn queue_names(
         &self,

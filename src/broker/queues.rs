@@ -1,10 +1,11 @@
 //! Queues by name: declare (QUE, EQV, EXQ; NAM 1 to 4, 8).
 
 use crate::{
+    base::Base,
     client::{DeclareOk, QueueDeclare},
     connection::Connection,
     context::CallError,
-    node::Node,
+    names::queues::Queues,
 };
 use quorate_catalog::{
     Access, CatalogCommand, CatalogReply, QueueEntry, Redeclared, Resource, check_owner,
@@ -52,8 +53,8 @@ impl Connection {
     /// 404, 405.
     pub(crate) async fn find_queue(&self, name: &ShortString) -> Result<QueueEntry, Exception> {
         let name = self.resource(name);
-        let Some(entry) = self.node.known_queue(&name) else {
-            return Err(self.node.missing_queue(&name).await);
+        let Some(entry) = self.node.base.known_queue(&name) else {
+            return Err(self.node.exclusive.missing_queue(&name).await);
         };
         check_owner(&entry, self.state.id, None)?;
         Ok(entry)
@@ -65,7 +66,7 @@ impl Connection {
     /// What QUE, EQV, ARG and EXQ name.
     pub async fn queue_declare(&self, declare: QueueDeclare) -> Result<DeclareOk, Exception> {
         let declared = self.declare(declare).await;
-        self.node.context.counters.queues_declared.add(u64::from(declared.is_ok()));
+        self.node.base.context.counters.queues_declared.add(u64::from(declared.is_ok()));
         declared
     }
 
@@ -78,7 +79,7 @@ impl Connection {
         }
         // A server-given name is checked as one of its shape (ACL-07).
         let checked = match declare.queue.is_empty() {
-            true => self.node.generated_name(SERVER_GIVEN),
+            true => self.node.base.context.generated_name(SERVER_GIVEN),
             false => declare.queue.clone(),
         };
         self.check(Access::Configure, Resource::Queue(&checked))?;
@@ -86,7 +87,8 @@ impl Connection {
         declare.arguments = self.bounded(&declare.arguments, &format_args!("queue {name}"))?;
         for _ in 0..TRIES {
             let name = self.resource(&declare.queue);
-            let known = if declare.queue.is_empty() { None } else { self.node.known_queue(&name) };
+            let known =
+                if declare.queue.is_empty() { None } else { self.node.base.known_queue(&name) };
             if let Some(entry) = known {
                 if let Some(ok) = self.redeclare(entry, &declare).await? {
                     return Ok(ok);
@@ -108,8 +110,8 @@ impl Connection {
     ) -> Result<Option<DeclareOk>, Exception> {
         check_owner(&entry, self.state.id, Some(declare.exclusive))?;
         let name = entry.name.clone();
-        let Some(report) = self.node.look(&entry, true).await? else {
-            self.node.forget_queue(entry.id).await.map_err(|_| declare_timeout(&name))?;
+        let Some(report) = self.node.queues.look(&entry, true).await? else {
+            self.node.queues.forget_queue(entry.id).await.map_err(|_| declare_timeout(&name))?;
             return Ok(None);
         };
         let default = self.default_type_of(declare);
@@ -121,20 +123,20 @@ impl Connection {
             durable: declare.durable && !declare.exclusive,
             auto_delete: declare.auto_delete,
             arguments: &declare.arguments,
-            relaxed: self.node.context.settings.relaxed_redeclaration,
+            relaxed: self.node.base.context.settings.relaxed_redeclaration,
         };
         equivalent(&entry, &redeclared)?;
-        let index = self.node.catalog.read().version();
-        self.node.lease.barrier(index).await.map_err(|_| declare_timeout(&name))?;
+        let index = self.node.base.catalog.read().version();
+        self.node.base.lease.barrier(index).await.map_err(|_| declare_timeout(&name))?;
         Ok(Some(declare_ok(&name, report)))
     }
 
     /// QUE-02: the virtual host's, else the node's.
     fn default_type(&self) -> QueueType {
-        let catalog = self.node.catalog.read();
+        let catalog = self.node.base.catalog.read();
         let of_vhost = catalog.vhost(&self.info().vhost);
         let of_vhost = of_vhost.and_then(|vhost| vhost.metadata.default_queue_type);
-        of_vhost.unwrap_or(self.node.context.settings.default_queue_type)
+        of_vhost.unwrap_or(self.node.base.context.settings.default_queue_type)
     }
 
     /// What a queue without a type of its own becomes (QUE-02, QUE-03).
@@ -149,7 +151,7 @@ impl Connection {
         let Some(octets) = value.and_then(|value| value.as_long_string()) else { return Ok(()) };
         let Ok(exchange) = ShortString::from_bytes(octets.clone()) else { return Ok(()) };
         let queue = match declare.queue.is_empty() {
-            true => self.node.generated_name(SERVER_GIVEN),
+            true => self.node.base.context.generated_name(SERVER_GIVEN),
             false => declare.queue.clone(),
         };
         self.check(Access::Read, Resource::Queue(&queue))?;
@@ -158,13 +160,13 @@ impl Connection {
 
     /// QUE-11. Queues of this node that have no entry are counted too.
     fn check_limit(&self, queue: &ResourceName) -> Result<(), Exception> {
-        let in_cluster = self.node.context.settings.limits.queues_max;
-        let in_vhost = self.node.catalog.read().vhost_limits(&queue.vhost).queues_max;
+        let in_cluster = self.node.base.context.settings.limits.queues_max;
+        let in_vhost = self.node.base.catalog.read().vhost_limits(&queue.vhost).queues_max;
         if in_vhost.is_none() && in_cluster.is_none() {
             return Ok(());
         }
-        let local = self.node.led.local.entries.read();
-        let catalog = self.node.catalog.read();
+        let local = self.node.base.led.local.entries.read();
+        let catalog = self.node.base.catalog.read();
         let most = (catalog.queue_count() + local.len()) as u64;
         let in_cluster = in_cluster.filter(|max| most >= *max);
         if in_vhost.is_none() && in_cluster.is_none() {
@@ -188,7 +190,7 @@ impl Connection {
             return self.declare_exclusive(new).await;
         }
         let name = new.name.clone();
-        match self.node.make_in_turn(new).await {
+        match self.node.queues.make_in_turn(new).await {
             Ok(Made::Ok) => {
                 let empty = DeclareOk { queue: name.name, messages: 0, consumers: 0 };
                 Ok(Some(empty))
@@ -215,11 +217,11 @@ impl Connection {
         self.check_limit(&given)?;
         check_queue_properties(&given, queue_type, durable, exclusive, auto_delete)?;
         let name = if declare.queue.is_empty() {
-            self.resource(&self.node.generated_name(SERVER_GIVEN))
+            self.resource(&self.node.base.context.generated_name(SERVER_GIVEN))
         } else {
             given
         };
-        let catalog = self.node.catalog.read();
+        let catalog = self.node.base.catalog.read();
         let policy = catalog.queue_policies(&name, queue_type).definition();
         // A durable exclusive queue is kept as not durable (QUE-05).
         let (durable, resolved_at) = (durable && !exclusive, catalog.version());
@@ -242,20 +244,22 @@ impl Connection {
         let entry = self.find_queue(&queue).await?;
         // A quorum queue's lease is not renewed, so that monitoring keeps none alive.
         let renew = entry.queue_type == QueueType::Classic;
-        match self.node.look(&entry, renew).await? {
+        match self.node.queues.look(&entry, renew).await? {
             Some(report) => Ok(declare_ok(&entry.name, report)),
             None => Err(refusal::no_queue(&entry.name)),
         }
     }
 }
 
-impl Node {
+impl Base {
     /// The queue's entry: in the catalog, or of a connection-bound queue of this node.
     pub(crate) fn known_queue(&self, name: &ResourceName) -> Option<QueueEntry> {
         let entry = self.catalog.read().queue_by_name(name).cloned();
         entry.or_else(|| self.led.local.entries.read().get(name).cloned())
     }
+}
 
+impl Queues {
     /// Looks at a queue in its home; `None` if it has ended.
     async fn look(
         &self,
@@ -263,7 +267,7 @@ impl Node {
         renew: bool,
     ) -> Result<Option<QueueReport>, Exception> {
         let look = Command::Look { queue: entry.id, renew };
-        match self.proposers.ask(entry.id.home, look).await {
+        match self.base.proposers.ask(entry.id.home, look).await {
             Ok(Reply::Alive(report)) => Ok(Some(report)),
             Ok(Reply::Gone) => Ok(None),
             Ok(other) => Err(unexpected(&entry.name, &other)),
@@ -278,18 +282,20 @@ impl Node {
             return true;
         }
         let look = Command::Look { queue, renew: true };
-        !matches!(self.proposers.ask(queue.home, look).await, Ok(Reply::Gone))
+        !matches!(self.base.proposers.ask(queue.home, look).await, Ok(Reply::Gone))
     }
 
     /// Creates a queue in its group, then makes its name visible (NAM 2).
     pub(crate) async fn make_queue(self: Arc<Self>, new: NewQueue) -> Result<Made, CallError> {
         let NewQueue { name, declare, queue_type, config, locator } = new;
-        let group = self.catalog.read().place(locator, &self.led.groups());
+        let group = self.base.catalog.read().place(locator, &self.base.led.groups());
         let home = Home::Group(group);
         let create =
             Command::CreateQueue { name: name.clone(), config: config.clone(), bound: None };
-        let Some(creator) = self.context.session() else { return Err(CallError::SessionEnded) };
-        let reply = self.proposers.ask_until_answered(home, create).await?;
+        let Some(creator) = self.base.context.session() else {
+            return Err(CallError::SessionEnded);
+        };
+        let reply = self.base.proposers.ask_until_answered(home, create).await?;
         let Reply::Created(id) = reply else {
             tracing::error!(%name, ?reply, "unexpected reply to the creation of a queue");
             return Err(CallError::SessionEnded);
@@ -306,12 +312,15 @@ impl Node {
         };
         let mut repeated = false;
         loop {
-            let (added, again) =
-                self.catalog_client.propose_telling(CatalogCommand::AddQueue(entry.clone())).await;
+            let (added, again) = self
+                .base
+                .catalog_client
+                .propose_telling(CatalogCommand::AddQueue(entry.clone()))
+                .await;
             repeated |= again;
             match added {
                 Ok((index, CatalogReply::Done)) => {
-                    self.context.counters.queues_created.add(1);
+                    self.base.context.counters.queues_created.add(1);
                     return self.finish_queue(&entry, &config, index, repeated).await;
                 }
                 Ok((_, CatalogReply::NameTaken { .. })) => {
@@ -348,10 +357,10 @@ impl Node {
         let (vhost, resolved_at) = (&entry.name.vhost, config.resolved_at);
         // An earlier try may have given the queue its name, so that it could be deleted before this
         // one; or it was ended with its former virtual host.
-        let late = repeated || self.catalog.read().is_of_former_vhost(vhost, resolved_at);
+        let late = repeated || self.base.catalog.read().is_of_former_vhost(vhost, resolved_at);
         let lives = self.renew(entry.id, config.expires_ms.is_some() || late);
         let configured = self.configurer.configure_new(entry, config);
-        let (known, lives, _) = tokio::join!(self.lease.barrier(index), lives, configured);
+        let (known, lives, _) = tokio::join!(self.base.lease.barrier(index), lives, configured);
         if !lives {
             self.queue_ended(entry.id);
             return Ok(Made::NameTaken);

@@ -6,7 +6,7 @@
 //! linearizably. Every queue that the catalog names had been created before the second read. The
 //! names of connection-bound queues are compared by their own node alone (`exclusive`).
 
-use crate::node::Node;
+use crate::leader::Leader;
 use quorate_queue::{Command, QueueView};
 use quorate_types::{GroupId, Home, QueueId};
 use std::{sync::Arc, time::Duration};
@@ -17,7 +17,7 @@ const LOOK: Duration = Duration::from_millis(500);
 /// Names and queues are compared this often, and when a leadership begins.
 const COMPARE: Duration = Duration::from_secs(10);
 
-impl Node {
+impl Leader {
     /// Compares the groups that this node leads, one after the other; runs as long as the node.
     pub(crate) async fn reconcile(self: Arc<Self>) {
         let mut interval = tokio::time::interval(LOOK);
@@ -28,7 +28,7 @@ impl Node {
             let mut to_compare = std::mem::take(&mut *self.reconciler.0.lock());
             if compared.elapsed() > COMPARE {
                 compared = Instant::now();
-                to_compare.extend(self.led.groups());
+                to_compare.extend(self.base.led.groups());
             }
             for group in to_compare {
                 self.compare_names(group).await;
@@ -38,21 +38,21 @@ impl Node {
 
     async fn compare_names(self: &Arc<Self>, group: GroupId) {
         let home = Home::Group(group);
-        if self.led.leading(home).is_none() || !self.catalog_client.read().await {
+        if self.base.led.leading(home).is_none() || !self.base.catalog_client.read().await {
             return;
         }
         let named: Vec<QueueId> =
-            self.catalog.read().queues_of_home(home, None).map(|entry| entry.id).collect();
+            self.base.catalog.read().queues_of_home(home, None).map(|entry| entry.id).collect();
         // Every one of them was created before this read begins, so one that the group does not hold
         // after it has ended, whoever leads by then (NAM 2, 7).
-        if !self.context.read_group(group).await {
+        if !self.base.context.read_group(group).await {
             return;
         }
         let mut nameless: Vec<QueueId> = Vec::new();
         let mut ended = Vec::new();
         {
-            let catalog = self.catalog.read();
-            let compared = self.led.with_machine(home, |machine| {
+            let catalog = self.base.catalog.read();
+            let compared = self.base.led.with_machine(home, |machine| {
                 nameless.extend(machine.queues().filter(|&id| {
                     let queue = machine.queue(id);
                     let creator = queue.as_ref().and_then(|queue| queue.creator);
@@ -72,11 +72,11 @@ impl Node {
         for queue in nameless {
             tracing::info!(%queue, "deleting a queue that has no name in the catalog");
             let end = Command::EndQueue { queue, if_unused: false, if_empty: false };
-            self.led.propose_to(home, vec![end]);
+            self.base.led.propose_to(home, vec![end]);
         }
         for queue in ended {
-            self.queue_ended(queue);
+            self.queues.queue_ended(queue);
         }
-        self.configurer.begin(home);
+        self.queues.configurer.begin(home);
     }
 }

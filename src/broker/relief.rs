@@ -7,8 +7,8 @@
 //! its share.
 
 use crate::{
-    client::Event, connection::Connection, connection_state::ConnectionState, memory::Share,
-    node::Node,
+    client::Event, clients::Clients, connection::Connection, connection_state::ConnectionState,
+    memory::Share,
 };
 use quorate_types::{Exception, ReplyCode};
 use std::{
@@ -59,22 +59,22 @@ impl Connection {
     /// Closes the connections of this node that hold most of that share, until the others hold at most
     /// `bytes_max`.
     pub fn relieve(&self, share: Share, bytes_max: u64) {
-        self.node.close_greatest(share, bytes_max);
+        self.node.clients.close_greatest(share, bytes_max);
     }
 }
 
-impl Node {
+impl Clients {
     /// Closes the greatest holders of unfinished contents or transactions, or of deliveries that they
     /// are slow to take, until the others hold at most `bytes_max`.
     pub(crate) fn close_greatest(&self, share: Share, bytes_max: u64) {
         // One at a time is enough: whoever else finds the share used up looks again next turn.
         let Some(mut last) = self.relief.try_lock() else { return };
         let early = last.is_some_and(|last| last.elapsed() < PAUSE);
-        if early || self.context.memory.share_held_bytes(share) <= bytes_max {
+        if early || self.base.context.memory.share_held_bytes(share) <= bytes_max {
             return;
         }
         *last = Some(Instant::now());
-        let mut held = self.context.memory.share_held_bytes(share);
+        let mut held = self.base.context.memory.share_held_bytes(share);
         let mut holders = Vec::new();
         for connection in self.connections.all() {
             let (bytes, age_ms) = holds(&connection, share);
@@ -106,7 +106,7 @@ impl Node {
             connection.unwritten.give_up();
             return;
         }
-        self.context.memory.note_refused(share);
+        self.base.context.memory.note_refused(share);
         let text = format!("the node's memory for {} is used up", share.name());
         let exception = Exception::new(ReplyCode::ResourceError, text);
         connection.mailbox.put(Event::Close(exception));
@@ -114,10 +114,10 @@ impl Node {
 
     /// Where so much waits for slow clients that others get nothing, the slowest are dropped.
     pub(crate) fn drop_slow_clients(&self) {
-        if self.context.memory.is_overdrawn(Share::Deliveries, false) {
+        if self.base.context.memory.is_overdrawn(Share::Deliveries, false) {
             self.close_greatest(
                 Share::Deliveries,
-                self.context.memory.share_bytes_max(Share::Deliveries),
+                self.base.context.memory.share_bytes_max(Share::Deliveries),
             );
         }
     }
@@ -126,7 +126,7 @@ impl Node {
     /// then, so that nothing of it would be finished.
     pub(crate) fn drop_unfinished(&self) {
         for share in [Share::Contents, Share::Transactions] {
-            self.close_greatest(share, self.context.memory.share_bytes_max(share) / 4);
+            self.close_greatest(share, self.base.context.memory.share_bytes_max(share) / 4);
         }
     }
 }

@@ -10,8 +10,8 @@ use crate::{
     client::{ChannelId, DeclareOk, Delivered, HolderRef},
     connection::Connection,
     connection_state::{ConnectionState, HeldByChannel},
+    direct_replies::DirectReplies,
     memory::Share,
-    node::Node,
     pb,
     peers::{
         PeerMessage, Sent,
@@ -104,15 +104,15 @@ impl Connection {
         tag: ShortString,
     ) -> Result<(ConsumerId, ShortString), Exception> {
         let ended = || Exception::new(ReplyCode::InternalError, "the connection has ended");
-        let session = self.node.context.session().ok_or_else(ended)?;
-        let id = ConsumerId { session, number: self.node.consumers.number() };
+        let session = self.node.base.context.session().ok_or_else(ended)?;
+        let id = ConsumerId { session, number: self.node.clients.consumers.number() };
         let key: [u8; REPLY_KEY_BYTES] = rand::random();
         let mut held = self.state.held.lock();
         if held.closed {
             return Err(ended());
         }
         held.channels.entry(channel).or_default().replies = Some(ReplyConsumer { id, tag, key });
-        let (node, connection) = (self.node.context.me, self.state.id.number);
+        let (node, connection) = (self.node.base.context.me, self.state.id.number);
         Ok((id, ReplyTo { node, connection, channel: channel.number, key }.name()))
     }
 
@@ -133,7 +133,7 @@ impl Connection {
             return Ok(None);
         }
         let there = match ReplyTo::parse(queue) {
-            Some(address) => self.node.finds_requester(&address).await,
+            Some(address) => self.node.replies.finds_requester(&address).await,
             None => queue.as_str() == PSEUDO_QUEUE,
         };
         if !there {
@@ -162,7 +162,7 @@ impl ConnectionState {
     }
 }
 
-impl Node {
+impl DirectReplies {
     /// Sends a reply to its requesters' nodes, to each of them that can be reached once.
     /// `addresses` are in order.
     pub(crate) fn send_reply(&self, addresses: &[ReplyTo], message: &Bytes) {
@@ -170,7 +170,7 @@ impl Node {
             let Some(node) = of_node.first().map(|address| address.node) else { continue };
             let addresses = of_node.to_vec();
             let reply = PeerMessage::Reply { addresses, message: message.clone() };
-            let sent = self.context.peers.send(node, reply);
+            let sent = self.base.context.peers.send(node, reply);
             if sent != Sent::OnItsWay {
                 tracing::debug!(%node, ?sent, "dropping a direct reply");
             }
@@ -180,13 +180,16 @@ impl Node {
     /// Hands a reply to the requester, if it is still there.
     pub(crate) fn deliver_reply(&self, address: &ReplyTo, octets: &Bytes) {
         // Who has gone gets nothing (DRT-04).
-        let Some(connection) = self.connections.get(address.connection) else { return };
+        let Some(connection) = self.clients.connections.get(address.connection) else { return };
         let Ok(message) = message::decode(octets) else { return };
         let delivered = connection.replies_to(address, |channel, consumer| Delivered {
             channel,
             consumer: consumer.id,
             tag: consumer.tag.clone(),
-            holder: HolderRef { home: self.led.own_home(), holder: Holder::Consumer(consumer.id) },
+            holder: HolderRef {
+                home: self.base.led.own_home(),
+                holder: Holder::Consumer(consumer.id),
+            },
             number: DeliveryNumber(0),
             no_ack: true,
             redelivered: false,
@@ -197,7 +200,7 @@ impl Node {
         if connection.replies.push(delivered) {
             connection.announce();
         } else {
-            self.context.memory.note_refused(Share::Replies);
+            self.base.context.memory.note_refused(Share::Replies);
             tracing::debug!(
                 connection = address.connection,
                 "dropping a direct reply: the requester does not read"
@@ -207,13 +210,13 @@ impl Node {
 
     /// A requester is still there to be replied to.
     async fn finds_requester(&self, address: &ReplyTo) -> bool {
-        if address.node == self.context.me {
+        if address.node == self.base.context.me {
             return self.has_requester(address);
         }
-        let Some(links) = self.context.peers.links() else { return false };
+        let Some(links) = self.base.context.peers.links() else { return false };
         let request = pb::RequesterRequest { address: Some(wire::from_reply_to(address)) };
         let (lane, service, group) = (Lane::Control, wire::REQUESTER, GroupId::CATALOG);
-        let bound = self.context.operation_timeout();
+        let bound = self.base.context.operation_timeout();
         let node = address.node;
         let asked = links.call(node, lane, service, group, wire::encode(&request), bound).await;
         let answer = asked.ok().and_then(|answer| wire::decode(answer, node));
@@ -221,14 +224,14 @@ impl Node {
     }
 
     fn has_requester(&self, address: &ReplyTo) -> bool {
-        let connection = self.connections.get(address.connection);
+        let connection = self.clients.connections.get(address.connection);
         connection.is_some_and(|connection| connection.replies_to(address, |_, _| ()).is_some())
     }
 
     /// Answers another node's [`Node::finds_requester`].
     pub(crate) fn requester_for(&self, from: NodeId, payload: Bytes) -> Option<Bytes> {
         let request = wire::decode::<pb::RequesterRequest>(payload, from)?;
-        let address = wire::to_reply_to(request.address, self.context.me)?;
+        let address = wire::to_reply_to(request.address, self.base.context.me)?;
         let present = self.has_requester(&address);
         Some(wire::encode(&pb::RequesterResponse { present }))
     }

@@ -4,8 +4,8 @@ use crate::{
     client::{ChannelId, Event, Publish, PublishOutcome},
     confirm::Told,
     connection_state::ConnectionState,
-    node::Node,
     publish::sender_selected,
+    publisher::Publisher,
     spread::Spread,
 };
 use quorate_types::{Exception, FieldTable, Message};
@@ -20,7 +20,7 @@ pub(crate) struct Rest {
     pub(crate) publishes: Vec<Publish>,
 }
 
-impl Node {
+impl Publisher {
     /// Routes what a connection published while that could not be done, after what is to be spread.
     pub(crate) async fn route_held(
         self: Arc<Self>,
@@ -31,7 +31,7 @@ impl Node {
             if let Some(spread) = spread.take() {
                 self.spread(spread).await;
             }
-            self.lease.until_held().await;
+            self.base.lease.until_held().await;
             spread = self.route_some(&connection);
             if spread.is_none() {
                 // Whoever waits for room looks again.
@@ -161,7 +161,7 @@ mod tests {
         }
         settle(2);
         assert_eq!(unsettled(), Some(2));
-        assert!(node.route_some(&state).is_none());
+        assert!(node.publisher.route_some(&state).is_none());
         assert_eq!(unsettled(), Some(2), "left to the connection's own task");
         let mut events = Vec::new();
         connection.events(&mut events).await;

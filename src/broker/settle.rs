@@ -5,14 +5,14 @@ use crate::{
     ack_timeout::acknowledgement_timeout,
     client::{ChannelId, Event, HolderRef, Settle, Settlement},
     connection_state::{ConnectionState, HeldByChannel},
-    node::Node,
+    front::FrontEnd,
     peers::message::GetId,
 };
 use quorate_queue::{Command, Detach};
 use quorate_types::{DeliveryNumber, Holder, Home, QueueType, RequeueCause};
 use std::{collections::BTreeSet, sync::Arc};
 
-impl Node {
+impl FrontEnd {
     /// Settles what a client settles, and notes what its channels hold less.
     pub(crate) fn settle(
         self: &Arc<Self>,
@@ -25,7 +25,7 @@ impl Node {
             let count = numbers.iter().map(|(first, last)| last.0 + 1 - first.0).sum::<u64>();
             let queue_type = settled_at(connection, HolderRef { home, holder }, count, &mut opened);
             if let (Settlement::Ack, Some(queue_type)) = (settlement, queue_type) {
-                self.context.counters.deliveries(queue_type).acknowledged.add(count);
+                self.base.context.counters.deliveries(queue_type).acknowledged.add(count);
             }
             let command = match settlement {
                 Settlement::Ack => Command::Ack { holder, numbers },
@@ -36,9 +36,9 @@ impl Node {
             // What a client published before it settled is not overtaken: a message is not settled
             // before what was made of it is enqueued, in the same home at least.
             if settlement == Settlement::Ack && connection.in_flight.bytes() == 0 {
-                self.proposers.submit_ahead(home, command);
+                self.base.proposers.submit_ahead(home, command);
             } else {
-                self.proposers.submit(home, command);
+                self.base.proposers.submit(home, command);
             }
         }
         for channel in opened {
@@ -49,26 +49,26 @@ impl Node {
     /// Ends what a channel held.
     pub(crate) fn end_channel(&self, channel: HeldByChannel) {
         for (id, consumer) in channel.consumers {
-            self.consumers.remove(id.number);
+            self.clients.consumers.remove(id.number);
             let (shown, _) = consumer.end();
             let detach = Command::Detach { consumer: id, shown, how: Detach::ChannelEnd };
-            self.proposers.submit(consumer.home(), detach);
+            self.base.proposers.submit(consumer.home(), detach);
         }
         for HolderRef { home, holder } in channel.gets.into_keys() {
             let numbers = vec![(DeliveryNumber(1), DeliveryNumber(1))];
             let cause = RequeueCause::ChannelEnd;
-            self.proposers.submit(home, Command::Requeue { holder, numbers, cause });
+            self.base.proposers.submit(home, Command::Requeue { holder, numbers, cause });
         }
     }
 }
 
-impl Node {
+impl FrontEnd {
     /// What these gets of this node's took was held too long: their channels close (CTO-05).
     pub(crate) fn gets_timed_out(&self, home: Home, gets: Vec<GetId>) {
         let holder = |(session, sequence)| Holder::Get(session, sequence);
         let gets: BTreeSet<_> =
             gets.into_iter().map(|get| HolderRef { home, holder: holder(get) }).collect();
-        for connection in self.connections.all() {
+        for connection in self.clients.connections.all() {
             let late: Vec<_> = {
                 let held = connection.held.lock();
                 let is_late =

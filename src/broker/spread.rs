@@ -11,8 +11,8 @@ use crate::{
     confirm::{FanOut, Told},
     connection_state::ConnectionState,
     memory::{Share, takes_body},
-    node::Node,
     publish::{Outgoings, Source, shared_by},
+    publisher::Publisher,
     routed::RoutedPublish,
 };
 use std::{sync::Arc, time::Duration};
@@ -85,10 +85,11 @@ impl Spread {
     }
 }
 
-impl Node {
+impl Publisher {
     /// Bytes of copies that are sent at once.
     pub(crate) fn step_bytes(&self) -> usize {
-        usize::try_from(self.context.settings.connection_in_flight_bytes / 2).unwrap_or(usize::MAX)
+        usize::try_from(self.base.context.settings.connection_in_flight_bytes / 2)
+            .unwrap_or(usize::MAX)
     }
 
     /// Whether the copies of the publish are sent in steps: with the `beside` bytes of copies before it
@@ -97,7 +98,7 @@ impl Node {
         let bytes = routed.copies_bytes().saturating_add(beside);
         routed.targets.len() > 1
             && (bytes > self.step_bytes()
-                || self.context.memory.is_overdrawn(Share::InFlight, false))
+                || self.base.context.memory.is_overdrawn(Share::InFlight, false))
     }
 
     /// Sends all copies, as far as there is room for them.
@@ -137,9 +138,9 @@ impl Node {
     /// sent to a home that does not answer must not hold back all others. Publishes that are held
     /// behind a message to many queues do not count, since they wait for it.
     async fn room_for_step(&self, bytes: u64) {
-        let max = self.context.memory.share_bytes_max(Share::InFlight);
-        let fits = || takes_body(self.proposers.bytes(), bytes, max);
-        let room = self.context.memory.until(Share::InFlight, fits);
+        let max = self.base.context.memory.share_bytes_max(Share::InFlight);
+        let fits = || takes_body(self.base.proposers.bytes(), bytes, max);
+        let room = self.base.context.memory.until(Share::InFlight, fits);
         // Sent all the same then, one step at a time.
         let _ = tokio::time::timeout(STEP_PATIENCE, room).await;
     }
@@ -194,9 +195,12 @@ mod tests {
     async fn copies_that_are_sent_together_are_counted_together() {
         let node = testing::node();
         let small = routed(10, 1024);
-        assert!(!node.is_spread(&small, 0));
-        assert!(node.is_spread(&small, node.step_bytes()));
-        assert!(!node.is_spread(&routed(1, 1024), node.step_bytes()), "one copy cannot be parted");
+        assert!(!node.publisher.is_spread(&small, 0));
+        assert!(node.publisher.is_spread(&small, node.publisher.step_bytes()));
+        assert!(
+            !node.publisher.is_spread(&routed(1, 1024), node.publisher.step_bytes()),
+            "one copy cannot be parted"
+        );
     }
 
     #[test]

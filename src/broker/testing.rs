@@ -71,9 +71,9 @@ pub(crate) fn node() -> Arc<Node> {
         wall: WallClock::default(),
     };
     let node = Broker::new(settings, Arc::new(parking_lot::RwLock::new(Catalog::new()))).0;
-    node.begin_session(SESSION.start);
+    node.cluster.begin_session(SESSION.start);
     node.receive_own_now();
-    node.context.spawn(Arc::clone(&node).receive_own());
+    node.base.context.spawn(Arc::clone(&node).receive_own());
     node
 }
 
@@ -92,8 +92,8 @@ pub(crate) fn connection(node: &Arc<Node>) -> Arc<ConnectionState> {
         heartbeat_s: 60,
     };
     let id = ConnectionId { session: SESSION, number: 1 };
-    let wall = node.context.settings.wall.now();
-    Arc::new(ConnectionState::new(&node.context, id, info, wall, 1 << 20))
+    let wall = node.base.context.settings.wall.now();
+    Arc::new(ConnectionState::new(&node.base.context, id, info, wall, 1 << 20))
 }
 
 /// What is kept of a connection of a node that does nothing, for tests without a runtime.

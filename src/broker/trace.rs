@@ -14,9 +14,10 @@ use crate::{
     client::{ChannelId, ConnectionInfo, Delivered, GetOk, Publish, delivery_properties},
     confirm::Told,
     connection_state::ConnectionState,
-    node::Node,
     publish::{Outgoings, Source, sender_selected},
+    publisher::Publisher,
     routed::RoutedPublish,
+    tracer::Tracer,
 };
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use quorate_catalog::{Catalog, ConnectionId, RouteRequest, server_named_queue};
@@ -76,7 +77,7 @@ struct Seen<'a> {
     body: &'a Bytes,
 }
 
-impl Node {
+impl Tracer {
     /// Adds what is told of a publish that has been routed, if its virtual host is traced.
     pub(crate) fn trace_publish(
         &self,
@@ -114,7 +115,9 @@ impl Node {
         let queues = FieldValue::Array(named.chain(replies).collect());
         self.tell(catalog, &seen, field("routed_queues", queues), outgoings);
     }
+}
 
+impl Publisher {
     /// Tells of deliveries that are about to be written.
     pub(crate) fn trace_deliveries(&self, connection: &ConnectionState, all: &[Delivered]) {
         if all.is_empty() || !self.traces(connection) {
@@ -122,19 +125,19 @@ impl Node {
         }
         // Without the catalog's lock, since finding a name takes it.
         let queue_of = |delivered: &Delivered| {
-            let consumer = self.consumers.get(delivered.consumer.number)?;
-            self.queue_name(consumer.queue).map(|name| name.name)
+            let consumer = self.clients.consumers.get(delivered.consumer.number)?;
+            self.base.queue_name(consumer.queue).map(|name| name.name)
         };
         let named: Vec<_> = all.iter().map(queue_of).collect();
         let mut outgoings = Outgoings::default();
         {
-            let catalog = self.catalog.read();
+            let catalog = self.base.catalog.read();
             for (delivered, queue) in all.iter().zip(&named) {
                 // A direct reply passes no queue; it was traced where it was published.
                 let Some(queue) = queue else { continue };
                 let shown = (&delivered.message, delivered.redelivered, delivered.counts);
                 let to = (connection, delivered.channel);
-                self.tell_of_delivery(&catalog, to, queue, shown, &mut outgoings);
+                self.tracer.tell_of_delivery(&catalog, to, queue, shown, &mut outgoings);
             }
         }
         self.send_all(outgoings);
@@ -154,15 +157,17 @@ impl Node {
         let mut outgoings = Outgoings::default();
         let shown = (&got.message, got.redelivered, got.counts);
         let to = (connection, channel);
-        self.tell_of_delivery(&self.catalog.read(), to, queue, shown, &mut outgoings);
+        self.tracer.tell_of_delivery(&self.base.catalog.read(), to, queue, shown, &mut outgoings);
         self.send_all(outgoings);
     }
 
     /// Without a lease nothing is routed (NAM 5), and a trace does not wait.
     fn traces(&self, connection: &ConnectionState) -> bool {
-        self.catalog.read().is_traced(&connection.info.vhost) && self.lease.is_held()
+        self.base.catalog.read().is_traced(&connection.info.vhost) && self.base.lease.is_held()
     }
+}
 
+impl Tracer {
     fn tell_of_delivery(
         &self,
         catalog: &Catalog,
@@ -200,7 +205,7 @@ impl Node {
         }
         let Some(account) = self.account() else { return };
         let (vhost, key) = (&seen.connection.info.vhost, seen.key());
-        let properties = seen.headers(&self.context.settings.name, more);
+        let properties = seen.headers(&self.base.context.settings.name, more);
         let mut routed = RoutedPublish::default();
         let request = RouteRequest {
             vhost,
@@ -209,7 +214,7 @@ impl Node {
             further_keys: &[],
             properties: &properties,
             chance: rand::random,
-            locality: &self.led.leaderships,
+            locality: &self.base.led.leaderships,
             by_broker: true,
         };
         // The exchange cannot be deleted (EXC-01).
@@ -217,7 +222,7 @@ impl Node {
         if routed.targets.is_empty() {
             return;
         }
-        routed.ways = self.ways(catalog, &routed.targets, &properties, seen.body);
+        routed.ways = self.base.led.ways(catalog, &routed.targets, &properties, seen.body);
         routed.message = message::encode(&Message {
             exchange: EXCHANGE,
             routing_key: key,
@@ -236,15 +241,20 @@ impl Node {
 
     /// What traces are on their way for; `None` while no more may be.
     fn account(&self) -> Option<Arc<ConnectionState>> {
-        let session = self.context.session()?;
-        let mut known = self.tracer.account.lock();
+        let session = self.base.context.session()?;
+        let mut known = self.account.lock();
         let account = match &*known {
             Some(account) if account.id.session == session => Arc::clone(account),
             Some(_) | None => {
                 let id = ConnectionId { session, number: 0 };
-                let wall = self.context.settings.wall.now();
-                let new =
-                    ConnectionState::new(&self.context, id, nobody(), wall, IN_FLIGHT_BYTES_MAX);
+                let wall = self.base.context.settings.wall.now();
+                let new = ConnectionState::new(
+                    &self.base.context,
+                    id,
+                    nobody(),
+                    wall,
+                    IN_FLIGHT_BYTES_MAX,
+                );
                 Arc::clone(known.insert(Arc::new(new)))
             }
         };
@@ -252,7 +262,7 @@ impl Node {
         if account.in_flight.bytes() as u64 <= IN_FLIGHT_BYTES_MAX {
             return Some(account);
         }
-        if self.tracer.warned.lock().is_due((), Instant::now()) {
+        if self.warned.lock().is_due((), Instant::now()) {
             tracing::warn!(
                 "the queues of amq.rabbitmq.trace are too slow: dropping trace messages"
             );

@@ -25,9 +25,9 @@ impl Connection {
     /// # Errors
     /// What PUB-01 lists.
     pub(crate) async fn route(&self, publish: Publish) -> Result<Option<usize>, Exception> {
-        self.node.lease.until_held().await;
+        self.node.base.lease.until_held().await;
         let channel = publish.channel;
-        let routed = self.node.route_only(&self.state, publish)?;
+        let routed = self.node.publisher.route_only(&self.state, publish)?;
         Ok(routed.map(|routed| self.keep(channel, routed)))
     }
 
@@ -93,19 +93,19 @@ impl Connection {
         for routed in publishes {
             let (told, mandatory) = (Told::Commit(Arc::clone(&commit)), routed.mandatory);
             let source = Source { connection, channel, told, mandatory };
-            let spread = node.is_spread(&routed, 0);
+            let spread = node.publisher.is_spread(&routed, 0);
             if !spread {
                 outgoings.add(&source, &routed);
             }
-            if spread || outgoings.copies_bytes > node.step_bytes() {
-                node.send_all(std::mem::take(&mut outgoings));
-                node.room_to_spread(connection).await;
+            if spread || outgoings.copies_bytes > node.publisher.step_bytes() {
+                node.publisher.send_all(std::mem::take(&mut outgoings));
+                node.publisher.room_to_spread(connection).await;
             }
             if spread {
-                node.spread(Spread::new(&source, routed)).await;
+                node.publisher.spread(Spread::new(&source, routed)).await;
             }
         }
-        node.send_all(outgoings);
+        node.publisher.send_all(outgoings);
     }
 }
 

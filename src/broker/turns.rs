@@ -14,7 +14,7 @@ use crate::{
     client::ChannelId,
     connection_state::{ConnectionState, HeldByChannel},
     consumer::{CREDIT_WINDOW, FrontConsumer, FrontState},
-    node::Node,
+    front::FrontEnd,
 };
 use quorate_queue::Command;
 use quorate_types::{DeliveryNumber, Home};
@@ -145,7 +145,7 @@ impl Shares {
     }
 }
 
-impl Node {
+impl FrontEnd {
     /// A channel with a limit may have room: its consumers are told what may be assigned to them now.
     pub(crate) fn share_room(
         self: &Arc<Self>,
@@ -170,7 +170,7 @@ impl Node {
         match begun.flatten() {
             Some(true) => {
                 let (node, connection) = (Arc::clone(self), Arc::clone(connection));
-                self.context.spawn(async move { node.give_turns(&connection, channel).await });
+                self.base.context.spawn(async move { node.give_turns(&connection, channel).await });
             }
             Some(false) => self.credit(&shares.consumers),
             None => {}
@@ -191,7 +191,7 @@ impl Node {
             by_home.entry(consumer.home()).or_default().extend(consumer.credit(u64::MAX));
         }
         for (home, commands) in by_home {
-            self.proposers.fill(home, |batches| {
+            self.base.proposers.fill(home, |batches| {
                 commands.into_iter().for_each(|command| batches.push(command, Ticket::None));
             });
         }
@@ -206,7 +206,7 @@ impl Node {
                 let share = shares.free.map_or(u64::MAX, |free| free.div_ceil(waiting));
                 if let Some(credit) = next.credit(share) {
                     // What the queue has for it comes before the answer, and claims its room.
-                    let asked = self.proposers.ask(next.home(), credit);
+                    let asked = self.base.proposers.ask(next.home(), credit);
                     let _ = tokio::time::timeout(TURN_MAX, asked).await;
                     continue;
                 }
@@ -269,7 +269,7 @@ mod tests {
             (testing::consumer_on(&connection, 1), testing::consumer_on(&connection, 2));
         connection.held.lock().channels.entry(silent.channel).or_default().limit = Some(2);
         let up_to = || other.state.lock().up_to;
-        node.share_room(&connection, other.channel);
+        node.front.share_room(&connection, other.channel);
         assert_eq!(up_to(), DeliveryNumber(2));
         let attachment = silent.reattach(Term(3)).unwrap();
         let deliveries = [1, 2].map(|number| testing::delivery(&silent, number));
@@ -278,7 +278,7 @@ mod tests {
         other.close_gate(&mut other.state.lock(), &mut commands);
         other.wait_for_room();
         assert!(other.waits() && Shares::of(&connection, other.channel).unwrap().free == Some(0));
-        let taken = silent.take(&node, usize::MAX, &mut Vec::new());
+        let taken = silent.take(&node.front, usize::MAX, &mut Vec::new());
         assert!(taken.freed && other.waits.load(Ordering::Relaxed), "it asks in turn");
         while other.waits.load(Ordering::Relaxed) {
             tokio::task::yield_now().await;

@@ -14,6 +14,17 @@ pub(crate) struct Way {
 }
 
 impl LedHomes {
+    /// How a message goes to each of its targets.
+    pub(crate) fn ways(
+        &self,
+        catalog: &Catalog,
+        targets: &[QueueId],
+        properties: &Properties,
+        body: &Bytes,
+    ) -> Vec<Way> {
+        targets.iter().map(|queue| self.way(catalog, *queue, properties, body)).collect()
+    }
+
     /// How a message goes into a queue.
     pub(crate) fn way(
         &self,

@@ -1,29 +1,30 @@
 //! Bodies of which this node has no copy that it can show (DLV 1).
 
 use super::{FrontConsumer, FrontState};
-use crate::{node::Node, unwritten::Fetching};
+use crate::{front::FrontEnd, unwritten::Fetching};
 use quorate_storage::{MessageRef, StoredMessage};
 use quorate_types::DeliveryNumber;
 use std::sync::Arc;
 
 impl FrontConsumer {
     /// Gets the next body from another node.
-    pub(super) fn fetch(self: &Arc<Self>, node: &Arc<Node>, state: &mut FrontState) {
+    pub(super) fn fetch(self: &Arc<Self>, front: &Arc<FrontEnd>, state: &mut FrontState) {
         let Some(first) = state.ready.front() else { return };
         state.fetching = true;
         let wanted = MessageRef { queue: self.queue, message: first.message };
         let (number, term) = (first.number, state.term);
-        let (node, consumer) = (Arc::clone(node), Arc::clone(self));
-        let task = Arc::clone(&node);
-        task.context.spawn(async move {
+        let (front, consumer) = (Arc::clone(front), Arc::clone(self));
+        let task = Arc::clone(&front);
+        task.base.context.spawn(async move {
             let unwritten = &consumer.connection.unwritten;
             // What a group gave that is silent for too long is dropped (DLV 5).
-            let is_wanted = || node.hearing.may_show(consumer.home()) && consumer.is_first(number);
-            let (found, turn) = node.bodies.find_in_turn(wanted, term, unwritten, is_wanted).await;
+            let is_wanted = || front.hearing.may_show(consumer.home()) && consumer.is_first(number);
+            let (found, turn) =
+                front.base.bodies.find_in_turn(wanted, term, unwritten, is_wanted).await;
             let gone = matches!(found, StoredMessage::Absent);
             consumer.fetched(number, found, turn);
             if gone {
-                node.share_room(&consumer.connection, consumer.channel);
+                front.share_room(&consumer.connection, consumer.channel);
             }
         });
     }

@@ -1,7 +1,7 @@
 //! Showing a client what its consumer has been given, as far as there is room (DLV 3, 4, 6).
 
 use super::{CREDIT_WINDOW, FrontConsumer, FrontState, Reference};
-use crate::{client::Delivered, node::Node};
+use crate::{client::Delivered, front::FrontEnd};
 use bytes::Bytes;
 use quorate_queue::Command;
 use quorate_storage::{MessageRef, StoredMessage, codec::message};
@@ -27,12 +27,12 @@ impl FrontConsumer {
     /// Takes what may be shown now, about `bytes_max` bytes of it.
     pub(crate) fn take(
         self: &Arc<Self>,
-        node: &Arc<Node>,
+        front: &Arc<FrontEnd>,
         bytes_max: usize,
         into: &mut Vec<Delivered>,
     ) -> Taken {
         let mut commands = Vec::new();
-        let taken = self.take_locked(node, bytes_max, into, &mut commands);
+        let taken = self.take_locked(front, bytes_max, into, &mut commands);
         // Only now, without the lock: the queue may answer at once with another delivery.
         for command in commands {
             // DLV 6: settles for a client that does not acknowledge, and credits.
@@ -41,23 +41,23 @@ impl FrontConsumer {
                 matches!(command, Command::Credit { .. }) && !gated
             };
             if matches!(command, Command::Ack { .. }) || credit() {
-                node.proposers.submit_ahead(self.home(), command);
+                front.base.proposers.submit_ahead(self.home(), command);
             } else {
-                node.proposers.submit(self.home(), command);
+                front.base.proposers.submit(self.home(), command);
             }
         }
         if taken.full {
             self.wait_for_room();
         }
         if taken.freed {
-            node.share_room(&self.connection, self.channel);
+            front.share_room(&self.connection, self.channel);
         }
         taken
     }
 
     fn take_locked(
         self: &Arc<Self>,
-        node: &Arc<Node>,
+        front: &Arc<FrontEnd>,
         bytes_max: usize,
         into: &mut Vec<Delivered>,
         commands: &mut Vec<Command>,
@@ -67,7 +67,7 @@ impl FrontConsumer {
         if state.ended {
             return Taken::default();
         }
-        if !node.hearing.may_show(self.home()) {
+        if !front.hearing.may_show(self.home()) {
             let freed = !state.ready.is_empty();
             Self::drop_unshown(&mut state);
             return Taken { freed, ..Taken::default() };
@@ -77,9 +77,9 @@ impl FrontConsumer {
             room.map_or(usize::MAX, |room| usize::try_from(room.share).unwrap_or(usize::MAX));
         let first = into.len();
         let mut bytes = 0;
-        for message in self.read(node, &mut state, share, bytes_max) {
+        for message in self.read(front, &mut state, share, bytes_max) {
             let StoredMessage::Here(octets) = message else {
-                self.fetch(node, &mut state);
+                self.fetch(front, &mut state);
                 break;
             };
             let Some(reference) = state.ready.pop_front() else { break };
@@ -92,7 +92,7 @@ impl FrontConsumer {
             (shown.len(), shown.iter().filter(|one| one.redelivered).count());
         self.note_shown(&mut state, count, commands);
         if count > 0 {
-            let deliveries = node.context.counters.deliveries(self.queue_type);
+            let deliveries = front.base.context.counters.deliveries(self.queue_type);
             deliveries.consumed(count as u64, redelivered as u64, self.no_ack);
         }
         let full = room.is_some_and(|room| room.free == count as u64);
@@ -110,7 +110,7 @@ impl FrontConsumer {
     /// Bodies of the first references: about `bytes_max` bytes, at least one if there is any.
     fn read(
         &self,
-        node: &Node,
+        front: &FrontEnd,
         state: &mut FrontState,
         count_max: usize,
         bytes_max: usize,
@@ -124,7 +124,7 @@ impl FrontConsumer {
         }
         match state.fetched.take() {
             Some(fetched) => vec![StoredMessage::Here(fetched.body.clone())],
-            None => node.bodies.read_messages(queue, &wanted, Some(state.term), bytes_max),
+            None => front.base.bodies.read_messages(queue, &wanted, Some(state.term), bytes_max),
         }
     }
 

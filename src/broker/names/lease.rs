@@ -225,7 +225,7 @@ mod tests {
     #[tokio::test]
     async fn nam_05_a_lease_that_ran_out_unseen_is_waited_for_and_got() {
         let node = crate::testing::node();
-        let lease = &node.lease;
+        let lease = &node.base.lease;
         lease.granted(Instant::now());
         assert!(!lease.is_held());
         let waits = lease.until_held();

@@ -3,9 +3,11 @@
 
 mod catalog_client;
 mod catalog_copy;
+pub(crate) mod exclusive;
 mod formation;
 mod grants;
 mod lease;
+pub(crate) mod queues;
 
 pub(crate) use catalog_client::CatalogClient;
 pub(crate) use catalog_copy::CatalogCopy;

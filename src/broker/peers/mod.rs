@@ -3,11 +3,11 @@
 //! sends need not know who leads, holds no lock of the receiver's, and is not called back.
 
 pub(crate) mod message;
-mod untold;
+mod retry;
 pub(crate) mod wire;
 
 pub(crate) use message::PeerMessage;
-pub(crate) use untold::Untold;
+pub(crate) use retry::Retry;
 
 use parking_lot::Mutex;
 use quorate_rpc::{Lane, Links, NotifyError, PeerHello};
@@ -26,6 +26,15 @@ pub(crate) enum Sent {
     Unreachable,
 }
 
+/// What waits for room in full control lanes.
+#[derive(Debug, Default)]
+struct Retries {
+    /// Each at most once.
+    all: BTreeSet<Retry>,
+    /// Those of them that nobody waits for yet.
+    new: Vec<Retry>,
+}
+
 /// The nodes of the cluster, as this node reaches them and itself.
 #[derive(Debug)]
 pub(crate) struct Peers {
@@ -35,8 +44,8 @@ pub(crate) struct Peers {
     own: Mutex<Vec<PeerMessage>>,
     /// There are some, or work for connection-bound queues.
     arrived: Notify,
-    /// What waits to be said anew to nodes whose control lane was full.
-    untold: Mutex<BTreeSet<Untold>>,
+    /// What waits for room in full control lanes.
+    retries: Mutex<Retries>,
 }
 
 impl Peers {
@@ -47,7 +56,7 @@ impl Peers {
             links: OnceLock::new(),
             own: Mutex::default(),
             arrived: Notify::new(),
-            untold: Mutex::default(),
+            retries: Mutex::default(),
         }
     }
 
@@ -116,20 +125,41 @@ impl Peers {
         }
     }
 
-    /// Whether that is to be said anew from now on; false if it was before.
-    pub(crate) fn begin_anew(&self, anew: Untold) -> bool {
-        self.untold.lock().insert(anew)
+    /// Sends a message. If the lane is full, the message is dropped, `retry` follows when the lane has
+    /// room, and false is returned.
+    pub(crate) fn send_or_retry(&self, message: PeerMessage, retry: Retry) -> bool {
+        let full = self.send(retry.to(), message) == Sent::Full;
+        if full {
+            self.retry_later(retry);
+        }
+        !full
     }
 
-    /// It is being said.
-    pub(crate) fn end_anew(&self, anew: Untold) {
-        self.untold.lock().remove(&anew);
+    /// Has something sent when the lane has room.
+    pub(crate) fn retry_later(&self, retry: Retry) {
+        let mut retries = self.retries.lock();
+        if retries.all.insert(retry) {
+            retries.new.push(retry);
+            drop(retries);
+            self.arrived.notify_one();
+        }
     }
 
-    /// What is to be said anew.
+    /// Takes what is to be sent when its lane has room, and has not been taken before.
+    pub(crate) fn take_retries(&self) -> Vec<Retry> {
+        std::mem::take(&mut self.retries.lock().new)
+    }
+
+    /// Resolves when the control lane has room for it, which is to be sent now.
+    pub(crate) async fn until_retry(&self, retry: Retry) {
+        self.wait_for_room(retry.to(), Lane::Control).await;
+        self.retries.lock().all.remove(&retry);
+    }
+
+    /// What waits for room.
     #[cfg(test)]
-    pub(crate) fn untold(&self) -> BTreeSet<Untold> {
-        self.untold.lock().clone()
+    pub(crate) fn retries(&self) -> BTreeSet<Retry> {
+        self.retries.lock().all.clone()
     }
 
     /// Wakes the task that takes this node's own messages.
