@@ -6,8 +6,12 @@
 //! takes effect at once.
 
 use crate::{
-    Broker, client::ConnectionInfo, clients::Clients, connection::Connection,
-    connection_state::ConnectionState, login::PASSWORD_BYTES_MAX,
+    Broker,
+    client::ConnectionInfo,
+    client_handle::{Client, ConsumerOperations},
+    clients::Clients,
+    connection_state::ConnectionState,
+    login::PASSWORD_BYTES_MAX,
 };
 use quorate_catalog::{Access, Catalog, Denial, Resource, Who, refusal};
 use quorate_types::{Exception, ReplyCode, ResourceName, ShortString};
@@ -48,7 +52,7 @@ impl ConnectionState {
     }
 }
 
-impl Connection {
+impl Client<'_> {
     /// Whether the connection's user may do this to that.
     ///
     /// # Errors
@@ -88,38 +92,39 @@ impl Connection {
     ///
     /// # Errors
     /// 403, 404.
-    pub fn check_publish(&self, exchange: &ShortString) -> Result<(), Exception> {
+    pub(crate) fn check_publish(&self, exchange: &ShortString) -> Result<(), Exception> {
         self.check(Access::Write, Resource::Exchange(exchange))?;
-        let name = ResourceName { vhost: self.info().vhost.clone(), name: exchange.clone() };
+        let name = ResourceName { vhost: self.state.info.vhost.clone(), name: exchange.clone() };
         self.node.base.catalog.read().check_publishable(&name)
     }
 }
 
-impl Connection {
+impl ConsumerOperations<'_> {
     /// `connection.update-secret`. A user of the broker's own has no secret that runs out (CONN-31);
     /// what is asked anew is whether it may still use the virtual host, and what its consumers may
     /// read: others are cancelled (CONN-30).
     ///
     /// # Errors
     /// 530.
-    pub fn update_secret(&self) -> Result<(), Exception> {
-        if self.node.base.catalog.read().rights(self.state.who()).is_none() {
+    pub(crate) fn update_secret(&self) -> Result<(), Exception> {
+        if self.client.node.base.catalog.read().rights(self.client.state.who()).is_none() {
             let text = "New secret was refused by one of the backends";
             return Err(Exception::new(ReplyCode::NotAllowed, text));
         }
         // What was readable then is readable now, and what came since was checked when it came.
-        let version = self.node.base.catalog.read().access_version();
-        if self.state.secret_checked.swap(version.0, Ordering::AcqRel) == version.0 {
+        let version = self.client.node.base.catalog.read().access_version();
+        if self.client.state.secret_checked.swap(version.0, Ordering::AcqRel) == version.0 {
             return Ok(());
         }
         let consumers: Vec<_> = {
-            let held = self.state.held.lock();
+            let held = self.client.state.held.lock();
             let channels = held.channels.values();
             channels.flat_map(|channel| channel.consumers.values().cloned()).collect()
         };
         let queues: BTreeSet<_> = consumers.iter().map(|consumer| consumer.queue).collect();
-        let names = self.node.base.queue_names(&queues);
-        let check = |name: &ResourceName| self.check(Access::Read, Resource::Queue(&name.name));
+        let names = self.client.node.base.queue_names(&queues);
+        let check =
+            |name: &ResourceName| self.client.check(Access::Read, Resource::Queue(&name.name));
         let lost: BTreeSet<_> = names
             .iter()
             .filter(|(_, name)| check(name).is_err())

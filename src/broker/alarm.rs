@@ -1,7 +1,7 @@
 //! Memory and disk alarms: while one is on anywhere, publishers are blocked everywhere (ALM-01).
 
 use crate::{
-    Broker,
+    administration::Operator,
     alarms::Alarms,
     alarms::Amount,
     client::Event,
@@ -23,7 +23,7 @@ const BRIEF: Duration = Duration::from_millis(500);
 /// mostly it is enough that no more comes in.
 const LASTING: Duration = Duration::from_secs(5);
 
-impl Broker {
+impl Operator<'_> {
     /// Sets where this node's memory alarm begins, until it is started again; when this returns, it
     /// is on or off accordingly.
     pub fn set_memory_high_watermark(&self, amount: Amount) {
@@ -34,7 +34,7 @@ impl Broker {
         node.alarms.look_for_shortage();
     }
 
-    /// Sets where this node's disk alarm begins, as [`Broker::set_memory_high_watermark`] does.
+    /// Sets where this node's disk alarm begins, as [`Operator::set_memory_high_watermark`] does.
     pub fn set_disk_free_limit(&self, amount: Amount) {
         let node = &self.0;
         let bytes = amount.bytes_of(node.base.context.settings.alarms.machine_memory_bytes);

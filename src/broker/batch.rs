@@ -12,8 +12,14 @@ use std::{
 };
 use tokio::sync::oneshot;
 
-/// Most bytes of messages in one batch; one larger message makes a batch of its own.
+/// Bytes of messages of one queue that make a batch full. Queues that share a home also share its
+/// batches: with one bound for all of them together, each would get only its part of the rate of a
+/// queue that has a home to itself.
 const BATCH_BYTES_MAX: usize = 1 << 20;
+/// All queues of a batch together may have this many times as much.
+const BATCH_RUNS_MAX: usize = 4;
+/// After so many batches without a settle, the home has no consumers that settle by this proposer.
+const WITHOUT_SETTLES: usize = 16;
 /// Memory for a command or message beside a message's bytes: its head, its place, who waits for it.
 pub(crate) const MESSAGE_COST_BYTES: usize = 128;
 /// Most commands and messages in one batch.
@@ -128,6 +134,9 @@ struct Filling {
     /// Where enqueues to a queue and level can still be added to: (command, run).
     open: HashMap<(QueueId, Level), (usize, usize)>,
     runs_of: HashMap<(QueueId, Level), usize>,
+    /// Bytes of each run, and the most of them.
+    run_bytes: Vec<usize>,
+    largest_run_bytes: usize,
     bytes: usize,
     count: usize,
 }
@@ -146,6 +155,8 @@ pub(crate) struct Batches {
     bytes: usize,
     /// Commands and messages that wait or are under way.
     count: usize,
+    /// Batches cut since a consumer last settled something or asked for more.
+    cut_without_settles: usize,
 }
 
 impl Batches {
@@ -160,7 +171,13 @@ impl Batches {
             unsent: Sequence(1),
             bytes: 0,
             count: 0,
+            cut_without_settles: WITHOUT_SETTLES,
         }
+    }
+
+    /// Whether consumers settle messages of the home by this proposer. What is under way delays them.
+    pub(crate) fn has_settles(&self) -> bool {
+        self.cut_without_settles < WITHOUT_SETTLES
     }
 
     /// Session that the commands are numbered in.
@@ -198,6 +215,7 @@ impl Batches {
     /// whose publishers keep the proposer full. Only for commands that have an effect alone, whatever
     /// was submitted before them: a settle of what was delivered, a credit for what was shown.
     pub(crate) fn push_ahead(&mut self, command: Command) {
+        self.cut_without_settles = 0;
         self.ahead.push(command);
     }
 
@@ -213,6 +231,9 @@ impl Batches {
         filling.tickets.push(ticket);
         filling.count += 1;
         self.count += 1;
+        if !orders {
+            self.cut_without_settles = 0;
+        }
     }
 
     /// Adds a message to the enqueue of its queue and level.
@@ -225,7 +246,9 @@ impl Batches {
 
     fn filling(&mut self) -> &mut Filling {
         let full = |filling: &Filling| {
-            filling.bytes >= BATCH_BYTES_MAX || filling.count >= BATCH_COUNT_MAX
+            filling.largest_run_bytes >= BATCH_BYTES_MAX
+                || filling.bytes >= BATCH_RUNS_MAX * BATCH_BYTES_MAX
+                || filling.count >= BATCH_COUNT_MAX
         };
         let open = self.waiting.pop_back();
         let open = match open {
@@ -256,6 +279,7 @@ impl Batches {
         if filling.commands.is_empty() {
             return None;
         }
+        self.cut_without_settles = self.cut_without_settles.saturating_add(1);
         let mark = self.mark();
         let first = self.next;
         if let Some(before) = self.under_way.back().map(UnderWay::last) {
@@ -396,7 +420,8 @@ impl Filling {
         message: Bytes,
         ticket: PublishTicket,
     ) {
-        self.bytes += message.len();
+        let bytes = message.len();
+        self.bytes += bytes;
         self.count += 1;
         let (command, run) = match self.open.get(&(queue, level)) {
             Some(&place) => place,
@@ -405,6 +430,10 @@ impl Filling {
         if let Some(run) = self.runs.get_mut(run) {
             run.heads.push(head);
             run.messages.push(message);
+        }
+        if let Some(run_bytes) = self.run_bytes.get_mut(run) {
+            *run_bytes += bytes;
+            self.largest_run_bytes = self.largest_run_bytes.max(*run_bytes);
         }
         if let Some(Command::Enqueue { count, .. }) = self.commands.get_mut(command) {
             *count += 1;
@@ -425,6 +454,7 @@ impl Filling {
         let run = *self.runs_of.entry((queue, level)).or_insert(next_run);
         if run == next_run {
             self.runs.push(ProposedRun { queue, level, heads: Vec::new(), messages: Vec::new() });
+            self.run_bytes.push(0);
         }
         // Counts within a batch stay far below 2^32.
         let first = self.runs.get(run).map_or(0, |run| run.heads.len()) as u32;

@@ -1,20 +1,15 @@
 //! The broker as the floors above use it: made, begun, connected to.
 
 use crate::{
-    base::Base,
-    client::{ConnectionInfo, FrontSettings},
-    connection::Connection,
-    connection_state::ConnectionState,
-    memory::MemoryBudget,
-    node::Node,
-    settings::BrokerSettings,
+    base::Base, client::ConnectionInfo, connection::Connection, connection_state::ConnectionState,
+    node::Node, settings::BrokerSettings,
 };
 use parking_lot::RwLock;
 use quorate_catalog::{Catalog, ClusterShape, ConnectionId};
 use quorate_raft::Groups;
 use quorate_rpc::Links;
 use quorate_storage::Database;
-use quorate_types::{Exception, ReplyCode, ShortString};
+use quorate_types::{Exception, ReplyCode};
 use std::sync::Arc;
 
 /// The broker of one node, shared by everything that serves clients.
@@ -61,18 +56,6 @@ impl Broker {
         context.spawn(Arc::clone(&node.queues.configurer).keep());
     }
 
-    /// The budget of bodies held for clients.
-    #[must_use]
-    pub fn memory(&self) -> &Arc<MemoryBudget> {
-        &self.0.base.context.memory
-    }
-
-    /// Settings for front ends.
-    #[must_use]
-    pub fn front_settings(&self) -> FrontSettings {
-        self.0.base.context.settings.front.clone()
-    }
-
     /// Opens a connection (`connection.open`), after its user has been authenticated.
     ///
     /// # Errors
@@ -98,19 +81,6 @@ impl Broker {
         let connection = Connection { node: Arc::clone(node), state };
         connection.recount();
         Ok(connection)
-    }
-
-    /// Alarms in force, for a connection that begins to publish (ALM-02): the reason.
-    #[must_use]
-    pub fn alarm(&self) -> Option<String> {
-        self.0.alarms.reason()
-    }
-
-    /// The name that consumers and queues are given: `prefix` and 22 characters of URL-safe
-    /// base64 of 16 random bytes (QUE-06, CON-01).
-    #[must_use]
-    pub fn generated_name(&self, prefix: &str) -> ShortString {
-        self.0.base.context.generated_name(prefix)
     }
 
     /// The cluster's shape, once it has one.

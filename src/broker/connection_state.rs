@@ -110,6 +110,11 @@ impl HeldByChannel {
 }
 
 impl ConnectionState {
+    /// False once the channel has been closed.
+    pub(crate) fn is_open(&self, id: ChannelId) -> bool {
+        self.reported.channels.lock().get(&id.number).is_some_and(|open| open.id == id)
+    }
+
     pub(crate) fn new(
         context: &Context,
         id: ConnectionId,

@@ -12,7 +12,7 @@
 use crate::{
     batch::Ticket,
     client::{ChannelId, Consume, Event, GetOk, HolderRef},
-    connection::Connection,
+    client_handle::ConsumerOperations,
     consumer::{FrontConsumer, NewConsumer},
     front::FrontEnd,
     get_answer::GetAnswer,
@@ -35,23 +35,25 @@ const UNACKED_MAX: u32 = 2_000;
 const STREAM_ARGUMENTS: [&str; 3] =
     ["x-stream-offset", "x-stream-filter", "x-stream-match-unfiltered"];
 
-impl Connection {
+impl ConsumerOperations<'_> {
     /// `basic.consume`. Deliveries may be ready before this returns; the front end shows none of
     /// a consumer before its consume-ok (CON-02).
     ///
     /// # Errors
     /// What the client is told: 404, 405, 403 (exclusive use), 406 (arguments), 541.
-    pub async fn consume(&self, consume: Consume) -> Result<ConsumerId, Exception> {
-        self.check(Access::Read, Resource::Queue(&consume.queue))?;
-        let entry = self.find_queue(&consume.queue).await?;
+    pub(crate) async fn consume(&self, consume: Consume) -> Result<ConsumerId, Exception> {
+        self.client.check(Access::Read, Resource::Queue(&consume.queue))?;
+        let entry = self.client.find_queue(&consume.queue).await?;
         self.check_consumers()?;
-        let arguments = self.bounded(&consume.arguments, &"a consumer")?;
+        let arguments = self.client.bounded(&consume.arguments, &"a consumer")?;
         let consume = Consume { arguments, ..consume };
         let priority = consumer_priority(&entry, &consume.arguments)?;
         let timeout_ms = consumer_timeout(&entry, &consume.arguments)?;
         let timed_out = || consume_failed(&entry.name, "the operation timed out");
-        let Some(session) = self.node.base.context.session() else { return Err(timed_out()) };
-        let id = ConsumerId { session, number: self.node.clients.consumers.number() };
+        let Some(session) = self.client.node.base.context.session() else {
+            return Err(timed_out());
+        };
+        let id = ConsumerId { session, number: self.client.node.clients.consumers.number() };
         let consumer = Arc::new(self.new_consumer(id, &entry, &consume));
         let terms = ConsumerTerms {
             prefetch: prefetch_in_force(&entry, &consume),
@@ -61,15 +63,15 @@ impl Connection {
             tag: consume.tag.detached(),
             no_ack: consume.no_ack,
             timeout_ms,
-            timeout_default_ms: Some(self.node.base.context.settings.consumer_timeout_ms),
+            timeout_default_ms: Some(self.client.node.base.context.settings.consumer_timeout_ms),
         };
         if !self.hold_consumer(&consumer) {
             return Err(timed_out());
         }
         let attach = Command::Attach { queue: entry.id, consumer: id, terms };
-        let refused = match self.node.base.proposers.ask(entry.id.home, attach).await {
+        let refused = match self.client.node.base.proposers.ask(entry.id.home, attach).await {
             Ok(Reply::Taken) => {
-                self.node.front.attached(&consumer);
+                self.client.node.front.attached(&consumer);
                 return Ok(id);
             }
             Ok(Reply::ExclusiveInUse) => {
@@ -84,12 +86,12 @@ impl Connection {
         self.let_go(&consumer);
         let (shown, _) = consumer.end();
         let detach = Command::Detach { consumer: id, shown, how: Detach::ChannelEnd };
-        self.node.base.proposers.submit(entry.id.home, detach);
+        self.client.node.base.proposers.submit(entry.id.home, detach);
         Err(refused)
     }
 
     fn new_consumer(&self, id: ConsumerId, entry: &QueueEntry, consume: &Consume) -> FrontConsumer {
-        let config = self.node.base.catalog.read().config_of(entry);
+        let config = self.client.node.base.catalog.read().config_of(entry);
         let new = NewConsumer {
             id,
             queue: entry.id,
@@ -104,7 +106,7 @@ impl Connection {
             arguments: consume.arguments.clone(),
             room: self.channel_room(consume),
         };
-        FrontConsumer::new(new, Arc::clone(&self.state))
+        FrontConsumer::new(new, Arc::clone(&self.client.state))
     }
 
     /// What a limit of the channel's leaves for a new consumer.
@@ -112,23 +114,23 @@ impl Connection {
         if consume.no_ack {
             return None;
         }
-        self.state.held.lock().channels.get(&consume.channel)?.room()
+        self.client.state.held.lock().channels.get(&consume.channel)?.room()
     }
 
     fn hold_consumer(&self, consumer: &Arc<FrontConsumer>) -> bool {
-        let mut held = self.state.held.lock();
+        let mut held = self.client.state.held.lock();
         if held.closed {
             return false;
         }
         let channel = held.channels.entry(consumer.channel).or_default();
         channel.consumers.insert(consumer.id, Arc::clone(consumer));
-        self.node.clients.consumers.insert(consumer.id.number, Arc::clone(consumer));
+        self.client.node.clients.consumers.insert(consumer.id.number, Arc::clone(consumer));
         true
     }
 
     fn let_go(&self, consumer: &FrontConsumer) {
-        self.node.clients.consumers.remove(consumer.id.number);
-        if let Some(channel) = self.state.held.lock().channels.get_mut(&consumer.channel) {
+        self.client.node.clients.consumers.remove(consumer.id.number);
+        if let Some(channel) = self.client.state.held.lock().channels.get_mut(&consumer.channel) {
             channel.consumers.remove(&consumer.id);
         }
     }
@@ -140,32 +142,39 @@ impl Connection {
     ///
     /// # Errors
     /// 541 when the queue's group does not answer in time.
-    pub async fn cancel(&self, consumer: ConsumerId) -> Result<(), Exception> {
-        let Some(consumer) = self.node.clients.consumer(consumer) else {
+    pub(crate) async fn cancel(&self, consumer: ConsumerId) -> Result<(), Exception> {
+        let Some(consumer) = self.client.node.clients.consumer(consumer) else {
             self.cancel_replies(consumer);
             return Ok(());
         };
         consumer.leave();
         let pause = Command::Release { holder: Holder::Consumer(consumer.id), numbers: Vec::new() };
-        let paused = self.node.base.proposers.ask(consumer.home(), pause).await;
+        let paused = self.client.node.base.proposers.ask(consumer.home(), pause).await;
         if paused.is_ok() {
             // A client that does not read gets the rest by no means.
-            let bound = self.node.base.context.operation_timeout();
+            let bound = self.client.node.base.context.operation_timeout();
             let _ = tokio::time::timeout(bound, consumer.all_shown()).await;
         }
-        self.node.clients.consumers.remove(consumer.id.number);
+        self.client.node.clients.consumers.remove(consumer.id.number);
         let ended = self.end_consumer(&consumer);
-        self.node.front.share_room(&self.state, consumer.channel);
+        self.client.node.front.share_room(&self.client.state, consumer.channel);
         let Some(detach) = ended else { return Ok(()) };
         let timed_out = |_| {
             let text = format!("failed to cancel consumer '{}' due to a timeout", consumer.tag);
             Exception::new(ReplyCode::InternalError, text)
         };
         if let Err(error) = paused {
-            self.node.base.proposers.submit(consumer.home(), detach);
+            self.client.node.base.proposers.submit(consumer.home(), detach);
             return Err(timed_out(error));
         }
-        self.node.base.proposers.ask(consumer.home(), detach).await.map(drop).map_err(timed_out)
+        self.client
+            .node
+            .base
+            .proposers
+            .ask(consumer.home(), detach)
+            .await
+            .map(drop)
+            .map_err(timed_out)
     }
 
     /// Ends a consumer as a cancel does; what its queue is to be told, unless it had ended before.
@@ -179,13 +188,13 @@ impl Connection {
 
     /// Cancels a consumer that may not read its queue any more, and tells its client (CONN-30).
     pub(crate) fn take_from(&self, consumer: &FrontConsumer) {
-        self.node.clients.consumers.remove(consumer.id.number);
+        self.client.node.clients.consumers.remove(consumer.id.number);
         if let Some(detach) = self.end_consumer(consumer) {
-            self.node.base.proposers.submit(consumer.home(), detach);
-            self.node.front.share_room(&self.state, consumer.channel);
+            self.client.node.base.proposers.submit(consumer.home(), detach);
+            self.client.node.front.share_room(&self.client.state, consumer.channel);
             let (channel, tag) = (consumer.channel, consumer.tag.clone());
             let event = Event::ConsumerCancelled { channel, consumer: consumer.id, tag };
-            self.state.mailbox.put(event);
+            self.client.state.mailbox.put(event);
         }
     }
 
@@ -193,28 +202,40 @@ impl Connection {
     ///
     /// # Errors
     /// 404, 405, 541.
-    pub async fn get(
+    pub(crate) async fn get(
         &self,
         channel: ChannelId,
         queue: ShortString,
         no_ack: bool,
     ) -> Result<Option<GetOk>, Exception> {
-        self.check(Access::Read, Resource::Queue(&queue))?;
-        let entry = self.find_queue(&queue).await?;
+        self.client.check(Access::Read, Resource::Queue(&queue))?;
+        let entry = self.client.find_queue(&queue).await?;
         self.check_get(&entry)?;
-        let Some(session) = self.node.base.context.session() else {
+        let Some(session) = self.client.node.base.context.session() else {
             return Err(get_failed(&entry.name));
         };
         let home = entry.id.home;
         let (sender, receiver) = oneshot::channel();
-        let timeout_default_ms = Some(self.node.base.context.settings.consumer_timeout_ms);
+        let timeout_default_ms = Some(self.client.node.base.context.settings.consumer_timeout_ms);
         let command = Command::Get { queue: entry.id, timeout_default_ms };
-        self.node.base.proposers.fill(home, |batches| batches.push(command, Ticket::Get(sender)));
-        let answer = self.node.base.proposers.wait(receiver).await.ok().and_then(GetAnswer::take);
+        self.client
+            .node
+            .base
+            .proposers
+            .fill(home, |batches| batches.push(command, Ticket::Get(sender)));
+        let answer =
+            self.client.node.base.proposers.wait(receiver).await.ok().and_then(GetAnswer::take);
         let (sequence, got) = match answer {
             Some((sequence, Reply::Got(got))) => (sequence, got),
             Some((_, Reply::Empty)) => {
-                self.node.base.context.counters.deliveries(entry.queue_type).got_empty.add(1);
+                self.client
+                    .node
+                    .base
+                    .context
+                    .counters
+                    .deliveries(entry.queue_type)
+                    .got_empty
+                    .add(1);
                 return Ok(None);
             }
             Some((_, Reply::Gone)) => return Err(refusal::no_queue(&entry.name)),
@@ -222,30 +243,47 @@ impl Connection {
             None => return Err(get_failed(&entry.name)),
         };
         let holder = HolderRef { home, holder: Holder::Get(session, sequence) };
-        let guard = GetGuard { node: &self.node, holder: Some(holder) };
+        let guard = GetGuard { node: &self.client.node, holder: Some(holder) };
         let wanted = MessageRef { queue: got.queue, message: got.message };
         // However many gets are answered at once: a body is read when the client has taken enough.
-        let turn = self.state.unwritten.until_room().await;
-        let octets =
-            self.node.base.bodies.message(wanted).await.ok_or_else(|| get_failed(&entry.name))?;
-        self.state.unwritten.read(octets.len());
+        let turn = self.client.state.unwritten.until_room().await;
+        let octets = self
+            .client
+            .node
+            .base
+            .bodies
+            .message(wanted)
+            .await
+            .ok_or_else(|| get_failed(&entry.name))?;
+        self.client.state.unwritten.read(octets.len());
         drop(turn);
         guard.shown();
         let ok = self.get_ok(&entry, got, holder, &octets)?;
         if no_ack {
             let numbers = vec![(DeliveryNumber(1), DeliveryNumber(1))];
-            self.node.base.proposers.submit(home, Command::Ack { holder: holder.holder, numbers });
+            self.client
+                .node
+                .base
+                .proposers
+                .submit(home, Command::Ack { holder: holder.holder, numbers });
         } else if !self.hold_get(channel, holder, entry.queue_type) {
-            drop(GetGuard { node: &self.node, holder: Some(holder) });
+            drop(GetGuard { node: &self.client.node, holder: Some(holder) });
         }
-        self.node.base.context.counters.deliveries(entry.queue_type).got(ok.redelivered, no_ack);
-        self.node.publisher.trace_get(&self.state, channel, &entry.name.name, &ok);
+        self.client
+            .node
+            .base
+            .context
+            .counters
+            .deliveries(entry.queue_type)
+            .got(ok.redelivered, no_ack);
+        self.client.node.publisher.trace_get(&self.client.state, channel, &entry.name.name, &ok);
         Ok(Some(ok))
     }
 
     /// SAC-07.
     fn check_get(&self, entry: &QueueEntry) -> Result<(), Exception> {
-        let single = || self.node.base.catalog.read().config_of(entry).single_active_consumer;
+        let single =
+            || self.client.node.base.catalog.read().config_of(entry).single_active_consumer;
         if entry.queue_type == QueueType::Classic || !single() {
             return Ok(());
         }
@@ -258,9 +296,9 @@ impl Connection {
     }
 
     fn hold_get(&self, channel: ChannelId, holder: HolderRef, queue_type: QueueType) -> bool {
-        let mut held = self.state.held.lock();
+        let mut held = self.client.state.held.lock();
         // A channel is forgotten before what it holds is ended, so what is held of an open one ends with it.
-        let open = !held.closed && self.is_open(channel);
+        let open = !held.closed && self.client.state.is_open(channel);
         if open {
             held.channels.entry(channel).or_default().gets.insert(holder, queue_type);
         }
@@ -278,7 +316,8 @@ impl Connection {
             tracing::error!(queue = %entry.name, %error, "cannot decode a stored message");
             get_failed(&entry.name)
         })?;
-        let limited = || self.node.base.catalog.read().config_of(entry).delivery_limit.is_some();
+        let limited =
+            || self.client.node.base.catalog.read().config_of(entry).delivery_limit.is_some();
         let shows = got.counts.acquired > 0 && (entry.queue_type == QueueType::Quorum || limited());
         Ok(GetOk {
             holder,

@@ -3,7 +3,7 @@
 //! others change meanwhile, or the loss of the majority, can stop an import half-way.
 
 use crate::{
-    Broker,
+    administration::{Operator, Views},
     client::QueueDeclare,
     context::CallError,
     names::queues::Queues,
@@ -37,14 +37,16 @@ fn unavailable(what: &str) -> ImportError {
     ImportError::Unavailable(format!("{what}: the operation timed out"))
 }
 
-impl Broker {
+impl Views<'_> {
     /// Everything that definitions carry, as JSON; `version` is the one that this node passes for.
     #[must_use]
     pub fn export_definitions(&self, version: &str) -> String {
         let catalog = self.0.base.catalog.read().clone();
         catalog.definitions(version).to_string()
     }
+}
 
+impl Operator<'_> {
     /// Imports definitions written in JSON. Gives what was passed over, and why.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 //! EXQ-05, NAM 4).
 
 use crate::{
-    connection::Connection,
+    client_handle::QueueOperations,
     context::CallError,
     names::{exclusive::ExclusiveQueues, queues::Queues},
     queues::unexpected,
@@ -13,41 +13,41 @@ use quorate_types::{Exception, QueueId, ReplyCode, ResourceName, ShortString};
 use std::{collections::BTreeSet, sync::Arc};
 use tokio::sync::oneshot;
 
-impl Connection {
+impl QueueOperations<'_> {
     /// `queue.purge`: ready messages removed.
     ///
     /// # Errors
     /// 404, 405, 541.
-    pub async fn queue_purge(&self, queue: ShortString) -> Result<u64, Exception> {
-        self.check(Access::Read, Resource::Queue(&queue))?;
-        let entry = self.find_queue(&queue).await?;
-        self.node.queues.purge_queue(&entry).await
+    pub(crate) async fn queue_purge(&self, queue: ShortString) -> Result<u64, Exception> {
+        self.client.check(Access::Read, Resource::Queue(&queue))?;
+        let entry = self.client.find_queue(&queue).await?;
+        self.client.node.queues.purge_queue(&entry).await
     }
 
     /// `queue.delete`: ready messages that went with it (DEL-01 to 03).
     ///
     /// # Errors
     /// 405, 406, 541.
-    pub async fn queue_delete(
+    pub(crate) async fn queue_delete(
         &self,
         queue: ShortString,
         if_unused: bool,
         if_empty: bool,
     ) -> Result<u64, Exception> {
-        self.check(Access::Configure, Resource::Queue(&queue))?;
-        let name = self.resource(&queue);
+        self.client.check(Access::Configure, Resource::Queue(&queue))?;
+        let name = self.client.resource(&queue);
         // A queue that is not there is deleted already (DEL-01).
-        let Some(entry) = self.node.base.known_queue(&name) else { return Ok(0) };
-        check_owner(&entry, self.state.id, None)?;
-        self.node.queues.check_free(&entry)?;
+        let Some(entry) = self.client.node.base.known_queue(&name) else { return Ok(0) };
+        check_owner(&entry, self.client.state.id, None)?;
+        self.client.node.queues.check_free(&entry)?;
         let (sender, receiver) = oneshot::channel();
-        let node = Arc::clone(&self.node);
+        let node = Arc::clone(&self.client.node);
         let id = entry.id;
-        self.node.base.context.spawn(async move {
+        self.client.node.base.context.spawn(async move {
             drop(sender.send(node.queues.delete_queue(&entry, if_unused, if_empty).await));
         });
         let deleted = receiver.await.unwrap_or_else(|_| Err(delete_timeout(&name)))?;
-        self.state.held.lock().queues.remove(&id);
+        self.client.state.held.lock().queues.remove(&id);
         Ok(deleted)
     }
 }

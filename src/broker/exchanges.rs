@@ -2,7 +2,7 @@
 
 use crate::{
     client::{BindRequest, ExchangeDeclare},
-    connection::Connection,
+    client_handle::ExchangeOperations,
     publisher::Publisher,
     reply_to,
 };
@@ -24,20 +24,16 @@ impl Publisher {
     }
 }
 
-impl Connection {
-    fn named(&self, name: &ShortString) -> ResourceName {
-        ResourceName { vhost: self.info().vhost.clone(), name: name.clone() }
-    }
-
+impl ExchangeOperations<'_> {
     /// Proposes to the catalog and waits until all routing nodes know.
     async fn change_catalog(
         &self,
         command: CatalogCommand,
         timeout: Exception,
     ) -> Result<(), Exception> {
-        match self.node.base.catalog_client.propose(command).await {
+        match self.client.node.base.catalog_client.propose(command).await {
             Ok((index, CatalogReply::Done)) => {
-                self.node.base.lease.barrier(index).await.map_err(|_| timeout)
+                self.client.node.base.lease.barrier(index).await.map_err(|_| timeout)
             }
             Ok((_, CatalogReply::Refused(exception))) => Err(exception),
             Ok((
@@ -58,50 +54,52 @@ impl Connection {
     ///
     /// # Errors
     /// What EXC-02 to EXC-04 and EXC-13 name.
-    pub async fn exchange_declare(&self, declare: ExchangeDeclare) -> Result<(), Exception> {
+    pub(crate) async fn exchange_declare(&self, declare: ExchangeDeclare) -> Result<(), Exception> {
         let kind = ExchangeType::parse(declare.kind.as_str())?;
         if declare.exchange.is_empty() {
             return Err(refusal::default_exchange());
         }
         let exchange = declare.exchange.clone();
-        self.check(Access::Configure, Resource::Exchange(&exchange))?;
-        let name = self.named(&declare.exchange);
+        self.client.check(Access::Configure, Resource::Exchange(&exchange))?;
+        let name = self.client.resource(&declare.exchange);
         let record = ExchangeRecord {
             kind,
             durable: declare.durable,
             auto_delete: declare.auto_delete,
             internal: declare.internal,
-            arguments: self.bounded(&declare.arguments, &format_args!("exchange {name}"))?,
+            arguments: self.client.bounded(&declare.arguments, &format_args!("exchange {name}"))?,
             name,
         };
-        let there = self.node.base.catalog.read().check_exchange(&record)?.is_some();
+        let there = self.client.node.base.catalog.read().check_exchange(&record)?.is_some();
         let timeout = refusal::exchange_declare_timeout(&record.name);
         if there {
-            self.node.queues.make_delay_queue(&record, &timeout).await?;
-            let index = self.node.base.catalog.read().version();
-            return self.node.base.lease.barrier(index).await.map_err(|_| timeout);
+            self.client.node.queues.make_delay_queue(&record, &timeout).await?;
+            let index = self.client.node.base.catalog.read().version();
+            return self.client.node.base.lease.barrier(index).await.map_err(|_| timeout);
         }
         // Only for a new one (EXC-03, ACL-08).
         if let Some(alternate) = Catalog::declared_alternate(&record.arguments) {
-            self.check(Access::Read, Resource::Exchange(&exchange))?;
-            self.check(Access::Write, Resource::Exchange(&alternate))?;
+            self.client.check(Access::Read, Resource::Exchange(&exchange))?;
+            self.client.check(Access::Write, Resource::Exchange(&alternate))?;
         }
         self.check_exchange_limit(&record.name)?;
-        self.node.queues.make_delay_queue(&record, &timeout).await?;
+        self.client.node.queues.make_delay_queue(&record, &timeout).await?;
         let declared = CatalogCommand::DeclareExchange(record.clone());
         let timed_out = timeout.clone();
         self.change_catalog(declared, timeout).await.inspect_err(|error| {
             // One that timed out may be declared yet, and would keep nothing without its queue.
             if *error != timed_out {
-                self.node.queues.drop_delay_queue(&record);
+                self.client.node.queues.drop_delay_queue(&record);
             }
         })
     }
 
     /// EXC-12. All are counted that lists show: each virtual host's default one too.
     fn check_exchange_limit(&self, exchange: &ResourceName) -> Result<(), Exception> {
-        let Some(max) = self.node.base.context.settings.limits.exchanges_max else { return Ok(()) };
-        let catalog = self.node.base.catalog.read();
+        let Some(max) = self.client.node.base.context.settings.limits.exchanges_max else {
+            return Ok(());
+        };
+        let catalog = self.client.node.base.catalog.read();
         let count = catalog.exchange_count() + catalog.vhosts().count();
         if count as u64 >= max { Err(refusal::exchange_limit(exchange, max)) } else { Ok(()) }
     }
@@ -110,26 +108,32 @@ impl Connection {
     ///
     /// # Errors
     /// 404, 403.
-    pub fn exchange_exists(&self, exchange: &ShortString) -> Result<(), Exception> {
+    pub(crate) fn exchange_exists(&self, exchange: &ShortString) -> Result<(), Exception> {
         if exchange.is_empty() {
             return Err(refusal::default_exchange());
         }
-        self.check_passive(Resource::Exchange(exchange))?;
-        self.node.base.catalog.read().declared_exchange(&self.named(exchange)).map(drop)
+        self.client.check_passive(Resource::Exchange(exchange))?;
+        self.client
+            .node
+            .base
+            .catalog
+            .read()
+            .declared_exchange(&self.client.resource(exchange))
+            .map(drop)
     }
 
     /// `exchange.delete` (EXC-07, 08).
     ///
     /// # Errors
     /// 403, 406, 541.
-    pub async fn exchange_delete(
+    pub(crate) async fn exchange_delete(
         &self,
         exchange: ShortString,
         if_unused: bool,
     ) -> Result<(), Exception> {
-        let exchange = self.named(&exchange);
+        let exchange = self.client.resource(&exchange);
         check_deletable(&exchange)?;
-        self.check(Access::Configure, Resource::Exchange(&exchange.name))?;
+        self.client.check(Access::Configure, Resource::Exchange(&exchange.name))?;
         let timeout = refusal::exchange_delete_timeout(&exchange);
         self.change_catalog(CatalogCommand::DeleteExchange { exchange, if_unused }, timeout).await
     }
@@ -139,19 +143,19 @@ impl Connection {
         if bind.destination.is_empty() {
             return Err(refusal::default_exchange());
         }
-        self.check(Access::Write, Resource::Exchange(&bind.destination))?;
-        self.check_source(&bind.source, &bind.routing_key)
+        self.client.check(Access::Write, Resource::Exchange(&bind.destination))?;
+        self.client.check_source(&bind.source, &bind.routing_key)
     }
 
     /// BND-01: write on the queue; then the source.
     fn check_queue_bind(&self, bind: &BindRequest) -> Result<(), Exception> {
-        self.check(Access::Write, Resource::Queue(&bind.destination))?;
-        self.check_source(&bind.source, &bind.routing_key)
+        self.client.check(Access::Write, Resource::Queue(&bind.destination))?;
+        self.client.check_source(&bind.source, &bind.routing_key)
     }
 
     fn exchange_binding(&self, bind: BindRequest) -> Binding {
         Binding {
-            source: self.named(&bind.source),
+            source: self.client.resource(&bind.source),
             destination: Destination::Exchange(bind.destination),
             key: bind.routing_key,
             arguments: bind.arguments,
@@ -162,16 +166,16 @@ impl Connection {
     ///
     /// # Errors
     /// 403, 404, 541.
-    pub async fn exchange_bind(&self, bind: BindRequest) -> Result<(), Exception> {
+    pub(crate) async fn exchange_bind(&self, bind: BindRequest) -> Result<(), Exception> {
         self.check_exchange_bind(&bind)?;
         self.add_binding(self.exchange_binding(bind)).await
     }
 
     /// Adds a binding, unless it is too large, or one too many.
     async fn add_binding(&self, mut binding: Binding) -> Result<(), Exception> {
-        binding.arguments = self.bounded(&binding.arguments, &binding.object())?;
-        if let Some(max) = self.node.base.context.settings.limits.bindings_max {
-            let catalog = self.node.base.catalog.read();
+        binding.arguments = self.client.bounded(&binding.arguments, &binding.object())?;
+        if let Some(max) = self.client.node.base.context.settings.limits.bindings_max {
+            let catalog = self.client.node.base.catalog.read();
             if catalog.binding_count() as u64 >= max && !catalog.is_bound(&binding) {
                 return Err(refusal::binding_limit(&binding, max));
             }
@@ -183,7 +187,7 @@ impl Connection {
     ///
     /// # Errors
     /// 403, 541.
-    pub async fn exchange_unbind(&self, bind: BindRequest) -> Result<(), Exception> {
+    pub(crate) async fn exchange_unbind(&self, bind: BindRequest) -> Result<(), Exception> {
         self.check_exchange_bind(&bind)?;
         let binding = self.exchange_binding(bind);
         self.change_catalog(CatalogCommand::Unbind(binding), refusal::unbind_timeout()).await
@@ -191,7 +195,7 @@ impl Connection {
 
     fn queue_binding(&self, bind: BindRequest, entry: &QueueEntry) -> Binding {
         Binding {
-            source: self.named(&bind.source),
+            source: self.client.resource(&bind.source),
             destination: Destination::Queue { name: bind.destination, id: entry.id },
             key: bind.routing_key,
             arguments: bind.arguments,
@@ -202,22 +206,23 @@ impl Connection {
     ///
     /// # Errors
     /// 403, 404, 405, 541.
-    pub async fn queue_bind(&self, bind: BindRequest) -> Result<(), Exception> {
+    pub(crate) async fn queue_bind(&self, bind: BindRequest) -> Result<(), Exception> {
         reply_to::check_not_bound(&bind.destination)?;
         self.check_queue_bind(&bind)?;
-        let queue = self.named(&bind.destination);
-        let source = self.named(&bind.source);
-        let Some(entry) = self.node.base.known_queue(&queue) else {
+        let queue = self.client.resource(&bind.destination);
+        let source = self.client.resource(&bind.source);
+        let Some(entry) = self.client.node.base.known_queue(&queue) else {
             // A missing source is told first (BND-02).
-            self.node.base.catalog.read().declared_exchange(&source)?;
-            return Err(self.node.exclusive.missing_queue(&queue).await);
+            self.client.node.base.catalog.read().declared_exchange(&source)?;
+            return Err(self.client.node.exclusive.missing_queue(&queue).await);
         };
-        check_owner(&entry, self.state.id, None)?;
-        self.node.queues.check_free(&entry)?;
-        self.node.base.catalog.read().declared_exchange(&source)?;
-        self.node
+        check_owner(&entry, self.client.state.id, None)?;
+        self.client.node.queues.check_free(&entry)?;
+        self.client.node.base.catalog.read().declared_exchange(&source)?;
+        self.client
+            .node
             .exclusive
-            .publish_entry(&entry, self.state.id)
+            .publish_entry(&entry, self.client.state.id)
             .await
             .map_err(|_| refusal::bind_timeout())?;
         self.add_binding(self.queue_binding(bind, &entry)).await
@@ -227,15 +232,17 @@ impl Connection {
     ///
     /// # Errors
     /// 403, 405, 541.
-    pub async fn queue_unbind(&self, bind: BindRequest) -> Result<(), Exception> {
+    pub(crate) async fn queue_unbind(&self, bind: BindRequest) -> Result<(), Exception> {
         reply_to::check_not_bound(&bind.destination)?;
         self.check_queue_bind(&bind)?;
-        let Some(entry) = self.node.base.known_queue(&self.named(&bind.destination)) else {
+        let Some(entry) =
+            self.client.node.base.known_queue(&self.client.resource(&bind.destination))
+        else {
             return Ok(());
         };
         let binding = self.queue_binding(bind, &entry);
-        if self.node.base.catalog.read().is_bound(&binding) {
-            check_owner(&entry, self.state.id, None)?;
+        if self.client.node.base.catalog.read().is_bound(&binding) {
+            check_owner(&entry, self.client.state.id, None)?;
         }
         self.change_catalog(CatalogCommand::Unbind(binding), refusal::unbind_timeout()).await
     }

@@ -6,7 +6,7 @@
 
 use crate::{
     client::DeclareOk,
-    connection::Connection,
+    client_handle::QueueOperations,
     connection_state::ConnectionState,
     context::CallError,
     names::exclusive::ExclusiveQueues,
@@ -37,7 +37,7 @@ impl ConnectionState {
     }
 }
 
-impl Connection {
+impl QueueOperations<'_> {
     /// NAM 8: on this node, in memory; only a name that the client chose is in the catalog. `None`
     /// if someone else was first. Finished whatever becomes of the client, so that no name stays
     /// behind.
@@ -47,8 +47,8 @@ impl Connection {
     ) -> Result<Option<DeclareOk>, Exception> {
         let name = new.name.clone();
         let (sender, receiver) = oneshot::channel();
-        let (node, state) = (Arc::clone(&self.node), Arc::clone(&self.state));
-        self.node.base.context.spawn(async move {
+        let (node, state) = (Arc::clone(&self.client.node), Arc::clone(&self.client.state));
+        self.client.node.base.context.spawn(async move {
             drop(sender.send(node.exclusive.make_exclusive(&state, new).await))
         });
         receiver.await.unwrap_or_else(|_| Err(declare_timeout(&name)))

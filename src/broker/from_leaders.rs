@@ -2,6 +2,8 @@
 //! leads (SES 4, 5; DLV 1, 2, 5).
 
 use crate::{
+    client::Delivered,
+    connection_state::ConnectionState,
     front::FrontEnd,
     peers::{
         PeerMessage, Retry,
@@ -10,7 +12,7 @@ use crate::{
 };
 use quorate_queue::Delivery;
 use quorate_types::{Home, NodeId, Term};
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering};
 
 impl FrontEnd {
     /// Hands deliveries to this node's consumers.
@@ -41,6 +43,36 @@ impl FrontEnd {
 }
 
 impl FrontEnd {
+    /// Takes deliveries to be written now, until they have `bytes_max` bytes of bodies (at least one if
+    /// any is ready).
+    pub(crate) fn take_deliveries(
+        self: &Arc<Self>,
+        state: &ConnectionState,
+        bytes_max: usize,
+        deliveries: &mut Vec<Delivered>,
+    ) {
+        // What becomes ready from here on is announced again.
+        state.announced.store(false, Ordering::Release);
+        let first = deliveries.len();
+        let mut left = bytes_max.saturating_sub(state.replies.take(bytes_max, deliveries));
+        let mut waiting = Vec::new();
+        while left > 0 {
+            let Some(consumer) = state.next_ready() else { break };
+            let taken = consumer.take(self, left, deliveries);
+            left = left.saturating_sub(taken.bytes.max(1));
+            if taken.more {
+                waiting.push(consumer);
+            }
+        }
+        self.publisher.trace_deliveries(state, deliveries.get(first..).unwrap_or_default());
+        let more = !waiting.is_empty();
+        state.ready.lock().extend(waiting);
+        let untaken = || !state.ready.lock().is_empty() || !state.replies.is_empty();
+        if more || (left == 0 && untaken()) {
+            state.announce();
+        }
+    }
+
     /// A leader of the home has announced itself, or its streams are new: what is unanswered is
     /// sent again, consumers re-attach (SES 5).
     pub(crate) fn announced(&self, home: Home, leader: NodeId, term: Term) {

@@ -7,11 +7,16 @@ use crate::{
         Operation, Pressure, Publish, PublishOutcome, Settle, SocketReport,
     },
     connection::Connection,
+    connection_state::Reporting,
     memory::{MemoryBudget, Share},
     routed::RoutedPublish,
 };
 use quorate_types::{Exception, ShortString};
-use std::{future::Future, net::IpAddr, sync::Arc};
+use std::{
+    future::Future,
+    net::IpAddr,
+    sync::{Arc, atomic::Ordering},
+};
 
 /// Prefix of consumer tags that the server makes (CON-01).
 const CONSUMER_TAG_PREFIX: &str = "amq.ctag-";
@@ -20,11 +25,11 @@ impl client::Broker for Broker {
     type Connection = Connection;
 
     fn memory(&self) -> &Arc<MemoryBudget> {
-        Self::memory(self)
+        &self.0.base.context.memory
     }
 
     fn front_settings(&self) -> FrontSettings {
-        Self::front_settings(self)
+        self.0.base.context.settings.front.clone()
     }
 
     fn log_in(
@@ -41,37 +46,53 @@ impl client::Broker for Broker {
     }
 
     fn alarm(&self) -> Option<String> {
-        Self::alarm(self)
+        self.0.alarms.reason()
     }
 }
 
 impl client::Connection for Connection {
     fn info(&self) -> &ConnectionInfo {
-        Self::info(self)
+        &self.state.info
     }
 
-    fn open_channel(&self, channel: ChannelId) -> Result<(), Exception> {
-        Self::open_channel(self, channel)
+    fn open_channel(&self, id: ChannelId) -> Result<(), Exception> {
+        self.check_channels()?;
+        let report = ChannelReport::default();
+        let before =
+            self.state.reported.channels.lock().insert(id.number, Reporting { id, report });
+        self.state.count(&self.node.clients.counts, 0, i64::from(before.is_none()));
+        self.state.counters.channels_opened.add(1);
+        self.recount();
+        Ok(())
     }
 
     fn close_channel(&self, channel: ChannelId) {
-        Self::close_channel(self, channel);
+        self.settle_held(|holder| self.state.is_of(channel, holder));
+        self.forget_channel(channel);
+        let ended = self.state.held.lock().channels.remove(&channel);
+        if let Some(ended) = ended {
+            self.node.front.end_channel(ended);
+        }
     }
 
     fn limit_channel(&self, channel: ChannelId, limit: Option<u16>) {
-        Self::limit_channel(self, channel, limit);
+        self.state.held.lock().channels.entry(channel).or_default().limit = limit;
+        match limit {
+            Some(_) => self.node.front.share_room(&self.state, channel),
+            None => self.node.front.lift_limit(&self.state, channel),
+        }
     }
 
     fn publish(&self, publishes: Vec<Publish>, outcomes: &mut Vec<PublishOutcome>) -> Pressure {
-        Self::publish(self, publishes, outcomes)
+        self.node.publisher.publish(&self.state, publishes, outcomes)
     }
 
     fn check_publish(&self, exchange: &ShortString) -> Result<(), Exception> {
-        Self::check_publish(self, exchange)
+        self.client().check_publish(exchange)
     }
 
     fn settle(&self, settles: Vec<Settle>) {
-        Self::settle(self, settles);
+        self.client().settle(settles);
     }
 
     fn ask(
@@ -81,74 +102,87 @@ impl client::Connection for Connection {
     ) -> impl Future<Output = Result<Answer, Exception>> + Send {
         // A close of the channel that comes next leaves a commit alone (TX-07).
         let publishes = match matches!(operation, Operation::Commit { .. }) {
-            true => self.take_transaction(channel),
+            true => self.client().transactions().take_transaction(channel),
             false => Vec::new(),
         };
         self.perform(channel, operation, publishes)
     }
 
     fn roll_back(&self, channel: ChannelId) {
-        drop(self.take_transaction(channel));
+        drop(self.client().transactions().take_transaction(channel));
     }
 
     fn update_secret(&self) -> Result<(), Exception> {
-        Self::update_secret(self)
+        self.client().consumers().update_secret()
     }
 
-    fn events(&self, events: &mut Vec<Event>) -> impl Future<Output = ()> + Send {
-        Self::events(self, events)
+    async fn events(&self, events: &mut Vec<Event>) {
+        self.state.mailbox.take(events).await;
+        if events.iter().any(|event| matches!(event, Event::MaySettle)) {
+            self.settle(Vec::new());
+        }
     }
 
-    fn room(&self) -> impl Future<Output = ()> + Send {
-        Self::room(self)
+    async fn room(&self) {
+        self.node.publisher.room(&self.state).await;
     }
 
     fn take_deliveries(&self, bytes_max: usize, deliveries: &mut Vec<Delivered>) {
-        Self::take_deliveries(self, bytes_max, deliveries);
+        self.node.front.take_deliveries(&self.state, bytes_max, deliveries);
     }
 
     fn delivery_room_bytes(&self) -> usize {
-        Self::delivery_room_bytes(self)
+        let room = self.state.unwritten.room_bytes();
+        if room == 0 {
+            self.state.unwritten.note_waited();
+        }
+        room
     }
 
-    fn budget_room(&self) -> impl Future<Output = ()> + Send {
-        Self::budget_room(self)
+    async fn budget_room(&self) {
+        self.state.unwritten.budget_room().await;
     }
 
     fn report_unwritten(&self, bytes: usize) {
-        Self::report_unwritten(self, bytes);
+        self.state.unwritten.set(bytes);
     }
 
     fn report_given(&self, bytes: usize) {
-        Self::report_given(self, bytes);
+        self.state.unwritten.given(bytes);
     }
 
     fn is_pressed(&self) -> bool {
-        Self::is_pressed(self)
+        self.state.unwritten.is_pressed()
     }
 
     fn is_given_up(&self) -> bool {
-        Self::is_given_up(self)
+        self.state.unwritten.is_given_up()
     }
 
     fn tell_unfinished(&self, contents: u64, age_ms: u64, transactions: u64) {
-        Self::tell_unfinished(self, contents, age_ms, transactions);
+        self.state.unfinished.tell(contents, age_ms, transactions);
     }
 
     fn relieve(&self, share: Share, bytes_max: u64) {
-        Self::relieve(self, share, bytes_max);
+        self.node.clients.close_greatest(share, bytes_max);
     }
 
-    fn report_channel(&self, channel: ChannelId, report: ChannelReport) {
-        Self::report_channel(self, channel, report);
+    fn report_channel(&self, id: ChannelId, report: ChannelReport) {
+        let mut channels = self.state.reported.channels.lock();
+        if let Some(open) = channels.get_mut(&id.number).filter(|open| open.id == id) {
+            open.report = report;
+        }
     }
 
     fn report_socket(&self, socket: SocketReport, blocked: bool) {
-        Self::report_socket(self, socket, blocked);
+        let reported = &self.state.reported;
+        *reported.socket.lock() = socket;
+        reported.blocked.store(blocked, Ordering::Relaxed);
     }
 
-    fn close(self) -> impl Future<Output = ()> + Send {
-        Self::close(self)
+    async fn close(self) {
+        let queues = self.end();
+        self.node.exclusive.end_exclusive(queues).await;
     }
 }
 
@@ -160,44 +194,56 @@ impl Connection {
         operation: Operation,
         publishes: Vec<RoutedPublish>,
     ) -> Result<Answer, Exception> {
-        let done = |()| Answer::Done;
+        let (client, done) = (self.client(), |()| Answer::Done);
         match operation {
-            Operation::ExchangeDeclare(declare) => self.exchange_declare(declare).await.map(done),
-            Operation::ExchangeExists(exchange) => self.exchange_exists(&exchange).map(done),
-            Operation::Publishable(exchange) => self.check_publish(&exchange).map(done),
+            Operation::ExchangeDeclare(declare) => {
+                client.exchanges().exchange_declare(declare).await.map(done)
+            }
+            Operation::ExchangeExists(exchange) => {
+                client.exchanges().exchange_exists(&exchange).map(done)
+            }
+            Operation::Publishable(exchange) => client.check_publish(&exchange).map(done),
             Operation::ExchangeDelete { exchange, if_unused } => {
-                self.exchange_delete(exchange, if_unused).await.map(done)
+                client.exchanges().exchange_delete(exchange, if_unused).await.map(done)
             }
-            Operation::ExchangeBind(bind) => self.exchange_bind(bind).await.map(done),
-            Operation::ExchangeUnbind(bind) => self.exchange_unbind(bind).await.map(done),
+            Operation::ExchangeBind(bind) => client.exchanges().exchange_bind(bind).await.map(done),
+            Operation::ExchangeUnbind(bind) => {
+                client.exchanges().exchange_unbind(bind).await.map(done)
+            }
             Operation::QueueDeclare(declare) => {
-                self.queue_declare(declare).await.map(Answer::Declared)
+                client.queues().queue_declare(declare).await.map(Answer::Declared)
             }
-            Operation::QueueExists(queue) => self.queue_passive(queue).await.map(Answer::Declared),
-            Operation::QueueBind(bind) => self.queue_bind(bind).await.map(done),
-            Operation::QueueUnbind(bind) => self.queue_unbind(bind).await.map(done),
-            Operation::QueuePurge(queue) => self.queue_purge(queue).await.map(Answer::Removed),
+            Operation::QueueExists(queue) => {
+                client.queues().queue_passive(queue).await.map(Answer::Declared)
+            }
+            Operation::QueueBind(bind) => client.exchanges().queue_bind(bind).await.map(done),
+            Operation::QueueUnbind(bind) => client.exchanges().queue_unbind(bind).await.map(done),
+            Operation::QueuePurge(queue) => {
+                client.queues().queue_purge(queue).await.map(Answer::Removed)
+            }
             Operation::QueueDelete { queue, if_unused, if_empty } => {
-                self.queue_delete(queue, if_unused, if_empty).await.map(Answer::Removed)
+                client.queues().queue_delete(queue, if_unused, if_empty).await.map(Answer::Removed)
             }
             Operation::Consume(mut consume) => {
                 consume.tag = self.tag_or_made(consume.tag);
                 let tag = consume.tag.clone();
-                let consumer = self.consume(*consume).await?;
+                let consumer = client.consumers().consume(*consume).await?;
                 Ok(Answer::Consuming { consumer, tag })
             }
             Operation::ConsumeReplies { tag } => {
                 let tag = self.tag_or_made(tag);
-                let (consumer, name) = self.consume_replies(channel, tag.clone())?;
+                let (consumer, name) = client.consumers().consume_replies(channel, tag.clone())?;
                 Ok(Answer::ConsumingReplies { consumer, tag, name })
             }
-            Operation::Route(publish) => self.route(*publish).await.map(Answer::Routed),
-            Operation::Commit { settles } => {
-                self.commit(channel, publishes, settles).await.map(done)
+            Operation::Route(publish) => {
+                client.transactions().route(*publish).await.map(Answer::Routed)
             }
-            Operation::Cancel(consumer) => self.cancel(consumer).await.map(done),
+            Operation::Commit { settles } => {
+                client.transactions().commit(channel, publishes, settles).await.map(done)
+            }
+            Operation::Cancel(consumer) => client.consumers().cancel(consumer).await.map(done),
             Operation::Get { queue, no_ack } => {
-                let got = self.get(channel, queue, no_ack).await?;
+                let got = client.consumers().get(channel, queue, no_ack).await?;
                 Ok(Answer::Got(got.map(Box::new)))
             }
         }

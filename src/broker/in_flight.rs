@@ -67,6 +67,11 @@ impl InFlight {
         self.bytes() > self.bytes_max()
     }
 
+    /// More bytes of small publishes are in flight than are a share of what a node needs.
+    pub(crate) fn exceeds_share(&self) -> bool {
+        self.bytes_max() == SMALL_BYTES.min(self.bytes_max) && self.bytes() > SMALL_BYTES / 2
+    }
+
     /// Few enough bytes are in flight for more to follow.
     pub(crate) fn has_room(&self) -> bool {
         self.bytes() <= self.resume_bytes()

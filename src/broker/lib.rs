@@ -15,6 +15,7 @@ mod mailbox;
 
 mod ask;
 mod batch;
+mod client_handle;
 mod clients;
 mod cluster;
 mod commit;
@@ -62,6 +63,7 @@ mod turns;
 mod unwritten;
 
 mod access;
+mod administration;
 mod counts;
 mod limits;
 mod login;
@@ -113,6 +115,7 @@ mod pb {
 use quorate_client::{self as client, memory};
 
 pub use access::ChangeError;
+pub use administration::{Operator, Views};
 pub use alarms::{AlarmBounds, AlarmSettings, Amount};
 pub use broker::Broker;
 pub use clock::WallClock;

@@ -13,6 +13,7 @@
 //! Imported definitions have the same bounds.
 
 use crate::{
+    client_handle::{Client, ConsumerOperations},
     clients::Clients,
     connection::Connection,
     connection_state::ConnectionState,
@@ -168,7 +169,7 @@ fn exceeds(count: u64, max: Option<u64>, what: impl FnOnce() -> String) -> Resul
     }
 }
 
-impl Connection {
+impl Client<'_> {
     /// The arguments of that object, if they are small enough, without the frame that they came in.
     ///
     /// # Errors
@@ -181,14 +182,16 @@ impl Connection {
         self.node.base.context.settings.limits.check_arguments(arguments, object)?;
         Ok(arguments.detached())
     }
+}
 
+impl ConsumerOperations<'_> {
     /// Whether the connection may have one more consumer.
     ///
     /// # Errors
     /// 530.
     pub(crate) fn check_consumers(&self) -> Result<(), Exception> {
-        let count = self.state.consumers.load(Ordering::Relaxed);
-        match self.node.base.context.settings.limits.consumers_per_connection_max {
+        let count = self.client.state.consumers.load(Ordering::Relaxed);
+        match self.client.node.base.context.settings.limits.consumers_per_connection_max {
             Some(max) if count >= u64::from(max) => {
                 let text = format!("reached maximum ({max}) of consumers per connection");
                 Err(Exception::new(ReplyCode::NotAllowed, text))
@@ -196,10 +199,12 @@ impl Connection {
             Some(_) | None => Ok(()),
         }
     }
+}
 
+impl Connection {
     /// CHN-03.
     pub(crate) fn check_channels(&self) -> Result<(), Exception> {
-        let user = &self.info().user;
+        let user = &self.state.info.user;
         if let Some(limit) = self.node.clients.user_channels_reached(user) {
             return Err(refusal::user_channel_limit(user, limit));
         }
@@ -215,7 +220,7 @@ impl Connection {
     pub(crate) fn recount(&self) {
         let has_limit = {
             let catalog = self.node.base.catalog.read();
-            let info = self.info();
+            let info = &self.state.info;
             catalog.vhost_limits(&info.vhost).connections_max.is_some()
                 || catalog.user_limits(&info.user) != Default::default()
         };

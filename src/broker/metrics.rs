@@ -1,7 +1,7 @@
 //! What `/metrics` shows, from this floor and those below; and the groups' numbers for lists.
 
 use crate::{
-    Broker,
+    administration::Views,
     node::Node,
     view::{GroupAudit, GroupView, HistogramView, MetricsView, Role},
 };
@@ -10,7 +10,7 @@ use quorate_storage::{DatabaseStats, Histogram};
 use quorate_types::{LogIndex, Term};
 use std::sync::Arc;
 
-impl Broker {
+impl Views<'_> {
     /// Everything that `/metrics` shows.
     #[must_use]
     pub fn metrics(&self) -> MetricsView {

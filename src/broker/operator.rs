@@ -2,8 +2,8 @@
 //! that they close (CTL-04 to CTL-07, CTL-11).
 
 use crate::{
-    Broker,
     access::ChangeError,
+    administration::{Operator, Views},
     client::{ConnectionInfo, Event},
 };
 use quorate_catalog::{
@@ -29,7 +29,7 @@ pub fn hash_password(password: &[u8]) -> PasswordHash {
     PasswordHash::of(HashAlgorithm::default(), rand::random(), password)
 }
 
-impl Broker {
+impl Operator<'_> {
     /// Changes who may do what, and waits until all routing nodes know.
     ///
     /// # Errors
@@ -59,7 +59,9 @@ impl Broker {
             Err(_) => Err(ChangeError::TimedOut),
         }
     }
+}
 
+impl Views<'_> {
     /// Virtual hosts.
     #[must_use]
     pub fn vhosts(&self) -> Vec<VhostRecord> {
@@ -83,7 +85,9 @@ impl Broker {
     pub fn topic_permissions(&self) -> Vec<TopicPermissionRecord> {
         self.0.base.catalog.read().topic_permissions().collect()
     }
+}
 
+impl Operator<'_> {
     /// Closes connections of this node's, at most so many, with a reason (CONN-29): how many.
     #[must_use]
     pub fn close_connections(&self, which: &Closing, most: usize, reason: &str) -> usize {

@@ -1,6 +1,10 @@
 //! Policies and runtime parameters, as operators set and clear them.
 
-use crate::{Broker, context::CallError, names::queues::Queues};
+use crate::{
+    administration::{Operator, Views},
+    context::CallError,
+    names::queues::Queues,
+};
 use quorate_catalog::{
     CatalogCommand, CatalogReply, ParameterName, ParameterRecord, PolicyKind, PolicyName,
     PolicyRecord, refusal,
@@ -8,7 +12,7 @@ use quorate_catalog::{
 use quorate_types::{CatalogIndex, Exception, ReplyCode, VhostName};
 use std::sync::Arc;
 
-impl Broker {
+impl Operator<'_> {
     /// Sets a policy: in force when this returns, unless a group has no leader (DESIGN §7).
     ///
     /// # Errors
@@ -32,7 +36,9 @@ impl Broker {
         self.0.queues.await_policies(index).await;
         Ok(())
     }
+}
 
+impl Views<'_> {
     /// The policies of a virtual host, in the order of their names.
     ///
     /// # Errors
@@ -48,7 +54,9 @@ impl Broker {
         }
         Ok(catalog.policies(kind, vhost).into_iter().cloned().collect())
     }
+}
 
+impl Operator<'_> {
     /// Sets a runtime parameter; one that queues' settings follow is in force when this returns, as
     /// policies are.
     ///
@@ -79,7 +87,9 @@ impl Broker {
         }
         Ok(())
     }
+}
 
+impl Views<'_> {
     /// The runtime parameters of a virtual host; without one, the global ones.
     ///
     /// # Errors

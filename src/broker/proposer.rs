@@ -45,8 +45,11 @@ const PATIENCE_MAX: Duration = Duration::from_secs(8);
 /// small: what waits here is overtaken by settles, what is under way is not, and a consumer gets one
 /// window for each round.
 const UNDER_WAY_COUNT: usize = 512;
-/// Small are messages of which more make no more than so many bytes, each with its cost.
-const UNDER_WAY_SMALL_BYTES: usize = 512 << 10;
+/// The same while no consumer settles anything: there is nothing to be overtaken, and larger rounds
+/// cost publishers less.
+const UNDER_WAY_COUNT_ALONE: usize = 2_048;
+/// Small are messages that have no more than so many bytes each, with their cost.
+const UNDER_WAY_SMALL_BYTES: usize = 1 << 10;
 /// All queues of a home together may have this many times as much under way as one queue.
 const QUEUES_MAX: usize = 4;
 /// Further batches for commands that overtake publishes, while publishes fill what may be under way.
@@ -237,8 +240,12 @@ impl Proposer {
             }
             let (now, (under_way, ahead)) = (courier.now(), state.batches.under_way());
             let load = state.batches.under_way_load();
-            let few = load.of_largest_queue().is_below(UNDER_WAY_COUNT, UNDER_WAY_SMALL_BYTES)
-                && load.is_below(QUEUES_MAX * UNDER_WAY_COUNT, QUEUES_MAX * UNDER_WAY_SMALL_BYTES);
+            let count = match state.batches.has_settles() {
+                true => UNDER_WAY_COUNT,
+                false => UNDER_WAY_COUNT_ALONE,
+            };
+            let few = load.of_largest_queue().is_below(count, count * UNDER_WAY_SMALL_BYTES)
+                && load.is_below(QUEUES_MAX * count, QUEUES_MAX * count * UNDER_WAY_SMALL_BYTES);
             let is_slow = state.cut_at.is_some_and(|at| now.duration_since(at) >= SLOW_ROUND);
             let may_follow = is_slow && load.count() < UNDER_WAY_COUNT;
             let most = if may_follow { UNDER_WAY_SLOW_MAX } else { UNDER_WAY_MAX };

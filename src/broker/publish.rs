@@ -6,9 +6,9 @@ use crate::{
     batch::{MESSAGE_COST_BYTES, Outgoing},
     client::{ChannelId, Event, Pressure, Publish, PublishOutcome},
     confirm::{FanOut, PublishTicket, Told},
-    connection::Connection,
     connection_state::ConnectionState,
     counters::Counters,
+    memory::Share,
     peers::message::ReplyTo,
     publish_access::PublishAccess,
     publisher::Publisher,
@@ -32,6 +32,11 @@ use std::{
 };
 use tokio::time::Instant;
 
+/// Bytes that one read of a socket brings, about.
+const READ_BYTES: usize = 256 * 1024;
+/// Bytes of small publishes that all connections of a node may have in flight before each has no more
+/// than its share.
+const NODE_SMALL_BYTES: u64 = 4 << 20;
 /// How long publishes of one read may be routed before whoever wants to change the catalog has its
 /// turn, and with it all who wait behind.
 const CATALOG_HELD_MAX: Duration = Duration::from_millis(1);
@@ -56,35 +61,74 @@ pub(crate) struct Source<'a> {
     pub(crate) mandatory: bool,
 }
 
-impl Connection {
-    /// Routes and proposes publishes, all that one read of the socket brought, in order.
-    /// `outcomes` gets one outcome for each; after a refused one, later publishes of the same
-    /// channel are refused with the same (PUB-03). Without a routing lease they are held, and so are
-    /// those behind one that goes to many queues; what they come to follows as events.
-    pub fn publish(&self, publishes: Vec<Publish>, outcomes: &mut Vec<PublishOutcome>) -> Pressure {
-        let mut held = self.state.held_publishes.lock();
+impl Publisher {
+    /// Routes and sends publishes, as `client::Connection::publish` says. Without a routing lease they
+    /// are held, and so are those behind one that goes to many queues; what they come to follows as
+    /// events.
+    pub(crate) fn publish(
+        self: &Arc<Self>,
+        state: &Arc<ConnectionState>,
+        publishes: Vec<Publish>,
+        outcomes: &mut Vec<PublishOutcome>,
+    ) -> Pressure {
+        let mut held = state.held_publishes.lock();
         let mut spread = None;
-        if held.busy || !self.node.base.lease.is_held() {
+        if held.busy || !self.base.lease.is_held() {
             // NAM 5: this node may not route now. What was held before comes first.
             outcomes.extend(publishes.iter().map(|_| PublishOutcome::Routed));
             held.hold(publishes);
         } else {
-            let Some(rest) = self.node.publisher.route_all(&self.state, publishes, outcomes) else {
+            let Some(rest) = self.route_all(state, publishes, outcomes) else {
                 drop(held);
-                return self.pressure();
+                return self.pressure(state);
             };
             held.hold(rest.publishes);
             spread = Some(rest.spread);
         }
         if !std::mem::replace(&mut held.busy, true) {
-            let (publisher, state) = (Arc::clone(&self.node.publisher), Arc::clone(&self.state));
-            self.node.base.context.spawn(async move { publisher.route_held(state, spread).await });
+            let (publisher, state) = (Arc::clone(self), Arc::clone(state));
+            self.base.context.spawn(async move { publisher.route_held(state, spread).await });
         }
         Pressure::Wait
     }
-}
 
-impl Publisher {
+    /// Whether the connection's socket may be read on.
+    fn pressure(&self, state: &ConnectionState) -> Pressure {
+        if !state.in_flight.is_full() && !self.is_full_for(state) {
+            return Pressure::None;
+        }
+        self.base.context.memory.note_waited(Share::InFlight);
+        Pressure::Wait
+    }
+
+    /// Resolves when the connection's socket may be read again after [`Pressure::Wait`]. Cancel-safe.
+    pub(crate) async fn room(&self, state: &ConnectionState) {
+        let ready = || self.has_room_for(state) && !state.held_publishes.lock().busy;
+        state.in_flight.until(ready).await;
+        self.base.lease.until_held().await;
+    }
+
+    /// Some home has more under way than it should, or the whole node, and this connection has a part
+    /// in it: who has little in flight does not wait for those who have much, since what it sends
+    /// next may go elsewhere. But many who have little may have much together.
+    pub(crate) fn is_full_for(&self, connection: &ConnectionState) -> bool {
+        // Each publish waits behind all others of the node, and these are enough to keep it busy.
+        if connection.in_flight.exceeds_share()
+            && self.base.context.memory.share_held_bytes(Share::InFlight) > NODE_SMALL_BYTES
+        {
+            return true;
+        }
+        let little = if self.base.context.memory.is_overdrawn(Share::InFlight, true) {
+            0
+        } else {
+            READ_BYTES
+        };
+        connection.in_flight.bytes() > little
+            && (self.base.proposers.home_bytes_max() as u64
+                > self.base.context.settings.home_in_flight_bytes
+                || self.base.context.memory.room_bytes(Share::InFlight) == 0)
+    }
+
     /// Routes publishes in order and sends them, up to one that cannot be sent at once.
     pub(crate) fn route_all(
         &self,

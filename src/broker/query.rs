@@ -2,6 +2,7 @@
 
 use crate::{
     Broker,
+    administration::{Operator, Views},
     base::Base,
     connection_state::{ConnectionState, Reporting},
     node::Node,
@@ -31,7 +32,9 @@ impl Broker {
     pub fn node(&self) -> NodeId {
         self.0.base.context.me
     }
+}
 
+impl Views<'_> {
     /// Queues of a virtual host: all catalog entries, and the connection-bound queues of this node
     /// that have none.
     #[must_use]
@@ -202,7 +205,9 @@ impl Broker {
     pub fn audit(&self) -> Vec<GroupAudit> {
         self.0.audits()
     }
+}
 
+impl Operator<'_> {
     /// Deletes a queue as an operator does, an exclusive one too: its ready messages.
     ///
     /// # Errors

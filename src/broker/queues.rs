@@ -3,7 +3,7 @@
 use crate::{
     base::Base,
     client::{DeclareOk, QueueDeclare},
-    connection::Connection,
+    client_handle::{Client, QueueOperations},
     context::CallError,
     names::queues::Queues,
 };
@@ -42,9 +42,9 @@ pub(crate) enum Made {
     Refused(Exception),
 }
 
-impl Connection {
+impl Client<'_> {
     pub(crate) fn resource(&self, name: &ShortString) -> ResourceName {
-        ResourceName { vhost: self.info().vhost.clone(), name: name.clone() }
+        ResourceName { vhost: self.state.info.vhost.clone(), name: name.clone() }
     }
 
     /// The queue of that name, if this connection may use it.
@@ -59,14 +59,19 @@ impl Connection {
         check_owner(&entry, self.state.id, None)?;
         Ok(entry)
     }
+}
 
+impl QueueOperations<'_> {
     /// `queue.declare`.
     ///
     /// # Errors
     /// What QUE, EQV, ARG and EXQ name.
-    pub async fn queue_declare(&self, declare: QueueDeclare) -> Result<DeclareOk, Exception> {
+    pub(crate) async fn queue_declare(
+        &self,
+        declare: QueueDeclare,
+    ) -> Result<DeclareOk, Exception> {
         let declared = self.declare(declare).await;
-        self.node.base.context.counters.queues_declared.add(u64::from(declared.is_ok()));
+        self.client.node.base.context.counters.queues_declared.add(u64::from(declared.is_ok()));
         declared
     }
 
@@ -75,20 +80,24 @@ impl Connection {
             return Ok(ok);
         }
         if declare.queue.as_bytes().starts_with(b"amq.") {
-            return Err(refusal::reserved_queue_name(&self.resource(&declare.queue)));
+            return Err(refusal::reserved_queue_name(&self.client.resource(&declare.queue)));
         }
         // A server-given name is checked as one of its shape (ACL-07).
         let checked = match declare.queue.is_empty() {
-            true => self.node.base.context.generated_name(SERVER_GIVEN),
+            true => self.client.node.base.context.generated_name(SERVER_GIVEN),
             false => declare.queue.clone(),
         };
-        self.check(Access::Configure, Resource::Queue(&checked))?;
-        let name = self.resource(&declare.queue);
-        declare.arguments = self.bounded(&declare.arguments, &format_args!("queue {name}"))?;
+        self.client.check(Access::Configure, Resource::Queue(&checked))?;
+        let name = self.client.resource(&declare.queue);
+        declare.arguments =
+            self.client.bounded(&declare.arguments, &format_args!("queue {name}"))?;
         for _ in 0..TRIES {
-            let name = self.resource(&declare.queue);
-            let known =
-                if declare.queue.is_empty() { None } else { self.node.base.known_queue(&name) };
+            let name = self.client.resource(&declare.queue);
+            let known = if declare.queue.is_empty() {
+                None
+            } else {
+                self.client.node.base.known_queue(&name)
+            };
             if let Some(entry) = known {
                 if let Some(ok) = self.redeclare(entry, &declare).await? {
                     return Ok(ok);
@@ -99,7 +108,7 @@ impl Connection {
                 return Ok(ok);
             }
         }
-        Err(declare_timeout(&self.resource(&declare.queue)))
+        Err(declare_timeout(&self.client.resource(&declare.queue)))
     }
 
     /// Declares a queue that is there; `None` if it turns out to have ended: begin anew (NAM 3).
@@ -108,10 +117,15 @@ impl Connection {
         entry: QueueEntry,
         declare: &QueueDeclare,
     ) -> Result<Option<DeclareOk>, Exception> {
-        check_owner(&entry, self.state.id, Some(declare.exclusive))?;
+        check_owner(&entry, self.client.state.id, Some(declare.exclusive))?;
         let name = entry.name.clone();
-        let Some(report) = self.node.queues.look(&entry, true).await? else {
-            self.node.queues.forget_queue(entry.id).await.map_err(|_| declare_timeout(&name))?;
+        let Some(report) = self.client.node.queues.look(&entry, true).await? else {
+            self.client
+                .node
+                .queues
+                .forget_queue(entry.id)
+                .await
+                .map_err(|_| declare_timeout(&name))?;
             return Ok(None);
         };
         let default = self.default_type_of(declare);
@@ -123,20 +137,20 @@ impl Connection {
             durable: declare.durable && !declare.exclusive,
             auto_delete: declare.auto_delete,
             arguments: &declare.arguments,
-            relaxed: self.node.base.context.settings.relaxed_redeclaration,
+            relaxed: self.client.node.base.context.settings.relaxed_redeclaration,
         };
         equivalent(&entry, &redeclared)?;
-        let index = self.node.base.catalog.read().version();
-        self.node.base.lease.barrier(index).await.map_err(|_| declare_timeout(&name))?;
+        let index = self.client.node.base.catalog.read().version();
+        self.client.node.base.lease.barrier(index).await.map_err(|_| declare_timeout(&name))?;
         Ok(Some(declare_ok(&name, report)))
     }
 
     /// QUE-02: the virtual host's, else the node's.
     fn default_type(&self) -> QueueType {
-        let catalog = self.node.base.catalog.read();
-        let of_vhost = catalog.vhost(&self.info().vhost);
+        let catalog = self.client.node.base.catalog.read();
+        let of_vhost = catalog.vhost(&self.client.state.info.vhost);
         let of_vhost = of_vhost.and_then(|vhost| vhost.metadata.default_queue_type);
-        of_vhost.unwrap_or(self.node.base.context.settings.default_queue_type)
+        of_vhost.unwrap_or(self.client.node.base.context.settings.default_queue_type)
     }
 
     /// What a queue without a type of its own becomes (QUE-02, QUE-03).
@@ -151,22 +165,22 @@ impl Connection {
         let Some(octets) = value.and_then(|value| value.as_long_string()) else { return Ok(()) };
         let Ok(exchange) = ShortString::from_bytes(octets.clone()) else { return Ok(()) };
         let queue = match declare.queue.is_empty() {
-            true => self.node.base.context.generated_name(SERVER_GIVEN),
+            true => self.client.node.base.context.generated_name(SERVER_GIVEN),
             false => declare.queue.clone(),
         };
-        self.check(Access::Read, Resource::Queue(&queue))?;
-        self.check(Access::Write, Resource::Exchange(&exchange))
+        self.client.check(Access::Read, Resource::Queue(&queue))?;
+        self.client.check(Access::Write, Resource::Exchange(&exchange))
     }
 
     /// QUE-11. Queues of this node that have no entry are counted too.
     fn check_limit(&self, queue: &ResourceName) -> Result<(), Exception> {
-        let in_cluster = self.node.base.context.settings.limits.queues_max;
-        let in_vhost = self.node.base.catalog.read().vhost_limits(&queue.vhost).queues_max;
+        let in_cluster = self.client.node.base.context.settings.limits.queues_max;
+        let in_vhost = self.client.node.base.catalog.read().vhost_limits(&queue.vhost).queues_max;
         if in_vhost.is_none() && in_cluster.is_none() {
             return Ok(());
         }
-        let local = self.node.base.led.local.entries.read();
-        let catalog = self.node.base.catalog.read();
+        let local = self.client.node.base.led.local.entries.read();
+        let catalog = self.client.node.base.catalog.read();
         let most = (catalog.queue_count() + local.len()) as u64;
         let in_cluster = in_cluster.filter(|max| most >= *max);
         if in_vhost.is_none() && in_cluster.is_none() {
@@ -190,7 +204,7 @@ impl Connection {
             return self.declare_exclusive(new).await;
         }
         let name = new.name.clone();
-        match self.node.queues.make_in_turn(new).await {
+        match self.client.node.queues.make_in_turn(new).await {
             Ok(Made::Ok) => {
                 let empty = DeclareOk { queue: name.name, messages: 0, consumers: 0 };
                 Ok(Some(empty))
@@ -203,7 +217,7 @@ impl Connection {
 
     /// QUE-10: name, arguments, properties.
     fn check_new(&self, declare: QueueDeclare) -> Result<NewQueue, Exception> {
-        let given = self.resource(&declare.queue);
+        let given = self.client.resource(&declare.queue);
         let default = self.default_type_of(&declare);
         self.check_dead_letter(&declare)?;
         let arguments = QueueArguments::parse(&declare.arguments, default)
@@ -217,11 +231,11 @@ impl Connection {
         self.check_limit(&given)?;
         check_queue_properties(&given, queue_type, durable, exclusive, auto_delete)?;
         let name = if declare.queue.is_empty() {
-            self.resource(&self.node.base.context.generated_name(SERVER_GIVEN))
+            self.client.resource(&self.client.node.base.context.generated_name(SERVER_GIVEN))
         } else {
             given
         };
-        let catalog = self.node.base.catalog.read();
+        let catalog = self.client.node.base.catalog.read();
         let policy = catalog.queue_policies(&name, queue_type).definition();
         // A durable exclusive queue is kept as not durable (QUE-05).
         let (durable, resolved_at) = (durable && !exclusive, catalog.version());
@@ -236,15 +250,15 @@ impl Connection {
     ///
     /// # Errors
     /// 404, 405.
-    pub async fn queue_passive(&self, queue: ShortString) -> Result<DeclareOk, Exception> {
+    pub(crate) async fn queue_passive(&self, queue: ShortString) -> Result<DeclareOk, Exception> {
         if let Some(ok) = self.declare_reply_queue(&queue).await? {
             return Ok(ok);
         }
-        self.check_passive(Resource::Queue(&queue))?;
-        let entry = self.find_queue(&queue).await?;
+        self.client.check_passive(Resource::Queue(&queue))?;
+        let entry = self.client.find_queue(&queue).await?;
         // A quorum queue's lease is not renewed, so that monitoring keeps none alive.
         let renew = entry.queue_type == QueueType::Classic;
-        match self.node.queues.look(&entry, renew).await? {
+        match self.client.node.queues.look(&entry, renew).await? {
             Some(report) => Ok(declare_ok(&entry.name, report)),
             None => Err(refusal::no_queue(&entry.name)),
         }

@@ -6,10 +6,7 @@
 //! unfinished cannot be completed. After 5 s of the alarm it is dropped, except for a quarter of
 //! its share.
 
-use crate::{
-    client::Event, clients::Clients, connection::Connection, connection_state::ConnectionState,
-    memory::Share,
-};
+use crate::{client::Event, clients::Clients, connection_state::ConnectionState, memory::Share};
 use quorate_types::{Exception, ReplyCode};
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -43,23 +40,6 @@ fn holds(connection: &ConnectionState, share: Share) -> (u64, u64) {
         | Share::InFlight
         | Share::Letters
         | Share::Replies => connection.unfinished.of(share),
-    }
-}
-
-impl Connection {
-    /// Tells what the front end holds between two turns: bytes of contents that have not come whole,
-    /// for how long they have been under way, and bytes of transactions.
-    pub fn tell_unfinished(&self, contents: u64, age_ms: u64, transactions: u64) {
-        let unfinished = &self.state.unfinished;
-        unfinished.contents.store(contents, Ordering::Relaxed);
-        unfinished.age_ms.store(age_ms, Ordering::Relaxed);
-        unfinished.transactions.store(transactions, Ordering::Relaxed);
-    }
-
-    /// Closes the connections of this node that hold most of that share, until the others hold at most
-    /// `bytes_max`.
-    pub fn relieve(&self, share: Share, bytes_max: u64) {
-        self.node.clients.close_greatest(share, bytes_max);
     }
 }
 

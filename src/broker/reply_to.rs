@@ -8,7 +8,7 @@
 
 use crate::{
     client::{ChannelId, DeclareOk, Delivered, HolderRef},
-    connection::Connection,
+    client_handle::{ConsumerOperations, QueueOperations},
     connection_state::{ConnectionState, HeldByChannel},
     direct_replies::DirectReplies,
     memory::Share,
@@ -92,37 +92,39 @@ pub(crate) fn check_not_bound(queue: &ShortString) -> Result<(), Exception> {
     Err(Exception::new(ReplyCode::AccessRefused, text))
 }
 
-impl Connection {
+impl ConsumerOperations<'_> {
     /// `basic.consume` of the pseudo-queue: the consumer, and the name under which replies reach it
     /// (DRT-01, DRT-02).
     ///
     /// # Errors
     /// 541 while this run of the node has no session, or when the connection has ended.
-    pub fn consume_replies(
+    pub(crate) fn consume_replies(
         &self,
         channel: ChannelId,
         tag: ShortString,
     ) -> Result<(ConsumerId, ShortString), Exception> {
         let ended = || Exception::new(ReplyCode::InternalError, "the connection has ended");
-        let session = self.node.base.context.session().ok_or_else(ended)?;
-        let id = ConsumerId { session, number: self.node.clients.consumers.number() };
+        let session = self.client.node.base.context.session().ok_or_else(ended)?;
+        let id = ConsumerId { session, number: self.client.node.clients.consumers.number() };
         let key: [u8; REPLY_KEY_BYTES] = rand::random();
-        let mut held = self.state.held.lock();
+        let mut held = self.client.state.held.lock();
         if held.closed {
             return Err(ended());
         }
         held.channels.entry(channel).or_default().replies = Some(ReplyConsumer { id, tag, key });
-        let (node, connection) = (self.node.base.context.me, self.state.id.number);
+        let (node, connection) = (self.client.node.base.context.me, self.client.state.id.number);
         Ok((id, ReplyTo { node, connection, channel: channel.number, key }.name()))
     }
 
     /// Ends a consumer of replies, if it is one (DRT-06).
     pub(crate) fn cancel_replies(&self, consumer: ConsumerId) {
-        for channel in self.state.held.lock().channels.values_mut() {
+        for channel in self.client.state.held.lock().channels.values_mut() {
             channel.replies.take_if(|replies| replies.id == consumer);
         }
     }
+}
 
+impl QueueOperations<'_> {
     /// `queue.declare` of the pseudo-queue or of a requester's name (DRT-05); `None` for the name
     /// of any other queue.
     pub(crate) async fn declare_reply_queue(
@@ -133,11 +135,11 @@ impl Connection {
             return Ok(None);
         }
         let there = match ReplyTo::parse(queue) {
-            Some(address) => self.node.replies.finds_requester(&address).await,
+            Some(address) => self.client.node.replies.finds_requester(&address).await,
             None => queue.as_str() == PSEUDO_QUEUE,
         };
         if !there {
-            return Err(refusal::no_queue(&self.resource(queue)));
+            return Err(refusal::no_queue(&self.client.resource(queue)));
         }
         Ok(Some(DeclareOk { queue: queue.clone(), messages: 0, consumers: 1 }))
     }

@@ -119,7 +119,7 @@ mod tests {
     use super::*;
     use crate::{
         Connection,
-        client::{Settle, Settlement},
+        client::{Connection as _, Settle, Settlement},
         testing,
     };
     use bytes::Bytes;

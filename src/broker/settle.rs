@@ -4,6 +4,7 @@
 use crate::{
     ack_timeout::acknowledgement_timeout,
     client::{ChannelId, Event, HolderRef, Settle, Settlement},
+    client_handle::Client,
     connection_state::{ConnectionState, HeldByChannel},
     front::FrontEnd,
     peers::message::GetId,
@@ -11,6 +12,14 @@ use crate::{
 use quorate_queue::{Command, Detach};
 use quorate_types::{DeliveryNumber, Holder, Home, QueueType, RequeueCause};
 use std::{collections::BTreeSet, sync::Arc};
+
+impl Client<'_> {
+    /// Settles deliveries, after what the client published before.
+    pub(crate) fn settle(&self, settles: Vec<Settle>) {
+        let settles = self.state.held_publishes.lock().hold_settles(settles);
+        self.node.front.settle(self.state, settles);
+    }
+}
 
 impl FrontEnd {
     /// Settles what a client settles, and notes what its channels hold less.

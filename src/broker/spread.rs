@@ -130,7 +130,7 @@ impl Publisher {
         connection.in_flight.until(|| self.has_room_for(connection)).await;
     }
 
-    fn has_room_for(&self, connection: &ConnectionState) -> bool {
+    pub(crate) fn has_room_for(&self, connection: &ConnectionState) -> bool {
         connection.in_flight.has_room() && !self.is_full_for(connection)
     }
 

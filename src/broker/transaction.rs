@@ -8,9 +8,9 @@
 
 use crate::{
     client::{ChannelId, Publish, Settle},
+    client_handle::Transactions,
     commit::Commit,
     confirm::Told,
-    connection::Connection,
     publish::{Outgoings, Source},
     routed::RoutedPublish,
     spread::Spread,
@@ -18,25 +18,25 @@ use crate::{
 use quorate_types::{Exception, ReplyCode};
 use std::sync::Arc;
 
-impl Connection {
+impl Transactions<'_> {
     /// Routes a publish of a transaction, which is kept until the transaction ends; tells how many
     /// bytes are kept. `None`: no queue takes it. Waits while this node may not route (NAM 5).
     ///
     /// # Errors
     /// What PUB-01 lists.
     pub(crate) async fn route(&self, publish: Publish) -> Result<Option<usize>, Exception> {
-        self.node.base.lease.until_held().await;
+        self.client.node.base.lease.until_held().await;
         let channel = publish.channel;
-        let routed = self.node.publisher.route_only(&self.state, publish)?;
+        let routed = self.client.node.publisher.route_only(&self.client.state, publish)?;
         Ok(routed.map(|routed| self.keep(channel, routed)))
     }
 
     /// Keeps a publish of the channel's transaction; tells how many bytes it has.
     fn keep(&self, channel: ChannelId, routed: RoutedPublish) -> usize {
         let bytes = routed.bytes();
-        let mut held = self.state.held.lock();
+        let mut held = self.client.state.held.lock();
         // A channel is forgotten before what it holds is ended, so what is held of an open one ends with it.
-        if !held.closed && self.is_open(channel) {
+        if !held.closed && self.client.state.is_open(channel) {
             held.channels.entry(channel).or_default().transaction.push(routed);
         }
         bytes
@@ -44,7 +44,7 @@ impl Connection {
 
     /// What the channel's transaction has published; the next one begins.
     pub(crate) fn take_transaction(&self, channel: ChannelId) -> Vec<RoutedPublish> {
-        let mut held = self.state.held.lock();
+        let mut held = self.client.state.held.lock();
         let transaction = held.channels.get_mut(&channel).map(|channel| &mut channel.transaction);
         transaction.map(std::mem::take).unwrap_or_default()
     }
@@ -63,7 +63,7 @@ impl Connection {
         let count = publishes.len();
         let (commit, all_taken) = Commit::new(count);
         self.send_transaction(channel, publishes, commit).await;
-        self.settle(settles);
+        self.client.settle(settles);
         if count == 0 {
             return Ok(());
         }
@@ -88,7 +88,7 @@ impl Connection {
         publishes: Vec<RoutedPublish>,
         commit: Arc<Commit>,
     ) {
-        let (node, connection) = (&self.node, &self.state);
+        let (node, connection) = (&self.client.node, &self.client.state);
         let mut outgoings = Outgoings::default();
         for routed in publishes {
             let (told, mandatory) = (Told::Commit(Arc::clone(&commit)), routed.mandatory);
@@ -115,7 +115,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        client::{self, Operation},
+        client::{Connection as _, Operation},
         testing,
     };
     use bytes::Bytes;
@@ -135,7 +135,7 @@ mod tests {
     #[tokio::test]
     async fn tx_09_a_transaction_ends_with_its_commit_its_rollback_or_its_channel() {
         let node = testing::node();
-        let connection = Connection { state: testing::connection(&node), node };
+        let connection = crate::Connection { state: testing::connection(&node), node };
         let channel = |opened| ChannelId { number: 1, opened };
         let kept = |opened| {
             let held = connection.state.held.lock();
@@ -144,24 +144,27 @@ mod tests {
         let (first, second) = (channel(0), channel(1));
         connection.open_channel(first).unwrap();
         let routed = || RoutedPublish { message: Bytes::from_static(b"body"), ..<_>::default() };
-        assert_eq!(connection.keep(first, routed()), 4);
-        connection.keep(first, routed());
-        assert_eq!((connection.take_transaction(first).len(), kept(0)), (2, 0));
-        connection.keep(first, routed());
-        client::Connection::roll_back(&connection, first);
+        assert_eq!(connection.client().transactions().keep(first, routed()), 4);
+        connection.client().transactions().keep(first, routed());
+        assert_eq!(
+            (connection.client().transactions().take_transaction(first).len(), kept(0)),
+            (2, 0)
+        );
+        connection.client().transactions().keep(first, routed());
+        connection.roll_back(first);
         assert_eq!(kept(0), 0);
-        connection.keep(first, routed());
+        connection.client().transactions().keep(first, routed());
         // The close that follows a commit leaves it alone, also before it is first polled (TX-07).
         let commit = Operation::Commit { settles: Vec::new() };
-        let committing = client::Connection::ask(&connection, first, commit);
+        let committing = connection.ask(first, commit);
         assert_eq!(kept(0), 0);
         drop(committing);
-        connection.keep(first, routed());
+        connection.client().transactions().keep(first, routed());
         connection.close_channel(first);
         connection.open_channel(second).unwrap();
-        connection.keep(first, routed());
+        connection.client().transactions().keep(first, routed());
         assert_eq!((kept(0), kept(1)), (0, 0), "nothing is kept for a channel that has ended");
-        connection.keep(second, routed());
+        connection.client().transactions().keep(second, routed());
         assert_eq!(kept(1), 1);
     }
 

@@ -17,6 +17,14 @@ pub(crate) struct Unfinished {
 }
 
 impl Unfinished {
+    /// Notes what the front end holds: bytes of contents, how long they have been under way, and bytes
+    /// of transactions.
+    pub(crate) fn tell(&self, contents: u64, age_ms: u64, transactions: u64) {
+        self.contents.store(contents, Ordering::Relaxed);
+        self.age_ms.store(age_ms, Ordering::Relaxed);
+        self.transactions.store(transactions, Ordering::Relaxed);
+    }
+
     /// Bytes of that share, and for how long they have been under way, ms, where that matters: an
     /// honest content is soon over.
     pub(crate) fn of(&self, share: Share) -> (u64, u64) {

@@ -117,7 +117,7 @@ impl Policies for PolicyService {
         let request = request.into_inner();
         check(request.caller)?;
         let policy = policy(&request.policy.unwrap_or_default())?;
-        let set = self.broker.set_policy(policy).await;
+        let set = self.broker.operator().set_policy(policy).await;
         set.map(|()| Response::new(wire::Done {})).map_err(|exception| refusal(&exception))
     }
 
@@ -132,7 +132,7 @@ impl Policies for PolicyService {
             vhost: vhost(&request.vhost)?,
             name: short("policy", &request.name)?,
         };
-        let cleared = self.broker.clear_policy(name).await;
+        let cleared = self.broker.operator().clear_policy(name).await;
         cleared.map(|()| Response::new(wire::Done {})).map_err(|exception| refusal(&exception))
     }
 
@@ -142,7 +142,8 @@ impl Policies for PolicyService {
     ) -> Result<Response<Self::ListPoliciesStream>, Status> {
         let request = request.into_inner();
         check(request.caller)?;
-        let policies = self.broker.policies(kind(request.operator), &vhost(&request.vhost)?);
+        let policies =
+            self.broker.views().policies(kind(request.operator), &vhost(&request.vhost)?);
         let policies = policies.map_err(|exception| refusal(&exception))?;
         Ok(listed(policies.iter().map(policy_message)))
     }
@@ -156,7 +157,7 @@ impl Policies for PolicyService {
         let given = request.parameter.unwrap_or_default();
         let name = parameter_name(given.vhost.as_deref(), &given.component, &given.name)?;
         let record = ParameterRecord::parse(name, &given.value).map_err(|error| invalid(&error))?;
-        let set = self.broker.set_parameter(record).await;
+        let set = self.broker.operator().set_parameter(record).await;
         set.map(|()| Response::new(wire::Done {})).map_err(|exception| refusal(&exception))
     }
 
@@ -167,7 +168,7 @@ impl Policies for PolicyService {
         let request = request.into_inner();
         check(request.caller)?;
         let name = parameter_name(request.vhost.as_deref(), &request.component, &request.name)?;
-        let cleared = self.broker.clear_parameter(name).await;
+        let cleared = self.broker.operator().clear_parameter(name).await;
         cleared.map(|()| Response::new(wire::Done {})).map_err(|exception| refusal(&exception))
     }
 
@@ -177,7 +178,7 @@ impl Policies for PolicyService {
     ) -> Result<Response<Self::ListParametersStream>, Status> {
         let request = request.into_inner();
         check(request.caller)?;
-        let parameters = self.broker.parameters(request.vhost.as_deref());
+        let parameters = self.broker.views().parameters(request.vhost.as_deref());
         let parameters = parameters.map_err(|exception| refusal(&exception))?;
         Ok(listed(parameters.into_iter().map(parameter_message)))
     }
@@ -187,7 +188,7 @@ impl Policies for PolicyService {
         request: Request<wire::DefinitionsRequest>,
     ) -> Result<Response<Self::ExportDefinitionsStream>, Status> {
         check(request.into_inner().caller)?;
-        let json = Bytes::from(self.broker.export_definitions(&self.facts.product_version));
+        let json = Bytes::from(self.broker.views().export_definitions(&self.facts.product_version));
         let chunk = |place: usize| wire::DefinitionsChunk {
             caller: None,
             json: json.slice(place..json.len().min(place + CHUNK_BYTES)),
@@ -210,7 +211,7 @@ impl Policies for PolicyService {
             octets.extend_from_slice(&chunk.json);
         }
         let text = String::from_utf8(octets).map_err(|_| invalid(&"definitions are not UTF-8"))?;
-        match self.broker.import_definitions(text).await {
+        match self.broker.operator().import_definitions(text).await {
             Ok(left_out) => Ok(Response::new(wire::Imported { left_out })),
             Err(ImportError::Invalid(error)) => Err(invalid(&error)),
             Err(ImportError::Unavailable(text)) => Err(Status::unavailable(text)),

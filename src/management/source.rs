@@ -84,51 +84,51 @@ pub trait Source: Clone + Send + Sync + 'static {
 
 impl Source for Broker {
     fn queues(&self, vhost: &VhostName) -> Vec<QueueView> {
-        Broker::queues(self, vhost)
+        self.views().queues(vhost)
     }
 
     fn exchanges(&self, vhost: &VhostName) -> Vec<ExchangeView> {
-        Broker::exchanges(self, vhost)
+        self.views().exchanges(vhost)
     }
 
     fn bindings(&self, vhost: &VhostName) -> Vec<BindingView> {
-        Broker::bindings(self, vhost)
+        self.views().bindings(vhost)
     }
 
     fn connections(&self) -> Vec<ConnectionView> {
-        Broker::connections(self)
+        self.views().connections()
     }
 
     fn channels(&self) -> Vec<ChannelView> {
-        Broker::channels(self)
+        self.views().channels()
     }
 
     fn consumers(&self, vhost: &VhostName) -> Vec<ConsumerView> {
-        Broker::consumers(self, vhost)
+        self.views().consumers(vhost)
     }
 
     fn single_active(&self, vhost: &VhostName) -> Vec<(ConsumerId, bool)> {
-        Broker::single_active(self, vhost)
+        self.views().single_active(vhost)
     }
 
     fn cluster(&self) -> ClusterView {
-        Broker::cluster(self)
+        self.views().cluster()
     }
 
     fn node_status(&self) -> NodeView {
-        Broker::node_status(self)
+        self.views().node_status()
     }
 
     fn audit(&self) -> Vec<GroupAudit> {
-        Broker::audit(self)
+        self.views().audit()
     }
 
     fn metrics(&self) -> MetricsView {
-        Broker::metrics(self)
+        self.views().metrics()
     }
 
     fn readiness(&self) -> Readiness {
-        Broker::readiness(self)
+        self.views().readiness()
     }
 
     async fn delete_queue(
@@ -137,31 +137,31 @@ impl Source for Broker {
         if_unused: bool,
         if_empty: bool,
     ) -> Result<u64, Exception> {
-        Broker::delete_queue(self, queue, if_unused, if_empty).await
+        self.operator().delete_queue(queue, if_unused, if_empty).await
     }
 
     async fn purge_queue(&self, queue: &ResourceName) -> Result<u64, Exception> {
-        Broker::purge_queue(self, queue).await
+        self.operator().purge_queue(queue).await
     }
 
     async fn change_access(&self, command: AccessCommand) -> Result<(), ChangeError> {
-        Broker::change_access(self, command).await
+        self.operator().change_access(command).await
     }
 
     fn vhosts(&self) -> Vec<VhostRecord> {
-        Broker::vhosts(self)
+        self.views().vhosts()
     }
 
     fn users(&self) -> Vec<UserRecord> {
-        Broker::users(self)
+        self.views().users()
     }
 
     fn permissions(&self) -> Vec<PermissionRecord> {
-        Broker::permissions(self)
+        self.views().permissions()
     }
 
     fn topic_permissions(&self) -> Vec<TopicPermissionRecord> {
-        Broker::topic_permissions(self)
+        self.views().topic_permissions()
     }
 
     fn is_password(&self, user: &ShortString, password: &[u8]) -> bool {
@@ -169,14 +169,14 @@ impl Source for Broker {
     }
 
     fn close_connections(&self, which: &Closing, most: usize, reason: &str) -> usize {
-        Broker::close_connections(self, which, most, reason)
+        self.operator().close_connections(which, most, reason)
     }
 
     fn set_memory_high_watermark(&self, amount: Amount) {
-        Broker::set_memory_high_watermark(self, amount);
+        self.operator().set_memory_high_watermark(amount);
     }
 
     fn set_disk_free_limit(&self, amount: Amount) {
-        Broker::set_disk_free_limit(self, amount);
+        self.operator().set_disk_free_limit(amount);
     }
 }

@@ -1,0 +1,26 @@
+//! What the management floor sees and changes of a node: `Views` and `Operator`.
+
+use crate::{Broker, node::Node};
+use std::sync::Arc;
+
+/// What lists, metrics and audits show of this node.
+#[derive(Clone, Copy, Debug)]
+pub struct Views<'a>(pub(crate) &'a Arc<Node>);
+
+/// What operators change. Nobody is asked whether they may.
+#[derive(Clone, Copy, Debug)]
+pub struct Operator<'a>(pub(crate) &'a Arc<Node>);
+
+impl Broker {
+    /// What is to be seen of this node.
+    #[must_use]
+    pub fn views(&self) -> Views<'_> {
+        Views(&self.0)
+    }
+
+    /// What can be changed through this node.
+    #[must_use]
+    pub fn operator(&self) -> Operator<'_> {
+        Operator(&self.0)
+    }
+}
