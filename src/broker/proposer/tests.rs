@@ -370,6 +370,7 @@ fn publish(world: &World, queues: u64, count: usize, bytes: usize) {
 fn a_queue_that_shares_its_home_has_as_much_under_way_as_one_that_is_alone() {
     let under_way = |queues: u64| {
         let world = World::new();
+        world.proposer.submit(&world.lane, |batches| batches.push_ahead(settle(1)));
         for _ in 0..8 {
             publish(&world, queues, 300, 1_024);
         }
@@ -381,24 +382,47 @@ fn a_queue_that_shares_its_home_has_as_much_under_way_as_one_that_is_alone() {
     assert!(under_way(8) < 4_096, "{}", under_way(8));
 }
 
+/// Larger rounds cost publishers less, and without consumers there is nothing that they delay.
+#[test]
+fn publishers_alone_have_more_under_way_until_something_is_settled() {
+    let under_way = |settles: bool| {
+        let world = World::new();
+        if settles {
+            world.proposer.submit(&world.lane, |batches| batches.push_ahead(settle(1)));
+        }
+        for _ in 0..30 {
+            publish(&world, 1, 300, 1_024);
+        }
+        let batches = world.lane.sent.borrow();
+        batches.iter().flat_map(|it| &it.runs).map(|it| it.messages.len()).sum::<usize>()
+    };
+    assert_eq!(under_way(true), 2 * 300);
+    assert_eq!(under_way(false), 4 * 300, "as many batches as may be under way at once");
+}
+
+fn settle(number: u64) -> Command {
+    let holder = Holder::Consumer(ConsumerId { session: SESSION, number: 1 });
+    let numbers = vec![(DeliveryNumber(number), DeliveryNumber(number))];
+    Command::Ack { holder, numbers }
+}
+
 /// DLV 6: a consumer's settles do not wait behind what publishers have queued up, and publishers have no
 /// more under way than a consumer's window can follow.
 #[test]
 fn dlv_06_settles_overtake_the_publishes_that_wait() {
-    let world = World::new();
+    let mut world = World::new();
+    world.proposer.submit(&world.lane, |batches| batches.push_ahead(settle(0)));
+    world.deliver();
+    world.answer(1);
     let sent = || world.lane.sent.borrow().len();
+    let ask = |number| {
+        world.proposer.submit(&world.lane, |batches| batches.push_ahead(settle(number)));
+    };
     for _ in 0..8 {
         publish(&world, 1, 1_024, 1_024);
     }
     assert_eq!(sent(), 1, "one round is enough for a window");
-    let holder = Holder::Consumer(ConsumerId { session: SESSION, number: 1 });
-    let settle = |number| {
-        let numbers = vec![(DeliveryNumber(number), DeliveryNumber(number))];
-        Command::Ack { holder, numbers }
-    };
-    for number in 1..=20 {
-        world.proposer.submit(&world.lane, |batches| batches.push_ahead(settle(number)));
-    }
+    (1..=20).for_each(ask);
     let batches = world.lane.sent.borrow();
     let overtaking: Vec<_> = batches.iter().skip(1).map(|it| it.commands.clone()).collect();
     assert_eq!(overtaking.len(), AHEAD_MAX);
