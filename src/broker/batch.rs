@@ -435,3 +435,6 @@ impl Filling {
         place
     }
 }
+
+#[cfg(test)]
+mod tests;
