@@ -21,6 +21,11 @@ fn settle(number: u64) -> Command {
     Command::Ack { holder, numbers: vec![(DeliveryNumber(number), DeliveryNumber(number))] }
 }
 
+/// Messages of an enqueue.
+fn messages_of(command: &Command) -> usize {
+    if let Command::Enqueue { count, .. } = command { *count as usize } else { 0 }
+}
+
 /// A batch that was cut, and what it is expected to count as.
 #[derive(Debug)]
 struct Cut {
@@ -165,10 +170,8 @@ impl World {
                 assert_eq!((one.sequence.0, &one.reply), (number, &expected), "SES 4");
                 let is_publish = matches!(one.ticket, Ticket::Publishes(_));
                 assert_eq!(is_publish, matches!(command, Command::Enqueue { .. }));
-                let sent = match command {
-                    Command::Enqueue { count, .. } if expected != Reply::Taken => *count as usize,
-                    _ => 0,
-                };
+                let refused = (expected != Reply::Taken).then_some(command);
+                let sent = refused.map_or(0, messages_of);
                 assert_eq!(one.messages.len(), sent, "what was not taken comes back");
                 self.answered += 1;
             }

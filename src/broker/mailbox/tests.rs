@@ -32,11 +32,10 @@ fn cnf_02_confirms_that_follow_each_other_are_joined() {
 fn expanded(events: &[Event]) -> Vec<(u16, Option<(u64, bool)>)> {
     let mut all = Vec::new();
     for event in events {
-        match event {
-            Event::Confirmed { channel, first, last, taken } => {
-                all.extend((*first..=*last).map(|number| (channel.number, Some((number, *taken)))));
-            }
-            _ => all.push((0, None)),
+        if let Event::Confirmed { channel, first, last, taken } = event {
+            all.extend((*first..=*last).map(|number| (channel.number, Some((number, *taken)))));
+        } else {
+            all.push((0, None));
         }
     }
     all

@@ -52,7 +52,8 @@ proptest! {
             let mut expected: Vec<_> = due.into_iter().map(|(_, index)| queue(index)).collect();
             let mut taken: Vec<_> =
                 waiting.take_due(after(ms), limit).into_values().flatten().collect();
-            (expected.sort_unstable(), taken.sort_unstable());
+            expected.sort_unstable();
+            taken.sort_unstable();
             prop_assert_eq!(taken, expected);
             prop_assert_eq!(waiting.first(), model.values().min().map(|ms| after(*ms)));
         }

@@ -2,123 +2,13 @@
 //! them is a link that loses, repeats and reorders batches and answers, refuses them, and ends. Leaders
 //! and sessions come and go.
 
-use super::*;
+use super::{
+    home::{Fate, Item, QUEUES, Session, number_of, queue, reply_to_look},
+    *,
+};
 use crate::{client::Event, confirm, connection_state::ConnectionState};
 use quorate_storage::codec::batch::Sender;
 use std::collections::{BTreeMap, BTreeSet};
-
-/// What a command does, as far as its order matters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Item {
-    /// Ordered with all but settles.
-    Look(u64),
-    /// A message to a queue, ordered with the others to that queue.
-    Message { queue: u64, number: u64 },
-    /// Overtakes publishes; ordered with other settles.
-    Settle(u64),
-}
-
-impl Item {
-    /// Whether it must keep its order among looks and what goes to that queue.
-    fn is_for(&self, queue: u64) -> bool {
-        match self {
-            Self::Look(_) => true,
-            Self::Message { queue: to, .. } => *to == queue,
-            Self::Settle(_) => false,
-        }
-    }
-}
-
-/// What became of a publish.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
-    Taken,
-    Refused,
-    RoutedAgain,
-}
-
-const QUEUES: u64 = 3;
-
-fn queue(index: u64) -> QueueId {
-    QueueId { home: HOME, index, position: 0 }
-}
-
-fn number_of(message: &[u8]) -> u64 {
-    u64::from_be_bytes(message.try_into().unwrap())
-}
-
-fn reply_to_look(number: u64) -> Reply {
-    match number % 3 {
-        0 => Reply::Taken,
-        1 => Reply::Gone,
-        _ => Reply::Ended { ready: number },
-    }
-}
-
-/// A home's half of one session (SES 3).
-#[derive(Debug, Default)]
-struct Session {
-    last: u64,
-    kept: BTreeMap<u64, Reply>,
-    applied: Vec<Item>,
-    fates: BTreeMap<u64, Fate>,
-}
-
-impl Session {
-    fn take(&mut self, session: SessionId, batch: &ProposedBatch) -> Answer {
-        if batch.first.0 > self.last + 1 {
-            return Answer::Want { session, want: Sequence(self.last + 1) };
-        }
-        let mut other = Vec::new();
-        for (number, command) in (batch.first.0..).zip(&batch.commands) {
-            if number > self.last {
-                let reply = self.apply(batch, command);
-                self.last = number;
-                self.kept.insert(number, reply);
-            }
-            // What is forgotten is answered somehow: its sender has had the answer.
-            let reply = self.kept.get(&number).cloned().unwrap_or(Reply::InUse);
-            (reply != Reply::Taken).then(|| other.push((Sequence(number), reply)));
-        }
-        self.kept = self.kept.split_off(&batch.mark.0);
-        let last = Sequence(batch.first.0 + batch.commands.len() as u64 - 1);
-        Answer::Answered { session, first: batch.first, last, other }
-    }
-
-    fn apply(&mut self, batch: &ProposedBatch, command: &Command) -> Reply {
-        match command {
-            Command::Look { queue, .. } => {
-                self.applied.push(Item::Look(queue.index));
-                reply_to_look(queue.index)
-            }
-            Command::Ack { numbers, .. } => {
-                self.applied.extend(numbers.iter().map(|(first, _)| Item::Settle(first.0)));
-                Reply::Taken
-            }
-            Command::Enqueue { run, first, count } => {
-                let run = batch.runs.get(*run as usize).unwrap();
-                let messages = run.messages.get(*first as usize..(*first + *count) as usize);
-                let numbers: Vec<_> = messages.unwrap().iter().map(|it| number_of(it)).collect();
-                self.enqueue(run.queue.index, &numbers)
-            }
-            other => unreachable!("{other:?}"),
-        }
-    }
-
-    /// The first number says how the queue answers.
-    fn enqueue(&mut self, queue: u64, numbers: &[u64]) -> Reply {
-        self.applied.extend(numbers.iter().map(|&number| Item::Message { queue, number }));
-        let (first, rest, reply) = match numbers.first().unwrap() % 4 {
-            0 => (Fate::Refused, Fate::Taken, Reply::Refused(vec![(0, 0)])),
-            1 => (Fate::RoutedAgain, Fate::RoutedAgain, Reply::Gone),
-            2 => (Fate::Refused, Fate::Refused, Reply::Full),
-            _ => (Fate::Taken, Fate::Taken, Reply::Taken),
-        };
-        let fates = std::iter::once(first).chain(std::iter::repeat(rest));
-        self.fates.extend(numbers.iter().copied().zip(fates));
-        reply
-    }
-}
 
 /// What is under way to the home; what was sent to a former leader too.
 struct Link {
