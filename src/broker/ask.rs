@@ -2,7 +2,7 @@
 
 use crate::{
     batch::{Answered, Ticket},
-    confirm::{TargetAnswer, Verdict},
+    confirm,
     front::FrontEnd,
     get_answer::GetAnswer,
 };
@@ -28,24 +28,10 @@ impl FrontEnd {
     fn complete(self: &Arc<Self>, home: Home, session: SessionId, answered: Answered) {
         match (answered.ticket, answered.reply) {
             (Ticket::None, _) => {}
-            (Ticket::Publishes(tickets), Reply::Taken) => {
-                tickets.iter().for_each(|ticket| ticket.finish_all(true));
-            }
             (Ticket::Publishes(tickets), reply) => {
-                let mut place = 0;
-                for ticket in &tickets {
-                    for offset in 0..ticket.count {
-                        let message =
-                            answered.messages.get(place as usize).cloned().unwrap_or_default();
-                        let answer = answer_of(&reply, place);
-                        if let Verdict::RouteAgain(octets) =
-                            ticket.finish_one(offset, answer, &message)
-                        {
-                            self.publisher.route_again(ticket, offset, octets);
-                        }
-                        place += 1;
-                    }
-                }
+                confirm::finish(&tickets, &reply, &answered.messages, |ticket, place, octets| {
+                    self.publisher.route_again(ticket, place, octets);
+                });
             }
             // The caller may have given up; only a get's message has to go back for that.
             (Ticket::Reply(caller), reply) => drop(caller.send(reply)),
@@ -54,31 +40,6 @@ impl FrontEnd {
                 drop(caller.send(GetAnswer::new(&self.base.proposers, home, session, answer)));
             }
         }
-    }
-}
-
-/// How the enqueue's reply answers the message at that place.
-fn answer_of(reply: &Reply, place: u32) -> TargetAnswer {
-    match reply {
-        Reply::Taken => TargetAnswer::Taken,
-        Reply::Full => TargetAnswer::Refused,
-        Reply::Refused(ranges) => {
-            if ranges.iter().any(|&(first, last)| (first..=last).contains(&place)) {
-                TargetAnswer::Refused
-            } else {
-                TargetAnswer::Taken
-            }
-        }
-        Reply::Gone
-        | Reply::Created(_)
-        | Reply::Alive(_)
-        | Reply::Ended { .. }
-        | Reply::InUse
-        | Reply::NotEmpty
-        | Reply::ExclusiveInUse
-        | Reply::Got(_)
-        | Reply::Empty
-        | Reply::Purged { .. } => TargetAnswer::Gone,
     }
 }
 

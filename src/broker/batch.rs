@@ -465,3 +465,6 @@ impl Filling {
         place
     }
 }
+
+#[cfg(test)]
+mod tests;

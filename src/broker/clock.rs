@@ -53,17 +53,13 @@ impl ProcessStart {
 /// How a group's clock stood at some moment of this process; nothing if it has not lived with the
 /// group's leaders yet.
 #[derive(Debug, Default)]
-pub(crate) struct GroupClock(Mutex<Option<(Timestamp, Instant)>>);
+pub(crate) struct GroupClock(Mutex<Known>);
 
 impl GroupClock {
     /// Another process says that the clock stands there. One that is behind, as what was long on
     /// its way, changes nothing.
     pub(crate) fn told(&self, time: Timestamp) {
-        let now = Instant::now();
-        let mut known = self.0.lock();
-        if known.is_none_or(|known| shows(known, now) < time) {
-            *known = Some((time, now));
-        }
+        told_at(&mut self.0.lock(), time, Instant::now());
     }
 
     /// Where it stands now.
@@ -74,13 +70,30 @@ impl GroupClock {
     /// A leadership of this process begins, with these last stamps in the state: where it lets the
     /// clock begin.
     pub(crate) fn lead(&self, time: Timestamp, wall: WallTime, process: ProcessStart) -> Timestamp {
-        let now = Instant::now();
-        let mut known = self.0.lock();
-        let shown = known.map(|known| shows(known, now));
-        let begins = begins_at((time, wall), shown, (process.wall, process.at.elapsed()));
-        *known = Some((begins, now));
-        begins
+        lead_at(&mut self.0.lock(), (time, wall), process, Instant::now())
     }
+}
+
+/// How a group's clock stood at some moment.
+type Known = Option<(Timestamp, Instant)>;
+
+fn told_at(known: &mut Known, time: Timestamp, now: Instant) {
+    if known.is_none_or(|known| shows(known, now) < time) {
+        *known = Some((time, now));
+    }
+}
+
+fn lead_at(
+    known: &mut Known,
+    stamps: (Timestamp, WallTime),
+    process: ProcessStart,
+    now: Instant,
+) -> Timestamp {
+    let shown = known.map(|known| shows(known, now));
+    let lived = now.saturating_duration_since(process.at);
+    let begins = begins_at(stamps, shown, (process.wall, lived));
+    *known = Some((begins, now));
+    begins
 }
 
 fn shows((time, at): (Timestamp, Instant), now: Instant) -> Timestamp {
@@ -108,43 +121,4 @@ fn begins_at(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const HOUR: u64 = 3_600_000;
-    const STAMPS: (Timestamp, WallTime) = (Timestamp(5_000), WallTime(100 * HOUR));
-
-    #[test]
-    fn who_knows_the_clock_goes_by_no_wall_clock() {
-        let ahead = (WallTime(101 * HOUR), Duration::from_secs(2));
-        assert_eq!(begins_at(STAMPS, Some(Timestamp(7_000)), ahead), Timestamp(7_000));
-        assert_eq!(begins_at(STAMPS, Some(Timestamp(4_000)), ahead), Timestamp(5_000));
-    }
-
-    #[test]
-    fn down_time_of_all_counts_and_never_backwards() {
-        let later = (WallTime(101 * HOUR), Duration::from_secs(2));
-        assert_eq!(begins_at(STAMPS, None, later), Timestamp(5_000 + HOUR + 2_000));
-        let set_back = (WallTime(99 * HOUR), Duration::from_secs(2));
-        assert_eq!(begins_at(STAMPS, None, set_back), Timestamp(7_000));
-    }
-
-    #[test]
-    fn a_group_without_a_stamp_begins_where_it_is() {
-        let new = (Timestamp(0), WallTime(0));
-        assert_eq!(begins_at(new, None, (WallTime(HOUR), Duration::from_secs(9))), Timestamp(0));
-    }
-
-    #[test]
-    fn a_clock_goes_on_from_where_it_was_told_and_never_back() {
-        let clock = GroupClock::default();
-        assert_eq!(clock.now(), None);
-        clock.told(Timestamp(50_000));
-        clock.told(Timestamp(40_000));
-        assert!(clock.now().is_some_and(|now| now >= Timestamp(50_000)));
-        let far_ahead = ProcessStart { at: Instant::now(), wall: WallTime(999 * HOUR) };
-        let begins = clock.lead(STAMPS.0, STAMPS.1, far_ahead);
-        assert!(begins >= Timestamp(50_000) && begins < Timestamp(50_000 + HOUR), "{begins}");
-        assert!(clock.now() >= Some(begins));
-    }
-}
+mod tests;

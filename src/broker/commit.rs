@@ -37,3 +37,6 @@ impl Commit {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,6 +5,7 @@ use crate::commit::Commit;
 use crate::connection_state::ConnectionState;
 use bytes::Bytes;
 use parking_lot::Mutex;
+use quorate_queue::Reply;
 use std::sync::Arc;
 
 /// How one target answered a publish.
@@ -16,6 +17,33 @@ pub(crate) enum TargetAnswer {
     Refused,
     /// The target has ended.
     Gone,
+}
+
+impl TargetAnswer {
+    /// How the reply to an enqueue answers its message at that place.
+    fn of(reply: &Reply, place: u32) -> Self {
+        match reply {
+            Reply::Taken => Self::Taken,
+            Reply::Full => Self::Refused,
+            Reply::Refused(ranges) => {
+                if ranges.iter().any(|&(first, last)| (first..=last).contains(&place)) {
+                    Self::Refused
+                } else {
+                    Self::Taken
+                }
+            }
+            Reply::Gone
+            | Reply::Created(_)
+            | Reply::Alive(_)
+            | Reply::Ended { .. }
+            | Reply::InUse
+            | Reply::NotEmpty
+            | Reply::ExclusiveInUse
+            | Reply::Got(_)
+            | Reply::Empty
+            | Reply::Purged { .. } => Self::Gone,
+        }
+    }
 }
 
 /// What is to be done about a publish now that a target has answered.
@@ -195,6 +223,32 @@ impl PublishTicket {
             self.connection.counters.answered_publishes(u64::from(count), taken);
         }
         self.told.after(place).tell(&self.connection, self.channel, count, taken);
+    }
+}
+
+/// An enqueue has been answered: tells what became of its publishes. Those whose targets are all gone
+/// are given to `route_again`, with their place in their ticket and what was sent. `messages` are the
+/// enqueue's, unless it was simply taken.
+pub(crate) fn finish(
+    tickets: &[PublishTicket],
+    reply: &Reply,
+    messages: &[Bytes],
+    mut route_again: impl FnMut(&PublishTicket, u32, Bytes),
+) {
+    if *reply == Reply::Taken {
+        tickets.iter().for_each(|ticket| ticket.finish_all(true));
+        return;
+    }
+    let mut place = 0;
+    for ticket in tickets {
+        for offset in 0..ticket.count {
+            let message = messages.get(place as usize).cloned().unwrap_or_default();
+            let answer = TargetAnswer::of(reply, place);
+            if let Verdict::RouteAgain(octets) = ticket.finish_one(offset, answer, &message) {
+                route_again(ticket, offset, octets);
+            }
+            place += 1;
+        }
     }
 }
 

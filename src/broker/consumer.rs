@@ -15,6 +15,8 @@
 
 mod fetch;
 mod show;
+#[cfg(test)]
+mod tests;
 
 use crate::{
     ack_timeout::acknowledgement_timeout,

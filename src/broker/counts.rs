@@ -57,25 +57,4 @@ impl Own {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// What is open is known without looking at any connection, and nothing stays of what has gone.
-    #[test]
-    fn what_is_open_is_counted_as_it_comes_and_goes() {
-        let [vhost, one, other] = ["v", "one", "other"].map(ShortString::from_static);
-        let mut own = Own::default();
-        own.change(&vhost, &one, 1, 0);
-        own.change(&vhost, &one, 0, 1);
-        own.change(&vhost, &other, 1, 0);
-        own.change(&vhost, &other, 0, 1);
-        own.change(&vhost, &other, 0, 1);
-        assert_eq!((own.connections, own.channels), (2, 3));
-        assert_eq!(own.vhosts.get(&vhost), Some(&2));
-        assert_eq!(own.users.get(&other), Some(&(1, 2)));
-        own.change(&vhost, &other, -1, -2);
-        assert_eq!(own.users.get(&other), None);
-        own.change(&vhost, &one, -1, -1);
-        assert_eq!(own, Own::default());
-    }
-}
+mod tests;

@@ -49,3 +49,6 @@ impl HeldPublishes {
         std::mem::take(&mut self.publishes)
     }
 }
+
+#[cfg(test)]
+mod tests;

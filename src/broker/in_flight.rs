@@ -95,38 +95,4 @@ impl InFlight {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_few_large_publishes_may_be_in_flight_up_to_the_setting() {
-        let a = InFlight::new(64 << 20);
-        a.launched(100);
-        assert_eq!(a.bytes_max(), SMALL_BYTES);
-        for _ in 0..64 {
-            a.launched(100 << 10);
-        }
-        assert!(a.bytes_max() > 200 * (100 << 10), "{}", a.bytes_max());
-        a.launched(1 << 30);
-        assert_eq!(a.bytes_max(), 64 << 20);
-        assert!(a.is_full());
-    }
-
-    #[tokio::test]
-    async fn who_waits_is_told_when_publishes_have_been_answered() {
-        let a = InFlight::new(64 << 20);
-        for _ in 0..3 << 10 {
-            a.launched(1 << 10);
-        }
-        assert!(a.is_full());
-        let waits = a.until(|| a.has_room());
-        tokio::pin!(waits);
-        tokio::select! {
-            biased;
-            () = &mut waits => unreachable!("nothing has been answered"),
-            () = std::future::ready(()) => {}
-        }
-        a.landed(3 << 20);
-        waits.await;
-    }
-}
+mod tests;

@@ -277,3 +277,6 @@ impl MessageStore for LocalStore {
         Ok(range.take(limit).map(|(_, (head, _))| head.clone()).collect())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -109,38 +109,4 @@ impl Broker {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::net::{Ipv4Addr, Ipv6Addr};
-
-    fn host(number: u32) -> IpAddr {
-        IpAddr::V4(Ipv4Addr::from_bits(number))
-    }
-
-    #[test]
-    fn answers_come_the_later_the_more_logins_of_a_source_have_failed() {
-        let (mut failures, now) = (Failures::default(), Instant::now());
-        let delays: Vec<_> = (0..20).map(|_| failures.failed(host(1), now)).collect();
-        assert_eq!(delays.first(), Some(&1));
-        assert!(delays.is_sorted());
-        assert_eq!(delays.last(), Some(&DELAYS_MAX));
-        assert_eq!(failures.failed(host(2), now), 1, "another source has nothing to do with it");
-        assert_eq!(failures.failed(host(1), now + MEMORY), 1, "after a while it is forgotten");
-    }
-
-    #[test]
-    fn one_network_of_ipv6_is_one_source_and_sources_are_bounded() {
-        let (mut failures, now) = (Failures::default(), Instant::now());
-        let v6 = |high: u64, low: u64| {
-            IpAddr::V6(Ipv6Addr::from_bits(u128::from(high) << 64 | u128::from(low)))
-        };
-        for low in 0..100 {
-            failures.failed(v6(0x2001_0db8_0000_0000, low), now);
-        }
-        assert_eq!(failures.sources.len(), 1);
-        for number in 0..(2 * SOURCES_MAX as u32) {
-            failures.failed(host(number), now);
-        }
-        assert_eq!(failures.sources.len(), SOURCES_MAX);
-    }
-}
+mod tests;

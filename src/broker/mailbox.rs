@@ -63,31 +63,4 @@ fn joined(last: &mut Event, next: &Event) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::client::ChannelId;
-
-    fn confirmed(first: u64, last: u64, taken: bool) -> Event {
-        Event::Confirmed { channel: ChannelId { number: 1, opened: 1 }, first, last, taken }
-    }
-
-    #[test]
-    fn cnf_02_confirms_that_follow_each_other_are_joined() {
-        let mailbox = Mailbox::default();
-        mailbox.put(confirmed(1, 3, true));
-        mailbox.put(confirmed(4, 4, true));
-        mailbox.put(confirmed(5, 5, false));
-        mailbox.put(confirmed(7, 7, false));
-        let mut events = Vec::new();
-        assert!(mailbox.take_now(&mut events));
-        let ranges: Vec<_> = events
-            .iter()
-            .filter_map(|event| {
-                let Event::Confirmed { first, last, taken, .. } = event else { return None };
-                Some((*first, *last, *taken))
-            })
-            .collect();
-        assert_eq!(ranges, [(1, 4, true), (5, 5, false), (7, 7, false)]);
-        assert!(!mailbox.take_now(&mut events));
-    }
-}
+mod tests;

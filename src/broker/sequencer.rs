@@ -230,3 +230,6 @@ impl State {
         self.batches.drain(..count).collect()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -129,36 +129,4 @@ impl Bodies {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "tests")]
-mod tests {
-    use super::*;
-
-    fn body(number: u8) -> Bytes {
-        Bytes::from(vec![number; 1000])
-    }
-
-    #[test]
-    fn what_is_beyond_the_budget_goes_to_disk_and_comes_back() {
-        let folder = tempfile::tempdir().unwrap();
-        let mut bodies = Bodies::new(folder.path().into(), 2500);
-        let kept: Vec<_> = (0..6).map(|number| bodies.keep(&body(number))).collect();
-        let in_memory = kept.iter().filter(|kept| matches!(kept, Kept::Memory(_))).count();
-        assert_eq!((in_memory, bodies.memory_bytes), (2, 2000));
-        for (number, kept) in (0..).zip(&kept) {
-            assert_eq!(bodies.read(kept), StoredMessage::Here(body(number)));
-        }
-        kept.into_iter().for_each(|kept| bodies.forget(kept));
-        assert_eq!((bodies.memory_bytes, bodies.files.len()), (0, 0));
-        assert!(matches!(bodies.keep(&body(9)), Kept::Memory(_)), "there is room again");
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "files have no names");
-    }
-
-    #[test]
-    fn what_cannot_be_written_stays_in_memory() {
-        let mut bodies = Bodies::new("/nowhere/at/all".into(), 500);
-        let kept = bodies.keep(&body(7));
-        assert_eq!(bodies.read(&kept), StoredMessage::Here(body(7)));
-        bodies.forget(kept);
-        assert_eq!(bodies.memory_bytes, 0);
-    }
-}
+mod tests;

@@ -63,7 +63,7 @@ impl Timer {
         let first = self.waiting.lock().first();
         let sleep = first.unwrap_or_else(|| Instant::now() + IDLE);
         tokio::select! {
-            () = tokio::time::sleep_until(sleep.into()) => {}
+            () = tokio::time::sleep_until(sleep) => {}
             () = self.earlier.notified() => {}
         }
     }
@@ -179,26 +179,4 @@ impl Timer {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::Waiting;
-    use quorate_types::{GroupId, Home, QueueId};
-    use std::time::Duration;
-    use tokio::time::Instant;
-
-    #[test]
-    fn the_earliest_moment_of_each_queue_is_kept() {
-        let queue = |index| QueueId { home: Home::Group(GroupId(1)), index, position: 0 };
-        let now = Instant::now();
-        let after = |ms| now + Duration::from_millis(ms);
-        let mut waiting = Waiting::default();
-        assert!(waiting.add(queue(1), after(50)));
-        assert!(!waiting.add(queue(2), after(70)));
-        assert!(!waiting.add(queue(1), after(60)), "later than what it waits for");
-        assert!(waiting.add(queue(2), after(20)));
-        assert!(waiting.take_due(after(19), 9).is_empty());
-        assert_eq!(waiting.take_due(after(60), 1).into_values().flatten().count(), 1);
-        let due: Vec<_> = waiting.take_due(after(60), 9).into_values().flatten().collect();
-        assert_eq!(due, [queue(1)]);
-        assert_eq!(waiting.first(), None);
-    }
-}
+mod tests;

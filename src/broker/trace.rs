@@ -376,3 +376,6 @@ fn text(text: &str) -> FieldValue {
 fn field(name: &'static str, value: FieldValue) -> (ShortString, FieldValue) {
     (ShortString::from_static(name), value)
 }
+
+#[cfg(test)]
+mod tests;

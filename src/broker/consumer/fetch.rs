@@ -33,7 +33,12 @@ impl FrontConsumer {
         self.state.lock().ready.front().is_some_and(|reference| reference.number == number)
     }
 
-    fn fetched(self: &Arc<Self>, number: DeliveryNumber, found: StoredMessage, turn: Fetching) {
+    pub(super) fn fetched(
+        self: &Arc<Self>,
+        number: DeliveryNumber,
+        found: StoredMessage,
+        turn: Fetching,
+    ) {
         let mut state = self.state.lock();
         state.fetching = false;
         if state.ready.front().is_some_and(|reference| reference.number == number) {

@@ -32,7 +32,16 @@ impl FrontConsumer {
         into: &mut Vec<Delivered>,
     ) -> Taken {
         let mut commands = Vec::new();
-        let taken = self.take_locked(front, bytes_max, into, &mut commands);
+        let taken = {
+            let mut state = self.state.lock();
+            let may_show = || front.hearing.may_show(self.home());
+            let read = |state: &mut _, count| self.read(front, state, count, bytes_max);
+            let (taken, is_missing) = self.show(&mut state, may_show, read, into, &mut commands);
+            if is_missing {
+                self.fetch(front, &mut state);
+            }
+            taken
+        };
         // Only now, without the lock: the queue may answer at once with another delivery.
         for command in commands {
             // DLV 6: settles for a client that does not acknowledge, and credits.
@@ -55,31 +64,33 @@ impl FrontConsumer {
         taken
     }
 
-    fn take_locked(
-        self: &Arc<Self>,
-        front: &Arc<FrontEnd>,
-        bytes_max: usize,
+    /// Shows what may be shown of what `read` finds, up to a count. True if the body of the next one has
+    /// to be fetched from another node.
+    pub(super) fn show(
+        &self,
+        state: &mut FrontState,
+        may_show: impl FnOnce() -> bool,
+        read: impl FnOnce(&mut FrontState, usize) -> Vec<StoredMessage>,
         into: &mut Vec<Delivered>,
         commands: &mut Vec<Command>,
-    ) -> Taken {
-        let mut state = self.state.lock();
+    ) -> (Taken, bool) {
         state.listed = false;
         if state.ended {
-            return Taken::default();
+            return (Taken::default(), false);
         }
-        if !front.hearing.may_show(self.home()) {
+        if !may_show() {
             let freed = !state.ready.is_empty();
-            Self::drop_unshown(&mut state);
-            return Taken { freed, ..Taken::default() };
+            Self::drop_unshown(state);
+            return (Taken { freed, ..Taken::default() }, false);
         }
         let room = self.room();
         let share =
             room.map_or(usize::MAX, |room| usize::try_from(room.share).unwrap_or(usize::MAX));
         let first = into.len();
-        let mut bytes = 0;
-        for message in self.read(front, &mut state, share, bytes_max) {
+        let (mut bytes, mut is_missing) = (0, false);
+        for message in read(state, share) {
             let StoredMessage::Here(octets) = message else {
-                self.fetch(front, &mut state);
+                is_missing = true;
                 break;
             };
             let Some(reference) = state.ready.pop_front() else { break };
@@ -90,21 +101,21 @@ impl FrontConsumer {
         let shown = into.get(first..).unwrap_or_default();
         let (count, redelivered) =
             (shown.len(), shown.iter().filter(|one| one.redelivered).count());
-        self.note_shown(&mut state, count, commands);
+        self.note_shown(state, count, commands);
         if count > 0 {
-            let deliveries = front.base.context.counters.deliveries(self.queue_type);
+            let deliveries = self.connection.counters.deliveries(self.queue_type);
             deliveries.consumed(count as u64, redelivered as u64, self.no_ack);
         }
         let full = room.is_some_and(|room| room.free == count as u64);
         if full {
-            self.close_gate(&mut state, commands);
+            self.close_gate(state, commands);
         }
         if state.ready.is_empty() {
             state.unshown = None;
         }
-        let more = !state.ready.is_empty() && !state.fetching;
+        let more = !state.ready.is_empty() && !state.fetching && !is_missing;
         state.listed = more;
-        Taken { bytes, more, full, freed: false }
+        (Taken { bytes, more, full, freed: false }, is_missing)
     }
 
     /// Bodies of the first references: about `bytes_max` bytes, at least one if there is any.

@@ -408,3 +408,6 @@ pub(crate) fn decode<M: prost::Message + Default>(payload: Bytes, from: NodeId) 
         .inspect_err(|error| tracing::warn!(%from, %error, "cannot decode a message"))
         .ok()
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,6 +2,9 @@
 //! drop what they were sent, answers that are lost or come twice, and new terms.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod home;
+mod link;
+
 use super::*;
 use crate::{
     batch::{Outgoing, Ticket},

@@ -1,0 +1,139 @@
+//! What is held comes out in order, and nothing is settled before what was published before it.
+
+use super::*;
+use crate::{
+    client::{ChannelId, Settlement},
+    memory::{MemoryBudget, Share},
+    testing::SESSION,
+};
+use bytes::Bytes;
+use proptest::{collection::vec, prelude::*};
+use quorate_types::{ConsumerId, DeliveryNumber, Holder, Home, NodeId, Properties, ShortString};
+use std::sync::Arc;
+
+fn publish(number: u64, bytes: usize) -> Publish {
+    Publish {
+        channel: ChannelId { number: 1, opened: 0 },
+        confirm: Some(number),
+        exchange: ShortString::EMPTY,
+        routing_key: ShortString::EMPTY,
+        properties: Properties::default(),
+        body: Bytes::from(vec![0; bytes]),
+        mandatory: false,
+    }
+}
+
+fn settle(consumer: u64, number: u64) -> Settle {
+    let holder = Holder::Consumer(ConsumerId { session: SESSION, number: consumer });
+    let number = DeliveryNumber(number);
+    Settle {
+        holder: HolderRef { home: Home::Node(NodeId(1)), holder },
+        numbers: vec![(number, number)],
+        settlement: Settlement::Ack,
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Hold(Vec<usize>),
+    Settle(u64),
+    /// A channel ends.
+    End(u64),
+    /// The task that works on them takes what is held, or finds nothing left.
+    Work,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        3 => vec(0..40_000_usize, 1..4).prop_map(Step::Hold),
+        4 => (0..3_u64).prop_map(Step::Settle),
+        1 => (0..3_u64).prop_map(Step::End),
+        3 => Just(Step::Work),
+    ]
+}
+
+/// Held publishes as their connection works with them, and what has come out.
+struct World {
+    held: HeldPublishes,
+    memory: Arc<MemoryBudget>,
+    /// Each with how many publishes had to be routed before it.
+    waiting: Vec<(Settle, u64)>,
+    published: u64,
+    routed: u64,
+    bytes: usize,
+    settled: u64,
+}
+
+impl World {
+    fn new() -> Self {
+        let memory = MemoryBudget::new(1 << 30);
+        let held = HeldPublishes::new(memory.account(Share::InFlight));
+        Self { held, memory, waiting: Vec::new(), published: 0, routed: 0, bytes: 0, settled: 0 }
+    }
+
+    fn hold(&mut self, sizes: &[usize]) {
+        let first = self.published;
+        self.published += sizes.len() as u64;
+        self.bytes += sizes.iter().sum::<usize>();
+        self.held.hold((first..).zip(sizes).map(|(number, bytes)| publish(number, *bytes)));
+        self.held.busy = true;
+    }
+
+    fn settle(&mut self, consumer: u64) {
+        let settle = settle(consumer, self.settled);
+        self.settled += 1;
+        self.waiting.push((settle.clone(), self.published));
+        let given = self.held.hold_settles(vec![settle]);
+        self.take_out(given);
+    }
+
+    /// These are settled now: the first that waited, in their order, each behind what it waited for.
+    fn take_out(&mut self, given: Vec<Settle>) {
+        for settle in given {
+            let (expected, behind) = self.waiting.remove(0);
+            assert_eq!(settle, expected);
+            assert!(behind <= self.routed, "settled before {behind} publishes were routed");
+        }
+    }
+
+    fn end(&mut self, consumer: u64) {
+        let is_of = |holder: HolderRef| holder == settle(consumer, 0).holder;
+        let taken = self.held.take_settles(is_of);
+        let expected = self.waiting.extract_if(.., |(settle, _)| is_of(settle.holder));
+        assert_eq!(taken, expected.map(|(settle, _)| settle).collect::<Vec<_>>());
+    }
+
+    fn work(&mut self) {
+        for publish in self.held.take() {
+            assert_eq!(publish.confirm, Some(self.routed), "in their order, each once");
+            self.routed += 1;
+            self.bytes -= publish.body.len();
+        }
+        self.held.busy = false;
+        let given = self.held.hold_settles(Vec::new());
+        self.take_out(given);
+        assert!(self.waiting.is_empty() && self.routed == self.published);
+    }
+}
+
+proptest! {
+    /// NAM 5: publishes that wait come out in order. What is settled behind them waits with them, but not
+    /// longer than its channel lives; and what is held is counted.
+    #[test]
+    fn nam_5_what_is_settled_behind_held_publishes_waits_with_them(steps in vec(step(), 1..40)) {
+        let mut world = World::new();
+        for step in steps {
+            match step {
+                Step::Hold(sizes) => world.hold(&sizes),
+                Step::Settle(consumer) => world.settle(consumer),
+                Step::End(consumer) => world.end(consumer),
+                Step::Work => world.work(),
+            }
+            let told = world.memory.held_bytes();
+            let bytes = world.bytes as u64;
+            prop_assert!(told <= bytes && bytes < told + (16 << 10), "{} of {}", told, bytes);
+        }
+        world.work();
+        prop_assert_eq!(world.memory.held_bytes(), 0);
+    }
+}
