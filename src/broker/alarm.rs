@@ -2,8 +2,8 @@
 
 use crate::{
     administration::Operator,
+    alarm_settings::Amount,
     alarms::Alarms,
-    alarms::Amount,
     client::Event,
     peers::{PeerMessage, message::Shortage},
 };

@@ -35,6 +35,7 @@ mod reply_to;
 mod route_held;
 mod routed;
 mod spread;
+mod tally;
 mod trace;
 mod tracer;
 mod transaction;
@@ -87,6 +88,7 @@ mod in_flight;
 mod links;
 
 mod alarm;
+mod alarm_settings;
 mod alarms;
 mod counters;
 mod failure;
@@ -116,7 +118,7 @@ use quorate_client::{self as client, memory};
 
 pub use access::ChangeError;
 pub use administration::{Operator, Views};
-pub use alarms::{AlarmBounds, AlarmSettings, Amount};
+pub use alarm_settings::{AlarmBounds, AlarmSettings, Amount};
 pub use broker::Broker;
 pub use clock::WallClock;
 pub use connection::Connection;

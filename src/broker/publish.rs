@@ -7,7 +7,6 @@ use crate::{
     client::{ChannelId, Event, Pressure, Publish, PublishOutcome},
     confirm::{FanOut, PublishTicket, Told},
     connection_state::ConnectionState,
-    counters::Counters,
     memory::Share,
     peers::message::ReplyTo,
     publish_access::PublishAccess,
@@ -16,6 +15,7 @@ use crate::{
     route_held::{Rest, await_turn},
     routed::RoutedPublish,
     spread::Spread,
+    tally::Tally,
     way::{Way, check_delay},
 };
 use bytes::{Bytes, BytesMut};
@@ -434,56 +434,6 @@ fn route(
     message::encode_into(&message, buffer);
     routed.message = buffer.split().freeze();
     Ok(true)
-}
-
-/// Publishes of one read of a socket, counted before they are added to the node's counters.
-#[derive(Debug, Default)]
-struct Tally {
-    received: u64,
-    received_confirm: u64,
-    routed: u64,
-    returned: u64,
-    dropped: u64,
-    /// Unroutable ones are confirmed at once (CNF-03).
-    confirmed: u64,
-}
-
-impl Tally {
-    /// A publish that was routed or not; `None`: refused.
-    fn count(&mut self, routed: Option<bool>, confirm: bool, mandatory: bool) {
-        self.received += 1;
-        self.received_confirm += u64::from(confirm);
-        match routed {
-            Some(true) => self.routed += 1,
-            Some(false) => self.unroutable(confirm, mandatory),
-            None => {}
-        }
-    }
-
-    fn unroutable(&mut self, confirm: bool, mandatory: bool) {
-        if mandatory {
-            self.returned += 1;
-        } else {
-            self.dropped += 1;
-        }
-        self.confirmed += u64::from(confirm);
-    }
-
-    fn add_to(&self, counters: &Counters) {
-        let Self { received, received_confirm, routed, returned, dropped, confirmed } = *self;
-        for (counter, count) in [
-            (&counters.received, received),
-            (&counters.received_confirm, received_confirm),
-            (&counters.routed, routed),
-            (&counters.unroutable_returned, returned),
-            (&counters.unroutable_dropped, dropped),
-            (&counters.confirmed, confirmed),
-        ] {
-            if count > 0 {
-                counter.add(count);
-            }
-        }
-    }
 }
 
 /// What several targets share; nothing for one.

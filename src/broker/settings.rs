@@ -1,6 +1,6 @@
 //! What a broker needs to be told.
 
-use crate::{FrontSettings, alarms::AlarmSettings, clock::WallClock, local::SpillSettings};
+use crate::{FrontSettings, alarm_settings::AlarmSettings, clock::WallClock, local::SpillSettings};
 use quorate_catalog::ClusterShape;
 use quorate_types::{BootNumber, Incarnation, NodeId, QueueType};
 

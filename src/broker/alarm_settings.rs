@@ -1,0 +1,52 @@
+//! Where alarms begin, as settings and operators say.
+
+use std::path::PathBuf;
+
+/// Where this node's alarms begin.
+#[derive(Clone, Copy, Debug)]
+pub struct AlarmBounds {
+    /// Resident memory above which publishers are blocked, bytes.
+    pub memory_bytes_max: u64,
+    /// Free space of the data directory's file system below which they are, bytes.
+    pub disk_free_bytes_min: u64,
+}
+
+/// What this node's alarms are about.
+#[derive(Clone, Debug)]
+pub struct AlarmSettings {
+    /// Until an operator sets others.
+    pub bounds: AlarmBounds,
+    /// Memory of the machine, bytes.
+    pub machine_memory_bytes: u64,
+    /// The data directory.
+    pub data_dir: PathBuf,
+    /// Gives memory that the allocator keeps for later back to the system. It may take some tens of
+    /// milliseconds.
+    pub return_free_memory: fn(),
+}
+
+/// An amount as an operator gives it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Amount {
+    /// Bytes.
+    Bytes(u64),
+    /// Of the machine's memory.
+    OfMemory(f64),
+}
+
+impl Amount {
+    /// Bytes on a machine that has `memory_bytes`.
+    #[must_use]
+    pub fn bytes_of(self, memory_bytes: u64) -> u64 {
+        match self {
+            Self::Bytes(bytes) => bytes,
+            #[expect(
+                clippy::cast_precision_loss,
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "a bound need not be exact, and what is below 0 becomes 0"
+            )]
+            Self::OfMemory(fraction) => (memory_bytes as f64 * fraction) as u64,
+        }
+    }
+}
