@@ -12,23 +12,20 @@
 //! linked, but for a leader at most since its leadership began. On the other side, a front end
 //! counts only the notice of a leader that has heard a majority (`hearing`), never an announcement.
 
-use crate::{node::Node, peers::PeerMessage};
-use quorate_catalog::{CatalogCommand, CatalogReply, NodeEntry};
-use quorate_queue::Command;
+use crate::{liveness::Outlook, node::Node, peers::PeerMessage};
+use quorate_catalog::{CatalogCommand, CatalogReply};
 use quorate_rpc::{Cause, PeerHello};
 use quorate_types::{BootNumber, GroupId, Home, NodeId, SessionId, StartNumber, Term};
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 /// How often a leader looks whether nodes have come or gone, and queues and names agree.
 const LOOK: Duration = Duration::from_millis(500);
-/// A node that is not linked for this long is suspected.
-const SUSPECTED_AFTER: Duration = Duration::from_secs(1);
 
 impl Node {
     /// Both lanes to a process are open: what it leads and what it sent may be new (SES 5).
     pub(crate) fn connected(self: &Arc<Self>, peer: &PeerHello) {
-        self.failures.unreachable.lock().remove(&peer.node);
+        self.failures.absences.lock().linked(peer.node);
         self.led.tell_clocks(self.led.queue_groups(), Some(peer.node));
         for home in self.led.homes() {
             if let Some(term) = self.led.leading(home) {
@@ -47,12 +44,10 @@ impl Node {
     /// A process can no longer be reached, or is known dead.
     pub(crate) fn lost(self: &Arc<Self>, node: NodeId, boot: BootNumber, cause: Cause) {
         {
-            let mut unreachable = self.failures.unreachable.lock();
+            let mut absences = self.failures.absences.lock();
             // Under the lock: its successor may be linked already, or at this moment.
-            let linked = self.context.peers.connected(node);
-            if linked.is_none_or(|peer| peer.boot == boot) {
-                unreachable.entry(node).or_insert_with(Instant::now);
-            }
+            let linked = self.context.peers.connected(node).map(|peer| peer.boot);
+            absences.lost(Instant::now(), (node, boot), linked);
         }
         if cause.is_known_dead() {
             let this = Arc::clone(self);
@@ -71,7 +66,7 @@ impl Node {
 
     /// A process is dead, as far as anybody here can tell.
     async fn accuse(self: &Arc<Self>, node: NodeId, boot: BootNumber) {
-        self.failures.dead.lock().entry((node, boot)).or_default();
+        self.failures.accusations.lock().add(&self.catalog.read(), node, boot);
         self.lease.dead(node, boot);
         self.lease.tell_all_applied();
         self.bury().await;
@@ -79,9 +74,7 @@ impl Node {
 
     /// As the catalog's leader: fences the starts of processes that are known dead.
     pub(crate) async fn bury(self: &Arc<Self>) {
-        let lives =
-            |node, boot| self.context.peers.links().is_some_and(|links| links.lives(node, boot));
-        let due = self.failures.to_fence(&self.catalog.read(), lives);
+        let due = self.to_fence();
         if self.context.catalog_leader() != Some(self.context.me) {
             return;
         }
@@ -90,6 +83,13 @@ impl Node {
         if !commands.is_empty() && self.catalog_client.propose_all(commands).await.is_err() {
             tracing::debug!("cannot record in the catalog yet that a node is dead");
         }
+    }
+
+    /// Starts to be fenced; accusations that are no longer true have ended.
+    pub(crate) fn to_fence(&self) -> Vec<SessionId> {
+        let lives =
+            |node, boot| self.context.peers.links().is_some_and(|links| links.lives(node, boot));
+        self.failures.accusations.lock().to_fence(&self.catalog.read(), lives)
     }
 
     /// Announces this process's start, and takes up its session (SES 1).
@@ -180,46 +180,17 @@ impl Node {
 
     /// Makes a group that this node leads agree with what the catalog says of nodes and lives.
     pub(crate) fn look_after_nodes(&self, group: GroupId) {
-        let mut commands = Vec::new();
-        let led_for = self.led.leaderships.leading_for(Home::Group(group)).unwrap_or_default();
-        let catalog = self.catalog.read();
-        self.led.with_machine(Home::Group(group), |machine| {
-            let sessions: BTreeSet<NodeId> =
-                machine.sessions().map(|session| session.node).collect();
-            let suspected: BTreeSet<NodeId> = machine.suspected().collect();
-            for (node, NodeEntry { fenced, .. }) in catalog.nodes() {
-                let present = sessions.contains(&node);
-                if present && machine.fenced(node) < *fenced {
-                    commands.push(Command::NodeDown { node, start: *fenced });
-                }
-                if node != self.context.me && present {
-                    let silent_for = self.failures.unreachable_for(node);
-                    // Until then another leader may have been heard there (DLV 5).
-                    let silent_for = silent_for.map(|time| time.min(led_for));
-                    commands.extend(self.reachability(node, silent_for, suspected.contains(&node)));
-                }
-            }
-            if machine.life() < catalog.life() {
-                commands.push(Command::NewLife { life: catalog.life() });
-            }
-        });
-        drop(catalog);
-        self.led.propose_to(Home::Group(group), commands);
-    }
-
-    fn reachability(
-        &self,
-        node: NodeId,
-        silent_for: Option<Duration>,
-        suspected: bool,
-    ) -> Option<Command> {
-        let timeout = Duration::from_millis(self.context.settings.consumer_disconnected_timeout_ms);
-        match (silent_for, suspected) {
-            (None, true) => Some(Command::NodeBack { node }),
-            (None, false) => None,
-            (Some(time), false) if time > SUSPECTED_AFTER => Some(Command::NodeSuspected { node }),
-            (Some(time), true) if time > timeout => Some(Command::NodeTimedOut { node }),
-            (Some(_), _) => None,
-        }
+        let outlook = Outlook {
+            me: self.context.me,
+            now: Instant::now(),
+            absences: &self.failures.absences.lock().clone(),
+            led_for: self.led.leaderships.leading_for(Home::Group(group)).unwrap_or_default(),
+            timeout: Duration::from_millis(self.context.settings.consumer_disconnected_timeout_ms),
+        };
+        let commands = {
+            let catalog = self.catalog.read();
+            self.led.with_machine(Home::Group(group), |machine| outlook.commands(&catalog, machine))
+        };
+        self.led.propose_to(Home::Group(group), commands.unwrap_or_default());
     }
 }

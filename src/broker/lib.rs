@@ -85,6 +85,7 @@ mod failure;
 mod failures;
 mod handler;
 mod hearing;
+mod liveness;
 mod metrics;
 mod names;
 mod node;
@@ -96,6 +97,8 @@ mod registry;
 mod sink;
 #[cfg(test)]
 mod testing;
+#[cfg(test)]
+mod testing_state;
 mod way;
 
 /// The generated messages of `proto/broker.proto`.

@@ -159,7 +159,8 @@ impl Node {
         tracing::debug!(%group, %term, "this node leads the group");
         if group == GroupId::CATALOG {
             self.lease.lead();
-            for (node, boot) in self.failures.dead() {
+            let dead = self.failures.accusations.lock().all();
+            for (node, boot) in dead {
                 self.lease.dead(node, boot);
             }
             let node = Arc::clone(self);
