@@ -66,9 +66,10 @@ impl Node {
 
     /// A process is dead, as far as anybody here can tell.
     async fn accuse(self: &Arc<Self>, node: NodeId, boot: BootNumber) {
-        self.failures.accusations.lock().add(&self.catalog.read(), node, boot);
-        self.lease.dead(node, boot);
-        self.lease.tell_all_applied();
+        if self.failures.accusations.lock().add(&self.catalog.read(), node, boot) {
+            self.lease.dead(node, boot);
+            self.lease.tell_all_applied();
+        }
         self.bury().await;
     }
 

@@ -159,6 +159,9 @@ impl Node {
         tracing::debug!(%group, %term, "this node leads the group");
         if group == GroupId::CATALOG {
             self.lease.lead();
+            // An accusation may be over by now: another process of the node may hold a lease of the
+            // leader before.
+            drop(self.to_fence());
             let dead = self.failures.accusations.lock().all();
             for (node, boot) in dead {
                 self.lease.dead(node, boot);
