@@ -11,6 +11,7 @@ use crate::{
     context::CallError,
     node::Node,
     queues::{NewQueue, declare_timeout},
+    reconcile_plan::Named,
 };
 use quorate_catalog::{
     CatalogCommand, CatalogReply, ConnectionId, QueueEntry, bound_position, refusal,
@@ -186,16 +187,8 @@ impl Node {
     }
 
     fn own_names_of_ended_queues(&self) -> Vec<QueueId> {
-        let Some(SessionId { node, start }) = self.context.session() else { return Vec::new() };
-        let named: Vec<QueueId> = {
-            let catalog = self.catalog.read();
-            // Those of earlier starts went when this one began.
-            let of_node = catalog.queues_of_home(Home::Node(node), None);
-            of_node.map(|entry| entry.id).filter(|id| id.index == start.0).collect()
-        };
-        let ended = self.led.local.read(|machine| {
-            named.into_iter().filter(|id| !machine.has_queue(*id)).collect::<Vec<_>>()
-        });
-        ended.unwrap_or_default()
+        let Some(session) = self.context.session() else { return Vec::new() };
+        let named = Named::of_run(&self.catalog.read(), session);
+        self.led.local.read(|machine| named.ended(machine)).unwrap_or_default()
     }
 }

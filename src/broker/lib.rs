@@ -92,6 +92,7 @@ mod node;
 mod once_per_minute;
 mod query;
 mod reconcile;
+mod reconcile_plan;
 mod reconciler;
 mod registry;
 mod sink;
