@@ -70,8 +70,11 @@ pub(crate) fn nameless(catalog: &Catalog, machine: &Machine) -> Vec<QueueId> {
     let is_nameless = |id: &QueueId| {
         let queue = machine.queue(*id);
         let creator = queue.as_ref().and_then(|queue| queue.creator);
+        // A virtual host that was created since this copy's last entry is none that is gone.
         let homeless = |queue: QueueView| {
-            catalog.is_of_former_vhost(&queue.name.vhost, queue.config.resolved_at)
+            let resolved_at = queue.config.resolved_at;
+            resolved_at <= catalog.version()
+                && catalog.is_of_former_vhost(&queue.name.vhost, resolved_at)
         };
         catalog.queue_by_id(*id).is_none()
             && (creator.is_none_or(|creator| catalog.is_fenced(creator))
@@ -79,3 +82,6 @@ pub(crate) fn nameless(catalog: &Catalog, machine: &Machine) -> Vec<QueueId> {
     };
     machine.queues().filter(is_nameless).collect()
 }
+
+#[cfg(test)]
+mod tests;
