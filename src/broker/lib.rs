@@ -72,6 +72,7 @@ mod making;
 mod queues;
 
 mod configure;
+mod configure_plan;
 mod definitions;
 mod policies;
 
