@@ -90,7 +90,7 @@ impl Node {
     pub(crate) fn to_fence(&self) -> Vec<SessionId> {
         let lives =
             |node, boot| self.context.peers.links().is_some_and(|links| links.lives(node, boot));
-        self.failures.accusations.lock().to_fence(&self.catalog.read(), lives)
+        self.failures.accusations.lock().fences_due(&self.catalog.read(), lives)
     }
 
     /// Announces this process's start, and takes up its session (SES 1).

@@ -39,7 +39,7 @@ impl Accusations {
 
     /// Starts to be fenced. A process that lives after all is accused no more, nor is one that is
     /// fenced: it may have begun anew.
-    pub(crate) fn to_fence(
+    pub(crate) fn fences_due(
         &mut self,
         catalog: &Catalog,
         lives: impl Fn(NodeId, BootNumber) -> bool,

@@ -49,10 +49,9 @@ impl CatalogLog {
 
     /// A process announces itself: the start that it is given.
     pub(crate) fn start(&mut self, node: NodeId, boot: BootNumber) -> StartNumber {
-        match self.apply(started(node, boot)) {
-            CatalogReply::Started(start) => start,
-            other => panic!("{other:?}"),
-        }
+        let reply = self.apply(started(node, boot));
+        let CatalogReply::Started(start) = reply else { panic!("{reply:?}") };
+        start
     }
 }
 
@@ -130,7 +129,9 @@ impl GroupLog {
                 Some(other.into_iter().next().map_or(Reply::Taken, |(_, reply)| reply))
             }
             Answer::Fenced { .. } => None,
-            other => panic!("{other:?}"),
+            other @ (Answer::Want { .. }
+            | Answer::Transferred { .. }
+            | Answer::TransfersWanted { .. }) => panic!("{other:?}"),
         })
     }
 }

@@ -22,7 +22,7 @@ fn accused(catalog: &Catalog) -> Accusations {
 }
 
 fn fence(accusations: &mut Accusations, log: &CatalogLog, lives: bool) -> Vec<u64> {
-    let due = accusations.to_fence(&log.catalog, |_, _| lives);
+    let due = accusations.fences_due(&log.catalog, |_, _| lives);
     due.into_iter().map(|session| session.start.0).collect()
 }
 
@@ -181,7 +181,7 @@ impl Court {
             expected.extend(process.of);
         }
         let lives = |node, boot| met == Some((node, boot));
-        let due = self.accusations.to_fence(&self.log.catalog, lives);
+        let due = self.accusations.fences_due(&self.log.catalog, lives);
         // Former processes that have no successor in the catalog yet may be due still.
         let present = |due: &&SessionId| expected.contains(due);
         prop_assert_eq!(due.iter().filter(present).count(), expected.len(), "{:?}", &due);

@@ -159,7 +159,9 @@ impl World {
             // A fenced process does nothing more.
             CatalogReply::Fenced => {}
             CatalogReply::NameTaken { .. } | CatalogReply::Refused(_) => self.end(id),
-            other => prop_assert!(false, "{other:?}"),
+            other @ (CatalogReply::Started(_) | CatalogReply::Denied(_)) => {
+                prop_assert!(false, "{other:?}");
+            }
         }
         Ok(())
     }

@@ -249,7 +249,7 @@ impl Cluster {
         self.leaderships += 1;
         let mut grants = Grants::lead(self.at());
         // One that is met only later is accused still.
-        let due = self.accusations.to_fence(&self.log.catalog, |_, _| false);
+        let due = self.accusations.fences_due(&self.log.catalog, |_, _| false);
         for (node, boot) in self.accusations.all() {
             grants.dead(self.at(), node, boot);
         }
