@@ -9,27 +9,25 @@
 //! before it answers.
 
 use crate::{
-    base::Base, context::Context, led_homes::LedHomes, names::CatalogCopy, pb, peers::wire,
+    base::Base,
+    configure_plan::{self, COMPARED_AT_ONCE, IN_FORCE_MOST, Proposed, Unconfirmed},
+    context::Context,
+    led_homes::LedHomes,
+    names::CatalogCopy,
+    pb,
+    peers::wire,
     proposers::Proposers,
 };
 use bytes::Bytes;
 use quorate_catalog::QueueEntry;
-use quorate_queue::{Command, QueueConfig};
+use quorate_queue::{Command, Machine, QueueConfig};
 use quorate_rpc::{Lane, Responder};
 use quorate_types::{CatalogIndex, GroupId, Home, NodeId, QueueId, Term};
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     sync::{Arc, Weak},
-    time::Duration,
 };
 use tokio::sync::{Mutex, Notify};
-
-/// Queues compared while the catalog and the home's machine are held, well below a millisecond.
-const COMPARED_AT_ONCE: usize = 256;
-/// How long a change of policies waits at most until all queues have it (DESIGN §7).
-const IN_FORCE_MOST: Duration = Duration::from_secs(2);
-/// Between two questions to a node that has not answered.
-const ASK_AGAIN: Duration = Duration::from_millis(50);
 
 /// Brings settings to the queues of the homes that this node leads.
 #[derive(Debug)]
@@ -89,19 +87,19 @@ impl Configurer {
         let Some(turn) = self.turns.get(&home) else { return false };
         let _turn = turn.lock().await;
         let Some(term) = self.led.leading(home) else { return false };
-        let mut proposed: Vec<(QueueId, CatalogIndex)> = Vec::new();
+        let mut proposed = Proposed::default();
         let mut after = None;
         loop {
             let entries = self.entries(home, after);
             let Some(last) = entries.last() else { break };
             after = Some(last.id);
             let differing = self.differing(home, &entries);
-            proposed.extend(differing.iter().map(|(queue, config)| (*queue, config.resolved_at)));
+            proposed.add(&differing);
             let configure = |(queue, config)| Command::Configure { queue, config };
             self.led.propose_to(home, differing.into_iter().map(configure).collect());
             tokio::task::yield_now().await;
         }
-        if !proposed.is_empty() {
+        if proposed.len() > 0 {
             tracing::info!(?home, queues = proposed.len(), "changing the configuration of queues");
         }
         let applied = self.until_applied(home, term, proposed);
@@ -111,20 +109,14 @@ impl Configurer {
     /// Resolves when all these settings have been applied, or with false when the leadership has
     /// ended. Proposals are lost with a majority, and not missed by a leader that stays one, so that
     /// this may take for ever: whoever still wants to know compares again.
-    async fn until_applied(
-        &self,
-        home: Home,
-        term: Term,
-        mut proposed: Vec<(QueueId, CatalogIndex)>,
-    ) -> bool {
+    async fn until_applied(&self, home: Home, term: Term, mut proposed: Proposed) -> bool {
         let Some(mut progress) = self.led.progress(home) else { return false };
         loop {
-            while let Some(&(queue, index)) = proposed.last()
-                && self.has_settings_of(queue, index)
-            {
-                proposed.pop();
-            }
-            if proposed.is_empty() {
+            let settle = |proposed: &mut Proposed| {
+                self.led.with_machine(home, |machine| proposed.settle(machine))
+            };
+            while settle(&mut proposed).is_some_and(|settled| settled > 0) {}
+            if proposed.len() == 0 {
                 return true;
             }
             // Looked at behind the subscription: an end before it changes nothing any more.
@@ -163,19 +155,8 @@ impl Configurer {
         let configs = entries.iter().map(|entry| (entry.id, catalog.config_of(entry)));
         let configs: Vec<_> = configs.collect();
         drop(catalog);
-        let differing = self.led.with_machine(home, |machine| {
-            let differs = |(queue, config): &(QueueId, QueueConfig)| {
-                machine.queue(*queue).is_some_and(|queue| !queue.config.agrees_with(config))
-            };
-            configs.into_iter().filter(differs).collect()
-        });
-        differing.unwrap_or_default()
-    }
-
-    /// True if the queue's settings were resolved at this index or above, or if it has ended.
-    fn has_settings_of(&self, queue: QueueId, index: CatalogIndex) -> bool {
-        let view = self.led.with_machine(queue.home, |machine| machine.queue(queue)).flatten();
-        view.is_none_or(|view| view.config.resolved_at >= index)
+        let differing = |machine: &Machine| configure_plan::differing(configs, machine);
+        self.led.with_machine(home, differing).unwrap_or_default()
     }
 
     /// NAM 2: policies may have changed between a queue's creation and its entry.
@@ -196,25 +177,17 @@ impl Configurer {
 
     async fn until_in_force(&self, index: CatalogIndex) {
         let mut leaders = self.proposers.leaders();
-        let mut missing: BTreeSet<GroupId> = self.led.queue_groups().collect();
+        let mut unconfirmed = Unconfirmed::new(self.led.queue_groups());
         loop {
             let asked = self.context.members().into_iter().filter_map(|node| {
                 let this = self.this.upgrade()?;
                 Some(self.context.spawn(async move { this.ask(node, index).await }))
             });
-            let mut has_failed = false;
             for answer in asked.collect::<Vec<_>>() {
-                let groups = answer.await.ok().flatten();
-                has_failed |= groups.is_none();
-                let groups = groups.unwrap_or_default();
-                missing.retain(|group| !groups.contains(group));
+                unconfirmed.answered(answer.await.ok().flatten());
             }
-            if missing.is_empty() {
-                return;
-            }
-            // The leader of a group that nobody has answered for says so when it leads; a node that
-            // has not answered at all may never say anything. The sender lives as long as `self`.
-            let bound = if has_failed { ASK_AGAIN } else { IN_FORCE_MOST };
+            let Some(bound) = unconfirmed.ask_again_after() else { return };
+            // The sender lives as long as `self`.
             let _ = tokio::time::timeout(bound, leaders.changed()).await;
         }
     }

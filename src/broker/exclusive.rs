@@ -11,6 +11,7 @@ use crate::{
     context::CallError,
     names::exclusive::ExclusiveQueues,
     queues::{NewQueue, declare_timeout},
+    reconcile_plan::Named,
 };
 use quorate_catalog::{
     CatalogCommand, CatalogReply, ConnectionId, QueueEntry, bound_position, refusal,
@@ -186,18 +187,8 @@ impl ExclusiveQueues {
     }
 
     fn own_names_of_ended_queues(&self) -> Vec<QueueId> {
-        let Some(SessionId { node, start }) = self.base.context.session() else {
-            return Vec::new();
-        };
-        let named: Vec<QueueId> = {
-            let catalog = self.base.catalog.read();
-            // Those of earlier starts went when this one began.
-            let of_node = catalog.queues_of_home(Home::Node(node), None);
-            of_node.map(|entry| entry.id).filter(|id| id.index == start.0).collect()
-        };
-        let ended = self.base.led.local.read(|machine| {
-            named.into_iter().filter(|id| !machine.has_queue(*id)).collect::<Vec<_>>()
-        });
-        ended.unwrap_or_default()
+        let Some(session) = self.base.context.session() else { return Vec::new() };
+        let named = Named::of_run(&self.base.catalog.read(), session);
+        self.base.led.local.read(|machine| named.ended(machine)).unwrap_or_default()
     }
 }

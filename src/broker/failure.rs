@@ -12,23 +12,20 @@
 //! linked, but for a leader at most since its leadership began. On the other side, a front end
 //! counts only the notice of a leader that has heard a majority (`hearing`), never an announcement.
 
-use crate::{cluster::Cluster, leader::Leader, node::Node, peers::PeerMessage};
-use quorate_catalog::{CatalogCommand, CatalogReply, NodeEntry};
-use quorate_queue::Command;
+use crate::{cluster::Cluster, leader::Leader, liveness::Outlook, node::Node, peers::PeerMessage};
+use quorate_catalog::{CatalogCommand, CatalogReply};
 use quorate_rpc::{Cause, PeerHello};
 use quorate_types::{BootNumber, GroupId, Home, NodeId, SessionId, StartNumber, Term};
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 /// How often a leader looks whether nodes have come or gone, and queues and names agree.
 const LOOK: Duration = Duration::from_millis(500);
-/// A node that is not linked for this long is suspected.
-const SUSPECTED_AFTER: Duration = Duration::from_secs(1);
 
 impl Node {
     /// Both lanes to a process are open: what it leads and what it sent may be new (SES 5).
     pub(crate) fn connected(self: &Arc<Self>, peer: &PeerHello) {
-        self.cluster.failures.unreachable.lock().remove(&peer.node);
+        self.cluster.failures.absences.lock().linked(peer.node);
         self.base.led.tell_clocks(self.base.led.queue_groups(), Some(peer.node));
         for home in self.base.led.homes() {
             if let Some(term) = self.base.led.leading(home) {
@@ -49,12 +46,10 @@ impl Cluster {
     /// A process can no longer be reached, or is known dead.
     pub(crate) fn lost(self: &Arc<Self>, node: NodeId, boot: BootNumber, cause: Cause) {
         {
-            let mut unreachable = self.failures.unreachable.lock();
+            let mut absences = self.failures.absences.lock();
             // Under the lock: its successor may be linked already, or at this moment.
-            let linked = self.base.context.peers.connected(node);
-            if linked.is_none_or(|peer| peer.boot == boot) {
-                unreachable.entry(node).or_insert_with(Instant::now);
-            }
+            let linked = self.base.context.peers.connected(node).map(|peer| peer.boot);
+            absences.lost(Instant::now(), (node, boot), linked);
         }
         if cause.is_known_dead() {
             let this = Arc::clone(self);
@@ -73,18 +68,16 @@ impl Cluster {
 
     /// A process is dead, as far as anybody here can tell.
     async fn accuse(self: &Arc<Self>, node: NodeId, boot: BootNumber) {
-        self.failures.dead.lock().entry((node, boot)).or_default();
-        self.base.lease.dead(node, boot);
-        self.base.lease.tell_all_applied();
+        if self.failures.accusations.lock().add(&self.base.catalog.read(), node, boot) {
+            self.base.lease.dead(node, boot);
+            self.base.lease.tell_all_applied();
+        }
         self.bury().await;
     }
 
     /// As the catalog's leader: fences the starts of processes that are known dead.
     pub(crate) async fn bury(self: &Arc<Self>) {
-        let lives = |node, boot| {
-            self.base.context.peers.links().is_some_and(|links| links.lives(node, boot))
-        };
-        let due = self.failures.to_fence(&self.base.catalog.read(), lives);
+        let due = self.to_fence();
         if self.base.context.catalog_leader() != Some(self.base.context.me) {
             return;
         }
@@ -98,7 +91,11 @@ impl Cluster {
     /// This node leads the catalog's group.
     pub(crate) fn lead_catalog(self: &Arc<Self>) {
         self.base.lease.lead();
-        for (node, boot) in self.failures.dead() {
+        // An accusation may be over by now: another process of the node may hold a lease of the leader
+        // before.
+        drop(self.to_fence());
+        let dead = self.failures.accusations.lock().all();
+        for (node, boot) in dead {
             self.base.lease.dead(node, boot);
         }
         let cluster = Arc::clone(self);
@@ -127,6 +124,14 @@ impl Cluster {
                 links.expect(node, Some((entry.incarnation, entry.boot)));
             }
         }
+    }
+
+    /// Starts to be fenced; accusations that are no longer true have ended.
+    pub(crate) fn to_fence(&self) -> Vec<SessionId> {
+        let lives = |node, boot| {
+            self.base.context.peers.links().is_some_and(|links| links.lives(node, boot))
+        };
+        self.failures.accusations.lock().fences_due(&self.base.catalog.read(), lives)
     }
 
     /// Announces this process's start, and takes up its session (SES 1).
@@ -223,47 +228,21 @@ impl Leader {
 
     /// Makes a group that this node leads agree with what the catalog says of nodes and lives.
     pub(crate) fn look_after_nodes(&self, group: GroupId) {
-        let mut commands = Vec::new();
-        let led_for = self.base.led.leaderships.leading_for(Home::Group(group)).unwrap_or_default();
-        let catalog = self.base.catalog.read();
-        self.base.led.with_machine(Home::Group(group), |machine| {
-            let sessions: BTreeSet<NodeId> =
-                machine.sessions().map(|session| session.node).collect();
-            let suspected: BTreeSet<NodeId> = machine.suspected().collect();
-            for (node, NodeEntry { fenced, .. }) in catalog.nodes() {
-                let present = sessions.contains(&node);
-                if present && machine.fenced(node) < *fenced {
-                    commands.push(Command::NodeDown { node, start: *fenced });
-                }
-                if node != self.base.context.me && present {
-                    let silent_for = self.failures.unreachable_for(node);
-                    // Until then another leader may have been heard there (DLV 5).
-                    let silent_for = silent_for.map(|time| time.min(led_for));
-                    commands.extend(self.reachability(node, silent_for, suspected.contains(&node)));
-                }
-            }
-            if machine.life() < catalog.life() {
-                commands.push(Command::NewLife { life: catalog.life() });
-            }
-        });
-        drop(catalog);
-        self.base.led.propose_to(Home::Group(group), commands);
-    }
-
-    fn reachability(
-        &self,
-        node: NodeId,
-        silent_for: Option<Duration>,
-        suspected: bool,
-    ) -> Option<Command> {
-        let timeout =
-            Duration::from_millis(self.base.context.settings.consumer_disconnected_timeout_ms);
-        match (silent_for, suspected) {
-            (None, true) => Some(Command::NodeBack { node }),
-            (None, false) => None,
-            (Some(time), false) if time > SUSPECTED_AFTER => Some(Command::NodeSuspected { node }),
-            (Some(time), true) if time > timeout => Some(Command::NodeTimedOut { node }),
-            (Some(_), _) => None,
-        }
+        let outlook = Outlook {
+            me: self.base.context.me,
+            now: Instant::now(),
+            absences: &self.failures.absences.lock().clone(),
+            led_for: self.base.led.leaderships.leading_for(Home::Group(group)).unwrap_or_default(),
+            timeout: Duration::from_millis(
+                self.base.context.settings.consumer_disconnected_timeout_ms,
+            ),
+        };
+        let commands = {
+            let catalog = self.base.catalog.read();
+            self.base
+                .led
+                .with_machine(Home::Group(group), |machine| outlook.commands(&catalog, machine))
+        };
+        self.base.led.propose_to(Home::Group(group), commands.unwrap_or_default());
     }
 }

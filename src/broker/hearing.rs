@@ -49,27 +49,38 @@ impl Hearing {
     /// A leader that has just heard a majority was heard. `take_up` is called if consumers were kept
     /// from showing something meanwhile.
     pub(crate) fn heard(&self, home: Home, take_up: impl FnOnce()) {
-        let Some(heard) = self.groups.get(&home) else { return };
         let _one = self.taking_up.lock();
-        heard.at.store(self.now(), Ordering::Release);
-        if heard.missed.swap(false, Ordering::AcqRel) {
+        if self.note_heard(home, Instant::now()) {
             take_up();
         }
     }
 
+    /// A leader was heard at that moment; true if consumers were kept from showing something since the
+    /// last time.
+    fn note_heard(&self, home: Home, now: Instant) -> bool {
+        let Some(heard) = self.groups.get(&home) else { return false };
+        heard.at.store(self.age(now), Ordering::Release);
+        heard.missed.swap(false, Ordering::AcqRel)
+    }
+
     /// Whether consumers of the home may be shown something. What is connection-bound always may.
     pub(crate) fn may_show(&self, home: Home) -> bool {
+        self.may_show_at(home, Instant::now())
+    }
+
+    fn may_show_at(&self, home: Home, now: Instant) -> bool {
         let Some(heard) = self.groups.get(&home) else { return true };
         let at = heard.at.load(Ordering::Acquire);
-        let fresh = at > 0 && self.now().saturating_sub(at) < millis(self.bound);
+        let fresh = at > 0 && self.age(now).saturating_sub(at) < millis(self.bound);
         if !fresh {
             heard.missed.store(true, Ordering::Release);
         }
         fresh
     }
 
-    fn now(&self) -> u64 {
-        millis(self.began.elapsed()).max(1)
+    /// Milliseconds from the beginning to that moment.
+    fn age(&self, now: Instant) -> u64 {
+        millis(now.saturating_duration_since(self.began)).max(1)
     }
 }
 
@@ -78,25 +89,4 @@ fn millis(time: Duration) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use quorate_types::{GroupId, NodeId};
-
-    #[test]
-    fn dlv_5_nothing_is_shown_of_a_group_that_is_not_heard() {
-        let group = Home::Group(GroupId(1));
-        let hearing = Hearing::new([group].into_iter(), 100);
-        assert!(hearing.may_show(Home::Node(NodeId(1))), "its own are never silent");
-        assert!(!hearing.may_show(group), "never heard");
-        let mut taken_up = 0;
-        hearing.heard(group, || taken_up += 1);
-        hearing.heard(group, || taken_up += 1);
-        assert!(hearing.may_show(group));
-        while hearing.may_show(group) {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        hearing.heard(group, || taken_up += 1);
-        assert!(hearing.may_show(group));
-        assert_eq!(taken_up, 2, "once after each silence that mattered");
-    }
-}
+mod tests;

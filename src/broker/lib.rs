@@ -81,6 +81,7 @@ mod making;
 mod queues;
 
 mod configure;
+mod configure_plan;
 mod definitions;
 mod policies;
 
@@ -95,17 +96,21 @@ mod failure;
 mod failures;
 mod handler;
 mod hearing;
+mod liveness;
 mod metrics;
 mod names;
 mod node;
 mod once_per_minute;
 mod query;
 mod reconcile;
+mod reconcile_plan;
 mod reconciler;
 mod registry;
 mod sink;
 #[cfg(test)]
 mod testing;
+#[cfg(test)]
+mod testing_state;
 mod way;
 
 /// The generated messages of `proto/broker.proto`.

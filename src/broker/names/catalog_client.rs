@@ -265,7 +265,8 @@ impl CatalogClient {
         let Context { me, boot, settings, peers, .. } = &*self.context;
         let linked: Vec<_> =
             peers.all_connected().into_iter().map(|peer| (peer.node, peer.boot)).collect();
-        formation(&self.catalog.read(), (*me, *boot), &linked, settings)
+        let members = settings.members.len();
+        formation(&self.catalog.read(), (*me, *boot), &linked, settings.shape, members)
     }
 }
 

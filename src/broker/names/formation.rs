@@ -1,26 +1,27 @@
 //! What the catalog's leader puts before anything that it proposes: the cluster's shape if it has
 //! none, and a new life if the whole cluster has been stopped (DESIGN §7).
 
-use crate::settings::BrokerSettings;
-use quorate_catalog::{Catalog, CatalogCommand};
+use quorate_catalog::{Catalog, CatalogCommand, ClusterShape};
 use quorate_types::{BootNumber, NodeId};
 
-/// The commands of a leader that is process `me` and is linked with these processes. `None` while it
+/// The commands of a leader that is process `me` and is linked with these processes, in a cluster of
+/// so many members. `None` while it
 /// cannot tell whether the cluster has been stopped, since it is not linked with a majority.
 pub(super) fn formation(
     catalog: &Catalog,
     me: (NodeId, BootNumber),
     linked: &[(NodeId, BootNumber)],
-    settings: &BrokerSettings,
+    shape: ClusterShape,
+    members: usize,
 ) -> Option<Vec<CatalogCommand>> {
     let mut commands = Vec::new();
     if catalog.shape().is_none() {
-        commands.push(CatalogCommand::Form(settings.shape));
+        commands.push(CatalogCommand::Form(shape));
     }
     let known = |&(node, boot): &(NodeId, BootNumber)| catalog.session_of(node, boot).is_some();
     if !known(&me) {
         let linked: Vec<bool> = linked.iter().map(known).collect();
-        if has_been_stopped(&linked, settings.members.len())? {
+        if has_been_stopped(&linked, members)? {
             commands.push(CatalogCommand::NewLife { boot: me.1 });
         }
     }
@@ -37,16 +38,4 @@ fn has_been_stopped(linked: &[bool], members: usize) -> Option<bool> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// a life that ends too early ends all transient queues.
-    #[test]
-    fn a_new_life_begins_only_when_a_majority_is_known_to_have_been_stopped() {
-        assert_eq!(has_been_stopped(&[], 3), None, "its links are down at the moment");
-        assert_eq!(has_been_stopped(&[false], 3), Some(true));
-        assert_eq!(has_been_stopped(&[false, true], 3), Some(false), "a rolling restart");
-        assert_eq!(has_been_stopped(&[false], 5), None);
-        assert_eq!(has_been_stopped(&[], 1), Some(true));
-    }
-}
+mod tests;

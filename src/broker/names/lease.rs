@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 /// A lease runs this long from the moment that the node asked; shorter than the bound.
-const LEASE: Duration = Duration::from_millis(800);
+pub(super) const LEASE: Duration = Duration::from_millis(800);
 /// How often a node asks.
 const RENEWAL: Duration = Duration::from_millis(200);
 

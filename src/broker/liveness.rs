@@ -1,0 +1,158 @@
+//! What a node concludes from what it knows of the other nodes' processes: which starts are to be
+//! fenced, and what a group's leader tells its group of nodes (SES 6, DLV 5, Q-62, Q-11).
+//!
+//! These are values: nothing here waits, locks or reads a clock. `failures` keeps them for the
+//! node, and `failure` says when they are asked.
+
+use quorate_catalog::{Catalog, NodeEntry};
+use quorate_queue::{Command, Machine};
+use quorate_types::{BootNumber, NodeId, SessionId, StartNumber};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+use tokio::time::Instant;
+
+/// A node that is not linked for this long is suspected.
+pub(crate) const SUSPECTED_AFTER: Duration = Duration::from_secs(1);
+
+/// Processes that are known dead and not fenced yet, each with the start that it is accused of once
+/// the catalog has told it: later ones of the same process are not meant.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Accusations(BTreeMap<(NodeId, BootNumber), Option<StartNumber>>);
+
+impl Accusations {
+    /// A process is dead, as far as anybody here can tell. False if a later process of its node has
+    /// started: then its starts are fenced, and its death says nothing of the later one.
+    pub(crate) fn add(&mut self, catalog: &Catalog, node: NodeId, boot: BootNumber) -> bool {
+        let news = !is_replaced(catalog, node, boot);
+        if news {
+            self.0.entry((node, boot)).or_default();
+        }
+        news
+    }
+
+    /// Processes that are known dead and not fenced yet.
+    pub(crate) fn all(&self) -> Vec<(NodeId, BootNumber)> {
+        self.0.keys().copied().collect()
+    }
+
+    /// Starts to be fenced. A process that lives after all is accused no more, nor is one that is
+    /// fenced: it may have begun anew.
+    pub(crate) fn fences_due(
+        &mut self,
+        catalog: &Catalog,
+        lives: impl Fn(NodeId, BootNumber) -> bool,
+    ) -> Vec<SessionId> {
+        let mut due = Vec::new();
+        self.0.retain(|&(node, boot), accused| {
+            if is_replaced(catalog, node, boot) || lives(node, boot) {
+                return false;
+            }
+            *accused = accused.or_else(|| Some(catalog.session_of(node, boot)?.start));
+            // Its start may be under way still.
+            let Some(start) = *accused else { return true };
+            let session = SessionId { node, start };
+            if catalog.is_fenced(session) {
+                return false;
+            }
+            due.push(session);
+            true
+        });
+        due
+    }
+}
+
+/// Whether a later process of the node has started. Boot numbers ascend (SES 1).
+fn is_replaced(catalog: &Catalog, node: NodeId, boot: BootNumber) -> bool {
+    catalog.node(node).is_some_and(|entry| entry.boot > boot)
+}
+
+/// Members that are not linked, and since when: those not met yet since this process began.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Absences(BTreeMap<NodeId, Instant>);
+
+impl Absences {
+    /// Of a process that has not been linked with anybody.
+    pub(crate) fn new(now: Instant, me: NodeId, members: &[NodeId]) -> Self {
+        let others = members.iter().filter(|node| **node != me);
+        Self(others.map(|node| (*node, now)).collect())
+    }
+
+    /// Both lanes to a process of the node are open.
+    pub(crate) fn linked(&mut self, node: NodeId) {
+        self.0.remove(&node);
+    }
+
+    /// A process can no longer be reached; `linked` is the one of its node that is linked now, which
+    /// may be its successor.
+    pub(crate) fn lost(
+        &mut self,
+        now: Instant,
+        (node, boot): (NodeId, BootNumber),
+        linked: Option<BootNumber>,
+    ) {
+        if linked.is_none_or(|linked| linked == boot) {
+            self.0.entry(node).or_insert(now);
+        }
+    }
+
+    /// For how long the node has been unreachable; `None` while it is linked.
+    fn time(&self, now: Instant, node: NodeId) -> Option<Duration> {
+        self.0.get(&node).map(|since| now.saturating_duration_since(*since))
+    }
+}
+
+/// What a group's leader sees of the nodes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Outlook<'a> {
+    pub(crate) me: NodeId,
+    pub(crate) now: Instant,
+    pub(crate) absences: &'a Absences,
+    /// How long it has led the group.
+    pub(crate) led_for: Duration,
+    /// The time of Q-62.
+    pub(crate) timeout: Duration,
+}
+
+impl Outlook<'_> {
+    /// What the leader proposes so that its group agrees with what the catalog says of nodes and
+    /// lives, and with what the leader sees of the nodes. Only nodes are told of that have a session
+    /// in the group: others hold nothing there.
+    pub(crate) fn commands(&self, catalog: &Catalog, machine: &Machine) -> Vec<Command> {
+        let sessions: BTreeSet<NodeId> = machine.sessions().map(|session| session.node).collect();
+        let suspected: BTreeSet<NodeId> = machine.suspected().collect();
+        let mut commands = Vec::new();
+        for (node, NodeEntry { fenced, .. }) in catalog.nodes() {
+            if !sessions.contains(&node) {
+                continue;
+            }
+            if machine.fenced(node) < *fenced {
+                commands.push(Command::NodeDown { node, start: *fenced });
+            }
+            if node != self.me {
+                commands.extend(self.reachability(node, suspected.contains(&node)));
+            }
+        }
+        if machine.life() < catalog.life() {
+            commands.push(Command::NewLife { life: catalog.life() });
+        }
+        commands
+    }
+
+    /// Until the leadership began another leader may have been heard by the node, so that its silence
+    /// counts from then at the earliest (DLV 5).
+    fn reachability(&self, node: NodeId, suspected: bool) -> Option<Command> {
+        let silent_for = self.absences.time(self.now, node).map(|time| time.min(self.led_for));
+        match (silent_for, suspected) {
+            (None, true) => Some(Command::NodeBack { node }),
+            (None, false) => None,
+            (Some(time), false) if time > SUSPECTED_AFTER => Some(Command::NodeSuspected { node }),
+            (Some(time), true) if time > self.timeout => Some(Command::NodeTimedOut { node }),
+            (Some(_), _) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
