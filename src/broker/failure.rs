@@ -229,7 +229,6 @@ impl Leader {
     /// Makes a group that this node leads agree with what the catalog says of nodes and lives.
     pub(crate) fn look_after_nodes(&self, group: GroupId) {
         let outlook = Outlook {
-            me: self.base.context.me,
             now: Instant::now(),
             absences: &self.failures.absences.lock().clone(),
             led_for: self.base.led.leaderships.leading_for(Home::Group(group)).unwrap_or_default(),

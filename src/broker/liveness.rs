@@ -106,7 +106,6 @@ impl Absences {
 /// What a group's leader sees of the nodes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Outlook<'a> {
-    pub(crate) me: NodeId,
     pub(crate) now: Instant,
     pub(crate) absences: &'a Absences,
     /// How long it has led the group.
@@ -118,7 +117,8 @@ pub(crate) struct Outlook<'a> {
 impl Outlook<'_> {
     /// What the leader proposes so that its group agrees with what the catalog says of nodes and
     /// lives, and with what the leader sees of the nodes. Only nodes are told of that have a session
-    /// in the group: others hold nothing there.
+    /// in the group: others hold nothing there. Of its own node it says at most that it is back, which
+    /// the leader before had suspected.
     pub(crate) fn commands(&self, catalog: &Catalog, machine: &Machine) -> Vec<Command> {
         let sessions: BTreeSet<NodeId> = machine.sessions().map(|session| session.node).collect();
         let suspected: BTreeSet<NodeId> = machine.suspected().collect();
@@ -130,9 +130,7 @@ impl Outlook<'_> {
             if machine.fenced(node) < *fenced {
                 commands.push(Command::NodeDown { node, start: *fenced });
             }
-            if node != self.me {
-                commands.extend(self.reachability(node, suspected.contains(&node)));
-            }
+            commands.extend(self.reachability(node, suspected.contains(&node)));
         }
         if machine.life() < catalog.life() {
             commands.push(Command::NewLife { life: catalog.life() });

@@ -208,7 +208,6 @@ impl World {
         let Some(present) = self.present else { return };
         let (leader, now) = (&self.leaders[present], self.at(self.now));
         let outlook = Outlook {
-            me: NodeId(1),
             now,
             absences: &leader.absences,
             led_for: now - self.at(leader.led_since.unwrap_or_default()),

@@ -75,6 +75,22 @@ fn dlv_05_the_end_of_a_former_process_does_not_make_its_successor_unreachable() 
     assert_eq!(absences.time(now, TWO), Some(Duration::ZERO));
 }
 
+/// DLV 5: a leader is linked with itself. If the one before had suspected it, nobody else would say that
+/// it is back, and its consumers would get nothing.
+#[test]
+fn dlv_05_a_leader_that_was_suspected_is_back() {
+    let (mut log, mut group) = (CatalogLog::new(), GroupLog::new());
+    let start = log.start(ME, BOOT);
+    let queue = quorate_types::QueueId { home: GROUP, index: 1, position: 9 };
+    group.ask(SessionId { node: ME, start }, Command::Look { queue, renew: false });
+    group.lead(vec![Command::NodeSuspected { node: ME }]);
+    let absences = Absences::new(Instant::now(), ME, &[ME, TWO]);
+    let commands = outlook(&absences).commands(&log.catalog, &group.machine);
+    assert_eq!(commands, [Command::NodeBack { node: ME }]);
+    group.lead(commands);
+    assert!(outlook(&absences).commands(&log.catalog, &group.machine).is_empty());
+}
+
 /// What happens to processes of two nodes, and to what is believed of them.
 #[derive(Clone, Copy, Debug)]
 enum Event {
@@ -266,7 +282,7 @@ proptest! {
 /// Of a leader that has just begun.
 fn outlook(absences: &Absences) -> Outlook<'_> {
     let (led_for, timeout) = (Duration::ZERO, Duration::from_secs(20));
-    Outlook { me: ME, now: Instant::now(), absences, led_for, timeout }
+    Outlook { now: Instant::now(), absences, led_for, timeout }
 }
 
 /// What happens between a leader and another node, in hundreds of milliseconds.
@@ -322,7 +338,6 @@ proptest! {
             let silent_for = silent_since.map(|since| time - led_since.max(since));
             let was_suspected = group.machine.suspected().next().is_some();
             let outlook = Outlook {
-                me: ME,
                 now: at(time),
                 absences: &absences,
                 led_for: at(time) - at(led_since),

@@ -127,6 +127,27 @@ fn nam_05_a_new_leader_counts_everyone_for_one_bound_but_the_dead() {
     assert_eq!(leader.all(0), Some(7));
 }
 
+/// NAM 5: a lease is a process's. What comes late of the one before neither ends its successor's, nor
+/// says what that has applied.
+#[test]
+fn nam_05_what_comes_late_of_a_former_process_changes_nothing_for_its_successor() {
+    let mut leader = Leader::new();
+    let next = (TWO.0, BootNumber(21));
+    assert_eq!(leader.ask(2_000, ONE, 9, 9), Granting::Granted);
+    assert_eq!(leader.ask(2_000, TWO, 9, 9), Granting::Granted);
+    assert_eq!(leader.ask(2_100, next, 8, 9), not_yet(9), "its copy is an older one");
+    assert_eq!(leader.ask(2_100, next, 9, 9), Granting::Granted);
+    let now = leader.at(2_200);
+    let late = leader.grants.ask(now, TWO, CatalogIndex(5), CatalogIndex(9));
+    assert_eq!(late, None, "a question");
+    leader.grants.applied(TWO.0, TWO.1, CatalogIndex(12));
+    leader.grants.dead(now, TWO.0, TWO.1);
+    leader.grants.applied(ONE.0, ONE.1, CatalogIndex(12));
+    assert_eq!(leader.all(2_200), Some(9), "it may route by 9");
+    // One that has lost its directory has lower boot numbers, and waits until the lease is over.
+    assert_eq!(leader.ask(3_100, (TWO.0, BootNumber(3)), 12, 12), Granting::Granted);
+}
+
 /// Nodes of the modelled cluster, by place.
 const NODES: usize = 3;
 
