@@ -26,6 +26,7 @@ use crate::{
 };
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use parking_lot::Mutex;
+use quorate_rpc::chance;
 use quorate_storage::DatabaseStats;
 use quorate_types::{ConsumerId, Exception, GroupId, Home, ReplyCode, ShortString, Term};
 use std::{
@@ -143,7 +144,7 @@ impl Node {
 
     /// A server-given name (QUE-06, CON-01).
     pub(crate) fn generated_name(&self, prefix: &str) -> ShortString {
-        let chance: [u8; 16] = rand::random();
+        let chance: [u8; 16] = chance::random();
         let name = format!("{prefix}{}", URL_SAFE_NO_PAD.encode(chance));
         // A prefix of ours and 22 characters are a short string.
         ShortString::try_from(name).unwrap_or_default()

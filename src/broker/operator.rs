@@ -12,6 +12,7 @@ use quorate_catalog::{
     PermissionRecord, TopicPermissionRecord, UserRecord, VhostRecord,
 };
 use quorate_queue::Command;
+use quorate_rpc::chance;
 use quorate_types::{Exception, Home, QueueId, ReplyCode, VhostName};
 use std::sync::Arc;
 
@@ -29,7 +30,7 @@ pub enum Closing {
 /// A password as it is kept, with a salt of chance (ACL-23).
 #[must_use]
 pub fn hash_password(password: &[u8]) -> PasswordHash {
-    PasswordHash::of(HashAlgorithm::default(), rand::random(), password)
+    PasswordHash::of(HashAlgorithm::default(), chance::random(), password)
 }
 
 impl Broker {

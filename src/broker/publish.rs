@@ -20,6 +20,7 @@ use crate::{
 };
 use bytes::{Bytes, BytesMut};
 use quorate_catalog::{Catalog, RouteRequest};
+use quorate_rpc::chance;
 use quorate_storage::codec::message;
 use quorate_types::{
     Exception, FieldTable, FieldValue, Home, Message, Properties, QueueId, ResourceName,
@@ -248,7 +249,7 @@ impl Node {
             routing_key: &message.routing_key,
             further_keys: &message.further_keys,
             properties: &properties,
-            chance: rand::random,
+            chance: chance::random,
             locality: &self.led.leaderships,
             by_broker: false,
         };
@@ -371,7 +372,7 @@ fn route(
         routing_key: &routing_key,
         further_keys: &further_keys,
         properties: &properties,
-        chance: rand::random,
+        chance: chance::random,
         locality: &node.led.leaderships,
         by_broker: false,
     };

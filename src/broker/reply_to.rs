@@ -23,7 +23,7 @@ use crate::{
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use bytes::Bytes;
 use quorate_catalog::{RouteRequest, refusal};
-use quorate_rpc::Lane;
+use quorate_rpc::{Lane, chance};
 use quorate_storage::codec::message;
 use quorate_types::{
     ConsumerId, DeliveryNumber, Exception, GroupId, Holder, NodeId, ReplyCode, ShortString,
@@ -106,7 +106,7 @@ impl Connection {
         let ended = || Exception::new(ReplyCode::InternalError, "the connection has ended");
         let session = self.node.context.session().ok_or_else(ended)?;
         let id = ConsumerId { session, number: self.node.consumers.number() };
-        let key: [u8; REPLY_KEY_BYTES] = rand::random();
+        let key: [u8; REPLY_KEY_BYTES] = chance::random();
         let mut held = self.state.held.lock();
         if held.closed {
             return Err(ended());

@@ -20,6 +20,7 @@ use crate::{
 };
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use quorate_catalog::{Catalog, ConnectionId, RouteRequest, server_named_queue};
+use quorate_rpc::chance;
 use quorate_storage::codec::message;
 use quorate_types::{
     Counts, FieldTable, FieldValue, Message, Properties, PropertiesError, Property, QueueId,
@@ -208,7 +209,7 @@ impl Node {
             routing_key: &key,
             further_keys: &[],
             properties: &properties,
-            chance: rand::random,
+            chance: chance::random,
             locality: &self.led.leaderships,
             by_broker: true,
         };

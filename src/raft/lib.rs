@@ -5,6 +5,7 @@
 
 mod aligned_runtime;
 mod codec;
+mod openraft_rng;
 mod type_config;
 
 mod sink;

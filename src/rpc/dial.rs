@@ -2,6 +2,7 @@
 
 use crate::{
     admission::Attempt,
+    chance,
     connection::Connection,
     frame::{Head, Outgoing},
     handshake::{self, HandshakeError},
@@ -16,7 +17,6 @@ use crate::{
 };
 use hyper_util::rt::TokioIo;
 use quorate_types::NodeId;
-use rand::Rng;
 use std::{io, sync::Arc, time::Duration};
 use tokio::{
     net::TcpStream,
@@ -134,7 +134,7 @@ pub(crate) async fn keep_linked(shared: Arc<Shared>, node: NodeId, address: Stri
                     tell(&shared, node, &address, &error, &mut told);
                 }
             }
-            let pause = rand::rng().random_range(PAUSE_MS);
+            let pause = chance::in_range(PAUSE_MS);
             sleep(Duration::from_millis(pause)).await;
         }
     };

@@ -9,6 +9,8 @@
 //! as a *rejection*, and when enough others reject a process that was never one of them it is
 //! *rejected*: in the wrong place, and to end.
 
+pub mod chance;
+
 // The way of a message.
 mod links;
 
