@@ -27,6 +27,7 @@ mod accept;
 mod bounded;
 mod dial;
 mod server;
+mod sockets;
 
 // Who may come in.
 mod door;
@@ -63,3 +64,4 @@ pub use peers::Cause;
 pub use rejection::{Reason, Rejected};
 pub use secret::{ClusterSecret, SECRET_BYTES_MIN, SecretError};
 pub use server::{ListenError, Listener, server};
+pub use sockets::{Accept, SimulatedConnect, Socket};
