@@ -27,6 +27,7 @@ mod service;
 mod snapshot_session;
 
 mod departures;
+mod disk_wait;
 mod followers;
 mod founding;
 mod gate;
