@@ -63,7 +63,7 @@ impl Timer {
         let first = self.waiting.lock().first();
         let sleep = first.unwrap_or_else(|| Instant::now() + IDLE);
         tokio::select! {
-            () = tokio::time::sleep_until(sleep.into()) => {}
+            () = tokio::time::sleep_until(sleep) => {}
             () = self.earlier.notified() => {}
         }
     }
