@@ -21,6 +21,7 @@ use std::{
     process::{Child, Command, Stdio},
     thread,
 };
+use world::Trace;
 
 /// Seeds that CI runs.
 const SEEDS: Range<u64> = 0..10;
@@ -32,16 +33,19 @@ const CHILD: &str = "QUORATE_SIMULATION_CHILD";
 fn three_nodes_lose_nothing_and_a_seed_repeats_itself() {
     if let Ok(child) = env::var(CHILD) {
         let (seed, file) = child.split_once(' ').unwrap();
-        let (seed, file) = (seed.parse().unwrap(), PathBuf::from(file));
+        let (seed, trace) = (seed.parse().unwrap(), Trace::default());
+        let written = trace.clone();
         system_chance::seed(seed);
-        return thread::spawn(move || driver::run(seed, &file)).join().unwrap();
+        let ended = thread::spawn(move || driver::run(seed, trace)).join();
+        fs::write(file, written.text()).unwrap();
+        return ended.unwrap();
     }
     // Kept if a seed fails.
     let folder = tempfile::tempdir().unwrap().keep();
     for seed in seeds() {
         let files = ["first", "second"].map(|run| folder.join(format!("{seed}-{run}")));
         let children = files.each_ref().map(|file| spawn(seed, file));
-        children.into_iter().for_each(|child| finish(seed, child));
+        children.into_iter().for_each(|child| finish(seed, child, &files));
         compare(seed, &files);
     }
     fs::remove_dir_all(folder).unwrap();
@@ -64,10 +68,10 @@ fn spawn(seed: u64, file: &Path) -> Child {
         .unwrap()
 }
 
-fn finish(seed: u64, child: Child) {
+fn finish(seed: u64, child: Child, files: &[PathBuf; 2]) {
     let output = child.wait_with_output().unwrap();
     if !output.status.success() {
-        panic!("seed {seed}: {}", String::from_utf8_lossy(&output.stderr));
+        panic!("seed {seed}, traces {files:?}: {}", String::from_utf8_lossy(&output.stderr));
     }
 }
 

@@ -46,7 +46,7 @@ pub struct World {
 }
 
 impl World {
-    pub fn new(seed: u64) -> Self {
+    pub fn new(seed: u64, trace: Trace) -> Self {
         let disk = |node: NodeId| (node, Disk::new(seed.wrapping_mul(3) + u64::from(node.0)));
         Self {
             disks: NODES.map(disk).into(),
@@ -54,7 +54,7 @@ impl World {
             cut: Mutex::default(),
             running: Mutex::default(),
             history: Mutex::default(),
-            trace: Trace::default(),
+            trace,
             draining: AtomicBool::new(false),
         }
     }
