@@ -97,7 +97,7 @@ impl Context {
     /// A name that the server gives: `prefix` and 22 characters of URL-safe base64 of 16 random bytes
     /// (QUE-06, CON-01).
     pub(crate) fn generated_name(&self, prefix: &str) -> ShortString {
-        let chance: [u8; 16] = rand::random();
+        let chance: [u8; 16] = quorate_rpc::chance::random();
         let name = format!("{prefix}{}", URL_SAFE_NO_PAD.encode(chance));
         // A prefix of ours and 22 characters are a short string.
         ShortString::try_from(name).unwrap_or_default()

@@ -18,6 +18,7 @@ use quorate_catalog::{
     server_given_name, server_named_queue,
 };
 use quorate_queue::{Command, Reply};
+use quorate_rpc::chance;
 use quorate_types::{Exception, Home, QueueId, ResourceName, SessionId, StartNumber};
 use std::{sync::Arc, time::Duration};
 use tokio::sync::oneshot;
@@ -65,7 +66,7 @@ impl ExclusiveQueues {
         let NewQueue { name, declare, queue_type, config, .. } = new;
         let home = self.base.led.own_home();
         // The name that the server gives says where the queue is, and nothing else does.
-        let chance = rand::random();
+        let chance = chance::random();
         let server_named = declare.queue.is_empty();
         let bound = Some(if server_named { bound_position(&name.vhost, chance) } else { chance });
         let create = Command::CreateQueue { name: name.clone(), config: config.clone(), bound };

@@ -11,7 +11,9 @@ use tokio::sync::Notify;
 /// Publishes that may be in flight, whatever their size, up to the setting.
 const FEW: usize = 256;
 /// Bytes of small publishes that may be in flight.
-const SMALL_BYTES: usize = 1_280 << 10;
+const SMALL_BYTES: usize = 2 << 20;
+/// The same while all connections of the node together have more than enough in flight.
+const SHARE_BYTES: usize = 640 << 10;
 
 /// Publishes of one connection that are in flight.
 #[derive(Debug)]
@@ -67,9 +69,9 @@ impl InFlight {
         self.bytes() > self.bytes_max()
     }
 
-    /// More bytes of small publishes are in flight than are a share of what a node needs.
+    /// More bytes of small publishes are in flight than this connection's share of what a node needs.
     pub(crate) fn exceeds_share(&self) -> bool {
-        self.bytes_max() == SMALL_BYTES.min(self.bytes_max) && self.bytes() > SMALL_BYTES / 2
+        self.bytes_max() == SMALL_BYTES.min(self.bytes_max) && self.bytes() > SHARE_BYTES
     }
 
     /// Few enough bytes are in flight for more to follow.

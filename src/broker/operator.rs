@@ -26,7 +26,7 @@ pub enum Closing {
 /// A password as it is kept, with a salt of chance (ACL-23).
 #[must_use]
 pub fn hash_password(password: &[u8]) -> PasswordHash {
-    PasswordHash::of(HashAlgorithm::default(), rand::random(), password)
+    PasswordHash::of(HashAlgorithm::default(), quorate_rpc::chance::random(), password)
 }
 
 impl Operator<'_> {

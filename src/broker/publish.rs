@@ -281,7 +281,7 @@ impl Publisher {
             routing_key: &message.routing_key,
             further_keys: &message.further_keys,
             properties: &properties,
-            chance: rand::random,
+            chance: quorate_rpc::chance::random,
             locality: &self.base.led.leaderships,
             by_broker: false,
         };
@@ -407,7 +407,7 @@ fn route(
         routing_key: &routing_key,
         further_keys: &further_keys,
         properties: &properties,
-        chance: rand::random,
+        chance: quorate_rpc::chance::random,
         locality: &publisher.base.led.leaderships,
         by_broker: false,
     };

@@ -106,7 +106,7 @@ impl ConsumerOperations<'_> {
         let ended = || Exception::new(ReplyCode::InternalError, "the connection has ended");
         let session = self.client.node.base.context.session().ok_or_else(ended)?;
         let id = ConsumerId { session, number: self.client.node.clients.consumers.number() };
-        let key: [u8; REPLY_KEY_BYTES] = rand::random();
+        let key: [u8; REPLY_KEY_BYTES] = quorate_rpc::chance::random();
         let mut held = self.client.state.held.lock();
         if held.closed {
             return Err(ended());

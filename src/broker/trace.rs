@@ -213,7 +213,7 @@ impl Tracer {
             routing_key: &key,
             further_keys: &[],
             properties: &properties,
-            chance: rand::random,
+            chance: quorate_rpc::chance::random,
             locality: &self.base.led.leaderships,
             by_broker: true,
         };

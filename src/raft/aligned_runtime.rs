@@ -7,23 +7,48 @@
 //! need, and their heartbeats are sent together (`heartbeats`). Lease renewals are confirmed with
 //! the heartbeats (`read`). This takes 0.05 of a core.
 
+use crate::openraft_rng::OpenraftRng;
 use openraft::{AsyncRuntime, Instant, OptionalSend};
 use openraft_rt_tokio::{TokioInstant, TokioRuntime};
-use std::{
-    future::Future,
-    sync::{
-        LazyLock,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
-    time::Duration,
+use parking_lot::RwLock;
+use std::{future::Future, time::Duration};
+use tokio::{
+    runtime::{Handle, Id},
+    time::{Interval, MissedTickBehavior, interval_at},
 };
-use tokio::time::{Interval, MissedTickBehavior, interval_at};
 
-/// What the moments of a process are multiples from.
-static ORIGIN: LazyLock<TokioInstant> = LazyLock::new(TokioInstant::now);
+/// The ticks of the runtimes that groups have been started on. A process has one; a simulation has
+/// one a node, each with a clock of its own.
+static TICKS: RwLock<Vec<(Id, Ticks)>> = RwLock::new(Vec::new());
 
-/// From one tick to the next, ns; 0: openraft's own times.
-static TICK_NS: AtomicU64 = AtomicU64::new(0);
+/// The moments at which a node's groups tick.
+#[derive(Clone, Copy)]
+struct Ticks {
+    /// What they are multiples from.
+    origin: TokioInstant,
+    period: Duration,
+}
+
+impl Ticks {
+    /// Those of the runtime that asks; of one without groups, as AMQP clients have, those of the
+    /// process. `None` before any groups are started.
+    fn here() -> Option<Self> {
+        let id = Handle::current().id();
+        let ticks = TICKS.read();
+        let own = ticks.iter().find(|(runtime, _)| *runtime == id);
+        own.or_else(|| ticks.first()).map(|(_, ticks)| *ticks)
+    }
+
+    /// The moment to wake for a deadline: never before it, and less than a step after it.
+    fn align(self, deadline: TokioInstant, now: TokioInstant, step: Duration) -> TokioInstant {
+        if step.is_zero() || deadline <= now + NEAR {
+            return deadline;
+        }
+        let steps = (deadline - self.origin).as_nanos().div_ceil(step.as_nanos());
+        let after = u32::try_from(steps).ok().and_then(|steps| step.checked_mul(steps));
+        after.map_or(deadline, |after| self.origin + after)
+    }
+}
 
 /// Deadlines nearer than this are left as they are: those are no ticks, but openraft's gathering of
 /// what the log writer tells.
@@ -35,30 +60,25 @@ const NEAR: Duration = Duration::from_millis(1);
 #[derive(Debug)]
 pub(crate) struct AlignedRuntime(TokioRuntime);
 
-/// Lets all groups of this process tick this often, at the same moments.
+/// Lets all groups of this runtime tick this often, at the same moments.
 pub(crate) fn tick_every(period: Duration) {
-    TICK_NS.store(u64::try_from(period.as_nanos()).unwrap_or(0), Relaxed);
+    let id = Handle::current().id();
+    let mut ticks = TICKS.write();
+    match ticks.iter_mut().find(|(runtime, _)| *runtime == id) {
+        Some((_, ticks)) => ticks.period = period,
+        None => ticks.push((id, Ticks { origin: TokioInstant::now(), period })),
+    }
 }
 
 /// Comes at multiples of `period`, counted from one origin, so that intervals of which one divides
 /// the other come together.
 pub(crate) fn every(period: Duration) -> Interval {
     let now = TokioInstant::now();
-    let first = tokio::time::Instant::now() + (align(now + 2 * NEAR, now, period) - now);
-    let mut due = interval_at(first, period);
+    let soon = now + 2 * NEAR;
+    let first = Ticks::here().map_or(soon, |ticks| ticks.align(soon, now, period));
+    let mut due = interval_at(tokio::time::Instant::now() + (first - now), period);
     due.set_missed_tick_behavior(MissedTickBehavior::Skip);
     due
-}
-
-/// The moment to wake for a deadline: never before it, and less than a step after it.
-fn align(deadline: TokioInstant, now: TokioInstant, step: Duration) -> TokioInstant {
-    let origin = *ORIGIN;
-    if step.is_zero() || deadline <= now + NEAR {
-        return deadline;
-    }
-    let steps = (deadline - origin).as_nanos().div_ceil(step.as_nanos());
-    let after = u32::try_from(steps).ok().and_then(|steps| step.checked_mul(steps));
-    after.map_or(deadline, |after| origin + after)
 }
 
 impl AsyncRuntime for AlignedRuntime {
@@ -69,7 +89,7 @@ impl AsyncRuntime for AlignedRuntime {
     type TimeoutError = <TokioRuntime as AsyncRuntime>::TimeoutError;
     type Timeout<R, T: Future<Output = R> + OptionalSend> =
         <TokioRuntime as AsyncRuntime>::Timeout<R, T>;
-    type ThreadLocalRng = <TokioRuntime as AsyncRuntime>::ThreadLocalRng;
+    type ThreadLocalRng = OpenraftRng;
     type Mpsc = <TokioRuntime as AsyncRuntime>::Mpsc;
     type Watch = <TokioRuntime as AsyncRuntime>::Watch;
     type Oneshot = <TokioRuntime as AsyncRuntime>::Oneshot;
@@ -88,8 +108,9 @@ impl AsyncRuntime for AlignedRuntime {
     }
 
     fn sleep_until(deadline: Self::Instant) -> Self::Sleep {
-        let tick = Duration::from_nanos(TICK_NS.load(Relaxed));
-        TokioRuntime::sleep_until(align(deadline, TokioInstant::now(), tick))
+        let ticks = Ticks::here();
+        let aligned = ticks.map(|t| t.align(deadline, TokioInstant::now(), t.period));
+        TokioRuntime::sleep_until(aligned.unwrap_or(deadline))
     }
 
     fn timeout<R, F: Future<Output = R> + OptionalSend>(
@@ -111,7 +132,7 @@ impl AsyncRuntime for AlignedRuntime {
     }
 
     fn thread_rng() -> Self::ThreadLocalRng {
-        TokioRuntime::thread_rng()
+        OpenraftRng
     }
 
     fn new(threads: usize) -> Self {
@@ -132,16 +153,12 @@ mod tests {
 
     #[test]
     fn deadlines_within_a_step_are_one_moment() {
-        let origin = *ORIGIN;
+        let (origin, step) = (TokioInstant::now(), Duration::from_millis(25));
         let at = |ms| origin + Duration::from_millis(ms);
-        let (now, step) = (at(50), Duration::from_millis(25));
-        assert_eq!([52, 60, 75].map(|ms| align(at(ms), now, step)), [at(75); 3]);
-        assert_eq!(align(at(76), now, step), at(100));
-        assert_eq!(
-            [10, 50, 51].map(|ms| align(at(ms), now, step)),
-            [10, 50, 51].map(at),
-            "no tick"
-        );
-        assert_eq!(align(at(76), now, Duration::ZERO), at(76));
+        let align = |at, now| Ticks { origin, period: step }.align(at, now, step);
+        let now = at(50);
+        assert_eq!([52, 60, 75].map(|ms| align(at(ms), now)), [at(75); 3]);
+        assert_eq!(align(at(76), now), at(100));
+        assert_eq!([10, 50, 51].map(|ms| align(at(ms), now)), [10, 50, 51].map(at), "no tick");
     }
 }

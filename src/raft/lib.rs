@@ -5,6 +5,7 @@
 
 mod aligned_runtime;
 mod codec;
+mod openraft_rng;
 mod type_config;
 
 mod sink;
@@ -26,6 +27,7 @@ mod service;
 mod snapshot_session;
 
 mod departures;
+mod disk_wait;
 mod followers;
 mod founding;
 mod gate;

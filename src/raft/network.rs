@@ -8,6 +8,7 @@ use crate::{
         encode_heartbeat, encode_lost, encode_snapshot_begin, encode_snapshot_chunk,
         encode_snapshot_end, encode_transfer, encode_vote_request,
     },
+    disk_wait::disk_wait,
     followers::Followers,
     metrics::GroupMetrics,
     pipeline::pipeline,
@@ -397,11 +398,12 @@ impl Client {
     }
 }
 
-/// Reads the next chunk on a thread that may wait for the disk.
+/// Reads the next chunk.
 async fn read_chunk(
     mut reader: Box<SnapshotReader>,
 ) -> Result<(Option<Bytes>, Box<SnapshotReader>), StreamingError<TypeConfig>> {
-    let read = tokio::task::spawn_blocking(move || (reader.next_chunk(), reader)).await;
+    let is_stepped = reader.is_stepped();
+    let read = disk_wait(is_stepped, move || (reader.next_chunk(), reader)).await;
     let failed = |error: String| StreamingError::Network(NetworkError::from_string(error));
     let (chunk, reader) = read.map_err(|error| failed(error.to_string()))?;
     let chunk = chunk.map_err(|error| failed(format!("cannot read the snapshot: {error}")))?;

@@ -16,6 +16,7 @@ use quorate_storage::{
 };
 use quorate_types::{GroupId, Home};
 use std::sync::Arc;
+use tokio::time::Instant;
 
 /// The queues of one group. The machine is shared with those who read it.
 pub(crate) struct QueueReplica {
@@ -95,7 +96,7 @@ impl GroupMachine for QueueReplica {
     fn checkpoint(&mut self, applied: EntryId, meta: Bytes) -> Result<Checkpoint, MachineError> {
         let machine = self.machine.lock();
         let record = |key| machine.record(key);
-        Ok(self.store.checkpoint(applied, meta, record, std::time::Instant::now()))
+        Ok(self.store.checkpoint(applied, meta, record, Instant::now().into_std()))
     }
 
     fn clear(&mut self) {

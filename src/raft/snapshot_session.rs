@@ -2,6 +2,7 @@
 
 use crate::{
     codec::{SnapshotStep, decode_snapshot_step, encode_transfer_answer, encode_vote},
+    disk_wait::disk_wait,
     group::Group,
     snapshot::{Snapshot, SnapshotData, snapshot_meta},
     type_config::{LogId, Vote, entry_id},
@@ -11,8 +12,8 @@ use parking_lot::Mutex;
 use quorate_rpc::{Origin, Responder};
 use quorate_storage::{ReceivedSnapshot, SnapshotDownload, StorageError};
 use quorate_types::{GroupId, NodeId};
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
-use tokio::{sync::mpsc, task::spawn_blocking, time::timeout};
+use std::{collections::BTreeMap, future::Future, sync::Arc, time::Duration};
+use tokio::{sync::mpsc, time::timeout};
 
 /// Steps that wait for the disk; the sender has fewer under way.
 const STEPS_MAX: usize = 32;
@@ -131,7 +132,7 @@ impl Download<'_> {
                 }
                 let (store, meta) = (self.member.store().clone(), self.meta.clone());
                 let applied = entry_id(&self.applied);
-                let begin = blocking(move || Ok(store.download(applied, bytes, meta)?));
+                let begin = self.blocking(move || Ok(store.download(applied, bytes, meta)?));
                 self.state = Some(begin.await?);
                 Ok(encode_transfer_answer(true))
             }
@@ -148,7 +149,7 @@ impl Download<'_> {
             return Err(ReceiveError::Order { found: number, wanted: self.chunks });
         }
         let mut download = self.download()?;
-        let written = blocking(move || {
+        let written = self.blocking(move || {
             download.chunk(&octets)?;
             Ok(download)
         });
@@ -168,7 +169,7 @@ impl Download<'_> {
             return Err(ReceiveError::Order { found: self.chunks, wanted: chunks });
         }
         let download = self.download()?;
-        let received: ReceivedSnapshot = blocking(move || Ok(download.complete()?)).await?;
+        let received: ReceivedSnapshot = self.blocking(move || Ok(download.complete()?)).await?;
         let meta = snapshot_meta(received.applied(), received.meta())
             .map_err(|error| ReceiveError::Failed(error.to_string()))?;
         tracing::info!(group = %self.member.id(), "installing a snapshot");
@@ -179,12 +180,13 @@ impl Download<'_> {
         let answer = installed.map_err(|error| ReceiveError::Failed(error.to_string()))?;
         Ok(encode_vote(&answer.vote))
     }
-}
 
-/// Runs what waits for the disk on a thread that may.
-async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, ReceiveError> + Send + 'static,
-) -> Result<T, ReceiveError> {
-    let done = spawn_blocking(work).await;
-    done.unwrap_or_else(|error| Err(ReceiveError::Failed(error.to_string())))
+    /// Runs what waits for the disk.
+    fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> Result<T, ReceiveError> + Send + 'static,
+    ) -> impl Future<Output = Result<T, ReceiveError>> + Send + 'static {
+        let done = disk_wait(self.member.store().is_stepped(), work);
+        async move { done.await.unwrap_or_else(|error| Err(ReceiveError::Failed(error.to_string()))) }
+    }
 }

@@ -1,5 +1,6 @@
 //! Connections that the rpc port has let in: bounded in number, in all and from each address.
 
+use crate::sockets::Socket;
 use futures::{Stream, StreamExt};
 use parking_lot::Mutex;
 use std::{
@@ -11,11 +12,8 @@ use std::{
     sync::Arc,
     task::{Context, Poll},
 };
-use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
-    net::TcpStream,
-};
-use tonic::transport::server::{Connected, TcpConnectInfo};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tonic::transport::server::Connected;
 
 /// Connections at once. A node has a few to each of the others, `quorate ctl` one a call.
 const CONNECTIONS_MAX: usize = 512;
@@ -54,47 +52,41 @@ impl Open {
 
 /// A connection that is counted until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Counted {
-    stream: TcpStream,
+pub(crate) struct Counted<S> {
+    stream: S,
     source: IpAddr,
     open: Arc<Mutex<Open>>,
 }
 
-impl Drop for Counted {
+impl<S> Drop for Counted<S> {
     fn drop(&mut self) {
         self.open.lock().remove(self.source);
     }
 }
 
 /// Those of the incoming connections that there is room for; others are closed at once.
-pub(crate) fn bounded(
-    incoming: impl Stream<Item = io::Result<TcpStream>>,
-) -> impl Stream<Item = io::Result<Counted>> {
+pub(crate) fn bounded<S: Socket>(
+    incoming: impl Stream<Item = (S, IpAddr)>,
+) -> impl Stream<Item = io::Result<Counted<S>>> {
     let open = Arc::new(Mutex::new(Open::default()));
-    incoming.filter_map(move |accepted| ready(count(accepted, &open).transpose()))
+    incoming.filter_map(move |(stream, source)| ready(count(stream, source, &open).map(Ok)))
 }
 
-fn count(accepted: io::Result<TcpStream>, open: &Arc<Mutex<Open>>) -> io::Result<Option<Counted>> {
-    let stream = accepted?;
-    // One that is gone already has no address.
-    let Ok(peer) = stream.peer_addr() else { return Ok(None) };
-    let source = peer.ip().to_canonical();
+fn count<S>(stream: S, source: IpAddr, open: &Arc<Mutex<Open>>) -> Option<Counted<S>> {
     if !open.lock().add(source) {
-        tracing::debug!(%peer, "refused a connection to the rpc port: too many connections");
-        return Ok(None);
+        tracing::debug!(%source, "refused a connection to the rpc port: too many connections");
+        return None;
     }
-    Ok(Some(Counted { stream, source, open: Arc::clone(open) }))
+    Some(Counted { stream, source, open: Arc::clone(open) })
 }
 
-impl Connected for Counted {
-    type ConnectInfo = TcpConnectInfo;
+impl<S> Connected for Counted<S> {
+    type ConnectInfo = ();
 
-    fn connect_info(&self) -> TcpConnectInfo {
-        self.stream.connect_info()
-    }
+    fn connect_info(&self) {}
 }
 
-impl AsyncRead for Counted {
+impl<S: Socket> AsyncRead for Counted<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -104,7 +96,7 @@ impl AsyncRead for Counted {
     }
 }
 
-impl AsyncWrite for Counted {
+impl<S: Socket> AsyncWrite for Counted<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

@@ -2,6 +2,7 @@
 
 use crate::{
     admission::Attempt,
+    chance,
     connection::Connection,
     frame::{Head, Outgoing},
     handshake::{self, HandshakeError},
@@ -12,16 +13,13 @@ use crate::{
     rejection::{Reason, Rejection, rejection},
     secret::ClusterSecret,
     server::{CONNECTION_WINDOW_BYTES, HTTP_FRAME_BYTES, KEEP_ALIVE, STREAM_WINDOW_BYTES},
+    sockets::{Network, Socket, connect_tcp},
     wire::{Frame, links_client::LinksClient},
 };
 use hyper_util::rt::TokioIo;
 use quorate_types::NodeId;
-use rand::Rng;
 use std::{io, sync::Arc, time::Duration};
-use tokio::{
-    net::TcpStream,
-    time::{Instant, sleep, timeout},
-};
+use tokio::time::{Instant, sleep, timeout};
 use tonic::{
     Code, Request, Status, Streaming,
     transport::{Channel, Endpoint},
@@ -134,7 +132,7 @@ pub(crate) async fn keep_linked(shared: Arc<Shared>, node: NodeId, address: Stri
                     tell(&shared, node, &address, &error, &mut told);
                 }
             }
-            let pause = rand::rng().random_range(PAUSE_MS);
+            let pause = chance::in_range(PAUSE_MS);
             sleep(Duration::from_millis(pause)).await;
         }
     };
@@ -184,9 +182,8 @@ async fn open(
     address: &str,
     lane: Lane,
 ) -> Result<Opened, DialError> {
-    let channel = timeout(OPEN_TIMEOUT, connect(address, &shared.config.secret))
-        .await
-        .map_err(|_| DialError::Timeout)??;
+    let channel =
+        timeout(OPEN_TIMEOUT, connect(shared, address)).await.map_err(|_| DialError::Timeout)??;
     let mut client = LinksClient::new(channel);
     let queue = LaneQueue::new(lane.bytes_max(shared.config.lane_bytes));
     let mine = shared.hello(node);
@@ -221,12 +218,22 @@ fn greeted(shared: &Shared, node: NodeId, first: Frame) -> Result<PeerHello, Dia
     Ok(peer)
 }
 
-async fn connect(address: &str, secret: &ClusterSecret) -> Result<Channel, DialError> {
-    let mut stream = TcpStream::connect(address).await.map_err(|error| {
+async fn connect(shared: &Shared, address: &str) -> Result<Channel, DialError> {
+    let secret = &shared.config.secret;
+    let failed = |error: io::Error| {
         let refused = error.kind() == io::ErrorKind::ConnectionRefused;
         if refused { DialError::Refused } else { DialError::Io(error) }
-    })?;
-    stream.set_nodelay(true).map_err(DialError::Io)?;
+    };
+    match &shared.network {
+        Network::Tcp => channel(connect_tcp(address).await.map_err(failed)?, secret).await,
+        Network::Simulated(connect) => {
+            channel(connect(address.to_owned()).await.map_err(failed)?, secret).await
+        }
+    }
+}
+
+/// What calls are sent over, on a connection that has just been opened.
+async fn channel(mut stream: impl Socket, secret: &ClusterSecret) -> Result<Channel, DialError> {
     handshake::dial(&mut stream, secret).await?;
     let mut stream = Some(TokioIo::new(stream));
     let connector = service_fn(move |_: tonic::transport::Uri| {

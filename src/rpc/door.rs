@@ -9,6 +9,7 @@
 use crate::{
     handshake::{self, HandshakeError},
     secret::ClusterSecret,
+    sockets::{Accept, Socket, connect_tcp},
 };
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
@@ -25,7 +26,7 @@ use std::{
 };
 use tokio::time::Instant;
 use tokio::{
-    net::{TcpListener, TcpStream},
+    net::TcpStream,
     sync::{OwnedSemaphorePermit, Semaphore, mpsc},
     time::{sleep, timeout},
 };
@@ -131,8 +132,12 @@ impl Door {
         }
     }
 
-    /// Accepts connections as long as somebody takes those that are let in.
-    pub async fn accept_all(self, listener: TcpListener, let_in: mpsc::Sender<TcpStream>) {
+    /// Accepts connections as long as somebody takes those that are let in, each with its address.
+    pub async fn accept_all<A: Accept>(
+        self,
+        listener: A,
+        let_in: mpsc::Sender<(A::Stream, IpAddr)>,
+    ) {
         loop {
             let Ok(permit) = Arc::clone(&self.handshakes).acquire_owned().await else { return };
             let accepted = tokio::select! {
@@ -170,22 +175,19 @@ impl Door {
 }
 
 /// One connection's handshake.
-async fn admit(mut stream: TcpStream, handshake: InProgress, let_in: mpsc::Sender<TcpStream>) {
-    let door = handshake.door.clone();
-    let opened = async {
-        stream.set_nodelay(true)?;
-        handshake::accept(&mut stream, &door.secret).await
-    };
+async fn admit<S: Socket>(mut stream: S, handshake: InProgress, let_in: mpsc::Sender<(S, IpAddr)>) {
+    let (door, address) = (handshake.door.clone(), handshake.address);
+    let opened = handshake::accept(&mut stream, &door.secret);
     match timeout(HANDSHAKE_TIMEOUT, opened).await {
         Ok(Ok(())) => {
             drop(handshake);
             // Closed when the port is.
-            let _ = let_in.send(stream).await;
+            let _ = let_in.send((stream, address)).await;
         }
         Ok(Err(error)) => {
             // A connection that ends early is a port scan, or a dialer that has given up.
             if !matches!(error, HandshakeError::Io(_)) {
-                door.tell(handshake.address, &error);
+                door.tell(address, &error);
             }
             if matches!(error, HandshakeError::WrongProof) {
                 sleep(REFUSAL_DELAY).await;
@@ -229,8 +231,7 @@ impl Service<tonic::transport::Uri> for Connector {
             let Some(authority) = uri.authority() else {
                 return Err(io::ErrorKind::InvalidInput.into());
             };
-            let mut stream = TcpStream::connect(authority.as_str()).await?;
-            stream.set_nodelay(true)?;
+            let mut stream = connect_tcp(authority.as_str()).await?;
             handshake::dial(&mut stream, &secret).await.map_err(|error| match error {
                 HandshakeError::Io(error) => error,
                 error @ (HandshakeError::Refused { .. }

@@ -11,7 +11,10 @@
 //! proof cannot be sent back to the one who made it. What follows on the connection is neither
 //! encrypted nor signed: that is for TLS.
 
-use crate::secret::{ClusterSecret, NONCE_BYTES, Nonce, PROOF_BYTES, Role};
+use crate::{
+    chance,
+    secret::{ClusterSecret, NONCE_BYTES, Nonce, PROOF_BYTES, Role},
+};
 use std::io;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
@@ -63,7 +66,7 @@ pub(crate) async fn dial<S: AsyncRead + AsyncWrite + Unpin>(
         return Err(HandshakeError::OtherProtocol);
     }
     let theirs: Nonce = read(stream).await?;
-    let mine: Nonce = rand::random();
+    let mine: Nonce = chance::random();
     let proof = secret.proof(Role::Dialer, &theirs, &mine);
     stream.write_all(&[mine, proof].concat()).await?;
     let verdict: [u8; VERDICT_BYTES] = read(stream).await?;
@@ -90,7 +93,7 @@ pub(crate) async fn accept<S: AsyncRead + AsyncWrite + Unpin>(
     if greeting != MAGIC {
         return Err(HandshakeError::OtherProtocol);
     }
-    let mine: Nonce = rand::random();
+    let mine: Nonce = chance::random();
     stream.write_all(&MAGIC).await?;
     stream.write_all(&mine).await?;
     let theirs: Nonce = read(stream).await?;

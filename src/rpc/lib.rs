@@ -9,6 +9,8 @@
 //! as a *rejection*, and when enough others reject a process that was never one of them it is
 //! *rejected*: in the wrong place, and to end.
 
+pub mod chance;
+
 // The way of a message.
 mod links;
 
@@ -25,6 +27,7 @@ mod accept;
 mod bounded;
 mod dial;
 mod server;
+mod sockets;
 
 // Who may come in.
 mod door;
@@ -61,3 +64,4 @@ pub use peers::Cause;
 pub use rejection::{Reason, Rejected};
 pub use secret::{ClusterSecret, SECRET_BYTES_MIN, SecretError};
 pub use server::{ListenError, Listener, server};
+pub use sockets::{Accept, SimulatedConnect, Socket};

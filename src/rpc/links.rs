@@ -14,6 +14,7 @@ use crate::{
     peers::{Cause, Lost, Peers},
     rejection::Rejected,
     secret::ClusterSecret,
+    sockets::{Network, SimulatedConnect},
     wire,
 };
 use bytes::Bytes;
@@ -131,6 +132,7 @@ impl Drop for Responder {
 /// What the tasks of a node's links share.
 pub(crate) struct Shared {
     pub(crate) config: LinkConfig,
+    pub(crate) network: Network,
     /// Digest of the nodes that it names.
     members: u64,
     pub(crate) handler: Arc<dyn LinkHandler>,
@@ -207,12 +209,27 @@ impl Links {
     /// [`Links::service`].
     #[must_use]
     pub fn new(config: LinkConfig, handler: Arc<dyn LinkHandler>) -> Self {
+        Self::over(Network::Tcp, config, handler)
+    }
+
+    /// As [`Links::new`], on a simulated network.
+    #[must_use]
+    pub fn simulated(
+        config: LinkConfig,
+        handler: Arc<dyn LinkHandler>,
+        connect: SimulatedConnect,
+    ) -> Self {
+        Self::over(Network::Simulated(connect), config, handler)
+    }
+
+    fn over(network: Network, config: LinkConfig, handler: Arc<dyn LinkHandler>) -> Self {
         Self(Arc::new(Shared {
             peers: Peers::new(config.peers.keys().copied()),
             admission: Admission::new(config.me, config.peers.keys().copied()),
             rejected: watch::Sender::new(None),
             members: digest_of(&config.peers.keys().copied().chain([config.me]).collect()),
             config,
+            network,
             handler,
             opened: AtomicBool::new(false),
             linked: RwLock::default(),

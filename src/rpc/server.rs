@@ -1,6 +1,6 @@
 //! The rpc port: HTTP/2 settings that both ends share, and the listener.
 
-use crate::{bounded::bounded, door::Door, lane::FRAME_BYTES_MAX};
+use crate::{bounded::bounded, door::Door, lane::FRAME_BYTES_MAX, sockets::Accept};
 use futures::stream::unfold;
 use std::{
     convert::Infallible,
@@ -54,8 +54,8 @@ pub enum ListenError {
 /// The rpc port, listening. Bind it before the links are started, so that a peer that was dialed
 /// can dial back.
 #[derive(Debug)]
-pub struct Listener {
-    listener: tokio::net::TcpListener,
+pub struct Listener<A = tokio::net::TcpListener> {
+    listener: A,
     address: SocketAddr,
 }
 
@@ -69,6 +69,13 @@ impl Listener {
         let listener = listen(address).map_err(bind_error)?;
         let address = listener.local_addr().map_err(bind_error)?;
         Ok(Self { listener, address })
+    }
+}
+
+impl<A: Accept> Listener<A> {
+    /// What listens at an address already, on a simulated network.
+    pub fn simulated(listener: A, address: SocketAddr) -> Self {
+        Self { listener, address }
     }
 
     /// Where it listens.
@@ -92,7 +99,7 @@ impl Listener {
         let (let_in, streams) = mpsc::channel(1);
         let incoming = unfold(streams, async |mut streams| {
             let stream = streams.recv().await?;
-            Some((Ok::<_, io::Error>(stream), streams))
+            Some((stream, streams))
         });
         let router = server().add_routes(routes);
         let served = router.serve_with_incoming_shutdown(bounded(incoming), stop);

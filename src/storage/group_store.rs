@@ -113,6 +113,12 @@ impl GroupStore {
         self.memory.group
     }
 
+    /// True on a simulated disk: nothing waits for it, and there are no threads.
+    #[must_use]
+    pub fn is_stepped(&self) -> bool {
+        self.engine.is_stepped()
+    }
+
     /// Ends of the log, with what still waits to be written.
     #[must_use]
     pub fn log_state(&self) -> LogState {

@@ -5,6 +5,7 @@ use super::annotate::{Death, Letter, annotate, is_cycle};
 use bytes::{Bytes, BytesMut};
 use quorate_catalog::{Catalog, Locality, RouteError, RouteRequest};
 use quorate_queue::{DeathReason, Destination, Via};
+use quorate_rpc::chance;
 use quorate_storage::codec::message;
 use quorate_types::{FieldTable, Properties};
 
@@ -34,7 +35,7 @@ pub(crate) fn route(
         routing_key: &message.routing_key,
         further_keys: &message.further_keys,
         properties: &properties,
-        chance: rand::random,
+        chance: chance::random,
         locality,
         by_broker: true,
     };

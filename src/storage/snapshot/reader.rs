@@ -34,6 +34,7 @@ pub struct SnapshotReader {
     meta: Bytes,
     bytes: u64,
     pieces: Receiver<Piece>,
+    stepped: bool,
 }
 
 impl SnapshotReader {
@@ -56,6 +57,7 @@ impl SnapshotReader {
             meta,
             bytes,
             pieces,
+            stepped,
         }))
     }
 
@@ -75,6 +77,12 @@ impl SnapshotReader {
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// True on a simulated disk: [`SnapshotReader::next_chunk`] blocks nobody.
+    #[must_use]
+    pub fn is_stepped(&self) -> bool {
+        self.stepped
     }
 
     /// The next piece, at most 256 KiB; `None` at the end. Blocks while it is read from disk.

@@ -78,7 +78,8 @@ pub(super) fn start(nodes: u16) -> Cluster {
             serving.send(()).unwrap();
             let (let_in, streams) = tokio::sync::mpsc::channel(1);
             tokio::spawn(door.accept_all(listener, let_in));
-            let incoming = ReceiverStream::new(streams).map(Ok::<_, std::io::Error>);
+            let incoming =
+                ReceiverStream::new(streams).map(|(stream, _)| std::io::Result::Ok(stream));
             tonic::transport::Server::builder()
                 .add_service(service)
                 .add_service(access)

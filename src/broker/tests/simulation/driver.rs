@@ -1,0 +1,254 @@
+//! The driver: steps the nodes, and breaks and repairs what they run on.
+
+use crate::{
+    chance::Chance,
+    node,
+    world::{Health, NODES, Trace, World, host},
+};
+use quorate_rpc::chance;
+use quorate_types::{GroupId, NodeId};
+use std::{
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::Duration,
+};
+use tracing_subscriber::EnvFilter;
+use turmoil::{Builder, Sim};
+
+/// For how long things break.
+const FAULTS: Duration = Duration::from_secs(12);
+
+/// Longest time from the last repair until everything is drained and equal.
+const REPAIR: Duration = Duration::from_secs(60);
+
+struct Driver {
+    sim: Sim<'static>,
+    world: Arc<World>,
+    chance: Chance,
+    /// What is to be repaired, and when.
+    repairs: Vec<(Duration, Repair)>,
+}
+
+enum Repair {
+    Start(NodeId),
+    Join(NodeId, NodeId),
+    Release(NodeId, NodeId),
+}
+
+/// Runs a seed; its trace is complete also if it fails.
+pub fn run(seed: u64, trace: Trace) {
+    let world = Arc::new(World::new(seed, trace.clone()));
+    tracing_subscriber::fmt()
+        .with_env_filter(EnvFilter::new("quorate=info,turmoil=info"))
+        .without_time()
+        .with_ansi(false)
+        .with_writer(move || trace.clone())
+        .init();
+    chance::seed(seed);
+    let mut driver = Driver::new(seed, Arc::clone(&world));
+    driver.run();
+    let (published, confirmed, settled) = world.history.lock().counts();
+    let counts = format!("{published} published, {confirmed} confirmed, {settled} settled");
+    world.trace.note(&counts);
+    let faults = world.history.lock().faults();
+    assert!(faults.is_empty(), "{faults:#?}");
+    assert!(confirmed > 100 && settled > 100, "{counts}");
+}
+
+impl Driver {
+    fn new(seed: u64, world: Arc<World>) -> Self {
+        let mut sim = Builder::new()
+            .rng_seed(seed)
+            .simulation_duration(Duration::from_secs(3_600))
+            .tick_duration(Duration::from_millis(1))
+            .min_message_latency(Duration::from_millis(1))
+            .max_message_latency(Duration::from_millis(8))
+            .tcp_capacity(4_096)
+            .enable_random_order()
+            .build();
+        for node in NODES {
+            let world = Arc::clone(&world);
+            sim.host(host(node), move || node::run(Arc::clone(&world), node));
+        }
+        Self { sim, world, chance: Chance::new(seed), repairs: Vec::new() }
+    }
+
+    fn run(&mut self) {
+        self.step_for(Duration::from_secs(2));
+        while self.sim.elapsed() < FAULTS {
+            self.harm();
+            let pause = self.chance.between(100, 1_500);
+            self.step_for(Duration::from_millis(pause));
+        }
+        while !self.repairs.is_empty() {
+            self.step();
+        }
+        self.world.trace.note("drains");
+        self.world.draining.store(true, Relaxed);
+        let until = self.sim.elapsed() + REPAIR;
+        while !self.is_drained() {
+            assert!(self.sim.elapsed() < until, "not drained: {:?}", self.digests());
+            self.step_for(Duration::from_millis(500));
+        }
+        let digests = self.digests();
+        self.world.trace.note(&format!("digests {digests:?}"));
+    }
+
+    fn note(&self, text: &str) {
+        self.world.trace.note(&format!("{:>6} {text}", self.sim.elapsed().as_millis()));
+    }
+
+    fn step_for(&mut self, time: Duration) {
+        let until = self.sim.elapsed() + time;
+        while self.sim.elapsed() < until {
+            self.step();
+        }
+    }
+
+    fn step(&mut self) {
+        self.sim.step().unwrap();
+        for node in NODES {
+            let lost_power = !self.world.disks.get(&node).unwrap().is_open();
+            if lost_power && self.world.health(node) == Health::Running && self.is_up(node) {
+                self.end(node, Health::WithoutPower);
+            }
+        }
+        let now = self.sim.elapsed();
+        let due = |(at, _): &mut (Duration, Repair)| *at <= now;
+        let due: Vec<_> = self.repairs.extract_if(.., due).collect();
+        due.into_iter().for_each(|(_, repair)| self.repair(repair));
+    }
+
+    fn is_up(&self, node: NodeId) -> bool {
+        self.world.running.lock().contains_key(&node)
+    }
+}
+
+impl Driver {
+    /// Something breaks, if not too much is broken already.
+    fn harm(&mut self) {
+        let node = self.chance.one_of(&NODES);
+        let others: Vec<_> = NODES.into_iter().filter(|other| *other != node).collect();
+        let other = self.chance.one_of(&others);
+        let until = self.sim.elapsed() + Duration::from_millis(self.chance.between(200, 3_000));
+        let harm = self.chance.below(8);
+        if harm < 4 && NODES.into_iter().any(|node| self.world.health(node) != Health::Running) {
+            return;
+        }
+        match harm {
+            0 => self.lose_power(node, until),
+            1 => {
+                let writes = self.chance.below(20);
+                self.note(&format!("node {node} will lose its power in {writes} writes"));
+                self.world.disks.get(&node).unwrap().crash_after(writes);
+            }
+            2 => {
+                self.note(&format!("node {node} is killed"));
+                self.world.disks.get(&node).unwrap().kill();
+                self.end(node, Health::Killed);
+            }
+            3 => NODES.into_iter().for_each(|node| self.lose_power(node, until)),
+            4 | 5 => {
+                let alone = self.chance.below(2) == 0;
+                let last = others.into_iter().find(|last| *last != other).unwrap();
+                self.cut(node, other, until);
+                if alone {
+                    self.cut(node, last, until);
+                }
+            }
+            _ => self.hold(node, other, until),
+        }
+    }
+
+    fn lose_power(&mut self, node: NodeId, until: Duration) {
+        if self.world.health(node) == Health::Running && self.is_up(node) {
+            let loss = self.world.disks.get(&node).unwrap().crash();
+            self.note(&format!("node {node} loses its power until {until:?}: {loss:?}"));
+            self.end(node, Health::WithoutPower);
+        }
+    }
+
+    /// The node's process ends. Without power it says no farewell to anybody.
+    fn end(&mut self, node: NodeId, health: Health) {
+        self.note(&format!("node {node} is {health:?}"));
+        let without_power = health == Health::WithoutPower;
+        let others = NODES.into_iter().filter(|other| *other != node);
+        let linked: Vec<_> = others.filter(|other| !self.world.is_cut(node, *other)).collect();
+        if without_power {
+            linked.iter().for_each(|other| self.sim.partition(host(node), host(*other)));
+        }
+        self.world.health.lock().insert(node, health);
+        drop(self.world.running.lock().remove(&node));
+        self.sim.crash(host(node));
+        if without_power {
+            linked.iter().for_each(|other| self.sim.repair(host(node), host(*other)));
+        }
+        let pause = Duration::from_millis(self.chance.between(100, 3_000));
+        self.repairs.push((self.sim.elapsed() + pause, Repair::Start(node)));
+    }
+
+    /// Messages between two nodes are lost.
+    fn cut(&mut self, one: NodeId, other: NodeId, until: Duration) {
+        if self.world.is_cut(one, other) {
+            return;
+        }
+        self.note(&format!("nodes {one} and {other} are cut apart until {until:?}"));
+        self.world.cut.lock().insert((one, other));
+        self.sim.partition(host(one), host(other));
+        self.repairs.push((until, Repair::Join(one, other)));
+    }
+
+    /// Messages between two nodes wait.
+    fn hold(&mut self, one: NodeId, other: NodeId, until: Duration) {
+        if self.world.is_cut(one, other) {
+            return;
+        }
+        self.note(&format!("messages between {one} and {other} wait until {until:?}"));
+        self.world.cut.lock().insert((one, other));
+        self.sim.hold(host(one), host(other));
+        self.repairs.push((until, Repair::Release(one, other)));
+    }
+
+    fn repair(&mut self, repair: Repair) {
+        match repair {
+            Repair::Start(node) => {
+                self.world.health.lock().insert(node, Health::Running);
+                self.sim.bounce(host(node));
+            }
+            Repair::Join(one, other) => {
+                self.note(&format!("nodes {one} and {other} are joined"));
+                self.world.cut.lock().remove(&(one, other));
+                self.sim.repair(host(one), host(other));
+            }
+            Repair::Release(one, other) => {
+                self.note(&format!("messages between {one} and {other} come"));
+                self.world.cut.lock().remove(&(one, other));
+                self.sim.release(host(one), host(other));
+            }
+        }
+    }
+
+    /// Of each group on each node: what it has applied, and a digest of its state.
+    fn digests(&self) -> Vec<Vec<(Option<quorate_types::LogIndex>, u64)>> {
+        let running = self.world.running.lock();
+        let of_node = |(_, groups): &(_, Arc<quorate_raft::Groups>)| {
+            groups.all().map(|group| group.digest()).collect()
+        };
+        running.values().map(of_node).collect()
+    }
+
+    /// All nodes run, have the same state, and no queue has a message.
+    fn is_drained(&self) -> bool {
+        let digests = self.digests();
+        let equal = digests.iter().all(|of_node| digests.first() == Some(of_node));
+        if digests.len() < NODES.len() || !equal {
+            return false;
+        }
+        let running = self.world.running.lock();
+        let (_, groups) = running.values().next().unwrap();
+        let machines = groups.all().filter(|group| group.id() != GroupId::CATALOG);
+        machines.filter_map(|group| groups.machine(group.id())).all(|machine| {
+            let mut queues = machine.queues().filter_map(|queue| machine.queue(queue));
+            queues.all(|queue| queue.ready + queue.unacknowledged == 0)
+        })
+    }
+}

@@ -1,0 +1,88 @@
+//! Three whole nodes in one process, on simulated disks and a simulated network, driven by a seed:
+//! they are published to, killed, cut off, repaired and drained. Nothing that was confirmed may be
+//! lost, and the same seed must give the same trace.
+//!
+//! `QUORATE_SIMULATION_SEEDS=from..to` runs other seeds than CI does. Each run has a process of its
+//! own, since numbers that count for a process go into what nodes say.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+mod chance;
+mod clients;
+mod driver;
+mod history;
+mod node;
+mod system_chance;
+mod world;
+
+use std::{
+    env, fs,
+    ops::Range,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    thread,
+};
+use world::Trace;
+
+/// Seeds that CI runs.
+const SEEDS: Range<u64> = 0..10;
+
+/// Tells a child process its seed and where to write its trace.
+const CHILD: &str = "QUORATE_SIMULATION_CHILD";
+
+#[test]
+fn three_nodes_lose_nothing_and_a_seed_repeats_itself() {
+    if let Ok(child) = env::var(CHILD) {
+        let (seed, file) = child.split_once(' ').unwrap();
+        let (seed, trace) = (seed.parse().unwrap(), Trace::default());
+        let written = trace.clone();
+        system_chance::seed(seed);
+        let ended = thread::spawn(move || driver::run(seed, trace)).join();
+        fs::write(file, written.text()).unwrap();
+        return ended.unwrap();
+    }
+    // Kept if a seed fails.
+    let folder = tempfile::tempdir().unwrap().keep();
+    for seed in seeds() {
+        let files = ["first", "second"].map(|run| folder.join(format!("{seed}-{run}")));
+        let children = files.each_ref().map(|file| spawn(seed, file));
+        children.into_iter().for_each(|child| finish(seed, child, &files));
+        compare(seed, &files);
+    }
+    fs::remove_dir_all(folder).unwrap();
+}
+
+fn seeds() -> Range<u64> {
+    let Ok(seeds) = env::var("QUORATE_SIMULATION_SEEDS") else { return SEEDS };
+    let (from, to) = seeds.split_once("..").unwrap();
+    from.parse().unwrap()..to.parse().unwrap()
+}
+
+fn spawn(seed: u64, file: &Path) -> Child {
+    let test = "three_nodes_lose_nothing_and_a_seed_repeats_itself";
+    Command::new(env::current_exe().unwrap())
+        .args([test, "--exact", "--nocapture", "--test-threads=1"])
+        .env(CHILD, format!("{seed} {}", file.display()))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+fn finish(seed: u64, child: Child, files: &[PathBuf; 2]) {
+    let output = child.wait_with_output().unwrap();
+    if !output.status.success() {
+        panic!("seed {seed}, traces {files:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+fn compare(seed: u64, files: &[PathBuf; 2]) {
+    let [first, second] = &files.each_ref().map(|file| fs::read_to_string(file).unwrap());
+    assert!(first.lines().count() > 100, "seed {seed}: nothing has happened");
+    let differs = first.lines().zip(second.lines()).enumerate().find(|(_, (a, b))| a != b);
+    if let Some((line, (one, other))) = differs {
+        let line = line + 1;
+        panic!("seed {seed} does not repeat itself, line {line} of {files:?}:\n{one}\n{other}");
+    }
+    assert_eq!(first.len(), second.len(), "seed {seed}: one run is longer");
+    println!("seed {seed}: {} lines", first.lines().count());
+}

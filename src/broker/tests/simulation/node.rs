@@ -1,0 +1,207 @@
+//! One node, put together as `quorate` does it, on a simulated disk and a simulated network.
+
+use crate::{
+    clients,
+    world::{NODES, PORT, World, host},
+};
+use futures::future::pending;
+use parking_lot::RwLock;
+use quorate_broker::{
+    AlarmBounds, AlarmSettings, Broker, BrokerSettings, FrontSettings, NodeLimits, SpillSettings,
+    WallClock,
+};
+use quorate_catalog::{Catalog, ClusterShape};
+use quorate_raft::{Groups, Inbox, Settings, Sinks};
+use quorate_rpc::{
+    Accept, ClusterCell, ClusterSecret, LinkConfig, Links, Listener, SimulatedConnect, chance,
+};
+use quorate_storage::{Database, Options, StorageError};
+use quorate_types::{ClusterId, Incarnation, NodeId, QueueType, WallTime};
+use std::{
+    io,
+    net::{Ipv4Addr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
+use tokio::{sync::Notify, time::sleep};
+use tonic::service::Routes;
+use turmoil::net::{TcpListener, TcpStream};
+
+const QUEUE_GROUPS: u16 = 3;
+
+/// Where a node's connections come in.
+struct Incoming(TcpListener);
+
+impl Accept for Incoming {
+    type Stream = TcpStream;
+
+    async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
+        self.0.accept().await
+    }
+}
+
+/// Runs a node until its process is killed.
+pub async fn run(world: Arc<World>, me: NodeId) -> turmoil::Result {
+    let database = open(&world, me);
+    tokio::spawn(step(Arc::clone(&database)));
+    let identity = database.identity();
+    world.trace.note(&format!("node {me} starts, boot {}", identity.boot.0));
+    let cluster = ClusterCell::new(identity.cluster);
+    let catalog = Arc::new(RwLock::new(Catalog::new()));
+    let broker = Broker::new(settings(me, &database), Arc::clone(&catalog));
+    let inbox = Inbox::new();
+    let config = LinkConfig {
+        me,
+        boot: identity.boot,
+        former_boots: identity.former,
+        incarnation: identity.incarnation,
+        peers: others(me).map(|node| (node, node.to_string())).collect(),
+        secret: ClusterSecret::new(b"the secret of the simulation")?,
+        cluster: cluster.clone(),
+        lane_bytes: 16 << 20,
+    };
+    let links = Links::simulated(config, broker.link_handler(inbox.clone()), dialer(&world, me));
+    let port = SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT));
+    let listener = Listener::simulated(Incoming(TcpListener::bind(port).await?), port);
+    let sinks = Sinks {
+        queues: Arc::new(broker.clone()),
+        catalog: Arc::new(broker.clone()),
+        copy: catalog,
+        fatal: Arc::new(fatal(&world, me)),
+    };
+    let mut raft = Settings::new(me, NODES);
+    raft.queue_groups = QUEUE_GROUPS;
+    // So that a node that was down for a second lacks what has been purged.
+    raft.log_keep_bytes = 8 << 10;
+    let groups = Groups::start(raft, &database, links.clone(), &inbox, sinks).await?;
+    let groups = Arc::new(groups);
+    broker.begin(Arc::clone(&groups), links.clone(), &database);
+    links.open();
+    tokio::spawn(keep_cluster_id(broker.clone(), Arc::clone(&database), cluster));
+    let routes = Routes::new(links.service());
+    tokio::spawn(listener.serve(routes, links.door(), pending()));
+    world.running.lock().insert(me, (broker.clone(), groups));
+    clients::start(&world, &broker, me, identity.boot);
+    let rejected = links.rejected().await;
+    world.history.lock().fault(format!("node {me} was rejected: {rejected}"));
+    Ok(())
+}
+
+fn others(me: NodeId) -> impl Iterator<Item = NodeId> {
+    NODES.into_iter().filter(move |node| *node != me)
+}
+
+fn open(world: &Arc<World>, me: NodeId) -> Arc<Database> {
+    let mut options = Options::new(me, Incarnation(chance::random()));
+    options.chance = chance::random();
+    options.run_cache_bytes = 1 << 20;
+    options.tail_cache_bytes = 1 << 14;
+    let fatal = fatal(world, me);
+    options.fatal =
+        Arc::new(move |error: &StorageError| fatal(Default::default(), &error.to_string()));
+    Database::open_simulated(world.disks.get(&me).unwrap(), &options).unwrap()
+}
+
+/// A node may not end by itself, unless its disk has lost the power.
+fn fatal(
+    world: &Arc<World>,
+    me: NodeId,
+) -> impl Fn(quorate_types::GroupId, &str) + 'static + use<> {
+    let world = Arc::clone(world);
+    move |group, reason| {
+        if world.disks.get(&me).unwrap().is_open() {
+            world.history.lock().fault(format!("node {me} ends, group {group}: {reason}"));
+        }
+    }
+}
+
+fn dialer(world: &Arc<World>, me: NodeId) -> SimulatedConnect {
+    let world = Arc::clone(world);
+    Box::new(move |address| {
+        let to = NODES.into_iter().find(|node| node.to_string() == address).unwrap();
+        Box::pin(Arc::clone(&world).connect(me, to))
+    })
+}
+
+/// Does the work of the database's threads. A sync takes one to four milliseconds.
+async fn step(database: Arc<Database>) {
+    let work = Arc::new(Notify::new());
+    let waker = Arc::clone(&work);
+    database.when_there_is_work(Box::new(move || waker.notify_one()));
+    loop {
+        work.notified().await;
+        loop {
+            sleep(Duration::from_millis(chance::in_range(1..=4))).await;
+            if !database.step() {
+                break;
+            }
+        }
+    }
+}
+
+async fn keep_cluster_id(broker: Broker, database: Arc<Database>, cell: ClusterCell) {
+    let mut formed = broker.formed();
+    let shape = formed.wait_for(Option::is_some).await.ok().and_then(|shape| *shape);
+    if let Some(ClusterShape { cluster, .. }) = shape {
+        cell.set(cluster);
+        database.set_cluster(cluster, Box::new(|_| ()));
+    }
+}
+
+/// Wall time of a simulation, from its beginning.
+fn wall_time() -> WallTime {
+    let passed = turmoil::sim_elapsed().unwrap_or_default();
+    WallTime(1_700_000_000_000 + passed.as_millis() as u64)
+}
+
+fn settings(me: NodeId, database: &Database) -> BrokerSettings {
+    let identity = database.identity();
+    BrokerSettings {
+        me,
+        name: host(me),
+        boot: identity.boot,
+        incarnation: identity.incarnation,
+        members: NODES.to_vec(),
+        rpc_address: String::new(),
+        amqp_address: String::new(),
+        shape: ClusterShape { cluster: ClusterId(chance::random()), queue_groups: QUEUE_GROUPS },
+        default_queue_type: QueueType::Quorum,
+        relaxed_redeclaration: false,
+        limits: NodeLimits::default(),
+        loopback_users: Vec::new(),
+        login_failure_delay_ms: 0,
+        operation_timeout_ms: 10_000,
+        consumer_disconnected_timeout_ms: 20_000,
+        consumer_timeout_ms: 1_800_000,
+        connection_in_flight_bytes: 1 << 20,
+        home_in_flight_bytes: 1 << 20,
+        client_memory_bytes: 1 << 30,
+        spill: SpillSettings { memory_bytes_max: 1 << 20, folder: std::env::temp_dir() },
+        alarms: AlarmSettings {
+            bounds: AlarmBounds { memory_bytes_max: u64::MAX, disk_free_bytes_min: 0 },
+            machine_memory_bytes: 1 << 30,
+            data_dir: std::env::temp_dir(),
+            return_free_memory: || (),
+        },
+        front: front(),
+        wall: WallClock(wall_time),
+    }
+}
+
+fn front() -> FrontSettings {
+    FrontSettings {
+        message_bytes_max: 1 << 20,
+        consumers_per_channel_max: None,
+        default_prefetch: 0,
+        delivery_ahead_bytes: 1 << 20,
+        frame_max: 1 << 17,
+        channel_max: 100,
+        heartbeat_s: 60,
+        handshake_timeout_ms: 10_000,
+        handshake_max: 1_024,
+        receive_buffer_bytes: 0,
+        write_timeout_ms: 60_000,
+        anonymous_user: None,
+        server_properties: Default::default(),
+    }
+}

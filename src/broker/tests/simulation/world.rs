@@ -1,0 +1,117 @@
+//! What the nodes of a simulation and its driver share: disks, the state of the network, the trace.
+
+use crate::history::History;
+use futures::future::pending;
+use parking_lot::Mutex;
+use quorate_broker::Broker;
+use quorate_raft::Groups;
+use quorate_rpc::Socket;
+use quorate_storage::simulated::Disk;
+use quorate_types::NodeId;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io::{self, Write},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+use turmoil::net::TcpStream;
+
+pub const NODES: [NodeId; 3] = [NodeId(1), NodeId(2), NodeId(3)];
+
+pub const PORT: u16 = 5000;
+
+/// How a node's machine and its process are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Health {
+    Running,
+    /// The process is gone; the machine refuses connections.
+    Killed,
+    /// Nothing answers.
+    WithoutPower,
+}
+
+pub struct World {
+    pub disks: BTreeMap<NodeId, Disk>,
+    pub health: Mutex<BTreeMap<NodeId, Health>>,
+    /// Pairs of nodes between which messages are lost.
+    pub cut: Mutex<BTreeSet<(NodeId, NodeId)>>,
+    pub running: Mutex<BTreeMap<NodeId, (Broker, Arc<Groups>)>>,
+    pub history: Mutex<History>,
+    pub trace: Trace,
+    /// Publishers stop, and consumers take everything.
+    pub draining: AtomicBool,
+}
+
+impl World {
+    pub fn new(seed: u64, trace: Trace) -> Self {
+        let disk = |node: NodeId| (node, Disk::new(seed.wrapping_mul(3) + u64::from(node.0)));
+        Self {
+            disks: NODES.map(disk).into(),
+            health: Mutex::new(NODES.map(|node| (node, Health::Running)).into()),
+            cut: Mutex::default(),
+            running: Mutex::default(),
+            history: Mutex::default(),
+            trace,
+            draining: AtomicBool::new(false),
+        }
+    }
+
+    pub fn is_draining(&self) -> bool {
+        self.draining.load(Relaxed)
+    }
+
+    pub fn is_cut(&self, one: NodeId, other: NodeId) -> bool {
+        let cut = self.cut.lock();
+        cut.contains(&(one, other)) || cut.contains(&(other, one))
+    }
+
+    pub fn health(&self, node: NodeId) -> Health {
+        self.health.lock().get(&node).copied().unwrap()
+    }
+
+    /// Opens a connection from one node to another. Turmoil refuses one whose first message is lost;
+    /// a network lets it wait.
+    pub async fn connect(self: Arc<Self>, from: NodeId, to: NodeId) -> io::Result<Box<dyn Socket>> {
+        if self.health(to) == Health::Killed && !self.is_cut(from, to) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            return Err(io::ErrorKind::ConnectionRefused.into());
+        }
+        match TcpStream::connect((host(to), PORT)).await {
+            Ok(stream) => Ok(Box::new(stream)),
+            Err(_) => pending().await,
+        }
+    }
+}
+
+pub fn host(node: NodeId) -> String {
+    format!("node-{node}")
+}
+
+/// Everything that happens, line by line.
+#[derive(Clone, Default)]
+pub struct Trace(Arc<Mutex<Vec<u8>>>);
+
+impl Trace {
+    pub fn note(&self, line: &str) {
+        let at = turmoil::sim_elapsed().unwrap_or_default();
+        let _ = writeln!(self.0.lock(), "{:>6} {line}", at.as_millis());
+    }
+
+    pub fn text(&self) -> Vec<u8> {
+        self.0.lock().clone()
+    }
+}
+
+/// What nodes log is a part of the trace.
+impl Write for Trace {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
