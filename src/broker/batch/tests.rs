@@ -210,6 +210,8 @@ impl World {
 #[derive(Clone, Debug)]
 enum Step {
     Message(u64, u8, usize),
+    /// Many small messages to one queue.
+    Many(usize),
     Push,
     PushAhead,
     Cut(bool),
@@ -222,6 +224,7 @@ fn step() -> impl Strategy<Value = Step> {
     let bytes = prop_oneof![10 => 0..2_000_usize, 1 => 100_000..=BATCH_BYTES_MAX];
     prop_oneof![
         12 => (1..4_u64, 0..2_u8, bytes).prop_map(|(to, level, bytes)| Step::Message(to, level, bytes)),
+        1 => (1_000..6_000_usize).prop_map(Step::Many),
         4 => Just(Step::Push),
         2 => Just(Step::PushAhead),
         4 => prop::bool::weighted(0.2).prop_map(Step::Cut),
@@ -242,6 +245,7 @@ proptest! {
         for step in steps {
             match step {
                 Step::Message(to, level, bytes) => world.push_message(to, level, bytes),
+                Step::Many(count) => (0..count).for_each(|_| world.push_message(1, 0, 1)),
                 Step::Push => world.push(),
                 Step::PushAhead => world.push_ahead(),
                 Step::Cut(ahead) => world.cut(ahead),

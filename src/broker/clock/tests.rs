@@ -105,6 +105,7 @@ impl Group {
         let known = process.known.map(|known| shows(known, now));
         let begins = lead_at(&mut process.known, stamps, process.start, now);
         assert!(begins >= stamps.0, "{begins} before the last entry's {}", stamps.0);
+        assert_eq!(process.known.map(|known| shows(known, now)), Some(begins));
         if let Some(known) = known {
             assert_eq!(begins, known.max(stamps.0), "who knows goes by no wall clock");
         } else if stamps.1 != WallTime(0) {

@@ -77,6 +77,12 @@ struct World {
     shown: Vec<u64>,
     unsettled: BTreeSet<u64>,
     limit: Option<u64>,
+    /// What the channel's other consumers have unsettled.
+    others: u64,
+    /// Deliveries up to here were held too long.
+    timed_out: u64,
+    /// The body that is being fetched.
+    fetching: DeliveryNumber,
     cancel: Option<Pin<Box<dyn Future<Output = ()>>>>,
     /// This node has the bodies of all that is held; else every fifth is fetched.
     has_all: bool,
@@ -102,6 +108,9 @@ impl World {
             shown: Vec::new(),
             unsettled: BTreeSet::new(),
             limit: limit.map(u64::from),
+            others: 0,
+            timed_out: 0,
+            fetching: DeliveryNumber(0),
             cancel: None,
             has_all: false,
         }
@@ -147,20 +156,28 @@ impl World {
 
     /// The connection ends: some of what was under way is lost, some is worked off late.
     fn lose_link(&mut self, lost: usize) {
+        self.lose_under_way(lost);
+        // The leader announces itself over the next one, and sends as before until it is asked.
+        self.reattach(self.term);
+    }
+
+    fn lose_under_way(&mut self, lost: usize) {
         let (length, link) = (self.link.len(), std::mem::take(&mut self.link));
         self.late.extend(link.into_iter().take(length.saturating_sub(lost)));
         self.asked.clear();
-        self.attachment = None;
     }
 
     fn new_leader(&mut self) {
-        self.lose_link(0);
+        self.lose_under_way(0);
+        self.attachment = None;
         self.term = Term(self.term.0 + 1);
         self.reattach(self.term);
     }
 
     fn reattach(&mut self, term: Term) {
-        if let Some(attachment) = self.consumer.reattach(term) {
+        let attachment = self.consumer.reattach(term);
+        assert_eq!(attachment.is_some(), term >= self.term, "an old leader is not asked");
+        if let Some(attachment) = attachment {
             self.asked.push_back((term, attachment));
         }
     }
@@ -209,7 +226,10 @@ impl World {
         let (taken, is_missing) =
             consumer.show(&mut state, may_show, read, &mut into, &mut commands);
         assert!(!taken.more || state.listed, "who has more is listed");
-        state.fetching |= is_missing && !state.ready.is_empty();
+        if let Some(first) = state.ready.front().filter(|_| is_missing) {
+            self.fetching = first.number;
+            state.fetching = true;
+        }
         drop(state);
         self.missed |= !self.is_heard;
         if taken.more {
@@ -231,17 +251,17 @@ impl World {
         if !self.consumer.no_ack {
             self.unsettled.insert(number);
         }
-        let count = self.unsettled.len() as u64;
+        assert!(number > self.timed_out, "CTO-06: {number} is shown after it timed out");
+        let count = self.unsettled.len() as u64 + self.others;
         assert!(self.limit.is_none_or(|limit| count <= limit), "QOS-06: {count} are unsettled");
     }
 
     /// A fetch of the first body comes to an end.
     fn fetched(&mut self, is_found: bool) {
-        let first = {
-            let state = self.consumer.state.lock();
-            state.fetching.then(|| state.ready.front().map_or(DeliveryNumber(0), |it| it.number))
-        };
-        let Some(first) = first else { return };
+        if !self.consumer.state.lock().fetching {
+            return;
+        }
+        let first = self.fetching;
         let turn = self.consumer.connection.unwritten.turn_to_fetch(&self.fetches);
         let turn = turn.now_or_never().unwrap();
         let found = match is_found {
@@ -254,12 +274,13 @@ impl World {
 
     /// The queue applies the next command of the front end.
     fn apply(&mut self) {
-        match self.commands.pop_front() {
+        // Settles overtake (DLV 6).
+        let settles = self.commands.iter().position(|it| matches!(it, Command::Ack { .. }));
+        match self.commands.remove(settles.unwrap_or(0)) {
             Some(Command::Ack { numbers, .. }) => {
                 for number in numbers.iter().flat_map(|(first, last)| first.0..=last.0) {
                     let was_held = self.queue.held.remove(&number).is_some();
-                    let known = !was_held || self.shown.contains(&number);
-                    assert!(known, "{number} is settled, and was not shown");
+                    assert!(!was_held || self.shown.contains(&number), "{number} was not shown");
                 }
             }
             Some(Command::Release { numbers, .. }) => {
@@ -282,8 +303,8 @@ impl World {
         let mut held = self.consumer.connection.held.lock();
         held.channels.get_mut(&self.consumer.channel).unwrap().unsettled -= 1;
         drop(held);
-        let was_last = self.consumer.has_ended() && self.unsettled.is_empty();
-        assert_eq!(self.consumer.settled(1), was_last, "nothing is left to remember");
+        let is_last = self.consumer.has_ended() && self.unsettled.is_empty();
+        assert_eq!(self.consumer.settled(1), is_last, "nothing is left to remember");
     }
 
     /// Deliveries up to one were held too long (CTO-05).
@@ -291,6 +312,7 @@ impl World {
         let last = last % (self.queue.assigned + 1);
         if last > 0 && !self.consumer.no_ack {
             self.commands.extend(self.consumer.timed_out(DeliveryNumber(last)));
+            self.timed_out = self.timed_out.max(last);
         }
     }
 
@@ -306,12 +328,20 @@ impl World {
     }
 
     fn end(&mut self) {
-        let (shown, is_first) = self.consumer.end();
+        let (shown, _) = self.consumer.end();
         assert!(self.shown.last().copied().unwrap_or(0) <= shown.0, "DLV 4: what was shown stays");
-        assert!(is_first || self.consumer.has_ended());
         // The queue releases what is above.
         let above = self.queue.held.split_off(&(shown.0 + 1));
         self.queue.released.extend(above.into_keys());
+    }
+
+    /// Others of the channel have so much unsettled, within its limit.
+    fn others_hold(&mut self, count: u64) {
+        let own = self.unsettled.len() as u64;
+        self.others = count.min(self.limit.unwrap_or(0).saturating_sub(own));
+        let mut held = self.consumer.connection.held.lock();
+        let channel = held.channels.get_mut(&self.consumer.channel).unwrap();
+        channel.unsettled = own + self.others;
     }
 
     /// DLV 4: a cancel waits for what is ready, and for no more.
@@ -366,6 +396,7 @@ enum Step {
     Settle(usize),
     TimeOut(u64),
     TakeAway(usize),
+    OthersHold(u64),
     Cancel,
     End,
 }
@@ -390,6 +421,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => any::<usize>().prop_map(Step::Settle),
         1 => any::<u64>().prop_map(Step::TimeOut),
         2 => any::<usize>().prop_map(Step::TakeAway),
+        1 => (0..6_u64).prop_map(Step::OthersHold),
         1 => rarely(Step::Cancel, Step::Hand),
         1 => rarely(Step::End, Step::Apply),
     ]
@@ -413,9 +445,11 @@ impl World {
             Step::Settle(at) => self.settle(at),
             Step::TimeOut(last) => self.time_out(last),
             Step::TakeAway(at) => self.take_away(at),
+            Step::OthersHold(count) => self.others_hold(count),
             Step::Cancel => self.cancel(),
             Step::End => self.end(),
         }
+        assert!(self.consumer.connection.ready.lock().len() <= 1, "a consumer is listed once");
         self.look_at_cancel();
     }
 }

@@ -9,10 +9,12 @@ use proptest::{collection::vec, prelude::*};
 use quorate_queue::{MessageHead, QueueConfig, RequeueCause};
 use quorate_storage::codec::batch::{ProposedRun, Sender};
 use quorate_types::{
-    DeliveryNumber, Holder, QueueType, Sequence, SessionId, ShortString, WallTime,
+    DeliveryNumber, Holder, Overflow, QueueType, Sequence, SessionId, ShortString, WallTime,
 };
 use std::collections::BTreeSet;
 
+/// Messages that may be ready: one queue refuses further ones, the other drops its head.
+const LENGTH_MAX: u64 = 4;
 const SESSION: SessionId = SessionId { node: NodeId(1), start: StartNumber(1) };
 
 /// What a queue has to hold.
@@ -44,9 +46,11 @@ impl World {
         let (models, ids) = ([Model::default(), Model::default()].into(), Vec::new());
         let mut world =
             Self { queues, ids, models, messages: Vec::new(), next: 1, _folder: folder };
-        for name in ["one", "other"].map(ShortString::from_static) {
+        for (name, overflow) in [("one", Overflow::RejectPublish), ("other", Overflow::DropHead)] {
+            let name = ShortString::from_static(name);
             let name = ResourceName { vhost: ShortString::from_static("/"), name };
-            let config = QueueConfig::plain(QueueType::Classic);
+            let plain = QueueConfig::plain(QueueType::Classic);
+            let config = QueueConfig { length_max: Some(LENGTH_MAX), overflow, ..plain };
             let bound = Some(world.next);
             let reply = world.ask(Command::CreateQueue { name, config, bound }, Vec::new()).1;
             let Reply::Created(id) = reply else { panic!("{reply:?}") };
@@ -89,9 +93,18 @@ impl World {
         let (id, count) = (*self.ids.get(queue).unwrap(), u32::try_from(bodies.len()).unwrap());
         let run = ProposedRun { queue: id, level: Level(0), heads, messages: bodies.clone() };
         let reply = self.ask(Command::Enqueue { run: 0, first: 0, count }, vec![run]).1;
-        assert_eq!(reply, Reply::Taken);
+        let refused = if let Reply::Refused(ranges) = reply {
+            ranges
+        } else {
+            assert_eq!(reply, Reply::Taken);
+            Vec::new()
+        };
         let model = self.models.get_mut(queue).unwrap();
-        model.ready.extend(first..first + u64::from(count));
+        let is_refused = |place| refused.iter().any(|&(from, to)| (from..=to).contains(&place));
+        let taken = (first..).zip(0..count).filter(|(_, place)| !is_refused(*place));
+        model.ready.extend(taken.map(|(number, _)| number));
+        assert!(refused.is_empty() || model.ready.len() as u64 >= LENGTH_MAX);
+        self.drop_head(queue);
         self.messages.extend(bodies.into_iter().map(|body| (body, None)));
     }
 
@@ -111,6 +124,13 @@ impl World {
         *known = Some(place);
     }
 
+    fn drop_head(&mut self, queue: usize) {
+        let model = self.models.get_mut(queue).unwrap();
+        while queue == 1 && model.ready.len() as u64 > LENGTH_MAX {
+            model.ready.pop_first();
+        }
+    }
+
     /// One that is held is settled, or goes back to its place.
     fn settle(&mut self, queue: usize, at: usize, how: How) {
         let model = self.models.get_mut(queue).unwrap();
@@ -119,6 +139,7 @@ impl World {
         model.held.remove(&number);
         if matches!(how, How::Requeue | How::Release) {
             model.ready.insert(number);
+            self.drop_head(queue);
         }
         let holder = Holder::Get(SESSION, sequence);
         let numbers = vec![(DeliveryNumber(1), DeliveryNumber(1))];

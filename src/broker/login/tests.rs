@@ -41,7 +41,7 @@ proptest! {
     /// within a minute of each other, and is between one and five delays.
     #[test]
     fn conn_14_a_source_waits_for_its_own_failures_alone(
-        logins in vec((0..4_u32, prop_oneof![8 => 0..5_u64, 1 => 50..70_u64]), 1..120),
+        logins in vec((0..3_u32, prop_oneof![60 => 0..3_u64, 1 => 50..70_u64]), 1..200),
     ) {
         let mut now = Instant::now();
         let (mut failures, mut model) = (Failures::default(), BTreeMap::<u32, (u32, Instant)>::new());

@@ -179,9 +179,28 @@ impl Front {
                     self.complete(it);
                 }
             }
-            Answer::Want { session, want } => self.proposer.wanted(&self.link, session, want),
+            Answer::Want { session, want } => {
+                self.proposer.wanted(&self.link, session, want);
+                if session == self.session {
+                    self.check_sent_from(want);
+                }
+            }
             Answer::Fenced { .. } | Answer::Transferred { .. } | Answer::TransfersWanted { .. } => {
             }
+        }
+    }
+
+    /// SES 3, 5: what is unanswered from that number on has been sent again, as far as there is room.
+    fn check_sent_from(&self, from: Sequence) {
+        let lane = self.link.lane.borrow();
+        if !self.link.is_up.get() || lane.len() >= self.link.room.get() {
+            return;
+        }
+        for ((session, first), batch) in self.link.cut.borrow().iter() {
+            let last = Sequence(first.0 + batch.commands.len() as u64 - 1);
+            let is_open = *session == self.session && !self.answered.contains(first);
+            let is_sent = || lane.iter().any(|sent| sent == batch);
+            assert!(!is_open || last < from || is_sent(), "{first} is not sent again");
         }
     }
 
@@ -239,6 +258,9 @@ impl Front {
         let leader = NodeId(u16::try_from(term.0 % 3 + 1).unwrap());
         let news = self.proposer.announced(&self.link, leader, term);
         assert_eq!(news, term >= self.term, "SES 5: the announcement of an old term is none");
+        if news {
+            self.check_sent_from(Sequence(0));
+        }
         self.term = self.term.max(term);
         assert_eq!(self.proposer.leader().map(|(_, term)| term), Some(self.term));
     }
