@@ -2,11 +2,10 @@
 //! before it.
 
 use crate::{
-    bodies::Bodies,
     context::Context,
-    led_homes::LedHomes,
+    front::proposers::Proposers,
+    leader::{bodies::Bodies, led_homes::LedHomes},
     names::{CatalogClient, CatalogCopy, RoutingLease},
-    proposers::Proposers,
     settings::BrokerSettings,
 };
 use parking_lot::RwLock;

@@ -1,8 +1,11 @@
 //! The broker as the floors above use it: made, begun, connected to.
 
 use crate::{
-    base::Base, client::ConnectionInfo, connection::Connection, connection_state::ConnectionState,
-    node::Node, settings::BrokerSettings,
+    base::Base,
+    client::ConnectionInfo,
+    front::{connection::Connection, connection_state::ConnectionState},
+    node::Node,
+    settings::BrokerSettings,
 };
 use parking_lot::RwLock;
 use quorate_catalog::{Catalog, ClusterShape, ConnectionId};

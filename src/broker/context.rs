@@ -1,7 +1,9 @@
 //! What all rooms of the broker use, and what knows none of them: who this node is, its settings,
 //! its counters and its memory, its links and its groups.
 
-use crate::{counters::Counters, memory::MemoryBudget, peers::Peers, settings::BrokerSettings};
+use crate::{
+    memory::MemoryBudget, peers::Peers, settings::BrokerSettings, views::counters::Counters,
+};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use parking_lot::RwLock;
 use quorate_raft::{Group, Groups};

@@ -1,117 +1,36 @@
-//! The node's half of every client's work: routes, proposes, delivers, declares (DESIGN §4 to §7).
+//! The broker of one node, in rooms (DESIGN §4 to §7):
 //!
-//! The way of a publish: `publish` routes it, `batch` and `proposer` number and send it,
-//! `sequencer` makes it part of an entry on the group's leader, `executor` answers once it is
-//! applied, `confirm` tells the connection.
+//! - `front`: what a client's node does: it routes, proposes, delivers and settles.
+//! - `leader`: what the leader of a group does: it makes entries, performs effects, sends dead letters.
+//! - `names`: the catalog, and how queues are declared, deleted and given their settings.
+//! - `cluster`: this node's starts, the other nodes' failures, alarms.
+//! - `peers`: messages between nodes, and from a node to itself.
+//! - `views`: what lists, metrics and operators see and change.
+//!
+//! `base` holds what all rooms use; `node` puts the rooms together. `front` and `leader` do not call
+//! each other: what one has for the other goes through `peers`, also on the same node.
+//!
+//! The way of a publish: `front::publish` routes it, `front::batch` and `front::proposer` number and
+//! send it, `leader::sequencer` makes it part of an entry, `leader::executor` answers once it is
+//! applied, `front::confirm` tells the connection.
 
-mod broker;
-mod front_end;
-mod settings;
-pub mod view;
-
-mod connection;
-mod connection_state;
-mod mailbox;
-
-mod ask;
-mod batch;
-mod client_handle;
-mod clients;
-mod cluster;
-mod commit;
-mod confirm;
-mod dead_letter;
-mod direct_replies;
-mod front;
-mod held_publishes;
-mod lead;
-mod leader;
-mod proposer;
-mod proposers;
-mod publish;
-mod publisher;
-mod replies;
-mod reply_to;
-mod route_held;
-mod routed;
-mod spread;
-mod tally;
-mod trace;
-mod tracer;
-mod transaction;
-
-mod clock;
-mod executor;
-mod from_leaders;
-mod get_answer;
-mod leaderships;
-mod led_homes;
-mod local;
-mod relief;
-mod sequencer;
-mod spill;
-mod timer;
-mod unfinished;
-
-mod ack_timeout;
 mod base;
-mod bodies;
-mod consume;
-mod consumer;
+mod broker;
+mod cluster;
 mod context;
-mod settle;
-mod turns;
-mod unwritten;
-
-mod access;
-mod administration;
-mod counts;
-mod limits;
-mod login;
-mod operator;
-mod peers;
-mod publish_access;
-
-mod delayed;
-mod delete;
-mod exchanges;
-mod exclusive;
-mod make_in_turn;
-mod making;
-mod queues;
-
-mod configure;
-mod configure_plan;
-mod definitions;
-mod policies;
-
-mod in_flight;
-mod links;
-
-mod alarm;
-mod alarm_settings;
-mod alarms;
-mod counters;
-mod failure;
-mod failures;
-mod handler;
-mod hearing;
-mod liveness;
-mod metrics;
+mod front;
+mod leader;
 mod names;
 mod node;
 mod once_per_minute;
-mod query;
-mod reconcile;
-mod reconcile_plan;
-mod reconciler;
+mod peers;
 mod registry;
-mod sink;
+mod settings;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
 mod testing_state;
-mod way;
+mod views;
 
 /// The generated messages of `proto/broker.proto`.
 mod pb {
@@ -121,18 +40,18 @@ mod pb {
 // What clients ask for and are told.
 use quorate_client::{self as client, memory};
 
-pub use access::ChangeError;
-pub use administration::{Operator, Views};
-pub use alarm_settings::{AlarmBounds, AlarmSettings, Amount};
 pub use broker::Broker;
-pub use clock::WallClock;
-pub use connection::Connection;
-pub use definitions::ImportError;
-pub use local::SpillSettings;
-pub use login::PASSWORD_BYTES_MAX;
-pub use operator::{Closing, hash_password};
+pub use cluster::alarm_settings::{AlarmBounds, AlarmSettings, Amount};
+pub use front::{access::ChangeError, connection::Connection, login::PASSWORD_BYTES_MAX};
+pub use leader::{clock::WallClock, local::SpillSettings};
+pub use names::definitions::ImportError;
 pub use quorate_client::{
     FrontSettings, SocketReport,
     memory::{Share, ShareFigures},
 };
 pub use settings::{BrokerSettings, NodeLimits};
+pub use views::{
+    administration::{Operator, Views},
+    operator::{Closing, hash_password},
+    view,
+};

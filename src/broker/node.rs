@@ -1,19 +1,11 @@
 //! One node's broker: its rooms, put together.
 
 use crate::{
-    alarms::Alarms,
     base::Base,
-    clients::Clients,
-    cluster::Cluster,
-    configure::Configurer,
-    dead_letter::DeadLetters,
-    direct_replies::DirectReplies,
-    failures::Failures,
-    front::FrontEnd,
-    leader::Leader,
-    names::{exclusive::ExclusiveQueues, queues::Queues},
-    publisher::Publisher,
-    timer::Timer,
+    cluster::{Cluster, alarms::Alarms, failures::Failures},
+    front::{FrontEnd, clients::Clients, direct_replies::DirectReplies, publisher::Publisher},
+    leader::{Leader, dead_letter::DeadLetters, timer::Timer},
+    names::{configure::Configurer, exclusive::ExclusiveQueues, queues::Queues},
 };
 use std::sync::Arc;
 

@@ -1,6 +1,10 @@
 //! What a broker needs to be told.
 
-use crate::{FrontSettings, alarm_settings::AlarmSettings, clock::WallClock, local::SpillSettings};
+use crate::{
+    FrontSettings,
+    cluster::alarm_settings::AlarmSettings,
+    leader::{clock::WallClock, local::SpillSettings},
+};
 use quorate_catalog::ClusterShape;
 use quorate_types::{BootNumber, Incarnation, NodeId, QueueType};
 

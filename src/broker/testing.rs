@@ -6,8 +6,10 @@
 use crate::{
     AlarmBounds, AlarmSettings, Broker, BrokerSettings, NodeLimits, SpillSettings, WallClock,
     client::{ChannelId, ConnectionInfo, FrontSettings},
-    connection_state::ConnectionState,
-    consumer::{FrontConsumer, NewConsumer},
+    front::{
+        connection_state::ConnectionState,
+        consumer::{FrontConsumer, NewConsumer},
+    },
     node::Node,
 };
 use quorate_catalog::{Catalog, ClusterShape, ConnectionId};

@@ -1,7 +1,7 @@
 //! Whether a user may do something: the one place where it is decided (ACL-01 to ACL-16). When
 //! which question is asked is the broker's to know.
 //!
-//! The decision needs only the copy of the catalog that each node has. `broker/access` asks for it
+//! The decision needs only the copy of the catalog that each node has. `broker/front/access` asks for it
 //! at the operations for which the access rules (ACL) require it.
 
 use crate::{command::ExchangeType, machine::Catalog, permission::Rights, refusal};

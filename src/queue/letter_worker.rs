@@ -1,6 +1,6 @@
 //! What the dead-letter worker of one home decides while its node leads that home: which letters are
 //! routed and where they go, what is sent and sent again, which full targets are tried again, what
-//! an answer is proposed as (LET 1 to 5). Its driver (`broker/dead_letter`) reads the catalog and
+//! an answer is proposed as (LET 1 to 5). Its driver (`broker/leader/dead_letter`) reads the catalog and
 //! the bodies, proposes and sends.
 //!
 //! Everything that a worker remembers is a hint; what is owed follows from the state (STO 7). Its

@@ -1,7 +1,10 @@
 //! Queues by name: how they are made, deleted and given their settings. The steps are in `queues`,
 //! `make_in_turn`, `delete`, `delayed`, `policies` and `definitions`.
 
-use crate::{base::Base, configure::Configurer, making::Making};
+use crate::{
+    base::Base,
+    names::{configure::Configurer, making::Making},
+};
 use std::sync::Arc;
 
 /// The queues of the cluster, by name.

@@ -2,6 +2,9 @@
 //! one to this node into its own queue, which one task takes from (`Node::receive_own`). So whoever
 //! sends need not know who leads, holds no lock of the receiver's, and is not called back.
 
+pub(crate) mod handler;
+pub(crate) mod links;
+
 pub(crate) mod message;
 mod retry;
 pub(crate) mod wire;

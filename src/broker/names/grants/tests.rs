@@ -5,7 +5,7 @@
 
 use super::*;
 use crate::{
-    liveness::Accusations,
+    cluster::liveness::Accusations,
     names::lease::LEASE,
     testing_state::{CatalogLog, started},
 };

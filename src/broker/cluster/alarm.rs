@@ -1,0 +1,162 @@
+//! Memory and disk alarms: while one is on anywhere, publishers are blocked everywhere (ALM-01).
+
+use crate::{
+    client::Event,
+    cluster::{alarm_settings::Amount, alarms::Alarms},
+    peers::{PeerMessage, message::Shortage},
+    views::administration::Operator,
+};
+use quorate_types::NodeId;
+use std::{sync::Arc, time::Duration};
+use tokio::time::Instant;
+
+/// How often memory is looked at: what large bodies take grows by hundreds of MiB a second.
+const MEMORY_LOOK: Duration = Duration::from_millis(100);
+/// How often the disk is looked at too, and all nodes are told.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// For how long memory is above its watermark before publishers are blocked: large bodies that are
+/// written or compacted take some 50 MiB for a moment.
+const BRIEF: Duration = Duration::from_millis(500);
+/// For how long memory is short before contents are dropped that cannot come to their end meanwhile:
+/// mostly it is enough that no more comes in.
+const LASTING: Duration = Duration::from_secs(5);
+
+impl Operator<'_> {
+    /// Sets where this node's memory alarm begins, until it is started again; when this returns, it
+    /// is on or off accordingly.
+    pub fn set_memory_high_watermark(&self, amount: Amount) {
+        let node = &self.0;
+        let bytes = amount.bytes_of(node.base.context.settings.alarms.machine_memory_bytes);
+        node.alarms.bounds.lock().memory_bytes_max = bytes;
+        tracing::info!(bytes, "memory high watermark set");
+        node.alarms.look_for_shortage();
+    }
+
+    /// Sets where this node's disk alarm begins, as [`Operator::set_memory_high_watermark`] does.
+    pub fn set_disk_free_limit(&self, amount: Amount) {
+        let node = &self.0;
+        let bytes = amount.bytes_of(node.base.context.settings.alarms.machine_memory_bytes);
+        node.alarms.bounds.lock().disk_free_bytes_min = bytes;
+        tracing::info!(bytes, "disk free limit set");
+        node.alarms.look_for_shortage();
+    }
+}
+
+impl Alarms {
+    /// Looks at memory and disk; runs as long as the node.
+    pub(crate) async fn watch_alarms(self: Arc<Self>) {
+        let mut interval = tokio::time::interval(MEMORY_LOOK);
+        interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let (mut looked, mut over_since): (Option<Instant>, Option<Instant>) = (None, None);
+        loop {
+            interval.tick().await;
+            let due = looked.is_none_or(|at| at.elapsed() >= LOOK);
+            let max = self.bounds().memory_bytes_max;
+            // What is free is no shortage, and is returned in time.
+            let high = if due { max - max / 4 } else { max };
+            if resident_bytes().is_some_and(|bytes| bytes > high) {
+                let returned = tokio::task::spawn_blocking(
+                    self.base.context.settings.alarms.return_free_memory,
+                );
+                if let Err(error) = returned.await {
+                    tracing::warn!(%error, "cannot return free memory to the operating system");
+                }
+            }
+            let (was_short, _) = self.of(self.base.context.me);
+            let is_over = self.is_above_watermark();
+            over_since = is_over.then(|| over_since.unwrap_or_else(Instant::now));
+            let over_for = over_since.map(|since| since.elapsed());
+            // At a start there is nothing that could be over in a moment.
+            let at_once = was_short || looked.is_none();
+            let memory = over_for.is_some_and(|time| at_once || time >= BRIEF);
+            if due || memory != was_short {
+                self.tell_shortage(memory);
+            }
+            if due {
+                looked = Some(Instant::now());
+                self.clients.drop_slow_clients();
+                self.forget_lost_alarms();
+                if over_for.is_some_and(|time| time >= LASTING) {
+                    self.clients.drop_unfinished();
+                }
+            }
+        }
+    }
+
+    /// A shortage lasts until memory is a sixteenth below the watermark, so that clients are not blocked
+    /// and unblocked ten times a second.
+    fn is_above_watermark(&self) -> bool {
+        let (was_short, _) = self.of(self.base.context.me);
+        let max = self.bounds().memory_bytes_max;
+        let max = if was_short { max - max / 16 } else { max };
+        resident_bytes().is_some_and(|bytes| bytes > max)
+    }
+
+    /// Looks at memory and disk now, and tells all nodes.
+    fn look_for_shortage(&self) {
+        self.tell_shortage(self.is_above_watermark());
+    }
+
+    /// Looks at the disk, and tells all nodes of it and of a shortage of memory.
+    fn tell_shortage(&self, memory: bool) {
+        let (bounds, data_dir) = (self.bounds(), &self.base.context.settings.alarms.data_dir);
+        let disk = match quorate_storage::free_bytes(data_dir) {
+            Ok(bytes) => bytes < bounds.disk_free_bytes_min,
+            Err(error) => {
+                tracing::warn!(
+                    %error, path = %data_dir.display(), "cannot determine the free disk space"
+                );
+                false
+            }
+        };
+        let shortage = Shortage { memory, disk };
+        // An operator who sets a bound is answered when it is in force here.
+        self.alarm(self.base.context.me, shortage);
+        // Also while nothing changes, for nodes that have just come.
+        self.base.context.peers.send_to_others(&PeerMessage::Shortage(shortage));
+    }
+
+    /// A node that has gone is short of nothing.
+    fn forget_lost_alarms(&self) {
+        let lost: Vec<_> = {
+            let nodes = self.nodes.lock();
+            let here = |node| {
+                node == self.base.context.me || self.base.context.peers.connected(node).is_some()
+            };
+            nodes.keys().copied().filter(|node| !here(*node)).collect()
+        };
+        lost.into_iter().for_each(|node| self.alarm(node, Shortage::default()));
+    }
+
+    /// What a node is short of now.
+    pub(crate) fn alarm(&self, node: NodeId, shortage: Shortage) {
+        let _telling = self.telling.lock();
+        let before = self.reason();
+        if !self.note(node, shortage) {
+            return;
+        }
+        let after = self.reason();
+        self.changed.notify_waiters();
+        if before == after {
+            return;
+        }
+        tracing::warn!(
+            %node, ?shortage, reason = after.as_deref().unwrap_or("none"),
+            "memory and disk alarms changed"
+        );
+        for connection in self.clients.connections.all() {
+            connection.mailbox.put(match &after {
+                Some(reason) => Event::Blocked { reason: reason.clone() },
+                None => Event::Unblocked,
+            });
+        }
+    }
+}
+
+/// Resident memory of this process; `None` where the system does not tell.
+pub(crate) fn resident_bytes() -> Option<u64> {
+    let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
+    let pages: u64 = statm.split(' ').nth(1)?.parse().ok()?;
+    Some(pages.saturating_mul(rustix::param::page_size() as u64))
+}

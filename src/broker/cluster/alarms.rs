@@ -1,0 +1,73 @@
+//! Shortages of all nodes, and where those of this one begin (ALM-01).
+
+use crate::{
+    base::Base, cluster::alarm_settings::AlarmBounds, front::clients::Clients,
+    peers::message::Shortage,
+};
+use parking_lot::Mutex;
+use quorate_types::NodeId;
+use std::{collections::BTreeMap, sync::Arc};
+use tokio::sync::Notify;
+
+/// Shortages by node, this one included, and what this one calls short.
+#[derive(Debug)]
+pub(crate) struct Alarms {
+    pub(crate) base: Base,
+    pub(crate) clients: Arc<Clients>,
+    pub(crate) nodes: Mutex<BTreeMap<NodeId, Shortage>>,
+    pub(crate) bounds: Mutex<AlarmBounds>,
+    /// Held while a change is noted and told, so that clients hear of changes in their order.
+    pub(crate) telling: Mutex<()>,
+    /// Told of every change.
+    pub(crate) changed: Notify,
+}
+
+impl Alarms {
+    /// Nobody is short of anything.
+    pub(crate) fn new(base: &Base, clients: &Arc<Clients>) -> Self {
+        Self {
+            base: base.clone(),
+            clients: Arc::clone(clients),
+            nodes: Mutex::default(),
+            bounds: Mutex::new(base.context.settings.alarms.bounds),
+            telling: Mutex::default(),
+            changed: Notify::new(),
+        }
+    }
+
+    /// Resolves while no alarm is on, on any node. Cancel-safe.
+    pub(crate) async fn until_lifted(&self) {
+        loop {
+            let changed = self.changed.notified();
+            if self.reason().is_none() {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// Where this node's alarms begin now.
+    pub(crate) fn bounds(&self) -> AlarmBounds {
+        *self.bounds.lock()
+    }
+
+    /// The reason for blocking, joined over all nodes (ALM-04).
+    pub(crate) fn reason(&self) -> Option<String> {
+        let nodes = self.nodes.lock();
+        let memory = nodes.values().any(|short| short.memory).then_some("low on memory");
+        let disk = nodes.values().any(|short| short.disk).then_some("low on disk");
+        let reasons: Vec<_> = memory.into_iter().chain(disk).collect();
+        (!reasons.is_empty()).then(|| reasons.join(" & "))
+    }
+
+    /// Notes a node's shortage; true if it has changed.
+    pub(crate) fn note(&self, node: NodeId, shortage: Shortage) -> bool {
+        self.nodes.lock().insert(node, shortage).unwrap_or_default() != shortage
+    }
+
+    /// Shortage of one node: memory, disk.
+    pub(crate) fn of(&self, node: NodeId) -> (bool, bool) {
+        let shortage = self.nodes.lock().get(&node).copied().unwrap_or_default();
+        (shortage.memory, shortage.disk)
+    }
+}

@@ -1,0 +1,252 @@
+//! Nodes that die, come back, or cannot be reached (DESIGN §8, SES 6, DLV 5, Q-62), and what a
+//! group's leader makes of it.
+//!
+//! A refused connection alone does not prove that a process is dead: a firewall, a proxy or one
+//! broken link refuses too. A process is taken for dead if, in addition, it has no stream of its
+//! own open to this node (`rpc/peers`) and no node that can be reached reaches it (`raft/reach`). A
+//! crash closes all of these at once, so no timeout is needed. An accusation fences one start, and
+//! it ends when the process is met again or has been fenced.
+//!
+//! Until a leadership begins, another leader may have been heard on a node that this one cannot
+//! reach (DLV 5). So a node counts as unreachable from the start of this process until it is
+//! linked, but for a leader at most since its leadership began. On the other side, a front end
+//! counts only the notice of a leader that has heard a majority (`hearing`), never an announcement.
+
+use crate::{
+    cluster::{Cluster, liveness::Outlook},
+    leader::Leader,
+    node::Node,
+    peers::PeerMessage,
+};
+use quorate_catalog::{CatalogCommand, CatalogReply};
+use quorate_rpc::{Cause, PeerHello};
+use quorate_types::{BootNumber, GroupId, Home, NodeId, SessionId, StartNumber, Term};
+use std::{sync::Arc, time::Duration};
+use tokio::time::Instant;
+
+/// How often a leader looks whether nodes have come or gone, and queues and names agree.
+const LOOK: Duration = Duration::from_millis(500);
+
+impl Node {
+    /// Both lanes to a process are open: what it leads and what it sent may be new (SES 5).
+    pub(crate) fn connected(self: &Arc<Self>, peer: &PeerHello) {
+        self.cluster.failures.absences.lock().linked(peer.node);
+        self.base.led.tell_clocks(self.base.led.queue_groups(), Some(peer.node));
+        for home in self.base.led.homes() {
+            if let Some(term) = self.base.led.leading(home) {
+                self.leader.announce(home, term, Some(peer.node));
+            }
+        }
+        for home in self.base.proposers.homes() {
+            if let Some((leader, term)) = self.base.proposers.leader(home)
+                && leader == peer.node
+            {
+                self.front.announced(home, leader, term);
+            }
+        }
+    }
+}
+
+impl Cluster {
+    /// A process can no longer be reached, or is known dead.
+    pub(crate) fn lost(self: &Arc<Self>, node: NodeId, boot: BootNumber, cause: Cause) {
+        {
+            let mut absences = self.failures.absences.lock();
+            // Under the lock: its successor may be linked already, or at this moment.
+            let linked = self.base.context.peers.connected(node).map(|peer| peer.boot);
+            absences.lost(Instant::now(), (node, boot), linked);
+        }
+        if cause.is_known_dead() {
+            let this = Arc::clone(self);
+            self.base.context.spawn(async move {
+                let groups = this.base.context.groups().cloned();
+                let is_dead = match groups {
+                    Some(groups) => groups.is_dead(node, boot).await,
+                    None => true,
+                };
+                if is_dead {
+                    this.accuse(node, boot).await;
+                }
+            });
+        }
+    }
+
+    /// A process is dead, as far as anybody here can tell.
+    async fn accuse(self: &Arc<Self>, node: NodeId, boot: BootNumber) {
+        if self.failures.accusations.lock().add(&self.base.catalog.read(), node, boot) {
+            self.base.lease.dead(node, boot);
+            self.base.lease.tell_all_applied();
+        }
+        self.bury().await;
+    }
+
+    /// As the catalog's leader: fences the starts of processes that are known dead.
+    pub(crate) async fn bury(self: &Arc<Self>) {
+        let due = self.to_fence();
+        if self.base.context.catalog_leader() != Some(self.base.context.me) {
+            return;
+        }
+        let down = |SessionId { node, start }| CatalogCommand::NodeDown { node, start };
+        let commands: Vec<_> = due.into_iter().map(down).collect();
+        if !commands.is_empty() && self.base.catalog_client.propose_all(commands).await.is_err() {
+            tracing::debug!("cannot record in the catalog yet that a node is dead");
+        }
+    }
+
+    /// This node leads the catalog's group.
+    pub(crate) fn lead_catalog(self: &Arc<Self>) {
+        self.base.lease.lead();
+        // An accusation may be over by now: another process of the node may hold a lease of the leader
+        // before.
+        drop(self.to_fence());
+        let dead = self.failures.accusations.lock().all();
+        for (node, boot) in dead {
+            self.base.lease.dead(node, boot);
+        }
+        let cluster = Arc::clone(self);
+        self.base.context.spawn(async move { cluster.bury().await });
+    }
+
+    /// Starts or lives of nodes have changed: groups led here are told; this run may be over.
+    pub(crate) fn nodes_changed(self: &Arc<Self>) {
+        if let Some(session) = self.base.context.session()
+            && self.base.catalog.read().is_fenced(session)
+        {
+            self.fenced(session);
+        }
+        self.expect_incarnations();
+        for group in self.base.led.groups() {
+            self.leader.look_after_nodes(group);
+        }
+    }
+
+    /// Other nodes are believed with the data directories only that the catalog knows them by, as they
+    /// were or later: one that has lost its data must neither vote nor acknowledge (DESIGN §8).
+    pub(crate) fn expect_incarnations(&self) {
+        let Some(links) = self.base.context.peers.links() else { return };
+        for (node, entry) in self.base.catalog.read().nodes() {
+            if node != self.base.context.me && entry.start > StartNumber(0) {
+                links.expect(node, Some((entry.incarnation, entry.boot)));
+            }
+        }
+    }
+
+    /// Starts to be fenced; accusations that are no longer true have ended.
+    pub(crate) fn to_fence(&self) -> Vec<SessionId> {
+        let lives = |node, boot| {
+            self.base.context.peers.links().is_some_and(|links| links.lives(node, boot))
+        };
+        self.failures.accusations.lock().fences_due(&self.base.catalog.read(), lives)
+    }
+
+    /// Announces this process's start, and takes up its session (SES 1).
+    pub(crate) async fn announce_start(self: &Arc<Self>) {
+        loop {
+            let started = CatalogCommand::NodeStarted {
+                node: self.base.context.me,
+                incarnation: self.base.context.settings.incarnation,
+                boot: self.base.context.boot,
+                rpc_address: self.base.context.settings.rpc_address.clone(),
+                amqp_address: self.base.context.settings.amqp_address.clone(),
+            };
+            match self.base.catalog_client.propose(started).await {
+                Ok((_, CatalogReply::Started(start))) => return self.begin_session(start),
+                Ok((_, reply)) => {
+                    tracing::error!(?reply, "the catalog did not accept the start of this node");
+                    tokio::time::sleep(LOOK).await;
+                }
+                Err(error) => {
+                    tracing::debug!(%error, "the start of this node is not in the catalog yet");
+                }
+            }
+        }
+    }
+
+    pub(crate) fn begin_session(self: &Arc<Self>, start: StartNumber) {
+        let session = SessionId { node: self.base.context.me, start };
+        // The queues first: nothing of this session may reach those of the one before, which forget it.
+        self.base.led.local.begin(self.base.context.me, start);
+        self.base.proposers.restart(session);
+        self.base.context.begin_session(session);
+        let home = self.base.led.own_home();
+        let term = Term(start.0);
+        self.base.led.leaderships.lead(home, term);
+        self.leader.announce(home, term, None);
+        tracing::debug!(%session, "session started");
+        self.started.send_replace(true);
+    }
+
+    /// This run has been fenced: its clients are closed, it begins anew (SES 6).
+    pub(crate) fn fenced(self: &Arc<Self>, session: SessionId) {
+        if !self.base.context.end_session(session) {
+            return;
+        }
+        tracing::warn!(
+            %session, "the cluster declared this node dead; closing all clients, starting a session"
+        );
+        self.started.send_replace(false);
+        self.clients.close_all("the node was taken for dead by the cluster");
+        self.base.led.stop(self.base.led.own_home());
+        let node = Arc::clone(self);
+        self.base.context.spawn(async move { node.announce_start().await });
+    }
+}
+
+impl Node {
+    /// What leaders look after; runs as long as the node.
+    pub(crate) async fn look_after(self: Arc<Self>) {
+        let mut interval = tokio::time::interval(LOOK);
+        interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            interval.tick().await;
+            self.cluster.bury().await;
+            self.leader.tell_heard();
+            self.clients.tell_counts();
+            for group in self.base.led.groups() {
+                self.leader.look_after_nodes(group);
+            }
+        }
+    }
+}
+
+impl Leader {
+    /// Tells everyone which groups this node leads with a majority behind it (DLV 5).
+    fn tell_heard(self: &Arc<Self>) {
+        let Some(groups) = self.base.context.groups() else { return };
+        let led = self.base.led.groups().into_iter();
+        let heard = led.filter(|group| groups.majority_heard_within(*group, 2 * LOOK));
+        let terms =
+            heard.filter_map(|group| Some((group, self.base.led.leading(Home::Group(group))?)));
+        self.tell_heard_of(terms);
+    }
+
+    /// Tells everyone that this node has just heard a majority of groups that it leads.
+    pub(crate) fn tell_heard_of(
+        self: &Arc<Self>,
+        groups: impl IntoIterator<Item = (GroupId, Term)>,
+    ) {
+        let groups: Vec<_> = groups.into_iter().collect();
+        if !groups.is_empty() {
+            self.base.context.peers.send_to_all(PeerMessage::Heard(groups));
+        }
+    }
+
+    /// Makes a group that this node leads agree with what the catalog says of nodes and lives.
+    pub(crate) fn look_after_nodes(&self, group: GroupId) {
+        let outlook = Outlook {
+            now: Instant::now(),
+            absences: &self.failures.absences.lock().clone(),
+            led_for: self.base.led.leaderships.leading_for(Home::Group(group)).unwrap_or_default(),
+            timeout: Duration::from_millis(
+                self.base.context.settings.consumer_disconnected_timeout_ms,
+            ),
+        };
+        let commands = {
+            let catalog = self.base.catalog.read();
+            self.base
+                .led
+                .with_machine(Home::Group(group), |machine| outlook.commands(&catalog, machine))
+        };
+        self.base.led.propose_to(Home::Group(group), commands.unwrap_or_default());
+    }
+}

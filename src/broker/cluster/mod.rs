@@ -1,0 +1,43 @@
+//! This node as a member of its cluster: its starts, and the other nodes' failures. The steps are in
+//! `failure`.
+
+pub(crate) mod alarm;
+pub(crate) mod alarm_settings;
+pub(crate) mod alarms;
+pub(crate) mod failure;
+pub(crate) mod failures;
+pub(crate) mod liveness;
+pub(crate) mod sink;
+
+use crate::{base::Base, cluster::failures::Failures, front::clients::Clients, leader::Leader};
+use std::sync::Arc;
+use tokio::sync::watch;
+
+/// One node's part in its cluster.
+#[derive(Debug)]
+pub(crate) struct Cluster {
+    pub(crate) base: Base,
+    pub(crate) clients: Arc<Clients>,
+    pub(crate) leader: Arc<Leader>,
+    pub(crate) failures: Arc<Failures>,
+    /// Whether this run's session is in force.
+    pub(crate) started: watch::Sender<bool>,
+}
+
+impl Cluster {
+    /// This run has not been announced yet.
+    pub(crate) fn new(
+        base: &Base,
+        clients: &Arc<Clients>,
+        leader: &Arc<Leader>,
+        failures: &Arc<Failures>,
+    ) -> Self {
+        Self {
+            base: base.clone(),
+            clients: Arc::clone(clients),
+            leader: Arc::clone(leader),
+            failures: Arc::clone(failures),
+            started: watch::Sender::new(false),
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! What becomes of homes' answers to commands (SES 4, 7; NAM 6).
+
+use crate::front::{
+    FrontEnd,
+    batch::{Answered, Ticket},
+    confirm,
+    get_answer::GetAnswer,
+};
+use quorate_queue::Reply;
+use quorate_types::{Home, Sequence, SessionId};
+use std::sync::Arc;
+
+impl FrontEnd {
+    /// Takes a home's answers to this node's batches.
+    pub(crate) fn answered(
+        self: &Arc<Self>,
+        home: Home,
+        session: SessionId,
+        first: Sequence,
+        last: Sequence,
+        other: Vec<(Sequence, Reply)>,
+    ) {
+        for answered in self.base.proposers.answered(home, session, first, last, other) {
+            self.complete(home, session, answered);
+        }
+    }
+
+    fn complete(self: &Arc<Self>, home: Home, session: SessionId, answered: Answered) {
+        match (answered.ticket, answered.reply) {
+            (Ticket::None, _) => {}
+            (Ticket::Publishes(tickets), reply) => {
+                confirm::finish(&tickets, &reply, &answered.messages, |ticket, place, octets| {
+                    self.publisher.route_again(ticket, place, octets);
+                });
+            }
+            // The caller may have given up; only a get's message has to go back for that.
+            (Ticket::Reply(caller), reply) => drop(caller.send(reply)),
+            (Ticket::Get(caller), reply) => {
+                let answer = (answered.sequence, reply);
+                drop(caller.send(GetAnswer::new(&self.base.proposers, home, session, answer)));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
+    use super::*;
+    use crate::{node::Node, testing};
+    use bytes::Bytes;
+    use quorate_queue::{Command, MessageHead, QueueConfig};
+    use quorate_storage::codec::batch::{ProposedBatch, ProposedRun, Sender};
+    use quorate_types::{
+        Level, NodeId, QueueId, QueueType, ResourceName, ShortString, StartNumber,
+    };
+    use tokio::sync::oneshot;
+
+    const HOME: Home = Home::Node(testing::SESSION.node);
+
+    /// A queue with one message.
+    async fn queue(node: &Arc<Node>) -> QueueId {
+        let name = ResourceName {
+            vhost: ShortString::from_static("/"),
+            name: ShortString::from_static("q"),
+        };
+        let config = QueueConfig::plain(QueueType::Classic);
+        let created = node
+            .base
+            .proposers
+            .ask(HOME, Command::CreateQueue { name, config, bound: Some(1) })
+            .await
+            .unwrap();
+        let Reply::Created(queue) = created else { panic!("not created: {created:?}") };
+        let head = MessageHead { body_bytes: 4, expiration_ms: None };
+        let messages = vec![Bytes::from_static(b"body")];
+        let run = ProposedRun { queue, level: Level(0), heads: vec![head], messages };
+        let batch = ProposedBatch {
+            sender: Sender::Session(SessionId { node: NodeId(2), start: StartNumber(1) }),
+            first: Sequence(1),
+            mark: Sequence(1),
+            runs: vec![run],
+            commands: vec![Command::Enqueue { run: 0, first: 0, count: 1 }],
+        };
+        node.base.led.take_batch(HOME, Arc::new(batch));
+        node.receive_own_now();
+        queue
+    }
+
+    fn counts(node: &Node, queue: QueueId) -> (u64, u64) {
+        let view =
+            node.base.led.with_machine(HOME, |machine| machine.queue(queue)).flatten().unwrap();
+        (view.ready, view.unacknowledged)
+    }
+
+    #[tokio::test]
+    async fn ses_7_a_get_whose_answer_has_come_and_is_never_looked_at_gives_its_message_back() {
+        let node = testing::node();
+        let queue = queue(&node).await;
+        let get = || {
+            let (sender, receiver) = oneshot::channel();
+            let command = Command::Get { queue, timeout_default_ms: None };
+            node.base.proposers.fill(HOME, |batches| batches.push(command, Ticket::Get(sender)));
+            node.receive_own_now();
+            receiver
+        };
+        let answered = get();
+        assert_eq!(counts(&node, queue), (0, 1), "the answer lies in the channel");
+        drop(answered);
+        node.receive_own_now();
+        assert_eq!(counts(&node, queue), (1, 0));
+
+        let taken = get().await.ok().and_then(GetAnswer::take);
+        assert!(matches!(taken, Some((_, Reply::Got(_)))), "{taken:?}");
+        assert_eq!(counts(&node, queue), (0, 1), "who has taken it gives it back itself");
+    }
+}

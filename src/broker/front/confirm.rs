@@ -1,0 +1,256 @@
+//! Confirms: what becomes of a publish when its targets have answered (CNF-02 to CNF-06, NAM 6).
+
+use crate::client::{ChannelId, Event};
+use crate::front::commit::Commit;
+use crate::front::connection_state::ConnectionState;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use quorate_queue::Reply;
+use std::sync::Arc;
+
+/// How one target answered a publish.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TargetAnswer {
+    /// Enqueued.
+    Taken,
+    /// Refused (reject-publish).
+    Refused,
+    /// The target has ended.
+    Gone,
+}
+
+impl TargetAnswer {
+    /// How the reply to an enqueue answers its message at that place.
+    fn of(reply: &Reply, place: u32) -> Self {
+        match reply {
+            Reply::Taken => Self::Taken,
+            Reply::Full => Self::Refused,
+            Reply::Refused(ranges) => {
+                if ranges.iter().any(|&(first, last)| (first..=last).contains(&place)) {
+                    Self::Refused
+                } else {
+                    Self::Taken
+                }
+            }
+            Reply::Gone
+            | Reply::Created(_)
+            | Reply::Alive(_)
+            | Reply::Ended { .. }
+            | Reply::InUse
+            | Reply::NotEmpty
+            | Reply::ExclusiveInUse
+            | Reply::Got(_)
+            | Reply::Empty
+            | Reply::Purged { .. } => Self::Gone,
+        }
+    }
+}
+
+/// What is to be done about a publish now that a target has answered.
+#[derive(Debug)]
+pub(crate) enum Verdict {
+    /// Others have yet to answer.
+    Open,
+    /// Finished: confirmed or refused.
+    Finished,
+    /// Every target is gone: read the catalog and route again (NAM 6).
+    RouteAgain(Bytes),
+}
+
+/// Who is told what becomes of publishes.
+#[derive(Clone, Debug)]
+pub(crate) enum Told {
+    /// Nobody.
+    Nobody,
+    /// The channel's client, by `basic.ack` or `basic.nack` from this number on.
+    Confirm(u64),
+    /// The transaction that they are a part of.
+    Commit(Arc<Commit>),
+}
+
+impl Told {
+    /// As a publish says: confirmed or not.
+    pub(crate) fn of(confirm: Option<u64>) -> Self {
+        confirm.map_or(Self::Nobody, Self::Confirm)
+    }
+
+    /// The same, for what comes `count` publishes later.
+    pub(crate) fn after(&self, count: u32) -> Self {
+        match self {
+            Self::Confirm(first) => Self::Confirm(first + u64::from(count)),
+            Self::Nobody | Self::Commit(_) => self.clone(),
+        }
+    }
+
+    /// `next`, `count` publishes later, continues this.
+    fn joins(&self, count: u32, next: &Self) -> bool {
+        match (self, next) {
+            (Self::Nobody, Self::Nobody) => true,
+            (Self::Confirm(first), Self::Confirm(next)) => first + u64::from(count) == *next,
+            (Self::Commit(commit), Self::Commit(next)) => Arc::ptr_eq(commit, next),
+            (Self::Nobody | Self::Confirm(_) | Self::Commit(_), _) => false,
+        }
+    }
+
+    /// Tells that `count` publishes are taken or refused.
+    pub(crate) fn tell(
+        &self,
+        connection: &ConnectionState,
+        channel: ChannelId,
+        count: u32,
+        taken: bool,
+    ) {
+        match self {
+            Self::Nobody => {}
+            Self::Confirm(first) => {
+                let (first, last) = (*first, first + u64::from(count) - 1);
+                connection.mailbox.put(Event::Confirmed { channel, first, last, taken });
+            }
+            Self::Commit(commit) => commit.answered(count, taken),
+        }
+    }
+}
+
+/// Publishes of one channel in one enqueue command, with consecutive confirm numbers.
+#[derive(Debug)]
+pub(crate) struct PublishTicket {
+    /// Connection.
+    pub(crate) connection: Arc<ConnectionState>,
+    /// Channel.
+    pub(crate) channel: ChannelId,
+    /// Who is told what becomes of them.
+    pub(crate) told: Told,
+    /// `mandatory`, for what turns out unroutable.
+    pub(crate) mandatory: bool,
+    /// Publishes.
+    pub(crate) count: u32,
+    /// Bytes in flight that they stand for, each of its targets its share.
+    pub(crate) bytes: usize,
+    /// Other targets of the same publish; then `count` is 1.
+    pub(crate) shared: Option<Arc<FanOut>>,
+}
+
+/// One publish with several targets.
+#[derive(Debug)]
+pub(crate) struct FanOut {
+    state: Mutex<FanOutState>,
+}
+
+#[derive(Debug)]
+struct FanOutState {
+    open: u32,
+    taken: bool,
+    refused: bool,
+}
+
+impl FanOut {
+    /// A publish with that many targets.
+    pub(crate) fn new(targets: u32) -> Self {
+        Self { state: Mutex::new(FanOutState { open: targets, taken: false, refused: false }) }
+    }
+
+    /// Notes one target's answer; once all have answered, tells what they came to. A publish that
+    /// some target took or refused is finished by that (NAM 6).
+    fn answered(&self, answer: TargetAnswer) -> Option<TargetAnswer> {
+        let mut state = self.state.lock();
+        match answer {
+            TargetAnswer::Taken => state.taken = true,
+            TargetAnswer::Refused => state.refused = true,
+            TargetAnswer::Gone => {}
+        }
+        state.open -= 1;
+        if state.open > 0 {
+            return None;
+        }
+        Some(if state.refused {
+            TargetAnswer::Refused
+        } else if state.taken {
+            TargetAnswer::Taken
+        } else {
+            TargetAnswer::Gone
+        })
+    }
+}
+
+impl PublishTicket {
+    /// True if `next` follows directly, so that both can be one ticket.
+    pub(crate) fn joins(&self, next: &PublishTicket) -> bool {
+        self.told.joins(self.count, &next.told)
+            && self.shared.is_none()
+            && next.shared.is_none()
+            && self.channel == next.channel
+            && self.mandatory == next.mandatory
+            && Arc::ptr_eq(&self.connection, &next.connection)
+    }
+
+    /// All publishes of the ticket were answered alike; nothing is to be routed again.
+    pub(crate) fn finish_all(&self, taken: bool) {
+        if self.shared.is_some() {
+            let answer = if taken { TargetAnswer::Taken } else { TargetAnswer::Refused };
+            self.finish_one(0, answer, &Bytes::new());
+            return;
+        }
+        self.confirm_range(0, self.count, taken);
+        self.connection.in_flight.landed(self.bytes);
+    }
+
+    /// The publish at `place` was answered; `message` is what was sent.
+    pub(crate) fn finish_one(&self, place: u32, answer: TargetAnswer, message: &Bytes) -> Verdict {
+        let combined = match &self.shared {
+            Some(shared) => shared.answered(answer),
+            None => Some(answer),
+        };
+        self.connection.in_flight.landed(self.share(place));
+        match combined {
+            None => Verdict::Open,
+            Some(TargetAnswer::Gone) => Verdict::RouteAgain(message.clone()),
+            Some(answer) => {
+                self.confirm_range(place, 1, answer == TargetAnswer::Taken);
+                Verdict::Finished
+            }
+        }
+    }
+
+    /// Bytes in flight of the publish at `place`: all places together make up the ticket's.
+    fn share(&self, place: u32) -> usize {
+        let each = self.bytes / self.count.max(1) as usize;
+        let others = self.count.saturating_sub(1);
+        if place == others { self.bytes - each * others as usize } else { each }
+    }
+
+    fn confirm_range(&self, place: u32, count: u32, taken: bool) {
+        if matches!(self.told, Told::Confirm(_)) {
+            self.connection.counters.answered_publishes(u64::from(count), taken);
+        }
+        self.told.after(place).tell(&self.connection, self.channel, count, taken);
+    }
+}
+
+/// An enqueue has been answered: tells what became of its publishes. Those whose targets are all gone
+/// are given to `route_again`, with their place in their ticket and what was sent. `messages` are the
+/// enqueue's, unless it was simply taken.
+pub(crate) fn finish(
+    tickets: &[PublishTicket],
+    reply: &Reply,
+    messages: &[Bytes],
+    mut route_again: impl FnMut(&PublishTicket, u32, Bytes),
+) {
+    if *reply == Reply::Taken {
+        tickets.iter().for_each(|ticket| ticket.finish_all(true));
+        return;
+    }
+    let mut place = 0;
+    for ticket in tickets {
+        for offset in 0..ticket.count {
+            let message = messages.get(place as usize).cloned().unwrap_or_default();
+            let answer = TargetAnswer::of(reply, place);
+            if let Verdict::RouteAgain(octets) = ticket.finish_one(offset, answer, &message) {
+                route_again(ticket, offset, octets);
+            }
+            place += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

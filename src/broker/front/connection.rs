@@ -1,0 +1,79 @@
+//! One client connection's handle on the broker, and what the broker keeps of it.
+
+use crate::{
+    client::{ChannelId, HolderRef},
+    front::{
+        client_handle::Client,
+        connection_state::{ConnectionState, Held},
+    },
+    node::Node,
+};
+use quorate_types::QueueId;
+use std::{collections::BTreeSet, sync::Arc};
+
+/// A client connection. Dropping it without [`close`](crate::client::Connection::close) is a loss of the connection:
+/// its channels end, its exclusive queues go (CONN-32).
+#[derive(Debug)]
+pub struct Connection {
+    pub(crate) node: Arc<Node>,
+    pub(crate) state: Arc<ConnectionState>,
+}
+
+impl Connection {
+    /// What the client asks for in its name.
+    pub(crate) fn client(&self) -> Client<'_> {
+        Client { node: &self.node, state: &self.state }
+    }
+
+    /// Settles at once what waits for publishes that are held: what was settled before its channel ends
+    /// does not return.
+    pub(crate) fn settle_held(&self, is_ending: impl Fn(HolderRef) -> bool) {
+        let settles = self.state.held_publishes.lock().take_settles(is_ending);
+        self.node.front.settle(&self.state, settles);
+    }
+
+    pub(crate) fn forget_channel(&self, id: ChannelId) {
+        let mut channels = self.state.reported.channels.lock();
+        if channels.get(&id.number).is_some_and(|open| open.id == id) {
+            channels.remove(&id.number);
+            self.state.counters.channels_closed.add(1);
+            drop(channels);
+            self.state.count(&self.node.clients.counts, 0, -1);
+            self.recount();
+        }
+    }
+
+    pub(crate) fn end(&self) -> BTreeSet<QueueId> {
+        self.settle_held(|_| true);
+        let held = {
+            let mut held = self.state.held.lock();
+            let closed = Held { closed: true, ..Held::default() };
+            std::mem::replace(&mut *held, closed)
+        };
+        if held.closed {
+            return BTreeSet::new();
+        }
+        self.node.clients.connections.remove(self.state.id.number);
+        self.state.unwritten.set(0);
+        let open = std::mem::take(&mut *self.state.reported.channels.lock());
+        self.state.counters.channels_closed.add(open.len() as u64);
+        // A connection has at most 65,535 channels.
+        self.state.count(&self.node.clients.counts, -1, -(open.len() as i64));
+        self.state.counters.connections_closed.add(1);
+        self.recount();
+        for (_, channel) in held.channels {
+            self.node.front.end_channel(channel);
+        }
+        held.queues
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        let queues = self.end();
+        if !queues.is_empty() {
+            let node = Arc::clone(&self.node);
+            self.node.base.context.spawn(async move { node.exclusive.end_exclusive(queues).await });
+        }
+    }
+}

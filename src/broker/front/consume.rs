@@ -1,0 +1,391 @@
+//! Consuming and getting (CON, GET; DLV 2, 3, SES 7).
+//!
+//! An auto-delete queue ends when its last consumer is detached, but its last messages have to be
+//! shown first. So a cancel takes two rounds. First `Release` without numbers pauses the consumer,
+//! after what its channel has published. What the queue had assigned until then is shown. Then the
+//! consumer is detached with the last number shown (DLV 4).
+//!
+//! An acknowledging consumer of a quorum queue without a prefetch has a prefetch of 2,000 (QOS-04).
+//! So the window of DLV 6 is only for consumers that have no such limit: those that do not
+//! acknowledge, and those of classic queues.
+
+use crate::{
+    base::Base,
+    client::{ChannelId, Consume, Event, GetOk, HolderRef},
+    front::{
+        FrontEnd,
+        batch::Ticket,
+        client_handle::{Client, ConsumerOperations},
+        consumer::{FrontConsumer, NewConsumer},
+        get_answer::GetAnswer,
+    },
+    node::Node,
+};
+use bytes::Bytes;
+use quorate_catalog::{Access, QueueEntry, Resource, refusal};
+use quorate_queue::{Command, ConsumerTerms, Detach, Got, Reply};
+use quorate_storage::{MessageRef, codec::message};
+use quorate_types::{
+    ConsumerId, DeliveryNumber, Exception, FieldTable, Holder, QueueType, ReplyCode, ResourceName,
+    ShortString,
+};
+use std::sync::Arc;
+use tokio::sync::oneshot;
+
+/// Unsettled deliveries of a quorum queue's consumer whose client sets no limit (QOS-04).
+const UNACKED_MAX: u32 = 2_000;
+/// Consumer arguments that only streams know (CON-05).
+const STREAM_ARGUMENTS: [&str; 3] =
+    ["x-stream-offset", "x-stream-filter", "x-stream-match-unfiltered"];
+
+impl ConsumerOperations<'_> {
+    /// `basic.consume`. Deliveries may be ready before this returns; the front end shows none of
+    /// a consumer before its consume-ok (CON-02).
+    ///
+    /// # Errors
+    /// What the client is told: 404, 405, 403 (exclusive use), 406 (arguments), 541.
+    pub(crate) async fn consume(&self, consume: Consume) -> Result<ConsumerId, Exception> {
+        self.client.check(Access::Read, Resource::Queue(&consume.queue))?;
+        let entry = self.client.find_queue(&consume.queue).await?;
+        self.check_consumers()?;
+        let arguments = self.client.bounded(&consume.arguments, &"a consumer")?;
+        let consume = Consume { arguments, ..consume };
+        let priority = consumer_priority(&entry, &consume.arguments)?;
+        let timeout_ms = consumer_timeout(&entry, &consume.arguments)?;
+        let timed_out = || consume_failed(&entry.name, "the operation timed out");
+        let Some(session) = self.client.base().context.session() else {
+            return Err(timed_out());
+        };
+        let id = ConsumerId { session, number: self.client.node.clients.consumers.number() };
+        let consumer = Arc::new(self.new_consumer(id, &entry, &consume));
+        let terms = ConsumerTerms {
+            prefetch: prefetch_in_force(&entry, &consume),
+            up_to: consumer.up_to(),
+            exclusive: consume.exclusive,
+            priority,
+            tag: consume.tag.detached(),
+            no_ack: consume.no_ack,
+            timeout_ms,
+            timeout_default_ms: Some(self.client.base().context.settings.consumer_timeout_ms),
+        };
+        if !self.hold_consumer(&consumer) {
+            return Err(timed_out());
+        }
+        let attach = Command::Attach { queue: entry.id, consumer: id, terms };
+        let refused = match self.client.base().proposers.ask(entry.id.home, attach).await {
+            Ok(Reply::Taken) => {
+                self.client.node.front.attached(&consumer);
+                return Ok(id);
+            }
+            Ok(Reply::ExclusiveInUse) => {
+                let text = format!("queue {} in exclusive use", entry.name);
+                Exception::new(ReplyCode::AccessRefused, text)
+            }
+            Ok(Reply::Gone) => refusal::no_queue(&entry.name),
+            Ok(other) => crate::names::declare::unexpected(&entry.name, &other),
+            Err(_) => timed_out(),
+        };
+        // Should it have been attached all the same, it ends.
+        self.let_go(&consumer);
+        let (shown, _) = consumer.end();
+        let detach = Command::Detach { consumer: id, shown, how: Detach::ChannelEnd };
+        self.client.base().proposers.submit(entry.id.home, detach);
+        Err(refused)
+    }
+
+    fn new_consumer(&self, id: ConsumerId, entry: &QueueEntry, consume: &Consume) -> FrontConsumer {
+        let config = self.client.base().catalog.read().config_of(entry);
+        let new = NewConsumer {
+            id,
+            queue: entry.id,
+            queue_type: entry.queue_type,
+            has_delivery_limit: config.delivery_limit.is_some(),
+            channel: consume.channel,
+            tag: consume.tag.detached(),
+            no_ack: consume.no_ack,
+            prefetch: consume.prefetch,
+            exclusive: consume.exclusive,
+            windowed: prefetch_in_force(entry, consume).is_none(),
+            arguments: consume.arguments.clone(),
+            room: self.channel_room(consume),
+        };
+        FrontConsumer::new(new, Arc::clone(self.client.state))
+    }
+
+    /// What a limit of the channel's leaves for a new consumer.
+    fn channel_room(&self, consume: &Consume) -> Option<u64> {
+        if consume.no_ack {
+            return None;
+        }
+        self.client.state.held.lock().channels.get(&consume.channel)?.room()
+    }
+
+    fn hold_consumer(&self, consumer: &Arc<FrontConsumer>) -> bool {
+        let mut held = self.client.state.held.lock();
+        if held.closed {
+            return false;
+        }
+        let channel = held.channels.entry(consumer.channel).or_default();
+        channel.consumers.insert(consumer.id, Arc::clone(consumer));
+        self.client.node.clients.consumers.insert(consumer.id.number, Arc::clone(consumer));
+        true
+    }
+
+    fn let_go(&self, consumer: &FrontConsumer) {
+        self.client.node.clients.consumers.remove(consumer.id.number);
+        if let Some(channel) = self.client.state.held.lock().channels.get_mut(&consumer.channel) {
+            channel.consumers.remove(&consumer.id);
+        }
+    }
+
+    /// `basic.cancel`: the queue stops, what it gave to the consumer before that is shown, and
+    /// nothing of the consumer is handed out any more. So what the channel published before its
+    /// cancel comes before cancel-ok. What was shown stays to be settled (ACK-10). Returns when the
+    /// queue knows.
+    ///
+    /// # Errors
+    /// 541 when the queue's group does not answer in time.
+    pub(crate) async fn cancel(&self, consumer: ConsumerId) -> Result<(), Exception> {
+        let Some(consumer) = self.client.node.clients.consumer(consumer) else {
+            self.cancel_replies(consumer);
+            return Ok(());
+        };
+        consumer.leave();
+        let pause = Command::Release { holder: Holder::Consumer(consumer.id), numbers: Vec::new() };
+        let paused = self.client.base().proposers.ask(consumer.home(), pause).await;
+        if paused.is_ok() {
+            // A client that does not read gets the rest by no means.
+            let bound = self.client.base().context.operation_timeout();
+            let _ = tokio::time::timeout(bound, consumer.all_shown()).await;
+        }
+        self.client.node.clients.consumers.remove(consumer.id.number);
+        let ended = self.end_consumer(&consumer);
+        self.client.node.front.share_room(self.client.state, consumer.channel);
+        let Some(detach) = ended else { return Ok(()) };
+        let timed_out = |_| {
+            let text = format!("failed to cancel consumer '{}' due to a timeout", consumer.tag);
+            Exception::new(ReplyCode::InternalError, text)
+        };
+        if let Err(error) = paused {
+            self.client.base().proposers.submit(consumer.home(), detach);
+            return Err(timed_out(error));
+        }
+        self.client.base().proposers.ask(consumer.home(), detach).await.map(drop).map_err(timed_out)
+    }
+
+    /// Ends a consumer as a cancel does; what its queue is to be told, unless it had ended before.
+    fn end_consumer(&self, consumer: &FrontConsumer) -> Option<Command> {
+        let (shown, first) = consumer.end();
+        if consumer.settled(0) {
+            self.let_go(consumer);
+        }
+        first.then_some(Command::Detach { consumer: consumer.id, shown, how: Detach::Cancel })
+    }
+
+    /// Cancels a consumer that may not read its queue any more, and tells its client (CONN-30).
+    pub(crate) fn take_from(&self, consumer: &FrontConsumer) {
+        self.client.node.clients.consumers.remove(consumer.id.number);
+        if let Some(detach) = self.end_consumer(consumer) {
+            self.client.base().proposers.submit(consumer.home(), detach);
+            self.client.node.front.share_room(self.client.state, consumer.channel);
+            let (channel, tag) = (consumer.channel, consumer.tag.clone());
+            let event = Event::ConsumerCancelled { channel, consumer: consumer.id, tag };
+            self.client.state.mailbox.put(event);
+        }
+    }
+
+    /// `basic.get`.
+    ///
+    /// # Errors
+    /// 404, 405, 541.
+    pub(crate) async fn get(
+        &self,
+        channel: ChannelId,
+        queue: ShortString,
+        no_ack: bool,
+    ) -> Result<Option<GetOk>, Exception> {
+        self.client.check(Access::Read, Resource::Queue(&queue))?;
+        let entry = self.client.find_queue(&queue).await?;
+        self.check_get(&entry)?;
+        let Client { node, state } = self.client;
+        let Base { context, proposers, bodies, .. } = &node.base;
+        let Some(session) = context.session() else {
+            return Err(get_failed(&entry.name));
+        };
+        let home = entry.id.home;
+        let (sender, receiver) = oneshot::channel();
+        let timeout_default_ms = Some(context.settings.consumer_timeout_ms);
+        let command = Command::Get { queue: entry.id, timeout_default_ms };
+        proposers.fill(home, |batches| batches.push(command, Ticket::Get(sender)));
+        let answer = proposers.wait(receiver).await.ok().and_then(GetAnswer::take);
+        let (sequence, got) = match answer {
+            Some((sequence, Reply::Got(got))) => (sequence, got),
+            Some((_, Reply::Empty)) => {
+                context.counters.deliveries(entry.queue_type).got_empty.add(1);
+                return Ok(None);
+            }
+            Some((_, Reply::Gone)) => return Err(refusal::no_queue(&entry.name)),
+            Some((_, other)) => return Err(crate::names::declare::unexpected(&entry.name, &other)),
+            None => return Err(get_failed(&entry.name)),
+        };
+        let holder = HolderRef { home, holder: Holder::Get(session, sequence) };
+        let guard = GetGuard { node, holder: Some(holder) };
+        let wanted = MessageRef { queue: got.queue, message: got.message };
+        // However many gets are answered at once: a body is read when the client has taken enough.
+        let turn = state.unwritten.until_room().await;
+        let octets = bodies.message(wanted).await.ok_or_else(|| get_failed(&entry.name))?;
+        state.unwritten.read(octets.len());
+        drop(turn);
+        guard.shown();
+        let ok = self.get_ok(&entry, got, holder, &octets)?;
+        if no_ack {
+            let numbers = vec![(DeliveryNumber(1), DeliveryNumber(1))];
+            proposers.submit(home, Command::Ack { holder: holder.holder, numbers });
+        } else if !self.hold_get(channel, holder, entry.queue_type) {
+            drop(GetGuard { node, holder: Some(holder) });
+        }
+        context.counters.deliveries(entry.queue_type).got(ok.redelivered, no_ack);
+        node.publisher.trace_get(state, channel, &entry.name.name, &ok);
+        Ok(Some(ok))
+    }
+
+    /// SAC-07.
+    fn check_get(&self, entry: &QueueEntry) -> Result<(), Exception> {
+        let single = || self.client.base().catalog.read().config_of(entry).single_active_consumer;
+        if entry.queue_type == QueueType::Classic || !single() {
+            return Ok(());
+        }
+        let text = format!(
+            "cannot obtain access to locked queue {}. basic.get operations are not supported by \
+             <<\"quorum\">> queues with single active consumer",
+            entry.name
+        );
+        Err(Exception::new(ReplyCode::ResourceLocked, text))
+    }
+
+    fn hold_get(&self, channel: ChannelId, holder: HolderRef, queue_type: QueueType) -> bool {
+        let mut held = self.client.state.held.lock();
+        // A channel is forgotten before what it holds is ended, so what is held of an open one ends with it.
+        let open = !held.closed && self.client.state.is_open(channel);
+        if open {
+            held.channels.entry(channel).or_default().gets.insert(holder, queue_type);
+        }
+        open
+    }
+
+    fn get_ok(
+        &self,
+        entry: &QueueEntry,
+        got: Got,
+        holder: HolderRef,
+        octets: &Bytes,
+    ) -> Result<GetOk, Exception> {
+        let message = message::decode(octets).map_err(|error| {
+            tracing::error!(queue = %entry.name, %error, "cannot decode a stored message");
+            get_failed(&entry.name)
+        })?;
+        let limited =
+            || self.client.base().catalog.read().config_of(entry).delivery_limit.is_some();
+        let shows = got.counts.acquired > 0 && (entry.queue_type == QueueType::Quorum || limited());
+        Ok(GetOk {
+            holder,
+            redelivered: got.counts.acquired > 0,
+            counts: shows.then_some(got.counts),
+            message,
+            ready: got.ready,
+        })
+    }
+}
+
+/// Gives a got message back if its client goes before it is shown (SES 7).
+struct GetGuard<'a> {
+    node: &'a Node,
+    holder: Option<HolderRef>,
+}
+
+impl GetGuard<'_> {
+    fn shown(mut self) {
+        self.holder = None;
+    }
+}
+
+impl Drop for GetGuard<'_> {
+    fn drop(&mut self) {
+        if let Some(HolderRef { home, holder }) = self.holder {
+            let numbers = vec![(DeliveryNumber(1), DeliveryNumber(1))];
+            self.node.base.proposers.submit(home, Command::Release { holder, numbers });
+        }
+    }
+}
+
+impl FrontEnd {
+    /// The queue has the consumer: asks its leader for what it holds (DLV 2).
+    fn attached(self: &Arc<Self>, consumer: &FrontConsumer) {
+        // Before the look at who leads: a later leader finds it among those to be re-attached.
+        consumer.attached();
+        let home = consumer.home();
+        let leader = self.base.proposers.leader(home);
+        if let Some((leader, term)) = leader {
+            let attachment = consumer.reattach(term);
+            self.ask_for_deliveries(home, leader, term, attachment.into_iter().collect());
+        }
+    }
+}
+
+/// How many unsettled deliveries the queue lets the consumer have (QOS-03, QOS-04).
+fn prefetch_in_force(entry: &QueueEntry, consume: &Consume) -> Option<u32> {
+    match (consume.no_ack, consume.prefetch, entry.queue_type) {
+        (true, ..) | (false, 0, QueueType::Classic) => None,
+        (false, 0, QueueType::Quorum) => Some(UNACKED_MAX),
+        (false, prefetch, _) => Some(u32::from(prefetch)),
+    }
+}
+
+/// CON-05, CON-06.
+fn consumer_priority(entry: &QueueEntry, arguments: &FieldTable) -> Result<i64, Exception> {
+    let refuse = |text| Err(Exception::new(ReplyCode::PreconditionFailed, text));
+    for name in STREAM_ARGUMENTS {
+        if arguments.get(name).is_some() {
+            let kind = entry.queue_type.name();
+            let queue = &entry.name;
+            return refuse(format!(
+                "invalid arg '{name}' for queue {queue} of queue type rabbit_{kind}_queue"
+            ));
+        }
+    }
+    let Some(value) = arguments.get("x-priority") else { return Ok(0) };
+    match value.as_integer() {
+        Some(priority) => Ok(priority),
+        None => {
+            let (queue, kind) = (&entry.name, value.type_name());
+            refuse(format!(
+                "invalid arg 'x-priority' for queue {queue}: \"expected integer, got {kind}\""
+            ))
+        }
+    }
+}
+
+/// CTO-04, ARG-09.
+fn consumer_timeout(entry: &QueueEntry, arguments: &FieldTable) -> Result<Option<u64>, Exception> {
+    const NAME: &str = "x-consumer-timeout";
+    let Some(value) = arguments.get(NAME) else { return Ok(None) };
+    let reason = match value.as_integer() {
+        Some(ms) if ms >= 0 => return Ok(Some(ms.unsigned_abs())),
+        Some(ms) => format!("{{value_negative,{ms}}}"),
+        None => format!("\"expected integer, got {}\"", value.type_name()),
+    };
+    let text = format!("invalid arg '{NAME}' for queue {}: {reason}", entry.name);
+    Err(Exception::new(ReplyCode::PreconditionFailed, text))
+}
+
+/// CON-15.
+fn consume_failed(queue: &ResourceName, why: &str) -> Exception {
+    let text = format!("failed consuming from quorum queue {queue}: {why}");
+    Exception::new(ReplyCode::InternalError, text)
+}
+
+/// GET-06.
+fn get_failed(queue: &ResourceName) -> Exception {
+    let text = format!("Cannot get a message from queue {queue}: the operation timed out");
+    Exception::new(ReplyCode::InternalError, text)
+}

@@ -1,0 +1,59 @@
+//! Bodies of which this node has no copy that it can show (DLV 1).
+
+use super::{FrontConsumer, FrontState};
+use crate::front::{FrontEnd, unwritten::Fetching};
+use quorate_storage::{MessageRef, StoredMessage};
+use quorate_types::DeliveryNumber;
+use std::sync::Arc;
+
+impl FrontConsumer {
+    /// Gets the next body from another node.
+    pub(super) fn fetch(self: &Arc<Self>, front: &Arc<FrontEnd>, state: &mut FrontState) {
+        let Some(first) = state.ready.front() else { return };
+        state.fetching = true;
+        let wanted = MessageRef { queue: self.queue, message: first.message };
+        let (number, term) = (first.number, state.term);
+        let (front, consumer) = (Arc::clone(front), Arc::clone(self));
+        let task = Arc::clone(&front);
+        task.base.context.spawn(async move {
+            let unwritten = &consumer.connection.unwritten;
+            // What a group gave that is silent for too long is dropped (DLV 5).
+            let is_wanted = || front.hearing.may_show(consumer.home()) && consumer.is_first(number);
+            let (found, turn) =
+                front.base.bodies.find_in_turn(wanted, term, unwritten, is_wanted).await;
+            let gone = matches!(found, StoredMessage::Absent);
+            consumer.fetched(number, found, turn);
+            if gone {
+                front.share_room(&consumer.connection, consumer.channel);
+            }
+        });
+    }
+
+    fn is_first(&self, number: DeliveryNumber) -> bool {
+        self.state.lock().ready.front().is_some_and(|reference| reference.number == number)
+    }
+
+    pub(super) fn fetched(
+        self: &Arc<Self>,
+        number: DeliveryNumber,
+        found: StoredMessage,
+        turn: Fetching,
+    ) {
+        let mut state = self.state.lock();
+        state.fetching = false;
+        if state.ready.front().is_some_and(|reference| reference.number == number) {
+            match found {
+                StoredMessage::Here(body) => {
+                    state.fetched = Some(self.connection.unwritten.fetched(body, turn));
+                }
+                // It has been settled, so there is nothing to show (DLV 1).
+                StoredMessage::Absent => drop(state.ready.pop_front()),
+                StoredMessage::Unknown => {}
+            }
+        }
+        if state.ready.is_empty() {
+            state.unshown = None;
+        }
+        self.list(&mut state);
+    }
+}

@@ -1,0 +1,135 @@
+//! What this node's front end does with what leaders of homes send it: deliveries, answers, and who
+//! leads (SES 4, 5; DLV 1, 2, 5).
+
+use crate::{
+    client::Delivered,
+    front::{FrontEnd, connection_state::ConnectionState},
+    peers::{
+        PeerMessage, Retry,
+        message::{Attachment, Deliveries},
+    },
+};
+use quorate_queue::Delivery;
+use quorate_types::{Home, NodeId, Term};
+use std::sync::{Arc, atomic::Ordering};
+
+impl FrontEnd {
+    /// Hands deliveries to this node's consumers.
+    pub(crate) fn deliver(self: &Arc<Self>, home: Home, deliveries: Deliveries) {
+        let Deliveries { term, ranges, cancelled, timed_out, timed_out_gets } = deliveries;
+        for range in ranges {
+            let Some(consumer) = self.clients.consumer(range.first.consumer) else { continue };
+            let deliveries: Vec<Delivery> = range.deliveries().collect();
+            consumer.deliver(term, range.attachment, &deliveries);
+        }
+        for id in cancelled {
+            if let Some(consumer) = self.clients.consumer(id) {
+                self.clients.consumers.remove(id.number);
+                consumer.cancelled();
+                self.share_room(&consumer.connection, consumer.channel);
+            }
+        }
+        for (consumer, last) in timed_out {
+            if let Some(consumer) = self.clients.consumer(consumer) {
+                let commands = consumer.timed_out(last);
+                commands.into_iter().for_each(|command| self.base.proposers.submit(home, command));
+            }
+        }
+        if !timed_out_gets.is_empty() {
+            self.gets_timed_out(home, timed_out_gets);
+        }
+    }
+}
+
+impl FrontEnd {
+    /// Takes deliveries to be written now, until they have `bytes_max` bytes of bodies (at least one if
+    /// any is ready).
+    pub(crate) fn take_deliveries(
+        self: &Arc<Self>,
+        state: &ConnectionState,
+        bytes_max: usize,
+        deliveries: &mut Vec<Delivered>,
+    ) {
+        // What becomes ready from here on is announced again.
+        state.announced.store(false, Ordering::Release);
+        let first = deliveries.len();
+        let mut left = bytes_max.saturating_sub(state.replies.take(bytes_max, deliveries));
+        let mut waiting = Vec::new();
+        while left > 0 {
+            let Some(consumer) = state.next_ready() else { break };
+            let taken = consumer.take(self, left, deliveries);
+            left = left.saturating_sub(taken.bytes.max(1));
+            if taken.more {
+                waiting.push(consumer);
+            }
+        }
+        self.publisher.trace_deliveries(state, deliveries.get(first..).unwrap_or_default());
+        let more = !waiting.is_empty();
+        state.ready.lock().extend(waiting);
+        let untaken = || !state.ready.lock().is_empty() || !state.replies.is_empty();
+        if more || (left == 0 && untaken()) {
+            state.announce();
+        }
+    }
+
+    /// A leader of the home has announced itself, or its streams are new: what is unanswered is
+    /// sent again, consumers re-attach (SES 5).
+    pub(crate) fn announced(&self, home: Home, leader: NodeId, term: Term) {
+        if self.base.proposers.announced(home, leader, term) {
+            self.reattach_all(home, leader, term);
+            self.letters.send_again(home);
+        }
+    }
+
+    /// Re-attaches all consumers of a home at its leader.
+    pub(crate) fn reattach_all(&self, home: Home, leader: NodeId, term: Term) {
+        let consumers = self.clients.consumers.all();
+        let of_home = consumers.iter().filter(|one| one.home() == home && one.is_attached());
+        let attachments = of_home.filter_map(|consumer| consumer.reattach(term)).collect();
+        self.ask_for_deliveries(home, leader, term, attachments);
+    }
+
+    /// A leader has been heard that had itself just heard a majority (DLV 5).
+    pub(crate) fn heard(&self, home: Home, leader: NodeId, term: Term) {
+        if self.base.proposers.leader(home) == Some((leader, term)) {
+            self.hearing.heard(home, || self.reattach_all(home, leader, term));
+        }
+    }
+
+    /// Re-attaches consumers at the leader (DLV 2).
+    pub(crate) fn ask_for_deliveries(
+        &self,
+        home: Home,
+        leader: NodeId,
+        term: Term,
+        consumers: Vec<Attachment>,
+    ) {
+        if !consumers.is_empty() {
+            let retry = Retry::Consumers(home, leader);
+            self.base
+                .context
+                .peers
+                .send_or_retry(PeerMessage::Reattach { home, term, consumers }, retry);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quorate_types::GroupId;
+
+    /// DLV 5: an announcement says who leads, not that a majority stands behind it: it is repeated on
+    /// every new connection, and by leaders that have lost proposals.
+    #[tokio::test]
+    async fn dlv_05_only_a_leader_that_has_just_heard_a_majority_is_heard() {
+        let (node, home, term) = (crate::testing::node(), Home::Group(GroupId(1)), Term(7));
+        node.front.announced(home, NodeId(2), term);
+        assert!(!node.front.hearing.may_show(home));
+        node.front.heard(home, NodeId(3), term);
+        node.front.heard(home, NodeId(2), Term(6));
+        assert!(!node.front.hearing.may_show(home), "not of the leader that is known");
+        node.front.heard(home, NodeId(2), term);
+        assert!(node.front.hearing.may_show(home));
+    }
+}

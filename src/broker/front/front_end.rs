@@ -1,0 +1,258 @@
+//! The broker as front ends call it: each request goes to the method that serves it.
+
+use crate::{
+    broker::Broker,
+    client::{
+        self, Answer, ChannelId, ChannelReport, ConnectionInfo, Delivered, Event, FrontSettings,
+        Operation, Pressure, Publish, PublishOutcome, Settle, SocketReport,
+    },
+    front::{connection::Connection, connection_state::Reporting, routed::RoutedPublish},
+    memory::{MemoryBudget, Share},
+};
+use quorate_types::{Exception, ShortString};
+use std::{
+    future::Future,
+    net::IpAddr,
+    sync::{Arc, atomic::Ordering},
+};
+
+/// Prefix of consumer tags that the server makes (CON-01).
+const CONSUMER_TAG_PREFIX: &str = "amq.ctag-";
+
+impl client::Broker for Broker {
+    type Connection = Connection;
+
+    fn memory(&self) -> &Arc<MemoryBudget> {
+        &self.0.base.context.memory
+    }
+
+    fn front_settings(&self) -> FrontSettings {
+        self.0.base.context.settings.front.clone()
+    }
+
+    fn log_in(
+        &self,
+        user: &ShortString,
+        password: Option<&[u8]>,
+        from: IpAddr,
+    ) -> impl Future<Output = bool> + Send {
+        Self::log_in(self, user, password, from)
+    }
+
+    fn connect(&self, info: ConnectionInfo) -> Result<Connection, Exception> {
+        Self::connect(self, info)
+    }
+
+    fn alarm(&self) -> Option<String> {
+        self.0.alarms.reason()
+    }
+}
+
+impl client::Connection for Connection {
+    fn info(&self) -> &ConnectionInfo {
+        &self.state.info
+    }
+
+    fn open_channel(&self, id: ChannelId) -> Result<(), Exception> {
+        self.check_channels()?;
+        let report = ChannelReport::default();
+        let before =
+            self.state.reported.channels.lock().insert(id.number, Reporting { id, report });
+        self.state.count(&self.node.clients.counts, 0, i64::from(before.is_none()));
+        self.state.counters.channels_opened.add(1);
+        self.recount();
+        Ok(())
+    }
+
+    fn close_channel(&self, channel: ChannelId) {
+        self.settle_held(|holder| self.state.is_of(channel, holder));
+        self.forget_channel(channel);
+        let ended = self.state.held.lock().channels.remove(&channel);
+        if let Some(ended) = ended {
+            self.node.front.end_channel(ended);
+        }
+    }
+
+    fn limit_channel(&self, channel: ChannelId, limit: Option<u16>) {
+        self.state.held.lock().channels.entry(channel).or_default().limit = limit;
+        match limit {
+            Some(_) => self.node.front.share_room(&self.state, channel),
+            None => self.node.front.lift_limit(&self.state, channel),
+        }
+    }
+
+    fn publish(&self, publishes: Vec<Publish>, outcomes: &mut Vec<PublishOutcome>) -> Pressure {
+        self.node.publisher.publish(&self.state, publishes, outcomes)
+    }
+
+    fn check_publish(&self, exchange: &ShortString) -> Result<(), Exception> {
+        self.client().check_publish(exchange)
+    }
+
+    fn settle(&self, settles: Vec<Settle>) {
+        self.client().settle(settles);
+    }
+
+    fn ask(
+        &self,
+        channel: ChannelId,
+        operation: Operation,
+    ) -> impl Future<Output = Result<Answer, Exception>> + Send {
+        // A close of the channel that comes next leaves a commit alone (TX-07).
+        let publishes = match matches!(operation, Operation::Commit { .. }) {
+            true => self.client().transactions().take_transaction(channel),
+            false => Vec::new(),
+        };
+        self.perform(channel, operation, publishes)
+    }
+
+    fn roll_back(&self, channel: ChannelId) {
+        drop(self.client().transactions().take_transaction(channel));
+    }
+
+    fn update_secret(&self) -> Result<(), Exception> {
+        self.client().consumers().update_secret()
+    }
+
+    async fn events(&self, events: &mut Vec<Event>) {
+        self.state.mailbox.take(events).await;
+        if events.iter().any(|event| matches!(event, Event::MaySettle)) {
+            self.settle(Vec::new());
+        }
+    }
+
+    async fn room(&self) {
+        self.node.publisher.room(&self.state).await;
+    }
+
+    fn take_deliveries(&self, bytes_max: usize, deliveries: &mut Vec<Delivered>) {
+        self.node.front.take_deliveries(&self.state, bytes_max, deliveries);
+    }
+
+    fn delivery_room_bytes(&self) -> usize {
+        let room = self.state.unwritten.room_bytes();
+        if room == 0 {
+            self.state.unwritten.note_waited();
+        }
+        room
+    }
+
+    async fn budget_room(&self) {
+        self.state.unwritten.budget_room().await;
+    }
+
+    fn report_unwritten(&self, bytes: usize) {
+        self.state.unwritten.set(bytes);
+    }
+
+    fn report_given(&self, bytes: usize) {
+        self.state.unwritten.given(bytes);
+    }
+
+    fn is_pressed(&self) -> bool {
+        self.state.unwritten.is_pressed()
+    }
+
+    fn is_given_up(&self) -> bool {
+        self.state.unwritten.is_given_up()
+    }
+
+    fn tell_unfinished(&self, contents: u64, age_ms: u64, transactions: u64) {
+        self.state.unfinished.tell(contents, age_ms, transactions);
+    }
+
+    fn relieve(&self, share: Share, bytes_max: u64) {
+        self.node.clients.close_greatest(share, bytes_max);
+    }
+
+    fn report_channel(&self, id: ChannelId, report: ChannelReport) {
+        let mut channels = self.state.reported.channels.lock();
+        if let Some(open) = channels.get_mut(&id.number).filter(|open| open.id == id) {
+            open.report = report;
+        }
+    }
+
+    fn report_socket(&self, socket: SocketReport, blocked: bool) {
+        let reported = &self.state.reported;
+        *reported.socket.lock() = socket;
+        reported.blocked.store(blocked, Ordering::Relaxed);
+    }
+
+    async fn close(self) {
+        let queues = self.end();
+        self.node.exclusive.end_exclusive(queues).await;
+    }
+}
+
+impl Connection {
+    /// Does what a channel asks for; `publishes` are those of a commit.
+    async fn perform(
+        &self,
+        channel: ChannelId,
+        operation: Operation,
+        publishes: Vec<RoutedPublish>,
+    ) -> Result<Answer, Exception> {
+        let (client, done) = (self.client(), |()| Answer::Done);
+        match operation {
+            Operation::ExchangeDeclare(declare) => {
+                client.exchanges().exchange_declare(declare).await.map(done)
+            }
+            Operation::ExchangeExists(exchange) => {
+                client.exchanges().exchange_exists(&exchange).map(done)
+            }
+            Operation::Publishable(exchange) => client.check_publish(&exchange).map(done),
+            Operation::ExchangeDelete { exchange, if_unused } => {
+                client.exchanges().exchange_delete(exchange, if_unused).await.map(done)
+            }
+            Operation::ExchangeBind(bind) => client.exchanges().exchange_bind(bind).await.map(done),
+            Operation::ExchangeUnbind(bind) => {
+                client.exchanges().exchange_unbind(bind).await.map(done)
+            }
+            Operation::QueueDeclare(declare) => {
+                client.queues().queue_declare(declare).await.map(Answer::Declared)
+            }
+            Operation::QueueExists(queue) => {
+                client.queues().queue_passive(queue).await.map(Answer::Declared)
+            }
+            Operation::QueueBind(bind) => client.exchanges().queue_bind(bind).await.map(done),
+            Operation::QueueUnbind(bind) => client.exchanges().queue_unbind(bind).await.map(done),
+            Operation::QueuePurge(queue) => {
+                client.queues().queue_purge(queue).await.map(Answer::Removed)
+            }
+            Operation::QueueDelete { queue, if_unused, if_empty } => {
+                client.queues().queue_delete(queue, if_unused, if_empty).await.map(Answer::Removed)
+            }
+            Operation::Consume(mut consume) => {
+                consume.tag = self.tag_or_made(consume.tag);
+                let tag = consume.tag.clone();
+                let consumer = client.consumers().consume(*consume).await?;
+                Ok(Answer::Consuming { consumer, tag })
+            }
+            Operation::ConsumeReplies { tag } => {
+                let tag = self.tag_or_made(tag);
+                let (consumer, name) = client.consumers().consume_replies(channel, tag.clone())?;
+                Ok(Answer::ConsumingReplies { consumer, tag, name })
+            }
+            Operation::Route(publish) => {
+                client.transactions().route(*publish).await.map(Answer::Routed)
+            }
+            Operation::Commit { settles } => {
+                client.transactions().commit(channel, publishes, settles).await.map(done)
+            }
+            Operation::Cancel(consumer) => client.consumers().cancel(consumer).await.map(done),
+            Operation::Get { queue, no_ack } => {
+                let got = client.consumers().get(channel, queue, no_ack).await?;
+                Ok(Answer::Got(got.map(Box::new)))
+            }
+        }
+    }
+
+    /// The tag, or one that is made where the client gives none (CON-01).
+    fn tag_or_made(&self, tag: ShortString) -> ShortString {
+        if tag.is_empty() {
+            self.node.base.context.generated_name(CONSUMER_TAG_PREFIX)
+        } else {
+            tag
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! What may be shown, against what leaders tell their groups meanwhile: of a message that returns
+//! because its consumer's node cannot be reached, the consumer is shown nothing any more.
+
+#![expect(clippy::indexing_slicing, reason = "tests")]
+
+use super::*;
+use crate::{
+    cluster::liveness::{Absences, Outlook},
+    testing_state::{CatalogLog, GROUP, GroupLog},
+};
+use proptest::{collection::vec, prelude::*};
+use quorate_queue::Command;
+use quorate_types::{BootNumber, NodeId, QueueId, SessionId};
+
+#[test]
+fn dlv_5_nothing_is_shown_of_a_group_that_is_not_heard() {
+    let hearing = Hearing::new([GROUP].into_iter(), 100);
+    let at = |ms| hearing.began + Duration::from_millis(ms);
+    assert!(hearing.may_show_at(Home::Node(NodeId(1)), at(0)), "its own are never silent");
+    assert!(!hearing.may_show_at(GROUP, at(0)), "never heard");
+    assert!(hearing.note_heard(GROUP, at(10)), "the silence mattered");
+    assert!(!hearing.note_heard(GROUP, at(20)));
+    assert!(hearing.may_show_at(GROUP, at(69)));
+    assert!(!hearing.may_show_at(GROUP, at(70)));
+    assert!(hearing.note_heard(GROUP, at(80)));
+    assert!(hearing.may_show_at(GROUP, at(80)));
+    assert!(!hearing.note_heard(GROUP, at(200)), "nobody has looked meanwhile");
+    assert!(!hearing.note_heard(Home::Group(quorate_types::GroupId(9)), at(200)));
+}
+
+/// Nodes that may lead the group; the consumer is on another one.
+const LEADERS: u16 = 3;
+const FRONT: NodeId = NodeId(9);
+const BOOT: BootNumber = BootNumber(1);
+/// Milliseconds that each step of the world takes.
+const STEP: u64 = 100;
+/// As often as leaders look, and tell that they have heard a majority.
+const LOOK: u64 = 500;
+/// A leader says so if it has heard a majority within this time.
+const MAJORITY_HEARD: u64 = 2 * LOOK;
+
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    /// A majority elects this node. The leader before may not notice that it leads no more.
+    Elect(usize),
+    /// The link between this node and the front end's opens or ends.
+    Link(usize, bool),
+    /// So many steps pass.
+    Pass(u64),
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let leader = 0..usize::from(LEADERS);
+    prop_oneof![
+        2 => leader.clone().prop_map(Event::Elect),
+        3 => (leader, any::<bool>()).prop_map(|(leader, open)| Event::Link(leader, open)),
+        4 => (1_u64..60).prop_map(Event::Pass),
+    ]
+}
+
+/// A node that leads, or did and has not noticed the end.
+struct Leader {
+    absences: Absences,
+    is_linked: bool,
+    term: u64,
+    led_since: Option<u64>,
+    /// When another one was elected.
+    deposed: Option<u64>,
+}
+
+struct World {
+    began: Instant,
+    now: u64,
+    timeout: u64,
+    /// How long a notice is under way.
+    delay: u64,
+    log: CatalogLog,
+    group: GroupLog,
+    hearing: Hearing,
+    leaders: Vec<Leader>,
+    present: Option<usize>,
+    /// Who sent it in which term, and when it arrives.
+    notices: Vec<(usize, u64, u64)>,
+    /// The leader and term that the front end knows.
+    known: Option<(usize, u64)>,
+    term: u64,
+    /// The front end's messages have returned, and it has not re-attached since.
+    timed_out: bool,
+    /// Since when the front end should have been hearing the present leader.
+    audible_since: Option<u64>,
+}
+
+impl World {
+    fn new(timeout: u64, delay: u64) -> Self {
+        let (mut log, mut group) = (CatalogLog::new(), GroupLog::new());
+        let start = log.start(FRONT, BOOT);
+        let queue = QueueId { home: GROUP, index: 1, position: 9 };
+        group.ask(SessionId { node: FRONT, start }, Command::Look { queue, renew: false });
+        let hearing = Hearing::new([GROUP].into_iter(), timeout);
+        let began = hearing.began;
+        let leaders = (1..=LEADERS).map(|node| Leader {
+            absences: Absences::new(began, NodeId(node), &[FRONT]),
+            is_linked: false,
+            term: 0,
+            led_since: None,
+            deposed: None,
+        });
+        Self {
+            began,
+            now: 0,
+            timeout,
+            delay,
+            log,
+            group,
+            hearing,
+            leaders: leaders.collect(),
+            present: None,
+            notices: Vec::new(),
+            known: None,
+            term: 0,
+            timed_out: false,
+            audible_since: None,
+        }
+    }
+
+    fn at(&self, time: u64) -> Instant {
+        self.began + Duration::from_millis(time)
+    }
+
+    fn step(&mut self, event: Event) -> Result<(), TestCaseError> {
+        match event {
+            Event::Elect(leader) if self.present != Some(leader) => {
+                if let Some(former) = self.present.replace(leader) {
+                    self.leaders[former].deposed = Some(self.now);
+                }
+                self.term += 1;
+                let Leader { term, led_since, deposed, .. } = &mut self.leaders[leader];
+                (*term, *led_since, *deposed) = (self.term, Some(self.now), None);
+                self.meet(leader);
+            }
+            Event::Elect(_) => {}
+            Event::Link(leader, is_open) => {
+                let now = self.at(self.now);
+                let absences = &mut self.leaders[leader].absences;
+                match is_open {
+                    true => absences.linked(FRONT),
+                    false => absences.lost(now, (FRONT, BOOT), None),
+                }
+                self.leaders[leader].is_linked = is_open;
+                self.meet(leader);
+            }
+            Event::Pass(steps) => {
+                for _ in 0..steps {
+                    self.pass()?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Who leads, or believes so, announces itself to a front end that it is linked with. If that knows
+    /// of no later leader, its consumers re-attach, and have then what they hold (SES 5, DLV 2).
+    fn meet(&mut self, leader: usize) {
+        let Leader { is_linked, term, led_since, .. } = self.leaders[leader];
+        let is_later = self.known.is_none_or(|(_, known)| term >= known);
+        if is_linked && led_since.is_some() && is_later {
+            self.known = Some((leader, term));
+            self.timed_out = false;
+        }
+        let is_audible = self.present.is_some_and(|present| self.leaders[present].is_linked);
+        self.audible_since = is_audible.then_some(self.now);
+    }
+
+    fn pass(&mut self) -> Result<(), TestCaseError> {
+        self.now += STEP;
+        if self.now.is_multiple_of(LOOK) {
+            self.tell();
+            self.look();
+        }
+        let now = self.at(self.now);
+        for (leader, term, _) in self.notices.extract_if(.., |(.., at)| *at <= self.now) {
+            if self.known == Some((leader, term)) {
+                self.hearing.note_heard(GROUP, now);
+            }
+        }
+        let may_show = self.hearing.may_show_at(GROUP, now);
+        prop_assert!(!(self.timed_out && may_show), "its messages are another consumer's");
+        let is_audible = |since| self.now >= since + 2 * LOOK + self.delay;
+        let is_heard = self.audible_since.is_some_and(is_audible);
+        prop_assert!(may_show || !is_heard, "a leader with a majority was heard");
+        Ok(())
+    }
+
+    /// Leaders that have heard a majority say so to the front end.
+    fn tell(&mut self) {
+        for (place, leader) in
+            self.leaders.iter().enumerate().filter(|(_, leader)| leader.is_linked)
+        {
+            let heard_at = leader.led_since.map(|_| leader.deposed.unwrap_or(self.now));
+            if heard_at.is_some_and(|at| self.now - at < MAJORITY_HEARD) {
+                self.notices.push((place, leader.term, self.now + self.delay));
+            }
+        }
+    }
+
+    /// The present leader looks after the nodes. What a former one proposes is never committed.
+    fn look(&mut self) {
+        let Some(present) = self.present else { return };
+        let (leader, now) = (&self.leaders[present], self.at(self.now));
+        let outlook = Outlook {
+            now,
+            absences: &leader.absences,
+            led_for: now - self.at(leader.led_since.unwrap_or_default()),
+            timeout: Duration::from_millis(self.timeout),
+        };
+        let commands = outlook.commands(&self.log.catalog, &self.group.machine);
+        self.timed_out |= commands.contains(&Command::NodeTimedOut { node: FRONT });
+        self.group.lead(commands);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    /// DLV 5: whatever leads and whoever is cut off, from when a node's messages return until it has
+    /// re-attached, its consumers are shown nothing. A leader that is linked is heard.
+    #[test]
+    fn dlv_5_what_has_returned_is_not_shown_to_the_first_consumer(
+        timeout in prop::sample::select(vec![4_000_u64, 10_000, 20_000]),
+        delay in 0_u64..10,
+        events in vec(event(), 1..60),
+    ) {
+        // A notice that is under way for longer than this would be taken for a new one.
+        let most = timeout / 2 - MAJORITY_HEARD;
+        let mut world = World::new(timeout, most * delay / 10);
+        for event in events {
+            world.step(event)?;
+        }
+    }
+}

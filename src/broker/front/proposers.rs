@@ -1,0 +1,205 @@
+//! Commands of this node's front end to homes: one proposer for each home, and what waits for
+//! replies (SES 2, 4, 5; Q-60).
+
+use crate::{
+    context::{CallError, Context},
+    front::{
+        batch::{Answered, Batches, Ticket},
+        proposer::{Courier, Proposer},
+    },
+    memory::Share,
+    peers::{PeerMessage, Sent},
+};
+use quorate_queue::{Command, Reply};
+use quorate_rpc::Lane;
+use quorate_storage::codec::batch::ProposedBatch;
+use quorate_types::{Home, LetterHome, NodeId, Sequence, SessionId, StartNumber, Term};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Weak},
+    time::Duration,
+};
+use tokio::time::Instant;
+use tokio::{
+    sync::{oneshot, watch},
+    time::MissedTickBehavior,
+};
+
+/// How often is looked whether batches have gone unanswered for too long.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// A node's proposers.
+#[derive(Debug)]
+pub(crate) struct Proposers {
+    this: Weak<Proposers>,
+    context: Arc<Context>,
+    homes: BTreeMap<Home, Proposer>,
+    /// Changes whenever a leader has announced itself.
+    leaders: watch::Sender<()>,
+}
+
+impl Proposers {
+    /// To those homes, which know no session of this process yet.
+    pub(crate) fn new(context: &Arc<Context>, homes: &[Home]) -> Arc<Self> {
+        let nobody = SessionId { node: context.me, start: StartNumber(0) };
+        let proposer = |home| Proposer::new(home, nobody, context.memory.account(Share::InFlight));
+        Arc::new_cyclic(|this| Self {
+            this: Weak::clone(this),
+            context: Arc::clone(context),
+            homes: homes.iter().map(|home| (*home, proposer(*home))).collect(),
+            leaders: watch::Sender::default(),
+        })
+    }
+
+    /// Adds to what is sent to a home.
+    pub(crate) fn fill(&self, home: Home, fill: impl FnOnce(&mut Batches)) {
+        match self.homes.get(&home) {
+            Some(proposer) => proposer.submit(self, fill),
+            None => tracing::error!(?home, "commands for an unknown Raft group or node"),
+        }
+    }
+
+    /// Sends a command whose reply nobody waits for.
+    pub(crate) fn submit(&self, home: Home, command: Command) {
+        self.fill(home, |batches| batches.push(command, Ticket::None));
+    }
+
+    /// Sends a settle or a credit before the publishes that wait (see [`Batches::push_ahead`]).
+    pub(crate) fn submit_ahead(&self, home: Home, command: Command) {
+        self.fill(home, |batches| batches.push_ahead(command));
+    }
+
+    /// Sends a command and waits for its reply, as long as operations may take.
+    pub(crate) async fn ask(&self, home: Home, command: Command) -> Result<Reply, CallError> {
+        let (sender, receiver) = oneshot::channel();
+        self.fill(home, |batches| batches.push(command, Ticket::Reply(sender)));
+        self.wait(receiver).await
+    }
+
+    /// Sends a command and waits for its reply however long that takes.
+    pub(crate) async fn ask_until_answered(
+        &self,
+        home: Home,
+        command: Command,
+    ) -> Result<Reply, CallError> {
+        let (sender, receiver) = oneshot::channel();
+        self.fill(home, |batches| batches.push(command, Ticket::Reply(sender)));
+        receiver.await.map_err(|_| CallError::SessionEnded)
+    }
+
+    /// Waits for an answer, as long as operations may take.
+    pub(crate) async fn wait<T>(&self, receiver: oneshot::Receiver<T>) -> Result<T, CallError> {
+        match tokio::time::timeout(self.context.operation_timeout(), receiver).await {
+            Err(_) => Err(CallError::TimedOut),
+            Ok(Err(_)) => Err(CallError::SessionEnded),
+            Ok(Ok(reply)) => Ok(reply),
+        }
+    }
+
+    /// Sends again what has gone unanswered for too long; runs as long as the node.
+    pub(crate) async fn send_overdue(self: Arc<Self>) {
+        let mut ticks = tokio::time::interval(LOOK);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            // Nothing is lost on the way to this node's own queues.
+            let own = Home::Node(self.context.me);
+            let others = self.homes.iter().filter(|(home, _)| **home != own);
+            others.for_each(|(_, proposer)| proposer.send_overdue(&*self));
+        }
+    }
+
+    /// Takes a home's answers to this node's batches: what was answered.
+    pub(crate) fn answered(
+        &self,
+        home: Home,
+        session: SessionId,
+        first: Sequence,
+        last: Sequence,
+        other: Vec<(Sequence, Reply)>,
+    ) -> Vec<Answered> {
+        let Some(proposer) = self.homes.get(&home) else { return Vec::new() };
+        proposer.answered(self, session, first, last, other)
+    }
+
+    /// A home wants everything from that number on again (SES 3).
+    pub(crate) fn wanted(&self, home: Home, session: SessionId, want: Sequence) {
+        if let Some(proposer) = self.homes.get(&home) {
+            proposer.wanted(self, session, want);
+        }
+    }
+
+    /// A leader of the home has announced itself; false if a later one is known (SES 5).
+    pub(crate) fn announced(&self, home: Home, leader: NodeId, term: Term) -> bool {
+        let news =
+            self.homes.get(&home).is_some_and(|proposer| proposer.announced(self, leader, term));
+        self.leaders.send_replace(());
+        news
+    }
+
+    /// Changes whenever a leader of any home has announced itself.
+    pub(crate) fn leaders(&self) -> watch::Receiver<()> {
+        self.leaders.subscribe()
+    }
+
+    /// Who leads the home, as far as this node has been told, and in which term.
+    pub(crate) fn leader(&self, home: Home) -> Option<(NodeId, Term)> {
+        self.homes.get(&home)?.leader()
+    }
+
+    /// The node that the other end of a line of dead letters is at, as far as this node knows.
+    pub(crate) fn leader_of(&self, home: LetterHome) -> Option<NodeId> {
+        match home {
+            LetterHome::Start(session) => Some(session.node),
+            LetterHome::Group(_) => Some(self.leader(home.home())?.0),
+        }
+    }
+
+    /// All homes that this node may send to.
+    pub(crate) fn homes(&self) -> impl Iterator<Item = Home> + '_ {
+        self.homes.keys().copied()
+    }
+
+    /// A session of this process begins: nothing of the one before is answered (SES 6).
+    pub(crate) fn restart(&self, session: SessionId) {
+        self.homes.values().for_each(|proposer| proposer.restart(session));
+    }
+
+    /// Bytes under way to the fullest home.
+    pub(crate) fn home_bytes_max(&self) -> usize {
+        self.homes.values().map(Proposer::bytes).max().unwrap_or(0)
+    }
+
+    /// Bytes of publishes that wait or are under way to all homes.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.homes.values().map(|one| one.bytes() as u64).sum()
+    }
+}
+
+impl Courier for Proposers {
+    fn cut(&self, batch: &ProposedBatch, waited: Duration) {
+        self.context.counters.batch_commands.record(batch.commands.len() as u64);
+        self.context.counters.batch_wait_us.record_time(waited);
+    }
+
+    fn carry(&self, home: Home, to: NodeId, batch: &Arc<ProposedBatch>) -> Sent {
+        let batch = Arc::clone(batch);
+        let sent = self.context.peers.send(to, PeerMessage::Batch { home, batch });
+        self.context.counters.batches_refused.add(u64::from(sent == Sent::Full));
+        sent
+    }
+
+    fn wait_for_room(&self, home: Home, to: NodeId) {
+        let Some(this) = self.this.upgrade() else { return };
+        self.context.spawn(async move {
+            this.context.peers.wait_for_room(to, Lane::Bulk).await;
+            if let Some(proposer) = this.homes.get(&home) {
+                proposer.has_room(&*this);
+            }
+        });
+    }
+
+    fn now(&self) -> Instant {
+        Instant::now()
+    }
+}

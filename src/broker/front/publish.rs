@@ -1,0 +1,481 @@
+//! Publishing: routes what one read of a socket brought, and hands each copy to its target's
+//! proposer (PUB, RTE, CNF, NAM 5, 6).
+
+use crate::{
+    client::{ChannelId, Event, Pressure, Publish, PublishOutcome},
+    front::{
+        access::check_user_id,
+        batch::{MESSAGE_COST_BYTES, Outgoing},
+        confirm::{FanOut, PublishTicket, Told},
+        connection_state::ConnectionState,
+        publish_access::PublishAccess,
+        publisher::Publisher,
+        reply_to,
+        route_held::{Rest, await_turn},
+        routed::RoutedPublish,
+        spread::Spread,
+        tally::Tally,
+    },
+    leader::way::{Way, check_delay},
+    memory::Share,
+    peers::message::ReplyTo,
+};
+use bytes::{Bytes, BytesMut};
+use quorate_catalog::{Catalog, RouteRequest};
+use quorate_storage::codec::message;
+use quorate_types::{
+    Exception, FieldTable, FieldValue, Home, Message, Properties, ResourceName, ShortString,
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Range,
+    sync::Arc,
+    time::Duration,
+};
+use tokio::time::Instant;
+
+/// Bytes that one read of a socket brings, about.
+const READ_BYTES: usize = 256 * 1024;
+/// Bytes of small publishes that all connections of a node may have in flight before each has no more
+/// than its share.
+const NODE_SMALL_BYTES: u64 = 4 << 20;
+/// How long publishes of one read may be routed before whoever wants to change the catalog has its
+/// turn, and with it all who wait behind.
+const CATALOG_HELD_MAX: Duration = Duration::from_millis(1);
+
+/// Copies of messages on their way.
+#[derive(Debug, Default)]
+pub(crate) struct Outgoings {
+    /// To queues, by home.
+    to_queues: BTreeMap<Home, Vec<Outgoing>>,
+    /// To channels that wait for replies (DRT-04).
+    replies: Vec<(Vec<ReplyTo>, Bytes)>,
+    /// Bytes of the copies to queues, with what each costs beside them.
+    pub(crate) copies_bytes: usize,
+}
+
+/// Where the copies of a publish come from, and who is told of them.
+#[derive(Debug)]
+pub(crate) struct Source<'a> {
+    pub(crate) connection: &'a Arc<ConnectionState>,
+    pub(crate) channel: ChannelId,
+    pub(crate) told: Told,
+    pub(crate) mandatory: bool,
+}
+
+impl Publisher {
+    /// Routes and sends publishes, as `client::Connection::publish` says. Without a routing lease they
+    /// are held, and so are those behind one that goes to many queues; what they come to follows as
+    /// events.
+    pub(crate) fn publish(
+        self: &Arc<Self>,
+        state: &Arc<ConnectionState>,
+        publishes: Vec<Publish>,
+        outcomes: &mut Vec<PublishOutcome>,
+    ) -> Pressure {
+        let mut held = state.held_publishes.lock();
+        let mut spread = None;
+        if held.busy || !self.base.lease.is_held() {
+            // NAM 5: this node may not route now. What was held before comes first.
+            outcomes.extend(publishes.iter().map(|_| PublishOutcome::Routed));
+            held.hold(publishes);
+        } else {
+            let Some(rest) = self.route_all(state, publishes, outcomes) else {
+                drop(held);
+                return self.pressure(state);
+            };
+            held.hold(rest.publishes);
+            spread = Some(rest.spread);
+        }
+        if !std::mem::replace(&mut held.busy, true) {
+            let (publisher, state) = (Arc::clone(self), Arc::clone(state));
+            self.base.context.spawn(async move { publisher.route_held(state, spread).await });
+        }
+        Pressure::Wait
+    }
+
+    /// Whether the connection's socket may be read on.
+    fn pressure(&self, state: &ConnectionState) -> Pressure {
+        if !state.in_flight.is_full() && !self.is_full_for(state) {
+            return Pressure::None;
+        }
+        self.base.context.memory.note_waited(Share::InFlight);
+        Pressure::Wait
+    }
+
+    /// Resolves when the connection's socket may be read again after [`Pressure::Wait`]. Cancel-safe.
+    pub(crate) async fn room(&self, state: &ConnectionState) {
+        let ready = || self.has_room_for(state) && !state.held_publishes.lock().busy;
+        state.in_flight.until(ready).await;
+        self.base.lease.until_held().await;
+    }
+
+    /// Some home has more under way than it should, or the whole node, and this connection has a part
+    /// in it: who has little in flight does not wait for those who have much, since what it sends
+    /// next may go elsewhere. But many who have little may have much together.
+    pub(crate) fn is_full_for(&self, connection: &ConnectionState) -> bool {
+        // Each publish waits behind all others of the node, and these are enough to keep it busy.
+        if connection.in_flight.exceeds_share()
+            && self.base.context.memory.share_held_bytes(Share::InFlight) > NODE_SMALL_BYTES
+        {
+            return true;
+        }
+        let little = if self.base.context.memory.is_overdrawn(Share::InFlight, true) {
+            0
+        } else {
+            READ_BYTES
+        };
+        connection.in_flight.bytes() > little
+            && (self.base.proposers.home_bytes_max() as u64
+                > self.base.context.settings.home_in_flight_bytes
+                || self.base.context.memory.room_bytes(Share::InFlight) == 0)
+    }
+
+    /// Routes publishes in order and sends them, up to one that cannot be sent at once.
+    pub(crate) fn route_all(
+        &self,
+        connection: &Arc<ConnectionState>,
+        publishes: Vec<Publish>,
+        outcomes: &mut Vec<PublishOutcome>,
+    ) -> Option<Rest> {
+        let mut spread = None;
+        let mut refused: BTreeMap<ChannelId, Exception> = BTreeMap::new();
+        let mut outgoings = Outgoings::default();
+        let mut routed = RoutedPublish::default();
+        let mut buffer = BytesMut::new();
+        let mut tally = Tally::default();
+        let mut publishes = publishes.into_iter();
+        while publishes.len() > 0 && spread.is_none() {
+            let catalog = self.base.catalog.read();
+            let until = Instant::now() + CATALOG_HELD_MAX;
+            let mut access = connection.publish_access.lock();
+            access.refresh(&catalog, connection.who());
+            let traced = catalog.is_traced(&connection.info.vhost);
+            for publish in publishes.by_ref() {
+                let (confirm, mandatory) = (publish.confirm.is_some(), publish.mandatory);
+                let outcome = match refused.get(&publish.channel) {
+                    Some(exception) => Err(exception.clone()),
+                    None => {
+                        let channel = publish.channel;
+                        let told = Told::of(publish.confirm);
+                        let seen = traced.then(|| publish.clone());
+                        let source = Source { connection, channel, told, mandatory };
+                        let result = route(
+                            self,
+                            &catalog,
+                            &mut access,
+                            connection,
+                            publish,
+                            &mut routed,
+                            &mut buffer,
+                        );
+                        if let (Ok(_), Some(seen)) = (&result, &seen) {
+                            let to = &mut outgoings;
+                            self.tracer.trace_publish(&catalog, connection, seen, &routed, to);
+                        }
+                        if let Ok(true) = result {
+                            spread = self.dispatch(&source, &mut routed, &mut outgoings);
+                        }
+                        result.inspect_err(|exception| {
+                            refused.insert(channel, exception.clone());
+                        })
+                    }
+                };
+                tally.count(outcome.as_ref().ok().copied(), confirm, mandatory);
+                outcomes.push(outcome.map_or_else(PublishOutcome::Refused, |found| match found {
+                    true => PublishOutcome::Routed,
+                    false => PublishOutcome::Unroutable,
+                }));
+                if spread.is_some() || Instant::now() >= until {
+                    break;
+                }
+            }
+        }
+        let rest = spread.map(|spread| Rest {
+            spread,
+            publishes: publishes.filter(|it| await_turn(it, &refused, outcomes)).collect(),
+        });
+        tally.add_to(&self.base.context.counters);
+        self.send_all(outgoings);
+        rest
+    }
+
+    /// Adds the copies of what was routed, unless they are too many to be sent at once with what has
+    /// been added.
+    fn dispatch(
+        &self,
+        source: &Source<'_>,
+        routed: &mut RoutedPublish,
+        outgoings: &mut Outgoings,
+    ) -> Option<Spread> {
+        if self.is_spread(routed, outgoings.copies_bytes) {
+            return Some(Spread::new(source, std::mem::take(routed)));
+        }
+        outgoings.add(source, routed);
+        None
+    }
+
+    /// Routes a publish of a transaction, and sends nothing (TX-03); `None`: it is unroutable.
+    pub(crate) fn route_only(
+        &self,
+        connection: &ConnectionState,
+        publish: Publish,
+    ) -> Result<Option<RoutedPublish>, Exception> {
+        let mandatory = publish.mandatory;
+        let mut routed = RoutedPublish { mandatory, ..RoutedPublish::default() };
+        let mut traces = Outgoings::default();
+        let result = {
+            let catalog = self.base.catalog.read();
+            let mut access = connection.publish_access.lock();
+            access.refresh(&catalog, connection.who());
+            let seen = catalog.is_traced(&connection.info.vhost).then(|| publish.clone());
+            let buffer = &mut BytesMut::new();
+            let result =
+                route(self, &catalog, &mut access, connection, publish, &mut routed, buffer);
+            if let (Ok(_), Some(seen)) = (&result, &seen) {
+                self.tracer.trace_publish(&catalog, connection, seen, &routed, &mut traces);
+            }
+            result
+        };
+        // A trace does not wait for the commit.
+        self.send_all(traces);
+        let mut tally = Tally::default();
+        tally.count(result.as_ref().ok().copied(), false, mandatory);
+        tally.add_to(&self.base.context.counters);
+        result.map(|found| found.then_some(routed))
+    }
+
+    pub(crate) fn send_all(&self, outgoings: Outgoings) {
+        for (home, outgoings) in outgoings.to_queues {
+            self.base.proposers.fill(home, |batches| {
+                outgoings.into_iter().for_each(|outgoing| batches.push_message(outgoing));
+            });
+        }
+        for (addresses, message) in outgoings.replies {
+            self.replies.send_reply(&addresses, &message);
+        }
+    }
+
+    /// All targets of a publish were gone: reads the catalog and routes it again; only then is it
+    /// unroutable (NAM 6).
+    pub(crate) fn route_again(self: &Arc<Self>, ticket: &PublishTicket, place: u32, octets: Bytes) {
+        let publisher = Arc::clone(self);
+        let connection = Arc::clone(&ticket.connection);
+        let (channel, mandatory) = (ticket.channel, ticket.mandatory);
+        let told = ticket.told.after(place);
+        self.base.context.spawn(async move {
+            let base = &publisher.base;
+            while !base.catalog_client.read().await || !base.lease.is_held() {
+                base.lease.until_held().await;
+            }
+            let source = Source { connection: &connection, channel, told, mandatory };
+            publisher.route_once_more(&source, octets);
+        });
+    }
+
+    fn route_once_more(self: &Arc<Self>, source: &Source<'_>, octets: Bytes) {
+        let Ok(message) = message::decode(&octets) else { return };
+        let Ok(properties) = Properties::parse(message.properties.clone()) else { return };
+        let mut routed = RoutedPublish::default();
+        let request = RouteRequest {
+            vhost: &source.connection.info.vhost,
+            exchange: &message.exchange,
+            routing_key: &message.routing_key,
+            further_keys: &message.further_keys,
+            properties: &properties,
+            chance: quorate_rpc::chance::random,
+            locality: &self.base.led.leaderships,
+            by_broker: false,
+        };
+        // An exchange that is gone by now leaves the message as unroutable as no binding does.
+        let catalog = self.base.catalog.read();
+        let _ = catalog.route(&request, &mut routed.targets);
+        // One that is known by its name alone has said itself that it is gone.
+        routed.targets.retain(|queue| catalog.queue_by_id(*queue).is_some());
+        routed.ways = self.base.led.ways(&catalog, &routed.targets, &properties, &message.body);
+        drop(catalog);
+        if routed.targets.is_empty() {
+            let mut tally = Tally::default();
+            tally.unroutable(matches!(source.told, Told::Confirm(_)), source.mandatory);
+            tally.add_to(&self.base.context.counters);
+            if source.mandatory {
+                let (channel, message) = (source.channel, Box::new(message));
+                source.connection.mailbox.put(Event::Returned { channel, message });
+            }
+            source.told.tell(source.connection, source.channel, 1, true);
+            return;
+        }
+        routed.message = octets;
+        if self.is_spread(&routed, 0) {
+            let (publisher, spread) = (Arc::clone(self), Spread::new(source, routed));
+            self.base.context.spawn(async move { publisher.spread(spread).await });
+            return;
+        }
+        let mut outgoings = Outgoings::default();
+        outgoings.add(source, &routed);
+        self.send_all(outgoings);
+    }
+}
+
+impl Outgoings {
+    /// Adds the copies of a routed publish.
+    pub(crate) fn add(&mut self, source: &Source<'_>, routed: &RoutedPublish) {
+        self.add_replies(routed);
+        if routed.targets.is_empty() {
+            // Nobody is asked whether a reply was taken (DRT-04).
+            if matches!(source.told, Told::Confirm(_)) {
+                source.connection.counters.answered_publishes(1, true);
+            }
+            source.told.tell(source.connection, source.channel, 1, true);
+            return;
+        }
+        let shared = shared_by(routed.targets.len());
+        self.add_copies(source, routed, 0..routed.targets.len(), shared.as_ref());
+    }
+
+    /// Adds the copies for channels that wait for replies.
+    pub(crate) fn add_replies(&mut self, routed: &RoutedPublish) {
+        if !routed.replies.is_empty() {
+            self.replies.push((routed.replies.clone(), routed.message.clone()));
+        }
+    }
+
+    /// Adds the copies for some of the queues.
+    pub(crate) fn add_copies(
+        &mut self,
+        source: &Source<'_>,
+        RoutedPublish { targets, ways, message, .. }: &RoutedPublish,
+        places: Range<usize>,
+        shared: Option<&Arc<FanOut>>,
+    ) {
+        let (first, count) = (places.start, places.len());
+        let pairs = targets.iter().zip(ways).skip(first).take(count);
+        for (&queue, &Way { level, head }) in pairs {
+            let bytes = message.len();
+            source.connection.in_flight.launched(bytes);
+            self.copies_bytes += bytes + MESSAGE_COST_BYTES;
+            let ticket = PublishTicket {
+                connection: Arc::clone(source.connection),
+                channel: source.channel,
+                told: source.told.clone(),
+                mandatory: source.mandatory,
+                count: 1,
+                bytes,
+                shared: shared.map(Arc::clone),
+            };
+            let message = message.clone();
+            let outgoing = Outgoing { queue, level, head, message, ticket };
+            self.to_queues.entry(queue.home).or_default().push(outgoing);
+        }
+    }
+}
+
+/// Routes one publish into `routed`; false if it is unroutable.
+fn route(
+    publisher: &Publisher,
+    catalog: &Catalog,
+    access: &mut PublishAccess,
+    connection: &ConnectionState,
+    publish: Publish,
+    routed: &mut RoutedPublish,
+    buffer: &mut BytesMut,
+) -> Result<bool, Exception> {
+    let Publish { exchange, routing_key, properties, body, .. } = publish;
+    let (vhost, who) = (&connection.info.vhost, connection.who());
+    access.check(who, &exchange)?;
+    let checked = sender_selected(&properties).and_then(|(further_keys, raw)| {
+        publisher
+            .base
+            .context
+            .settings
+            .limits
+            .check_publish(properties.header_values, further_keys.len())?;
+        check_delay(&properties)?;
+        let keys = std::iter::once(&routing_key).chain(&further_keys);
+        access.check_topics(catalog, who, &exchange, keys)?;
+        check_user_id(catalog, who, properties.user_id.as_ref())?;
+        Ok((further_keys, raw))
+    });
+    let (further_keys, raw) = checked.or_else(|refused| {
+        // What is wrong with the exchange is told before (PUB-01).
+        let name = ResourceName { vhost: vhost.clone(), name: exchange.clone() };
+        catalog.check_publishable(&name)?;
+        Err(refused)
+    })?;
+    routed.targets.clear();
+    let request = RouteRequest {
+        vhost,
+        exchange: &exchange,
+        routing_key: &routing_key,
+        further_keys: &further_keys,
+        properties: &properties,
+        chance: quorate_rpc::chance::random,
+        locality: &publisher.base.led.leaderships,
+        by_broker: false,
+    };
+    catalog.route(&request, &mut routed.targets).map_err(|error| {
+        error.exception(&ResourceName { vhost: vhost.clone(), name: exchange.clone() })
+    })?;
+    routed.ways = publisher.base.led.ways(catalog, &routed.targets, &properties, &body);
+    reply_to::addresses(&request, &mut routed.replies);
+    if routed.targets.is_empty() && routed.replies.is_empty() {
+        publisher.warn_of_missing_alternate(
+            catalog,
+            ResourceName { vhost: vhost.clone(), name: exchange },
+        );
+        return Ok(false);
+    }
+    let message = Message {
+        exchange,
+        routing_key,
+        further_keys,
+        properties: raw,
+        annotations: FieldTable::default(),
+        body,
+    };
+    message::encode_into(&message, buffer);
+    routed.message = buffer.split().freeze();
+    Ok(true)
+}
+
+/// What several targets share; nothing for one.
+pub(crate) fn shared_by(targets: usize) -> Option<Arc<FanOut>> {
+    // Queues are counted in 32 bits everywhere.
+    (targets > 1).then(|| Arc::new(FanOut::new(u32::try_from(targets).unwrap_or(u32::MAX))))
+}
+
+/// Further routing keys from headers `CC` and `BCC`, and the properties without `BCC` (RTE-09,
+/// PRP-07, PRP-09).
+pub(crate) fn sender_selected(
+    properties: &Properties,
+) -> Result<(Vec<ShortString>, Bytes), Exception> {
+    let plain = || Ok((Vec::new(), properties.raw.clone()));
+    let Some(octets) = &properties.headers else { return plain() };
+    // Names are short and rare: a look at the bytes spares decoding all other messages' headers.
+    if !octets.windows(2).any(|pair| pair == b"CC") {
+        return plain();
+    }
+    let Ok(Some(headers)) = properties.decode_headers() else { return plain() };
+    let mut keys = Vec::new();
+    let mut seen = BTreeSet::new();
+    for name in ["CC", "BCC"] {
+        let Some(value) = headers.get(name) else { continue };
+        let FieldValue::Array(values) = value else { return Err(bad_header(name, value)) };
+        let texts = values.iter().filter_map(FieldValue::as_long_string);
+        let texts = texts.filter_map(|text| ShortString::from_bytes(text.clone()).ok());
+        keys.extend(texts.filter(|key| seen.insert(key.clone())));
+    }
+    if headers.get("BCC").is_none() {
+        return Ok((keys, properties.raw.clone()));
+    }
+    let others = headers.0.into_iter().filter(|(name, _)| name.as_str() != "BCC");
+    let without = FieldTable(others.collect());
+    let raw = properties.with_headers(Some(&without)).unwrap_or_else(|_| properties.raw.clone());
+    Ok((keys, raw))
+}
+
+fn bad_header(name: &str, value: &FieldValue) -> Exception {
+    let kind = value.type_name();
+    let reason = format!("invalid message: {{unacceptable_type_in_header,\"{name}\",{kind}}}");
+    Exception::new(quorate_types::ReplyCode::PreconditionFailed, reason)
+}

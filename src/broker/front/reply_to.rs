@@ -1,0 +1,271 @@
+//! Direct reply-to (DRT): names that lead to the channel of a requester, on whichever node it is,
+//! and replies on their way to it. Nothing is stored or asked for again: a reply that finds nobody
+//! is gone (DRT-04).
+//!
+//! A direct reply therefore has no queue. The name contains the node, the connection, the channel
+//! and a random key. A reply goes to that node over the bulk lane and waits in the requester's
+//! connection. What exceeds 16 MiB for a connection, or the lane's own bound, is dropped.
+
+use crate::{
+    client::{ChannelId, DeclareOk, Delivered, HolderRef},
+    front::{
+        client_handle::{ConsumerOperations, QueueOperations},
+        connection_state::{ConnectionState, HeldByChannel},
+        direct_replies::DirectReplies,
+        replies::ReplyConsumer,
+    },
+    memory::Share,
+    pb,
+    peers::{
+        PeerMessage, Sent,
+        message::{REPLY_KEY_BYTES, ReplyTo},
+        wire,
+    },
+};
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use bytes::Bytes;
+use quorate_catalog::{RouteRequest, refusal};
+use quorate_rpc::Lane;
+use quorate_storage::codec::message;
+use quorate_types::{
+    ConsumerId, DeliveryNumber, Exception, GroupId, Holder, NodeId, ReplyCode, ShortString,
+};
+use std::iter;
+
+/// The pseudo-queue that a requester consumes from, and what every name begins with.
+const PSEUDO_QUEUE: &str = "amq.rabbitmq.reply-to";
+/// Between the pseudo-queue's name and what only the broker understands.
+const SEPARATOR: char = '.';
+/// Node, connection, channel, key.
+const OCTETS: usize = 2 + 8 + 2 + REPLY_KEY_BYTES;
+
+impl ReplyTo {
+    /// The name that leads here.
+    pub(crate) fn name(&self) -> ShortString {
+        let mut octets = Vec::with_capacity(OCTETS);
+        octets.extend(self.node.0.to_be_bytes());
+        octets.extend(self.connection.to_be_bytes());
+        octets.extend(self.channel.to_be_bytes());
+        octets.extend(self.key);
+        let name = format!("{PSEUDO_QUEUE}{SEPARATOR}{}", URL_SAFE_NO_PAD.encode(octets));
+        // 22 characters and 38 are a short string.
+        ShortString::try_from(name).unwrap_or_default()
+    }
+
+    /// `None` for what no node has made.
+    fn parse(name: &ShortString) -> Option<Self> {
+        let text = name.as_str().strip_prefix(PSEUDO_QUEUE)?.strip_prefix(SEPARATOR)?;
+        let octets: [u8; OCTETS] = URL_SAFE_NO_PAD.decode(text).ok()?.try_into().ok()?;
+        let (node, rest) = octets.split_first_chunk::<2>()?;
+        let (connection, rest) = rest.split_first_chunk::<8>()?;
+        let (channel, key) = rest.split_first_chunk::<2>()?;
+        Some(Self {
+            node: NodeId(u16::from_be_bytes(*node)),
+            connection: u64::from_be_bytes(*connection),
+            channel: u16::from_be_bytes(*channel),
+            key: key.try_into().ok()?,
+        })
+    }
+}
+
+/// The addresses among a message's routing keys.
+pub(crate) fn addresses(request: &RouteRequest<'_>, found: &mut Vec<ReplyTo>) {
+    found.clear();
+    if !request.exchange.is_empty() {
+        return;
+    }
+    let keys = iter::once(request.routing_key).chain(request.further_keys);
+    found.extend(keys.filter_map(ReplyTo::parse));
+    found.sort_unstable();
+    found.dedup();
+}
+
+/// The name belongs to direct reply-to, whoever made it.
+fn is_pseudo(queue: &ShortString) -> bool {
+    queue.as_str().starts_with(PSEUDO_QUEUE)
+}
+
+/// BND-01: such a queue cannot be bound.
+pub(crate) fn check_not_bound(queue: &ShortString) -> Result<(), Exception> {
+    if !is_pseudo(queue) {
+        return Ok(());
+    }
+    let text = "cannot bind or unbind to a volatile (direct reply-to) queue";
+    Err(Exception::new(ReplyCode::AccessRefused, text))
+}
+
+impl ConsumerOperations<'_> {
+    /// `basic.consume` of the pseudo-queue: the consumer, and the name under which replies reach it
+    /// (DRT-01, DRT-02).
+    ///
+    /// # Errors
+    /// 541 while this run of the node has no session, or when the connection has ended.
+    pub(crate) fn consume_replies(
+        &self,
+        channel: ChannelId,
+        tag: ShortString,
+    ) -> Result<(ConsumerId, ShortString), Exception> {
+        let ended = || Exception::new(ReplyCode::InternalError, "the connection has ended");
+        let session = self.client.base().context.session().ok_or_else(ended)?;
+        let id = ConsumerId { session, number: self.client.node.clients.consumers.number() };
+        let key: [u8; REPLY_KEY_BYTES] = quorate_rpc::chance::random();
+        let mut held = self.client.state.held.lock();
+        if held.closed {
+            return Err(ended());
+        }
+        held.channels.entry(channel).or_default().replies = Some(ReplyConsumer { id, tag, key });
+        let (node, connection) = (self.client.base().context.me, self.client.state.id.number);
+        Ok((id, ReplyTo { node, connection, channel: channel.number, key }.name()))
+    }
+
+    /// Ends a consumer of replies, if it is one (DRT-06).
+    pub(crate) fn cancel_replies(&self, consumer: ConsumerId) {
+        for channel in self.client.state.held.lock().channels.values_mut() {
+            channel.replies.take_if(|replies| replies.id == consumer);
+        }
+    }
+}
+
+impl QueueOperations<'_> {
+    /// `queue.declare` of the pseudo-queue or of a requester's name (DRT-05); `None` for the name
+    /// of any other queue.
+    pub(crate) async fn declare_reply_queue(
+        &self,
+        queue: &ShortString,
+    ) -> Result<Option<DeclareOk>, Exception> {
+        if !is_pseudo(queue) {
+            return Ok(None);
+        }
+        let there = match ReplyTo::parse(queue) {
+            Some(address) => self.client.node.replies.finds_requester(&address).await,
+            None => queue.as_str() == PSEUDO_QUEUE,
+        };
+        if !there {
+            return Err(refusal::no_queue(&self.client.resource(queue)));
+        }
+        Ok(Some(DeclareOk { queue: queue.clone(), messages: 0, consumers: 1 }))
+    }
+}
+
+impl ConnectionState {
+    /// The consumer that an address of this connection means.
+    fn replies_to<T>(
+        &self,
+        address: &ReplyTo,
+        read: impl FnOnce(ChannelId, &ReplyConsumer) -> T,
+    ) -> Option<T> {
+        let number = address.channel;
+        let range = ChannelId { number, opened: 0 }..=ChannelId { number, opened: u64::MAX };
+        let held = self.held.lock();
+        let consumer_of = |(channel, held): (&ChannelId, &HeldByChannel)| {
+            let consumer = held.replies.as_ref().filter(|replies| replies.key == address.key)?;
+            Some(read(*channel, consumer))
+        };
+        // The channel opened last is the one that is there.
+        held.channels.range(range).next_back().and_then(consumer_of)
+    }
+}
+
+impl DirectReplies {
+    /// Sends a reply to its requesters' nodes, to each of them that can be reached once.
+    /// `addresses` are in order.
+    pub(crate) fn send_reply(&self, addresses: &[ReplyTo], message: &Bytes) {
+        for of_node in addresses.chunk_by(|one, other| one.node == other.node) {
+            let Some(node) = of_node.first().map(|address| address.node) else { continue };
+            let addresses = of_node.to_vec();
+            let reply = PeerMessage::Reply { addresses, message: message.clone() };
+            let sent = self.base.context.peers.send(node, reply);
+            if sent != Sent::OnItsWay {
+                tracing::debug!(%node, ?sent, "dropping a direct reply");
+            }
+        }
+    }
+
+    /// Hands a reply to the requester, if it is still there.
+    pub(crate) fn deliver_reply(&self, address: &ReplyTo, octets: &Bytes) {
+        // Who has gone gets nothing (DRT-04).
+        let Some(connection) = self.clients.connections.get(address.connection) else { return };
+        let Ok(message) = message::decode(octets) else { return };
+        let delivered = connection.replies_to(address, |channel, consumer| Delivered {
+            channel,
+            consumer: consumer.id,
+            tag: consumer.tag.clone(),
+            holder: HolderRef {
+                home: self.base.led.own_home(),
+                holder: Holder::Consumer(consumer.id),
+            },
+            number: DeliveryNumber(0),
+            no_ack: true,
+            redelivered: false,
+            counts: None,
+            message,
+        });
+        let Some(delivered) = delivered else { return };
+        if connection.replies.push(delivered) {
+            connection.announce();
+        } else {
+            self.base.context.memory.note_refused(Share::Replies);
+            tracing::debug!(
+                connection = address.connection,
+                "dropping a direct reply: the requester does not read"
+            );
+        }
+    }
+
+    /// A requester is still there to be replied to.
+    async fn finds_requester(&self, address: &ReplyTo) -> bool {
+        if address.node == self.base.context.me {
+            return self.has_requester(address);
+        }
+        let Some(links) = self.base.context.peers.links() else { return false };
+        let request = pb::RequesterRequest { address: Some(wire::from_reply_to(address)) };
+        let (lane, service, group) = (Lane::Control, wire::REQUESTER, GroupId::CATALOG);
+        let bound = self.base.context.operation_timeout();
+        let node = address.node;
+        let asked = links.call(node, lane, service, group, wire::encode(&request), bound).await;
+        let answer = asked.ok().and_then(|answer| wire::decode(answer, node));
+        answer.is_some_and(|answer: pb::RequesterResponse| answer.present)
+    }
+
+    fn has_requester(&self, address: &ReplyTo) -> bool {
+        let connection = self.clients.connections.get(address.connection);
+        connection.is_some_and(|connection| connection.replies_to(address, |_, _| ()).is_some())
+    }
+
+    /// Answers another node's [`Node::finds_requester`].
+    pub(crate) fn requester_for(&self, from: NodeId, payload: Bytes) -> Option<Bytes> {
+        let request = wire::decode::<pb::RequesterRequest>(payload, from)?;
+        let address = wire::to_reply_to(request.address, self.base.context.me)?;
+        let present = self.has_requester(&address);
+        Some(wire::encode(&pb::RequesterResponse { present }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    fn address() -> ReplyTo {
+        let key = [7; REPLY_KEY_BYTES];
+        ReplyTo { node: NodeId(3), connection: 1 << 40, channel: 65_535, key }
+    }
+
+    /// DRT-02: the name leads back to where it came from, and nothing else is one.
+    #[test]
+    fn drt_02_a_name_carries_the_way_to_its_channel() {
+        let name = address().name();
+        assert!(name.as_str().starts_with("amq.rabbitmq.reply-to."), "{name}");
+        assert_eq!(ReplyTo::parse(&name), Some(address()));
+        for other in ["amq.rabbitmq.reply-to", "amq.rabbitmq.reply-to.", "q", "amq.gen-1"] {
+            assert_eq!(ReplyTo::parse(&ShortString::try_from(other).unwrap()), None);
+        }
+        let longer = format!("{name}A");
+        assert_eq!(ReplyTo::parse(&ShortString::try_from(longer).unwrap()), None);
+        assert_eq!(
+            wire::to_reply_to(Some(wire::from_reply_to(&address())), NodeId(3)),
+            Some(address())
+        );
+    }
+}

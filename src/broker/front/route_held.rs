@@ -1,0 +1,177 @@
+//! Publishes that have to wait are routed when that can be done.
+
+use crate::{
+    client::{ChannelId, Event, Publish, PublishOutcome},
+    front::{
+        confirm::Told, connection_state::ConnectionState, publish::sender_selected,
+        publisher::Publisher, spread::Spread,
+    },
+};
+use quorate_types::{Exception, FieldTable, Message};
+use std::{collections::BTreeMap, sync::Arc};
+
+/// What could not be done at once of the publishes of one read.
+#[derive(Debug)]
+pub(crate) struct Rest {
+    /// The one that is being sent to its queues.
+    pub(crate) spread: Spread,
+    /// Those behind it.
+    pub(crate) publishes: Vec<Publish>,
+}
+
+impl Publisher {
+    /// Routes what a connection published while that could not be done, after what is to be spread.
+    pub(crate) async fn route_held(
+        self: Arc<Self>,
+        connection: Arc<ConnectionState>,
+        mut spread: Option<Spread>,
+    ) {
+        loop {
+            if let Some(spread) = spread.take() {
+                self.spread(spread).await;
+            }
+            self.base.lease.until_held().await;
+            spread = self.route_some(&connection);
+            if spread.is_none() {
+                // Whoever waits for room looks again.
+                connection.in_flight.landed(0);
+                return;
+            }
+        }
+    }
+
+    /// Routes what is held; without anything to spread, nothing is held any more.
+    fn route_some(&self, connection: &Arc<ConnectionState>) -> Option<Spread> {
+        let mut held = connection.held_publishes.lock();
+        let publishes = held.take();
+        let identities: Vec<_> = publishes
+            .iter()
+            .map(|publish| (publish.channel, publish.confirm, publish.mandatory))
+            .collect();
+        let messages: Vec<_> = publishes.iter().map(late_return).collect();
+        let mut outcomes = Vec::new();
+        let spread = self.route_all(connection, publishes, &mut outcomes).map(|rest| {
+            held.hold(rest.publishes);
+            rest.spread
+        });
+        held.busy = spread.is_some();
+        // The connection's own task settles, so that credits keep their order.
+        let may_settle = !held.busy && !held.settles.is_empty();
+        drop(held);
+        if may_settle {
+            connection.mailbox.put(Event::MaySettle);
+        }
+        for ((outcome, (channel, confirm, _)), message) in
+            outcomes.into_iter().zip(identities).zip(messages)
+        {
+            match outcome {
+                PublishOutcome::Routed => {}
+                PublishOutcome::Unroutable => {
+                    if let Some(message) = message {
+                        connection.mailbox.put(Event::Returned { channel, message });
+                    }
+                    Told::of(confirm).tell(connection, channel, 1, true);
+                }
+                PublishOutcome::Refused(exception) => {
+                    connection.mailbox.put(Event::ChannelException { channel, exception });
+                }
+            }
+        }
+        spread
+    }
+}
+
+/// A publish behind one that is being spread waits for its turn, unless one of its channel before it
+/// was refused, and it with that.
+pub(crate) fn await_turn(
+    publish: &Publish,
+    refused: &BTreeMap<ChannelId, Exception>,
+    outcomes: &mut Vec<PublishOutcome>,
+) -> bool {
+    let exception = refused.get(&publish.channel);
+    outcomes.push(match exception {
+        Some(exception) => PublishOutcome::Refused(exception.clone()),
+        None => PublishOutcome::Routed,
+    });
+    exception.is_none()
+}
+
+/// What a mandatory publish is returned as, should it turn out unroutable.
+fn late_return(publish: &Publish) -> Option<Box<Message>> {
+    publish.mandatory.then(|| {
+        Box::new(Message {
+            exchange: publish.exchange.clone(),
+            routing_key: publish.routing_key.clone(),
+            further_keys: Vec::new(),
+            // Without BCC (PUB-04).
+            properties: sender_selected(&publish.properties)
+                .map_or_else(|_| publish.properties.raw.clone(), |(_, raw)| raw),
+            annotations: FieldTable::default(),
+            body: publish.body.clone(),
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use crate::{
+        Connection,
+        client::{Connection as _, Settle, Settlement},
+        testing,
+    };
+    use bytes::Bytes;
+    use quorate_types::{DeliveryNumber, Properties};
+
+    fn publish(channel: ChannelId) -> Publish {
+        Publish {
+            channel,
+            confirm: None,
+            exchange: Default::default(),
+            routing_key: Default::default(),
+            properties: Properties::parse(Bytes::from_static(&[0, 0])).unwrap(),
+            body: Bytes::new(),
+            mandatory: false,
+        }
+    }
+
+    /// A message is not settled before what was made of it is on its way.
+    #[tokio::test]
+    async fn nam_05_settles_wait_for_the_publishes_that_are_held_before_them() {
+        let node = testing::node();
+        let state = testing::connection(&node);
+        let consumer = testing::consumer_on(&state, 1);
+        let channel = consumer.channel;
+        let unsettled = || state.held.lock().channels.get(&channel).map(|held| held.unsettled);
+        let connection = Connection { node: Arc::clone(&node), state: Arc::clone(&state) };
+        let settle = |number| {
+            let numbers = vec![(DeliveryNumber(number), DeliveryNumber(number))];
+            let settlement = Settlement::Ack;
+            connection.settle(vec![Settle { holder: consumer.holder(), numbers, settlement }]);
+        };
+        state.held.lock().channels.entry(channel).or_default().unsettled = 3;
+        settle(1);
+        assert_eq!(unsettled(), Some(2), "nothing is held");
+        {
+            let mut held = state.held_publishes.lock();
+            held.busy = true;
+            held.hold([publish(channel)]);
+        }
+        settle(2);
+        assert_eq!(unsettled(), Some(2));
+        assert!(node.publisher.route_some(&state).is_none());
+        assert_eq!(unsettled(), Some(2), "left to the connection's own task");
+        let mut events = Vec::new();
+        connection.events(&mut events).await;
+        assert!(events.iter().any(|event| matches!(event, Event::MaySettle)), "{events:?}");
+        assert_eq!(unsettled(), Some(1));
+        // What ends with its channel does not wait; what is of another channel does.
+        state.held_publishes.lock().busy = true;
+        settle(3);
+        connection.close_channel(ChannelId { number: 2, opened: 0 });
+        assert_eq!(unsettled(), Some(1));
+        connection.close_channel(channel);
+        assert!(state.held_publishes.lock().settles.is_empty());
+    }
+}

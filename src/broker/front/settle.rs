@@ -1,0 +1,135 @@
+//! What consumers and gets hold: settling it, giving room for more, ending it with its channel (ACK,
+//! QOS-06, CHN-05, DLV 6).
+
+use crate::{
+    client::{ChannelId, Event, HolderRef, Settle, Settlement},
+    front::{
+        FrontEnd,
+        ack_timeout::acknowledgement_timeout,
+        client_handle::Client,
+        connection_state::{ConnectionState, HeldByChannel},
+    },
+    peers::message::GetId,
+};
+use quorate_queue::{Command, Detach};
+use quorate_types::{DeliveryNumber, Holder, Home, QueueType, RequeueCause};
+use std::{collections::BTreeSet, sync::Arc};
+
+impl Client<'_> {
+    /// Settles deliveries, after what the client published before.
+    pub(crate) fn settle(&self, settles: Vec<Settle>) {
+        let settles = self.state.held_publishes.lock().hold_settles(settles);
+        self.node.front.settle(self.state, settles);
+    }
+}
+
+impl FrontEnd {
+    /// Settles what a client settles, and notes what its channels hold less.
+    pub(crate) fn settle(
+        self: &Arc<Self>,
+        connection: &Arc<ConnectionState>,
+        settles: Vec<Settle>,
+    ) {
+        let mut opened = BTreeSet::new();
+        for settle in settles {
+            let Settle { holder: HolderRef { home, holder }, numbers, settlement } = settle;
+            let count = numbers.iter().map(|(first, last)| last.0 + 1 - first.0).sum::<u64>();
+            let queue_type = settled_at(connection, HolderRef { home, holder }, count, &mut opened);
+            if let (Settlement::Ack, Some(queue_type)) = (settlement, queue_type) {
+                self.base.context.counters.deliveries(queue_type).acknowledged.add(count);
+            }
+            let command = match settlement {
+                Settlement::Ack => Command::Ack { holder, numbers },
+                Settlement::Requeue(cause) => Command::Requeue { holder, numbers, cause },
+                Settlement::Discard => Command::Discard { holder, numbers },
+                Settlement::Release => Command::Release { holder, numbers },
+            };
+            // What a client published before it settled is not overtaken: a message is not settled
+            // before what was made of it is enqueued, in the same home at least.
+            if settlement == Settlement::Ack && connection.in_flight.bytes() == 0 {
+                self.base.proposers.submit_ahead(home, command);
+            } else {
+                self.base.proposers.submit(home, command);
+            }
+        }
+        for channel in opened {
+            self.share_room(connection, channel);
+        }
+    }
+
+    /// Ends what a channel held.
+    pub(crate) fn end_channel(&self, channel: HeldByChannel) {
+        for (id, consumer) in channel.consumers {
+            self.clients.consumers.remove(id.number);
+            let (shown, _) = consumer.end();
+            let detach = Command::Detach { consumer: id, shown, how: Detach::ChannelEnd };
+            self.base.proposers.submit(consumer.home(), detach);
+        }
+        for HolderRef { home, holder } in channel.gets.into_keys() {
+            let numbers = vec![(DeliveryNumber(1), DeliveryNumber(1))];
+            let cause = RequeueCause::ChannelEnd;
+            self.base.proposers.submit(home, Command::Requeue { holder, numbers, cause });
+        }
+    }
+}
+
+impl FrontEnd {
+    /// What these gets of this node's took was held too long: their channels close (CTO-05).
+    pub(crate) fn gets_timed_out(&self, home: Home, gets: Vec<GetId>) {
+        let holder = |(session, sequence)| Holder::Get(session, sequence);
+        let gets: BTreeSet<_> =
+            gets.into_iter().map(|get| HolderRef { home, holder: holder(get) }).collect();
+        for connection in self.clients.connections.all() {
+            let late: Vec<_> = {
+                let held = connection.held.lock();
+                let is_late =
+                    |channel: &HeldByChannel| channel.gets.keys().any(|get| gets.contains(get));
+                let channels = held.channels.iter().filter(|(_, channel)| is_late(channel));
+                channels.map(|(channel, _)| *channel).collect()
+            };
+            for channel in late {
+                let exception = acknowledgement_timeout(channel);
+                connection.mailbox.put(Event::GetTimedOut { channel, exception });
+            }
+        }
+    }
+}
+
+impl ConnectionState {
+    /// Whether that channel holds what is to be settled there.
+    pub(crate) fn is_of(&self, channel: ChannelId, settled: HolderRef) -> bool {
+        let held = self.held.lock();
+        held.channels.get(&channel).is_some_and(|held| match settled.holder {
+            Holder::Consumer(id) => held.consumers.contains_key(&id),
+            Holder::Get(..) => held.gets.contains_key(&settled),
+        })
+    }
+}
+
+/// Notes that a holder holds `count` less, and tells the type of its queue. If its channel has a
+/// limit, it is added to `opened`, since its consumers may have room now.
+fn settled_at(
+    connection: &ConnectionState,
+    settled: HolderRef,
+    count: u64,
+    opened: &mut BTreeSet<ChannelId>,
+) -> Option<QueueType> {
+    let mut held = connection.held.lock();
+    let Holder::Consumer(id) = settled.holder else {
+        return held.channels.values_mut().find_map(|channel| channel.gets.remove(&settled));
+    };
+    let mut channels = held.channels.iter_mut();
+    let (number, channel) = channels.find(|(_, channel)| channel.consumers.contains_key(&id))?;
+    channel.unsettled = channel.unsettled.saturating_sub(count);
+    if channel.limit.is_some() {
+        opened.insert(*number);
+    }
+    let (number, consumer) = (*number, Arc::clone(channel.consumers.get(&id)?));
+    // A consumer looks at what its connection holds while its own state is locked.
+    drop(held);
+    if consumer.settled(count) {
+        let mut held = connection.held.lock();
+        held.channels.get_mut(&number).and_then(|channel| channel.consumers.remove(&id));
+    }
+    Some(consumer.queue_type)
+}

@@ -1,0 +1,226 @@
+//! A message for many queues is sent a part at a time: what is on its way for one connection stays
+//! within its bound, and while an alarm is on nothing more is written.
+//!
+//! Each target's queue writes the message by itself, so the bytes of each copy count as in flight.
+//! The message is routed once and has one confirm. What its connection publishes after it waits
+//! until all copies are sent, as it does without a routing lease.
+
+use crate::{
+    client::ChannelId,
+    front::{
+        batch::MESSAGE_COST_BYTES,
+        confirm::{FanOut, Told},
+        connection_state::ConnectionState,
+        publish::{Outgoings, Source, shared_by},
+        publisher::Publisher,
+        routed::RoutedPublish,
+    },
+    memory::{Share, takes_body},
+};
+use std::{sync::Arc, time::Duration};
+
+/// How long a step waits for room.
+const STEP_PATIENCE: Duration = Duration::from_secs(1);
+
+/// A publish of which some copies have not been sent.
+#[derive(Debug)]
+pub(crate) struct Spread {
+    connection: Arc<ConnectionState>,
+    channel: ChannelId,
+    told: Told,
+    mandatory: bool,
+    routed: RoutedPublish,
+    shared: Option<Arc<FanOut>>,
+    /// Place of the target that is next.
+    next: usize,
+}
+
+impl RoutedPublish {
+    /// Bytes on their way that it stands for, each target counted.
+    pub(crate) fn copies_bytes(&self) -> usize {
+        self.targets.len().saturating_mul(self.copy_bytes())
+    }
+
+    fn copy_bytes(&self) -> usize {
+        self.message.len() + MESSAGE_COST_BYTES
+    }
+}
+
+impl Spread {
+    pub(crate) fn new(source: &Source<'_>, routed: RoutedPublish) -> Self {
+        Self {
+            connection: Arc::clone(source.connection),
+            channel: source.channel,
+            told: source.told.clone(),
+            mandatory: source.mandatory,
+            shared: shared_by(routed.targets.len()),
+            routed,
+            next: 0,
+        }
+    }
+
+    /// Bytes of the next step of about `bytes_max`.
+    fn step_bytes(&self, bytes_max: usize) -> usize {
+        let left = self.routed.targets.len() - self.next;
+        self.routed.copy_bytes() * left.min(self.copies(bytes_max))
+    }
+
+    fn copies(&self, bytes_max: usize) -> usize {
+        (bytes_max / self.routed.copy_bytes()).max(1)
+    }
+
+    /// Adds copies of about `bytes_max` bytes, at least one; false if none is left.
+    fn step(&mut self, bytes_max: usize, outgoings: &mut Outgoings) -> bool {
+        let first = self.next;
+        self.next = first.saturating_add(self.copies(bytes_max)).min(self.routed.targets.len());
+        let source = Source {
+            connection: &self.connection,
+            channel: self.channel,
+            told: self.told.clone(),
+            mandatory: self.mandatory,
+        };
+        if first == 0 {
+            outgoings.add_replies(&self.routed);
+        }
+        outgoings.add_copies(&source, &self.routed, first..self.next, self.shared.as_ref());
+        self.next < self.routed.targets.len()
+    }
+}
+
+impl Publisher {
+    /// Bytes of copies that are sent at once.
+    pub(crate) fn step_bytes(&self) -> usize {
+        usize::try_from(self.base.context.settings.connection_in_flight_bytes / 2)
+            .unwrap_or(usize::MAX)
+    }
+
+    /// Whether the copies of the publish are sent in steps: with the `beside` bytes of copies before it
+    /// they are more than one step, or the memory for what is in flight is used up.
+    pub(crate) fn is_spread(&self, routed: &RoutedPublish, beside: usize) -> bool {
+        let bytes = routed.copies_bytes().saturating_add(beside);
+        routed.targets.len() > 1
+            && (bytes > self.step_bytes()
+                || self.base.context.memory.is_overdrawn(Share::InFlight, false))
+    }
+
+    /// Sends all copies, as far as there is room for them.
+    pub(crate) async fn spread(&self, mut spread: Spread) {
+        loop {
+            self.room_to_spread(&spread.connection).await;
+            let bytes = spread.step_bytes(self.step_bytes());
+            // One after the other, so that each step sees what the one before has sent.
+            let turn = self.spreading.lock().await;
+            self.room_for_step(bytes as u64).await;
+            if self.alarms.reason().is_some() || !self.has_room_for(&spread.connection) {
+                continue;
+            }
+            let mut outgoings = Outgoings::default();
+            let more = spread.step(self.step_bytes(), &mut outgoings);
+            self.send_all(outgoings);
+            drop(turn);
+            if !more {
+                return;
+            }
+            // A step of many small copies is work enough for one turn.
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Resolves when no alarm is on and the connection may have further publishes on their way.
+    pub(crate) async fn room_to_spread(&self, connection: &ConnectionState) {
+        self.alarms.until_lifted().await;
+        connection.in_flight.until(|| self.has_room_for(connection)).await;
+    }
+
+    pub(crate) fn has_room_for(&self, connection: &ConnectionState) -> bool {
+        connection.in_flight.has_room() && !self.is_full_for(connection)
+    }
+
+    /// Resolves when there is room for a step beside what has been sent, or after a while: what has been
+    /// sent to a home that does not answer must not hold back all others. Publishes that are held
+    /// behind a message to many queues do not count, since they wait for it.
+    async fn room_for_step(&self, bytes: u64) {
+        let max = self.base.context.memory.share_bytes_max(Share::InFlight);
+        let fits = || takes_body(self.base.proposers.bytes(), bytes, max);
+        let room = self.base.context.memory.until(Share::InFlight, fits);
+        // Sent all the same then, one step at a time.
+        let _ = tokio::time::timeout(STEP_PATIENCE, room).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        leader::way::Way,
+        testing::{self, lone_connection},
+    };
+    use bytes::Bytes;
+    use quorate_queue::MessageHead;
+    use quorate_types::{GroupId, Home, Level, QueueId};
+
+    const MIB: usize = 1 << 20;
+
+    /// A publish of a body of `bytes` to `queues` queues.
+    fn routed(queues: u32, bytes: usize) -> RoutedPublish {
+        let home = Home::Group(GroupId(1));
+        let targets =
+            (1..=queues).map(|number| QueueId { home, index: u64::from(number), position: 0 });
+        let way = Way { level: Level(0), head: MessageHead::default() };
+        RoutedPublish {
+            targets: targets.collect(),
+            ways: vec![way; queues as usize],
+            message: Bytes::from(vec![0; bytes]),
+            ..RoutedPublish::default()
+        }
+    }
+
+    fn steps(queues: u32, bytes: usize) -> Vec<usize> {
+        let connection = lone_connection();
+        let channel = ChannelId { number: 1, opened: 0 };
+        let told = Told::Nobody;
+        let source = Source { connection: &connection, channel, told, mandatory: false };
+        let mut spread = Spread::new(&source, routed(queues, bytes));
+        let mut steps = Vec::new();
+        loop {
+            let mut outgoings = Outgoings::default();
+            let more = spread.step(8 * MIB, &mut outgoings);
+            steps.push(connection.in_flight.bytes());
+            connection.in_flight.landed(connection.in_flight.bytes());
+            if !more {
+                return steps;
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn copies_that_are_sent_together_are_counted_together() {
+        let node = testing::node();
+        let small = routed(10, 1024);
+        assert!(!node.publisher.is_spread(&small, 0));
+        assert!(node.publisher.is_spread(&small, node.publisher.step_bytes()));
+        assert!(
+            !node.publisher.is_spread(&routed(1, 1024), node.publisher.step_bytes()),
+            "one copy cannot be parted"
+        );
+    }
+
+    #[test]
+    fn large_copies_are_sent_one_by_one() {
+        assert_eq!(steps(40, 16 * MIB), [16 * MIB; 40]);
+    }
+
+    #[test]
+    fn small_copies_are_sent_as_many_as_fit() {
+        let steps = steps(100_000, 1024);
+        assert_eq!(steps.iter().sum::<usize>(), 100_000 * 1024);
+        assert!(steps.iter().all(|bytes| *bytes <= 8 * MIB), "{steps:?}");
+        assert!(steps.len() < 20, "{steps:?}");
+    }
+
+    #[test]
+    fn every_queue_gets_one_copy_of_nothing_too() {
+        assert_eq!(steps(100_000, 0).len(), 2);
+        assert_eq!(steps(0, 5), [0]);
+    }
+}

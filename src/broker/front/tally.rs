@@ -1,0 +1,55 @@
+//! Counts of publishes.
+
+use crate::views::counters::Counters;
+
+/// Publishes of one read of a socket, counted before they are added to the node's counters.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    received: u64,
+    received_confirm: u64,
+    routed: u64,
+    returned: u64,
+    dropped: u64,
+    /// Unroutable ones are confirmed at once (CNF-03).
+    confirmed: u64,
+}
+
+impl Tally {
+    /// A publish that was routed or not; `None`: refused.
+    pub(crate) fn count(&mut self, routed: Option<bool>, confirm: bool, mandatory: bool) {
+        self.received += 1;
+        self.received_confirm += u64::from(confirm);
+        match routed {
+            Some(true) => self.routed += 1,
+            Some(false) => self.unroutable(confirm, mandatory),
+            None => {}
+        }
+    }
+
+    /// One that was routed to no queue.
+    pub(crate) fn unroutable(&mut self, confirm: bool, mandatory: bool) {
+        if mandatory {
+            self.returned += 1;
+        } else {
+            self.dropped += 1;
+        }
+        self.confirmed += u64::from(confirm);
+    }
+
+    /// Adds them to the counters of the node.
+    pub(crate) fn add_to(&self, counters: &Counters) {
+        let Self { received, received_confirm, routed, returned, dropped, confirmed } = *self;
+        for (counter, count) in [
+            (&counters.received, received),
+            (&counters.received_confirm, received_confirm),
+            (&counters.routed, routed),
+            (&counters.unroutable_returned, returned),
+            (&counters.unroutable_dropped, dropped),
+            (&counters.confirmed, confirmed),
+        ] {
+            if count > 0 {
+                counter.add(count);
+            }
+        }
+    }
+}

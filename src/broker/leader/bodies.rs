@@ -1,0 +1,270 @@
+//! Bodies of messages: from this node's own copy, else from the leader's, else from another
+//! replica's (DLV 1).
+//!
+//! A body that cannot be read is not one that is gone: only a leader's own word that a message has
+//! been settled ends the search for it.
+//!
+//! Only a leader that has applied the entry can know that a message has been settled. So after a
+//! read error the body is requested from the leader and then from the other replicas, and the error
+//! is logged once a minute for each queue. The process does not end because of it: it would end
+//! again at each start, and the other copies are intact.
+
+use crate::{
+    context::Context,
+    front::{
+        proposers::Proposers,
+        unwritten::{Fetching, Unwritten},
+    },
+    leader::led_homes::LedHomes,
+    memory::{MemoryBudget, Share},
+    once_per_minute::OncePerMinute,
+    pb,
+    peers::wire,
+};
+use bytes::Bytes;
+use parking_lot::Mutex;
+use quorate_raft::Group;
+use quorate_rpc::{Lane, Responder};
+use quorate_storage::{Committed, MessageRef, StorageError, StoredMessage};
+use quorate_types::{GroupId, Home, NodeId, QueueId, Term};
+use std::{sync::Arc, time::Duration};
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+
+/// Between two tries to get a body: at first, and at most.
+const RETRY: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(250)];
+/// How long one try to get a body from another node may take.
+const FETCH: Duration = Duration::from_secs(30);
+/// Bodies and bytes of one answer to another node; the first body is given whatever its size.
+const ANSWER_MAX: usize = 256;
+const ANSWER_BYTES_MAX: usize = 1 << 20;
+
+/// Reads and fetches bodies.
+#[derive(Debug)]
+pub(crate) struct Bodies {
+    context: Arc<Context>,
+    led: Arc<LedHomes>,
+    proposers: Arc<Proposers>,
+    /// When the log last said of which queue that a message cannot be read.
+    unreadable: Mutex<OncePerMinute<QueueId>>,
+    /// Bodies fetched at once for consumers, which are counted when they have come.
+    fetches: Arc<Semaphore>,
+}
+
+impl Bodies {
+    pub(crate) fn new(
+        context: Arc<Context>,
+        led: Arc<LedHomes>,
+        proposers: Arc<Proposers>,
+    ) -> Self {
+        let message_bytes_max = context.settings.front.message_bytes_max;
+        let fetches = fetches(&context.memory, message_bytes_max);
+        Self { context, led, proposers, unreadable: Mutex::default(), fetches }
+    }
+
+    /// Whether the log may say now that messages of the queue cannot be read.
+    pub(crate) fn may_tell_of_unreadable(&self, queue: QueueId) -> bool {
+        self.unreadable.lock().is_due(queue, Instant::now())
+    }
+
+    /// What this node has of messages that the leader of `term`, or of an earlier one, has named:
+    /// in the order asked for, about `bytes_max` bytes of them, at least one if any is wanted.
+    pub(crate) fn read_messages(
+        &self,
+        queue: QueueId,
+        wanted: &[MessageRef],
+        term: Option<Term>,
+        bytes_max: usize,
+    ) -> Vec<StoredMessage> {
+        let Home::Group(group) = queue.home else {
+            return self.led.local.messages(wanted, bytes_max);
+        };
+        let read = self.context.group(group).map(|group| {
+            let applied = group.applied().unwrap_or_default();
+            group.store().messages(wanted, Committed { applied, term }, bytes_max)
+        });
+        match read {
+            Some(Ok(messages)) => messages,
+            Some(Err(error)) => {
+                self.tell_of_unreadable(queue, &error);
+                wanted.first().map(|_| StoredMessage::Unknown).into_iter().collect()
+            }
+            None => Vec::new(),
+        }
+    }
+
+    fn tell_of_unreadable(&self, queue: QueueId, error: &StorageError) {
+        if self.may_tell_of_unreadable(queue) {
+            tracing::error!(
+                %queue, %error, "a message body cannot be read; reading it from another replica"
+            );
+        }
+    }
+
+    /// A body, from wherever it can be had; `None` if it is gone or cannot be had within the time of
+    /// an operation. Of what was named by no leader in particular, only what is applied is believed.
+    pub(crate) async fn message(&self, wanted: MessageRef) -> Option<Bytes> {
+        if let StoredMessage::Here(body) = self.own_copy(wanted, None) {
+            return Some(body);
+        }
+        let bound = self.context.operation_timeout();
+        // Of a size that nobody knows yet: no more are fetched at once than there is memory for.
+        let find = self.find(wanted, None, || self.fetches.acquire(), || true);
+        match tokio::time::timeout(bound, find).await {
+            Ok((StoredMessage::Here(body), _)) => Some(body),
+            Ok((StoredMessage::Absent | StoredMessage::Unknown, _)) | Err(_) => None,
+        }
+    }
+
+    /// A body, from wherever it can be had; absent if it has been settled. Unknown only when it is not
+    /// wanted any more.
+    pub(crate) async fn find_message(
+        &self,
+        wanted: MessageRef,
+        term: Option<Term>,
+        is_wanted: impl Fn() -> bool,
+    ) -> StoredMessage {
+        self.find(wanted, term, || std::future::ready(()), is_wanted).await.0
+    }
+
+    /// As [`Bodies::find_message`], for a consumer of a connection that fetches one body at a time: its
+    /// turn is over while nobody has the body, so that one does not keep the others from theirs.
+    pub(crate) async fn find_in_turn(
+        &self,
+        wanted: MessageRef,
+        term: Term,
+        unwritten: &Unwritten,
+        is_wanted: impl Fn() -> bool,
+    ) -> (StoredMessage, Fetching) {
+        self.find(wanted, Some(term), || unwritten.turn_to_fetch(&self.fetches), is_wanted).await
+    }
+
+    /// Looks again and again, each time in a turn that is waited for before; gives the last turn too.
+    async fn find<T, F: Future<Output = T>>(
+        &self,
+        wanted: MessageRef,
+        term: Option<Term>,
+        turn: impl Fn() -> F,
+        is_wanted: impl Fn() -> bool,
+    ) -> (StoredMessage, T) {
+        let [mut pause, pause_max] = RETRY;
+        loop {
+            let turn = turn().await;
+            if !is_wanted() {
+                return (StoredMessage::Unknown, turn);
+            }
+            let found = self.look_for(wanted, term).await;
+            if found != StoredMessage::Unknown {
+                return (found, turn);
+            }
+            drop(turn);
+            self.pause(wanted, pause).await;
+            pause = (2 * pause).min(pause_max);
+        }
+    }
+
+    /// Looks once: here, at the leader, at the other replicas.
+    async fn look_for(&self, wanted: MessageRef, term: Option<Term>) -> StoredMessage {
+        let home = wanted.queue.home;
+        let own = self.own_copy(wanted, term);
+        if own != StoredMessage::Unknown || matches!(home, Home::Node(_)) {
+            return own;
+        }
+        let leader = self.proposers.leader(home).map(|(node, _)| node);
+        if leader == Some(self.context.me) && !self.has_applied(wanted) {
+            // It is just being applied.
+            return StoredMessage::Unknown;
+        }
+        let others = self.context.members().into_iter().filter(|node| Some(*node) != leader);
+        for node in leader.into_iter().chain(others).filter(|node| *node != self.context.me) {
+            match self.ask_for_body(node, wanted, term).await {
+                StoredMessage::Unknown => {}
+                found @ (StoredMessage::Here(_) | StoredMessage::Absent) => return found,
+            }
+        }
+        StoredMessage::Unknown
+    }
+
+    /// What this node can say of a message: that it has been settled only where it leads, since a
+    /// leader has every body that is not (STO 7).
+    fn own_copy(&self, wanted: MessageRef, term: Option<Term>) -> StoredMessage {
+        // Before the read: what is given up meanwhile was whole when it was read.
+        let leads = self.led.leading(wanted.queue.home).is_some();
+        let found = self.read_messages(wanted.queue, &[wanted], term, 0).pop();
+        let found = found.filter(|found| leads || *found != StoredMessage::Absent);
+        found.unwrap_or(StoredMessage::Unknown)
+    }
+
+    /// Until it is worth while to look again: the entry is applied here, or some time has passed.
+    async fn pause(&self, wanted: MessageRef, time: Duration) {
+        match self.group_of(wanted) {
+            Some(group) if !self.has_applied(wanted) => {
+                // Not in time: then it is looked for elsewhere again.
+                let _ = group.wait_applied(wanted.message.index, time).await;
+            }
+            Some(_) | None => tokio::time::sleep(time).await,
+        }
+    }
+
+    fn has_applied(&self, wanted: MessageRef) -> bool {
+        let applied = self.group_of(wanted).and_then(|group| group.applied());
+        applied.is_some_and(|applied| applied >= wanted.message.index)
+    }
+
+    fn group_of(&self, wanted: MessageRef) -> Option<&Arc<Group>> {
+        let Home::Group(group) = wanted.queue.home else { return None };
+        self.context.groups()?.group(group)
+    }
+
+    /// Asks another node; unknown if it does not answer.
+    async fn ask_for_body(
+        &self,
+        node: NodeId,
+        wanted: MessageRef,
+        term: Option<Term>,
+    ) -> StoredMessage {
+        let (lane, service, group) = (Lane::Bulk, wire::BODIES, GroupId::CATALOG);
+        let messages = vec![wire::from_message_ref(&wanted)];
+        let request = pb::BodiesRequest { messages, term: term.map_or(0, |term| term.0) };
+        let Some(links) = self.context.peers.links() else { return StoredMessage::Unknown };
+        let call = links.call(node, lane, service, group, wire::encode(&request), FETCH);
+        let answer = call.await.ok().and_then(|answer| wire::decode(answer, node));
+        let first = answer.and_then(|answer: pb::BodiesResponse| answer.bodies.into_iter().next());
+        match first {
+            Some(body) if body.present => StoredMessage::Here(body.message),
+            Some(body) if body.settled => StoredMessage::Absent,
+            Some(_) | None => StoredMessage::Unknown,
+        }
+    }
+
+    /// Answers another node: as many as an answer may have, at least one.
+    pub(crate) fn answer(&self, from: NodeId, payload: Bytes, responder: Responder) {
+        let Some(request) = wire::decode::<pb::BodiesRequest>(payload, from) else { return };
+        let term = (request.term > 0).then_some(Term(request.term));
+        let mut bodies = Vec::new();
+        let mut bytes = 0;
+        for wanted in request.messages.into_iter().take(ANSWER_MAX) {
+            if bytes >= ANSWER_BYTES_MAX {
+                break;
+            }
+            let Some(wanted) = wire::to_message_ref(wanted) else { return };
+            let found = self.own_copy(wanted, term);
+            bytes += found.bytes();
+            let settled = found == StoredMessage::Absent;
+            let message = match found {
+                StoredMessage::Here(message) => Some(message),
+                StoredMessage::Absent | StoredMessage::Unknown => None,
+            };
+            let (present, message) = (message.is_some(), message.unwrap_or_default());
+            bodies.push(pb::bodies_response::Body { present, message, settled });
+        }
+        responder.answer(wire::encode(&pb::BodiesResponse { bodies }));
+    }
+}
+
+/// Bodies of unknown size that the node may fetch at once for consumers: as many as half of what it
+/// may hold for deliveries has room for, if each is as large as a message may be.
+fn fetches(memory: &MemoryBudget, message_bytes_max: u64) -> Arc<Semaphore> {
+    let fit = memory.share_bytes_max(Share::Deliveries) / 2 / message_bytes_max.max(1);
+    Arc::new(Semaphore::new(usize::try_from(fit).unwrap_or(usize::MAX).clamp(2, 64)))
+}

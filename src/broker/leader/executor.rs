@@ -1,0 +1,179 @@
+//! Performs what applying hands out, where this node leads: the one match on `Effect` (STO 7).
+
+use crate::{
+    leader::{Leader, leaderships::Leadership},
+    peers::{
+        PeerMessage, Retry,
+        message::{Attachment, Deliveries, GetId},
+    },
+};
+use quorate_queue::{Answer, Command, Effect, Output};
+use quorate_types::{Home, NodeId, Term};
+use std::{collections::BTreeMap, sync::Arc};
+
+/// What is to be sent to each node after an entry was applied.
+struct ToNodes {
+    term: Term,
+    nodes: BTreeMap<NodeId, Deliveries>,
+}
+
+impl ToNodes {
+    fn at(&mut self, node: NodeId) -> &mut Deliveries {
+        self.nodes.entry(node).or_insert_with(|| Deliveries::none(self.term))
+    }
+}
+
+impl Leader {
+    /// Performs what one entry handed out. Nothing if this node does not lead.
+    pub(crate) fn perform(self: &Arc<Self>, home: Home, output: &Output) {
+        {
+            let Some(mut leadership) = self.base.led.leaderships.of(home) else { return };
+            let Some(term) = leadership.term else { return };
+            let mut to_nodes = ToNodes { term, nodes: BTreeMap::new() };
+            for effect in &output.effects {
+                perform_one(self, home, effect, &leadership, &mut to_nodes);
+            }
+            // Sent under the lock: what a re-attaching consumer is sent comes before what is
+            // newer (DLV 2).
+            for (to, deliveries) in to_nodes.nodes {
+                if !send(self, home, to, deliveries) {
+                    leadership.detach_all_of(to);
+                }
+            }
+        }
+        for answer in &output.answers {
+            send_answer(self, home, answer);
+        }
+    }
+
+    /// A consumer asks for what it holds above `last` (DLV 2). `None`: this node does not lead in
+    /// that term.
+    pub(crate) fn reattach(
+        self: &Arc<Self>,
+        home: Home,
+        term: Term,
+        consumers: &[Attachment],
+        from: NodeId,
+    ) {
+        let Some(mut leadership) = self.base.led.leaderships.of(home) else { return };
+        if leadership.term != Some(term) {
+            return;
+        }
+        let mut what = Deliveries::none(term);
+        self.base.led.with_machine(home, |machine| {
+            for &Attachment { consumer, last, number } in consumers {
+                match machine.unacked_after(consumer, last) {
+                    Some(held) => {
+                        if !leadership.attach(consumer, number, |id| machine.has_consumer(id)) {
+                            continue;
+                        }
+                        let timed_out = machine.timed_out(consumer);
+                        what.timed_out.extend(timed_out.map(|last| (consumer, last)));
+                        held.iter().for_each(|one| what.push(one, number));
+                    }
+                    None => what.cancelled.push(consumer),
+                }
+            }
+        });
+        if !send(self, home, from, what) {
+            leadership.detach_all_of(from);
+        }
+    }
+}
+
+/// The one match on `Effect`.
+fn perform_one(
+    leader: &Leader,
+    home: Home,
+    effect: &Effect,
+    leadership: &Leadership,
+    to_nodes: &mut ToNodes,
+) {
+    match effect {
+        Effect::Deliver(delivery) => {
+            if let Some(attachment) = leadership.attachment(delivery.consumer) {
+                to_nodes.at(delivery.consumer.session.node).push(delivery, attachment);
+            }
+        }
+        Effect::CancelConsumer { consumer } => {
+            to_nodes.at(consumer.session.node).cancelled.push(*consumer);
+        }
+        Effect::QueueEnded { queue } => leader.queues.queue_ended(*queue),
+        Effect::DeadLettersChanged => leader.letters.wake(),
+        Effect::DeadLettersCounted { queue_type, strategy, fact, count } => {
+            leader.base.context.counters.dead_letters(*queue_type, *strategy, *fact, *count);
+        }
+        Effect::Room { queue, to, messages } => leader.letters.tell_room(*queue, *to, *messages),
+        Effect::WakeAt { queue, time } => leader.timer.wake_at(*queue, *time),
+        Effect::ConsumerTimedOut { consumer, last } => {
+            to_nodes.at(consumer.session.node).timed_out.push((*consumer, *last));
+        }
+        Effect::GetTimedOut { session, sequence } => {
+            to_nodes.at(session.node).timed_out_gets.push((*session, *sequence));
+        }
+        Effect::ContinueSoon => {
+            let led = Arc::clone(&leader.base.led);
+            // Not from within apply: the entry that is being applied must finish first.
+            leader.base.context.spawn(async move { led.propose_to(home, vec![Command::Continue]) });
+        }
+    }
+}
+
+/// False if the lane to that node is full; this node announces itself there anew when it is not.
+fn send(leader: &Leader, home: Home, to: NodeId, deliveries: Deliveries) -> bool {
+    if deliveries.is_empty() {
+        return true;
+    }
+    let gets = deliveries.timed_out_gets.clone();
+    // What is lost with a connection is asked for again by re-attaching (DLV 2).
+    let retry = Retry::Leadership(home, to);
+    let told = leader
+        .base
+        .context
+        .peers
+        .send_or_retry(PeerMessage::Deliveries { home, deliveries }, retry);
+    if !told {
+        // Gets do not re-attach, so that each is told by itself.
+        gets.into_iter()
+            .for_each(|get| leader.base.context.peers.retry_later(Retry::GetTimedOut(home, get)));
+    }
+    told
+}
+
+fn send_answer(leader: &Leader, home: Home, answer: &Answer) {
+    let to = match answer {
+        Answer::Answered { session, .. }
+        | Answer::Want { session, .. }
+        | Answer::Fenced { session } => session.node,
+        Answer::Transferred { from, .. } | Answer::TransfersWanted { from, .. } => {
+            // If nobody is known to lead, the next leader sends again and is answered again.
+            let Some(leader) = leader.base.proposers.leader_of(*from) else { return };
+            leader
+        }
+    };
+    // An answer that is lost is given again to a repeat (SES 3).
+    leader.base.context.peers.send(to, PeerMessage::Answer { home, answer: answer.clone() });
+}
+
+impl Leader {
+    /// Tells a client's node that what a get took was held for too long (CTO-05).
+    pub(crate) fn tell_get_timed_out(&self, home: Home, get: GetId) {
+        let deliveries = Deliveries { timed_out_gets: vec![get], ..Deliveries::default() };
+        let retry = Retry::GetTimedOut(home, get);
+        self.base.context.peers.send_or_retry(PeerMessage::Deliveries { home, deliveries }, retry);
+    }
+
+    /// Tells everyone, this node included, or one node, that this node leads the home (SES 5).
+    pub(crate) fn announce(&self, home: Home, term: Term, to: Option<NodeId>) {
+        let linked = self.base.context.peers.all_connected().into_iter().map(|peer| peer.node);
+        for node in
+            linked.chain([self.base.context.me]).filter(|node| to.is_none_or(|to| to == *node))
+        {
+            let retry = Retry::Leadership(home, node);
+            self.base
+                .context
+                .peers
+                .send_or_retry(PeerMessage::LeaderAnnounced { home, term }, retry);
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! Connection-bound queues: the same machine as a group's, on their connection's node (DESIGN §2,
+//! NAM 8). Entries are applied as they come; nothing is replicated.
+
+use crate::leader::{
+    clock::WallClock,
+    spill::{Bodies, Kept},
+};
+use parking_lot::{Mutex, RwLock};
+use quorate_catalog::QueueEntry;
+use quorate_queue::{
+    Answer, Batch, Change, Command, Entry, Machine, MessageStore, Origin, Output, Reply, RunHead,
+    StoreError,
+};
+use quorate_storage::{
+    MessageRef, RunBodies, StoredMessage,
+    codec::batch::{self, ProposedBatch},
+};
+use quorate_types::{
+    Level, LogIndex, NodeId, QueueId, ResourceName, Stamp, StartNumber, Timestamp,
+};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    path::PathBuf,
+    time::Duration,
+};
+use tokio::time::Instant;
+
+/// This node's connection-bound queues.
+#[derive(Debug)]
+pub(crate) struct LocalQueues {
+    inbox: Mutex<Inbox>,
+    state: Mutex<Option<State>>,
+    /// Their entries, also of those that are not in the catalog.
+    pub(crate) entries: RwLock<BTreeMap<ResourceName, QueueEntry>>,
+    began: Instant,
+    wall: WallClock,
+    spill: SpillSettings,
+}
+
+/// How much of the bodies is kept in memory, and where the rest goes.
+#[derive(Clone, Debug)]
+pub struct SpillSettings {
+    /// Bytes kept in memory, of all connection-bound queues together.
+    pub memory_bytes_max: u64,
+    /// Folder of files for the rest, which have no names.
+    pub folder: PathBuf,
+}
+
+#[derive(Debug, Default)]
+struct Inbox {
+    batches: VecDeque<ProposedBatch>,
+    commands: Vec<Command>,
+}
+
+#[derive(Debug)]
+struct State {
+    machine: Machine,
+    store: LocalStore,
+    index: LogIndex,
+    output: Output,
+}
+
+/// The bodies of a run that are not yet settled.
+type KeptRun = Vec<Option<Kept>>;
+
+/// Runs, with their bodies.
+#[derive(Debug)]
+struct LocalStore {
+    runs: BTreeMap<(QueueId, Level, LogIndex), (RunHead, KeptRun)>,
+    bodies: Bodies,
+}
+
+impl LocalQueues {
+    /// No queues; none can be made before [`LocalQueues::begin`].
+    pub(crate) fn new(spill: SpillSettings, wall: WallClock) -> Self {
+        Self {
+            spill,
+            wall,
+            inbox: Mutex::default(),
+            state: Mutex::new(None),
+            entries: RwLock::default(),
+            began: Instant::now(),
+        }
+    }
+
+    /// Begins a run of the node: its earlier connection-bound queues are no more.
+    pub(crate) fn begin(&self, node: NodeId, start: StartNumber) {
+        *self.inbox.lock() = Inbox::default();
+        self.entries.write().clear();
+        let SpillSettings { memory_bytes_max, folder } = self.spill.clone();
+        let memory_bytes_max = usize::try_from(memory_bytes_max).unwrap_or(usize::MAX);
+        let bodies = Bodies::new(folder, memory_bytes_max);
+        *self.state.lock() = Some(State {
+            machine: Machine::new_local(node, start),
+            store: LocalStore { runs: BTreeMap::new(), bodies },
+            index: LogIndex(0),
+            output: Output::default(),
+        });
+    }
+
+    /// Takes a batch, to be worked off by [`LocalQueues::run`].
+    pub(crate) fn push(&self, batch: ProposedBatch) {
+        self.inbox.lock().batches.push_back(batch);
+    }
+
+    /// Takes a command of the leader's own.
+    pub(crate) fn command(&self, command: Command) {
+        self.inbox.lock().commands.push(command);
+    }
+
+    /// Works off what has been taken as one entry. For one task alone, so that outputs are performed in
+    /// their order.
+    pub(crate) fn run_one(&self, perform: impl FnOnce(&Output)) {
+        if let Some(output) = self.apply_next() {
+            perform(&output);
+            if let Some(state) = self.state.lock().as_mut() {
+                state.output = output;
+            }
+        }
+    }
+
+    /// Takes a queue's entry away; false if there was none.
+    pub(crate) fn forget(&self, id: QueueId) -> bool {
+        let mut entries = self.entries.write();
+        let before = entries.len();
+        entries.retain(|_, entry| entry.id != id);
+        entries.len() < before
+    }
+
+    /// Something has been taken and not been worked off.
+    pub(crate) fn has_work(&self) -> bool {
+        let inbox = self.inbox.lock();
+        !inbox.batches.is_empty() || !inbox.commands.is_empty()
+    }
+
+    fn apply_next(&self) -> Option<Output> {
+        let (batches, commands) = {
+            let mut inbox = self.inbox.lock();
+            (inbox.batches.drain(..).collect::<Vec<_>>(), std::mem::take(&mut inbox.commands))
+        };
+        if batches.is_empty() && commands.is_empty() {
+            return None;
+        }
+        let elapsed = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let stamp = Stamp { time: Timestamp(elapsed), wall: self.wall.now() };
+        let (mut entry, bodies) = batch::merge(batches, stamp);
+        if !commands.is_empty() {
+            entry.batches.push(Batch { origin: Origin::Leader, commands });
+        }
+        let mut state = self.state.lock();
+        state.as_mut()?.apply(&entry, bodies)
+    }
+
+    /// Messages in the order asked for: as many as have `bytes_max` bytes together, at least one if
+    /// any is wanted.
+    pub(crate) fn messages(&self, wanted: &[MessageRef], bytes_max: usize) -> Vec<StoredMessage> {
+        let state = self.state.lock();
+        let Some(state) = state.as_ref() else { return Vec::new() };
+        let mut found = Vec::with_capacity(wanted.len());
+        let mut bytes = 0;
+        for wanted in wanted {
+            let kept = state.store.kept(*wanted);
+            bytes += kept.map_or(0, Kept::bytes);
+            if bytes > bytes_max && !found.is_empty() {
+                break;
+            }
+            found.push(kept.map_or(StoredMessage::Absent, |kept| state.store.bodies.read(kept)));
+        }
+        found
+    }
+
+    /// When the clock of these queues shows that time.
+    pub(crate) fn moment(&self, time: Timestamp) -> Option<Instant> {
+        self.began.checked_add(Duration::from_millis(time.0))
+    }
+
+    /// Reads the machine.
+    pub(crate) fn read<T>(&self, read: impl FnOnce(&Machine) -> T) -> Option<T> {
+        self.state.lock().as_ref().map(|state| read(&state.machine))
+    }
+}
+
+/// Whether somebody asked for a queue that is gone, whose name may be left.
+pub(crate) fn says_gone(output: &Output) -> bool {
+    output.answers.iter().any(|answer| match answer {
+        Answer::Answered { other, .. } => other.iter().any(|(_, reply)| *reply == Reply::Gone),
+        Answer::Want { .. }
+        | Answer::Fenced { .. }
+        | Answer::Transferred { .. }
+        | Answer::TransfersWanted { .. } => false,
+    })
+}
+
+impl State {
+    fn apply(&mut self, entry: &Entry, bodies: Vec<RunBodies>) -> Option<Output> {
+        self.index = self.index.next();
+        for (run, bodies) in entry.runs.iter().zip(bodies) {
+            let messages = run.messages.iter().copied().map(Some).collect();
+            let head = RunHead { index: self.index, time: entry.stamp.time, messages };
+            let bodies = self.store.keep(bodies);
+            self.store.runs.insert((run.queue, run.level, self.index), (head, bodies));
+        }
+        let mut output = std::mem::take(&mut self.output);
+        output.clear();
+        if let Err(error) = self.machine.apply(self.index, entry, &self.store, &mut output) {
+            // The store is memory and does not fail; a machine that says so is broken.
+            tracing::error!(%error, "cannot apply commands to exclusive queues");
+            return None;
+        }
+        for change in output.changes.drain(..) {
+            self.store.change(change);
+        }
+        Some(output)
+    }
+}
+
+impl LocalStore {
+    fn keep(&mut self, run: RunBodies) -> KeptRun {
+        let kept = run.messages.iter().map(|body| body.as_ref().map(|body| self.bodies.keep(body)));
+        kept.collect()
+    }
+
+    fn kept(&self, wanted: MessageRef) -> Option<&Kept> {
+        let key = (wanted.queue, wanted.message.level, wanted.message.index);
+        let (_, bodies) = self.runs.get(&key)?;
+        bodies.get(wanted.message.position as usize)?.as_ref()
+    }
+
+    fn change(&mut self, change: Change) {
+        match change {
+            Change::Record(_) => {}
+            Change::Removed { queue, level, first, last } => {
+                self.remove((queue, level, first), (queue, level, last));
+            }
+            Change::Cut { queue, level, index, first, last } => {
+                let Some((head, bodies)) = self.runs.get_mut(&(queue, level, index)) else {
+                    return;
+                };
+                for place in first as usize..=last as usize {
+                    head.messages.get_mut(place).map(Option::take);
+                    let cut = bodies.get_mut(place).and_then(Option::take);
+                    cut.into_iter().for_each(|kept| self.bodies.forget(kept));
+                }
+                if head.messages.iter().all(Option::is_none) {
+                    self.runs.remove(&(queue, level, index));
+                }
+            }
+            Change::QueueRemoved { queue } => self.remove(
+                (queue, Level(0), LogIndex(0)),
+                (queue, Level(u8::MAX), LogIndex(u64::MAX)),
+            ),
+        }
+    }
+
+    fn remove(&mut self, first: (QueueId, Level, LogIndex), last: (QueueId, Level, LogIndex)) {
+        let keys: Vec<_> = self.runs.range(first..=last).map(|(key, _)| *key).collect();
+        for key in keys {
+            let Some((_, bodies)) = self.runs.remove(&key) else { continue };
+            bodies.into_iter().flatten().for_each(|kept| self.bodies.forget(kept));
+        }
+    }
+}
+
+impl MessageStore for LocalStore {
+    fn runs(
+        &self,
+        queue: QueueId,
+        level: Level,
+        from: LogIndex,
+        through: LogIndex,
+        limit: usize,
+    ) -> Result<Vec<RunHead>, StoreError> {
+        if from > through {
+            return Ok(Vec::new());
+        }
+        let range = self.runs.range((queue, level, from)..=(queue, level, through));
+        Ok(range.take(limit).map(|(_, (head, _))| head.clone()).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests;

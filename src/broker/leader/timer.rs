@@ -1,0 +1,182 @@
+//! The leader's timer: proposes `ExpireHead` for a queue when the moment that it waits for has come
+//! . A moment here is a hint, the queue's state is the duty: when one comes the machine
+//! is asked whether it still stands, so nothing has to be taken back.
+//!
+//! After a stop of all nodes, leases begin anew with the cluster's new life. A leader that
+//! does not know of the new life yet would end leases that were over by then. So the timer waits
+//! until this node's copy of the catalog contains the start of this process, which a new life
+//! precedes, and the group knows of that life.
+
+use crate::{base::Base, context::Context, leader::led_homes::LedHomes, names::CatalogCopy};
+use parking_lot::Mutex;
+use quorate_queue::Command;
+use quorate_types::{Home, QueueId, Timestamp};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
+    time::Duration,
+};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// A queue that was proposed for is looked at again after this long, should the proposal be lost.
+const AGAIN: Duration = Duration::from_millis(250);
+/// Queues looked at in one go, so that many that expire together make several entries.
+const AT_ONCE: usize = 500;
+/// Between two goes.
+const BREATH: Duration = Duration::from_millis(5);
+/// How long the timer sleeps with nothing to wait for.
+const IDLE: Duration = Duration::from_secs(3_600);
+
+/// Moments that queues wait for, at most one for each.
+#[derive(Debug)]
+pub(crate) struct Timer {
+    context: Arc<Context>,
+    catalog: Arc<CatalogCopy>,
+    led: Arc<LedHomes>,
+    waiting: Mutex<Waiting>,
+    earlier: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    by_queue: HashMap<QueueId, Instant>,
+    by_moment: BTreeSet<(Instant, QueueId)>,
+}
+
+impl Timer {
+    /// No queue waits.
+    pub(crate) fn new(base: &Base) -> Self {
+        let Base { context, catalog, led, .. } = base.clone();
+        Self { context, catalog, led, waiting: Mutex::default(), earlier: Notify::new() }
+    }
+
+    /// The queue is looked at at that moment, or before.
+    fn wake(&self, queue: QueueId, at: Instant) {
+        if self.waiting.lock().add(queue, at) {
+            self.earlier.notify_one();
+        }
+    }
+
+    /// Returns when a moment has come that may not have been waited for before.
+    async fn wait(&self) {
+        let first = self.waiting.lock().first();
+        let sleep = first.unwrap_or_else(|| Instant::now() + IDLE);
+        tokio::select! {
+            () = tokio::time::sleep_until(sleep) => {}
+            () = self.earlier.notified() => {}
+        }
+    }
+}
+
+impl Waiting {
+    /// Keeps the earlier moment of a queue. True if it is the first of all.
+    fn add(&mut self, queue: QueueId, at: Instant) -> bool {
+        if let Some(present) = self.by_queue.get(&queue).copied() {
+            if present <= at {
+                return false;
+            }
+            self.by_moment.remove(&(present, queue));
+        }
+        self.by_queue.insert(queue, at);
+        self.by_moment.insert((at, queue));
+        self.first() == Some(at)
+    }
+
+    fn first(&self) -> Option<Instant> {
+        self.by_moment.first().map(|(at, _)| *at)
+    }
+
+    /// Takes out queues whose moment has come, at most `limit`, by home.
+    fn take_due(&mut self, now: Instant, limit: usize) -> BTreeMap<Home, Vec<QueueId>> {
+        let mut due: BTreeMap<Home, Vec<QueueId>> = BTreeMap::new();
+        for _ in 0..limit {
+            if self.first().is_none_or(|at| at > now) {
+                break;
+            }
+            let Some((_, queue)) = self.by_moment.pop_first() else { break };
+            self.by_queue.remove(&queue);
+            due.entry(queue.home).or_default().push(queue);
+        }
+        due
+    }
+}
+
+impl Timer {
+    /// Runs the timer, as long as the node.
+    pub(crate) async fn watch(self: Arc<Self>) {
+        loop {
+            self.wait().await;
+            loop {
+                let due = self.waiting.lock().take_due(Instant::now(), AT_ONCE);
+                if due.is_empty() {
+                    break;
+                }
+                for (home, queues) in due {
+                    self.look_at(home, &queues);
+                }
+                tokio::time::sleep(BREATH).await;
+            }
+        }
+    }
+
+    /// Notes that the queue waits for that moment of its home's clock.
+    pub(crate) fn wake_at(&self, queue: QueueId, time: Timestamp) {
+        if let Some(at) = self.led.moment(queue.home, time) {
+            self.wake(queue, at);
+        }
+    }
+
+    /// Proposes for those whose moment has come by their home's state. Not if this node no longer
+    /// leads it: the next leader finds in the state what it owes.
+    fn look_at(&self, home: Home, queues: &[QueueId]) {
+        if self.led.leading(home).is_none() {
+            return;
+        }
+        let now = Instant::now();
+        if !self.knows_the_life(home) {
+            queues.iter().for_each(|queue| self.wake(*queue, now + AGAIN));
+            return;
+        }
+        let mut due = Vec::new();
+        let wanted: Vec<(QueueId, Timestamp)> = self
+            .led
+            .with_machine(home, |machine| {
+                let wanted = |queue: &QueueId| Some((*queue, machine.wake_at(*queue)?));
+                queues.iter().filter_map(wanted).collect()
+            })
+            .unwrap_or_default();
+        for (queue, time) in wanted {
+            match self.led.moment(home, time) {
+                Some(at) if at <= now => {
+                    due.push(queue);
+                    self.wake(queue, now + AGAIN);
+                }
+                Some(at) => self.wake(queue, at),
+                None => {}
+            }
+        }
+        if !due.is_empty() {
+            let expire = due.into_iter().map(|queue| Command::ExpireHead { queue });
+            self.led.propose_to(home, expire.collect());
+        }
+    }
+
+    /// Whether the home has been told of the cluster's present life. If the whole cluster was stopped,
+    /// leases begin anew: none may end before. This node's copy of the catalog knows the present
+    /// life once it has this process's start in it, since a new life comes before all starts.
+    fn knows_the_life(&self, home: Home) -> bool {
+        let life = {
+            let catalog = self.catalog.read();
+            catalog.session_of(self.context.me, self.context.boot).map(|_| catalog.life())
+        };
+        let told = || self.led.with_machine(home, |machine| machine.life());
+        match home {
+            Home::Group(_) => life.is_some_and(|life| told().is_some_and(|told| told >= life)),
+            Home::Node(_) => true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,143 @@
+//! Policies and runtime parameters, as operators set and clear them.
+
+use crate::{
+    context::CallError,
+    names::queues::Queues,
+    views::administration::{Operator, Views},
+};
+use quorate_catalog::{
+    CatalogCommand, CatalogReply, ParameterName, ParameterRecord, PolicyKind, PolicyName,
+    PolicyRecord, refusal,
+};
+use quorate_types::{CatalogIndex, Exception, ReplyCode, VhostName};
+use std::sync::Arc;
+
+impl Operator<'_> {
+    /// Sets a policy: in force when this returns, unless a group has no leader (DESIGN §7).
+    ///
+    /// # Errors
+    /// 404 without the virtual host; 541 when the catalog does not answer.
+    pub async fn set_policy(&self, policy: PolicyRecord) -> Result<(), Exception> {
+        let index = self.0.queues.change_catalog(CatalogCommand::SetPolicy(policy)).await?;
+        self.0.queues.await_policies(index).await;
+        Ok(())
+    }
+
+    /// Clears a policy, likewise.
+    ///
+    /// # Errors
+    /// 406 when there is none (POL-25); 541 when the catalog does not answer.
+    pub async fn clear_policy(&self, name: PolicyName) -> Result<(), Exception> {
+        self.0.base.catalog_client.read().await;
+        if self.0.base.catalog.read().policy(&name).is_none() {
+            return Err(refusal::no_parameter());
+        }
+        let index = self.0.queues.change_catalog(CatalogCommand::ClearPolicy(name)).await?;
+        self.0.queues.await_policies(index).await;
+        Ok(())
+    }
+}
+
+impl Views<'_> {
+    /// The policies of a virtual host, in the order of their names.
+    ///
+    /// # Errors
+    /// 404 without the virtual host.
+    pub fn policies(
+        &self,
+        kind: PolicyKind,
+        vhost: &VhostName,
+    ) -> Result<Vec<PolicyRecord>, Exception> {
+        let catalog = self.0.base.catalog.read();
+        if !catalog.has_vhost(vhost) {
+            return Err(refusal::no_such_vhost(vhost));
+        }
+        Ok(catalog.policies(kind, vhost).into_iter().cloned().collect())
+    }
+}
+
+impl Operator<'_> {
+    /// Sets a runtime parameter; one that queues' settings follow is in force when this returns, as
+    /// policies are.
+    ///
+    /// # Errors
+    /// 404 without the virtual host; 541 when the catalog does not answer.
+    pub async fn set_parameter(&self, parameter: ParameterRecord) -> Result<(), Exception> {
+        let of_settings = parameter.name.is_of_settings();
+        let index = self.0.queues.change_catalog(CatalogCommand::SetParameter(parameter)).await?;
+        if of_settings {
+            self.0.queues.await_policies(index).await;
+        }
+        Ok(())
+    }
+
+    /// Clears a runtime parameter.
+    ///
+    /// # Errors
+    /// 406 when there is none; 541 when the catalog does not answer.
+    pub async fn clear_parameter(&self, name: ParameterName) -> Result<(), Exception> {
+        self.0.base.catalog_client.read().await;
+        if self.0.base.catalog.read().parameter(&name).is_none() {
+            return Err(refusal::no_parameter());
+        }
+        let of_settings = name.is_of_settings();
+        let index = self.0.queues.change_catalog(CatalogCommand::ClearParameter(name)).await?;
+        if of_settings {
+            self.0.queues.await_policies(index).await;
+        }
+        Ok(())
+    }
+}
+
+impl Views<'_> {
+    /// The runtime parameters of a virtual host; without one, the global ones.
+    ///
+    /// # Errors
+    /// 404 without the virtual host.
+    pub fn parameters(&self, of: Option<&str>) -> Result<Vec<ParameterRecord>, Exception> {
+        let catalog = self.0.base.catalog.read();
+        let is_there = |of: &str| catalog.vhosts().any(|vhost| vhost.name.as_str() == of);
+        if let Some(of) = of.filter(|of| !is_there(of)) {
+            // Too long a name is nobody's.
+            return Err(refusal::no_such_vhost(&VhostName::try_from(of).unwrap_or_default()));
+        }
+        let is_of = |parameter: &ParameterRecord| match &parameter.name {
+            ParameterName::Global(_) => of.is_none(),
+            ParameterName::Vhost { vhost, .. } => of == Some(vhost.as_str()),
+        };
+        Ok(catalog.parameters().filter(is_of).collect())
+    }
+}
+
+impl Queues {
+    /// Proposes a command of an operator; the index of its entry.
+    async fn change_catalog(
+        self: &Arc<Self>,
+        command: CatalogCommand,
+    ) -> Result<CatalogIndex, Exception> {
+        match self.base.catalog_client.propose(command).await {
+            Ok((index, CatalogReply::Done)) => Ok(index),
+            Ok((_, CatalogReply::Refused(exception))) => Err(exception),
+            Ok((_, reply)) => {
+                tracing::error!(?reply, "unexpected reply of the catalog");
+                Err(Exception::new(ReplyCode::InternalError, "unexpected answer of the catalog"))
+            }
+            Err(CallError::TimedOut | CallError::SessionEnded) => {
+                let text = "the operation timed out: the catalog has no majority";
+                Err(Exception::new(ReplyCode::InternalError, text))
+            }
+        }
+    }
+
+    /// Waits until a change of policies is in force: every node routes by it, every queue has it.
+    pub(crate) async fn await_policies(self: &Arc<Self>, index: CatalogIndex) {
+        let (known, in_force) =
+            tokio::join!(self.base.lease.barrier(index), self.configurer.in_force(index));
+        if known.is_err() {
+            tracing::warn!(%index, "not all nodes confirmed a policy change in time");
+        }
+        if !in_force {
+            tracing::warn!(%index, "not all queues confirmed a policy change in time");
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! What the node has done since it started, counted for metrics where it is done: by batch where
+//! there is one, since a counter is one cache line that all connections write to.
+
+use crate::views::view::{DeadLetterCounters, DeliveryCounters, MetricsView};
+use parking_lot::Mutex;
+use quorate_queue::{DeadLetterFact, DeadLetterStrategy};
+use quorate_storage::Recorder;
+use quorate_types::QueueType;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Counters since the start of the process.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) connections_opened: Counter,
+    pub(crate) connections_closed: Counter,
+    pub(crate) logins_refused: Counter,
+    pub(crate) channels_opened: Counter,
+    pub(crate) channels_closed: Counter,
+    pub(crate) queues_declared: Counter,
+    pub(crate) queues_created: Counter,
+    pub(crate) queues_deleted: Counter,
+    pub(crate) received: Counter,
+    pub(crate) received_confirm: Counter,
+    pub(crate) routed: Counter,
+    pub(crate) unroutable_returned: Counter,
+    pub(crate) unroutable_dropped: Counter,
+    pub(crate) confirmed: Counter,
+    pub(crate) refused: Counter,
+    /// Batches that a full lane did not take; each is sent later.
+    pub(crate) batches_refused: Counter,
+    classic: Deliveries,
+    quorum: Deliveries,
+    /// Of queues that this node leads; a lock, since an entry counts each once.
+    dead_letters: Mutex<DeadLetterCounters>,
+    /// Commands in each batch that this node's proposers have cut.
+    pub(crate) batch_commands: Recorder,
+    /// How long the first command of each had waited.
+    pub(crate) batch_wait_us: Recorder,
+}
+
+/// What became of the messages of queues of one type.
+#[derive(Debug, Default)]
+pub(crate) struct Deliveries {
+    pub(crate) consumed_manual_ack: Counter,
+    pub(crate) consumed_auto_ack: Counter,
+    pub(crate) got_manual_ack: Counter,
+    pub(crate) got_auto_ack: Counter,
+    pub(crate) got_empty: Counter,
+    pub(crate) redelivered: Counter,
+    pub(crate) acknowledged: Counter,
+}
+
+/// One counter.
+#[derive(Debug, Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    pub(crate) fn add(&self, count: u64) {
+        self.0.fetch_add(count, Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Counters {
+    /// Those of queues of that type.
+    pub(crate) fn deliveries(&self, queue_type: QueueType) -> &Deliveries {
+        match queue_type {
+            QueueType::Classic => &self.classic,
+            QueueType::Quorum => &self.quorum,
+        }
+    }
+
+    /// Publishes have been answered by `basic.ack` or `basic.nack`.
+    pub(crate) fn answered_publishes(&self, count: u64, taken: bool) {
+        if taken { &self.confirmed } else { &self.refused }.add(count);
+    }
+
+    /// Messages have died, or their letters have ended.
+    pub(crate) fn dead_letters(
+        &self,
+        queue_type: QueueType,
+        strategy: DeadLetterStrategy,
+        fact: DeadLetterFact,
+        count: u64,
+    ) {
+        *self.dead_letters.lock().entry((queue_type, strategy, fact)).or_default() += count;
+    }
+
+    /// Tells all of them.
+    pub(crate) fn show(&self, view: &mut MetricsView) {
+        view.connections_opened = self.connections_opened.get();
+        view.connections_closed = self.connections_closed.get();
+        view.logins_refused = self.logins_refused.get();
+        view.channels_opened = self.channels_opened.get();
+        view.channels_closed = self.channels_closed.get();
+        view.queues_declared = self.queues_declared.get();
+        view.queues_created = self.queues_created.get();
+        view.queues_deleted = self.queues_deleted.get();
+        view.received = self.received.get();
+        view.received_confirm = self.received_confirm.get();
+        view.routed = self.routed.get();
+        view.unroutable_returned = self.unroutable_returned.get();
+        view.unroutable_dropped = self.unroutable_dropped.get();
+        view.confirmed = self.confirmed.get();
+        view.refused = self.refused.get();
+        view.batches_refused = self.batches_refused.get();
+        view.classic = self.classic.view();
+        view.quorum = self.quorum.view();
+        view.dead_letters = self.dead_letters.lock().clone();
+    }
+}
+
+impl Deliveries {
+    fn view(&self) -> DeliveryCounters {
+        DeliveryCounters {
+            consume_manual_ack: self.consumed_manual_ack.get(),
+            consume_auto_ack: self.consumed_auto_ack.get(),
+            get_manual_ack: self.got_manual_ack.get(),
+            get_auto_ack: self.got_auto_ack.get(),
+            get_empty: self.got_empty.get(),
+            redelivered: self.redelivered.get(),
+            acknowledged: self.acknowledged.get(),
+        }
+    }
+
+    /// Counts messages shown to a consumer.
+    pub(crate) fn consumed(&self, count: u64, redelivered: u64, no_ack: bool) {
+        if no_ack { &self.consumed_auto_ack } else { &self.consumed_manual_ack }.add(count);
+        if redelivered > 0 {
+            self.redelivered.add(redelivered);
+        }
+    }
+
+    /// Counts a message got.
+    pub(crate) fn got(&self, redelivered: bool, no_ack: bool) {
+        if no_ack { &self.got_auto_ack } else { &self.got_manual_ack }.add(1);
+        self.redelivered.add(u64::from(redelivered));
+    }
+}

@@ -1,0 +1,134 @@
+//! What `/metrics` shows, from this floor and those below; and the groups' numbers for lists.
+
+use crate::{
+    node::Node,
+    views::{
+        administration::Views,
+        view::{GroupAudit, GroupView, HistogramView, MetricsView, Role},
+    },
+};
+use quorate_raft::{Group, Times};
+use quorate_storage::{DatabaseStats, Histogram};
+use quorate_types::{LogIndex, Term};
+use std::sync::Arc;
+
+impl Views<'_> {
+    /// Everything that `/metrics` shows.
+    #[must_use]
+    pub fn metrics(&self) -> MetricsView {
+        let node = &self.0;
+        let mut view = MetricsView { node: self.node_status(), ..MetricsView::default() };
+        node.base.context.counters.show(&mut view);
+        view.batch_commands = histogram(node.base.context.counters.batch_commands.histogram());
+        view.batch = histogram(node.base.context.counters.batch_wait_us.histogram());
+        view.in_flight_bytes = node.base.proposers.bytes();
+        view.memory_budget_bytes = node.base.context.memory.bytes_max();
+        view.memory = node.base.context.memory.figures().collect();
+        node.show_clients(&mut view);
+        node.show_queues(&mut view);
+        node.show_floors(&mut view);
+        view
+    }
+}
+
+impl Node {
+    /// This node's replicas.
+    pub(crate) fn group_views(&self) -> Vec<GroupView> {
+        let Some(groups) = self.base.context.groups() else { return Vec::new() };
+        groups.all().map(|group| self.group_view(group)).collect()
+    }
+
+    fn group_view(&self, group: &Arc<Group>) -> GroupView {
+        let leadership = group.leadership();
+        let role = match leadership.leader {
+            Some(leader) if leader == self.base.context.me => Role::Leader,
+            Some(_) => Role::Follower,
+            None => Role::Candidate,
+        };
+        let log = group.store().log_state();
+        GroupView {
+            group: group.id(),
+            role,
+            leader: leadership.leader,
+            term: Term(leadership.term.0),
+            last: log.last.map_or(LogIndex(0), |id| id.index),
+            applied: group.applied().unwrap_or(LogIndex(0)),
+            purged: log.last_purged.map_or(LogIndex(0), |id| id.index),
+            log_bytes: group.store().log_bytes() as u64,
+        }
+    }
+
+    /// State digests of this node's replicas, several of each.
+    pub(crate) fn audits(&self) -> Vec<GroupAudit> {
+        let Some(groups) = self.base.context.groups() else { return Vec::new() };
+        let audits = |group: &Arc<Group>| {
+            let (id, node) = (group.id(), self.base.context.me);
+            let digests = group.digests().into_iter().rev();
+            let audit = move |(index, digest)| GroupAudit { group: id, node, index, digest };
+            digests.map(audit).collect::<Vec<_>>()
+        };
+        groups.all().flat_map(audits).collect()
+    }
+
+    /// Adds what this node's clients have now.
+    fn show_clients(&self, view: &mut MetricsView) {
+        for connection in self.clients.connections.all() {
+            let channels = connection.reported.channels.lock();
+            view.channels += channels.len() as u64;
+            view.publishers +=
+                channels.values().filter(|channel| channel.report.has_published).count() as u64;
+        }
+        view.consumers = self.clients.consumers.len() as u64;
+    }
+
+    /// Adds what the queues hold that this node leads or is the home of.
+    fn show_queues(&self, view: &mut MetricsView) {
+        for home in self.base.led.homes() {
+            self.base.led.with_machine(home, |machine| {
+                for queue in machine.queues().filter_map(|id| machine.queue(id)) {
+                    view.messages_ready += queue.ready;
+                    view.messages_ready_bytes += queue.ready_bytes;
+                    view.messages_unacknowledged += queue.unacknowledged;
+                    view.dead_letters_waiting += queue.letters;
+                }
+            });
+        }
+    }
+
+    /// Adds what the floors below count.
+    fn show_floors(&self, view: &mut MetricsView) {
+        let Some(groups) = self.base.context.groups() else { return };
+        let (mut round, mut election, mut checkpoint) = Default::default();
+        for group in groups.all() {
+            let metrics = group.metrics();
+            view.snapshots_installed += metrics.snapshots_installed.get();
+            view.entries += metrics.proposals.get();
+            add_times(&mut round, &metrics.round);
+            add_times(&mut election, &metrics.election);
+            add_times(&mut checkpoint, &metrics.checkpoint);
+        }
+        view.round = histogram(round);
+        view.election = histogram(election);
+        view.checkpoint = histogram(checkpoint);
+        let stats = self.base.context.database_stats();
+        let DatabaseStats { writer, run_cache_bytes, bodies_read } = stats;
+        view.sync_bytes = histogram(writer.batch_bytes);
+        view.sync = histogram(writer.sync_us);
+        view.run_cache_bytes = run_cache_bytes as u64;
+        view.bodies_read = bodies_read;
+    }
+}
+
+/// Buckets of powers of two.
+fn histogram(histogram: Histogram) -> HistogramView {
+    let bounds = histogram.buckets.len().saturating_sub(1);
+    HistogramView {
+        bounds: (0..bounds).map(|bit| (1u64 << bit) - 1).collect(),
+        counts: histogram.buckets,
+        sum: histogram.sum,
+    }
+}
+
+fn add_times(sum: &mut Histogram, times: &Times) {
+    sum.merge(&times.histogram());
+}

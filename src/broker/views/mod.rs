@@ -1,0 +1,8 @@
+//! What is seen and changed of a node by lists, metrics and operators.
+
+pub(crate) mod administration;
+pub(crate) mod counters;
+pub(crate) mod metrics;
+pub(crate) mod operator;
+pub(crate) mod query;
+pub mod view;

@@ -1,0 +1,395 @@
+//! What lists and audits show of this node.
+
+use crate::{
+    Broker,
+    base::Base,
+    front::connection_state::{ConnectionState, Reporting},
+    node::Node,
+    views::{
+        administration::{Operator, Views},
+        view::{
+            Alarm, BindingView, ChannelView, ClusterView, ConnectionView, ConsumerView,
+            ExchangeView, GroupAudit, MemberView, NodeView, PolicyView, QueueCounts, QueueView,
+            Readiness,
+        },
+    },
+};
+use quorate_catalog::{Destination, ExchangeType, QueueEntry, refusal};
+use quorate_types::{
+    ConsumerId, Exception, FieldTable, GroupId, Home, NodeId, QueueId, ResourceName, ShortString,
+    VhostName,
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, atomic::Ordering},
+};
+
+/// What a queue's state takes in memory, bytes, about, beside what consumers hold.
+const QUEUE_BYTES: u64 = 1_000;
+/// What each message held takes.
+const HELD_BYTES: u64 = 64;
+
+impl Broker {
+    /// This node.
+    #[must_use]
+    pub fn node(&self) -> NodeId {
+        self.0.base.context.me
+    }
+}
+
+impl Views<'_> {
+    /// Queues of a virtual host: all catalog entries, and the connection-bound queues of this node
+    /// that have none.
+    #[must_use]
+    pub fn queues(&self, vhost: &VhostName) -> Vec<QueueView> {
+        let node = &self.0;
+        let mut entries: Vec<QueueEntry> = {
+            let catalog = node.base.catalog.read();
+            catalog.queues().filter(|entry| entry.name.vhost == *vhost).cloned().collect()
+        };
+        {
+            let local = node.base.led.local.entries.read();
+            let catalog = node.base.catalog.read();
+            let unnamed = local
+                .values()
+                .filter(|entry| entry.name.vhost == *vhost)
+                .filter(|entry| catalog.queue_by_id(entry.id).is_none());
+            entries.extend(unnamed.cloned());
+        }
+        entries.into_iter().map(|entry| node.queue_view(entry)).collect()
+    }
+
+    /// Exchanges of a virtual host, the default one included.
+    #[must_use]
+    pub fn exchanges(&self, vhost: &VhostName) -> Vec<ExchangeView> {
+        let catalog = self.0.base.catalog.read();
+        let of_vhost = catalog.exchanges().filter(|record| record.name.vhost == *vhost);
+        // It has no record: it is implicit (EXC-01).
+        let default = ExchangeView {
+            name: ResourceName { vhost: vhost.clone(), name: ShortString::EMPTY },
+            kind: ExchangeType::Direct,
+            durable: true,
+            auto_delete: false,
+            internal: false,
+            arguments: FieldTable::default(),
+            policies: PolicyView::default(),
+        };
+        let declared = of_vhost.map(|record| ExchangeView {
+            name: record.name.clone(),
+            kind: record.kind,
+            durable: record.durable,
+            auto_delete: record.auto_delete,
+            internal: record.internal,
+            arguments: record.arguments.clone(),
+            policies: catalog.exchange_policies(&record.name).into(),
+        });
+        std::iter::once(default).chain(declared).collect()
+    }
+
+    /// Explicit bindings of a virtual host (CTL-10).
+    #[must_use]
+    pub fn bindings(&self, vhost: &VhostName) -> Vec<BindingView> {
+        let catalog = self.0.base.catalog.read();
+        let of_vhost = catalog.bindings().filter(|binding| binding.source.vhost == *vhost);
+        of_vhost
+            .map(|binding| {
+                let (destination, to_queue) = match &binding.destination {
+                    Destination::Queue { name, .. } => (name.clone(), true),
+                    Destination::Exchange(name) => (name.clone(), false),
+                };
+                BindingView {
+                    source: binding.source.clone(),
+                    destination,
+                    to_queue,
+                    key: binding.key.clone(),
+                    arguments: binding.arguments.clone(),
+                }
+            })
+            .collect()
+    }
+
+    /// Client connections of this node.
+    #[must_use]
+    pub fn connections(&self) -> Vec<ConnectionView> {
+        self.0.clients.connections.all().iter().map(connection_view).collect()
+    }
+
+    /// Channels of this node's clients.
+    #[must_use]
+    pub fn channels(&self) -> Vec<ChannelView> {
+        self.0.clients.connections.all().iter().flat_map(channel_views).collect()
+    }
+
+    /// Consumers of this node's clients.
+    #[must_use]
+    pub fn consumers(&self, vhost: &VhostName) -> Vec<ConsumerView> {
+        let node = &self.0;
+        let connections = node.clients.connections.all();
+        let of_vhost = connections.iter().filter(|one| one.info.vhost == *vhost);
+        of_vhost.flat_map(|connection| node.consumer_views(connection)).collect()
+    }
+
+    /// Consumers, of clients of any node, of the queues of a virtual host that this node leads or is
+    /// the home of and that have a single active one; and whether each is it.
+    #[must_use]
+    pub fn single_active(&self, vhost: &VhostName) -> Vec<(ConsumerId, bool)> {
+        let node = &self.0;
+        let homes = node.base.led.homes().into_iter();
+        let of_home =
+            |home| node.base.led.with_machine(home, |machine| machine.single_active(vhost));
+        homes.filter_map(of_home).flatten().collect()
+    }
+
+    /// The cluster, as this node knows it.
+    #[must_use]
+    pub fn cluster(&self) -> ClusterView {
+        let node = &self.0;
+        let catalog = node.base.catalog.read();
+        let members = node.base.context.members().into_iter().map(|id| {
+            let entry = catalog.node(id);
+            MemberView {
+                id,
+                rpc_address: entry.map(|entry| entry.rpc_address.clone()).unwrap_or_default(),
+                amqp_address: entry.map(|entry| entry.amqp_address.clone()).unwrap_or_default(),
+                running: node.base.context.is_reachable(id),
+            }
+        });
+        ClusterView {
+            cluster: catalog.shape().map(|shape| shape.cluster),
+            catalog_leader: node.base.context.catalog_leader(),
+            members: members.collect(),
+        }
+    }
+
+    /// This node.
+    #[must_use]
+    pub fn node_status(&self) -> NodeView {
+        let node = &self.0;
+        let (bounds, data_dir) =
+            (node.alarms.bounds(), &node.base.context.settings.alarms.data_dir);
+        let (memory, disk) = node.alarms.of(node.base.context.me);
+        let alarms = memory.then_some(Alarm::Memory).into_iter().chain(disk.then_some(Alarm::Disk));
+        // One lock after the other: elsewhere both are held the other way round.
+        let unnamed = node.base.led.local.entries.read().len();
+        let (queues, vhosts) = {
+            let catalog = node.base.catalog.read();
+            (catalog.queue_count() + unnamed, catalog.vhosts().count())
+        };
+        NodeView {
+            id: node.base.context.me,
+            start: node.base.context.session().map(|session| session.start),
+            alarms: alarms.collect(),
+            memory_limit_bytes: bounds.memory_bytes_max,
+            disk_free_bytes: quorate_storage::free_bytes(data_dir).unwrap_or(0),
+            disk_free_limit_bytes: bounds.disk_free_bytes_min,
+            connections: node.clients.connections.len() as u64,
+            queues: queues as u64,
+            vhosts: vhosts as u64,
+            groups: node.group_views(),
+        }
+    }
+
+    /// Whether this node can serve clients in full.
+    #[must_use]
+    pub fn readiness(&self) -> Readiness {
+        let node = &self.0;
+        let leaderless =
+            |group: &GroupId| node.base.proposers.leader(Home::Group(*group)).is_none();
+        Readiness {
+            catalog_lease: node.base.lease.is_held(),
+            serving: node.base.context.session().is_some(),
+            leaderless: node.base.led.queue_groups().filter(leaderless).collect(),
+        }
+    }
+
+    /// State digests of this node's replicas: of each the newest first, and those at fixed indexes
+    /// before it, so that replicas can be compared while they apply.
+    #[must_use]
+    pub fn audit(&self) -> Vec<GroupAudit> {
+        self.0.audits()
+    }
+}
+
+impl Operator<'_> {
+    /// Deletes a queue as an operator does, an exclusive one too: its ready messages.
+    ///
+    /// # Errors
+    /// 403 for that of a delayed exchange; 404 when there is none; 406 when in use or not empty; 541 when its group does not answer.
+    pub async fn delete_queue(
+        &self,
+        queue: &ResourceName,
+        if_unused: bool,
+        if_empty: bool,
+    ) -> Result<u64, Exception> {
+        let entry = self.0.base.known_queue(queue).ok_or_else(|| refusal::no_queue(queue))?;
+        self.0.queues.check_free(&entry)?;
+        self.0.queues.delete_queue(&entry, if_unused, if_empty).await
+    }
+
+    /// Purges a queue as an operator does: messages removed.
+    ///
+    /// # Errors
+    /// 404 when there is none; 541 when its group does not answer.
+    pub async fn purge_queue(&self, queue: &ResourceName) -> Result<u64, Exception> {
+        let entry = self.0.base.known_queue(queue).ok_or_else(|| refusal::no_queue(queue))?;
+        self.0.queues.purge_queue(&entry).await
+    }
+}
+
+impl Node {
+    fn queue_view(&self, entry: QueueEntry) -> QueueView {
+        let home = entry.id.home;
+        let (leader, members) = match home {
+            Home::Node(node) => (Some(node), vec![node]),
+            Home::Group(group) => {
+                let leader = self.base.context.group(group).and_then(|group| group.leader());
+                (leader.map(|(node, _)| node), self.base.context.members())
+            }
+        };
+        let online =
+            members.iter().copied().filter(|node| self.base.context.is_reachable(*node)).collect();
+        let policies =
+            self.base.catalog.read().queue_policies(&entry.name, entry.queue_type).into();
+        QueueView {
+            policies,
+            id: entry.id,
+            name: entry.name,
+            queue_type: entry.queue_type,
+            durable: entry.durable,
+            auto_delete: entry.auto_delete,
+            owner: entry.owner,
+            arguments: entry.arguments,
+            leader,
+            members,
+            online,
+            counts: self.queue_counts(entry.id),
+        }
+    }
+
+    /// Counts, if this node leads the queue's group or is its home.
+    fn queue_counts(&self, id: QueueId) -> Option<QueueCounts> {
+        self.base.led.leading(id.home)?;
+        let queue = self.base.led.with_machine(id.home, |machine| machine.queue(id)).flatten()?;
+        Some(QueueCounts {
+            ready: queue.ready,
+            unacknowledged: queue.unacknowledged,
+            dead_letters_waiting: queue.letters,
+            consumers: u64::from(queue.consumers),
+            ready_bytes: queue.ready_bytes,
+            unacknowledged_bytes: queue.unacknowledged_bytes,
+            configured_at: queue.config.resolved_at,
+            memory_bytes: QUEUE_BYTES + HELD_BYTES * queue.unacknowledged,
+        })
+    }
+
+    fn consumer_views(&self, connection: &ConnectionState) -> Vec<ConsumerView> {
+        let consumers: Vec<_> = {
+            let held = connection.held.lock();
+            held.channels.values().flat_map(|one| one.consumers.values().cloned()).collect()
+        };
+        let live =
+            consumers.into_iter().filter(|one| self.clients.consumers.get(one.id.number).is_some());
+        live.filter_map(|consumer| {
+            let queue = self.base.queue_name(consumer.queue)?;
+            Some(ConsumerView {
+                id: consumer.id,
+                queue,
+                connection: connection.id,
+                channel: consumer.channel.number,
+                tag: consumer.tag.clone(),
+                ack_required: !consumer.no_ack,
+                prefetch: consumer.prefetch,
+                exclusive: consumer.exclusive,
+                arguments: consumer.arguments.clone(),
+            })
+        })
+        .collect()
+    }
+}
+
+impl Base {
+    /// Names of those queues that are known here.
+    pub(crate) fn queue_names(
+        &self,
+        queues: &BTreeSet<QueueId>,
+    ) -> BTreeMap<QueueId, ResourceName> {
+        let local = self.led.local.entries.read();
+        let of_local = local.values().filter(|entry| queues.contains(&entry.id));
+        let mut names: BTreeMap<_, _> =
+            of_local.map(|entry| (entry.id, entry.name.clone())).collect();
+        drop(local);
+        let catalog = self.catalog.read();
+        let entries = queues.iter().filter_map(|queue| catalog.queue_by_id(*queue));
+        names.extend(entries.map(|entry| (entry.id, entry.name.clone())));
+        names
+    }
+
+    /// Name of a queue that is in the catalog or local to this node.
+    pub(crate) fn queue_name(&self, id: QueueId) -> Option<ResourceName> {
+        let named = self.catalog.read().queue_by_id(id).map(|entry| entry.name.clone());
+        named.or_else(|| {
+            let local = self.led.local.entries.read();
+            local.values().find(|entry| entry.id == id).map(|entry| entry.name.clone())
+        })
+    }
+}
+
+fn connection_view(connection: &Arc<ConnectionState>) -> ConnectionView {
+    let (info, reported) = (&connection.info, &connection.reported);
+    let state = if reported.blocked.load(Ordering::Relaxed) {
+        crate::views::view::ConnectionState::Blocked
+    } else {
+        crate::views::view::ConnectionState::Running
+    };
+    ConnectionView {
+        id: connection.id,
+        user: info.user.clone(),
+        vhost: info.vhost.clone(),
+        peer: info.peer,
+        local: info.local,
+        state,
+        channels: u32::try_from(reported.channels.lock().len()).unwrap_or(u32::MAX),
+        channel_max: info.channel_max,
+        frame_max: info.frame_max,
+        heartbeat_s: info.heartbeat_s,
+        connected_at_ms: connection.connected_at.0,
+        client_properties: info.client_properties.clone(),
+        mechanism: info.mechanism,
+        socket: *reported.socket.lock(),
+    }
+}
+
+fn channel_views(connection: &Arc<ConnectionState>) -> Vec<ChannelView> {
+    let consumers: Vec<_> = {
+        let held = connection.held.lock();
+        held.channels.values().flat_map(|channel| channel.consumers.values().cloned()).collect()
+    };
+    // Those that have ended stay while something of theirs is to be settled. A consumer looks at what
+    // its connection holds while its own state is locked, so that is not locked here any more.
+    let mut counts: BTreeMap<u16, u32> = BTreeMap::new();
+    for consumer in consumers.iter().filter(|consumer| !consumer.has_ended()) {
+        *counts.entry(consumer.channel.number).or_default() += 1;
+    }
+    let channels = connection.reported.channels.lock();
+    let (user, vhost): (&ShortString, &ShortString) =
+        (&connection.info.user, &connection.info.vhost);
+    channels
+        .iter()
+        .map(|(&number, Reporting { report, .. })| ChannelView {
+            connection: connection.id,
+            peer: connection.info.peer,
+            local: connection.info.local,
+            number,
+            user: user.clone(),
+            vhost: vhost.clone(),
+            confirm: report.confirm,
+            consumers: counts.get(&number).copied().unwrap_or_default(),
+            unacknowledged: report.unacknowledged,
+            unconfirmed: report.unconfirmed,
+            transactional: report.transactional,
+            messages_uncommitted: report.messages_uncommitted,
+            acks_uncommitted: report.acks_uncommitted,
+            prefetch: report.prefetch,
+        })
+        .collect()
+}
