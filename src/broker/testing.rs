@@ -8,7 +8,7 @@ use crate::{
     client::{ChannelId, ConnectionInfo, FrontSettings},
     front::{
         connection_state::ConnectionState,
-        consumer::{FrontConsumer, NewConsumer},
+        consumer::{ConsumerProperties, FrontConsumer},
     },
     node::Node,
 };
@@ -113,7 +113,7 @@ pub(crate) fn consumer(node: &Arc<Node>) -> Arc<FrontConsumer> {
 /// One more of the same queue on the first channel of that connection, which holds it.
 pub(crate) fn consumer_on(connection: &Arc<ConnectionState>, number: u64) -> Arc<FrontConsumer> {
     let channel = ChannelId { number: 1, opened: 0 };
-    let new = NewConsumer {
+    let new = ConsumerProperties {
         id: ConsumerId { session: SESSION, number },
         queue: QueueId { home: Home::Group(GroupId(1)), index: 1, position: 0 },
         queue_type: QueueType::Quorum,
@@ -129,16 +129,20 @@ pub(crate) fn consumer_on(connection: &Arc<ConnectionState>, number: u64) -> Arc
     };
     let consumer = Arc::new(FrontConsumer::new(new, Arc::clone(connection)));
     let mut held = connection.held.lock();
-    held.channels.entry(channel).or_default().consumers.insert(consumer.id, Arc::clone(&consumer));
+    held.channels
+        .entry(channel)
+        .or_default()
+        .consumers
+        .insert(consumer.about.id, Arc::clone(&consumer));
     consumer
 }
 
 /// What the consumer's queue assigns to it under that number: the message of the entry of that index.
 pub(crate) fn delivery(consumer: &FrontConsumer, number: u64) -> Delivery {
     Delivery {
-        consumer: consumer.id,
+        consumer: consumer.about.id,
         number: DeliveryNumber(number),
-        queue: consumer.queue,
+        queue: consumer.about.queue,
         message: MessageId { level: Level(0), index: LogIndex(number), position: 0 },
         counts: Counts::default(),
     }

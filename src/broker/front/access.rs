@@ -123,7 +123,7 @@ impl ConsumerOperations<'_> {
             let channels = held.channels.values();
             channels.flat_map(|channel| channel.consumers.values().cloned()).collect()
         };
-        let queues: BTreeSet<_> = consumers.iter().map(|consumer| consumer.queue).collect();
+        let queues: BTreeSet<_> = consumers.iter().map(|consumer| consumer.about.queue).collect();
         let names = self.client.base().queue_names(&queues);
         let check =
             |name: &ResourceName| self.client.check(Access::Read, Resource::Queue(&name.name));
@@ -132,7 +132,7 @@ impl ConsumerOperations<'_> {
             .filter(|(_, name)| check(name).is_err())
             .map(|(queue, _)| *queue)
             .collect();
-        let unreadable = consumers.iter().filter(|consumer| lost.contains(&consumer.queue));
+        let unreadable = consumers.iter().filter(|consumer| lost.contains(&consumer.about.queue));
         unreadable.for_each(|consumer| self.take_from(consumer));
         Ok(())
     }

@@ -191,7 +191,7 @@ impl PublishTicket {
             return;
         }
         self.confirm_range(0, self.count, taken);
-        self.connection.in_flight.landed(self.bytes);
+        self.connection.publishing.in_flight.landed(self.bytes);
     }
 
     /// The publish at `place` was answered; `message` is what was sent.
@@ -200,7 +200,7 @@ impl PublishTicket {
             Some(shared) => shared.answered(answer),
             None => Some(answer),
         };
-        self.connection.in_flight.landed(self.share(place));
+        self.connection.publishing.in_flight.landed(self.share(place));
         match combined {
             None => Verdict::Open,
             Some(TargetAnswer::Gone) => Verdict::RouteAgain(message.clone()),

@@ -28,7 +28,7 @@ impl Connection {
     /// Settles at once what waits for publishes that are held: what was settled before its channel ends
     /// does not return.
     pub(crate) fn settle_held(&self, is_ending: impl Fn(HolderRef) -> bool) {
-        let settles = self.state.held_publishes.lock().take_settles(is_ending);
+        let settles = self.state.publishing.held.lock().take_settles(is_ending);
         self.node.front.settle(&self.state, settles);
     }
 
@@ -54,7 +54,7 @@ impl Connection {
             return BTreeSet::new();
         }
         self.node.clients.connections.remove(self.state.id.number);
-        self.state.unwritten.set(0);
+        self.state.delivering.unwritten.set(0);
         let open = std::mem::take(&mut *self.state.reported.channels.lock());
         self.state.counters.channels_closed.add(open.len() as u64);
         // A connection has at most 65,535 channels.

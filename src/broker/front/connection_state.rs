@@ -34,27 +34,40 @@ pub(crate) struct ConnectionState {
     pub(crate) id: ConnectionId,
     pub(crate) info: ConnectionInfo,
     pub(crate) mailbox: Mailbox,
-    pub(crate) in_flight: InFlight,
-    pub(crate) unwritten: Unwritten,
-    /// Consumers with deliveries ready, each at most once.
-    pub(crate) ready: Mutex<VecDeque<Arc<FrontConsumer>>>,
-    /// Replies to its channels' requests (DRT).
-    pub(crate) replies: Replies,
-    pub(crate) announced: AtomicBool,
+    pub(crate) publishing: Publishing,
+    pub(crate) delivering: Delivering,
     pub(crate) held: Mutex<Held>,
-    /// Publishes that cannot be routed yet.
-    pub(crate) held_publishes: Mutex<HeldPublishes>,
     pub(crate) reported: Reported,
     pub(crate) unfinished: Unfinished,
     pub(crate) connected_at: WallTime,
-    /// What publishing remembers of the user's rights.
-    pub(crate) publish_access: Mutex<PublishAccess>,
     /// Consumers, those included that are about to end.
     pub(crate) consumers: AtomicU64,
     /// Access version that its consumers were last asked for anew (CONN-30).
     pub(crate) secret_checked: AtomicU64,
     /// The node's.
     pub(crate) counters: Arc<Counters>,
+}
+
+/// What a connection publishes.
+#[derive(Debug)]
+pub(crate) struct Publishing {
+    pub(crate) in_flight: InFlight,
+    /// Publishes that cannot be routed yet.
+    pub(crate) held: Mutex<HeldPublishes>,
+    /// What is remembered of the user's rights.
+    pub(crate) access: Mutex<PublishAccess>,
+}
+
+/// What is delivered to a connection.
+#[derive(Debug)]
+pub(crate) struct Delivering {
+    pub(crate) unwritten: Unwritten,
+    /// Consumers with deliveries ready, each at most once.
+    pub(crate) ready: Mutex<VecDeque<Arc<FrontConsumer>>>,
+    /// Replies to its channels' requests (DRT).
+    pub(crate) replies: Replies,
+    /// The client's task has been told that there is something to take.
+    pub(crate) announced: AtomicBool,
 }
 
 /// An open channel.
@@ -125,20 +138,27 @@ impl ConnectionState {
         in_flight_max: u64,
     ) -> Self {
         Self {
-            unwritten: Unwritten::new(&context.memory, context.settings.front.delivery_ahead_bytes),
             id,
             info,
             mailbox: Mailbox::default(),
-            in_flight: InFlight::new(in_flight_max),
-            ready: Mutex::default(),
-            replies: Replies::new(&context.memory),
-            announced: AtomicBool::new(false),
+            publishing: Publishing {
+                in_flight: InFlight::new(in_flight_max),
+                held: Mutex::new(HeldPublishes::new(context.memory.account(Share::InFlight))),
+                access: Mutex::default(),
+            },
+            delivering: Delivering {
+                unwritten: Unwritten::new(
+                    &context.memory,
+                    context.settings.front.delivery_ahead_bytes,
+                ),
+                ready: Mutex::default(),
+                replies: Replies::new(&context.memory),
+                announced: AtomicBool::new(false),
+            },
             held: Mutex::default(),
-            held_publishes: Mutex::new(HeldPublishes::new(context.memory.account(Share::InFlight))),
             reported: Reported::default(),
             unfinished: Unfinished::default(),
             connected_at,
-            publish_access: Mutex::default(),
             consumers: AtomicU64::new(0),
             // No catalog comes so far.
             secret_checked: AtomicU64::new(u64::MAX),
@@ -148,18 +168,18 @@ impl ConnectionState {
 
     /// The consumer has deliveries ready.
     pub(crate) fn consumer_ready(&self, consumer: Arc<FrontConsumer>) {
-        self.ready.lock().push_back(consumer);
+        self.delivering.ready.lock().push_back(consumer);
         self.announce();
     }
 
     /// Something is ready to be taken.
     pub(crate) fn announce(&self) {
-        if !self.announced.swap(true, Ordering::AcqRel) {
+        if !self.delivering.announced.swap(true, Ordering::AcqRel) {
             self.mailbox.put(Event::DeliveriesReady);
         }
     }
 
     pub(crate) fn next_ready(&self) -> Option<Arc<FrontConsumer>> {
-        self.ready.lock().pop_front()
+        self.delivering.ready.lock().pop_front()
     }
 }

@@ -16,7 +16,7 @@ use crate::{
         FrontEnd,
         batch::Ticket,
         client_handle::{Client, ConsumerOperations},
-        consumer::{FrontConsumer, NewConsumer},
+        consumer::{ConsumerProperties, FrontConsumer},
         get_answer::GetAnswer,
     },
     node::Node,
@@ -95,7 +95,7 @@ impl ConsumerOperations<'_> {
 
     fn new_consumer(&self, id: ConsumerId, entry: &QueueEntry, consume: &Consume) -> FrontConsumer {
         let config = self.client.base().catalog.read().config_of(entry);
-        let new = NewConsumer {
+        let new = ConsumerProperties {
             id,
             queue: entry.id,
             queue_type: entry.queue_type,
@@ -125,16 +125,18 @@ impl ConsumerOperations<'_> {
         if held.closed {
             return false;
         }
-        let channel = held.channels.entry(consumer.channel).or_default();
-        channel.consumers.insert(consumer.id, Arc::clone(consumer));
-        self.client.node.clients.consumers.insert(consumer.id.number, Arc::clone(consumer));
+        let channel = held.channels.entry(consumer.about.channel).or_default();
+        channel.consumers.insert(consumer.about.id, Arc::clone(consumer));
+        self.client.node.clients.consumers.insert(consumer.about.id.number, Arc::clone(consumer));
         true
     }
 
     fn let_go(&self, consumer: &FrontConsumer) {
-        self.client.node.clients.consumers.remove(consumer.id.number);
-        if let Some(channel) = self.client.state.held.lock().channels.get_mut(&consumer.channel) {
-            channel.consumers.remove(&consumer.id);
+        self.client.node.clients.consumers.remove(consumer.about.id.number);
+        if let Some(channel) =
+            self.client.state.held.lock().channels.get_mut(&consumer.about.channel)
+        {
+            channel.consumers.remove(&consumer.about.id);
         }
     }
 
@@ -151,19 +153,21 @@ impl ConsumerOperations<'_> {
             return Ok(());
         };
         consumer.leave();
-        let pause = Command::Release { holder: Holder::Consumer(consumer.id), numbers: Vec::new() };
+        let pause =
+            Command::Release { holder: Holder::Consumer(consumer.about.id), numbers: Vec::new() };
         let paused = self.client.base().proposers.ask(consumer.home(), pause).await;
         if paused.is_ok() {
             // A client that does not read gets the rest by no means.
             let bound = self.client.base().context.operation_timeout();
             let _ = tokio::time::timeout(bound, consumer.all_shown()).await;
         }
-        self.client.node.clients.consumers.remove(consumer.id.number);
+        self.client.node.clients.consumers.remove(consumer.about.id.number);
         let ended = self.end_consumer(&consumer);
-        self.client.node.front.share_room(self.client.state, consumer.channel);
+        self.client.node.front.share_room(self.client.state, consumer.about.channel);
         let Some(detach) = ended else { return Ok(()) };
         let timed_out = |_| {
-            let text = format!("failed to cancel consumer '{}' due to a timeout", consumer.tag);
+            let text =
+                format!("failed to cancel consumer '{}' due to a timeout", consumer.about.tag);
             Exception::new(ReplyCode::InternalError, text)
         };
         if let Err(error) = paused {
@@ -179,17 +183,17 @@ impl ConsumerOperations<'_> {
         if consumer.settled(0) {
             self.let_go(consumer);
         }
-        first.then_some(Command::Detach { consumer: consumer.id, shown, how: Detach::Cancel })
+        first.then_some(Command::Detach { consumer: consumer.about.id, shown, how: Detach::Cancel })
     }
 
     /// Cancels a consumer that may not read its queue any more, and tells its client (CONN-30).
     pub(crate) fn take_from(&self, consumer: &FrontConsumer) {
-        self.client.node.clients.consumers.remove(consumer.id.number);
+        self.client.node.clients.consumers.remove(consumer.about.id.number);
         if let Some(detach) = self.end_consumer(consumer) {
             self.client.base().proposers.submit(consumer.home(), detach);
-            self.client.node.front.share_room(self.client.state, consumer.channel);
-            let (channel, tag) = (consumer.channel, consumer.tag.clone());
-            let event = Event::ConsumerCancelled { channel, consumer: consumer.id, tag };
+            self.client.node.front.share_room(self.client.state, consumer.about.channel);
+            let (channel, tag) = (consumer.about.channel, consumer.about.tag.clone());
+            let event = Event::ConsumerCancelled { channel, consumer: consumer.about.id, tag };
             self.client.state.mailbox.put(event);
         }
     }
@@ -232,9 +236,9 @@ impl ConsumerOperations<'_> {
         let guard = GetGuard { node, holder: Some(holder) };
         let wanted = MessageRef { queue: got.queue, message: got.message };
         // However many gets are answered at once: a body is read when the client has taken enough.
-        let turn = state.unwritten.until_room().await;
+        let turn = state.delivering.unwritten.until_room().await;
         let octets = bodies.message(wanted).await.ok_or_else(|| get_failed(&entry.name))?;
-        state.unwritten.read(octets.len());
+        state.delivering.unwritten.read(octets.len());
         drop(turn);
         guard.shown();
         let ok = self.get_ok(&entry, got, holder, &octets)?;

@@ -21,7 +21,8 @@ mod tests;
 use crate::{
     client::{ChannelId, Event, HolderRef},
     front::{
-        ack_timeout::acknowledgement_timeout, connection_state::ConnectionState, unwritten::Fetched,
+        ack_timeout::acknowledgement_timeout, channel_room, connection_state::ConnectionState,
+        unwritten::Fetched,
     },
     peers::message::Attachment,
 };
@@ -46,22 +47,7 @@ pub(crate) const CREDIT_WINDOW: u64 = 2_000;
 /// A consumer of this node's.
 #[derive(Debug)]
 pub(crate) struct FrontConsumer {
-    pub(crate) id: ConsumerId,
-    pub(crate) queue: QueueId,
-    pub(crate) queue_type: QueueType,
-    pub(crate) channel: ChannelId,
-    pub(crate) tag: ShortString,
-    pub(crate) no_ack: bool,
-    /// As given to basic.consume, for lists.
-    pub(crate) prefetch: u16,
-    /// As given to basic.consume, for lists.
-    pub(crate) exclusive: bool,
-    /// As given to basic.consume, for lists.
-    pub(crate) arguments: FieldTable,
-    /// Its queue sets no limit, so `Credit` is in force (DLV 6).
-    pub(crate) windowed: bool,
-    /// Count headers are shown.
-    pub(crate) shows_counts: bool,
+    pub(crate) about: ConsumerProperties,
     pub(crate) connection: Arc<ConnectionState>,
     /// The place of its last delivery among all of its channel's: who has the lowest is next (QOS-06).
     pub(crate) turn: AtomicU64,
@@ -81,19 +67,13 @@ pub(crate) struct FrontState {
     attached: bool,
     /// Number of its attachment; references sent for an earlier one are not taken.
     attachment: u32,
-    pub(crate) received: DeliveryNumber,
-    pub(crate) shown: DeliveryNumber,
-    /// Of a client that does not acknowledge: settled up to here.
-    settled: DeliveryNumber,
+    pub(crate) progress: Progress,
     /// Shown and not settled by the client.
     unsettled: u64,
-    pub(crate) up_to: DeliveryNumber,
     pub(crate) ready: VecDeque<Reference>,
     /// It is in its connection's list of ready consumers.
     listed: bool,
     pub(crate) ended: bool,
-    /// Its client has been told that deliveries up to here timed out.
-    timed_out: DeliveryNumber,
     /// A body is being fetched from another node.
     fetching: bool,
     /// Its client cancels it: it asks for nothing more.
@@ -104,13 +84,28 @@ pub(crate) struct FrontState {
     pub(crate) fetched: Option<Fetched>,
 }
 
+/// How far a consumer's deliveries have come.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Progress {
+    /// The last that came from the queue's leader.
+    pub(crate) received: DeliveryNumber,
+    /// The last that was shown to the client.
+    pub(crate) shown: DeliveryNumber,
+    /// Of a client that does not acknowledge: settled up to here.
+    settled: DeliveryNumber,
+    /// The queue may assign deliveries up to here.
+    pub(crate) up_to: DeliveryNumber,
+    /// The client has been told that deliveries up to here timed out.
+    timed_out: DeliveryNumber,
+}
+
 impl FrontState {
     /// What has not been shown has been given back: it is neither settled by a range nor asked for
     /// again, though the queue may not know yet.
     pub(crate) fn give_back(&mut self, no_ack: bool) {
-        self.shown = self.received;
+        self.progress.shown = self.progress.received;
         if no_ack {
-            self.settled = self.shown;
+            self.progress.settled = self.progress.shown;
         }
         self.fetched = None;
     }
@@ -131,9 +126,9 @@ pub(crate) struct Reference {
     counts: Counts,
 }
 
-/// What a new consumer is made of.
+/// What does not change of a consumer.
 #[derive(Debug)]
-pub(crate) struct NewConsumer {
+pub(crate) struct ConsumerProperties {
     pub(crate) id: ConsumerId,
     pub(crate) queue: QueueId,
     pub(crate) queue_type: QueueType,
@@ -148,8 +143,15 @@ pub(crate) struct NewConsumer {
     /// Its queue sets no limit, so `Credit` is in force (DLV 6).
     pub(crate) windowed: bool,
     pub(crate) arguments: FieldTable,
-    /// What its channel's limit allows, if it has one.
+    /// What its channel's limit allowed when it began, if there was one.
     pub(crate) room: Option<u64>,
+}
+
+impl ConsumerProperties {
+    /// Count headers are shown.
+    pub(crate) fn shows_counts(&self) -> bool {
+        self.queue_type == QueueType::Quorum || self.has_delivery_limit
+    }
 }
 
 impl Drop for FrontConsumer {
@@ -159,7 +161,7 @@ impl Drop for FrontConsumer {
 }
 
 impl FrontConsumer {
-    pub(crate) fn new(new: NewConsumer, connection: Arc<ConnectionState>) -> Self {
+    pub(crate) fn new(new: ConsumerProperties, connection: Arc<ConnectionState>) -> Self {
         connection.consumers.fetch_add(1, Ordering::Relaxed);
         let (windowed, room) = (new.windowed, new.room);
         let up_to = if let Some(room) = room {
@@ -170,17 +172,7 @@ impl FrontConsumer {
             DeliveryNumber(u64::MAX)
         };
         Self {
-            id: new.id,
-            queue: new.queue,
-            queue_type: new.queue_type,
-            channel: new.channel,
-            tag: new.tag,
-            no_ack: new.no_ack,
-            prefetch: new.prefetch,
-            exclusive: new.exclusive,
-            arguments: new.arguments,
-            windowed,
-            shows_counts: new.queue_type == QueueType::Quorum || new.has_delivery_limit,
+            about: new,
             connection,
             turn: AtomicU64::new(0),
             waits: AtomicBool::new(false),
@@ -189,15 +181,11 @@ impl FrontConsumer {
                 term: Term(0),
                 attached: false,
                 attachment: 0,
-                received: DeliveryNumber(0),
-                shown: DeliveryNumber(0),
-                settled: DeliveryNumber(0),
+                progress: Progress { up_to, ..Progress::default() },
                 unsettled: 0,
-                up_to,
                 ready: VecDeque::new(),
                 listed: false,
                 ended: false,
-                timed_out: DeliveryNumber(0),
                 fetching: false,
                 leaving: false,
                 unshown: None,
@@ -207,16 +195,16 @@ impl FrontConsumer {
     }
 
     pub(crate) fn home(&self) -> Home {
-        self.queue.home
+        self.about.queue.home
     }
 
     pub(crate) fn holder(&self) -> HolderRef {
-        HolderRef { home: self.queue.home, holder: Holder::Consumer(self.id) }
+        HolderRef { home: self.about.queue.home, holder: Holder::Consumer(self.about.id) }
     }
 
     /// Highest number that may be assigned at the start.
     pub(crate) fn up_to(&self) -> DeliveryNumber {
-        self.state.lock().up_to
+        self.state.lock().progress.up_to
     }
 
     /// Its queue has it from now on, at whichever leader.
@@ -239,14 +227,18 @@ impl FrontConsumer {
         }
         state.term = term;
         state.attachment += 1;
-        Some(Attachment { consumer: self.id, last: state.received, number: state.attachment })
+        Some(Attachment {
+            consumer: self.about.id,
+            last: state.progress.received,
+            number: state.attachment,
+        })
     }
 
     /// The group's leader has been silent for too long: what has not been shown is dropped, and asked
     /// for again when it is heard (DLV 5).
     fn drop_unshown(state: &mut FrontState) {
         state.clear();
-        state.received = state.shown;
+        state.progress.received = state.progress.shown;
         state.attachment += 1;
     }
 
@@ -257,8 +249,8 @@ impl FrontConsumer {
             return;
         }
         for delivery in deliveries {
-            if delivery.number > state.received {
-                state.received = delivery.number;
+            if delivery.number > state.progress.received {
+                state.progress.received = delivery.number;
                 let (number, message, counts) =
                     (delivery.number, delivery.message, delivery.counts);
                 state.ready.push_back(Reference { number, message, counts });
@@ -280,7 +272,7 @@ impl FrontConsumer {
         let mut state = self.state.lock();
         let ended = std::mem::replace(&mut state.ended, true);
         state.clear();
-        (state.shown, !ended)
+        (state.progress.shown, !ended)
     }
 
     /// Its client cancels it: it asks for nothing more, and a queue that ends meanwhile is no news.
@@ -313,7 +305,8 @@ impl FrontConsumer {
     pub(crate) fn cancelled(&self) {
         let leaving = self.state.lock().leaving;
         if self.end().1 && !leaving {
-            let (channel, consumer, tag) = (self.channel, self.id, self.tag.clone());
+            let (channel, consumer, tag) =
+                (self.about.channel, self.about.id, self.about.tag.clone());
             self.connection.mailbox.put(Event::ConsumerCancelled { channel, consumer, tag });
         }
     }
@@ -323,17 +316,17 @@ impl FrontConsumer {
     pub(crate) fn timed_out(&self, last: DeliveryNumber) -> Vec<Command> {
         let (first, through) = {
             let mut state = self.state.lock();
-            if state.ended || last <= state.timed_out {
+            if state.ended || last <= state.progress.timed_out {
                 return Vec::new();
             }
-            state.timed_out = last;
-            let first = DeliveryNumber(state.shown.0 + 1);
-            let through = state.received.max(last);
+            state.progress.timed_out = last;
+            let first = DeliveryNumber(state.progress.shown.0 + 1);
+            let through = state.progress.received.max(last);
             state.clear();
-            (state.shown, state.received) = (through, through);
+            (state.progress.shown, state.progress.received) = (through, through);
             (first, through)
         };
-        let (channel, consumer) = (self.channel, self.id);
+        let (channel, consumer) = (self.about.channel, self.about.id);
         let exception = acknowledgement_timeout(channel);
         self.connection.mailbox.put(Event::ConsumerTimedOut { channel, consumer, exception });
         if first > through {
@@ -343,6 +336,6 @@ impl FrontConsumer {
             Command::Release { holder: self.holder().holder, numbers: vec![(first, through)] };
         // That pauses it, too.
         self.waits.store(true, Ordering::Relaxed);
-        std::iter::once(release).chain(self.credit(u64::MAX)).collect()
+        std::iter::once(release).chain(channel_room::credit(self, u64::MAX)).collect()
     }
 }

@@ -26,7 +26,7 @@ impl FrontEnd {
             if let Some(consumer) = self.clients.consumer(id) {
                 self.clients.consumers.remove(id.number);
                 consumer.cancelled();
-                self.share_room(&consumer.connection, consumer.channel);
+                self.share_room(&consumer.connection, consumer.about.channel);
             }
         }
         for (consumer, last) in timed_out {
@@ -51,9 +51,10 @@ impl FrontEnd {
         deliveries: &mut Vec<Delivered>,
     ) {
         // What becomes ready from here on is announced again.
-        state.announced.store(false, Ordering::Release);
+        state.delivering.announced.store(false, Ordering::Release);
         let first = deliveries.len();
-        let mut left = bytes_max.saturating_sub(state.replies.take(bytes_max, deliveries));
+        let mut left =
+            bytes_max.saturating_sub(state.delivering.replies.take(bytes_max, deliveries));
         let mut waiting = Vec::new();
         while left > 0 {
             let Some(consumer) = state.next_ready() else { break };
@@ -65,8 +66,9 @@ impl FrontEnd {
         }
         self.publisher.trace_deliveries(state, deliveries.get(first..).unwrap_or_default());
         let more = !waiting.is_empty();
-        state.ready.lock().extend(waiting);
-        let untaken = || !state.ready.lock().is_empty() || !state.replies.is_empty();
+        state.delivering.ready.lock().extend(waiting);
+        let untaken =
+            || !state.delivering.ready.lock().is_empty() || !state.delivering.replies.is_empty();
         if more || (left == 0 && untaken()) {
             state.announce();
         }

@@ -130,31 +130,31 @@ impl client::Connection for Connection {
     }
 
     fn delivery_room_bytes(&self) -> usize {
-        let room = self.state.unwritten.room_bytes();
+        let room = self.state.delivering.unwritten.room_bytes();
         if room == 0 {
-            self.state.unwritten.note_waited();
+            self.state.delivering.unwritten.note_waited();
         }
         room
     }
 
     async fn budget_room(&self) {
-        self.state.unwritten.budget_room().await;
+        self.state.delivering.unwritten.budget_room().await;
     }
 
     fn report_unwritten(&self, bytes: usize) {
-        self.state.unwritten.set(bytes);
+        self.state.delivering.unwritten.set(bytes);
     }
 
     fn report_given(&self, bytes: usize) {
-        self.state.unwritten.given(bytes);
+        self.state.delivering.unwritten.given(bytes);
     }
 
     fn is_pressed(&self) -> bool {
-        self.state.unwritten.is_pressed()
+        self.state.delivering.unwritten.is_pressed()
     }
 
     fn is_given_up(&self) -> bool {
-        self.state.unwritten.is_given_up()
+        self.state.delivering.unwritten.is_given_up()
     }
 
     fn tell_unfinished(&self, contents: u64, age_ms: u64, transactions: u64) {

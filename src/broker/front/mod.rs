@@ -5,6 +5,7 @@ pub(crate) mod access;
 pub(crate) mod ack_timeout;
 pub(crate) mod ask;
 pub(crate) mod batch;
+pub(crate) mod channel_room;
 pub(crate) mod client_handle;
 pub(crate) mod clients;
 pub(crate) mod commit;

@@ -73,7 +73,7 @@ impl Publisher {
         publishes: Vec<Publish>,
         outcomes: &mut Vec<PublishOutcome>,
     ) -> Pressure {
-        let mut held = state.held_publishes.lock();
+        let mut held = state.publishing.held.lock();
         let mut spread = None;
         if held.busy || !self.base.lease.is_held() {
             // NAM 5: this node may not route now. What was held before comes first.
@@ -96,7 +96,7 @@ impl Publisher {
 
     /// Whether the connection's socket may be read on.
     fn pressure(&self, state: &ConnectionState) -> Pressure {
-        if !state.in_flight.is_full() && !self.is_full_for(state) {
+        if !state.publishing.in_flight.is_full() && !self.is_full_for(state) {
             return Pressure::None;
         }
         self.base.context.memory.note_waited(Share::InFlight);
@@ -105,8 +105,8 @@ impl Publisher {
 
     /// Resolves when the connection's socket may be read again after [`Pressure::Wait`]. Cancel-safe.
     pub(crate) async fn room(&self, state: &ConnectionState) {
-        let ready = || self.has_room_for(state) && !state.held_publishes.lock().busy;
-        state.in_flight.until(ready).await;
+        let ready = || self.has_room_for(state) && !state.publishing.held.lock().busy;
+        state.publishing.in_flight.until(ready).await;
         self.base.lease.until_held().await;
     }
 
@@ -115,7 +115,7 @@ impl Publisher {
     /// next may go elsewhere. But many who have little may have much together.
     pub(crate) fn is_full_for(&self, connection: &ConnectionState) -> bool {
         // Each publish waits behind all others of the node, and these are enough to keep it busy.
-        if connection.in_flight.exceeds_share()
+        if connection.publishing.in_flight.exceeds_share()
             && self.base.context.memory.share_held_bytes(Share::InFlight) > NODE_SMALL_BYTES
         {
             return true;
@@ -125,7 +125,7 @@ impl Publisher {
         } else {
             READ_BYTES
         };
-        connection.in_flight.bytes() > little
+        connection.publishing.in_flight.bytes() > little
             && (self.base.proposers.home_bytes_max() as u64
                 > self.base.context.settings.home_in_flight_bytes
                 || self.base.context.memory.room_bytes(Share::InFlight) == 0)
@@ -148,7 +148,7 @@ impl Publisher {
         while publishes.len() > 0 && spread.is_none() {
             let catalog = self.base.catalog.read();
             let until = Instant::now() + CATALOG_HELD_MAX;
-            let mut access = connection.publish_access.lock();
+            let mut access = connection.publishing.access.lock();
             access.refresh(&catalog, connection.who());
             let traced = catalog.is_traced(&connection.info.vhost);
             for publish in publishes.by_ref() {
@@ -226,7 +226,7 @@ impl Publisher {
         let mut traces = Outgoings::default();
         let result = {
             let catalog = self.base.catalog.read();
-            let mut access = connection.publish_access.lock();
+            let mut access = connection.publishing.access.lock();
             access.refresh(&catalog, connection.who());
             let seen = catalog.is_traced(&connection.info.vhost).then(|| publish.clone());
             let buffer = &mut BytesMut::new();
@@ -352,7 +352,7 @@ impl Outgoings {
         let pairs = targets.iter().zip(ways).skip(first).take(count);
         for (&queue, &Way { level, head }) in pairs {
             let bytes = message.len();
-            source.connection.in_flight.launched(bytes);
+            source.connection.publishing.in_flight.launched(bytes);
             self.copies_bytes += bytes + MESSAGE_COST_BYTES;
             let ticket = PublishTicket {
                 connection: Arc::clone(source.connection),

@@ -35,7 +35,7 @@ const SLOW: Duration = Duration::from_secs(2);
 /// Bytes of the share that may be taken from a connection, and for how long it has held some, ms.
 fn holds(connection: &ConnectionState, share: Share) -> (u64, u64) {
     match share {
-        Share::Deliveries => match connection.unwritten.waits() {
+        Share::Deliveries => match connection.delivering.unwritten.waits() {
             (bytes, age) if age >= SLOW => (bytes, u64::try_from(age.as_millis()).unwrap_or(0)),
             _ => (0, 0),
         },
@@ -87,7 +87,7 @@ impl Clients {
         connection.unfinished.closing.store(true, Ordering::Relaxed);
         if share == Share::Deliveries {
             // A close would wait behind what the client does not take. Counted when it is lost.
-            connection.unwritten.give_up();
+            connection.delivering.unwritten.give_up();
             return;
         }
         self.base.context.memory.note_refused(share);

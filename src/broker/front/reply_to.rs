@@ -201,7 +201,7 @@ impl DirectReplies {
             message,
         });
         let Some(delivered) = delivered else { return };
-        if connection.replies.push(delivered) {
+        if connection.delivering.replies.push(delivered) {
             connection.announce();
         } else {
             self.base.context.memory.note_refused(Share::Replies);

@@ -34,7 +34,7 @@ impl Publisher {
             spread = self.route_some(&connection);
             if spread.is_none() {
                 // Whoever waits for room looks again.
-                connection.in_flight.landed(0);
+                connection.publishing.in_flight.landed(0);
                 return;
             }
         }
@@ -42,7 +42,7 @@ impl Publisher {
 
     /// Routes what is held; without anything to spread, nothing is held any more.
     fn route_some(&self, connection: &Arc<ConnectionState>) -> Option<Spread> {
-        let mut held = connection.held_publishes.lock();
+        let mut held = connection.publishing.held.lock();
         let publishes = held.take();
         let identities: Vec<_> = publishes
             .iter()
@@ -142,7 +142,7 @@ mod tests {
         let node = testing::node();
         let state = testing::connection(&node);
         let consumer = testing::consumer_on(&state, 1);
-        let channel = consumer.channel;
+        let channel = consumer.about.channel;
         let unsettled = || state.held.lock().channels.get(&channel).map(|held| held.unsettled);
         let connection = Connection { node: Arc::clone(&node), state: Arc::clone(&state) };
         let settle = |number| {
@@ -154,7 +154,7 @@ mod tests {
         settle(1);
         assert_eq!(unsettled(), Some(2), "nothing is held");
         {
-            let mut held = state.held_publishes.lock();
+            let mut held = state.publishing.held.lock();
             held.busy = true;
             held.hold([publish(channel)]);
         }
@@ -167,11 +167,11 @@ mod tests {
         assert!(events.iter().any(|event| matches!(event, Event::MaySettle)), "{events:?}");
         assert_eq!(unsettled(), Some(1));
         // What ends with its channel does not wait; what is of another channel does.
-        state.held_publishes.lock().busy = true;
+        state.publishing.held.lock().busy = true;
         settle(3);
         connection.close_channel(ChannelId { number: 2, opened: 0 });
         assert_eq!(unsettled(), Some(1));
         connection.close_channel(channel);
-        assert!(state.held_publishes.lock().settles.is_empty());
+        assert!(state.publishing.held.lock().settles.is_empty());
     }
 }

@@ -18,7 +18,7 @@ use std::{collections::BTreeSet, sync::Arc};
 impl Client<'_> {
     /// Settles deliveries, after what the client published before.
     pub(crate) fn settle(&self, settles: Vec<Settle>) {
-        let settles = self.state.held_publishes.lock().hold_settles(settles);
+        let settles = self.state.publishing.held.lock().hold_settles(settles);
         self.node.front.settle(self.state, settles);
     }
 }
@@ -46,7 +46,7 @@ impl FrontEnd {
             };
             // What a client published before it settled is not overtaken: a message is not settled
             // before what was made of it is enqueued, in the same home at least.
-            if settlement == Settlement::Ack && connection.in_flight.bytes() == 0 {
+            if settlement == Settlement::Ack && connection.publishing.in_flight.bytes() == 0 {
                 self.base.proposers.submit_ahead(home, command);
             } else {
                 self.base.proposers.submit(home, command);
@@ -131,5 +131,5 @@ fn settled_at(
         let mut held = connection.held.lock();
         held.channels.get_mut(&number).and_then(|channel| channel.consumers.remove(&id));
     }
-    Some(consumer.queue_type)
+    Some(consumer.about.queue_type)
 }

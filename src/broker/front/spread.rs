@@ -129,11 +129,11 @@ impl Publisher {
     /// Resolves when no alarm is on and the connection may have further publishes on their way.
     pub(crate) async fn room_to_spread(&self, connection: &ConnectionState) {
         self.alarms.until_lifted().await;
-        connection.in_flight.until(|| self.has_room_for(connection)).await;
+        connection.publishing.in_flight.until(|| self.has_room_for(connection)).await;
     }
 
     pub(crate) fn has_room_for(&self, connection: &ConnectionState) -> bool {
-        connection.in_flight.has_room() && !self.is_full_for(connection)
+        connection.publishing.in_flight.has_room() && !self.is_full_for(connection)
     }
 
     /// Resolves when there is room for a step beside what has been sent, or after a while: what has been
@@ -185,8 +185,8 @@ mod tests {
         loop {
             let mut outgoings = Outgoings::default();
             let more = spread.step(8 * MIB, &mut outgoings);
-            steps.push(connection.in_flight.bytes());
-            connection.in_flight.landed(connection.in_flight.bytes());
+            steps.push(connection.publishing.in_flight.bytes());
+            connection.publishing.in_flight.landed(connection.publishing.in_flight.bytes());
             if !more {
                 return steps;
             }

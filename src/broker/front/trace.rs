@@ -128,7 +128,7 @@ impl Publisher {
         // Without the catalog's lock, since finding a name takes it.
         let queue_of = |delivered: &Delivered| {
             let consumer = self.clients.consumers.get(delivered.consumer.number)?;
-            self.base.queue_name(consumer.queue).map(|name| name.name)
+            self.base.queue_name(consumer.about.queue).map(|name| name.name)
         };
         let named: Vec<_> = all.iter().map(queue_of).collect();
         let mut outgoings = Outgoings::default();
@@ -261,7 +261,7 @@ impl Tracer {
             }
         };
         drop(known);
-        if account.in_flight.bytes() as u64 <= IN_FLIGHT_BYTES_MAX {
+        if account.publishing.in_flight.bytes() as u64 <= IN_FLIGHT_BYTES_MAX {
             return Some(account);
         }
         if self.warned.lock().is_due((), Instant::now()) {

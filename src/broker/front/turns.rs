@@ -14,12 +14,13 @@ use crate::{
     front::{
         FrontEnd,
         batch::Ticket,
+        channel_room::{claims, credit, waits},
         connection_state::{ConnectionState, HeldByChannel},
-        consumer::{CREDIT_WINDOW, FrontConsumer, FrontState},
+        consumer::FrontConsumer,
     },
 };
 use quorate_queue::Command;
-use quorate_types::{DeliveryNumber, Home};
+use quorate_types::Home;
 use std::{
     collections::BTreeMap,
     sync::{Arc, atomic::Ordering},
@@ -29,95 +30,6 @@ use std::{
 /// How long a consumer's turn waits for its queue's answer: one whose group has no leader does not
 /// hold up the others.
 const TURN_MAX: Duration = Duration::from_millis(200);
-
-/// What a channel's limit leaves one of its consumers.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Room {
-    /// Deliveries that it allows.
-    pub(crate) free: u64,
-    /// Those of them to be shown at once, so that each consumer gets its turn.
-    pub(crate) share: u64,
-}
-
-impl FrontConsumer {
-    /// What its channel's limit leaves it; `None` without a limit. A consumer that does not
-    /// acknowledge takes no room, but gets nothing while there is none (QOS-06).
-    pub(crate) fn room(&self) -> Option<Room> {
-        let held = self.connection.held.lock();
-        let channel = held.channels.get(&self.channel)?;
-        let free = channel.room()?;
-        let share = free.div_ceil((channel.consumers.len() as u64).max(1));
-        (free == 0 || !self.no_ack).then_some(Room { free, share })
-    }
-
-    /// The channel's limit is reached: this consumer is paused, and what it has beyond the limit is
-    /// given back (DLV 6). The channel's others of that queue are paused before, so that it does not
-    /// go to them. Those of other queues are paused when they have something to show.
-    pub(crate) fn close_gate(&self, state: &mut FrontState, commands: &mut Vec<Command>) {
-        for other in self.others_of_queue() {
-            let holder = other.holder().holder;
-            commands.push(Command::Release { holder, numbers: Vec::new() });
-        }
-        let numbers = state.ready.drain(..).map(|reference| (reference.number, reference.number));
-        let holder = self.holder().holder;
-        commands.push(Command::Release { holder, numbers: numbers.collect() });
-        state.give_back(self.no_ack);
-    }
-
-    /// The queue has been told what [`FrontConsumer::close_gate`] says. Not noted before: a credit
-    /// that the queue is told in between would be taken for one that came after it.
-    pub(crate) fn wait_for_room(&self) {
-        let others = self.others_of_queue();
-        for consumer in std::iter::once(self).chain(others.iter().map(Arc::as_ref)) {
-            consumer.waits.store(true, Ordering::Relaxed);
-            consumer.gated.store(true, Ordering::Relaxed);
-        }
-    }
-
-    /// The channel's other consumers of the queue.
-    fn others_of_queue(&self) -> Vec<Arc<Self>> {
-        let held = self.connection.held.lock();
-        let consumers = held.channels.get(&self.channel).map(|channel| &channel.consumers);
-        let others = consumers.into_iter().flat_map(|consumers| consumers.values());
-        let of_queue = |other: &&Arc<Self>| other.queue == self.queue && other.id != self.id;
-        others.filter(of_queue).cloned().collect()
-    }
-
-    /// Whether it waits for room: it had something to show when its channel was at its limit, or has
-    /// been given all that it might be.
-    fn waits(&self) -> bool {
-        let state = self.state.lock();
-        let waits = self.waits.load(Ordering::Relaxed) || state.up_to <= state.received;
-        waits && state.ready.is_empty() && !state.ended && !state.leaving
-    }
-
-    /// What it is about to show, as far as its channel's limit counts that.
-    fn claims(&self) -> u64 {
-        if self.no_ack { 0 } else { self.state.lock().ready.len() as u64 }
-    }
-
-    /// The channel's limit, or what it counts, has changed: what may be assigned now, of the room no
-    /// more than `share` (DLV 6). `None` while nothing may.
-    pub(crate) fn credit(&self, share: u64) -> Option<Command> {
-        let room = self.room();
-        let mut state = self.state.lock();
-        let up_to = match room {
-            Some(Room { free: 0, .. }) => return None,
-            _ if state.ended || state.leaving => return None,
-            Some(Room { free, .. }) => state.received.0 + free.min(share),
-            None if self.windowed => state.shown.0 + CREDIT_WINDOW,
-            None => u64::MAX,
-        };
-        if !self.waits.swap(false, Ordering::Relaxed) && state.up_to.0 == up_to {
-            // The queue knows.
-            return None;
-        }
-        state.up_to = DeliveryNumber(up_to);
-        // This one waits behind publishes: no later one must come before it.
-        self.gated.store(true, Ordering::Relaxed);
-        Some(Command::Credit { consumer: self.id, up_to: state.up_to })
-    }
-}
 
 /// What is to be shared out.
 struct Shares {
@@ -136,14 +48,14 @@ impl Shares {
             (channel.consumers.values().cloned().collect::<Vec<_>>(), channel.room())
         };
         consumers.sort_by_key(|consumer| consumer.turn.load(Ordering::Relaxed));
-        let claimed = || consumers.iter().map(|consumer| consumer.claims()).sum::<u64>();
+        let claimed = || consumers.iter().map(|consumer| claims(consumer)).sum::<u64>();
         let free = room.map(|room| room.saturating_sub(claimed()));
         Some(Self { consumers, free })
     }
 
     /// Those that wait for room.
     fn waiting(&self) -> impl Iterator<Item = &Arc<FrontConsumer>> {
-        self.consumers.iter().filter(|consumer| consumer.waits())
+        self.consumers.iter().filter(|consumer| waits(consumer))
     }
 }
 
@@ -190,7 +102,7 @@ impl FrontEnd {
     fn credit(&self, consumers: &[Arc<FrontConsumer>]) {
         let mut by_home: BTreeMap<Home, Vec<Command>> = BTreeMap::new();
         for consumer in consumers {
-            by_home.entry(consumer.home()).or_default().extend(consumer.credit(u64::MAX));
+            by_home.entry(consumer.home()).or_default().extend(credit(consumer, u64::MAX));
         }
         for (home, commands) in by_home {
             self.base.proposers.fill(home, |batches| {
@@ -206,7 +118,7 @@ impl FrontEnd {
             let next = shares.waiting().next().filter(|_| shares.free != Some(0));
             if let Some(next) = next {
                 let share = shares.free.map_or(u64::MAX, |free| free.div_ceil(waiting));
-                if let Some(credit) = next.credit(share) {
+                if let Some(credit) = credit(next, share) {
                     // What the queue has for it comes before the answer, and claims its room.
                     let asked = self.base.proposers.ask(next.home(), credit);
                     let _ = tokio::time::timeout(TURN_MAX, asked).await;
@@ -241,7 +153,9 @@ fn with_channel<T>(
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
     use super::*;
+    use crate::front::channel_room::{close_gate, wait_for_room};
     use crate::testing;
+    use quorate_types::DeliveryNumber;
     use quorate_types::{Holder, Term};
 
     /// DLV 6: a range of settles, or a re-attaching, does not reach back behind what has been given
@@ -253,9 +167,9 @@ mod tests {
         let attachment = consumer.reattach(Term(3)).unwrap();
         consumer.deliver(Term(3), attachment.number, &[delivery(1), delivery(2)]);
         let mut commands = Vec::new();
-        consumer.close_gate(&mut consumer.state.lock(), &mut commands);
+        close_gate(&consumer, &mut consumer.state.lock(), &mut commands);
         let numbers = [1, 2].map(|number| (DeliveryNumber(number), DeliveryNumber(number)));
-        let holder = Holder::Consumer(consumer.id);
+        let holder = Holder::Consumer(consumer.about.id);
         assert_eq!(commands, [Command::Release { holder, numbers: numbers.to_vec() }]);
         let (shown, _) = consumer.end();
         assert_eq!(shown, DeliveryNumber(2));
@@ -269,17 +183,19 @@ mod tests {
         let connection = testing::connection(&node);
         let (silent, other) =
             (testing::consumer_on(&connection, 1), testing::consumer_on(&connection, 2));
-        connection.held.lock().channels.entry(silent.channel).or_default().limit = Some(2);
-        let up_to = || other.state.lock().up_to;
-        node.front.share_room(&connection, other.channel);
+        connection.held.lock().channels.entry(silent.about.channel).or_default().limit = Some(2);
+        let up_to = || other.state.lock().progress.up_to;
+        node.front.share_room(&connection, other.about.channel);
         assert_eq!(up_to(), DeliveryNumber(2));
         let attachment = silent.reattach(Term(3)).unwrap();
         let deliveries = [1, 2].map(|number| testing::delivery(&silent, number));
         silent.deliver(Term(3), attachment.number, &deliveries);
         let mut commands = Vec::new();
-        other.close_gate(&mut other.state.lock(), &mut commands);
-        other.wait_for_room();
-        assert!(other.waits() && Shares::of(&connection, other.channel).unwrap().free == Some(0));
+        close_gate(&other, &mut other.state.lock(), &mut commands);
+        wait_for_room(&other);
+        assert!(
+            waits(&other) && Shares::of(&connection, other.about.channel).unwrap().free == Some(0)
+        );
         let taken = silent.take(&node.front, usize::MAX, &mut Vec::new());
         assert!(taken.freed && other.waits.load(Ordering::Relaxed), "it asks in turn");
         while other.waits.load(Ordering::Relaxed) {

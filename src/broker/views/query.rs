@@ -287,20 +287,21 @@ impl Node {
             let held = connection.held.lock();
             held.channels.values().flat_map(|one| one.consumers.values().cloned()).collect()
         };
-        let live =
-            consumers.into_iter().filter(|one| self.clients.consumers.get(one.id.number).is_some());
+        let live = consumers
+            .into_iter()
+            .filter(|one| self.clients.consumers.get(one.about.id.number).is_some());
         live.filter_map(|consumer| {
-            let queue = self.base.queue_name(consumer.queue)?;
+            let queue = self.base.queue_name(consumer.about.queue)?;
             Some(ConsumerView {
-                id: consumer.id,
+                id: consumer.about.id,
                 queue,
                 connection: connection.id,
-                channel: consumer.channel.number,
-                tag: consumer.tag.clone(),
-                ack_required: !consumer.no_ack,
-                prefetch: consumer.prefetch,
-                exclusive: consumer.exclusive,
-                arguments: consumer.arguments.clone(),
+                channel: consumer.about.channel.number,
+                tag: consumer.about.tag.clone(),
+                ack_required: !consumer.about.no_ack,
+                prefetch: consumer.about.prefetch,
+                exclusive: consumer.about.exclusive,
+                arguments: consumer.about.arguments.clone(),
             })
         })
         .collect()
@@ -368,7 +369,7 @@ fn channel_views(connection: &Arc<ConnectionState>) -> Vec<ChannelView> {
     // its connection holds while its own state is locked, so that is not locked here any more.
     let mut counts: BTreeMap<u16, u32> = BTreeMap::new();
     for consumer in consumers.iter().filter(|consumer| !consumer.has_ended()) {
-        *counts.entry(consumer.channel.number).or_default() += 1;
+        *counts.entry(consumer.about.channel.number).or_default() += 1;
     }
     let channels = connection.reported.channels.lock();
     let (user, vhost): (&ShortString, &ShortString) =

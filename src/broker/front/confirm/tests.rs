@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 const CHANNEL: ChannelId = ChannelId { number: 1, opened: 0 };
 
 fn ticket(connection: &Arc<ConnectionState>, told: Told, bytes: usize) -> PublishTicket {
-    connection.in_flight.launched(bytes);
+    connection.publishing.in_flight.launched(bytes);
     let connection = Arc::clone(connection);
     PublishTicket {
         connection,
@@ -68,7 +68,7 @@ proptest! {
         let again = matches!(last, Verdict::RouteAgain(octets) if octets == "sent");
         prop_assert_eq!(again, expected.is_empty());
         prop_assert_eq!(told(&connection), expected);
-        prop_assert_eq!(connection.in_flight.bytes(), 0);
+        prop_assert_eq!(connection.publishing.in_flight.bytes(), 0);
     }
 
     /// Publishes that follow each other share a ticket. Answered together or one by one, each is told
@@ -98,12 +98,12 @@ proptest! {
             }
         }
         prop_assert_eq!(told(&connection), expected);
-        prop_assert_eq!(connection.in_flight.bytes(), 0, "octets stay in flight for ever");
-        connection.in_flight.launched(joined.bytes);
+        prop_assert_eq!(connection.publishing.in_flight.bytes(), 0, "octets stay in flight for ever");
+        connection.publishing.in_flight.launched(joined.bytes);
         joined.finish_all(true);
         let all = (first..first + u64::from(count)).map(|number| (number, vec![true]));
         prop_assert_eq!(told(&connection), all.collect());
-        prop_assert_eq!(connection.in_flight.bytes(), 0);
+        prop_assert_eq!(connection.publishing.in_flight.bytes(), 0);
     }
 }
 

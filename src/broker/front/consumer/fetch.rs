@@ -11,12 +11,12 @@ impl FrontConsumer {
     pub(super) fn fetch(self: &Arc<Self>, front: &Arc<FrontEnd>, state: &mut FrontState) {
         let Some(first) = state.ready.front() else { return };
         state.fetching = true;
-        let wanted = MessageRef { queue: self.queue, message: first.message };
+        let wanted = MessageRef { queue: self.about.queue, message: first.message };
         let (number, term) = (first.number, state.term);
         let (front, consumer) = (Arc::clone(front), Arc::clone(self));
         let task = Arc::clone(&front);
         task.base.context.spawn(async move {
-            let unwritten = &consumer.connection.unwritten;
+            let unwritten = &consumer.connection.delivering.unwritten;
             // What a group gave that is silent for too long is dropped (DLV 5).
             let is_wanted = || front.hearing.may_show(consumer.home()) && consumer.is_first(number);
             let (found, turn) =
@@ -24,7 +24,7 @@ impl FrontConsumer {
             let gone = matches!(found, StoredMessage::Absent);
             consumer.fetched(number, found, turn);
             if gone {
-                front.share_room(&consumer.connection, consumer.channel);
+                front.share_room(&consumer.connection, consumer.about.channel);
             }
         });
     }
@@ -44,7 +44,7 @@ impl FrontConsumer {
         if state.ready.front().is_some_and(|reference| reference.number == number) {
             match found {
                 StoredMessage::Here(body) => {
-                    state.fetched = Some(self.connection.unwritten.fetched(body, turn));
+                    state.fetched = Some(self.connection.delivering.unwritten.fetched(body, turn));
                 }
                 // It has been settled, so there is nothing to show (DLV 1).
                 StoredMessage::Absent => drop(state.ready.pop_front()),

@@ -1,7 +1,10 @@
 //! Showing a client what its consumer has been given, as far as there is room (DLV 3, 4, 6).
 
 use super::{CREDIT_WINDOW, FrontConsumer, FrontState, Reference};
-use crate::{client::Delivered, front::FrontEnd};
+use crate::{
+    client::Delivered,
+    front::{FrontEnd, channel_room},
+};
 use bytes::Bytes;
 use quorate_queue::Command;
 use quorate_storage::{MessageRef, StoredMessage, codec::message};
@@ -56,10 +59,10 @@ impl FrontConsumer {
             }
         }
         if taken.full {
-            self.wait_for_room();
+            channel_room::wait_for_room(self);
         }
         if taken.freed {
-            front.share_room(&self.connection, self.channel);
+            front.share_room(&self.connection, self.about.channel);
         }
         taken
     }
@@ -83,7 +86,7 @@ impl FrontConsumer {
             Self::drop_unshown(state);
             return (Taken { freed, ..Taken::default() }, false);
         }
-        let room = self.room();
+        let room = channel_room::room(self);
         let share =
             room.map_or(usize::MAX, |room| usize::try_from(room.share).unwrap_or(usize::MAX));
         let first = into.len();
@@ -94,7 +97,7 @@ impl FrontConsumer {
                 break;
             };
             let Some(reference) = state.ready.pop_front() else { break };
-            state.shown = reference.number;
+            state.progress.shown = reference.number;
             bytes += octets.len();
             into.extend(self.delivered(&reference, &octets));
         }
@@ -103,12 +106,12 @@ impl FrontConsumer {
             (shown.len(), shown.iter().filter(|one| one.redelivered).count());
         self.note_shown(state, count, commands);
         if count > 0 {
-            let deliveries = self.connection.counters.deliveries(self.queue_type);
-            deliveries.consumed(count as u64, redelivered as u64, self.no_ack);
+            let deliveries = self.connection.counters.deliveries(self.about.queue_type);
+            deliveries.consumed(count as u64, redelivered as u64, self.about.no_ack);
         }
         let full = room.is_some_and(|room| room.free == count as u64);
         if full {
-            self.close_gate(state, commands);
+            channel_room::close_gate(self, state, commands);
         }
         if state.ready.is_empty() {
             state.unshown = None;
@@ -126,7 +129,7 @@ impl FrontConsumer {
         count_max: usize,
         bytes_max: usize,
     ) -> Vec<StoredMessage> {
-        let queue = self.queue;
+        let queue = self.about.queue;
         let first = state.ready.iter().take(TAKE_MAX.min(count_max));
         let wanted: Vec<_> =
             first.map(|reference| MessageRef { queue, message: reference.message }).collect();
@@ -143,19 +146,19 @@ impl FrontConsumer {
         let message = match message::decode(octets) {
             Ok(message) => message,
             Err(error) => {
-                tracing::error!(queue = %self.queue, %error, "cannot decode a stored message");
+                tracing::error!(queue = %self.about.queue, %error, "cannot decode a stored message");
                 return None;
             }
         };
         Some(Delivered {
-            channel: self.channel,
-            consumer: self.id,
-            tag: self.tag.clone(),
+            channel: self.about.channel,
+            consumer: self.about.id,
+            tag: self.about.tag.clone(),
             holder: self.holder(),
             number: reference.number,
-            no_ack: self.no_ack,
+            no_ack: self.about.no_ack,
             redelivered: reference.counts.acquired > 0,
-            counts: (self.shows_counts && reference.counts.acquired > 0)
+            counts: (self.about.shows_counts() && reference.counts.acquired > 0)
                 .then_some(reference.counts),
             message,
         })
@@ -166,27 +169,28 @@ impl FrontConsumer {
         if count == 0 {
             return;
         }
-        if self.no_ack {
+        if self.about.no_ack {
             // Gaps below the last number shown are settled already, so a range does no harm.
-            let first = DeliveryNumber(state.settled.0 + 1);
-            state.settled = state.shown;
-            let holder = Holder::Consumer(self.id);
-            commands.push(Command::Ack { holder, numbers: vec![(first, state.shown)] });
+            let first = DeliveryNumber(state.progress.settled.0 + 1);
+            state.progress.settled = state.progress.shown;
+            let holder = Holder::Consumer(self.about.id);
+            commands.push(Command::Ack { holder, numbers: vec![(first, state.progress.shown)] });
         } else {
             state.unsettled += count as u64;
-            if let Some(channel) = self.connection.held.lock().channels.get_mut(&self.channel) {
+            if let Some(channel) = self.connection.held.lock().channels.get_mut(&self.about.channel)
+            {
                 channel.unsettled += count as u64;
                 channel.turns += 1;
                 self.turn.store(channel.turns, Ordering::Relaxed);
             }
         }
-        if self.windowed
+        if self.about.windowed
             && !state.leaving
-            && state.up_to.0 < state.shown.0 + CREDIT_WINDOW / 2
-            && self.room().is_none()
+            && state.progress.up_to.0 < state.progress.shown.0 + CREDIT_WINDOW / 2
+            && channel_room::room(self).is_none()
         {
-            state.up_to = DeliveryNumber(state.shown.0 + CREDIT_WINDOW);
-            commands.push(Command::Credit { consumer: self.id, up_to: state.up_to });
+            state.progress.up_to = DeliveryNumber(state.progress.shown.0 + CREDIT_WINDOW);
+            commands.push(Command::Credit { consumer: self.about.id, up_to: state.progress.up_to });
         }
     }
 }

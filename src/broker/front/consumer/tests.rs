@@ -9,10 +9,8 @@ use futures::FutureExt;
 use proptest::{collection::vec, prelude::*};
 use quorate_storage::{StoredMessage, codec::message};
 use quorate_types::{GroupId, Message};
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    pin::Pin,
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::pin::Pin;
 use tokio::sync::Semaphore;
 
 /// Deliveries of a leader of that term, for that attachment.
@@ -20,13 +18,13 @@ type Sent = (Term, u32, Vec<Delivery>);
 
 fn new_consumer(connection: &Arc<ConnectionState>, no_ack: bool) -> Arc<FrontConsumer> {
     let channel = ChannelId { number: 1, opened: 0 };
-    let new = NewConsumer {
+    let new = ConsumerProperties {
         id: ConsumerId { session: testing::SESSION, number: 1 },
         queue: QueueId { home: Home::Group(GroupId(1)), index: 1, position: 0 },
         queue_type: QueueType::Quorum,
         has_delivery_limit: false,
         channel,
-        tag: ShortString::from_static("tag"),
+        tag: ShortString::default(),
         no_ack,
         prefetch: 0,
         exclusive: false,
@@ -35,14 +33,14 @@ fn new_consumer(connection: &Arc<ConnectionState>, no_ack: bool) -> Arc<FrontCon
         room: None,
     };
     let consumer = Arc::new(FrontConsumer::new(new, Arc::clone(connection)));
-    let mut held = connection.held.lock();
-    held.channels.entry(channel).or_default().consumers.insert(consumer.id, Arc::clone(&consumer));
+    let held = &mut connection.held.lock().channels;
+    held.entry(channel).or_default().consumers.insert(consumer.about.id, Arc::clone(&consumer));
     consumer
 }
 
 /// The message of that delivery number, as it is stored.
 fn stored(number: u64) -> bytes::Bytes {
-    let body = bytes::Bytes::copy_from_slice(&number.to_be_bytes());
+    let body = number.to_be_bytes().to_vec().into();
     message::encode(&Message { body, ..Message::default() })
 }
 
@@ -92,7 +90,7 @@ impl World {
     fn new(no_ack: bool, limit: Option<u16>) -> Self {
         let connection = testing::lone_connection();
         let consumer = new_consumer(&connection, no_ack);
-        connection.held.lock().channels.get_mut(&consumer.channel).unwrap().limit = limit;
+        connection.held.lock().channels.get_mut(&consumer.about.channel).unwrap().limit = limit;
         Self {
             consumer,
             queue: Queue::default(),
@@ -233,7 +231,7 @@ impl World {
         drop(state);
         self.missed |= !self.is_heard;
         if taken.more {
-            self.consumer.connection.ready.lock().push_back(consumer);
+            self.consumer.connection.delivering.ready.lock().push_back(consumer);
         }
         self.commands.extend(commands);
         into.iter().for_each(|delivered| self.note_shown(delivered));
@@ -248,7 +246,7 @@ impl World {
         assert_eq!(delivered.redelivered, number.is_multiple_of(2));
         assert!(!self.consumer.has_ended(), "{number} is shown after the end");
         self.shown.push(number);
-        if !self.consumer.no_ack {
+        if !self.consumer.about.no_ack {
             self.unsettled.insert(number);
         }
         assert!(number > self.timed_out, "CTO-06: {number} is shown after it timed out");
@@ -262,7 +260,7 @@ impl World {
             return;
         }
         let first = self.fetching;
-        let turn = self.consumer.connection.unwritten.turn_to_fetch(&self.fetches);
+        let turn = self.consumer.connection.delivering.unwritten.turn_to_fetch(&self.fetches);
         let turn = turn.now_or_never().unwrap();
         let found = match is_found {
             false => StoredMessage::Unknown,
@@ -301,7 +299,7 @@ impl World {
         self.unsettled.remove(&number);
         self.queue.held.remove(&number);
         let mut held = self.consumer.connection.held.lock();
-        held.channels.get_mut(&self.consumer.channel).unwrap().unsettled -= 1;
+        held.channels.get_mut(&self.consumer.about.channel).unwrap().unsettled -= 1;
         drop(held);
         let is_last = self.consumer.has_ended() && self.unsettled.is_empty();
         assert_eq!(self.consumer.settled(1), is_last, "nothing is left to remember");
@@ -310,7 +308,7 @@ impl World {
     /// Deliveries up to one were held too long (CTO-05).
     fn time_out(&mut self, last: u64) {
         let last = last % (self.queue.assigned + 1);
-        if last > 0 && !self.consumer.no_ack {
+        if last > 0 && !self.consumer.about.no_ack {
             self.commands.extend(self.consumer.timed_out(DeliveryNumber(last)));
             self.timed_out = self.timed_out.max(last);
         }
@@ -340,7 +338,7 @@ impl World {
         let own = self.unsettled.len() as u64;
         self.others = count.min(self.limit.unwrap_or(0).saturating_sub(own));
         let mut held = self.consumer.connection.held.lock();
-        let channel = held.channels.get_mut(&self.consumer.channel).unwrap();
+        let channel = held.channels.get_mut(&self.consumer.about.channel).unwrap();
         channel.unsettled = own + self.others;
     }
 
@@ -374,7 +372,7 @@ impl World {
         let shown: BTreeSet<_> = self.shown.iter().copied().collect();
         let unseen: Vec<_> = self.queue.held.keys().filter(|it| !shown.contains(it)).collect();
         assert!(unseen.is_empty(), "held and never shown: {unseen:?}; shown: {shown:?}");
-        assert!(!self.consumer.no_ack || self.queue.held.is_empty(), "{:?}", self.queue.held);
+        assert!(!self.consumer.about.no_ack || self.queue.held.is_empty(), "{:?}", self.queue.held);
         assert_eq!(self.consumer.state.lock().unsettled, self.unsettled.len() as u64);
     }
 }
@@ -449,7 +447,8 @@ impl World {
             Step::Cancel => self.cancel(),
             Step::End => self.end(),
         }
-        assert!(self.consumer.connection.ready.lock().len() <= 1, "a consumer is listed once");
+        let listed = self.consumer.connection.delivering.ready.lock().len();
+        assert!(listed <= 1, "a consumer is listed once");
         self.look_at_cancel();
     }
 }

@@ -23,8 +23,8 @@ async fn dlv_02_what_is_sent_before_a_re_attaching_is_not_taken_after_it() {
     assert!(consumer.reattach(Term(2)).is_none(), "a leader that was looked up before");
 
     let mut leadership = Leadership::default();
-    assert!(leadership.attach(consumer.id, second.number, |_| true));
-    assert!(!leadership.attach(consumer.id, first.number, |_| true), "it came late");
+    assert!(leadership.attach(consumer.about.id, second.number, |_| true));
+    assert!(!leadership.attach(consumer.about.id, first.number, |_| true), "it came late");
 }
 
 /// DLV 2: of what a full lane refused, nothing is passed over for what came later.

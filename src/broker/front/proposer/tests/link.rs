@@ -136,7 +136,7 @@ impl Front {
         for _ in 0..count {
             let number = self.submit(|number| Item::Message { queue: to, number });
             let message = Bytes::copy_from_slice(&number.to_be_bytes());
-            self.connection.in_flight.launched(message.len());
+            self.connection.publishing.in_flight.launched(message.len());
             let ticket = PublishTicket {
                 connection: Arc::clone(&self.connection),
                 channel: ChannelId { number: 1, opened: 0 },
@@ -323,7 +323,7 @@ impl Front {
         let of_all = |number: &u64| self.homes.values().find_map(|home| home.fates.get(number));
         assert!(before.iter().all(|(number, fate)| of_all(number) == Some(fate)));
         if *over == 0 {
-            assert_eq!(self.connection.in_flight.bytes(), 0, "all has been answered");
+            assert_eq!(self.connection.publishing.in_flight.bytes(), 0, "all has been answered");
         }
     }
 

@@ -1,0 +1,101 @@
+//! What a channel's limit leaves one of its consumers, and how a consumer waits for room (QOS-06, DLV 6).
+//! Who gets the room is decided in `turns`.
+
+use crate::front::consumer::{CREDIT_WINDOW, FrontConsumer, FrontState};
+use quorate_queue::Command;
+use quorate_types::DeliveryNumber;
+use std::sync::{Arc, atomic::Ordering};
+
+/// What a channel's limit leaves one of its consumers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Room {
+    /// Deliveries that it allows.
+    pub(crate) free: u64,
+    /// Those of them to be shown at once, so that each consumer gets its turn.
+    pub(crate) share: u64,
+}
+
+/// What its channel's limit leaves it; `None` without a limit. A consumer that does not
+/// acknowledge takes no room, but gets nothing while there is none (QOS-06).
+pub(crate) fn room(consumer: &FrontConsumer) -> Option<Room> {
+    let held = consumer.connection.held.lock();
+    let channel = held.channels.get(&consumer.about.channel)?;
+    let free = channel.room()?;
+    let share = free.div_ceil((channel.consumers.len() as u64).max(1));
+    (free == 0 || !consumer.about.no_ack).then_some(Room { free, share })
+}
+
+/// The channel's limit is reached: this consumer is paused, and what it has beyond the limit is
+/// given back (DLV 6). The channel's others of that queue are paused before, so that it does not
+/// go to them. Those of other queues are paused when they have something to show.
+pub(crate) fn close_gate(
+    consumer: &FrontConsumer,
+    state: &mut FrontState,
+    commands: &mut Vec<Command>,
+) {
+    for other in others_of_queue(consumer) {
+        let holder = other.holder().holder;
+        commands.push(Command::Release { holder, numbers: Vec::new() });
+    }
+    let numbers = state.ready.drain(..).map(|reference| (reference.number, reference.number));
+    let holder = consumer.holder().holder;
+    commands.push(Command::Release { holder, numbers: numbers.collect() });
+    state.give_back(consumer.about.no_ack);
+}
+
+/// The queue has been told what [`close_gate`] says. Not noted before: a credit
+/// that the queue is told in between would be taken for one that came after it.
+pub(crate) fn wait_for_room(consumer: &FrontConsumer) {
+    let others = others_of_queue(consumer);
+    for consumer in std::iter::once(consumer).chain(others.iter().map(Arc::as_ref)) {
+        consumer.waits.store(true, Ordering::Relaxed);
+        consumer.gated.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The channel's other consumers of the queue.
+fn others_of_queue(consumer: &FrontConsumer) -> Vec<Arc<FrontConsumer>> {
+    let held = consumer.connection.held.lock();
+    let consumers = held.channels.get(&consumer.about.channel).map(|channel| &channel.consumers);
+    let others = consumers.into_iter().flat_map(|consumers| consumers.values());
+    let of_queue = |other: &&Arc<FrontConsumer>| {
+        other.about.queue == consumer.about.queue && other.about.id != consumer.about.id
+    };
+    others.filter(of_queue).cloned().collect()
+}
+
+/// Whether it waits for room: it had something to show when its channel was at its limit, or has
+/// been given all that it might be.
+pub(crate) fn waits(consumer: &FrontConsumer) -> bool {
+    let state = consumer.state.lock();
+    let waits =
+        consumer.waits.load(Ordering::Relaxed) || state.progress.up_to <= state.progress.received;
+    waits && state.ready.is_empty() && !state.ended && !state.leaving
+}
+
+/// What it is about to show, as far as its channel's limit counts that.
+pub(crate) fn claims(consumer: &FrontConsumer) -> u64 {
+    if consumer.about.no_ack { 0 } else { consumer.state.lock().ready.len() as u64 }
+}
+
+/// The channel's limit, or what it counts, has changed: what may be assigned now, of the room no
+/// more than `share` (DLV 6). `None` while nothing may.
+pub(crate) fn credit(consumer: &FrontConsumer, share: u64) -> Option<Command> {
+    let room = room(consumer);
+    let mut state = consumer.state.lock();
+    let up_to = match room {
+        Some(Room { free: 0, .. }) => return None,
+        _ if state.ended || state.leaving => return None,
+        Some(Room { free, .. }) => state.progress.received.0 + free.min(share),
+        None if consumer.about.windowed => state.progress.shown.0 + CREDIT_WINDOW,
+        None => u64::MAX,
+    };
+    if !consumer.waits.swap(false, Ordering::Relaxed) && state.progress.up_to.0 == up_to {
+        // The queue knows.
+        return None;
+    }
+    state.progress.up_to = DeliveryNumber(up_to);
+    // This one waits behind publishes: no later one must come before it.
+    consumer.gated.store(true, Ordering::Relaxed);
+    Some(Command::Credit { consumer: consumer.about.id, up_to: state.progress.up_to })
+}
