@@ -73,8 +73,17 @@ impl Cluster {
 
     /// A process is dead, as far as anybody here can tell.
     async fn accuse(self: &Arc<Self>, node: NodeId, boot: BootNumber) {
-        if self.failures.accusations.lock().add(&self.base.catalog.read(), node, boot) {
-            self.base.lease.dead(node, boot);
+        let added = {
+            let catalog = self.base.catalog.read();
+            let mut accusations = self.failures.accusations.lock();
+            let added = accusations.add(&catalog, node, boot);
+            // Before anybody can end the accusation: a later process of the node may hold a lease.
+            if added {
+                self.base.lease.dead(node, boot);
+            }
+            added
+        };
+        if added {
             self.base.lease.tell_all_applied();
         }
         self.bury().await;
@@ -136,7 +145,8 @@ impl Cluster {
         let lives = |node, boot| {
             self.base.context.peers.links().is_some_and(|links| links.lives(node, boot))
         };
-        self.failures.accusations.lock().fences_due(&self.base.catalog.read(), lives)
+        let catalog = self.base.catalog.read();
+        self.failures.accusations.lock().fences_due(&catalog, lives)
     }
 
     /// Announces this process's start, and takes up its session (SES 1).
@@ -167,10 +177,10 @@ impl Cluster {
         // The queues first: nothing of this session may reach those of the one before, which forget it.
         self.base.led.local.begin(self.base.context.me, start);
         self.base.proposers.restart(session);
-        self.base.context.begin_session(session);
-        let home = self.base.led.own_home();
-        let term = Term(start.0);
+        let (home, term) = (self.base.led.own_home(), Term(start.0));
+        // Before batches of the session are taken: what their commands cause is performed by a leader.
         self.base.led.leaderships.lead(home, term);
+        self.base.context.begin_session(session);
         self.leader.announce(home, term, None);
         tracing::debug!(%session, "session started");
         self.started.send_replace(true);
@@ -233,9 +243,10 @@ impl Leader {
 
     /// Makes a group that this node leads agree with what the catalog says of nodes and lives.
     pub(crate) fn look_after_nodes(&self, group: GroupId) {
+        let absences = self.failures.absences.lock().clone();
         let outlook = Outlook {
             now: Instant::now(),
-            absences: &self.failures.absences.lock().clone(),
+            absences: &absences,
             led_for: self.base.led.leaderships.leading_for(Home::Group(group)).unwrap_or_default(),
             timeout: Duration::from_millis(
                 self.base.context.settings.consumer_disconnected_timeout_ms,

@@ -222,6 +222,10 @@ impl Batches {
     /// Adds a command.
     pub(crate) fn push(&mut self, command: Command, ticket: Ticket) {
         let orders = !matches!(command, Command::Ack { .. } | Command::Credit { .. });
+        let settles = matches!(
+            command,
+            Command::Requeue { .. } | Command::Discard { .. } | Command::Release { .. }
+        );
         let filling = self.filling();
         if orders {
             // An enqueue after this command must not be moved before it.
@@ -231,7 +235,7 @@ impl Batches {
         filling.tickets.push(ticket);
         filling.count += 1;
         self.count += 1;
-        if !orders {
+        if !orders || settles {
             self.cut_without_settles = 0;
         }
     }

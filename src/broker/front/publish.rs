@@ -39,6 +39,8 @@ const READ_BYTES: usize = 256 * 1024;
 /// Bytes of small publishes that all connections of a node may have in flight before each has no more
 /// than its share.
 const NODE_SMALL_BYTES: u64 = 4 << 20;
+/// Who waits for room asks again after this long.
+const ASK_AGAIN: Duration = Duration::from_millis(100);
 /// How long publishes of one read may be routed before whoever wants to change the catalog has its
 /// turn, and with it all who wait behind.
 const CATALOG_HELD_MAX: Duration = Duration::from_millis(1);
@@ -106,7 +108,7 @@ impl Publisher {
     /// Resolves when the connection's socket may be read again after [`Pressure::Wait`]. Cancel-safe.
     pub(crate) async fn room(&self, state: &ConnectionState) {
         let ready = || self.has_room_for(state) && !state.publishing.held.lock().busy;
-        state.publishing.in_flight.until(ready).await;
+        until_room(state, ready).await;
         self.base.lease.until_held().await;
     }
 
@@ -436,6 +438,14 @@ fn route(
     message::encode_into(&message, buffer);
     routed.message = buffer.split().freeze();
     Ok(true)
+}
+
+/// Resolves when `ready` says so, which is asked when publishes of the connection have been answered. What
+/// other connections have in flight may count too, and their answers are not told to this one: so it is
+/// also asked now and then.
+pub(crate) async fn until_room(connection: &ConnectionState, ready: impl Fn() -> bool) {
+    let in_flight = &connection.publishing.in_flight;
+    while tokio::time::timeout(ASK_AGAIN, in_flight.until(&ready)).await.is_err() {}
 }
 
 /// What several targets share; nothing for one.

@@ -11,7 +11,7 @@ use crate::{
         batch::MESSAGE_COST_BYTES,
         confirm::{FanOut, Told},
         connection_state::ConnectionState,
-        publish::{Outgoings, Source, shared_by},
+        publish::{Outgoings, Source, shared_by, until_room},
         publisher::Publisher,
         routed::RoutedPublish,
     },
@@ -129,7 +129,7 @@ impl Publisher {
     /// Resolves when no alarm is on and the connection may have further publishes on their way.
     pub(crate) async fn room_to_spread(&self, connection: &ConnectionState) {
         self.alarms.until_lifted().await;
-        connection.publishing.in_flight.until(|| self.has_room_for(connection)).await;
+        until_room(connection, || self.has_room_for(connection)).await;
     }
 
     pub(crate) fn has_room_for(&self, connection: &ConnectionState) -> bool {
