@@ -179,16 +179,16 @@ async fn pump(
     mut gates: watch::Receiver<Gates>,
     is_open: impl Fn(&Gates) -> bool,
 ) -> io::Result<()> {
-    let mut octets = vec![0; 64 << 10];
+    let mut bytes = vec![0; 64 << 10];
     loop {
-        let read = from.read(&mut octets).await;
+        let read = from.read(&mut bytes).await;
         // Also an end is not told of before the healing.
         if gates.wait_for(&is_open).await.is_err() {
             return Ok(());
         }
         match read? {
             0 => return Ok(()),
-            count => to.write_all(&octets[..count]).await?,
+            count => to.write_all(&bytes[..count]).await?,
         }
     }
 }

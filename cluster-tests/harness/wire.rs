@@ -143,16 +143,16 @@ impl Wire {
     }
 
     /// Sends bytes. That the broker has closed already is no failure here: its answer is read next.
-    pub async fn send(&mut self, octets: &[u8]) {
-        let _ = self.try_send(octets).await;
+    pub async fn send(&mut self, bytes: &[u8]) {
+        let _ = self.try_send(bytes).await;
     }
 
     /// Sends bytes.
     ///
     /// # Errors
     /// What the socket says.
-    pub async fn try_send(&mut self, octets: &[u8]) -> io::Result<()> {
-        self.socket.write_all(octets).await
+    pub async fn try_send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.socket.write_all(bytes).await
     }
 
     /// Sends a method frame.
@@ -234,11 +234,11 @@ impl Wire {
     /// # Panics
     /// When it does not hang up within `within`.
     pub async fn rest(mut self, within: Duration) -> Vec<u8> {
-        let mut octets = Vec::new();
-        let end = in_time("the broker hangs up", within, self.socket.read_to_end(&mut octets));
+        let mut bytes = Vec::new();
+        let end = in_time("the broker hangs up", within, self.socket.read_to_end(&mut bytes));
         // A reset is an end too.
         let _ = end.await;
-        octets
+        bytes
     }
 
     async fn read_frame(&mut self) -> Option<Frame> {
@@ -262,19 +262,19 @@ impl Wire {
 #[must_use]
 pub fn frame(kind: u8, channel: u16, payload: &[u8]) -> Vec<u8> {
     let size = u32::try_from(payload.len()).expect("under 4 GiB");
-    let mut octets = frame_head(kind, channel, size);
-    octets.extend(payload);
-    octets.push(FRAME_END);
-    octets
+    let mut bytes = frame_head(kind, channel, size);
+    bytes.extend(payload);
+    bytes.push(FRAME_END);
+    bytes
 }
 
 /// The first seven bytes of a frame, which may lie about its size.
 #[must_use]
 pub fn frame_head(kind: u8, channel: u16, size: u32) -> Vec<u8> {
-    let mut octets = vec![kind];
-    octets.extend(channel.to_be_bytes());
-    octets.extend(size.to_be_bytes());
-    octets
+    let mut bytes = vec![kind];
+    bytes.extend(channel.to_be_bytes());
+    bytes.extend(size.to_be_bytes());
+    bytes
 }
 
 /// Arguments of `connection.start-ok`: PLAIN guest, with these bytes as the table's content.
@@ -286,58 +286,58 @@ pub fn start_ok(client_properties: &[u8]) -> Vec<u8> {
 /// As [`start_ok`], by any mechanism.
 #[must_use]
 pub fn start_ok_with(client_properties: &[u8], mechanism: &str, response: &[u8]) -> Vec<u8> {
-    let mut octets = long(client_properties);
-    octets.extend(short(mechanism));
-    octets.extend(long(response));
-    octets.extend(short("en_US"));
-    octets
+    let mut bytes = long(client_properties);
+    bytes.extend(short(mechanism));
+    bytes.extend(long(response));
+    bytes.extend(short("en_US"));
+    bytes
 }
 
 /// Arguments of `queue.declare`: durable, with these bytes as the table's content.
 #[must_use]
 pub fn queue_declare(queue: &str, arguments: &[u8]) -> Vec<u8> {
-    let mut octets = vec![0, 0];
-    octets.extend(short(queue));
-    octets.push(0b0000_0010);
-    octets.extend(long(arguments));
-    octets
+    let mut bytes = vec![0, 0];
+    bytes.extend(short(queue));
+    bytes.push(0b0000_0010);
+    bytes.extend(long(arguments));
+    bytes
 }
 
 /// Arguments of `basic.publish` through the default exchange.
 #[must_use]
 pub fn basic_publish(routing_key: &str, mandatory: bool) -> Vec<u8> {
-    let mut octets = vec![0, 0];
-    octets.extend(short(""));
-    octets.extend(short(routing_key));
-    octets.push(u8::from(mandatory));
-    octets
+    let mut bytes = vec![0, 0];
+    bytes.extend(short(""));
+    bytes.extend(short(routing_key));
+    bytes.push(u8::from(mandatory));
+    bytes
 }
 
 /// Arguments of `basic.consume` with an empty tag.
 #[must_use]
 pub fn basic_consume(queue: &str, no_ack: bool) -> Vec<u8> {
-    let mut octets = vec![0, 0];
-    octets.extend(short(queue));
-    octets.extend(short(""));
-    octets.push(u8::from(no_ack) << 1);
-    octets.extend(long(&[]));
-    octets
+    let mut bytes = vec![0, 0];
+    bytes.extend(short(queue));
+    bytes.extend(short(""));
+    bytes.push(u8::from(no_ack) << 1);
+    bytes.extend(long(&[]));
+    bytes
 }
 
 /// Payload of a content header: no properties, or the headers table alone.
 #[must_use]
 pub fn content_header(class: u16, body_bytes: u64, headers: Option<&[u8]>) -> Vec<u8> {
-    let mut octets = class.to_be_bytes().to_vec();
-    octets.extend([0, 0]);
-    octets.extend(body_bytes.to_be_bytes());
+    let mut bytes = class.to_be_bytes().to_vec();
+    bytes.extend([0, 0]);
+    bytes.extend(body_bytes.to_be_bytes());
     match headers {
-        None => octets.extend([0, 0]),
+        None => bytes.extend([0, 0]),
         Some(table) => {
-            octets.extend([0b0010_0000, 0]);
-            octets.extend(long(table));
+            bytes.extend([0b0010_0000, 0]);
+            bytes.extend(long(table));
         }
     }
-    octets
+    bytes
 }
 
 /// A table's content: one field, an array in an array in an array, `depth` deep, all lengths right.
@@ -351,25 +351,25 @@ pub fn nested_arrays(depth: usize) -> Vec<u8> {
         value.push(b'A');
     }
     value.reverse();
-    let mut octets = short("a");
-    octets.extend(value);
-    octets
+    let mut bytes = short("a");
+    bytes.extend(value);
+    bytes
 }
 
 /// A short string.
 #[must_use]
 pub fn short(text: &str) -> Vec<u8> {
-    let mut octets = vec![u8::try_from(text.len()).unwrap_or(u8::MAX)];
-    octets.extend(text.bytes().take(255));
-    octets
+    let mut bytes = vec![u8::try_from(text.len()).unwrap_or(u8::MAX)];
+    bytes.extend(text.bytes().take(255));
+    bytes
 }
 
 /// A long string, or a table around its content.
 #[must_use]
 pub fn long(content: &[u8]) -> Vec<u8> {
-    let mut octets = u32::try_from(content.len()).unwrap_or(u32::MAX).to_be_bytes().to_vec();
-    octets.extend(content);
-    octets
+    let mut bytes = u32::try_from(content.len()).unwrap_or(u32::MAX).to_be_bytes().to_vec();
+    bytes.extend(content);
+    bytes
 }
 
 fn parse_close(arguments: &[u8]) -> Option<Close> {

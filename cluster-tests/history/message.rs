@@ -29,7 +29,7 @@ impl Number {
     /// # Errors
     /// What is wrong with it, where it is no body of ours, byte by byte.
     pub fn read(body: &[u8]) -> Result<Self, String> {
-        let short = || format!("a body of {} octets", body.len());
+        let short = || format!("a body of {} bytes", body.len());
         let (producer, rest) = body.split_first_chunk::<4>().ok_or_else(short)?;
         let (seq, rest) = rest.split_first_chunk::<8>().ok_or_else(short)?;
         let (length, filling) = rest.split_first_chunk::<4>().ok_or_else(short)?;
@@ -37,11 +37,11 @@ impl Number {
             Self { producer: u32::from_be_bytes(*producer), seq: u64::from_be_bytes(*seq) };
         let length = u32::from_be_bytes(*length);
         if usize::try_from(length) != Ok(body.len()) {
-            return Err(format!("{number:?} has {} octets, not {length}", body.len()));
+            return Err(format!("{number:?} has {} bytes, not {length}", body.len()));
         }
-        let wrong = (HEAD..).zip(filling).find(|(at, octet)| number.filling(*at) != **octet);
+        let wrong = (HEAD..).zip(filling).find(|(at, byte)| number.filling(*at) != **byte);
         match wrong {
-            Some((at, _)) => Err(format!("{number:?} is wrong at octet {at}")),
+            Some((at, _)) => Err(format!("{number:?} is wrong at byte {at}")),
             None => Ok(number),
         }
     }
@@ -69,7 +69,7 @@ mod tests {
         }
         let mut damaged = number.body(1024);
         damaged[500] ^= 1;
-        assert!(Number::read(&damaged).unwrap_err().contains("octet 500"));
+        assert!(Number::read(&damaged).unwrap_err().contains("byte 500"));
         assert!(Number::read(&number.body(1024)[..1000]).is_err());
         assert!(Number::read(b"short").is_err());
     }

@@ -35,7 +35,7 @@ async fn full_speed_with_the_eagerest_purge_loses_nothing() {
             for node in cluster.nodes() {
                 assert!(node.runs(), "node {} has ended", node.id());
                 most = most.max(node.rss_bytes());
-                assert!(most < MEMORY_BOUND, "node {} uses {most} octets", node.id());
+                assert!(most < MEMORY_BOUND, "node {} uses {most} bytes", node.id());
             }
         }
     };

@@ -15,7 +15,7 @@ use crate::{
     },
     connection::{
         close::{Ending, Fault, Linger, SILENCE_MS, WhileClosing, linger_ms, while_closing},
-        handshake::{Capabilities, FirstOctets, Handshake, Opening, Question, protocol_header},
+        handshake::{Capabilities, FirstBytes, Handshake, Opening, Question, protocol_header},
         machine::Machine,
         properties,
     },
@@ -152,9 +152,9 @@ async fn enter<S: AsyncRead + AsyncWrite + Unpin, B: Broker>(
     let settings = broker.front_settings();
     loop {
         match protocol_header(&mut socket.input) {
-            FirstOctets::Missing => more(socket).await?,
-            FirstOctets::Refused => return Ok(Entry::Ending(Refusal::Protocol)),
-            FirstOctets::Accepted => break,
+            FirstBytes::Missing => more(socket).await?,
+            FirstBytes::Refused => return Ok(Entry::Ending(Refusal::Protocol)),
+            FirstBytes::Accepted => break,
         }
     }
     let mut handshake = Handshake::new(&settings, socket.outbox.buffer());
@@ -409,12 +409,12 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
     /// A client that reads nothing before it has written all, as one thread does.
-    async fn writes_then_reads(octets: usize) -> (io::Result<()>, Vec<u8>, io::Result<()>) {
+    async fn writes_then_reads(bytes: usize) -> (io::Result<()>, Vec<u8>, io::Result<()>) {
         let (mut client, server) = duplex(1000);
         let mut server = Socket::new(server);
         Cold::from(connection::CloseOk {}).put(server.outbox.buffer(), 0);
         let client = async move {
-            let written = client.write_all(&vec![1; octets]).await;
+            let written = client.write_all(&vec![1; bytes]).await;
             let mut read = Vec::new();
             client.read_to_end(&mut read).await.unwrap();
             (written, read)
@@ -444,12 +444,12 @@ mod tests {
     async fn conn_26_large_frames_are_not_kept_while_closing() {
         let (client, server) = duplex(1000);
         let (mut client, mut server) = (client, Socket::new(server));
-        let mut octets = bytes::BytesMut::new();
+        let mut stream = bytes::BytesMut::new();
         for bytes in [900_000, 8_192, 0, 131_072] {
-            frame::put(&mut octets, frame::Kind::Body, 1, &vec![7; bytes]);
+            frame::put(&mut stream, frame::Kind::Body, 1, &vec![7; bytes]);
         }
-        Cold::from(connection::CloseOk {}).put(&mut octets, 0);
-        let writes = async move { client.write_all(&octets).await.unwrap() };
+        Cold::from(connection::CloseOk {}).put(&mut stream, 0);
+        let writes = async move { client.write_all(&stream).await.unwrap() };
         let reads = async {
             let mut farewell = Farewell { linger: Linger::CloseOk, passed_over: 0 };
             while !farewell.agreed(&mut server) {

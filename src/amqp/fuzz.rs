@@ -6,7 +6,7 @@ use crate::{
     codec::frame::{self, Frame, Kind, take},
     codec::method::Method,
     connection::{
-        handshake::{Capabilities, FirstOctets, Handshake, Limits, Question, protocol_header},
+        handshake::{Capabilities, FirstBytes, Handshake, Limits, Question, protocol_header},
         machine::Machine,
     },
     outbox::Outbox,
@@ -29,7 +29,7 @@ const FRAME_MAX: u32 = 8192;
 /// If an invariant is broken.
 pub fn fuzz_client(data: &[u8]) {
     let mut input = BytesMut::from(data);
-    if protocol_header(&mut input) != FirstOctets::Accepted {
+    if protocol_header(&mut input) != FirstBytes::Accepted {
         return;
     }
     let settings = FrontSettings {
@@ -241,7 +241,7 @@ fn answer(asked: &str, turn: u32) -> Result<Answer, Exception> {
 /// there was to answer.
 fn check_sent(outbox: &mut Outbox, received: usize) {
     let bound = 4096 + received * 64;
-    assert!(outbox.len() <= bound, "{} octets answer {received}", outbox.len());
+    assert!(outbox.len() <= bound, "{} bytes answer {received}", outbox.len());
     let mut sent = outbox.take_all();
     while let Ok(Some(frame)) = take(&mut sent, FRAME_MAX) {
         let readable = frame.kind != Kind::Method || Method::decode(frame.payload).is_ok();
@@ -297,7 +297,7 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
 
         #[test]
-        fn arbitrary_octets_do_no_harm(data in prop::collection::vec(any::<u8>(), 0..400)) {
+        fn arbitrary_bytes_do_no_harm(data in prop::collection::vec(any::<u8>(), 0..400)) {
             fuzz_client(&data);
             fuzz_frames(&data);
             fuzz_payloads(&data);

@@ -142,20 +142,20 @@ mod tests {
     use super::*;
     use crate::codec::{content, frame};
 
-    fn body(octets: usize) -> Bytes {
-        (0..octets).map(|at| u8::try_from(at % 251).unwrap()).collect()
+    fn body(bytes: usize) -> Bytes {
+        (0..bytes).map(|at| u8::try_from(at % 251).unwrap()).collect()
     }
 
     #[test]
     fn a_content_is_the_same_however_it_is_kept() {
-        for octets in [0, 1, COPIED_BYTES_MAX, COPIED_BYTES_MAX + 1, 131_064, 131_065, 500_000] {
+        for bytes in [0, 1, COPIED_BYTES_MAX, COPIED_BYTES_MAX + 1, 131_064, 131_065, 500_000] {
             let mut outbox = Outbox::new();
             let mut expected = BytesMut::new();
             frame::put_heartbeat(outbox.buffer());
-            outbox.content(7, &[0, 0], &body(octets), 131_072);
+            outbox.content(7, &[0, 0], &body(bytes), 131_072);
             frame::put_heartbeat(outbox.buffer());
             frame::put_heartbeat(&mut expected);
-            content::put(&mut expected, 7, &[0, 0], &body(octets), 131_072);
+            content::put(&mut expected, 7, &[0, 0], &body(bytes), 131_072);
             frame::put_heartbeat(&mut expected);
             assert_eq!(outbox.len(), expected.len());
             assert_eq!(outbox.take_all(), expected);
@@ -173,9 +173,9 @@ mod tests {
             while !outbox.is_empty() {
                 let mut slices = [IoSlice::new(&[]); SLICES_MAX];
                 let count = outbox.slices(&mut slices);
-                let octets = slices[..count].iter().flat_map(|slice| slice.iter().copied());
+                let bytes = slices[..count].iter().flat_map(|slice| slice.iter().copied());
                 let before = written.len();
-                written.extend(octets.take(step));
+                written.extend(bytes.take(step));
                 outbox.advance(written.len() - before);
             }
             assert_eq!(written, expected);

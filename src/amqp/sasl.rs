@@ -57,7 +57,7 @@ pub(crate) fn credentials(
 
 /// NUL user NUL password; an authzid before the first NUL is not accepted (CONN-10).
 fn plain(response: &Bytes) -> Result<Credentials, SaslError> {
-    let mut parts = response.splitn(3, |&octet| octet == 0);
+    let mut parts = response.splitn(3, |&byte| byte == 0);
     let (Some([]), Some(user), Some(password)) = (parts.next(), parts.next(), parts.next()) else {
         return Err(SaslError::Response);
     };

@@ -7,7 +7,7 @@ use crate::{
     codec::frame::{self, put_heartbeat},
     connection::{
         close::{Ending, Fault},
-        heartbeat::{Heartbeat, Octets},
+        heartbeat::{Bytes, Heartbeat},
         machine::Machine,
         progress::Progress,
     },
@@ -435,8 +435,8 @@ impl<'c, S: AsyncRead + AsyncWrite + Unpin, C: Connection> Session<'c, S, C> {
         if self.heartbeat.deadline_ms().is_none_or(|at| now_ms < at) {
             return Ok(());
         }
-        let octets = Octets { written: self.socket.written(), received: self.socket.received() };
-        let look = self.heartbeat.look(now_ms, octets, self.reads());
+        let bytes = Bytes { written: self.socket.written(), received: self.socket.received() };
+        let look = self.heartbeat.look(now_ms, bytes, self.reads());
         if look.send && self.socket.outbox.is_empty() {
             put_heartbeat(self.socket.outbox.buffer());
         }

@@ -204,11 +204,11 @@ mod tests {
         };
         tokio::join!(write, read);
         assert_eq!(u64::try_from(length).unwrap(), server.received());
-        let mut octets = 0;
+        let mut bytes = 0;
         while let Some(frame) = frame::take(&mut server.input, 131_072).unwrap() {
-            octets += if frame.kind == frame::Kind::Body { frame.payload.len() } else { 0 };
+            bytes += if frame.kind == frame::Kind::Body { frame.payload.len() } else { 0 };
         }
-        assert_eq!(octets, body.len());
+        assert_eq!(bytes, body.len());
     }
 
     #[tokio::test]

@@ -31,7 +31,7 @@ impl Binding {
         self.source.feed(&mut digest);
         self.destination.feed(&mut digest);
         self.key.feed(&mut digest);
-        digest.octets(&canonical(&self.arguments));
+        digest.bytes(&canonical(&self.arguments));
         digest.0
     }
 
@@ -51,9 +51,9 @@ fn canonical(table: &FieldTable) -> Bytes {
     }
     let mut fields = table.0.clone();
     fields.sort_by(|(left, _), (right, _)| left.cmp(right));
-    let mut octets = BytesMut::new();
-    FieldTable(fields).encode_content(&mut octets);
-    octets.freeze()
+    let mut bytes = BytesMut::new();
+    FieldTable(fields).encode_content(&mut bytes);
+    bytes.freeze()
 }
 
 impl Catalog {

@@ -190,11 +190,11 @@ impl Hashed {
                 let headers = request.properties.decode_headers().ok().flatten();
                 match headers.as_ref().and_then(|headers| headers.get(name.as_str())) {
                     Some(value) => feed_value(value, &mut digest),
-                    None => digest.octets(&[]),
+                    None => digest.bytes(&[]),
                 }
             }
             Self::Property(property) => {
-                digest.octets(&request.properties.octets_of(*property).unwrap_or_default());
+                digest.bytes(&request.properties.bytes_of(*property).unwrap_or_default());
             }
         }
         mixed(digest.0)
@@ -204,13 +204,13 @@ impl Hashed {
 /// Integers alike in every width, strings by their bytes, all else as it is on the wire.
 fn feed_value(value: &FieldValue, digest: &mut Digest) {
     if let Some(integer) = value.as_integer() {
-        digest.octets(&integer.to_be_bytes());
-    } else if let Some(octets) = value.as_long_string() {
-        digest.octets(octets);
+        digest.bytes(&integer.to_be_bytes());
+    } else if let Some(bytes) = value.as_long_string() {
+        digest.bytes(bytes);
     } else {
-        let mut octets = BytesMut::new();
-        FieldTable(vec![(ShortString::EMPTY, value.clone())]).encode_content(&mut octets);
-        digest.octets(&octets);
+        let mut bytes = BytesMut::new();
+        FieldTable(vec![(ShortString::EMPTY, value.clone())]).encode_content(&mut bytes);
+        digest.bytes(&bytes);
     }
 }
 
@@ -258,7 +258,7 @@ fn hashed(exchange: &ExchangeRecord) -> Result<Hashed, Exception> {
 pub(crate) fn weight(key: &ShortString) -> Result<u32, Exception> {
     let text = key.as_str();
     let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
-    if digits.is_empty() || !digits.bytes().all(|octet| octet.is_ascii_digit()) {
+    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(refusal::weight_no_integer(key));
     }
     let significant = digits.trim_start_matches('0');

@@ -90,7 +90,7 @@ fn user(user: &UserRecord) -> Value {
     let UserLimits { connections_max, channels_max } = user.limits;
     json!({
         "name": user.name.as_str(),
-        "password_hash": STANDARD.encode(&user.password.octets),
+        "password_hash": STANDARD.encode(&user.password.bytes),
         "hashing_algorithm": user.password.algorithm.name(),
         "tags": texts(&user.tags),
         "limits":

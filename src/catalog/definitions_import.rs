@@ -191,10 +191,10 @@ impl Reading<'_> {
                 .ok_or_else(|| fields.wrong(format!("unknown hashing_algorithm '{name}'")))?,
         };
         let hash = fields.text("password_hash")?;
-        let octets = STANDARD
+        let bytes = STANDARD
             .decode(hash)
             .map_err(|error| fields.wrong(format!("password_hash is not base64: {error}")))?;
-        let password = PasswordHash { algorithm, octets };
+        let password = PasswordHash { algorithm, bytes };
         let tags = fields.words("tags")?;
         let limit = |limits: &Fields<'_>, name| limits.optional_integer(name);
         let limits = match fields.optional_object("limits")? {

@@ -22,8 +22,8 @@ fn value_to_json(value: &FieldValue) -> Value {
         FieldValue::F32(value) => Value::from(f64::from(*value)),
         FieldValue::F64(value) => Value::from(*value),
         FieldValue::Decimal { scale, value } => Value::from(format!("{value}e-{scale}")),
-        FieldValue::LongString(octets) | FieldValue::ByteArray(octets) => {
-            Value::from(String::from_utf8_lossy(octets).into_owned())
+        FieldValue::LongString(bytes) | FieldValue::ByteArray(bytes) => {
+            Value::from(String::from_utf8_lossy(bytes).into_owned())
         }
         FieldValue::Timestamp(seconds) => Value::from(*seconds),
         FieldValue::Array(values) => values.iter().map(value_to_json).collect(),
@@ -111,9 +111,9 @@ mod tests {
             from_json(json!({ "a": value }).as_object().unwrap())
         };
         for table in [false, true] {
-            let mut octets = BytesMut::new();
-            nested(TABLE_DEPTH_MAX - 1, table).unwrap().encode_content(&mut octets);
-            FieldTable::decode_content(octets.freeze()).unwrap();
+            let mut bytes = BytesMut::new();
+            nested(TABLE_DEPTH_MAX - 1, table).unwrap().encode_content(&mut bytes);
+            FieldTable::decode_content(bytes.freeze()).unwrap();
             assert!(matches!(
                 nested(TABLE_DEPTH_MAX, table),
                 Err(ArgumentsError::Table(FieldTableError::TooDeep))

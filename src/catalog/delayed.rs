@@ -67,8 +67,8 @@ pub fn delay_config(exchange: ShortString, resolved_at: CatalogIndex) -> QueueCo
 #[must_use]
 pub fn delay_of(properties: &Properties) -> Option<u64> {
     // A look at the bytes spares decoding all other messages' headers.
-    let octets = properties.headers.as_ref()?;
-    if !octets.windows(DELAY.len()).any(|name| name == DELAY.as_bytes()) {
+    let bytes = properties.headers.as_ref()?;
+    if !bytes.windows(DELAY.len()).any(|name| name == DELAY.as_bytes()) {
         return None;
     }
     let headers = properties.decode_headers().ok()??;

@@ -26,10 +26,10 @@ impl Digest {
     }
 
     /// Takes bytes in, with their count, so that neighbours do not run into each other.
-    pub(crate) fn octets(&mut self, octets: &[u8]) {
-        self.word(octets.len() as u64);
-        for chunk in octets.chunks(8) {
-            let word = chunk.iter().fold(0, |word, octet| (word << 8) | u64::from(*octet));
+    pub(crate) fn bytes(&mut self, bytes: &[u8]) {
+        self.word(bytes.len() as u64);
+        for chunk in bytes.chunks(8) {
+            let word = chunk.iter().fold(0, |word, byte| (word << 8) | u64::from(*byte));
             self.word(word);
         }
     }
@@ -49,7 +49,7 @@ impl Feed for bool {
 
 impl Feed for ShortString {
     fn feed(&self, digest: &mut Digest) {
-        digest.octets(self.as_bytes());
+        digest.bytes(self.as_bytes());
     }
 }
 
@@ -65,9 +65,9 @@ impl Feed for FieldTable {
         if self.is_empty() {
             return digest.word(0);
         }
-        let mut octets = bytes::BytesMut::new();
-        self.encode_content(&mut octets);
-        digest.octets(&octets);
+        let mut bytes = bytes::BytesMut::new();
+        self.encode_content(&mut bytes);
+        digest.bytes(&bytes);
     }
 }
 
@@ -168,7 +168,7 @@ impl Feed for UserRecord {
             HashAlgorithm::Sha512 => 1,
             HashAlgorithm::Md5 => 2,
         });
-        digest.octets(&self.password.octets);
+        digest.bytes(&self.password.bytes);
         self.tags.feed(digest);
         self.limits.connections_max.feed(digest);
         self.limits.channels_max.feed(digest);
@@ -193,7 +193,7 @@ impl Feed for VhostRecord {
     fn feed(&self, digest: &mut Digest) {
         self.name.feed(digest);
         digest.word(self.created.0);
-        digest.octets(self.metadata.description.as_bytes());
+        digest.bytes(self.metadata.description.as_bytes());
         self.metadata.tags.feed(digest);
         digest.word(match self.metadata.default_queue_type {
             None => 0,
@@ -225,13 +225,13 @@ impl Feed for PermissionRecord {
     fn feed(&self, digest: &mut Digest) {
         [&self.configure, &self.write, &self.read]
             .into_iter()
-            .for_each(|pattern| digest.octets(pattern.as_bytes()));
+            .for_each(|pattern| digest.bytes(pattern.as_bytes()));
     }
 }
 
 impl Feed for TopicPermissionRecord {
     fn feed(&self, digest: &mut Digest) {
-        [&self.write, &self.read].into_iter().for_each(|pattern| digest.octets(pattern.as_bytes()));
+        [&self.write, &self.read].into_iter().for_each(|pattern| digest.bytes(pattern.as_bytes()));
     }
 }
 
@@ -248,10 +248,10 @@ impl Feed for PolicyName {
 
 impl Feed for PolicyRecord {
     fn feed(&self, digest: &mut Digest) {
-        digest.octets(self.pattern.as_bytes());
-        digest.octets(self.apply_to.name().as_bytes());
+        digest.bytes(self.pattern.as_bytes());
+        digest.bytes(self.apply_to.name().as_bytes());
         digest.word(self.priority.cast_unsigned());
-        digest.octets(self.definition.to_json().to_string().as_bytes());
+        digest.bytes(self.definition.to_json().to_string().as_bytes());
     }
 }
 
@@ -272,7 +272,7 @@ impl Feed for ParameterName {
 
 impl Feed for ParameterRecord {
     fn feed(&self, digest: &mut Digest) {
-        digest.octets(self.value.as_bytes());
+        digest.bytes(self.value.as_bytes());
     }
 }
 
@@ -284,8 +284,8 @@ impl Feed for NodeEntry {
         digest.word(self.fenced.0);
         digest.word(self.former_boots.len() as u64);
         self.former_boots.iter().for_each(|boot| digest.word(boot.0));
-        digest.octets(self.rpc_address.as_bytes());
-        digest.octets(self.amqp_address.as_bytes());
+        digest.bytes(self.rpc_address.as_bytes());
+        digest.bytes(self.amqp_address.as_bytes());
     }
 }
 

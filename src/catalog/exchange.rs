@@ -255,8 +255,8 @@ impl Catalog {
     /// The alternate exchange that a declare names.
     #[must_use]
     pub fn declared_alternate(arguments: &FieldTable) -> Option<ShortString> {
-        let octets = arguments.get(ALTERNATE)?.as_long_string()?;
-        ShortString::from_bytes(octets.clone()).ok()
+        let bytes = arguments.get(ALTERNATE)?.as_long_string()?;
+        ShortString::from_bytes(bytes.clone()).ok()
     }
 
     /// `exchange.declare` with passive (EXC-06): a read.

@@ -72,9 +72,9 @@ fn equal(left: &FieldValue, right: &FieldValue) -> bool {
         (Plain::Float(left), Plain::Float(right)) => left == right,
         (Plain::Integer(integer), Plain::Float(float))
         | (Plain::Float(float), Plain::Integer(integer)) => same_number(integer, float),
-        (Plain::Octets(left), Plain::Octets(right)) => left == right,
+        (Plain::Bytes(left), Plain::Bytes(right)) => left == right,
         (Plain::Other(left), Plain::Other(right)) => left == right,
-        (Plain::Integer(_) | Plain::Float(_) | Plain::Octets(_) | Plain::Other(_), _) => false,
+        (Plain::Integer(_) | Plain::Float(_) | Plain::Bytes(_) | Plain::Other(_), _) => false,
     }
 }
 
@@ -86,7 +86,7 @@ fn same_number(integer: i128, float: f64) -> bool {
 enum Plain<'a> {
     Integer(i128),
     Float(f64),
-    Octets(&'a [u8]),
+    Bytes(&'a [u8]),
     Other(&'a FieldValue),
 }
 
@@ -103,7 +103,7 @@ impl<'a> Plain<'a> {
             FieldValue::Timestamp(seconds) => Plain::Integer(i128::from(*seconds)),
             FieldValue::F32(value) => Plain::Float(f64::from(*value)),
             FieldValue::F64(value) => Plain::Float(*value),
-            FieldValue::LongString(octets) | FieldValue::ByteArray(octets) => Plain::Octets(octets),
+            FieldValue::LongString(bytes) | FieldValue::ByteArray(bytes) => Plain::Bytes(bytes),
             FieldValue::Bool(_)
             | FieldValue::Decimal { .. }
             | FieldValue::Array(_)

@@ -55,7 +55,7 @@ pub struct PasswordHash {
     /// How it was made.
     pub algorithm: HashAlgorithm,
     /// Salt and digest.
-    pub octets: Vec<u8>,
+    pub bytes: Vec<u8>,
 }
 
 impl std::fmt::Debug for PasswordHash {
@@ -70,11 +70,11 @@ impl PasswordHash {
     #[must_use]
     pub fn of(algorithm: HashAlgorithm, salt: [u8; SALT_BYTES], password: &[u8]) -> Self {
         if password.is_empty() {
-            return Self { algorithm, octets: Vec::new() };
+            return Self { algorithm, bytes: Vec::new() };
         }
-        let mut octets = salt.to_vec();
-        octets.extend(algorithm.digest(&salt, password));
-        Self { algorithm, octets }
+        let mut bytes = salt.to_vec();
+        bytes.extend(algorithm.digest(&salt, password));
+        Self { algorithm, bytes }
     }
 
     /// True if it is this password's. Takes as long whatever differs, and for the empty hash too;
@@ -82,7 +82,7 @@ impl PasswordHash {
     #[must_use]
     pub fn is_of(&self, password: &[u8]) -> bool {
         // No digest equals the empty one.
-        let parts = self.octets.split_at_checked(SALT_BYTES);
+        let parts = self.bytes.split_at_checked(SALT_BYTES);
         let (salt, digest) = parts.unwrap_or((&[0; SALT_BYTES], &[]));
         let equal: bool = self.algorithm.digest(salt, password).ct_eq(digest).into();
         equal && !password.is_empty()
@@ -97,7 +97,7 @@ mod tests {
     fn acl_23_a_hash_is_salt_and_digest_and_fits_its_password_only() {
         for algorithm in [HashAlgorithm::Sha256, HashAlgorithm::Sha512, HashAlgorithm::Md5] {
             let hash = PasswordHash::of(algorithm, [1, 2, 3, 4], b"secret");
-            assert_eq!(hash.octets.get(..4), Some(&[1, 2, 3, 4][..]));
+            assert_eq!(hash.bytes.get(..4), Some(&[1, 2, 3, 4][..]));
             assert!(hash.is_of(b"secret"));
             assert!(!hash.is_of(b"Secret") && !hash.is_of(b""));
             assert_eq!(HashAlgorithm::parse(algorithm.name()), Some(algorithm));
@@ -109,7 +109,7 @@ mod tests {
     #[test]
     fn acl_23_the_hash_of_rabbitmqs_own_example() {
         let hash = PasswordHash::of(HashAlgorithm::Sha256, [0x90, 0x8d, 0xc6, 0x0a], b"test12");
-        let hex: String = hash.octets.iter().map(|octet| format!("{octet:02X}")).collect();
+        let hex: String = hash.bytes.iter().map(|byte| format!("{byte:02X}")).collect();
         let expected = "908DC60AA5B924B3096B8897D65A3B5F80FA5DB62A94B83122CDF4F8FEAD10D515D8F391";
         assert_eq!(hex, expected);
     }
@@ -119,8 +119,8 @@ mod tests {
         let none = PasswordHash::default();
         assert!(!none.is_of(b"") && !none.is_of(b"secret"));
         let empty = PasswordHash::of(HashAlgorithm::Sha256, [0; 4], b"");
-        assert_eq!(empty.octets, Vec::<u8>::new());
-        let short = PasswordHash { algorithm: HashAlgorithm::Md5, octets: vec![1, 2] };
+        assert_eq!(empty.bytes, Vec::<u8>::new());
+        let short = PasswordHash { algorithm: HashAlgorithm::Md5, bytes: vec![1, 2] };
         assert!(!short.is_of(b"secret"));
     }
 }

@@ -168,7 +168,7 @@ fn is_repetition(text: &str) -> bool {
     let inside = text.strip_prefix('{').and_then(|text| text.split_once('}'));
     let Some((inside, _)) = inside else { return false };
     let (least, most) = inside.split_once(',').unwrap_or((inside, ""));
-    let is_digits = |text: &str| text.bytes().all(|octet| octet.is_ascii_digit());
+    let is_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
     !least.is_empty() && is_digits(least) && is_digits(most)
 }
 

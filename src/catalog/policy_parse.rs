@@ -142,7 +142,7 @@ fn parse_value(key: PolicyKey, value: &Value) -> Result<PolicyValue, String> {
 fn is_age(text: &str) -> bool {
     let unit = text.strip_suffix(['Y', 'M', 'D', 'h', 'm', 's']);
     unit.is_some_and(|number| {
-        !number.is_empty() && number.bytes().all(|octet| octet.is_ascii_digit())
+        !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
     })
 }
 

@@ -191,7 +191,7 @@ pub fn delayed_type() -> Exception {
 #[must_use]
 pub fn delayed_exchange_name(exchange: &ResourceName, prefix: &str) -> Exception {
     let most = usize::from(u8::MAX) - prefix.len();
-    let text = format!("a delayed exchange's name may have at most {most} octets, not {exchange}");
+    let text = format!("a delayed exchange's name may have at most {most} bytes, not {exchange}");
     Exception::new(ReplyCode::PreconditionFailed, text)
 }
 
@@ -438,7 +438,7 @@ impl Subject<'_> {
 /// A value as a text shows it: strings as they are, the rest as terms.
 fn shown(value: &FieldValue) -> String {
     match value.as_long_string() {
-        Some(octets) => String::from_utf8_lossy(octets).into_owned(),
+        Some(bytes) => String::from_utf8_lossy(bytes).into_owned(),
         None => term(value),
     }
 }
@@ -457,8 +457,8 @@ pub(crate) fn term(value: &FieldValue) -> String {
         FieldValue::F32(value) => format!("{value:?}"),
         FieldValue::F64(value) => format!("{value:?}"),
         FieldValue::Decimal { scale, value } => format!("{{{scale},{value}}}"),
-        FieldValue::LongString(octets) | FieldValue::ByteArray(octets) => {
-            format!("<<\"{}\">>", String::from_utf8_lossy(octets))
+        FieldValue::LongString(bytes) | FieldValue::ByteArray(bytes) => {
+            format!("<<\"{}\">>", String::from_utf8_lossy(bytes))
         }
         FieldValue::Timestamp(seconds) => seconds.to_string(),
         FieldValue::Void => "undefined".to_owned(),

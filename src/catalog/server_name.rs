@@ -16,7 +16,7 @@ use sha2::{Digest, Sha256};
 
 const PREFIX: &[u8] = b"amq.gen-";
 /// Node, start number (a catalog index, of which 48 bits are enough), chance.
-const OCTETS: usize = 2 + 6 + 8;
+const BYTES: usize = 2 + 6 + 8;
 const CHARACTERS: usize = 22;
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
@@ -42,12 +42,12 @@ pub fn server_given_name(session: SessionId, chance: u64) -> ShortString {
 pub fn bound_position(vhost: &VhostName, chance: u64) -> u64 {
     let digest = Sha256::new().chain_update(chance.to_be_bytes()).chain_update(vhost.as_bytes());
     let digest = digest.finalize();
-    digest.iter().take(8).fold(0, |word, octet| word << 8 | u64::from(*octet))
+    digest.iter().take(8).fold(0, |word, byte| word << 8 | u64::from(*byte))
 }
 
 /// Six bits of the word, from the front; the last character holds two, and four zeros.
 fn character(word: u128, place: usize) -> u8 {
-    let bits = (OCTETS * 8).checked_sub((place + 1) * 6);
+    let bits = (BYTES * 8).checked_sub((place + 1) * 6);
     let value = match bits {
         Some(right) => word >> right,
         None => word << 4,
@@ -64,8 +64,8 @@ pub fn server_named_queue(vhost: &VhostName, name: &ShortString) -> Option<Queue
         return None;
     }
     let mut word = 0u128;
-    for (place, octet) in text.iter().enumerate() {
-        let value = value(*octet)?;
+    for (place, byte) in text.iter().enumerate() {
+        let value = value(*byte)?;
         if place + 1 < CHARACTERS {
             word = word << 6 | u128::from(value);
         } else if value & 15 == 0 {
@@ -83,11 +83,11 @@ pub fn server_named_queue(vhost: &VhostName, name: &ShortString) -> Option<Queue
     })
 }
 
-fn value(octet: u8) -> Option<u8> {
-    match octet {
-        b'A'..=b'Z' => Some(octet - b'A'),
-        b'a'..=b'z' => Some(octet - b'a' + 26),
-        b'0'..=b'9' => Some(octet - b'0' + 52),
+fn value(byte: u8) -> Option<u8> {
+    match byte {
+        b'A'..=b'Z' => Some(byte - b'A'),
+        b'a'..=b'z' => Some(byte - b'a' + 26),
+        b'0'..=b'9' => Some(byte - b'0' + 52),
         b'-' => Some(62),
         b'_' => Some(63),
         _ => None,

@@ -55,7 +55,7 @@ impl Targets {
 #[derive(Clone, Debug)]
 struct Counted<T> {
     items: Vec<(T, u32)>,
-    #[expect(clippy::box_collection, reason = "most lists are small: 8 octets instead of 32")]
+    #[expect(clippy::box_collection, reason = "most lists are small: 8 bytes instead of 32")]
     places: Option<Box<HashMap<T, usize, NameHash>>>,
 }
 

@@ -32,7 +32,7 @@ pub(crate) fn binary(text: &str) -> String {
         return "<<>>".to_owned();
     }
     if text.chars().any(char::is_control) {
-        return format!("<<{}>>", joined(text.bytes().map(|octet| octet.to_string())));
+        return format!("<<{}>>", joined(text.bytes().map(|byte| byte.to_string())));
     }
     let quoted = text.replace('\\', "\\\\").replace('"', "\\\"");
     let encoding = if text.is_ascii() { "" } else { "/utf8" };

@@ -54,7 +54,7 @@ pub(crate) fn hashes(pattern: &ShortString) -> usize {
 
 /// Words between the dots; the empty text has none.
 fn words(text: &[u8]) -> impl Iterator<Item = &[u8]> {
-    text.split(|octet| *octet == b'.').filter(move |_| !text.is_empty())
+    text.split(|byte| *byte == b'.').filter(move |_| !text.is_empty())
 }
 
 /// The words of a pattern; `#.#` means the same as `#`, so that the search need not try all ways
@@ -187,7 +187,7 @@ impl<'a, F: FnMut(&'a Targets)> Search<'_, F> {
 
 /// The first word, and what is behind its dot.
 fn first_word(text: &[u8]) -> (&[u8], Option<&[u8]>) {
-    match text.iter().position(|octet| *octet == b'.') {
+    match text.iter().position(|byte| *byte == b'.') {
         Some(dot) => {
             let (word, after) = text.split_at(dot);
             (word, after.get(1..))

@@ -28,7 +28,7 @@ pub(crate) fn guest() -> UserRecord {
         name: GUEST,
         password: PasswordHash {
             algorithm: HashAlgorithm::Sha256,
-            octets: GUEST_PASSWORD_HASH.to_vec(),
+            bytes: GUEST_PASSWORD_HASH.to_vec(),
         },
         tags: vec![ShortString::from_static("administrator")],
         limits: Default::default(),

@@ -72,7 +72,7 @@ impl Secret {
 
     fn check(text: &str, origin: &str) -> Result<Self, SecretError> {
         let text = text.trim();
-        if text.len() < CHARACTERS_LEAST || !text.bytes().all(|octet| octet.is_ascii_graphic()) {
+        if text.len() < CHARACTERS_LEAST || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(SecretError::Unfit { origin: origin.to_owned() });
         }
         Ok(Self(text.to_owned()))
@@ -157,11 +157,11 @@ fn make(path: &Path) -> io::Result<()> {
     if !directory.is_dir() {
         DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
     }
-    let mut octets = [0; SECRET_BYTES];
-    OsRng.try_fill_bytes(&mut octets).map_err(io::Error::other)?;
+    let mut bytes = [0; SECRET_BYTES];
+    OsRng.try_fill_bytes(&mut bytes).map_err(io::Error::other)?;
     let draft = directory.join(format!(".secret-{:016x}", rand::rng().next_u64()));
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
-    let digits: String = octets.iter().map(|octet| format!("{octet:02x}")).collect();
+    let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     let linked = file
         .write_all(format!("{digits}\n").as_bytes())
         .and_then(|()| file.sync_all())

@@ -75,7 +75,7 @@ mod tests {
 
     /// CON-22: on a first delivery nothing changes.
     #[test]
-    fn con_22_a_first_delivery_carries_the_octets_as_published() {
+    fn con_22_a_first_delivery_carries_the_bytes_as_published() {
         let sent = message(Some(vec![field("a", 1), field("x-delivery-count", 77)]));
         for counts in [None, Some(Counts::default())] {
             assert_eq!(delivery_properties(&sent, counts), sent.properties);

@@ -56,7 +56,7 @@ fn password(password: Option<wire::Password>) -> Result<PasswordHash, Status> {
         }
         Some(wire::password::Given::Plain(plain)) => hash_password(&plain),
         Some(wire::password::Given::Hash(hash)) => {
-            PasswordHash { algorithm: HashAlgorithm::default(), octets: hash.to_vec() }
+            PasswordHash { algorithm: HashAlgorithm::default(), bytes: hash.to_vec() }
         }
         None => PasswordHash::default(),
     })

@@ -14,9 +14,9 @@ use quorate_types::{
 use tonic::Status;
 
 fn table(table: &FieldTable) -> Bytes {
-    let mut octets = BytesMut::new();
-    table.encode(&mut octets);
-    octets.freeze()
+    let mut bytes = BytesMut::new();
+    table.encode(&mut bytes);
+    bytes.freeze()
 }
 
 fn name(name: Option<&ShortString>) -> String {

@@ -188,9 +188,9 @@ mod tests {
 
     async fn answer(stream: &mut TcpStream) -> String {
         stream.write_all(b"GET /health/live HTTP/1.1\r\nHost: h\r\n\r\n").await.unwrap();
-        let mut octets = vec![0; 1_024];
-        let read = stream.read(&mut octets).await.unwrap();
-        String::from_utf8_lossy(octets.get(..read).unwrap_or_default()).into_owned()
+        let mut bytes = vec![0; 1_024];
+        let read = stream.read(&mut bytes).await.unwrap();
+        String::from_utf8_lossy(bytes.get(..read).unwrap_or_default()).into_owned()
     }
 
     /// As many idle connections as there may be keep nobody out for long.
@@ -205,10 +205,10 @@ mod tests {
         let answered = timeout(HEAD_TIME * 10, answer(&mut late)).await.unwrap();
         assert!(answered.starts_with("HTTP/1.1 200"), "{answered}");
         // After an answer too.
-        let mut octets = Vec::new();
-        timeout(HEAD_TIME * 10, late.read_to_end(&mut octets)).await.unwrap().unwrap();
+        let mut bytes = Vec::new();
+        timeout(HEAD_TIME * 10, late.read_to_end(&mut bytes)).await.unwrap().unwrap();
         for mut stream in idle {
-            timeout(HEAD_TIME * 10, stream.read_to_end(&mut octets)).await.unwrap().unwrap();
+            timeout(HEAD_TIME * 10, stream.read_to_end(&mut bytes)).await.unwrap().unwrap();
         }
     }
 

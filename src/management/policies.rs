@@ -201,16 +201,16 @@ impl Policies for PolicyService {
         request: Request<Streaming<wire::DefinitionsChunk>>,
     ) -> Result<Response<wire::Imported>, Status> {
         let mut chunks = request.into_inner();
-        let mut octets = Vec::new();
+        let mut bytes = Vec::new();
         while let Some(chunk) = chunks.message().await? {
             check(chunk.caller)?;
-            if octets.len() + chunk.json.len() > DEFINITIONS_BYTES_MAX {
+            if bytes.len() + chunk.json.len() > DEFINITIONS_BYTES_MAX {
                 let text = format!("definitions must not exceed {DEFINITIONS_BYTES_MAX} bytes");
                 return Err(Status::invalid_argument(text));
             }
-            octets.extend_from_slice(&chunk.json);
+            bytes.extend_from_slice(&chunk.json);
         }
-        let text = String::from_utf8(octets).map_err(|_| invalid(&"definitions are not UTF-8"))?;
+        let text = String::from_utf8(bytes).map_err(|_| invalid(&"definitions are not UTF-8"))?;
         match self.broker.operator().import_definitions(text).await {
             Ok(left_out) => Ok(Response::new(wire::Imported { left_out })),
             Err(ImportError::Invalid(error)) => Err(invalid(&error)),

@@ -30,7 +30,7 @@ pub(crate) type Block = BTreeMap<LetterNumber, Letter>;
 #[derive(Debug)]
 pub(crate) struct PackedBlock {
     /// Numbers of all fields, each as the difference to the letter before.
-    octets: Box<[u8]>,
+    bytes: Box<[u8]>,
     /// What routings share, named by their place.
     vias: Box<[Via]>,
     /// Targets, named by their place.
@@ -46,7 +46,7 @@ impl PackedBlock {
             writer.letter(*number, letter);
         }
         Self {
-            octets: writer.octets.into(),
+            bytes: writer.bytes.into(),
             vias: writer.vias.into(),
             targets: writer.targets.into(),
         }
@@ -54,7 +54,7 @@ impl PackedBlock {
 
     /// The letters.
     pub(crate) fn unpack(&self) -> Block {
-        let mut reader = Reader { packed: self, octets: &self.octets, last: Last::default() };
+        let mut reader = Reader { packed: self, bytes: &self.bytes, last: Last::default() };
         let count = reader.number();
         (0..count).map(|_| reader.letter()).collect()
     }
@@ -87,7 +87,7 @@ fn sum(last: &mut u64, difference: u64) -> u64 {
 
 #[derive(Debug, Default)]
 struct Writer {
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
     vias: Vec<Via>,
     targets: Vec<QueueId>,
     last: Last,
@@ -97,10 +97,10 @@ impl Writer {
     /// Seven bits in a byte, the lowest first.
     fn number(&mut self, mut number: u64) {
         while number > 0x7f {
-            self.octets.push((number & 0x7f) as u8 | 0x80);
+            self.bytes.push((number & 0x7f) as u8 | 0x80);
             number >>= 7;
         }
-        self.octets.push(number as u8);
+        self.bytes.push(number as u8);
     }
 
     fn change(&mut self, field: impl Fn(&mut Last) -> &mut u64, value: u64) {
@@ -111,24 +111,24 @@ impl Writer {
     fn letter(&mut self, number: LetterNumber, letter: &Letter) {
         let Letter { message, body_bytes, reason, died_at, stage } = letter;
         self.change(|last| &mut last.number, number.0);
-        self.octets.push(message.level.0);
+        self.bytes.push(message.level.0);
         self.change(|last| &mut last.index, message.index.0);
         self.change(|last| &mut last.position, u64::from(message.position));
         self.number(u64::from(*body_bytes));
-        self.octets.push(*reason as u8);
+        self.bytes.push(*reason as u8);
         self.change(|last| &mut last.died_at, died_at.0);
         match stage {
             Stage::Waiting { after } => {
-                self.octets.push(0);
+                self.bytes.push(0);
                 self.change(|last| &mut last.after, after.0);
             }
-            Stage::Kept => self.octets.push(1),
+            Stage::Kept => self.bytes.push(1),
             Stage::Delayed { until } => {
-                self.octets.push(2);
+                self.bytes.push(2);
                 self.change(|last| &mut last.after, until.0);
             }
             Stage::Routed(routing) => {
-                self.octets.push(3 + u8::from(routing.taken));
+                self.bytes.push(3 + u8::from(routing.taken));
                 self.routing(routing);
             }
         }
@@ -168,27 +168,27 @@ fn place_of<T: Clone + PartialEq>(table: &mut Vec<T>, value: &T) -> u64 {
 /// Reads what [`Writer`] has written in this process: a field is always there.
 struct Reader<'a> {
     packed: &'a PackedBlock,
-    octets: &'a [u8],
+    bytes: &'a [u8],
     last: Last,
 }
 
 impl Reader<'_> {
-    fn octet(&mut self) -> u8 {
-        let Some((first, rest)) = self.octets.split_first() else {
+    fn byte(&mut self) -> u8 {
+        let Some((first, rest)) = self.bytes.split_first() else {
             debug_assert!(false, "a packed block ends early");
             return 0;
         };
-        self.octets = rest;
+        self.bytes = rest;
         *first
     }
 
     fn number(&mut self) -> u64 {
         let (mut number, mut shift) = (0, 0);
         loop {
-            let octet = self.octet();
-            number |= u64::from(octet & 0x7f) << shift;
+            let byte = self.byte();
+            number |= u64::from(byte & 0x7f) << shift;
             shift += 7;
-            if octet < 0x80 || shift > 63 {
+            if byte < 0x80 || shift > 63 {
                 return number;
             }
         }
@@ -201,13 +201,13 @@ impl Reader<'_> {
 
     fn letter(&mut self) -> (LetterNumber, Letter) {
         let number = LetterNumber(self.change(|last| &mut last.number));
-        let level = Level(self.octet());
+        let level = Level(self.byte());
         let index = LogIndex(self.change(|last| &mut last.index));
         let position = self.change(|last| &mut last.position) as u32;
         let body_bytes = self.number() as u32;
-        let reason = reason_of(self.octet());
+        let reason = reason_of(self.byte());
         let died_at = WallTime(self.change(|last| &mut last.died_at));
-        let stage = match self.octet() {
+        let stage = match self.byte() {
             0 => Stage::Waiting { after: CatalogIndex(self.change(|last| &mut last.after)) },
             1 => Stage::Kept,
             2 => Stage::Delayed { until: Timestamp(self.change(|last| &mut last.after)) },
@@ -242,11 +242,11 @@ impl Reader<'_> {
     }
 }
 
-fn reason_of(octet: u8) -> DeathReason {
+fn reason_of(byte: u8) -> DeathReason {
     use DeathReason::{Delayed, DeliveryLimit, Expired, MaxLength, Rejected};
     let reasons = [Rejected, Expired, MaxLength, DeliveryLimit, Delayed];
-    let found = reasons.into_iter().find(|reason| *reason as u8 == octet);
-    debug_assert!(found.is_some(), "no reason has the number {octet}");
+    let found = reasons.into_iter().find(|reason| *reason as u8 == byte);
+    debug_assert!(found.is_some(), "no reason has the number {byte}");
     found.unwrap_or(Rejected)
 }
 
@@ -343,7 +343,7 @@ mod tests {
             stage: Stage::Waiting { after: CatalogIndex(0) },
         };
         let block = (0..32).map(|number| (LetterNumber(number), letter(number))).collect();
-        let octets = PackedBlock::pack(&block).octets.len();
-        assert!(octets <= 32 * 12, "{octets} octets");
+        let bytes = PackedBlock::pack(&block).bytes.len();
+        assert!(bytes <= 32 * 12, "{bytes} bytes");
     }
 }

@@ -70,8 +70,8 @@ impl Queue {
         let by_consumers =
             self.consumers.values().flat_map(|consumer| consumer.unacked.above(DeliveryNumber(0)));
         let by_gets = self.gets.values().flat_map(|gets| gets.unacked.values());
-        let octets = by_consumers.map(|(_, queued)| queued.head.body_bytes);
-        octets.chain(by_gets.map(|queued| queued.head.body_bytes)).map(u64::from).sum()
+        let bytes = by_consumers.map(|(_, queued)| queued.head.body_bytes);
+        bytes.chain(by_gets.map(|queued| queued.head.body_bytes)).map(u64::from).sum()
     }
 
     /// A queue without messages and consumers, from its record.

@@ -150,12 +150,12 @@ impl Queue {
         if self.config.overflow == Overflow::DropHead {
             return u32::MAX;
         }
-        let (ready, octets) = (self.ready(), self.ready_bytes());
+        let (ready, ready_bytes) = (self.ready(), self.ready_bytes());
         let length = self.config.length_max.map_or(u64::MAX, |most| most.saturating_sub(ready));
         let bytes = self.config.length_bytes_max.map_or(u64::MAX, |most| {
-            let size = octets.checked_div(ready).unwrap_or(0).max(1);
+            let size = ready_bytes.checked_div(ready).unwrap_or(0).max(1);
             // One is worth a try while there is any room, whatever its size.
-            most.saturating_sub(octets).div_ceil(size)
+            most.saturating_sub(ready_bytes).div_ceil(size)
         });
         u32::try_from(length.min(bytes)).unwrap_or(u32::MAX)
     }

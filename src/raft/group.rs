@@ -150,9 +150,9 @@ impl Group {
         }
         let wanted = self.permits(&commands);
         let one = Arc::clone(&self.proposals).try_acquire_owned();
-        let octets = Arc::clone(&self.proposal_permits).try_acquire_many_owned(wanted);
-        let (Ok(one), Ok(octets)) = (one, octets) else { return Err(ProposeError::Full) };
-        let ended = self.begin(&commands, Room { _one: one, _octets: octets });
+        let bytes = Arc::clone(&self.proposal_permits).try_acquire_many_owned(wanted);
+        let (Ok(one), Ok(bytes)) = (one, bytes) else { return Err(ProposeError::Full) };
+        let ended = self.begin(&commands, Room { _one: one, _bytes: bytes });
         let standing = Arc::clone(&self.standing);
         let ticket = Ticket::new(move |result: WriteResult| {
             ended.told(result.is_ok());
@@ -180,9 +180,9 @@ impl Group {
         self.ensure_elected().map_err(|_| WriteError::NotLeader(self.leadership().leader))?;
         let wanted = self.permits(&commands);
         let one = Arc::clone(&self.proposals).acquire_owned().await;
-        let octets = Arc::clone(&self.proposal_permits).acquire_many_owned(wanted).await;
-        let (Ok(one), Ok(octets)) = (one, octets) else { return Err(WriteError::Stopped) };
-        let ended = self.begin(&commands, Room { _one: one, _octets: octets });
+        let bytes = Arc::clone(&self.proposal_permits).acquire_many_owned(wanted).await;
+        let (Ok(one), Ok(bytes)) = (one, bytes) else { return Err(WriteError::Stopped) };
+        let ended = self.begin(&commands, Room { _one: one, _bytes: bytes });
         let (sender, receiver) = oneshot::channel();
         let ticket = Ticket::new(move |result: WriteResult| {
             ended.told(result.is_ok());
@@ -370,7 +370,7 @@ impl fmt::Debug for Group {
 /// What a proposal holds until its end.
 struct Room {
     _one: OwnedSemaphorePermit,
-    _octets: OwnedSemaphorePermit,
+    _bytes: OwnedSemaphorePermit,
 }
 
 /// Counts the end of a proposal, told or not.

@@ -424,7 +424,7 @@ impl Starter {
     ) -> Result<Arc<Group>, StartError> {
         let id = store.group();
         let metrics = Arc::new(GroupMetrics::default());
-        let vote = store.vote().map(|octets| decode_vote(&octets)).transpose();
+        let vote = store.vote().map(|bytes| decode_vote(&bytes)).transpose();
         let vote = vote.map_err(|source| StartError::Vote { group: id, source })?;
         let me = self.settings.me;
         let standing = Standing::new(id, me, Arc::clone(&sink), vote, Arc::clone(&metrics));

@@ -141,7 +141,7 @@ impl RaftLogReader<TypeConfig> for LogStore {
 
     async fn read_vote(&mut self) -> io::Result<Option<Vote>> {
         let vote = self.store.vote();
-        vote.map(|octets| decode_vote(&octets)).transpose().map_err(io::Error::other)
+        vote.map(|bytes| decode_vote(&bytes)).transpose().map_err(io::Error::other)
     }
 
     /// The hook that bounds an append in bytes. What has been purged meanwhile is not given.
@@ -211,7 +211,7 @@ impl RaftLogStorage<TypeConfig> for LogStore {
 
     async fn read_committed(&mut self) -> io::Result<Option<LogId>> {
         match self.store.committed() {
-            Some(octets) => decode_committed(&octets).map_err(io::Error::other),
+            Some(bytes) => decode_committed(&bytes).map_err(io::Error::other),
             None => Ok(None),
         }
     }
@@ -344,8 +344,8 @@ mod tests {
             snapshot: SnapshotData,
         ) -> io::Result<()> {
             let SnapshotData::Outgoing(mut reader) = snapshot else { return Ok(()) };
-            let (applied, octets) = (reader.applied(), reader.meta().clone());
-            let mut download = self.1.download(applied, reader.bytes(), octets).unwrap();
+            let (applied, bytes) = (reader.applied(), reader.meta().clone());
+            let mut download = self.1.download(applied, reader.bytes(), bytes).unwrap();
             while let Some(chunk) = reader.next_chunk().unwrap() {
                 download.chunk(&chunk).unwrap();
             }

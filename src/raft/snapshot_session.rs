@@ -136,21 +136,21 @@ impl Download<'_> {
                 self.state = Some(begin.await?);
                 Ok(encode_transfer_answer(true))
             }
-            SnapshotStep::Chunk { number, octets, .. } => {
-                self.chunk(number, octets).await?;
+            SnapshotStep::Chunk { number, bytes, .. } => {
+                self.chunk(number, bytes).await?;
                 Ok(encode_transfer_answer(true))
             }
             SnapshotStep::End { vote, chunks, .. } => self.install(vote, chunks).await,
         }
     }
 
-    async fn chunk(&mut self, number: u64, octets: Bytes) -> Result<(), ReceiveError> {
+    async fn chunk(&mut self, number: u64, bytes: Bytes) -> Result<(), ReceiveError> {
         if number != self.chunks {
             return Err(ReceiveError::Order { found: number, wanted: self.chunks });
         }
         let mut download = self.download()?;
         let written = self.blocking(move || {
-            download.chunk(&octets)?;
+            download.chunk(&bytes)?;
             Ok(download)
         });
         self.state = Some(written.await?);

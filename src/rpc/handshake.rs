@@ -121,9 +121,9 @@ pub(crate) async fn refuse<S: AsyncWrite + Unpin>(
 }
 
 async fn read<const N: usize>(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<[u8; N]> {
-    let mut octets = [0; N];
-    stream.read_exact(&mut octets).await?;
-    Ok(octets)
+    let mut bytes = [0; N];
+    stream.read_exact(&mut bytes).await?;
+    Ok(bytes)
 }
 
 const _: () = assert!(NONCE_BYTES == PROOF_BYTES, "a nonce and a proof are sent as one array");

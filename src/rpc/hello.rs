@@ -116,9 +116,9 @@ impl ClusterCell {
 
 /// Digest of a list of nodes (FNV-1a): lists that differ are never taken for one.
 pub(crate) fn digest_of(members: &BTreeSet<NodeId>) -> u64 {
-    let octets = members.iter().flat_map(|node| node.0.to_be_bytes());
-    octets.fold(0xcbf2_9ce4_8422_2325, |digest, octet| {
-        (digest ^ u64::from(octet)).wrapping_mul(0x0100_0000_01b3)
+    let bytes = members.iter().flat_map(|node| node.0.to_be_bytes());
+    bytes.fold(0xcbf2_9ce4_8422_2325, |digest, byte| {
+        (digest ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     })
 }
 

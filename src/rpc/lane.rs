@@ -205,8 +205,8 @@ mod tests {
     const BYTES_MAX: usize = 16 << 20;
 
     fn notice(bytes: usize) -> Outgoing {
-        let octets: Vec<u8> = (0..bytes).map(|i| (i % 251) as u8).collect();
-        Outgoing::new(Head::Notice { service: 1, group: 2 }, Bytes::from(octets).into())
+        let content: Vec<u8> = (0..bytes).map(|i| (i % 251) as u8).collect();
+        Outgoing::new(Head::Notice { service: 1, group: 2 }, Bytes::from(content).into())
     }
 
     #[tokio::test]
@@ -226,7 +226,7 @@ mod tests {
             };
             assert_eq!(count, bytes.div_ceil(FRAME_BYTES_MAX).max(1));
             assert_eq!(joined.payload.len(), bytes);
-            assert!(joined.payload.iter().enumerate().all(|(i, octet)| *octet == (i % 251) as u8));
+            assert!(joined.payload.iter().enumerate().all(|(i, byte)| *byte == (i % 251) as u8));
         }
     }
 

@@ -83,14 +83,14 @@ impl From<Bytes> for Payload {
 }
 
 impl From<Vec<u8>> for Payload {
-    fn from(octets: Vec<u8>) -> Self {
-        Bytes::from(octets).into()
+    fn from(bytes: Vec<u8>) -> Self {
+        Bytes::from(bytes).into()
     }
 }
 
 impl From<BytesMut> for Payload {
-    fn from(octets: BytesMut) -> Self {
-        octets.freeze().into()
+    fn from(bytes: BytesMut) -> Self {
+        bytes.freeze().into()
     }
 }
 

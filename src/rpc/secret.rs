@@ -38,12 +38,12 @@ impl ClusterSecret {
     ///
     /// # Errors
     /// Fewer than [`SECRET_BYTES_MIN`].
-    pub fn new(octets: &[u8]) -> Result<Self, SecretError> {
-        let octets = octets.trim_ascii();
-        if octets.len() < SECRET_BYTES_MIN {
-            return Err(SecretError(octets.len()));
+    pub fn new(bytes: &[u8]) -> Result<Self, SecretError> {
+        let bytes = bytes.trim_ascii();
+        if bytes.len() < SECRET_BYTES_MIN {
+            return Err(SecretError(bytes.len()));
         }
-        Ok(Self(octets.into()))
+        Ok(Self(bytes.into()))
     }
 
     /// HMAC-SHA-256 of the role and the nonces of both ends.

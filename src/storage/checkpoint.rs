@@ -48,8 +48,8 @@ pub(crate) fn encode_header(applied: EntryId, meta: &[u8]) -> Bytes {
     out.freeze()
 }
 
-pub(crate) fn decode_header(octets: &[u8]) -> Result<(EntryId, Bytes), DecodeError> {
-    let mut cursor = Cursor::new(octets);
+pub(crate) fn decode_header(bytes: &[u8]) -> Result<(EntryId, Bytes), DecodeError> {
+    let mut cursor = Cursor::new(bytes);
     cursor.version(VERSION)?;
     let applied = codec::log::id(&mut cursor)?;
     Ok((applied, Bytes::copy_from_slice(cursor.take(cursor.remaining())?)))
@@ -60,10 +60,8 @@ pub(crate) fn header(
     engine: &Engine,
     group: GroupId,
 ) -> Result<Option<(EntryId, Bytes)>, StorageError> {
-    let octets = engine.get(state_family(group), &key::checkpoint_key(group))?;
-    octets
-        .map(|octets| decode_header(&octets).map_err(corrupt("checkpoint", LogIndex(0))))
-        .transpose()
+    let bytes = engine.get(state_family(group), &key::checkpoint_key(group))?;
+    bytes.map(|bytes| decode_header(&bytes).map_err(corrupt("checkpoint", LogIndex(0)))).transpose()
 }
 
 /// Reads a checkpoint back.

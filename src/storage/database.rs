@@ -269,7 +269,7 @@ fn raft_record(
 /// that a directory that lost its data has lost its identity too (DESIGN §8).
 fn identify(engine: &Engine, options: &Options) -> Result<Identity, StorageError> {
     let wrong = corrupt("identity", LogIndex(0));
-    let Some(octets) = engine.get(Family::Identity, IDENTITY)? else {
+    let Some(bytes) = engine.get(Family::Identity, IDENTITY)? else {
         let (node, incarnation) = (options.node, options.incarnation);
         let mut value = BytesMut::with_capacity(11);
         value.put_u8(VERSION);
@@ -280,10 +280,10 @@ fn identify(engine: &Engine, options: &Options) -> Result<Identity, StorageError
         engine.write_synced(batch.finish())?;
         return Ok(Identity::of(node, incarnation, None));
     };
-    let (node, incarnation) = decode_identity(&octets).map_err(&wrong)?;
+    let (node, incarnation) = decode_identity(&bytes).map_err(&wrong)?;
     let cluster = engine
         .get(Family::Identity, CLUSTER)?
-        .map(|octets| decode_cluster(&octets).map_err(&wrong))
+        .map(|bytes| decode_cluster(&bytes).map_err(&wrong))
         .transpose()?;
     Ok(Identity::of(node, incarnation, cluster))
 }
@@ -298,7 +298,7 @@ fn begin_boot(
 ) -> Result<(BootNumber, Vec<BootNumber>), StorageError> {
     let wrong = corrupt("boot numbers", LogIndex(0));
     let before = engine.get(Family::Identity, BOOTS)?;
-    let before = before.map(|octets| decode_boots(&octets).map_err(&wrong)).transpose()?;
+    let before = before.map(|bytes| decode_boots(&bytes).map_err(&wrong)).transpose()?;
     let mut former = before.unwrap_or_default();
     former.drain(..former.len().saturating_sub(BOOTS_MAX));
     let opened = former.last().map_or(0, |last| last.opened()).saturating_add(1);
@@ -312,8 +312,8 @@ fn begin_boot(
     Ok((boot, former))
 }
 
-fn decode_boots(octets: &[u8]) -> Result<Vec<BootNumber>, DecodeError> {
-    let mut cursor = Cursor::new(octets);
+fn decode_boots(bytes: &[u8]) -> Result<Vec<BootNumber>, DecodeError> {
+    let mut cursor = Cursor::new(bytes);
     cursor.version(VERSION)?;
     let mut boots = Vec::new();
     while cursor.remaining() > 0 {
@@ -322,15 +322,15 @@ fn decode_boots(octets: &[u8]) -> Result<Vec<BootNumber>, DecodeError> {
     Ok(boots)
 }
 
-fn decode_identity(octets: &[u8]) -> Result<(NodeId, Incarnation), DecodeError> {
-    let mut cursor = Cursor::new(octets);
+fn decode_identity(bytes: &[u8]) -> Result<(NodeId, Incarnation), DecodeError> {
+    let mut cursor = Cursor::new(bytes);
     cursor.version(VERSION)?;
     let node = NodeId(u16::from_be_bytes(cursor.array()?));
     Ok((node, Incarnation(u64::from_be_bytes(cursor.array()?))))
 }
 
-fn decode_cluster(octets: &[u8]) -> Result<ClusterId, DecodeError> {
-    let mut cursor = Cursor::new(octets);
+fn decode_cluster(bytes: &[u8]) -> Result<ClusterId, DecodeError> {
+    let mut cursor = Cursor::new(bytes);
     cursor.version(VERSION)?;
     Ok(ClusterId(u64::from_be_bytes(cursor.array()?)))
 }

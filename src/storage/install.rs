@@ -8,7 +8,7 @@ use crate::{
     checkpoint,
     codec::{
         self, DecodeError,
-        cursor::{Cursor, put_bool, put_octets},
+        cursor::{Cursor, put_bool, put_bytes},
         key::{self, RaftRecord, RunKey},
     },
     engine::{Engine, Family, OpenBatch, WriteBatch, file},
@@ -127,17 +127,17 @@ impl Install {
         out.put_u8(VERSION);
         codec::log::put_id(self.applied, &mut out);
         put_bool(&mut out, self.keeps_tail);
-        put_octets(&mut out, &self.meta);
-        put_octets(&mut out, self.files.folder.name());
+        put_bytes(&mut out, &self.meta);
+        put_bytes(&mut out, self.files.folder.name());
         out.freeze()
     }
 
-    fn decode(engine: &Engine, group: GroupId, octets: &[u8]) -> Result<Self, DecodeError> {
-        let mut cursor = Cursor::new(octets);
+    fn decode(engine: &Engine, group: GroupId, bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut cursor = Cursor::new(bytes);
         cursor.version(VERSION)?;
         let applied = codec::log::id(&mut cursor)?;
         let keeps_tail = cursor.bool()?;
-        let meta = Bytes::copy_from_slice(cursor.octets()?);
+        let meta = Bytes::copy_from_slice(cursor.bytes()?);
         let name = cursor.string()?;
         cursor.end()?;
         let mut files = Files::of(engine.folder(&name));

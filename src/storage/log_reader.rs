@@ -123,8 +123,8 @@ pub(crate) fn ends(
 ) -> Result<(LogState, Option<EntryId>), StorageError> {
     let last_purged = match engine.get(Family::Raft, &key::raft_key(group, RaftRecord::Purged))? {
         None => None,
-        Some(octets) => {
-            Some(codec::log::decode_id(&octets).map_err(corrupt("purge record", LogIndex(0)))?)
+        Some(bytes) => {
+            Some(codec::log::decode_id(&bytes).map_err(corrupt("purge record", LogIndex(0)))?)
         }
     };
     let mut last = last_purged;

@@ -238,11 +238,11 @@ impl Writer {
         taken: &mut VecDeque<Write>,
         batch: &mut Vec<Write>,
     ) -> Result<(), StorageError> {
-        let (entries, octets, sync) = match taken.pop_front() {
+        let (entries, written, sync) = match taken.pop_front() {
             Some(Write { work: Work::Batch(rocks), bytes, done }) => {
                 batch.push(Write { work: Work::Barrier, bytes, done });
-                let octets = rocks.bytes();
-                (0, octets, self.sync(*rocks, octets)?)
+                let written = rocks.bytes();
+                (0, written, self.sync(*rocks, written)?)
             }
             Some(Write { work: Work::Failed(error), .. }) => return Err(error),
             Some(first) => {
@@ -252,7 +252,7 @@ impl Writer {
             None => return Ok(()),
         };
         let writes = batch.len();
-        self.shared.recorders.cycle(sync, octets, writes, entries);
+        self.shared.recorders.cycle(sync, written, writes, entries);
         self.shared.fifo.written(batch.iter().map(|write| write.bytes).sum());
         for Write { work, done, .. } in batch.drain(..) {
             if let Work::Append(append) = &work {
@@ -264,7 +264,7 @@ impl Writer {
             }
         }
         let idle = taken.is_empty() && self.shared.fifo.is_drained();
-        let stats = CycleStats { writes, entries, bytes: octets, sync, idle };
+        let stats = CycleStats { writes, entries, bytes: written, sync, idle };
         for listener in self.shared.listeners.read().iter() {
             listener(stats);
         }
@@ -296,7 +296,7 @@ impl Writer {
         for write in batch.iter() {
             builder.add(&write.work)?;
         }
-        let (entries, octets) = (builder.entries, builder.bytes());
+        let (entries, written) = (builder.entries, builder.bytes());
         let removed = std::mem::take(&mut builder.removed);
         let (rocks, scratch) = builder.finish();
         if scratch.capacity() <= SCRATCH_BYTES_MAX {
@@ -305,16 +305,16 @@ impl Writer {
         if rocks.is_empty() {
             return Ok((0, 0, Duration::ZERO));
         }
-        let sync = self.sync(rocks, octets)?;
+        let sync = self.sync(rocks, written)?;
         self.reclaim.note(&removed);
-        Ok((entries, octets, sync))
+        Ok((entries, written, sync))
     }
 
     /// Writes a batch of so many bytes, under watch; says how long that took.
-    fn sync(&mut self, rocks: WriteBatch, octets: usize) -> Result<Duration, StorageError> {
+    fn sync(&mut self, rocks: WriteBatch, bytes: usize) -> Result<Duration, StorageError> {
         self.look_at_the_background()?;
         self.shared.crash.step()?;
-        let (result, sync) = self.shared.watchdog.watch(octets, || self.engine.write_synced(rocks));
+        let (result, sync) = self.shared.watchdog.watch(bytes, || self.engine.write_synced(rocks));
         result.map(|()| self.engine.sync_time().unwrap_or(sync))
     }
 

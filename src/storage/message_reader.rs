@@ -144,10 +144,10 @@ impl Reader<'_> {
             self.record = None;
             self.record = Some((run, stored_bodies(self.engine, self.memory.group, run)?));
         }
-        let Some((_, Some(octets))) = &self.record else {
+        let Some((_, Some(bytes))) = &self.record else {
             return Ok(Some(StoredMessage::Absent));
         };
-        let body = codec::run::body(octets, position).map_err(corrupt("bodies", run.index))?;
+        let body = codec::run::body(bytes, position).map_err(corrupt("bodies", run.index))?;
         Ok(match body {
             Some(body) if body.len() > room => None,
             Some(body) => {
@@ -169,7 +169,7 @@ pub(crate) fn bodies(
         Found::Here(bodies) => Ok(Some(bodies)),
         Found::Nowhere => Ok(None),
         Found::MayBeStored => stored_bodies(engine, memory.group, run)?
-            .map(|octets| codec::run::bodies(&octets).map_err(corrupt("bodies", run.index)))
+            .map(|bytes| codec::run::bodies(&bytes).map_err(corrupt("bodies", run.index)))
             .transpose(),
     }
 }

@@ -149,19 +149,19 @@ impl Shared {
         let mut due = Vec::new();
         let mut total = 0;
         for (place, removed) in seen {
-            let octets = self.octets(place, removed)?;
+            let bytes = self.bytes(place, removed)?;
             let quiet = removed.quiet || at_once;
-            if quiet && octets < RANGE_BYTES {
+            if quiet && bytes < RANGE_BYTES {
                 self.forget(place);
-            } else if quiet || octets >= BUSY_BYTES {
+            } else if quiet || bytes >= BUSY_BYTES {
                 due.push((place, removed));
-                total += octets;
+                total += bytes;
             }
         }
         if total < TOTAL_BYTES {
             return Ok(());
         }
-        tracing::debug!(ranges = due.len(), octets = total, "reclaiming disk space");
+        tracing::debug!(ranges = due.len(), bytes = total, "reclaiming disk space");
         for (place, removed) in due {
             self.forget(place);
             self.compact(place, removed)?;
@@ -178,13 +178,13 @@ impl Shared {
     }
 
     /// Bytes of files in the range, about.
-    fn octets(&self, place: Place, removed: Removed) -> Result<u64, StorageError> {
+    fn bytes(&self, place: Place, removed: Removed) -> Result<u64, StorageError> {
         let (start, end) = keys(place, removed);
-        let mut octets = 0;
+        let mut bytes = 0;
         for family in [Family::Heads, Family::Bodies] {
-            octets += self.engine.range_bytes(family, &start, &end)?;
+            bytes += self.engine.range_bytes(family, &start, &end)?;
         }
-        Ok(octets)
+        Ok(bytes)
     }
 
     fn compact(&self, place: Place, removed: Removed) -> Result<(), StorageError> {

@@ -176,27 +176,27 @@ impl SyncedFile {
 impl Mark {
     fn encode(&self) -> Vec<u8> {
         let Self { number, sequence, manifest } = self;
-        let mut octets = vec![VERSION];
+        let mut bytes = vec![VERSION];
         for value in [*number, *sequence, manifest.number, manifest.bytes] {
-            octets.extend_from_slice(&value.to_be_bytes());
+            bytes.extend_from_slice(&value.to_be_bytes());
         }
-        octets.extend_from_slice(&manifest.checksum.to_be_bytes());
-        let checksum = crc32fast::hash(&octets);
-        octets.extend_from_slice(&checksum.to_be_bytes());
-        octets
+        bytes.extend_from_slice(&manifest.checksum.to_be_bytes());
+        let checksum = crc32fast::hash(&bytes);
+        bytes.extend_from_slice(&checksum.to_be_bytes());
+        bytes
     }
 
     /// `None`: torn, or damaged.
-    fn decode(octets: &[u8; MARK_BYTES]) -> Option<Self> {
-        let (content, checksum) = octets.split_last_chunk::<4>()?;
+    fn decode(bytes: &[u8; MARK_BYTES]) -> Option<Self> {
+        let (content, checksum) = bytes.split_last_chunk::<4>()?;
         if u32::from_be_bytes(*checksum) != crc32fast::hash(content) {
             return None;
         }
         let (version, content) = content.split_first()?;
         let (values, manifest_checksum) = content.split_last_chunk::<4>()?;
         let value = |at: usize| {
-            let octets = values.get(8 * at..)?.first_chunk()?;
-            Some(u64::from_be_bytes(*octets))
+            let bytes = values.get(8 * at..)?.first_chunk()?;
+            Some(u64::from_be_bytes(*bytes))
         };
         let checksum = u32::from_be_bytes(*manifest_checksum);
         let manifest = Manifest { number: value(2)?, bytes: value(3)?, checksum };
@@ -208,12 +208,12 @@ impl Mark {
 fn read(file: &File) -> std::io::Result<Option<Mark>> {
     let mut latest: Option<Mark> = None;
     for place in PLACES {
-        let mut octets = [0; MARK_BYTES];
-        match file.read_exact_at(&mut octets, place) {
+        let mut bytes = [0; MARK_BYTES];
+        match file.read_exact_at(&mut bytes, place) {
             Err(error) if error.kind() == ErrorKind::UnexpectedEof => continue,
             read => read?,
         }
-        let mark = Mark::decode(&octets);
+        let mark = Mark::decode(&bytes);
         if mark.is_some_and(|mark| latest.is_none_or(|latest| latest.number < mark.number)) {
             latest = mark;
         }
@@ -245,12 +245,12 @@ impl Manifest {
     /// Reads on up to `end`, or to the file's end before it.
     fn read_on(&mut self, file: &mut File, end: u64) -> std::io::Result<()> {
         file.seek(SeekFrom::Start(self.bytes))?;
-        let mut octets = Vec::new();
-        file.take(end.saturating_sub(self.bytes)).read_to_end(&mut octets)?;
+        let mut bytes = Vec::new();
+        file.take(end.saturating_sub(self.bytes)).read_to_end(&mut bytes)?;
         let mut checksum = crc32fast::Hasher::new_with_initial_len(self.checksum, self.bytes);
-        checksum.update(&octets);
+        checksum.update(&bytes);
         self.checksum = checksum.finalize();
-        self.bytes += octets.len() as u64;
+        self.bytes += bytes.len() as u64;
         Ok(())
     }
 }

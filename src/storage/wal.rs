@@ -146,7 +146,7 @@ impl Scan {
         }
         let begins = matches!(kind, FULL | FIRST);
         let first = block.get(payload..next)?.first_chunk().filter(|_| begins);
-        Some(Record { kind, sequence: first.map(|octets| u64::from_le_bytes(*octets)), next })
+        Some(Record { kind, sequence: first.map(|bytes| u64::from_le_bytes(*bytes)), next })
     }
 }
 

@@ -305,8 +305,8 @@ fn long_string<'a>(name: &'static str, value: &'a FieldValue) -> Result<&'a [u8]
 
 /// A long string that is a name or a key: RabbitMQ takes any, but nothing could have it.
 fn short(name: &'static str, value: &FieldValue) -> Result<ShortString, ArgumentError> {
-    let octets = value.as_long_string().ok_or_else(|| unacceptable(name, value))?;
-    ShortString::from_bytes(octets.clone()).or_else(|error| invalid(name, format!("\"{error}\"")))
+    let bytes = value.as_long_string().ok_or_else(|| unacceptable(name, value))?;
+    ShortString::from_bytes(bytes.clone()).or_else(|error| invalid(name, format!("\"{error}\"")))
 }
 
 /// Of two modes: true if it is the second.
@@ -395,10 +395,10 @@ fn priority(name: &'static str, value: &FieldValue) -> Result<Option<u8>, Argume
 }
 
 fn queue_type(value: &FieldValue) -> Result<QueueType, ArgumentError> {
-    let Some(octets) = value.as_long_string() else {
+    let Some(bytes) = value.as_long_string() else {
         return Err(unacceptable("x-queue-type", value));
     };
-    match octets.as_ref() {
+    match bytes.as_ref() {
         b"classic" => Ok(QueueType::Classic),
         b"quorum" => Ok(QueueType::Quorum),
         // Streams too are refused by name.

@@ -115,14 +115,14 @@ impl FieldValue {
     /// The long string's bytes.
     #[must_use]
     pub fn as_long_string(&self) -> Option<&Bytes> {
-        if let Self::LongString(octets) = self { Some(octets) } else { None }
+        if let Self::LongString(bytes) = self { Some(bytes) } else { None }
     }
 
     fn add_size(&self, size: &mut TableSize) {
         size.values += 1;
         size.bytes += size_of::<Self>();
         match self {
-            Self::LongString(octets) | Self::ByteArray(octets) => size.bytes += octets.len(),
+            Self::LongString(bytes) | Self::ByteArray(bytes) => size.bytes += bytes.len(),
             Self::Array(values) => values.iter().for_each(|value| value.add_size(size)),
             Self::Table(table) => table.add_size(size),
             Self::Bool(_)
@@ -179,25 +179,25 @@ impl FieldTable {
     /// A copy that does not keep the frame alive that it was cut from.
     #[must_use]
     pub fn detached(&self) -> Self {
-        let mut octets = BytesMut::new();
-        self.encode_content(&mut octets);
-        Self::decode_content(octets.freeze()).unwrap_or_else(|_| self.clone())
+        let mut bytes = BytesMut::new();
+        self.encode_content(&mut bytes);
+        Self::decode_content(bytes.freeze()).unwrap_or_else(|_| self.clone())
     }
 
     /// Decodes a table's content, without its length.
     ///
     /// # Errors
     /// What [`FieldTableError`] names.
-    pub fn decode_content(octets: Bytes) -> Result<Self, FieldTableError> {
-        table_content(octets, 0)
+    pub fn decode_content(bytes: Bytes) -> Result<Self, FieldTableError> {
+        table_content(bytes, 0)
     }
 
-    /// Takes a table (length and content) off the front of `octets`.
+    /// Takes a table (length and content) off the front of `bytes`.
     ///
     /// # Errors
-    /// What [`FieldTableError`] names; `octets` is then of no further use.
-    pub fn decode(octets: &mut Bytes) -> Result<Self, FieldTableError> {
-        table_content(take_long(octets)?, 0)
+    /// What [`FieldTableError`] names; `bytes` is then of no further use.
+    pub fn decode(bytes: &mut Bytes) -> Result<Self, FieldTableError> {
+        table_content(take_long(bytes)?, 0)
     }
 
     /// Appends length and content.
@@ -216,73 +216,73 @@ impl FieldTable {
     }
 }
 
-fn table_content(mut octets: Bytes, depth: usize) -> Result<FieldTable, FieldTableError> {
+fn table_content(mut bytes: Bytes, depth: usize) -> Result<FieldTable, FieldTableError> {
     if depth >= TABLE_DEPTH_MAX {
         return Err(FieldTableError::TooDeep);
     }
     let mut fields = Vec::new();
-    while octets.has_remaining() {
-        let length = usize::from(take_u8(&mut octets)?);
-        let name = ShortString::from_bytes(take(&mut octets, length)?)
+    while bytes.has_remaining() {
+        let length = usize::from(take_u8(&mut bytes)?);
+        let name = ShortString::from_bytes(take(&mut bytes, length)?)
             .map_err(|_| FieldTableError::Name)?;
-        fields.push((name, value(&mut octets, depth)?));
+        fields.push((name, value(&mut bytes, depth)?));
     }
     Ok(FieldTable(fields))
 }
 
-fn value(octets: &mut Bytes, depth: usize) -> Result<FieldValue, FieldTableError> {
+fn value(bytes: &mut Bytes, depth: usize) -> Result<FieldValue, FieldTableError> {
     let truncated = |_| FieldTableError::Truncated;
-    let kind = take_u8(octets)?;
+    let kind = take_u8(bytes)?;
     Ok(match kind {
-        b't' => FieldValue::Bool(take_u8(octets)? != 0),
-        b'b' => FieldValue::I8(octets.try_get_i8().map_err(truncated)?),
-        b'B' => FieldValue::U8(take_u8(octets)?),
-        b's' => FieldValue::I16(octets.try_get_i16().map_err(truncated)?),
-        b'u' => FieldValue::U16(octets.try_get_u16().map_err(truncated)?),
-        b'I' => FieldValue::I32(octets.try_get_i32().map_err(truncated)?),
-        b'i' => FieldValue::U32(octets.try_get_u32().map_err(truncated)?),
-        b'l' | b'L' => FieldValue::I64(octets.try_get_i64().map_err(truncated)?),
-        b'f' => FieldValue::F32(octets.try_get_f32().map_err(truncated)?),
-        b'd' => FieldValue::F64(octets.try_get_f64().map_err(truncated)?),
+        b't' => FieldValue::Bool(take_u8(bytes)? != 0),
+        b'b' => FieldValue::I8(bytes.try_get_i8().map_err(truncated)?),
+        b'B' => FieldValue::U8(take_u8(bytes)?),
+        b's' => FieldValue::I16(bytes.try_get_i16().map_err(truncated)?),
+        b'u' => FieldValue::U16(bytes.try_get_u16().map_err(truncated)?),
+        b'I' => FieldValue::I32(bytes.try_get_i32().map_err(truncated)?),
+        b'i' => FieldValue::U32(bytes.try_get_u32().map_err(truncated)?),
+        b'l' | b'L' => FieldValue::I64(bytes.try_get_i64().map_err(truncated)?),
+        b'f' => FieldValue::F32(bytes.try_get_f32().map_err(truncated)?),
+        b'd' => FieldValue::F64(bytes.try_get_f64().map_err(truncated)?),
         b'D' => FieldValue::Decimal {
-            scale: take_u8(octets)?,
-            value: octets.try_get_u32().map_err(truncated)?,
+            scale: take_u8(bytes)?,
+            value: bytes.try_get_u32().map_err(truncated)?,
         },
-        b'S' => FieldValue::LongString(take_long(octets)?),
-        b'x' => FieldValue::ByteArray(take_long(octets)?),
-        b'T' => FieldValue::Timestamp(octets.try_get_u64().map_err(truncated)?),
+        b'S' => FieldValue::LongString(take_long(bytes)?),
+        b'x' => FieldValue::ByteArray(take_long(bytes)?),
+        b'T' => FieldValue::Timestamp(bytes.try_get_u64().map_err(truncated)?),
         b'V' => FieldValue::Void,
-        b'A' => FieldValue::Array(array(take_long(octets)?, depth + 1)?),
-        b'F' => FieldValue::Table(table_content(take_long(octets)?, depth + 1)?),
+        b'A' => FieldValue::Array(array(take_long(bytes)?, depth + 1)?),
+        b'F' => FieldValue::Table(table_content(take_long(bytes)?, depth + 1)?),
         unknown => return Err(FieldTableError::UnknownType(unknown)),
     })
 }
 
-fn array(mut octets: Bytes, depth: usize) -> Result<Vec<FieldValue>, FieldTableError> {
+fn array(mut bytes: Bytes, depth: usize) -> Result<Vec<FieldValue>, FieldTableError> {
     if depth >= TABLE_DEPTH_MAX {
         return Err(FieldTableError::TooDeep);
     }
     let mut values = Vec::new();
-    while octets.has_remaining() {
-        values.push(value(&mut octets, depth)?);
+    while bytes.has_remaining() {
+        values.push(value(&mut bytes, depth)?);
     }
     Ok(values)
 }
 
-fn take(octets: &mut Bytes, length: usize) -> Result<Bytes, FieldTableError> {
-    if octets.remaining() < length {
+fn take(bytes: &mut Bytes, length: usize) -> Result<Bytes, FieldTableError> {
+    if bytes.remaining() < length {
         return Err(FieldTableError::Truncated);
     }
-    Ok(octets.split_to(length))
+    Ok(bytes.split_to(length))
 }
 
-fn take_u8(octets: &mut Bytes) -> Result<u8, FieldTableError> {
-    octets.try_get_u8().map_err(|_| FieldTableError::Truncated)
+fn take_u8(bytes: &mut Bytes) -> Result<u8, FieldTableError> {
+    bytes.try_get_u8().map_err(|_| FieldTableError::Truncated)
 }
 
-fn take_long(octets: &mut Bytes) -> Result<Bytes, FieldTableError> {
-    let length = octets.try_get_u32().map_err(|_| FieldTableError::Truncated)?;
-    take(octets, usize::try_from(length).map_err(|_| FieldTableError::Truncated)?)
+fn take_long(bytes: &mut Bytes) -> Result<Bytes, FieldTableError> {
+    let length = bytes.try_get_u32().map_err(|_| FieldTableError::Truncated)?;
+    take(bytes, usize::try_from(length).map_err(|_| FieldTableError::Truncated)?)
 }
 
 fn with_length(out: &mut BytesMut, content: impl FnOnce(&mut BytesMut)) {
@@ -296,8 +296,8 @@ fn with_length(out: &mut BytesMut, content: impl FnOnce(&mut BytesMut)) {
     }
 }
 
-fn put_long(octets: &[u8], out: &mut BytesMut) {
-    with_length(out, |out| out.put_slice(octets));
+fn put_long(bytes: &[u8], out: &mut BytesMut) {
+    with_length(out, |out| out.put_slice(bytes));
 }
 
 fn encode_value(value: &FieldValue, out: &mut BytesMut) {
@@ -317,13 +317,13 @@ fn encode_value(value: &FieldValue, out: &mut BytesMut) {
             put(out, b'D', &[*scale]);
             out.put_u32(*value);
         }
-        FieldValue::LongString(octets) => {
+        FieldValue::LongString(bytes) => {
             out.put_u8(b'S');
-            put_long(octets, out);
+            put_long(bytes, out);
         }
-        FieldValue::ByteArray(octets) => {
+        FieldValue::ByteArray(bytes) => {
             out.put_u8(b'x');
-            put_long(octets, out);
+            put_long(bytes, out);
         }
         FieldValue::Timestamp(seconds) => put(out, b'T', &seconds.to_be_bytes()),
         FieldValue::Void => out.put_u8(b'V'),
@@ -338,7 +338,7 @@ fn encode_value(value: &FieldValue, out: &mut BytesMut) {
     }
 }
 
-fn put(out: &mut BytesMut, kind: u8, octets: &[u8]) {
+fn put(out: &mut BytesMut, kind: u8, bytes: &[u8]) {
     out.put_u8(kind);
-    out.put_slice(octets);
+    out.put_slice(bytes);
 }

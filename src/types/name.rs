@@ -7,7 +7,7 @@ use std::{borrow::Borrow, fmt};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
     /// More than 255 bytes.
-    #[error("short string of {0} octets is longer than 255")]
+    #[error("short string of {0} bytes is longer than 255")]
     TooLong(usize),
     /// Not UTF-8 (FRM-11).
     #[error("short string is not valid UTF-8")]
@@ -26,20 +26,20 @@ impl ShortString {
     ///
     /// # Errors
     /// `TooLong` above 255 bytes, `NotUtf8` for what is not UTF-8.
-    pub fn from_bytes(octets: Bytes) -> Result<Self, NameError> {
-        if octets.len() > 255 {
-            return Err(NameError::TooLong(octets.len()));
+    pub fn from_bytes(bytes: Bytes) -> Result<Self, NameError> {
+        if bytes.len() > 255 {
+            return Err(NameError::TooLong(bytes.len()));
         }
-        if std::str::from_utf8(&octets).is_err() {
+        if std::str::from_utf8(&bytes).is_err() {
             return Err(NameError::NotUtf8);
         }
-        Ok(Self(octets))
+        Ok(Self(bytes))
     }
 
     /// A short string of a text that the program itself wrote.
     #[must_use]
     pub const fn from_static(text: &'static str) -> Self {
-        assert!(text.len() <= 255, "a static short string is longer than 255 octets");
+        assert!(text.len() <= 255, "a static short string is longer than 255 bytes");
         Self(Bytes::from_static(text.as_bytes()))
     }
 
@@ -83,10 +83,10 @@ impl ShortString {
     /// Without CR and LF, as names of queues and exchanges are taken (CHN-12).
     #[must_use]
     pub fn without_line_breaks(&self) -> Self {
-        if !self.0.iter().any(|octet| matches!(octet, b'\r' | b'\n')) {
+        if !self.0.iter().any(|byte| matches!(byte, b'\r' | b'\n')) {
             return self.clone();
         }
-        Self(self.0.iter().copied().filter(|octet| !matches!(octet, b'\r' | b'\n')).collect())
+        Self(self.0.iter().copied().filter(|byte| !matches!(byte, b'\r' | b'\n')).collect())
     }
 }
 

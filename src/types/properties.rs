@@ -11,7 +11,7 @@ pub enum PropertiesError {
     #[error("properties end within a property")]
     Truncated,
     /// Bytes are left over behind the last property.
-    #[error("octets are left over behind the properties")]
+    #[error("bytes are left over behind the properties")]
     LeftOver,
     /// A short string property is not UTF-8.
     #[error("property is not valid UTF-8")]
@@ -114,8 +114,8 @@ impl Properties {
                 self.header_values = table.size().values;
                 self.headers = Some(content);
             }
-            Property::DeliveryMode => self.delivery_mode = Some(octet(rest)?),
-            Property::Priority => self.priority = Some(octet(rest)?),
+            Property::DeliveryMode => self.delivery_mode = Some(byte(rest)?),
+            Property::Priority => self.priority = Some(byte(rest)?),
             Property::Timestamp => drop(take(rest, 8)?),
             Property::ReplyTo => self.reply_to = Some(short(rest)?),
             Property::Expiration => self.expiration = Some(short(rest)?),
@@ -142,7 +142,7 @@ impl Properties {
     /// The bytes of a property as they are on the wire, for what is looked at too rarely to be
     /// a field here; `None` if the message does not have it.
     #[must_use]
-    pub fn octets_of(&self, wanted: Property) -> Option<Bytes> {
+    pub fn bytes_of(&self, wanted: Property) -> Option<Bytes> {
         let mut rest = self.raw.clone();
         let flags = rest.try_get_u16().ok()?;
         let present = |property: &Property| flags & (1 << *property as u16) != 0;
@@ -244,11 +244,11 @@ fn take(rest: &mut Bytes, length: usize) -> Result<Bytes, PropertiesError> {
     Ok(rest.split_to(length))
 }
 
-fn octet(rest: &mut Bytes) -> Result<u8, PropertiesError> {
+fn byte(rest: &mut Bytes) -> Result<u8, PropertiesError> {
     rest.try_get_u8().map_err(|_| PropertiesError::Truncated)
 }
 
 fn short(rest: &mut Bytes) -> Result<ShortString, PropertiesError> {
-    let length = usize::from(octet(rest)?);
+    let length = usize::from(byte(rest)?);
     ShortString::from_bytes(take(rest, length)?).map_err(|_| PropertiesError::Text)
 }

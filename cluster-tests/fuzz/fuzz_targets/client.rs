@@ -2,4 +2,4 @@
 
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|octets: &[u8]| quorate_amqp::fuzz_client(octets));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| quorate_amqp::fuzz_client(bytes));

@@ -154,8 +154,8 @@ class Proxy:
 
     async def _pump(self, reader, writer):
         with contextlib.suppress(OSError):
-            while octets := await reader.read(65536):
-                writer.write(octets)
+            while bytes := await reader.read(65536):
+                writer.write(bytes)
                 await writer.drain()
         writer.close()
 
@@ -666,12 +666,12 @@ async def publish_cc_and_bcc(scene):
 
 @check
 async def publish_too_large_refused(scene):
-    """16 MiB are taken, one octet more is 406 after the whole body has been read (PUB-02, FRM-17, Q-05)."""
+    """16 MiB are taken, one byte more is 406 after the whole body has been read (PUB-02, FRM-17, Q-05)."""
     channel = await scene.channel()
     queue = await scene.queue(channel, CLASSIC)
     limit = 16 << 20
     await publish(channel, queue, bytes(limit))
-    equal(len((await get(queue, no_ack=True)).body), limit, "octets")
+    equal(len((await get(queue, no_ack=True)).body), limit, "bytes")
     text = f"PRECONDITION_FAILED - message size {limit + 1} is larger than configured max size {limit}"
     await refused(406, text, publish(channel, queue, bytes(limit + 1)))
 
@@ -739,7 +739,7 @@ async def properties_and_headers_kept(scene):
 
 @check
 async def bodies_of_every_size(scene):
-    """0 and 1 octets, the sizes around a frame, and 5 MiB, all in flight together (FRM-10)."""
+    """0 and 1 bytes, the sizes around a frame, and 5 MiB, all in flight together (FRM-10)."""
     channel = await scene.channel()
     queue = await scene.queue(channel)
     payload = FRAME_MAX - 8

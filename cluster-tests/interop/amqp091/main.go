@@ -96,8 +96,8 @@ func eventually(what string, condition func() bool) {
 	}
 }
 
-func random(octets int) []byte {
-	buffer := make([]byte, octets)
+func random(bytes int) []byte {
+	buffer := make([]byte, bytes)
 	if _, err := rand.Read(buffer); err != nil {
 		panic(err)
 	}
@@ -383,11 +383,11 @@ type mutableConn struct {
 	muted atomic.Bool
 }
 
-func (c *mutableConn) Write(octets []byte) (int, error) {
+func (c *mutableConn) Write(bytes []byte) (int, error) {
 	if c.muted.Load() {
-		return len(octets), nil
+		return len(bytes), nil
 	}
-	return c.Conn.Write(octets)
+	return c.Conn.Write(bytes)
 }
 
 // dialMutable is a connection and the socket below it.
@@ -867,7 +867,7 @@ func message(d amqp.Delivery) amqp.Publishing {
 	}
 }
 
-// 0 and 1 octets, the sizes around one and two frames, and 5 MiB (FRM-10).
+// 0 and 1 bytes, the sizes around one and two frames, and 5 MiB (FRM-10).
 func bodiesOfEverySize(s *scene) {
 	channel := s.channel(0)
 	queue := s.queue(channel, quorum)
@@ -876,7 +876,7 @@ func bodiesOfEverySize(s *scene) {
 		body := random(size)
 		publish(channel, "", queue, amqp.Publishing{Body: body})
 		if got := get(channel, queue, true).Body; !bytes.Equal(got, body) {
-			fail("%d octets came back as %d, or changed", size, len(got))
+			fail("%d bytes came back as %d, or changed", size, len(got))
 		}
 	}
 }

@@ -750,7 +750,7 @@ check('headers_of_every_type_kept', async (scene) => {
   }
 });
 
-// 0 and 1 octets, the sizes around one and two frames, and 5 MiB (FRM-10).
+// 0 and 1 bytes, the sizes around one and two frames, and 5 MiB (FRM-10).
 check('bodies_of_every_size', async (scene) => {
   const channel = await scene.channel();
   const queue = await scene.queue(channel);

@@ -945,7 +945,7 @@ def headers_of_every_type_kept(scene):
 
 @check
 def bodies_of_every_size(scene):
-    """0 and 1 octets, all sizes around one and two frames, and 5 MiB (FRM-10)."""
+    """0 and 1 bytes, all sizes around one and two frames, and 5 MiB (FRM-10)."""
     channel = scene.channel()
     queue = scene.queue(channel)
     payload = FRAME_MAX - 8
@@ -953,7 +953,7 @@ def bodies_of_every_size(scene):
         body = (b"0123456789abcdef" * (size // 16 + 1))[:size]
         publish(channel, queue, body)
         got = get(channel, queue, auto_ack=True)[2]
-        assert got == body, f"{size} octets came back as {len(got)}, or changed"
+        assert got == body, f"{size} bytes came back as {len(got)}, or changed"
 
 
 # --- F. consuming, B. acknowledging ----------------------------------------------------------------------------

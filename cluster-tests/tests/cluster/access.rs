@@ -291,7 +291,7 @@ async fn ctl_05_06_13_verbs_speak_as_rabbitmqctl_does() {
         let mut command = tokio::process::Command::new(&link);
         command.args(["-n", &rpc]).args(args).env("QUORATE_CLUSTER_SECRET", cluster.secret());
         let output = in_time("rabbitmqctl", REQUEST_BOUND, command.output()).await.expect("runs");
-        let said = |octets: &[u8]| String::from_utf8_lossy(octets).into_owned();
+        let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         (output.status.code(), said(&output.stdout), said(&output.stderr))
     };
     let (status, out, _) = called(&["add_user", "ann", "secret"]).await;

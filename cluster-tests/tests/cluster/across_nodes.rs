@@ -151,7 +151,7 @@ fn every_property() -> BasicProperties {
     headers.insert("text".into(), AMQPValue::LongString("täxt".into()));
     headers.insert("table".into(), AMQPValue::FieldTable(inner));
     headers.insert("flag".into(), AMQPValue::Boolean(true));
-    headers.insert("octets".into(), AMQPValue::ByteArray(vec![0, 255].into()));
+    headers.insert("bytes".into(), AMQPValue::ByteArray(vec![0, 255].into()));
     headers.insert("double".into(), AMQPValue::Double(0.1));
     headers.insert("void".into(), AMQPValue::Void);
     BasicProperties::default()
@@ -184,11 +184,11 @@ async fn properties_and_bodies_of_every_size_arrive_unchanged() {
         let properties = every_property();
         let sent = publisher.basic_publish("".into(), "sizes".into(), options, &body, properties);
         let confirm = in_time("a confirm", REQUEST_BOUND, async { sent.await?.await }).await;
-        assert!(confirm.expect("a confirm").is_ack(), "{size} octets");
+        assert!(confirm.expect("a confirm").is_ack(), "{size} bytes");
         let delivery = next(&mut consumer).await;
-        assert_eq!(delivery.properties, every_property(), "{size} octets");
+        assert_eq!(delivery.properties, every_property(), "{size} bytes");
         assert_eq!(delivery.data.len(), size);
-        assert!(delivery.data == body, "a body of {size} octets arrived changed");
+        assert!(delivery.data == body, "a body of {size} bytes arrived changed");
         delivery.ack(BasicAckOptions::default()).await.expect("ack");
     }
 }

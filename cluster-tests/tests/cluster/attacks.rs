@@ -128,7 +128,7 @@ pub(crate) async fn lives_through<A>(
         () = watch => unreachable!("it watches for ever"),
     };
     figure(&format!("{what}: MiB at most, others' p99 in ms"), (most.get() >> 20, p99_ms));
-    assert!(most.get() < MEMORY, "{what}: {} octets", most.get());
+    assert!(most.get() < MEMORY, "{what}: {} bytes", most.get());
     // It still does what it is there for.
     let (_connection, channel) = open_confirming(&node.amqp_uri()).await;
     declare_quorum(&channel, "after").await;
@@ -176,8 +176,8 @@ async fn with_channels(node: &Node, channels: u16) -> Wire {
 }
 
 /// Sends what the broker may not take: that ends with an error, or not within a few seconds.
-async fn try_to_send(wire: &mut Wire, octets: &[u8]) {
-    let _ = tokio::time::timeout(Duration::from_secs(5), wire.try_send(octets)).await;
+async fn try_to_send(wire: &mut Wire, bytes: &[u8]) {
+    let _ = tokio::time::timeout(Duration::from_secs(5), wire.try_send(bytes)).await;
 }
 
 /// A table's content: so many fields without a value.

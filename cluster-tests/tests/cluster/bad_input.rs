@@ -14,12 +14,12 @@ const MEMORY_BOUND: u64 = 48 << 20;
 /// Each bad thing is sent so often: what leaks a little leaks it often.
 const ROUNDS: usize = 8;
 
-/// Sends `octets` on fresh connections with an open channel, many at once; the broker must close each
+/// Sends `bytes` on fresh connections with an open channel, many at once; the broker must close each
 /// with `code`, and live.
-async fn closes(node: &Node, octets: &[u8], code: u16) {
+async fn closes(node: &Node, bytes: &[u8], code: u16) {
     let rounds = (0..ROUNDS).map(|_| async {
         let mut wire = Wire::open_channel(&node.amqp_address()).await;
-        wire.send(octets).await;
+        wire.send(bytes).await;
         let close = wire.closed().await.expect("a connection.close before the end");
         assert_eq!(close.code, code, "{close:?}");
     });
@@ -36,7 +36,7 @@ async fn lives_through(bad: impl AsyncFnOnce(&Node)) {
     let before = node.rss_bytes();
     bad(node).await;
     let after = node.rss_bytes();
-    assert!(after < before + MEMORY_BOUND, "memory went from {before} to {after} octets");
+    assert!(after < before + MEMORY_BOUND, "memory went from {before} to {after} bytes");
     publish_confirmed(&channel, "witness", b"after").await;
     for body in [&b"before"[..], b"after"] {
         assert_eq!(get(&channel, "witness").await.as_deref(), Some(body));
@@ -72,7 +72,7 @@ async fn frames_that_are_none_are_501() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_size_beyond_the_limit_is_501_before_its_octets_are_awaited() {
+async fn a_size_beyond_the_limit_is_501_before_its_bytes_are_awaited() {
     lives_through(async |node| {
         // FRM-01: one byte more than is tolerated, and 4 GiB; only the head is sent.
         for size in [131_072 + 1, u32::MAX] {
@@ -230,13 +230,13 @@ async fn noise_is_survived() {
         // A small generator of its own, so that a failure can be had again.
         let mut state = 0x2545_F491_4F6C_DD1D_u64;
         let mut noise = move |length: usize| -> Vec<u8> {
-            let octet = || {
+            let byte = || {
                 state ^= state << 13;
                 state ^= state >> 7;
                 state ^= state << 17;
                 state as u8
             };
-            std::iter::repeat_with(octet).take(length).collect()
+            std::iter::repeat_with(byte).take(length).collect()
         };
         for length in [1, 7, 8, 100, 10_000, 200_000] {
             let mut wire = Wire::connect(&node.amqp_address()).await;

@@ -42,7 +42,7 @@ async fn settled(cluster: &Cluster, queue: &str) {
 fn assert_grown_by_at_most(node: &Node, before: u64, what: &str, max: u64) {
     let after = node.rss_bytes();
     figure(&format!("{what}: memory before and after, MiB"), (before / MIB, after / MIB));
-    assert!(after < before + max, "{what}: memory went from {before} to {after} octets");
+    assert!(after < before + max, "{what}: memory went from {before} to {after} bytes");
 }
 
 /// Reads until `count` frames of that method have come.
@@ -164,18 +164,18 @@ fn damage(node: &Node, marker: &[u8]) -> usize {
         if path.extension().is_none_or(|extension| extension != "sst") {
             continue;
         }
-        let mut octets = std::fs::read(&path).expect("a table");
-        let at: Vec<_> = octets
+        let mut bytes = std::fs::read(&path).expect("a table");
+        let at: Vec<_> = bytes
             .windows(marker.len())
             .enumerate()
             .filter(|(_, window)| *window == marker)
             .map(|(at, _)| at)
             .collect();
         for at in &at {
-            *octets.get_mut(*at).expect("it was found there") ^= 1;
+            *bytes.get_mut(*at).expect("it was found there") ^= 1;
         }
         if !at.is_empty() {
-            std::fs::write(&path, octets).expect("written");
+            std::fs::write(&path, bytes).expect("written");
         }
         found += at.len();
     }

@@ -44,7 +44,7 @@ async fn take_all(channel: &Channel, count: u32) {
         let body = body.unwrap_or_else(|| panic!("{number} of {count} messages are left"));
         assert_eq!(body.first_chunk(), Some(&number.to_be_bytes()), "out of order");
         assert_eq!(body.len(), BODY_BYTES);
-        assert!(body.iter().skip(4).all(|octet| *octet == 7), "message {number} is damaged");
+        assert!(body.iter().skip(4).all(|byte| *byte == 7), "message {number} is damaged");
     }
     assert_eq!(get(channel, BACKLOG).await, None);
 }

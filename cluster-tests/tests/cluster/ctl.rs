@@ -77,7 +77,7 @@ async fn json_is_an_array_of_rows_without_banners() {
     {
         assert_eq!(ctl::count(row, column), Ok(count), "{row}");
     }
-    ctl::count(row, "memory").expect("octets");
+    ctl::count(row, "memory").expect("bytes");
     let members = row.get("members").and_then(|members| members.as_array()).expect("members");
     assert_eq!(members.len(), 3, "{row}");
     assert!(members.contains(&row["leader"]), "{row}");
@@ -286,7 +286,7 @@ async fn a_link_named_rabbitmqctl_is_quorate_ctl() {
             .output()
             .await
             .expect("it starts");
-        let mut lines: Vec<&[u8]> = output.stdout.split(|octet| *octet == b'\n').collect();
+        let mut lines: Vec<&[u8]> = output.stdout.split(|byte| *byte == b'\n').collect();
         lines.sort_unstable();
         assert_eq!(lines, [&b""[..], b"one", b"two"], "{node}: {output:?}");
     }

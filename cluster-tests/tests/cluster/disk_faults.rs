@@ -143,10 +143,10 @@ async fn a_log_with_a_hole_is_refused_with_the_files_name() {
     node.kill9();
     let log = newest_log(node.data_dir());
     let whole = fs::read(&log).expect("the log");
-    let mut octets = whole.clone();
-    let middle = octets.len() / 2;
-    octets[middle] ^= 1;
-    fs::write(&log, octets).expect("spoilt");
+    let mut bytes = whole.clone();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(&log, bytes).expect("spoilt");
     for _ in 0..2 {
         node.spawn();
         ends_saying(node, &[&log.display().to_string(), "write-ahead log is damaged"]).await;

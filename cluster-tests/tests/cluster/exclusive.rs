@@ -32,7 +32,7 @@ async fn bodies_beyond_the_budget_are_on_disk_and_come_back_in_order() {
     }
     let grown = cluster.node(1).rss_bytes().saturating_sub(before);
     figure("128 MiB in an exclusive queue: memory grew by, MiB", grown >> 20);
-    assert!(grown < 64 << 20, "memory grew by {grown} octets");
+    assert!(grown < 64 << 20, "memory grew by {grown} bytes");
     for number in 0..MESSAGES {
         let got = channel.basic_get(queue.clone(), BasicGetOptions { no_ack: true }).await;
         let got = got.expect("get").expect("a message");

@@ -37,7 +37,7 @@ async fn bodies_from_none_to_128_mib_go_through_all_nodes() {
         let published = begun.elapsed();
         let got = consumer.basic_get("large".into(), BasicGetOptions { no_ack: true }).await;
         let got = got.expect("get").expect("a message");
-        assert!(got.delivery.data == sent, "a body of {bytes} octets has changed");
+        assert!(got.delivery.data == sent, "a body of {bytes} bytes has changed");
         if bytes >= 16 * MIB {
             figure("a large body: MiB, confirmed, got", (bytes >> 20, published, begun.elapsed()));
         }

@@ -13,7 +13,7 @@ use quorate_cluster_tests::harness::{Cluster, LIFECYCLE_BOUND, Options};
 use quorate_cluster_tests::invariant::assert_replicas_equal;
 
 const LENGTH: &str = "x-max-length";
-const OCTETS: &str = "x-max-length-bytes";
+const BYTES: &str = "x-max-length-bytes";
 const OVERFLOW: &str = "x-overflow";
 
 fn plain() -> BasicProperties {
@@ -50,8 +50,8 @@ async fn len_04_the_head_makes_way() {
         assert_eq!(ready(&connection, &queue).await, Ok(3));
         assert_eq!(all(&channel, &queue).await, ["c", "d", "e"]);
         // LEN-14: what is larger than the limit drops everything, itself too.
-        let queue = format!("octets-{queue_type}");
-        declare_with(&channel, &queue, &[of_type, (OCTETS, int(10))]).await;
+        let queue = format!("bytes-{queue_type}");
+        declare_with(&channel, &queue, &[of_type, (BYTES, int(10))]).await;
         for body in ["four", "more", "xyz"] {
             assert!(publish_with(&channel, &queue, body.as_bytes(), plain()).await);
         }

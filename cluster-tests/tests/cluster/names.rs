@@ -99,11 +99,11 @@ async fn nam_05_a_node_that_was_stopped_routes_nothing_by_what_it_knew_before() 
 
 /// Arguments of `queue.declare` of an exclusive queue.
 fn declare_exclusive(queue: &str) -> Vec<u8> {
-    let mut octets = vec![0, 0];
-    octets.extend(wire::short(queue));
-    octets.push(0b0000_0100);
-    octets.extend(wire::long(&[]));
-    octets
+    let mut bytes = vec![0, 0];
+    bytes.extend(wire::short(queue));
+    bytes.push(0b0000_0100);
+    bytes.extend(wire::long(&[]));
+    bytes
 }
 
 /// NAM 8, EXQ-01: the declare of an exclusive queue does not outlive its client, wherever it is at

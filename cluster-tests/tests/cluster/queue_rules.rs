@@ -65,7 +65,7 @@ async fn que_04_the_default_type_does_not_look_at_arguments() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn que_14_a_name_is_any_255_octets_of_utf_8() {
+async fn que_14_a_name_is_any_255_bytes_of_utf_8() {
     let cluster = Cluster::start(3, Options::default()).await;
     let (_connection, channel) = open_confirming(&cluster.amqp_uri(1)).await;
     let (_other, elsewhere) = open(&cluster.amqp_uri(3)).await;

@@ -116,10 +116,10 @@ fn spoil(folder: &Path, which: impl Fn(&str) -> bool + Copy) -> usize {
         if path.is_dir() {
             spoilt += spoil(&path, which);
         } else if which(&name) {
-            let mut octets = fs::read(&path).expect("a file");
-            let from = octets.len() / 4;
-            octets.iter_mut().skip(from).for_each(|octet| *octet = !*octet);
-            fs::write(&path, octets).expect("spoil it");
+            let mut bytes = fs::read(&path).expect("a file");
+            let from = bytes.len() / 4;
+            bytes.iter_mut().skip(from).for_each(|byte| *byte = !*byte);
+            fs::write(&path, bytes).expect("spoil it");
             spoilt += 1;
         }
     }

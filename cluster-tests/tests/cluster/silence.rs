@@ -32,8 +32,7 @@ impl Shown {
             // After the consumer tag and the delivery tag.
             self.marked = arguments[1 + usize::from(arguments[0]) + 8] != 0;
         } else if frame.kind == wire::BODY {
-            let number =
-                frame.payload[..4].try_into().map(u32::from_be_bytes).expect("four octets");
+            let number = frame.payload[..4].try_into().map(u32::from_be_bytes).expect("four bytes");
             self.counts.entry(number).or_default()[usize::from(self.marked)] += 1;
         }
     }

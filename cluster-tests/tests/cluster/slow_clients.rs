@@ -17,12 +17,12 @@ const DROPPED: Range<Duration> = Duration::from_millis(9_500)..Duration::from_se
 async fn a_handshake_that_is_not_finished_in_10_s_is_dropped() {
     let cluster = Cluster::start(1, Options::default()).await;
     let address = cluster.node(1).amqp_address();
-    let dropped = |octets: &'static [u8], and_start_ok: bool| {
+    let dropped = |bytes: &'static [u8], and_start_ok: bool| {
         let address = address.clone();
         async move {
             let begun = Instant::now();
             let mut wire = Wire::connect(&address).await;
-            wire.send(octets).await;
+            wire.send(bytes).await;
             if and_start_ok {
                 wire.expect(0, 10, 10).await;
                 wire.method(0, 10, 11, &wire::start_ok(&[])).await;
@@ -89,7 +89,7 @@ async fn consumers_that_stop_reading_cost_bounded_memory() {
     let after = node.rss_bytes();
     figure("deaf consumers: memory before and after, MiB", (before >> 20, after >> 20));
     // 256 MiB were theirs to take. 4 MiB a connection are read ahead; the rest is the block cache's.
-    assert!(after < before + (96 << 20), "memory went from {before} to {after} octets");
+    assert!(after < before + (96 << 20), "memory went from {before} to {after} bytes");
     // Others are served meanwhile.
     declare_quorum(&channel, "other").await;
     quorate_cluster_tests::harness::amqp::publish_confirmed(&channel, "other", b"served").await;
@@ -131,5 +131,5 @@ async fn a_publisher_that_reads_no_returns_is_not_read_either() {
     assert!(refused, "the broker took 256 MiB of publishes whose returns nobody reads");
     let after = node.rss_bytes();
     figure("deaf publisher: memory before and after, MiB", (before >> 20, after >> 20));
-    assert!(after < before + (64 << 20), "memory went from {before} to {after} octets");
+    assert!(after < before + (64 << 20), "memory went from {before} to {after} bytes");
 }

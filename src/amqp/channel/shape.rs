@@ -114,7 +114,7 @@ fn is_integer(value: &FieldValue) -> bool {
 
 /// True unless no header can be one that is checked: spares most messages a look into the table.
 fn may_have_checked(headers: Option<&Bytes>) -> bool {
-    let is_beginning = |octets: &[u8]| BEGINNINGS.iter().any(|beginning| octets == *beginning);
+    let is_beginning = |bytes: &[u8]| BEGINNINGS.iter().any(|beginning| bytes == *beginning);
     headers.is_some_and(|content| content.windows(3).any(is_beginning))
 }
 

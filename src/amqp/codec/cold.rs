@@ -32,7 +32,7 @@ impl Field for u8 {
         reader.u8()
     }
     fn write(&self, writer: &mut Writer<'_>) {
-        writer.octets().put_u8(*self);
+        writer.bytes().put_u8(*self);
     }
 }
 
@@ -45,7 +45,7 @@ impl Field for u16 {
         reader.u16()
     }
     fn write(&self, writer: &mut Writer<'_>) {
-        writer.octets().put_u16(*self);
+        writer.bytes().put_u16(*self);
     }
 }
 
@@ -58,7 +58,7 @@ impl Field for u32 {
         reader.u32()
     }
     fn write(&self, writer: &mut Writer<'_>) {
-        writer.octets().put_u32(*self);
+        writer.bytes().put_u32(*self);
     }
 }
 
@@ -111,7 +111,7 @@ impl Field for FieldTable {
         reader.table()
     }
     fn write(&self, writer: &mut Writer<'_>) {
-        self.encode(writer.octets());
+        self.encode(writer.bytes());
     }
 }
 

@@ -9,17 +9,17 @@ const SHOWN_MAX: usize = 255;
 const FRAME_SHOWN_MAX: usize = 16;
 
 /// `<<"abcd">>` if all bytes are printable, else `<<1,2,3>>`.
-pub(crate) fn binary(octets: &[u8]) -> String {
-    let octets = octets.get(..SHOWN_MAX).unwrap_or(octets);
+pub(crate) fn binary(bytes: &[u8]) -> String {
+    let bytes = bytes.get(..SHOWN_MAX).unwrap_or(bytes);
     let mut text = String::from("<<");
-    if !octets.is_empty() && octets.iter().all(|&octet| printable(octet)) {
+    if !bytes.is_empty() && bytes.iter().all(|&byte| printable(byte)) {
         text.push('"');
-        octets.iter().for_each(|&octet| push_escaped(&mut text, octet));
+        bytes.iter().for_each(|&byte| push_escaped(&mut text, byte));
         text.push('"');
     } else {
-        for (at, octet) in octets.iter().enumerate() {
+        for (at, byte) in bytes.iter().enumerate() {
             // Writing to a String cannot fail.
-            let _ = write!(text, "{}{octet}", if at == 0 { "" } else { "," });
+            let _ = write!(text, "{}{byte}", if at == 0 { "" } else { "," });
         }
     }
     text.push_str(">>");
@@ -39,22 +39,22 @@ pub(crate) fn frame(kind: u8, payload: &[u8], reason: &str) -> String {
 /// A quoted string.
 pub(crate) fn string(text: &str) -> String {
     let mut quoted = String::from("\"");
-    for octet in text.chars() {
-        if matches!(octet, '"' | '\\') {
+    for byte in text.chars() {
+        if matches!(byte, '"' | '\\') {
             quoted.push('\\');
         }
-        quoted.push(octet);
+        quoted.push(byte);
     }
     quoted.push('"');
     quoted
 }
 
-fn printable(octet: u8) -> bool {
-    matches!(octet, 0x20..=0x7e | b'\n' | b'\r' | b'\t')
+fn printable(byte: u8) -> bool {
+    matches!(byte, 0x20..=0x7e | b'\n' | b'\r' | b'\t')
 }
 
-fn push_escaped(text: &mut String, octet: u8) {
-    match octet {
+fn push_escaped(text: &mut String, byte: u8) {
+    match byte {
         b'\n' => text.push_str("\\n"),
         b'\r' => text.push_str("\\r"),
         b'\t' => text.push_str("\\t"),
@@ -69,7 +69,7 @@ mod tests {
     use super::{binary, frame, string};
 
     #[test]
-    fn octets_print_as_erlang_prints_them() {
+    fn bytes_print_as_erlang_prints_them() {
         assert_eq!(binary(b""), "<<>>");
         assert_eq!(binary(b"ab\"c"), "<<\"ab\\\"c\">>");
         assert_eq!(binary(&[0, 50, 200]), "<<0,50,200>>");
@@ -78,7 +78,7 @@ mod tests {
 
     /// FRM-02.
     #[test]
-    fn of_a_long_payload_sixteen_octets_are_shown() {
+    fn of_a_long_payload_sixteen_bytes_are_shown() {
         assert_eq!(frame(1, b"abcd", "x"), "type 1, all octets = <<\"abcd\">>: x");
         assert_eq!(
             frame(3, b"0123456789abcdef", ""),

@@ -30,8 +30,8 @@ pub enum Kind {
 }
 
 impl Kind {
-    fn of(octet: u8) -> Option<Self> {
-        match octet {
+    fn of(byte: u8) -> Option<Self> {
+        match byte {
             1 => Some(Self::Method),
             2 => Some(Self::Header),
             3 => Some(Self::Body),
@@ -161,8 +161,8 @@ mod tests {
 
     use super::*;
 
-    fn error(octets: &[u8], frame_max: u32) -> String {
-        take(&mut BytesMut::from(octets), frame_max).unwrap_err().to_string()
+    fn error(bytes: &[u8], frame_max: u32) -> String {
+        take(&mut BytesMut::from(bytes), frame_max).unwrap_err().to_string()
     }
 
     /// FRM-01: a size beyond `frame_max` is refused from the header alone, 4 GiB or one byte over.
@@ -201,12 +201,12 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_arrives_octet_by_octet() {
+    fn a_frame_arrives_byte_by_byte() {
         let mut whole = BytesMut::new();
         put(&mut whole, Kind::Body, 513, b"hello");
         let mut input = BytesMut::new();
-        for &octet in &whole[..whole.len() - 1] {
-            input.put_u8(octet);
+        for &byte in &whole[..whole.len() - 1] {
+            input.put_u8(byte);
             assert_eq!(take(&mut input, 8192), Ok(None));
         }
         input.put_u8(END);

@@ -79,7 +79,7 @@ pub enum MethodErrorCause {
     #[error(transparent)]
     Field(#[from] FieldError),
     /// Bytes are left over behind the last field.
-    #[error("octets are left over")]
+    #[error("bytes are left over")]
     LeftOver,
     /// AMQP 0-9-1 has no such method.
     #[error("unknown method")]

@@ -43,10 +43,10 @@ impl<'a> Reader<'a> {
     }
 
     fn take<const N: usize>(&mut self) -> Result<[u8; N], FieldError> {
-        let (octets, rest) = self.rest.split_first_chunk::<N>().ok_or(FieldError::Truncated)?;
+        let (bytes, rest) = self.rest.split_first_chunk::<N>().ok_or(FieldError::Truncated)?;
         self.rest = rest;
         self.bits_left = 0;
-        Ok(*octets)
+        Ok(*bytes)
     }
 
     pub(crate) fn u8(&mut self) -> Result<u8, FieldError> {
@@ -78,12 +78,12 @@ impl<'a> Reader<'a> {
 
     pub(crate) fn short_string(&mut self) -> Result<ShortString, FieldError> {
         let length = usize::from(self.u8()?);
-        ShortString::from_bytes(self.octets(length)?).map_err(|_| FieldError::Text)
+        ShortString::from_bytes(self.bytes(length)?).map_err(|_| FieldError::Text)
     }
 
     pub(crate) fn long_string(&mut self) -> Result<Bytes, FieldError> {
         let length = self.u32()?;
-        self.octets(usize::try_from(length).map_err(|_| FieldError::Truncated)?)
+        self.bytes(usize::try_from(length).map_err(|_| FieldError::Truncated)?)
     }
 
     pub(crate) fn table(&mut self) -> Result<FieldTable, FieldError> {
@@ -94,11 +94,11 @@ impl<'a> Reader<'a> {
         Ok(table)
     }
 
-    fn octets(&mut self, length: usize) -> Result<Bytes, FieldError> {
-        let (octets, rest) = self.rest.split_at_checked(length).ok_or(FieldError::Truncated)?;
+    fn bytes(&mut self, length: usize) -> Result<Bytes, FieldError> {
+        let (bytes, rest) = self.rest.split_at_checked(length).ok_or(FieldError::Truncated)?;
         self.rest = rest;
         // An empty slice keeps nothing alive.
-        Ok(self.payload.slice_ref(octets))
+        Ok(self.payload.slice_ref(bytes))
     }
 }
 
@@ -114,7 +114,7 @@ impl<'a> Writer<'a> {
     }
 
     /// The buffer, for a field that is no bit.
-    pub(crate) fn octets(&mut self) -> &mut BytesMut {
+    pub(crate) fn bytes(&mut self) -> &mut BytesMut {
         self.bits_used = 0;
         self.out
     }
@@ -131,13 +131,13 @@ impl<'a> Writer<'a> {
     }
 
     pub(crate) fn short_string(&mut self, text: &ShortString) {
-        put_short_string(self.octets(), text);
+        put_short_string(self.bytes(), text);
     }
 
-    pub(crate) fn long_string(&mut self, octets: &[u8]) {
+    pub(crate) fn long_string(&mut self, bytes: &[u8]) {
         // A long string fits its frame, whose size is 32 bits wide.
-        self.octets().put_u32(u32::try_from(octets.len()).unwrap_or(u32::MAX));
-        self.octets().put_slice(octets);
+        self.bytes().put_u32(u32::try_from(bytes.len()).unwrap_or(u32::MAX));
+        self.bytes().put_slice(bytes);
     }
 }
 

@@ -202,9 +202,9 @@ proptest! {
         ],
         channel in any::<u16>(),
     ) {
-        let mut octets = put(&method, channel);
-        let frame = take(&mut octets, u32::MAX).unwrap().unwrap();
-        prop_assert!(octets.is_empty());
+        let mut bytes = put(&method, channel);
+        let frame = take(&mut bytes, u32::MAX).unwrap().unwrap();
+        prop_assert!(bytes.is_empty());
         prop_assert_eq!((frame.kind, frame.channel), (Kind::Method, channel));
         prop_assert_eq!(Method::decode(frame.payload).unwrap(), method);
     }
@@ -376,10 +376,10 @@ fn a_body_in_one_frame_is_not_copied() {
 #[test]
 fn a_content_survives_being_coded() {
     let body: Vec<u8> = (0..20_000u32).map(|n| u8::try_from(n % 256).unwrap()).collect();
-    let mut octets = BytesMut::new();
-    content::put(&mut octets, 3, &[0, 0], &body, 8192);
+    let mut bytes = BytesMut::new();
+    content::put(&mut bytes, 3, &[0, 0], &body, 8192);
     let mut frames = Vec::new();
-    while let Some(frame) = take(&mut octets, 8192).unwrap() {
+    while let Some(frame) = take(&mut bytes, 8192).unwrap() {
         frames.push(frame);
     }
     let Frame { kind: Kind::Header, channel: 3, payload } = frames.remove(0) else {

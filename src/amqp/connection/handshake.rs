@@ -22,7 +22,7 @@ const HEADER_0_9: [u8; 8] = *b"AMQP\x01\x01\x00\x09";
 
 /// What the first bytes are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FirstOctets {
+pub(crate) enum FirstBytes {
     /// Not all there yet.
     Missing,
     /// AMQP 0-9-1 begins.
@@ -32,13 +32,13 @@ pub(crate) enum FirstOctets {
 }
 
 /// Looks at the protocol header, and takes it off.
-pub(crate) fn protocol_header(input: &mut BytesMut) -> FirstOctets {
-    let Some(&header) = input.first_chunk::<8>() else { return FirstOctets::Missing };
+pub(crate) fn protocol_header(input: &mut BytesMut) -> FirstBytes {
+    let Some(&header) = input.first_chunk::<8>() else { return FirstBytes::Missing };
     input.advance(header.len());
     if header == PROTOCOL_HEADER || header == HEADER_0_9 {
-        FirstOctets::Accepted
+        FirstBytes::Accepted
     } else {
-        FirstOctets::Refused
+        FirstBytes::Refused
     }
 }
 

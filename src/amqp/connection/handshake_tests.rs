@@ -11,7 +11,7 @@ use crate::{
     connection::{
         close::{Ending, Linger},
         handshake::{
-            Capabilities, FirstOctets, Handshake, Limits, Opening, Question, protocol_header,
+            Capabilities, FirstBytes, Handshake, Limits, Opening, Question, protocol_header,
         },
     },
 };
@@ -105,9 +105,9 @@ fn text(ending: &Ending) -> (u16, &str, Linger) {
 /// CONN-01 to CONN-05, Q-02.
 #[test]
 fn conn_01_to_04_only_our_protocol_is_let_in() {
-    let first = |octets: &[u8]| protocol_header(&mut BytesMut::from(octets));
-    assert_eq!(first(b"AMQP\x00\x00\x09\x01"), FirstOctets::Accepted);
-    assert_eq!(first(b"AMQP\x01\x01\x00\x09"), FirstOctets::Accepted);
+    let first = |bytes: &[u8]| protocol_header(&mut BytesMut::from(bytes));
+    assert_eq!(first(b"AMQP\x00\x00\x09\x01"), FirstBytes::Accepted);
+    assert_eq!(first(b"AMQP\x01\x01\x00\x09"), FirstBytes::Accepted);
     for refused in [
         &b"AMQP\x00\x00\x09\x02"[..],
         b"AMQP\x01\x01\x08\x00",
@@ -116,10 +116,10 @@ fn conn_01_to_04_only_our_protocol_is_let_in() {
         b"GET / HTTP/1.1",
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc",
     ] {
-        assert_eq!(first(refused), FirstOctets::Refused);
+        assert_eq!(first(refused), FirstBytes::Refused);
     }
-    assert_eq!(first(b"AMQP\x00\x00\x09"), FirstOctets::Missing);
-    assert_eq!(first(b""), FirstOctets::Missing);
+    assert_eq!(first(b"AMQP\x00\x00\x09"), FirstBytes::Missing);
+    assert_eq!(first(b""), FirstBytes::Missing);
 }
 
 /// CONN-06, CONN-07.

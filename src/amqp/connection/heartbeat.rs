@@ -12,7 +12,7 @@ pub(crate) struct Look {
 
 /// Bytes so far, both ways.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Octets {
+pub(crate) struct Bytes {
     pub(crate) written: u64,
     pub(crate) received: u64,
 }
@@ -24,7 +24,7 @@ pub(crate) struct Heartbeat {
     timeout_ms: u64,
     send_at_ms: u64,
     receive_at_ms: u64,
-    seen: Octets,
+    seen: Bytes,
     silent_looks: u8,
 }
 
@@ -35,7 +35,7 @@ impl Heartbeat {
             timeout_ms,
             send_at_ms: now_ms + timeout_ms / 2,
             receive_at_ms: now_ms + timeout_ms,
-            seen: Octets::default(),
+            seen: Bytes::default(),
             silent_looks: 0,
         }
     }
@@ -47,21 +47,21 @@ impl Heartbeat {
 
     /// A look. `reading` is false while the socket is not read on purpose: then silence is ours
     /// (HB-03).
-    pub(crate) fn look(&mut self, now_ms: u64, octets: Octets, reading: bool) -> Look {
+    pub(crate) fn look(&mut self, now_ms: u64, bytes: Bytes, reading: bool) -> Look {
         let mut look = Look::default();
         if self.timeout_ms == 0 {
             return look;
         }
         if now_ms >= self.send_at_ms {
-            look.send = octets.written == self.seen.written;
-            self.seen.written = octets.written;
+            look.send = bytes.written == self.seen.written;
+            self.seen.written = bytes.written;
             self.send_at_ms = now_ms + self.timeout_ms / 2;
         }
         if now_ms >= self.receive_at_ms {
-            let silent = reading && octets.received == self.seen.received;
+            let silent = reading && bytes.received == self.seen.received;
             self.silent_looks = if silent { self.silent_looks + 1 } else { 0 };
             look.lost = self.silent_looks >= 2;
-            self.seen.received = octets.received;
+            self.seen.received = bytes.received;
             self.receive_at_ms = now_ms + self.timeout_ms;
         }
         look
@@ -72,8 +72,8 @@ impl Heartbeat {
 mod tests {
     use super::*;
 
-    const fn octets(written: u64, received: u64) -> Octets {
-        Octets { written, received }
+    const fn bytes(written: u64, received: u64) -> Bytes {
+        Bytes { written, received }
     }
 
     /// HB-01: any bytes written count, and the check is every half timeout.
@@ -81,26 +81,26 @@ mod tests {
     fn hb_01_a_heartbeat_is_sent_when_nothing_else_was() {
         let mut heartbeat = Heartbeat::new(10, 0);
         assert_eq!(heartbeat.deadline_ms(), Some(5000));
-        assert!(heartbeat.look(5000, octets(0, 1), true).send);
-        assert!(!heartbeat.look(9999, octets(8, 2), true).send, "too early to look");
-        assert!(!heartbeat.look(10_000, octets(8, 3), true).send, "the heartbeat was written");
-        assert!(heartbeat.look(15_000, octets(8, 4), true).send);
+        assert!(heartbeat.look(5000, bytes(0, 1), true).send);
+        assert!(!heartbeat.look(9999, bytes(8, 2), true).send, "too early to look");
+        assert!(!heartbeat.look(10_000, bytes(8, 3), true).send, "the heartbeat was written");
+        assert!(heartbeat.look(15_000, bytes(8, 4), true).send);
     }
 
     /// HB-02: lost at the second silent look, 2t to 3t after the last byte.
     #[test]
     fn hb_02_two_silent_looks_lose_the_connection() {
         let mut heartbeat = Heartbeat::new(10, 0);
-        assert!(!heartbeat.look(10_000, octets(0, 7), true).lost);
-        assert!(!heartbeat.look(20_000, octets(0, 7), true).lost);
-        assert!(heartbeat.look(30_000, octets(0, 7), true).lost);
+        assert!(!heartbeat.look(10_000, bytes(0, 7), true).lost);
+        assert!(!heartbeat.look(20_000, bytes(0, 7), true).lost);
+        assert!(heartbeat.look(30_000, bytes(0, 7), true).lost);
     }
 
     #[test]
-    fn hb_02_one_octet_between_two_looks_is_life() {
+    fn hb_02_one_byte_between_two_looks_is_life() {
         let mut heartbeat = Heartbeat::new(10, 0);
         for (look, received) in [(1, 0), (2, 1), (3, 1), (4, 2), (5, 2), (6, 3)] {
-            assert!(!heartbeat.look(look * 10_000, octets(0, received), true).lost);
+            assert!(!heartbeat.look(look * 10_000, bytes(0, received), true).lost);
         }
     }
 
@@ -109,10 +109,10 @@ mod tests {
     fn hb_03_silence_does_not_count_while_the_socket_is_not_read() {
         let mut heartbeat = Heartbeat::new(10, 0);
         for look in 1..10 {
-            assert!(!heartbeat.look(look * 10_000, octets(0, 0), false).lost);
+            assert!(!heartbeat.look(look * 10_000, bytes(0, 0), false).lost);
         }
-        assert!(!heartbeat.look(100_000, octets(0, 0), true).lost);
-        assert!(heartbeat.look(110_000, octets(0, 0), true).lost);
+        assert!(!heartbeat.look(100_000, bytes(0, 0), true).lost);
+        assert!(heartbeat.look(110_000, bytes(0, 0), true).lost);
     }
 
     /// HB-04.
@@ -120,6 +120,6 @@ mod tests {
     fn hb_04_zero_switches_heartbeats_off() {
         let mut heartbeat = Heartbeat::new(0, 0);
         assert_eq!(heartbeat.deadline_ms(), None);
-        assert_eq!(heartbeat.look(1_000_000, octets(0, 0), true), Look::default());
+        assert_eq!(heartbeat.look(1_000_000, bytes(0, 0), true), Look::default());
     }
 }

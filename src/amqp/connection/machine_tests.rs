@@ -62,8 +62,8 @@ fn header(channel: u16, body_bytes: u64) -> Frame {
     Frame { kind: Kind::Header, channel, payload: payload.freeze() }
 }
 
-fn body(channel: u16, octets: usize) -> Frame {
-    Frame { kind: Kind::Body, channel, payload: Bytes::from(vec![0; octets]) }
+fn body(channel: u16, bytes: usize) -> Frame {
+    Frame { kind: Kind::Body, channel, payload: Bytes::from(vec![0; bytes]) }
 }
 
 fn close_code(machine: &Machine) -> Option<u16> {

@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn one_octet_in_that_time_is_progress() {
+    fn one_byte_in_that_time_is_progress() {
         assert_eq!(lost_at(Progress::new(0, 60_000), |second| second / 50, false), None);
         assert_eq!(lost_at(Progress::new(0, 60_000), |second| second.min(30), false), Some(90));
     }

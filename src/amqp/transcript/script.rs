@@ -134,9 +134,9 @@ pub(super) fn frames(line: &str) -> Vec<Frame> {
             let body = words.plain(2).as_bytes();
             content::put(&mut out, channel, &properties(&words), body, super::FRAME_MAX);
         }
-        "octets" => {
-            let octets: Vec<u8> = words.plain.iter().skip(2).map(|n| n.parse().unwrap()).collect();
-            frame::put(&mut out, Kind::Method, channel, &octets);
+        "bytes" => {
+            let bytes: Vec<u8> = words.plain.iter().skip(2).map(|n| n.parse().unwrap()).collect();
+            frame::put(&mut out, Kind::Method, channel, &bytes);
         }
         name => method(name, &words).put(&mut out, channel),
     }
@@ -174,8 +174,8 @@ fn method(name: &str, words: &Words) -> Method {
 /// Flags and properties: `headers={…}`, `reply-to=…`, `expiration=…`, or `raw=` bytes separated by commas.
 fn properties(words: &Words) -> Bytes {
     let mut raw = BytesMut::new();
-    if let Some(octets) = words.get("raw") {
-        octets.split(',').for_each(|octet| raw.put_u8(octet.parse().unwrap()));
+    if let Some(bytes) = words.get("raw") {
+        bytes.split(',').for_each(|byte| raw.put_u8(byte.parse().unwrap()));
         return raw.freeze();
     }
     let headers = words.get("headers");

@@ -29,8 +29,8 @@ impl FrontEnd {
         match (answered.ticket, answered.reply) {
             (Ticket::None, _) => {}
             (Ticket::Publishes(tickets), reply) => {
-                confirm::finish(&tickets, &reply, &answered.messages, |ticket, place, octets| {
-                    self.publisher.route_again(ticket, place, octets);
+                confirm::finish(&tickets, &reply, &answered.messages, |ticket, place, bytes| {
+                    self.publisher.route_again(ticket, place, bytes);
                 });
             }
             // The caller may have given up; only a get's message has to go back for that.

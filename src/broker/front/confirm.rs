@@ -244,8 +244,8 @@ pub(crate) fn finish(
         for offset in 0..ticket.count {
             let message = messages.get(place as usize).cloned().unwrap_or_default();
             let answer = TargetAnswer::of(reply, place);
-            if let Verdict::RouteAgain(octets) = ticket.finish_one(offset, answer, &message) {
-                route_again(ticket, offset, octets);
+            if let Verdict::RouteAgain(bytes) = ticket.finish_one(offset, answer, &message) {
+                route_again(ticket, offset, bytes);
             }
             place += 1;
         }

@@ -237,11 +237,11 @@ impl ConsumerOperations<'_> {
         let wanted = MessageRef { queue: got.queue, message: got.message };
         // However many gets are answered at once: a body is read when the client has taken enough.
         let turn = state.delivering.unwritten.until_room().await;
-        let octets = bodies.message(wanted).await.ok_or_else(|| get_failed(&entry.name))?;
-        state.delivering.unwritten.read(octets.len());
+        let bytes = bodies.message(wanted).await.ok_or_else(|| get_failed(&entry.name))?;
+        state.delivering.unwritten.read(bytes.len());
         drop(turn);
         guard.shown();
-        let ok = self.get_ok(&entry, got, holder, &octets)?;
+        let ok = self.get_ok(&entry, got, holder, &bytes)?;
         if no_ack {
             let numbers = vec![(DeliveryNumber(1), DeliveryNumber(1))];
             proposers.submit(home, Command::Ack { holder: holder.holder, numbers });
@@ -282,9 +282,9 @@ impl ConsumerOperations<'_> {
         entry: &QueueEntry,
         got: Got,
         holder: HolderRef,
-        octets: &Bytes,
+        bytes: &Bytes,
     ) -> Result<GetOk, Exception> {
-        let message = message::decode(octets).map_err(|error| {
+        let message = message::decode(bytes).map_err(|error| {
             tracing::error!(queue = %entry.name, %error, "cannot decode a stored message");
             get_failed(&entry.name)
         })?;

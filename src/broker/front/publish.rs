@@ -260,7 +260,7 @@ impl Publisher {
 
     /// All targets of a publish were gone: reads the catalog and routes it again; only then is it
     /// unroutable (NAM 6).
-    pub(crate) fn route_again(self: &Arc<Self>, ticket: &PublishTicket, place: u32, octets: Bytes) {
+    pub(crate) fn route_again(self: &Arc<Self>, ticket: &PublishTicket, place: u32, bytes: Bytes) {
         let publisher = Arc::clone(self);
         let connection = Arc::clone(&ticket.connection);
         let (channel, mandatory) = (ticket.channel, ticket.mandatory);
@@ -271,12 +271,12 @@ impl Publisher {
                 base.lease.until_held().await;
             }
             let source = Source { connection: &connection, channel, told, mandatory };
-            publisher.route_once_more(&source, octets);
+            publisher.route_once_more(&source, bytes);
         });
     }
 
-    fn route_once_more(self: &Arc<Self>, source: &Source<'_>, octets: Bytes) {
-        let Ok(message) = message::decode(&octets) else { return };
+    fn route_once_more(self: &Arc<Self>, source: &Source<'_>, bytes: Bytes) {
+        let Ok(message) = message::decode(&bytes) else { return };
         let Ok(properties) = Properties::parse(message.properties.clone()) else { return };
         let mut routed = RoutedPublish::default();
         let request = RouteRequest {
@@ -307,7 +307,7 @@ impl Publisher {
             source.told.tell(source.connection, source.channel, 1, true);
             return;
         }
-        routed.message = octets;
+        routed.message = bytes;
         if self.is_spread(&routed, 0) {
             let (publisher, spread) = (Arc::clone(self), Spread::new(source, routed));
             self.base.context.spawn(async move { publisher.spread(spread).await });
@@ -460,9 +460,9 @@ pub(crate) fn sender_selected(
     properties: &Properties,
 ) -> Result<(Vec<ShortString>, Bytes), Exception> {
     let plain = || Ok((Vec::new(), properties.raw.clone()));
-    let Some(octets) = &properties.headers else { return plain() };
+    let Some(bytes) = &properties.headers else { return plain() };
     // Names are short and rare: a look at the bytes spares decoding all other messages' headers.
-    if !octets.windows(2).any(|pair| pair == b"CC") {
+    if !bytes.windows(2).any(|pair| pair == b"CC") {
         return plain();
     }
     let Ok(Some(headers)) = properties.decode_headers() else { return plain() };

@@ -37,17 +37,17 @@ const PSEUDO_QUEUE: &str = "amq.rabbitmq.reply-to";
 /// Between the pseudo-queue's name and what only the broker understands.
 const SEPARATOR: char = '.';
 /// Node, connection, channel, key.
-const OCTETS: usize = 2 + 8 + 2 + REPLY_KEY_BYTES;
+const BYTES: usize = 2 + 8 + 2 + REPLY_KEY_BYTES;
 
 impl ReplyTo {
     /// The name that leads here.
     pub(crate) fn name(&self) -> ShortString {
-        let mut octets = Vec::with_capacity(OCTETS);
-        octets.extend(self.node.0.to_be_bytes());
-        octets.extend(self.connection.to_be_bytes());
-        octets.extend(self.channel.to_be_bytes());
-        octets.extend(self.key);
-        let name = format!("{PSEUDO_QUEUE}{SEPARATOR}{}", URL_SAFE_NO_PAD.encode(octets));
+        let mut bytes = Vec::with_capacity(BYTES);
+        bytes.extend(self.node.0.to_be_bytes());
+        bytes.extend(self.connection.to_be_bytes());
+        bytes.extend(self.channel.to_be_bytes());
+        bytes.extend(self.key);
+        let name = format!("{PSEUDO_QUEUE}{SEPARATOR}{}", URL_SAFE_NO_PAD.encode(bytes));
         // 22 characters and 38 are a short string.
         ShortString::try_from(name).unwrap_or_default()
     }
@@ -55,8 +55,8 @@ impl ReplyTo {
     /// `None` for what no node has made.
     fn parse(name: &ShortString) -> Option<Self> {
         let text = name.as_str().strip_prefix(PSEUDO_QUEUE)?.strip_prefix(SEPARATOR)?;
-        let octets: [u8; OCTETS] = URL_SAFE_NO_PAD.decode(text).ok()?.try_into().ok()?;
-        let (node, rest) = octets.split_first_chunk::<2>()?;
+        let bytes: [u8; BYTES] = URL_SAFE_NO_PAD.decode(text).ok()?.try_into().ok()?;
+        let (node, rest) = bytes.split_first_chunk::<2>()?;
         let (connection, rest) = rest.split_first_chunk::<8>()?;
         let (channel, key) = rest.split_first_chunk::<2>()?;
         Some(Self {
@@ -182,10 +182,10 @@ impl DirectReplies {
     }
 
     /// Hands a reply to the requester, if it is still there.
-    pub(crate) fn deliver_reply(&self, address: &ReplyTo, octets: &Bytes) {
+    pub(crate) fn deliver_reply(&self, address: &ReplyTo, bytes: &Bytes) {
         // Who has gone gets nothing (DRT-04).
         let Some(connection) = self.clients.connections.get(address.connection) else { return };
-        let Ok(message) = message::decode(octets) else { return };
+        let Ok(message) = message::decode(bytes) else { return };
         let delivered = connection.replies_to(address, |channel, consumer| Delivered {
             channel,
             consumer: consumer.id,

@@ -322,20 +322,20 @@ fn is_composed(value: &FieldValue) -> bool {
 /// The properties that a message has, by name.
 fn table_of(properties: &Properties) -> FieldTable {
     let named = |(property, name): &(Property, &'static str)| {
-        Some(field(name, value_of(*property, properties.octets_of(*property)?)?))
+        Some(field(name, value_of(*property, properties.bytes_of(*property)?)?))
     };
     FieldTable(NAMES.iter().filter_map(named).collect())
 }
 
 /// What a property says; integers as 32-bit ones, where they are some.
-fn value_of(property: Property, mut octets: Bytes) -> Option<FieldValue> {
+fn value_of(property: Property, mut bytes: Bytes) -> Option<FieldValue> {
     Some(match property {
-        Property::Headers => FieldValue::Table(FieldTable::decode(&mut octets).ok()?),
+        Property::Headers => FieldValue::Table(FieldTable::decode(&mut bytes).ok()?),
         Property::DeliveryMode | Property::Priority => {
-            FieldValue::I32(i32::from(octets.try_get_u8().ok()?))
+            FieldValue::I32(i32::from(bytes.try_get_u8().ok()?))
         }
         Property::Timestamp => {
-            let seconds = octets.try_get_u64().ok()?;
+            let seconds = bytes.try_get_u64().ok()?;
             i32::try_from(seconds).map_or(FieldValue::Timestamp(seconds), FieldValue::I32)
         }
         Property::ContentType
@@ -349,8 +349,8 @@ fn value_of(property: Property, mut octets: Bytes) -> Option<FieldValue> {
         | Property::AppId
         | Property::ClusterId => {
             // Behind its length.
-            octets.try_get_u8().ok()?;
-            FieldValue::LongString(octets)
+            bytes.try_get_u8().ok()?;
+            FieldValue::LongString(bytes)
         }
     })
 }

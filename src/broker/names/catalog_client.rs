@@ -156,11 +156,11 @@ impl CatalogClient {
     async fn try_propose(self: &Arc<Self>, commands: &[CatalogCommand]) -> Option<Outcome> {
         let leader = self.context.catalog_leader()?;
         let entry = CatalogEntry { stamp: Stamp::default(), commands: commands.to_vec() };
-        let octets = codec::catalog::encode_entry(&entry);
+        let bytes = codec::catalog::encode_entry(&entry);
         if leader == self.context.me {
-            return self.propose_here(entry.commands, octets.len()).await;
+            return self.propose_here(entry.commands, bytes.len()).await;
         }
-        let request = pb::CatalogRequest { entry: octets };
+        let request = pb::CatalogRequest { entry: bytes };
         let bound = self.context.operation_timeout();
         // As large as clients make them, so not among the votes and heartbeats.
         let (lane, service, group) = (Lane::Bulk, wire::CATALOG, GroupId::CATALOG);
@@ -290,7 +290,7 @@ mod tests {
     use quorate_types::{FieldTable, FieldValue, ResourceName, ShortString, VhostName};
 
     #[test]
-    fn an_entry_is_bounded_in_commands_and_in_octets() {
+    fn an_entry_is_bounded_in_commands_and_in_bytes() {
         let fit = |proposals: &[(usize, usize)]| fitting(proposals.iter().copied());
         assert_eq!(fit(&[]), 0);
         assert_eq!(fit(&[(1, 100); 5_000]), 2_000);

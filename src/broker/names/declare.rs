@@ -159,8 +159,8 @@ impl QueueOperations<'_> {
     /// DLX-05: a new queue that dead-letters is read, and its DLX written to.
     fn check_dead_letter(&self, declare: &QueueDeclare) -> Result<(), Exception> {
         let value = declare.arguments.get("x-dead-letter-exchange");
-        let Some(octets) = value.and_then(|value| value.as_long_string()) else { return Ok(()) };
-        let Ok(exchange) = ShortString::from_bytes(octets.clone()) else { return Ok(()) };
+        let Some(bytes) = value.and_then(|value| value.as_long_string()) else { return Ok(()) };
+        let Ok(exchange) = ShortString::from_bytes(bytes.clone()) else { return Ok(()) };
         let queue = match declare.queue.is_empty() {
             true => self.client.base().context.generated_name(SERVER_GIVEN),
             false => declare.queue.clone(),

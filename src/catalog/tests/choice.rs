@@ -63,13 +63,13 @@ fn hashing(argument: &str, value: &str) -> World {
 }
 
 /// Properties with nothing but a correlation id (bit 10), message id (bit 7), or timestamp (6).
-fn property(bit: u16, octets: &[u8]) -> Properties {
+fn property(bit: u16, bytes: &[u8]) -> Properties {
     let mut raw = BytesMut::new();
     raw.put_u16(1 << bit);
     if bit != 6 {
-        raw.put_u8(u8::try_from(octets.len()).unwrap());
+        raw.put_u8(u8::try_from(bytes.len()).unwrap());
     }
-    raw.put_slice(octets);
+    raw.put_slice(bytes);
     Properties::parse(raw.freeze()).unwrap()
 }
 

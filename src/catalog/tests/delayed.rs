@@ -86,7 +86,7 @@ fn exc_17_arguments_are_checked_and_compared() {
     assert_eq!(refused(number), wrong);
     let long = "x".repeat(250);
     let told = refused(delayed(&long, "topic"));
-    let wanted = "406 PRECONDITION_FAILED - a delayed exchange's name may have at most 243 octets";
+    let wanted = "406 PRECONDITION_FAILED - a delayed exchange's name may have at most 243 bytes";
     assert!(told.starts_with(wanted) && told.contains("'xxx"), "{told}");
     world.done(C::DeclareExchange(delayed("x", "topic")));
     world.done(C::DeclareExchange(delayed("x", "topic")));

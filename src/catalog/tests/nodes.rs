@@ -153,7 +153,7 @@ fn the_version_follows_the_log_and_guest_is_known() {
     assert_eq!(world.catalog.version(), CatalogIndex(5));
     let guest = world.catalog.user(&short("guest")).unwrap();
     assert_eq!(
-        (guest.password.octets.len(), guest.tags.clone()),
+        (guest.password.bytes.len(), guest.tags.clone()),
         (36, vec![short("administrator")])
     );
     assert!(world.catalog.has_vhost(&short("/")));

@@ -46,18 +46,18 @@ pub(super) async fn export(
     let answer =
         client.export_definitions(request).await.map_err(|status| call_failure(&status))?;
     let mut chunks = answer.into_inner();
-    let mut octets = Vec::new();
+    let mut bytes = Vec::new();
     while let Some(chunk) = chunks.message().await.map_err(|status| call_failure(&status))? {
-        octets.extend_from_slice(&chunk.json);
+        bytes.extend_from_slice(&chunk.json);
     }
     let path = path(invocation);
     if path == STANDARD {
-        console.say(&format!("{}\n", String::from_utf8_lossy(&octets)));
+        console.say(&format!("{}\n", String::from_utf8_lossy(&bytes)));
         return Ok(());
     }
     // It holds password hashes.
     let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path);
-    let written = file.and_then(|mut file| file.write_all(&octets));
+    let written = file.and_then(|mut file| file.write_all(&bytes));
     written.map_err(|error| file_failure(path, &error))
 }
 
@@ -68,19 +68,19 @@ pub(super) async fn import(
     console: &mut Console<'_>,
 ) -> Result<(), Failure> {
     let path = path(invocation);
-    let octets = match path {
+    let bytes = match path {
         STANDARD => {
-            let mut octets = Vec::new();
-            std::io::stdin().lock().read_to_end(&mut octets).map(|_| octets)
+            let mut bytes = Vec::new();
+            std::io::stdin().lock().read_to_end(&mut bytes).map(|_| bytes)
         }
         path => std::fs::read(path),
     };
-    let octets = Bytes::from(octets.map_err(|error| file_failure(path, &error))?);
+    let bytes = Bytes::from(bytes.map_err(|error| file_failure(path, &error))?);
     let chunk = |place: usize| {
-        let end = octets.len().min(place + CHUNK_BYTES);
-        wire::DefinitionsChunk { caller: wire::caller(), json: octets.slice(place..end) }
+        let end = bytes.len().min(place + CHUNK_BYTES);
+        wire::DefinitionsChunk { caller: wire::caller(), json: bytes.slice(place..end) }
     };
-    let chunks: Vec<_> = (0..octets.len()).step_by(CHUNK_BYTES).map(chunk).collect();
+    let chunks: Vec<_> = (0..bytes.len()).step_by(CHUNK_BYTES).map(chunk).collect();
     match client.import_definitions(tokio_stream::iter(chunks)).await {
         Ok(answer) => {
             for left_out in answer.into_inner().left_out {

@@ -33,8 +33,8 @@ pub(crate) struct QueueRow {
 }
 
 /// A field table of the wire, its fields by name, as RabbitMQ keeps them.
-fn table(octets: &Bytes) -> Cell {
-    let mut table = FieldTable::decode(&mut octets.clone())?;
+fn table(bytes: &Bytes) -> Cell {
+    let mut table = FieldTable::decode(&mut bytes.clone())?;
     table.0.sort_by(|(a, _), (b, _)| a.cmp(b));
     Ok(Value::Table(table))
 }

@@ -203,8 +203,8 @@ impl<'a> Field<'a> {
         match value {
             FieldValue::Array(values) => Self::List(values),
             FieldValue::Table(table) => Self::Table(table),
-            FieldValue::LongString(octets) | FieldValue::ByteArray(octets) => {
-                Self::Text(String::from_utf8_lossy(octets).into_owned())
+            FieldValue::LongString(bytes) | FieldValue::ByteArray(bytes) => {
+                Self::Text(String::from_utf8_lossy(bytes).into_owned())
             }
             FieldValue::Decimal { scale, value } => Self::Text(format!("{value}e-{scale}")),
             FieldValue::Bool(yes) => Self::Plain(json!(yes)),

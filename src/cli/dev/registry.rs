@@ -68,7 +68,7 @@ fn find(home: &str, ports: &[u16], is_alive: impl Fn(u32) -> bool) -> Vec<u32> {
         }
         let entries: Vec<Entry> = fs::read(file.path())
             .ok()
-            .and_then(|octets| serde_json::from_slice(&octets).ok())
+            .and_then(|bytes| serde_json::from_slice(&bytes).ok())
             .unwrap_or_default();
         if entries.iter().any(|entry| ports.contains(&entry.amqp_port)) {
             pids.extend(entries.iter().map(|entry| entry.pid).filter(|pid| is_alive(*pid)));

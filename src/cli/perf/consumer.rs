@@ -146,7 +146,7 @@ impl Consumer {
                 return Ok(None);
             }
             (HEADER, Some(open)) if open.left.is_none() => {
-                let size = frame.payload.get(4..12).and_then(|octets| octets.first_chunk::<8>());
+                let size = frame.payload.get(4..12).and_then(|bytes| bytes.first_chunk::<8>());
                 let size = size.ok_or(ScanError::Unexpected("short content header"))?;
                 open.left = Some(u64::from_be_bytes(*size));
             }
@@ -155,7 +155,7 @@ impl Consumer {
                 let left = open.left.and_then(|left| left.checked_sub(bytes));
                 open.left = Some(left.ok_or(ScanError::Unexpected("body frame"))?);
                 let room = open.head.iter_mut().skip(open.head_bytes);
-                room.zip(frame.payload).for_each(|(slot, octet)| *slot = *octet);
+                room.zip(frame.payload).for_each(|(slot, byte)| *slot = *byte);
                 open.head_bytes = (open.head_bytes + frame.payload.len()).min(HEAD_BYTES);
             }
             // At any place.

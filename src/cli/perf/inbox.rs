@@ -37,8 +37,8 @@ impl Inbox {
 
     /// The next frame that is all there.
     pub(crate) fn next(&mut self) -> Result<Option<Frame<'_>>, ScanError> {
-        let octets = self.buffer.get(self.start..self.end).unwrap_or_default();
-        match scan::first(octets, self.payload_max)? {
+        let bytes = self.buffer.get(self.start..self.end).unwrap_or_default();
+        match scan::first(bytes, self.payload_max)? {
             None => Ok(None),
             Some((frame, bytes)) => {
                 self.start += bytes;
@@ -56,9 +56,9 @@ mod tests {
 
     #[test]
     fn frames_come_whole_however_they_were_read() {
-        let frame = |channel: u8, octets: usize| {
-            let mut frame = vec![3, 0, channel, 0, 0, 0, octets as u8];
-            frame.extend(vec![channel; octets]);
+        let frame = |channel: u8, bytes: usize| {
+            let mut frame = vec![3, 0, channel, 0, 0, 0, bytes as u8];
+            frame.extend(vec![channel; bytes]);
             frame.push(0xce);
             frame
         };

@@ -21,7 +21,7 @@ pub(crate) struct Head {
 
 impl Head {
     /// The bytes that a body begins with.
-    pub(crate) fn octets(self) -> [u8; HEAD_BYTES] {
+    pub(crate) fn bytes(self) -> [u8; HEAD_BYTES] {
         let [t0, t1, t2, t3, t4, t5, t6, t7] = self.sent_ns.to_be_bytes();
         let [r0, r1, r2, r3] = self.run.to_be_bytes();
         let [p0, p1] = self.publisher.to_be_bytes();
@@ -31,9 +31,9 @@ impl Head {
 
     /// The head of a body, if it is long enough for the whole of it.
     pub(crate) fn read(body: &[u8]) -> Option<Self> {
-        let octets: &[u8; HEAD_BYTES] = body.first_chunk()?;
+        let bytes: &[u8; HEAD_BYTES] = body.first_chunk()?;
         let [t0, t1, t2, t3, t4, t5, t6, t7, r0, r1, r2, r3, p0, p1, n0, n1, n2, n3, n4, n5] =
-            *octets;
+            *bytes;
         Some(Self {
             sent_ns: u64::from_be_bytes([t0, t1, t2, t3, t4, t5, t6, t7]),
             run: u32::from_be_bytes([r0, r1, r2, r3]),
@@ -45,7 +45,7 @@ impl Head {
 
 /// The time alone, of a body too short for a whole head.
 pub(crate) fn sent_ns(body: &[u8]) -> Option<u64> {
-    body.first_chunk::<TIME_BYTES>().map(|octets| u64::from_be_bytes(*octets))
+    body.first_chunk::<TIME_BYTES>().map(|bytes| u64::from_be_bytes(*bytes))
 }
 
 #[cfg(test)]
@@ -56,7 +56,7 @@ mod tests {
     fn a_head_is_read_as_it_was_written() {
         let head =
             Head { sent_ns: 0x0102_0304_0506_0708, run: 9, publisher: 77, number: (1 << 48) - 2 };
-        let mut body = head.octets().to_vec();
+        let mut body = head.bytes().to_vec();
         body.push(0);
         assert_eq!(Head::read(&body), Some(head));
         assert_eq!(sent_ns(&body), Some(head.sent_ns));

@@ -176,7 +176,7 @@ impl Publisher {
                 Head { sent_ns: now_ns, run: self.shared.run, publisher: self.plan.at, number };
             let turn = usize::try_from(self.published).unwrap_or(0) % self.templates.len().max(1);
             let Some(template) = self.templates.get(turn) else { break };
-            template.append(&mut self.out, &head.octets());
+            template.append(&mut self.out, &head.bytes());
             if self.plan.window > 0 {
                 self.window.sent(now_ns);
             }

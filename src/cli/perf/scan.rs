@@ -119,9 +119,9 @@ mod tests {
     use quorate_amqp::codec::hot;
     use quorate_types::ShortString;
 
-    fn only(octets: &[u8]) -> Frame<'_> {
-        let (frame, bytes) = first(octets, 1000).unwrap().unwrap();
-        assert_eq!(bytes, octets.len());
+    fn only(stream: &[u8]) -> Frame<'_> {
+        let (frame, bytes) = first(stream, 1000).unwrap().unwrap();
+        assert_eq!(bytes, stream.len());
         frame
     }
 

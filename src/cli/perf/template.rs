@@ -71,8 +71,8 @@ mod tests {
     use quorate_amqp::codec::method::Method;
 
     /// The body that a server reads, and the routing key.
-    fn read(octets: &[u8], frame_max: u32) -> (String, Vec<u8>) {
-        let mut input = BytesMut::from(octets);
+    fn read(bytes: &[u8], frame_max: u32) -> (String, Vec<u8>) {
+        let mut input = BytesMut::from(bytes);
         let method = frame::take(&mut input, frame_max).unwrap().unwrap();
         let Method::Publish(publish) = Method::decode(method.payload).unwrap() else {
             panic!("no publish");
@@ -97,7 +97,7 @@ mod tests {
             let shape = Shape { body_bytes, persistent: true, mandatory: false };
             let template = Template::new(&queue, 1, &shape, 8192);
             let mut out = vec![7];
-            template.append(&mut out, &head.octets());
+            template.append(&mut out, &head.bytes());
             assert_eq!(out.len(), 1 + template.frames.len());
             let (key, body) = read(out.get(1..).unwrap(), 8192);
             assert_eq!((key.as_str(), body.len()), ("perf-1", body_bytes));

@@ -158,8 +158,8 @@ fn memory(consumers: u64, entries: u64) -> usize {
 }
 
 fn main() {
-    println!("a queue: {} octets", memory(0, 0));
-    println!("a queue with a consumer, after 20 messages: {} octets", memory(1, 200_000));
+    println!("a queue: {} bytes", memory(0, 0));
+    println!("a queue with a consumer, after 20 messages: {} bytes", memory(1, 200_000));
     for (what, consumers, per_entry, parts, queues) in [
         ("1 consumer, entries of 100", 1, 100, 1, 1),
         ("1 consumer, entries of 100, 1 message a command", 1, 100, 100, 1),

@@ -129,10 +129,10 @@ fn q_45_a_million_letters_that_wait_cost_less_than_100_mib() {
     let grown = || resident_bytes().saturating_sub(before);
     world.expire();
     let waiting = grown();
-    println!("{LETTERS} that wait to be routed: {waiting} octets");
-    assert!(waiting > 0 && waiting < BYTES_MAX, "{waiting} octets");
+    println!("{LETTERS} that wait to be routed: {waiting} bytes");
+    assert!(waiting > 0 && waiting < BYTES_MAX, "{waiting} bytes");
     world.route_to_full();
     let full = grown();
-    println!("{LETTERS} that wait for a full target: {full} octets");
-    assert!(full < BYTES_MAX, "{full} octets");
+    println!("{LETTERS} that wait for a full target: {full} bytes");
+    assert!(full < BYTES_MAX, "{full} bytes");
 }

@@ -39,9 +39,9 @@ pub(crate) fn encode_append(stream: u64, request: &AppendEntriesRequest<TypeConf
     payload
 }
 
-/// Decodes an append; commands and bodies are slices of `octets`.
-pub(crate) fn decode_append(octets: &Bytes) -> Result<AppendRequest, DecodeError> {
-    let mut reader = Reader::begin(octets)?;
+/// Decodes an append; commands and bodies are slices of `bytes`.
+pub(crate) fn decode_append(bytes: &Bytes) -> Result<AppendRequest, DecodeError> {
+    let mut reader = Reader::begin(bytes)?;
     let stream = reader.u64()?;
     let vote = reader.vote()?;
     let prev_log_id = reader.option_log_id()?;
@@ -50,7 +50,7 @@ pub(crate) fn decode_append(octets: &Bytes) -> Result<AppendRequest, DecodeError
     let mut entries = Vec::with_capacity(count);
     for _ in 0..count {
         let bytes = reader.u32()? as usize;
-        entries.push(from_log_entry(log::decode_wire(&reader.octets(bytes)?)?)?);
+        entries.push(from_log_entry(log::decode_wire(&reader.bytes(bytes)?)?)?);
     }
     reader.end()?;
     let request = AppendEntriesRequest { vote, prev_log_id, entries, leader_commit };
@@ -68,9 +68,9 @@ pub(crate) fn encode_heartbeat(request: &AppendEntriesRequest<TypeConfig>) -> By
 
 /// Decodes a heartbeat.
 pub(crate) fn decode_heartbeat(
-    octets: &Bytes,
+    bytes: &Bytes,
 ) -> Result<AppendEntriesRequest<TypeConfig>, DecodeError> {
-    let mut reader = Reader::begin(octets)?;
+    let mut reader = Reader::begin(bytes)?;
     let vote = reader.vote()?;
     let prev_log_id = reader.option_log_id()?;
     let leader_commit = reader.option_log_id()?;
@@ -88,8 +88,8 @@ pub(crate) fn encode_lost(vote: &Vote, acknowledged: &LogId) -> Bytes {
 }
 
 /// Decodes what a leader tells a follower that lacks what it has acknowledged.
-pub(crate) fn decode_lost(octets: &Bytes) -> Result<(Vote, LogId), DecodeError> {
-    let mut reader = Reader::begin(octets)?;
+pub(crate) fn decode_lost(bytes: &Bytes) -> Result<(Vote, LogId), DecodeError> {
+    let mut reader = Reader::begin(bytes)?;
     let told = (reader.vote()?, reader.log_id()?);
     reader.end()?;
     Ok(told)
@@ -121,9 +121,9 @@ pub(crate) fn encode_append_answer(answer: &StreamAppendResult<TypeConfig>) -> B
 
 /// Decodes the answer to an append or a heartbeat.
 pub(crate) fn decode_append_answer(
-    octets: &Bytes,
+    bytes: &Bytes,
 ) -> Result<StreamAppendResult<TypeConfig>, DecodeError> {
-    let mut reader = Reader::begin(octets)?;
+    let mut reader = Reader::begin(bytes)?;
     let answer: Result<Option<LogId>, StreamAppendError<TypeConfig>> = match reader.u8()? {
         MATCHING => Ok(reader.option_log_id()?),
         CONFLICT => Err(StreamAppendError::Conflict(reader.log_id()?)),

@@ -18,8 +18,8 @@ pub(crate) fn encode_vote(vote: &Vote) -> Bytes {
 }
 
 /// Decodes a stored vote.
-pub(crate) fn decode_vote(octets: &Bytes) -> Result<Vote, DecodeError> {
-    let mut reader = Reader::begin(octets)?;
+pub(crate) fn decode_vote(bytes: &Bytes) -> Result<Vote, DecodeError> {
+    let mut reader = Reader::begin(bytes)?;
     let vote = reader.vote()?;
     reader.end()?;
     Ok(vote)
@@ -35,8 +35,8 @@ pub(crate) fn encode_vote_request(request: &VoteRequest<TypeConfig>) -> Bytes {
 }
 
 /// Decodes a request for a vote, or for a pre-vote.
-pub(crate) fn decode_vote_request(octets: &Bytes) -> Result<VoteRequest<TypeConfig>, DecodeError> {
-    let mut reader = Reader::begin(octets)?;
+pub(crate) fn decode_vote_request(bytes: &Bytes) -> Result<VoteRequest<TypeConfig>, DecodeError> {
+    let mut reader = Reader::begin(bytes)?;
     let vote = reader.vote()?;
     let last_log_id = reader.option_log_id()?;
     let leadership_transfer = reader.flag()?;
@@ -54,8 +54,8 @@ pub(crate) fn encode_vote_answer(answer: &VoteResponse<TypeConfig>) -> Bytes {
 }
 
 /// Decodes the answer to a request for a vote.
-pub(crate) fn decode_vote_answer(octets: &Bytes) -> Result<VoteResponse<TypeConfig>, DecodeError> {
-    let mut reader = Reader::begin(octets)?;
+pub(crate) fn decode_vote_answer(bytes: &Bytes) -> Result<VoteResponse<TypeConfig>, DecodeError> {
+    let mut reader = Reader::begin(bytes)?;
     let vote = reader.vote()?;
     let granted = reader.flag()?;
     let last_log_id = reader.option_log_id()?;
@@ -74,9 +74,9 @@ pub(crate) fn encode_transfer(request: &TransferLeaderRequest<TypeConfig>) -> By
 
 /// Decodes a transfer of leadership.
 pub(crate) fn decode_transfer(
-    octets: &Bytes,
+    bytes: &Bytes,
 ) -> Result<TransferLeaderRequest<TypeConfig>, DecodeError> {
-    let mut reader = Reader::begin(octets)?;
+    let mut reader = Reader::begin(bytes)?;
     let (from, to) = (reader.vote()?, reader.u64()?);
     let last_log_id = reader.option_log_id()?;
     reader.end()?;
@@ -91,8 +91,8 @@ pub(crate) fn encode_transfer_answer(accepted: bool) -> Bytes {
 }
 
 /// Decodes whether a transfer was accepted, or would be.
-pub(crate) fn decode_transfer_answer(octets: &Bytes) -> Result<bool, DecodeError> {
-    let mut reader = Reader::begin(octets)?;
+pub(crate) fn decode_transfer_answer(bytes: &Bytes) -> Result<bool, DecodeError> {
+    let mut reader = Reader::begin(bytes)?;
     let accepted = reader.flag()?;
     reader.end()?;
     Ok(accepted)
@@ -121,8 +121,8 @@ pub(crate) fn encode_groups(dead: NodeId, groups: &[GroupId]) -> Bytes {
 }
 
 /// Decodes a question for positions.
-pub(crate) fn decode_groups(octets: &Bytes) -> Result<Vec<GroupId>, DecodeError> {
-    let mut reader = Reader::begin(octets)?;
+pub(crate) fn decode_groups(bytes: &Bytes) -> Result<Vec<GroupId>, DecodeError> {
+    let mut reader = Reader::begin(bytes)?;
     // The dead node is told for logs and captures only.
     let _dead = reader.u64()?;
     let count = reader.count(2)?;
@@ -140,8 +140,8 @@ pub(crate) fn encode_nodes(nodes: impl ExactSizeIterator<Item = NodeId>) -> Byte
 }
 
 /// Decodes names of nodes.
-pub(crate) fn decode_nodes(octets: &Bytes) -> Result<BTreeSet<NodeId>, DecodeError> {
-    let mut reader = Reader::begin(octets)?;
+pub(crate) fn decode_nodes(bytes: &Bytes) -> Result<BTreeSet<NodeId>, DecodeError> {
+    let mut reader = Reader::begin(bytes)?;
     let count = reader.count(8)?;
     let nodes = (0..count).map(|_| reader.u64().map(node_of)).collect::<Result<_, _>>()?;
     reader.end()?;
@@ -162,8 +162,8 @@ pub(crate) fn encode_positions(positions: &[Position]) -> Bytes {
 }
 
 /// Decodes positions.
-pub(crate) fn decode_positions(octets: &Bytes) -> Result<Vec<Position>, DecodeError> {
-    let mut reader = Reader::begin(octets)?;
+pub(crate) fn decode_positions(bytes: &Bytes) -> Result<Vec<Position>, DecodeError> {
+    let mut reader = Reader::begin(bytes)?;
     let count = reader.count(21)?;
     let mut positions = Vec::with_capacity(count);
     for _ in 0..count {

@@ -45,8 +45,8 @@ pub(crate) fn encode_membership(membership: &Membership) -> Bytes {
 }
 
 /// Decodes a membership that an entry of the log carries.
-pub(crate) fn decode_membership(octets: &Bytes) -> Result<Membership, DecodeError> {
-    let mut reader = Reader::begin(octets)?;
+pub(crate) fn decode_membership(bytes: &Bytes) -> Result<Membership, DecodeError> {
+    let mut reader = Reader::begin(bytes)?;
     let decoded = membership(&mut reader)?;
     reader.end()?;
     Ok(decoded)
@@ -61,8 +61,8 @@ pub(crate) fn encode_stored_membership(stored: &StoredMembership) -> Bytes {
 }
 
 /// Decodes a membership that a checkpoint keeps.
-pub(crate) fn decode_stored_membership(octets: &Bytes) -> Result<StoredMembership, DecodeError> {
-    let mut reader = Reader::begin(octets)?;
+pub(crate) fn decode_stored_membership(bytes: &Bytes) -> Result<StoredMembership, DecodeError> {
+    let mut reader = Reader::begin(bytes)?;
     let at = reader.option_log_id()?;
     let decoded = membership(&mut reader)?;
     reader.end()?;
@@ -77,8 +77,8 @@ pub(crate) fn encode_committed(committed: Option<&LogId>) -> Bytes {
 }
 
 /// Decodes the committed log id.
-pub(crate) fn decode_committed(octets: &Bytes) -> Result<Option<LogId>, DecodeError> {
-    let mut reader = Reader::begin(octets)?;
+pub(crate) fn decode_committed(bytes: &Bytes) -> Result<Option<LogId>, DecodeError> {
+    let mut reader = Reader::begin(bytes)?;
     let committed = reader.option_log_id()?;
     reader.end()?;
     Ok(committed)
@@ -113,7 +113,7 @@ pub(crate) fn from_log_entry(entry: LogEntry) -> Result<Entry, DecodeError> {
     let payload = match entry.payload {
         Payload::Blank => EntryPayload::Blank,
         Payload::Commands(commands) => EntryPayload::Normal(Proposal(commands)),
-        Payload::Membership(octets) => EntryPayload::Membership(decode_membership(&octets)?),
+        Payload::Membership(bytes) => EntryPayload::Membership(decode_membership(&bytes)?),
     };
     Ok(Entry { log_id: log_id(entry.id), payload })
 }

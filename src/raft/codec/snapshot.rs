@@ -35,7 +35,7 @@ pub(crate) enum SnapshotStep {
         /// Place of the chunk, from 0.
         number: u64,
         /// The bytes.
-        octets: Bytes,
+        bytes: Bytes,
     },
     /// It is whole: install it.
     End {
@@ -67,12 +67,12 @@ pub(crate) fn encode_snapshot_begin(
 }
 
 /// Encodes a chunk; its bytes are not copied.
-pub(crate) fn encode_snapshot_chunk(transfer: u64, number: u64, octets: Bytes) -> Payload {
+pub(crate) fn encode_snapshot_chunk(transfer: u64, number: u64, bytes: Bytes) -> Payload {
     let mut head = begin(17);
     head.put_u8(CHUNK);
     head.put_u64(transfer);
     head.put_u64(number);
-    [head.freeze(), octets].into_iter().collect()
+    [head.freeze(), bytes].into_iter().collect()
 }
 
 /// Encodes the end of a snapshot.
@@ -86,8 +86,8 @@ pub(crate) fn encode_snapshot_end(transfer: u64, vote: &Vote, chunks: u64) -> By
 }
 
 /// Decodes one step.
-pub(crate) fn decode_snapshot_step(octets: &Bytes) -> Result<SnapshotStep, DecodeError> {
-    let mut reader = Reader::begin(octets)?;
+pub(crate) fn decode_snapshot_step(bytes: &Bytes) -> Result<SnapshotStep, DecodeError> {
+    let mut reader = Reader::begin(bytes)?;
     let step = reader.u8()?;
     let transfer = reader.u64()?;
     match step {
@@ -97,7 +97,7 @@ pub(crate) fn decode_snapshot_step(octets: &Bytes) -> Result<SnapshotStep, Decod
         }
         CHUNK => {
             let number = reader.u64()?;
-            Ok(SnapshotStep::Chunk { transfer, number, octets: reader.rest() })
+            Ok(SnapshotStep::Chunk { transfer, number, bytes: reader.rest() })
         }
         END => {
             let (vote, chunks) = (reader.vote()?, reader.u64()?);
@@ -116,8 +116,8 @@ pub(crate) fn encode_log_index(index: LogIndex) -> Bytes {
 }
 
 /// Decodes the answer to a question for a read index.
-pub(crate) fn decode_log_index(octets: &Bytes) -> Result<LogIndex, DecodeError> {
-    let mut reader = Reader::begin(octets)?;
+pub(crate) fn decode_log_index(bytes: &Bytes) -> Result<LogIndex, DecodeError> {
+    let mut reader = Reader::begin(bytes)?;
     let index = LogIndex(reader.u64()?);
     reader.end()?;
     Ok(index)

@@ -38,8 +38,8 @@ pub(crate) fn put_option_log_id(out: &mut BytesMut, id: Option<&LogId>) {
 pub(crate) struct Reader(Bytes);
 
 impl Reader {
-    pub(crate) fn begin(octets: &Bytes) -> Result<Self, DecodeError> {
-        let mut reader = Self(octets.clone());
+    pub(crate) fn begin(bytes: &Bytes) -> Result<Self, DecodeError> {
+        let mut reader = Self(bytes.clone());
         match reader.u8()? {
             VERSION => Ok(reader),
             other => Err(DecodeError::Version(other)),
@@ -80,7 +80,7 @@ impl Reader {
         Ok(count)
     }
 
-    pub(crate) fn octets(&mut self, count: usize) -> Result<Bytes, DecodeError> {
+    pub(crate) fn bytes(&mut self, count: usize) -> Result<Bytes, DecodeError> {
         if count > self.0.len() {
             return Err(DecodeError::Truncated);
         }

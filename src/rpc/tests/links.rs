@@ -159,11 +159,11 @@ async fn calls_are_answered_refused_and_time_out() {
     let (a, b, _, _) = pair().await;
     let two = NodeId(2);
     for bytes in [0, 1, 300_000, 5_000_000] {
-        let octets: Vec<u8> = (0..bytes).map(|i| (i % 253) as u8).collect();
-        let payload = Bytes::from(octets);
+        let content: Vec<u8> = (0..bytes).map(|i| (i % 253) as u8).collect();
+        let payload = Bytes::from(content);
         for lane in [Lane::Control, Lane::Bulk] {
             let answer = a.links.call(two, lane, 1, GroupId(3), payload.clone(), DEADLINE).await;
-            assert!(answer.unwrap() == payload, "{bytes} octets");
+            assert!(answer.unwrap() == payload, "{bytes} bytes");
         }
     }
     let call = |service, deadline| {
@@ -191,8 +191,8 @@ async fn calls_are_answered_refused_and_time_out() {
 async fn notices_of_one_lane_arrive_in_order() {
     let (a, mut b, _, _) = pair().await;
     for i in 0..1000_u32 {
-        let octets = Bytes::copy_from_slice(&i.to_be_bytes());
-        let mut payload = quorate_rpc::Payload::from(octets);
+        let bytes = Bytes::copy_from_slice(&i.to_be_bytes());
+        let mut payload = quorate_rpc::Payload::from(bytes);
         payload.push(Bytes::from(vec![0; (i as usize % 7) * 50_000]));
         while a.links.notify(NodeId(2), Lane::Bulk, 9, GroupId(4), payload.clone()).is_err() {
             tokio::task::yield_now().await;

@@ -65,8 +65,8 @@ pub fn encode_answer(answer: &Answer) -> Bytes {
 ///
 /// # Errors
 /// Bytes that are no answer.
-pub fn decode_answer(octets: &[u8]) -> Result<Answer, DecodeError> {
-    let mut cursor = Cursor::new(octets);
+pub fn decode_answer(bytes: &[u8]) -> Result<Answer, DecodeError> {
+    let mut cursor = Cursor::new(bytes);
     cursor.version(VERSION)?;
     let answer = match cursor.u8()? {
         ANSWERED => Answer::Answered {
@@ -124,10 +124,10 @@ mod tests {
             },
             Answer::TransfersWanted { from: by, by: from, want: Sequence(7) },
         ] {
-            let octets = encode_answer(&answer);
-            assert_eq!(decode_answer(&octets), Ok(answer));
-            for end in 0..octets.len() {
-                assert!(decode_answer(&octets[..end]).is_err());
+            let bytes = encode_answer(&answer);
+            assert_eq!(decode_answer(&bytes), Ok(answer));
+            for end in 0..bytes.len() {
+                assert!(decode_answer(&bytes[..end]).is_err());
             }
         }
     }

@@ -95,12 +95,12 @@ fn put_run(run: &ProposedRun, out: &mut BytesMut) {
     }
 }
 
-/// Decodes a batch; its messages are slices of `octets`.
+/// Decodes a batch; its messages are slices of `bytes`.
 ///
 /// # Errors
 /// Bytes that are no batch, enqueues that do not cover the runs.
-pub fn decode_batch(octets: &Bytes) -> Result<ProposedBatch, DecodeError> {
-    let mut cursor = Cursor::new(octets);
+pub fn decode_batch(bytes: &Bytes) -> Result<ProposedBatch, DecodeError> {
+    let mut cursor = Cursor::new(bytes);
     cursor.version(VERSION)?;
     let sender = match cursor.u8()? {
         0 => Sender::Session(cursor.session()?),
@@ -122,7 +122,7 @@ pub fn decode_batch(octets: &Bytes) -> Result<ProposedBatch, DecodeError> {
         for (head, length) in lengths {
             let length = usize::try_from(length).map_err(|_| DecodeError::Truncated)?;
             run.heads.push(head);
-            run.messages.push(octets.slice_ref(cursor.take(length)?));
+            run.messages.push(bytes.slice_ref(cursor.take(length)?));
         }
         proposed.push(run);
     }

@@ -12,7 +12,7 @@ use super::{
         put_policy, put_policy_name,
     },
     command::{name, put_name},
-    cursor::{Cursor, put_bool, put_int, put_len, put_octets, put_queue},
+    cursor::{Cursor, put_bool, put_bytes, put_int, put_len, put_queue},
 };
 use bytes::{BufMut, Bytes, BytesMut};
 use quorate_catalog::{CatalogCommand, CatalogEntry};
@@ -56,8 +56,8 @@ pub fn encode_entry(entry: &CatalogEntry) -> Bytes {
 ///
 /// # Errors
 /// Bytes that are no entry.
-pub fn decode_entry(octets: &[u8]) -> Result<CatalogEntry, DecodeError> {
-    let mut cursor = Cursor::new(octets);
+pub fn decode_entry(bytes: &[u8]) -> Result<CatalogEntry, DecodeError> {
+    let mut cursor = Cursor::new(bytes);
     cursor.version(VERSION)?;
     let stamp = Stamp { time: Timestamp(cursor.int()?), wall: WallTime(cursor.int()?) };
     let commands = cursor.list(command)?;
@@ -78,8 +78,8 @@ pub fn encode_command(command: &CatalogCommand) -> Bytes {
 ///
 /// # Errors
 /// Bytes that are no command.
-pub fn decode_command(octets: &[u8]) -> Result<CatalogCommand, DecodeError> {
-    let mut cursor = Cursor::new(octets);
+pub fn decode_command(bytes: &[u8]) -> Result<CatalogCommand, DecodeError> {
+    let mut cursor = Cursor::new(bytes);
     cursor.version(VERSION)?;
     let command = command(&mut cursor)?;
     cursor.end()?;
@@ -90,9 +90,9 @@ pub fn decode_command(octets: &[u8]) -> Result<CatalogCommand, DecodeError> {
 /// proposed: every replica would fail at it, after a restart too.
 #[must_use]
 pub fn can_be_read_again(command: &CatalogCommand) -> bool {
-    let octets = encode_command(command);
+    let bytes = encode_command(command);
     // Bytes are compared, since a table may hold a number that does not equal itself.
-    decode_command(&octets).is_ok_and(|decoded| encode_command(&decoded) == octets)
+    decode_command(&bytes).is_ok_and(|decoded| encode_command(&decoded) == bytes)
 }
 
 /// A tag and one value.
@@ -112,8 +112,8 @@ fn put_command(command: &CatalogCommand, out: &mut BytesMut) {
             put_int(out, u64::from(node.0));
             out.put_u64(incarnation.0);
             out.put_u64(boot.0);
-            put_octets(out, rpc_address.as_bytes());
-            put_octets(out, amqp_address.as_bytes());
+            put_bytes(out, rpc_address.as_bytes());
+            put_bytes(out, amqp_address.as_bytes());
         }
         CatalogCommand::NodeDown { node, start } => {
             out.put_u8(NODE_DOWN);

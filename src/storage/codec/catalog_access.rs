@@ -3,7 +3,7 @@
 use super::{
     DecodeError,
     config::{put_queue_type, queue_type},
-    cursor::{Cursor, put_bool, put_int, put_len, put_octets, put_short, put_signed},
+    cursor::{Cursor, put_bool, put_bytes, put_int, put_len, put_short, put_signed},
 };
 use bytes::{BufMut, BytesMut};
 use quorate_catalog::{
@@ -142,8 +142,8 @@ pub(super) fn put_denial(denial: &Denial, out: &mut BytesMut) {
         Denial::NoSuchVhost(name) => put_named(NO_SUCH_VHOST, name, out),
         Denial::InvalidPattern { pattern, reason, at } => {
             out.put_u8(INVALID_PATTERN);
-            put_octets(out, pattern.as_bytes());
-            put_octets(out, reason.as_bytes());
+            put_bytes(out, pattern.as_bytes());
+            put_bytes(out, reason.as_bytes());
             put_int(out, u64::from(*at));
         }
         Denial::TooManyTags { most, received } => {
@@ -233,7 +233,7 @@ fn default_type(cursor: &mut Cursor<'_>) -> Result<Option<QueueType>, DecodeErro
 }
 
 fn put_metadata(metadata: &VhostMetadata, out: &mut BytesMut) {
-    put_octets(out, metadata.description.as_bytes());
+    put_bytes(out, metadata.description.as_bytes());
     put_words(&metadata.tags, out);
     put_type(metadata.default_queue_type, out);
 }
@@ -248,7 +248,7 @@ fn metadata(cursor: &mut Cursor<'_>) -> Result<VhostMetadata, DecodeError> {
 
 fn put_update(update: &VhostUpdate, out: &mut BytesMut) {
     put_bool(out, update.description.is_some());
-    update.description.iter().for_each(|text| put_octets(out, text.as_bytes()));
+    update.description.iter().for_each(|text| put_bytes(out, text.as_bytes()));
     put_bool(out, update.tags.is_some());
     update.tags.iter().for_each(|tags| put_words(tags, out));
     put_type(update.default_queue_type, out);
@@ -286,7 +286,7 @@ fn put_password(password: &PasswordHash, out: &mut BytesMut) {
         HashAlgorithm::Sha512 => 1,
         HashAlgorithm::Md5 => 2,
     });
-    put_octets(out, &password.octets);
+    put_bytes(out, &password.bytes);
 }
 
 fn password(cursor: &mut Cursor<'_>) -> Result<PasswordHash, DecodeError> {
@@ -296,7 +296,7 @@ fn password(cursor: &mut Cursor<'_>) -> Result<PasswordHash, DecodeError> {
         2 => HashAlgorithm::Md5,
         _ => return Err(DecodeError::Invalid("hash algorithm")),
     };
-    Ok(PasswordHash { algorithm, octets: cursor.octets()?.to_vec() })
+    Ok(PasswordHash { algorithm, bytes: cursor.bytes()?.to_vec() })
 }
 
 pub(super) fn put_user(user: &UserRecord, out: &mut BytesMut) {
@@ -319,7 +319,7 @@ pub(super) fn put_permission(record: &PermissionRecord, out: &mut BytesMut) {
     put_short(out, &record.vhost);
     put_short(out, &record.user);
     for pattern in [&record.configure, &record.write, &record.read] {
-        put_octets(out, pattern.as_bytes());
+        put_bytes(out, pattern.as_bytes());
     }
 }
 
@@ -337,8 +337,8 @@ pub(super) fn put_topic_permission(record: &TopicPermissionRecord, out: &mut Byt
     put_short(out, &record.vhost);
     put_short(out, &record.user);
     put_short(out, &record.exchange);
-    put_octets(out, record.write.as_bytes());
-    put_octets(out, record.read.as_bytes());
+    put_bytes(out, record.write.as_bytes());
+    put_bytes(out, record.read.as_bytes());
 }
 
 pub(super) fn topic_permission(

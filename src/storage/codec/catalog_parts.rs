@@ -4,7 +4,7 @@ use super::{
     DecodeError,
     command::{name, put_name},
     config::{put_queue_type, queue_type},
-    cursor::{Cursor, put_bool, put_int, put_octets, put_queue, put_session, put_short},
+    cursor::{Cursor, put_bool, put_bytes, put_int, put_queue, put_session, put_short},
 };
 use bytes::{BufMut, Bytes, BytesMut};
 use quorate_catalog::{
@@ -128,11 +128,11 @@ fn connection(cursor: &mut Cursor<'_>) -> Result<ConnectionId, DecodeError> {
 fn put_table(table: &FieldTable, out: &mut BytesMut) {
     let mut content = BytesMut::new();
     table.encode_content(&mut content);
-    put_octets(out, &content);
+    put_bytes(out, &content);
 }
 
 fn table(cursor: &mut Cursor<'_>) -> Result<FieldTable, DecodeError> {
     // A copy, so that the table does not keep a whole frame alive.
-    let content = Bytes::copy_from_slice(cursor.octets()?);
+    let content = Bytes::copy_from_slice(cursor.bytes()?);
     FieldTable::decode_content(content).map_err(|_| DecodeError::Invalid("field table"))
 }

@@ -2,7 +2,7 @@
 
 use super::{
     DecodeError,
-    cursor::{Cursor, put_bool, put_len, put_octets, put_short, put_signed},
+    cursor::{Cursor, put_bool, put_bytes, put_len, put_short, put_signed},
 };
 use bytes::{BufMut, BytesMut};
 use quorate_catalog::{
@@ -26,12 +26,12 @@ pub(crate) fn policy_name(cursor: &mut Cursor<'_>) -> Result<PolicyName, DecodeE
 
 pub(crate) fn put_policy(policy: &PolicyRecord, out: &mut BytesMut) {
     put_policy_name(&policy.full_name(), out);
-    put_octets(out, policy.pattern.as_bytes());
-    put_octets(out, policy.apply_to.name().as_bytes());
+    put_bytes(out, policy.pattern.as_bytes());
+    put_bytes(out, policy.apply_to.name().as_bytes());
     put_signed(out, policy.priority);
     put_len(out, policy.definition.0.len());
     for (key, value) in &policy.definition.0 {
-        put_octets(out, key.name().as_bytes());
+        put_bytes(out, key.name().as_bytes());
         match value {
             PolicyValue::Integer(value) => {
                 out.put_u8(0);
@@ -95,7 +95,7 @@ pub(crate) fn parameter_name(cursor: &mut Cursor<'_>) -> Result<ParameterName, D
 
 pub(crate) fn put_parameter(parameter: &ParameterRecord, out: &mut BytesMut) {
     put_parameter_name(&parameter.name, out);
-    put_octets(out, parameter.value.as_bytes());
+    put_bytes(out, parameter.value.as_bytes());
 }
 
 pub(crate) fn parameter(cursor: &mut Cursor<'_>) -> Result<ParameterRecord, DecodeError> {

@@ -15,7 +15,7 @@ use super::{
         put_policy, put_policy_name,
     },
     command::{name, put_name},
-    cursor::{Cursor, put_bool, put_int, put_len, put_octets, put_short},
+    cursor::{Cursor, put_bool, put_bytes, put_int, put_len, put_short},
     key::{put_queue_key, queue_key},
 };
 use bytes::{BufMut, Bytes, BytesMut};
@@ -93,8 +93,8 @@ pub fn encode_key(key: &CatalogKey) -> Bytes {
 ///
 /// # Errors
 /// Bytes that are no key.
-pub fn decode_key(octets: &[u8]) -> Result<CatalogKey, DecodeError> {
-    let mut cursor = Cursor::new(octets);
+pub fn decode_key(bytes: &[u8]) -> Result<CatalogKey, DecodeError> {
+    let mut cursor = Cursor::new(bytes);
     let key = match cursor.u8()? {
         STATE => CatalogKey::State,
         VHOST => CatalogKey::Vhost(cursor.short()?),
@@ -169,8 +169,8 @@ pub fn encode_record(record: &CatalogRecord) -> Bytes {
 ///
 /// # Errors
 /// Bytes that are no record.
-pub fn decode_record(octets: &[u8]) -> Result<CatalogRecord, DecodeError> {
-    let mut cursor = Cursor::new(octets);
+pub fn decode_record(bytes: &[u8]) -> Result<CatalogRecord, DecodeError> {
+    let mut cursor = Cursor::new(bytes);
     cursor.version(VERSION)?;
     let record = match cursor.u8()? {
         STATE => CatalogRecord::State(state(&mut cursor)?),
@@ -231,8 +231,8 @@ fn put_node(node: &NodeEntry, out: &mut BytesMut) {
     for boot in &node.former_boots {
         out.put_u64(boot.0);
     }
-    put_octets(out, node.rpc_address.as_bytes());
-    put_octets(out, node.amqp_address.as_bytes());
+    put_bytes(out, node.rpc_address.as_bytes());
+    put_bytes(out, node.amqp_address.as_bytes());
 }
 
 fn node(cursor: &mut Cursor<'_>) -> Result<NodeEntry, DecodeError> {

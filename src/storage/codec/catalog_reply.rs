@@ -3,7 +3,7 @@
 use super::{
     DecodeError,
     catalog_access::{denial, put_denial},
-    cursor::{Cursor, put_int, put_len, put_octets, put_queue},
+    cursor::{Cursor, put_bytes, put_int, put_len, put_queue},
 };
 use bytes::{BufMut, Bytes, BytesMut};
 use quorate_catalog::CatalogReply;
@@ -29,7 +29,7 @@ pub fn encode_replies(replies: &[CatalogReply]) -> Bytes {
             CatalogReply::Refused(exception) => {
                 out.put_u8(REFUSED);
                 out.put_u16(exception.code.number());
-                put_octets(&mut out, exception.explanation.as_bytes());
+                put_bytes(&mut out, exception.explanation.as_bytes());
             }
             CatalogReply::Started(start) => {
                 out.put_u8(STARTED);
@@ -53,8 +53,8 @@ pub fn encode_replies(replies: &[CatalogReply]) -> Bytes {
 ///
 /// # Errors
 /// Bytes that are no replies.
-pub fn decode_replies(octets: &[u8]) -> Result<Vec<CatalogReply>, DecodeError> {
-    let mut cursor = Cursor::new(octets);
+pub fn decode_replies(bytes: &[u8]) -> Result<Vec<CatalogReply>, DecodeError> {
+    let mut cursor = Cursor::new(bytes);
     cursor.version(VERSION)?;
     let replies = cursor.list(reply)?;
     cursor.end()?;
@@ -104,10 +104,10 @@ mod tests {
             }),
             CatalogReply::Denied(Denial::TooManyTags { most: 64, received: 65 }),
         ];
-        let octets = encode_replies(&replies);
-        assert_eq!(decode_replies(&octets), Ok(replies));
-        for end in 0..octets.len() {
-            assert!(decode_replies(&octets[..end]).is_err());
+        let bytes = encode_replies(&replies);
+        assert_eq!(decode_replies(&bytes), Ok(replies));
+        for end in 0..bytes.len() {
+            assert!(decode_replies(&bytes[..end]).is_err());
         }
     }
 }

@@ -20,15 +20,15 @@ impl Chain {
     }
 
     /// Appends bytes.
-    pub(crate) fn push(&mut self, octets: &Bytes) {
-        if octets.len() < SHARE_BYTES_MIN {
-            self.open.extend_from_slice(octets);
+    pub(crate) fn push(&mut self, bytes: &Bytes) {
+        if bytes.len() < SHARE_BYTES_MIN {
+            self.open.extend_from_slice(bytes);
             return;
         }
         if !self.open.is_empty() {
             self.parts.push(self.open.split().freeze());
         }
-        self.parts.push(octets.clone());
+        self.parts.push(bytes.clone());
     }
 
     /// The frame.

@@ -27,7 +27,7 @@ pub(crate) fn put_int(out: &mut BytesMut, value: u64) {
 /// each time, which for the hot commands is most of what they cost.
 #[derive(Default)]
 pub(crate) struct Short {
-    octets: [u8; Short::CAPACITY],
+    bytes: [u8; Short::CAPACITY],
     len: usize,
 }
 
@@ -36,9 +36,9 @@ impl Short {
     const CAPACITY: usize = 32;
 
     #[inline]
-    pub(crate) fn u8(&mut self, octet: u8) {
-        if let Some(slot) = self.octets.get_mut(self.len) {
-            *slot = octet;
+    pub(crate) fn u8(&mut self, byte: u8) {
+        if let Some(slot) = self.bytes.get_mut(self.len) {
+            *slot = byte;
             self.len += 1;
         }
     }
@@ -54,7 +54,7 @@ impl Short {
 
     #[inline]
     pub(crate) fn put(&self, out: &mut BytesMut) {
-        out.extend_from_slice(self.octets.get(..self.len).unwrap_or_default());
+        out.extend_from_slice(self.bytes.get(..self.len).unwrap_or_default());
     }
 }
 
@@ -73,9 +73,9 @@ pub(crate) fn put_bool(out: &mut BytesMut, value: bool) {
     out.put_u8(u8::from(value));
 }
 
-pub(crate) fn put_octets(out: &mut BytesMut, octets: &[u8]) {
-    put_len(out, octets.len());
-    out.put_slice(octets);
+pub(crate) fn put_bytes(out: &mut BytesMut, bytes: &[u8]) {
+    put_len(out, bytes.len());
+    out.put_slice(bytes);
 }
 
 pub(crate) fn put_short(out: &mut BytesMut, text: &ShortString) {
@@ -129,8 +129,8 @@ pub(crate) struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    pub(crate) fn new(octets: &'a [u8]) -> Self {
-        Self { rest: octets, total: octets.len() }
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+        Self { rest: bytes, total: bytes.len() }
     }
 
     /// Bytes read so far.
@@ -166,13 +166,13 @@ impl<'a> Cursor<'a> {
     pub(crate) fn int(&mut self) -> Result<u64, DecodeError> {
         let mut value = 0u64;
         for shift in (0..70).step_by(7) {
-            let octet = self.u8()?;
-            let bits = u64::from(octet & 0x7f);
+            let byte = self.u8()?;
+            let bits = u64::from(byte & 0x7f);
             if shift == 63 && bits > 1 {
                 return Err(DecodeError::Invalid("integer"));
             }
             value |= bits << shift;
-            if octet < 0x80 {
+            if byte < 0x80 {
                 return Ok(value);
             }
         }
@@ -220,7 +220,7 @@ impl<'a> Cursor<'a> {
         if len > self.remaining() { Err(DecodeError::Truncated) } else { Ok(len) }
     }
 
-    pub(crate) fn octets(&mut self) -> Result<&'a [u8], DecodeError> {
+    pub(crate) fn bytes(&mut self) -> Result<&'a [u8], DecodeError> {
         let len = self.len()?;
         self.take(len)
     }
@@ -228,13 +228,13 @@ impl<'a> Cursor<'a> {
     /// A text, copied out, so that it does not keep a frame alive.
     pub(crate) fn short(&mut self) -> Result<ShortString, DecodeError> {
         let len = usize::from(self.u8()?);
-        let octets = self.take(len)?;
-        let text = std::str::from_utf8(octets).map_err(|_| DecodeError::Invalid("text"))?;
+        let bytes = self.take(len)?;
+        let text = std::str::from_utf8(bytes).map_err(|_| DecodeError::Invalid("text"))?;
         ShortString::try_from(text).map_err(|_| DecodeError::Invalid("text"))
     }
 
     pub(crate) fn string(&mut self) -> Result<String, DecodeError> {
-        let text = std::str::from_utf8(self.octets()?).map_err(|_| DecodeError::Invalid("text"))?;
+        let text = std::str::from_utf8(self.bytes()?).map_err(|_| DecodeError::Invalid("text"))?;
         Ok(text.to_owned())
     }
 

@@ -7,7 +7,7 @@
 use super::{
     DecodeError,
     chain::Chain,
-    cursor::{Cursor, put_int, put_len, put_octets},
+    cursor::{Cursor, put_bytes, put_int, put_len},
 };
 use crate::{CommandEntry, EntryId, LogEntry, Payload, RunBodies};
 use bytes::{BufMut, Bytes, BytesMut};
@@ -38,8 +38,8 @@ pub(crate) fn put_record(entry: &LogEntry, out: &mut BytesMut) {
 }
 
 /// Reads a `log` record; the commands come without their bodies.
-pub(crate) fn record(index: LogIndex, octets: &[u8]) -> Result<LogEntry, DecodeError> {
-    let mut cursor = Cursor::new(octets);
+pub(crate) fn record(index: LogIndex, bytes: &[u8]) -> Result<LogEntry, DecodeError> {
+    let mut cursor = Cursor::new(bytes);
     let id = id_of(index, &mut cursor)?;
     let kind = cursor.u8()?;
     let content = Bytes::copy_from_slice(cursor.take(cursor.remaining())?);
@@ -53,8 +53,8 @@ pub(crate) fn record(index: LogIndex, octets: &[u8]) -> Result<LogEntry, DecodeE
 }
 
 /// Reads only the identity of a `log` record.
-pub(crate) fn record_id(index: LogIndex, octets: &[u8]) -> Result<EntryId, DecodeError> {
-    id_of(index, &mut Cursor::new(octets))
+pub(crate) fn record_id(index: LogIndex, bytes: &[u8]) -> Result<EntryId, DecodeError> {
+    id_of(index, &mut Cursor::new(bytes))
 }
 
 fn id_of(index: LogIndex, cursor: &mut Cursor<'_>) -> Result<EntryId, DecodeError> {
@@ -71,8 +71,8 @@ pub(crate) fn encode_id(id: EntryId) -> Bytes {
 }
 
 /// Decodes an entry's identity.
-pub(crate) fn decode_id(octets: &[u8]) -> Result<EntryId, DecodeError> {
-    let mut cursor = Cursor::new(octets);
+pub(crate) fn decode_id(bytes: &[u8]) -> Result<EntryId, DecodeError> {
+    let mut cursor = Cursor::new(bytes);
     cursor.version(VERSION)?;
     let id = id(&mut cursor)?;
     cursor.end()?;
@@ -123,33 +123,33 @@ fn put_commands(commands: &CommandEntry, chain: &mut Chain) {
             put_len(out, message.as_ref().map_or(0, |message| message.len() + 1));
         }
     }
-    put_octets(out, &commands.command);
+    put_bytes(out, &commands.command);
     for message in commands.bodies.iter().flat_map(|run| &run.messages).flatten() {
         chain.push(message);
     }
 }
 
-/// Decodes an entry; commands and messages are slices of `octets`.
+/// Decodes an entry; commands and messages are slices of `bytes`.
 ///
 /// # Errors
 /// Bytes that are no entry.
-pub fn decode_wire(octets: &Bytes) -> Result<LogEntry, DecodeError> {
-    let mut cursor = Cursor::new(octets);
+pub fn decode_wire(bytes: &Bytes) -> Result<LogEntry, DecodeError> {
+    let mut cursor = Cursor::new(bytes);
     cursor.version(VERSION)?;
     let id = id(&mut cursor)?;
     let payload = match cursor.u8()? {
         BLANK => Payload::Blank,
-        MEMBERSHIP => Payload::Membership(octets.slice_ref(cursor.take(cursor.remaining())?)),
-        COMMANDS => Payload::Commands(commands(octets, &mut cursor)?),
+        MEMBERSHIP => Payload::Membership(bytes.slice_ref(cursor.take(cursor.remaining())?)),
+        COMMANDS => Payload::Commands(commands(bytes, &mut cursor)?),
         _ => return Err(DecodeError::Invalid("kind of log entry")),
     };
     cursor.end()?;
     Ok(LogEntry { id, payload })
 }
 
-fn commands(octets: &Bytes, cursor: &mut Cursor<'_>) -> Result<CommandEntry, DecodeError> {
+fn commands(bytes: &Bytes, cursor: &mut Cursor<'_>) -> Result<CommandEntry, DecodeError> {
     let runs = cursor.list(|cursor| cursor.list(Cursor::int))?;
-    let command = octets.slice_ref(cursor.octets()?);
+    let command = bytes.slice_ref(cursor.bytes()?);
     let mut bodies = Vec::with_capacity(runs.len());
     for run in runs {
         let mut messages = Vec::with_capacity(run.len());
@@ -158,7 +158,7 @@ fn commands(octets: &Bytes, cursor: &mut Cursor<'_>) -> Result<CommandEntry, Dec
                 None => None,
                 Some(length) => {
                     let length = usize::try_from(length).map_err(|_| DecodeError::Truncated)?;
-                    Some(octets.slice_ref(cursor.take(length)?))
+                    Some(bytes.slice_ref(cursor.take(length)?))
                 }
             });
         }

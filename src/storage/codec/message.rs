@@ -5,7 +5,7 @@
 
 use super::{
     DecodeError,
-    cursor::{Cursor, put_len, put_octets, put_short},
+    cursor::{Cursor, put_bytes, put_len, put_short},
 };
 use bytes::{BufMut, Bytes, BytesMut};
 use quorate_types::{FieldTable, Message, ShortString};
@@ -24,7 +24,7 @@ pub fn encode_into(message: &Message, out: &mut BytesMut) -> usize {
     for key in &message.further_keys {
         put_short(out, key);
     }
-    put_octets(out, &message.properties);
+    put_bytes(out, &message.properties);
     put_annotations(&message.annotations, out);
     out.put_slice(&message.body);
     out.len() - start
@@ -37,7 +37,7 @@ fn put_annotations(annotations: &FieldTable, out: &mut BytesMut) {
     }
     let mut content = BytesMut::new();
     annotations.encode_content(&mut content);
-    put_octets(out, &content);
+    put_bytes(out, &content);
 }
 
 /// Encodes one message.
@@ -48,28 +48,28 @@ pub fn encode(message: &Message) -> Bytes {
     out.freeze()
 }
 
-/// Decodes a message; its parts are slices of `octets`.
+/// Decodes a message; its parts are slices of `bytes`.
 ///
 /// # Errors
 /// Bytes that are no message.
-pub fn decode(octets: &Bytes) -> Result<Message, DecodeError> {
-    let mut cursor = Cursor::new(octets);
+pub fn decode(bytes: &Bytes) -> Result<Message, DecodeError> {
+    let mut cursor = Cursor::new(bytes);
     cursor.version(VERSION)?;
-    let exchange = short(octets, &mut cursor)?;
-    let routing_key = short(octets, &mut cursor)?;
-    let further_keys = cursor.list(|cursor| short(octets, cursor))?;
-    let properties = octets.slice_ref(cursor.octets()?);
-    let annotations = match cursor.octets()? {
+    let exchange = short(bytes, &mut cursor)?;
+    let routing_key = short(bytes, &mut cursor)?;
+    let further_keys = cursor.list(|cursor| short(bytes, cursor))?;
+    let properties = bytes.slice_ref(cursor.bytes()?);
+    let annotations = match cursor.bytes()? {
         [] => FieldTable::default(),
-        content => FieldTable::decode_content(octets.slice_ref(content))
+        content => FieldTable::decode_content(bytes.slice_ref(content))
             .map_err(|_| DecodeError::Invalid("annotations"))?,
     };
-    let body = octets.slice(cursor.position()..);
+    let body = bytes.slice(cursor.position()..);
     Ok(Message { exchange, routing_key, further_keys, properties, annotations, body })
 }
 
-fn short(octets: &Bytes, cursor: &mut Cursor<'_>) -> Result<ShortString, DecodeError> {
+fn short(bytes: &Bytes, cursor: &mut Cursor<'_>) -> Result<ShortString, DecodeError> {
     let len = usize::from(cursor.u8()?);
-    ShortString::from_bytes(octets.slice_ref(cursor.take(len)?))
+    ShortString::from_bytes(bytes.slice_ref(cursor.take(len)?))
         .map_err(|_| DecodeError::Invalid("text"))
 }

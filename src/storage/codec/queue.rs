@@ -39,8 +39,8 @@ pub fn encode_entry(entry: &Entry) -> Bytes {
 ///
 /// # Errors
 /// Bytes that are no entry.
-pub fn decode_entry(octets: &[u8]) -> Result<Entry, DecodeError> {
-    let mut cursor = Cursor::new(octets);
+pub fn decode_entry(bytes: &[u8]) -> Result<Entry, DecodeError> {
+    let mut cursor = Cursor::new(bytes);
     let (stamp, runs) = heads(&mut cursor)?;
     let batches = cursor.list(batch)?;
     cursor.end()?;
@@ -48,8 +48,8 @@ pub fn decode_entry(octets: &[u8]) -> Result<Entry, DecodeError> {
 }
 
 /// Reads only the stamp and the runs' heads of an encoded entry.
-pub(crate) fn decode_heads(octets: &[u8]) -> Result<(Stamp, Vec<Run>), DecodeError> {
-    heads(&mut Cursor::new(octets))
+pub(crate) fn decode_heads(bytes: &[u8]) -> Result<(Stamp, Vec<Run>), DecodeError> {
+    heads(&mut Cursor::new(bytes))
 }
 
 fn heads(cursor: &mut Cursor<'_>) -> Result<(Stamp, Vec<Run>), DecodeError> {

@@ -92,8 +92,8 @@ pub fn encode_key(key: RecordKey) -> Bytes {
 ///
 /// # Errors
 /// Bytes that are no key.
-pub fn decode_key(octets: &[u8]) -> Result<RecordKey, DecodeError> {
-    let mut cursor = Cursor::new(octets);
+pub fn decode_key(bytes: &[u8]) -> Result<RecordKey, DecodeError> {
+    let mut cursor = Cursor::new(bytes);
     let key = match cursor.u8()? {
         GROUP => RecordKey::Group,
         NODE => RecordKey::Node(NodeId(u16::from_be_bytes(cursor.array()?))),
@@ -173,8 +173,8 @@ pub fn encode_record(record: &Record) -> Bytes {
 ///
 /// # Errors
 /// Bytes that are no record.
-pub fn decode_record(octets: &[u8]) -> Result<Record, DecodeError> {
-    let mut cursor = Cursor::new(octets);
+pub fn decode_record(bytes: &[u8]) -> Result<Record, DecodeError> {
+    let mut cursor = Cursor::new(bytes);
     cursor.version(VERSION)?;
     let record = match cursor.u8()? {
         GROUP => Record::Group(group(&mut cursor)?),

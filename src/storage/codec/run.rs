@@ -32,8 +32,8 @@ pub(crate) fn put_heads(run: &RunHead, out: &mut BytesMut) {
 }
 
 /// Reads a run's heads.
-pub(crate) fn heads(index: LogIndex, octets: &[u8]) -> Result<RunHead, DecodeError> {
-    let mut cursor = Cursor::new(octets);
+pub(crate) fn heads(index: LogIndex, bytes: &[u8]) -> Result<RunHead, DecodeError> {
+    let mut cursor = Cursor::new(bytes);
     cursor.version(VERSION)?;
     let time = Timestamp(cursor.int()?);
     let messages =
@@ -59,8 +59,8 @@ pub(crate) fn put_bodies(run: &RunBodies, out: &mut BytesMut) {
 }
 
 /// One message of a `bodies` record.
-pub(crate) fn body(octets: &[u8], position: u32) -> Result<Option<&[u8]>, DecodeError> {
-    let (count, rest) = table(octets)?;
+pub(crate) fn body(bytes: &[u8], position: u32) -> Result<Option<&[u8]>, DecodeError> {
+    let (count, rest) = table(bytes)?;
     let position = position as usize;
     if position >= count {
         return Ok(None);
@@ -78,20 +78,20 @@ pub(crate) fn body(octets: &[u8], position: u32) -> Result<Option<&[u8]>, Decode
 }
 
 /// Reads all messages of a `bodies` record, as slices of one copy.
-pub(crate) fn bodies(octets: &[u8]) -> Result<RunBodies, DecodeError> {
-    let octets = Bytes::copy_from_slice(octets);
-    let (count, _) = table(&octets)?;
+pub(crate) fn bodies(bytes: &[u8]) -> Result<RunBodies, DecodeError> {
+    let bytes = Bytes::copy_from_slice(bytes);
+    let (count, _) = table(&bytes)?;
     let mut messages = Vec::with_capacity(count);
     for position in 0..count {
-        let message = body(&octets, position as u32)?;
-        messages.push(message.map(|message| octets.slice_ref(message)));
+        let message = body(&bytes, position as u32)?;
+        messages.push(message.map(|message| bytes.slice_ref(message)));
     }
     Ok(RunBodies { messages })
 }
 
 /// Count of messages, and what follows it: their offsets, whose presence is checked.
-fn table(octets: &[u8]) -> Result<(usize, &[u8]), DecodeError> {
-    let mut cursor = Cursor::new(octets);
+fn table(bytes: &[u8]) -> Result<(usize, &[u8]), DecodeError> {
+    let mut cursor = Cursor::new(bytes);
     cursor.version(VERSION)?;
     let count = u32::from_be_bytes(cursor.array()?) as usize;
     let rest = cursor.take(cursor.remaining())?;
@@ -99,6 +99,6 @@ fn table(octets: &[u8]) -> Result<(usize, &[u8]), DecodeError> {
 }
 
 fn offset(table: &[u8], place: usize) -> Result<u32, DecodeError> {
-    let octets = table.get(4 * place..).and_then(|rest| rest.first_chunk());
-    Ok(u32::from_be_bytes(*octets.ok_or(DecodeError::Truncated)?))
+    let bytes = table.get(4 * place..).and_then(|rest| rest.first_chunk());
+    Ok(u32::from_be_bytes(*bytes.ok_or(DecodeError::Truncated)?))
 }

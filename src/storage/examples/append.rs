@@ -47,7 +47,7 @@ fn main() {
             continue;
         }
         println!(
-            "{} groups, {} entries in flight of {} messages of {} octets",
+            "{} groups, {} entries in flight of {} messages of {} bytes",
             load.groups, load.in_flight, load.messages, load.body_bytes
         );
         let batch_bytes = quorate(&dir, &load);
@@ -138,19 +138,19 @@ fn payload(group: u16, load: &Load) -> Payload {
 /// Plain writes of that many bytes, each synced.
 fn raw(dir: &Path, bytes: u64) {
     let mut file = File::create(dir.join("raw")).unwrap();
-    let octets = vec![7; bytes as usize];
+    let content = vec![7; bytes as usize];
     let mut syncs = Vec::new();
     let began = Instant::now();
     while began.elapsed() < TIME / 2 {
         let sync = Instant::now();
-        file.write_all(&octets).unwrap();
+        file.write_all(&content).unwrap();
         file.sync_data().unwrap();
         syncs.push(sync.elapsed().as_micros());
     }
     let elapsed = began.elapsed().as_secs_f64();
     syncs.sort_unstable();
     println!(
-        "  raw:     {:.0} syncs/s of {bytes} octets, {:.0} MB/s, p50 {} µs p99 {} µs",
+        "  raw:     {:.0} syncs/s of {bytes} bytes, {:.0} MB/s, p50 {} µs p99 {} µs",
         syncs.len() as f64 / elapsed,
         syncs.len() as f64 * bytes as f64 / elapsed / 1e6,
         syncs[syncs.len() / 2],

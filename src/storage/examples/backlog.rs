@@ -89,8 +89,8 @@ fn drain(store: &GroupStore, replica: &mut ReplicaStore, entries: u64) -> u64 {
                 })
                 .collect();
             for stored in store.messages(&wanted, committed, usize::MAX).unwrap() {
-                let StoredMessage::Here(octets) = stored else { panic!("{stored:?}") };
-                let message = codec::message::decode(&octets).unwrap();
+                let StoredMessage::Here(bytes) = stored else { panic!("{stored:?}") };
+                let message = codec::message::decode(&bytes).unwrap();
                 assert_eq!(message.body.len(), 100);
                 read += 1;
             }

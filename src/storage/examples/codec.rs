@@ -34,10 +34,10 @@ fn main() {
     let runs = vec![Run { queue: QUEUE, level: Level(0), messages: vec![head; 64] }];
     let batches = vec![Batch { origin, commands: commands.clone() }];
     let entry = Entry { stamp, runs, batches };
-    let octets = codec::queue::encode_entry(&entry);
-    println!("entry of 64 enqueues and 64 settles: {} octets", octets.len());
+    let bytes = codec::queue::encode_entry(&entry);
+    println!("entry of 64 enqueues and 64 settles: {} bytes", bytes.len());
     measure("encode an entry, a command", 128, || codec::queue::encode_entry(&entry));
-    measure("decode an entry, a command", 128, || codec::queue::decode_entry(&octets).unwrap());
+    measure("decode an entry, a command", 128, || codec::queue::decode_entry(&bytes).unwrap());
 
     let message = Message {
         exchange: ShortString::from_static("orders"),

@@ -224,9 +224,9 @@ impl<R: Read> Records<R> {
     }
 
     fn array<const N: usize>(&mut self) -> Result<[u8; N], StorageError> {
-        let mut octets = [0; N];
-        self.stream.read_exact(&mut octets).map_err(file("a received snapshot is truncated"))?;
-        Ok(octets)
+        let mut bytes = [0; N];
+        self.stream.read_exact(&mut bytes).map_err(file("a received snapshot is truncated"))?;
+        Ok(bytes)
     }
 
     fn append(&mut self, to: &mut Vec<u8>, bytes: u64) -> Result<(), StorageError> {
@@ -238,9 +238,9 @@ impl<R: Read> Records<R> {
     fn int(&mut self) -> Result<u64, StorageError> {
         let mut value = 0u64;
         for shift in (0..63).step_by(7) {
-            let [octet] = self.array()?;
-            value |= u64::from(octet & 0x7f) << shift;
-            if octet < 0x80 {
+            let [byte] = self.array()?;
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
                 return Ok(value);
             }
         }

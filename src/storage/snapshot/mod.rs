@@ -28,8 +28,8 @@ pub(crate) enum Section {
 }
 
 impl Section {
-    fn of(octet: u8) -> Result<Self, DecodeError> {
-        Ok(match octet {
+    fn of(byte: u8) -> Result<Self, DecodeError> {
+        Ok(match byte {
             0 => Self::End,
             1 => Self::Heads,
             2 => Self::Bodies,

@@ -142,8 +142,8 @@ impl Stream<'_> {
     fn header(&self) -> Begun {
         self.snapshot
             .get(state_family(self.group), &key::checkpoint_key(self.group))?
-            .map(|octets| {
-                checkpoint::decode_header(&octets).map_err(corrupt("checkpoint", LogIndex(0)))
+            .map(|bytes| {
+                checkpoint::decode_header(&bytes).map_err(corrupt("checkpoint", LogIndex(0)))
             })
             .transpose()
     }

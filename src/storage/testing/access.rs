@@ -15,7 +15,7 @@ fn short(text: &str) -> ShortString {
 }
 
 fn password(algorithm: HashAlgorithm) -> PasswordHash {
-    PasswordHash { algorithm, octets: vec![1, 2, 3, 4, 5] }
+    PasswordHash { algorithm, bytes: vec![1, 2, 3, 4, 5] }
 }
 
 fn user() -> UserRecord {
@@ -84,10 +84,10 @@ fn commands_round_trip() {
     }
     for command in commands {
         let command = CatalogCommand::Access(command);
-        let octets = encode_command(&command);
-        assert_eq!(decode_command(&octets), Ok(command));
-        for end in 0..octets.len() {
-            assert!(decode_command(&octets[..end]).is_err(), "cut at {end}");
+        let bytes = encode_command(&command);
+        assert_eq!(decode_command(&bytes), Ok(command));
+        for end in 0..bytes.len() {
+            assert!(decode_command(&bytes[..end]).is_err(), "cut at {end}");
         }
     }
 }
@@ -108,10 +108,10 @@ fn records_and_keys_round_trip() {
         CatalogRecord::TopicPermission(topic_permission()),
     ];
     for record in records {
-        let octets = encode_record(&record);
-        assert_eq!(decode_record(&octets), Ok(record));
-        for end in 0..octets.len() {
-            assert!(decode_record(&octets[..end]).is_err(), "cut at {end}");
+        let bytes = encode_record(&record);
+        assert_eq!(decode_record(&bytes), Ok(record));
+        for end in 0..bytes.len() {
+            assert!(decode_record(&bytes[..end]).is_err(), "cut at {end}");
         }
     }
     let (vhost, user) = (short("v"), short("u"));

@@ -445,8 +445,8 @@ pub(super) fn message() -> impl Strategy<Value = Message> {
     let annotations = vec((short(), any::<i64>()), 0..3).prop_map(|fields| {
         FieldTable(fields.into_iter().map(|(name, n)| (name, FieldValue::I64(n))).collect())
     });
-    let octets = || vec(any::<u8>(), 0..300).prop_map(Bytes::from);
-    (short(), short(), vec(short(), 0..3), octets(), annotations, octets()).prop_map(
+    let bytes = || vec(any::<u8>(), 0..300).prop_map(Bytes::from);
+    (short(), short(), vec(short(), 0..3), bytes(), annotations, bytes()).prop_map(
         |(exchange, routing_key, further_keys, properties, annotations, body)| Message {
             exchange,
             routing_key,
@@ -459,14 +459,14 @@ pub(super) fn message() -> impl Strategy<Value = Message> {
 }
 
 pub(super) fn log_entry() -> impl Strategy<Value = LogEntry> {
-    let octets = || vec(any::<u8>(), 0..100).prop_map(Bytes::from);
+    let bytes = || vec(any::<u8>(), 0..100).prop_map(Bytes::from);
     // Some large enough to be shared instead of copied.
-    let body = prop_oneof![octets(), Just(Bytes::from(vec![9; 5000]))];
+    let body = prop_oneof![bytes(), Just(Bytes::from(vec![9; 5000]))];
     let run = vec(option::weighted(0.8, body), 0..4).prop_map(|messages| RunBodies { messages });
     let payload = prop_oneof![
         Just(Payload::Blank),
-        octets().prop_map(Payload::Membership),
-        (octets(), vec(run, 0..4))
+        bytes().prop_map(Payload::Membership),
+        (bytes(), vec(run, 0..4))
             .prop_map(|(command, bodies)| Payload::Commands(CommandEntry { command, bodies })),
     ];
     (number(), any::<u16>(), number(), payload).prop_map(|(term, leader, index, payload)| {

@@ -20,7 +20,7 @@ pub(super) fn batch() -> impl Strategy<Value = ProposedBatch> {
     (sender, number(), runs, vec(holder_command(), 0..3)).prop_map(
         |(sender, first, runs, others)| {
             let (mut proposed, mut commands) = (Vec::new(), others);
-            for (place, ((number, level), (parts, octets, long))) in (0u32..).zip(runs) {
+            for (place, ((number, level), (parts, bytes, long))) in (0u32..).zip(runs) {
                 let mut covered = 0;
                 for count in parts {
                     commands.push(match count {
@@ -30,10 +30,10 @@ pub(super) fn batch() -> impl Strategy<Value = ProposedBatch> {
                     covered += count;
                 }
                 let length = if long { 4500 } else { 3 };
-                let messages: Vec<Bytes> = octets
+                let messages: Vec<Bytes> = bytes
                     .into_iter()
                     .take(covered as usize)
-                    .map(|octet| Bytes::from(vec![octet; length]))
+                    .map(|byte| Bytes::from(vec![byte; length]))
                     .collect();
                 let head = |m: &Bytes| MessageHead {
                     body_bytes: u32::from(m[0]) + 1000 * u32::from(level),

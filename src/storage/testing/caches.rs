@@ -307,7 +307,7 @@ fn after_a_purge_of_all_the_next_entry_follows_the_purged_one() {
 }
 
 #[test]
-fn reads_are_bounded_by_octets_but_give_at_least_one_entry() {
+fn reads_are_bounded_by_bytes_but_give_at_least_one_entry() {
     let dir = tempfile::tempdir().unwrap();
     let database = open(dir.path(), without_caches());
     let store = database.group(GROUP).unwrap();
@@ -315,7 +315,7 @@ fn reads_are_bounded_by_octets_but_give_at_least_one_entry() {
     append(&store, (2..=9).map(|index| entry(1, index, &[(1, 0, 1, 1000)])).collect());
     for (bytes, count) in [(0, 1), (1, 1), (1500, 2), (3200, 4), (usize::MAX, 8)] {
         let read = store.read(LogIndex(2), LogIndex(99), bytes).unwrap();
-        assert_eq!(read.len(), count, "{bytes} octets");
+        assert_eq!(read.len(), count, "{bytes} bytes");
     }
     assert!(store.read(LogIndex(10), LogIndex(99), 1).unwrap().is_empty());
     assert!(store.read(LogIndex(5), LogIndex(5), 1).unwrap().is_empty());
@@ -370,7 +370,7 @@ fn about_as_much_of_a_log_stays_as_is_to_be_kept_whatever_the_bodies() {
         written(|done| store.purge_through(id(1, half.0), done));
         let left = store.log_bytes();
         let step = 32 << 10;
-        assert!((all / 2..all / 2 + step).contains(&left), "{left} of {all} octets are left");
+        assert!((all / 2..all / 2 + step).contains(&left), "{left} of {all} bytes are left");
     }
     // A length takes a byte or two; a body of 9,000 would weigh in quite otherwise.
     let apart = kept.iter().max().zip(kept.iter().min()).map(|(most, least)| most - least);

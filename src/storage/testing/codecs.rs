@@ -47,23 +47,23 @@ fn enqueued(commands: &[Command], runs: &[FullRun]) -> Vec<Enqueued> {
 proptest! {
     #[test]
     fn entries_round_trip(entry in entry()) {
-        let octets = codec::queue::encode_entry(&entry);
-        let heads = codec::queue::decode_heads(&octets).unwrap();
+        let bytes = codec::queue::encode_entry(&entry);
+        let heads = codec::queue::decode_heads(&bytes).unwrap();
         prop_assert_eq!(&heads, &(entry.stamp, entry.runs.clone()));
-        prop_assert_eq!(codec::queue::decode_entry(&octets).unwrap(), entry);
-        for end in 0..octets.len() {
-            prop_assert!(codec::queue::decode_entry(&octets[..end]).is_err(), "cut at {}", end);
+        prop_assert_eq!(codec::queue::decode_entry(&bytes).unwrap(), entry);
+        for end in 0..bytes.len() {
+            prop_assert!(codec::queue::decode_entry(&bytes[..end]).is_err(), "cut at {}", end);
         }
     }
 
     #[test]
     fn records_round_trip(key in record_key(), record in record()) {
-        let octets = codec::queue::encode_key(key);
-        prop_assert_eq!(codec::queue::decode_key(&octets).unwrap(), key);
-        let octets = codec::queue::encode_record(&record);
-        prop_assert_eq!(codec::queue::decode_record(&octets).unwrap(), record);
-        for end in 0..octets.len() {
-            prop_assert!(codec::queue::decode_record(&octets[..end]).is_err(), "cut at {}", end);
+        let bytes = codec::queue::encode_key(key);
+        prop_assert_eq!(codec::queue::decode_key(&bytes).unwrap(), key);
+        let bytes = codec::queue::encode_record(&record);
+        prop_assert_eq!(codec::queue::decode_record(&bytes).unwrap(), record);
+        for end in 0..bytes.len() {
+            prop_assert!(codec::queue::decode_record(&bytes[..end]).is_err(), "cut at {}", end);
         }
     }
 
@@ -77,23 +77,23 @@ proptest! {
     fn messages_round_trip_without_a_copy(message in message()) {
         let mut out = BytesMut::from(&b"before"[..]);
         let length = codec::message::encode_into(&message, &mut out);
-        let octets = out.freeze().slice(6..);
-        prop_assert_eq!(octets.len(), length);
-        prop_assert_eq!(&codec::message::encode(&message), &octets);
-        let found = codec::message::decode(&octets).unwrap();
+        let bytes = out.freeze().slice(6..);
+        prop_assert_eq!(bytes.len(), length);
+        prop_assert_eq!(&codec::message::encode(&message), &bytes);
+        let found = codec::message::decode(&bytes).unwrap();
         if !message.body.is_empty() {
-            prop_assert_eq!(found.body.as_ptr_range().end, octets.as_ptr_range().end);
+            prop_assert_eq!(found.body.as_ptr_range().end, bytes.as_ptr_range().end);
         }
         prop_assert_eq!(found, message);
     }
 
     #[test]
     fn entries_on_the_wire_round_trip_without_a_copy(entry in log_entry()) {
-        let octets = whole(codec::log::encode_wire(&entry));
-        let found = codec::log::decode_wire(&octets).unwrap();
+        let bytes = whole(codec::log::encode_wire(&entry));
+        let found = codec::log::decode_wire(&bytes).unwrap();
         if let Payload::Commands(commands) = &found.payload {
             for message in commands.bodies.iter().flat_map(|run| &run.messages).flatten() {
-                let inside = octets.as_ptr_range().contains(&message.as_ptr());
+                let inside = bytes.as_ptr_range().contains(&message.as_ptr());
                 prop_assert!(message.is_empty() || inside);
             }
         }
@@ -132,8 +132,8 @@ proptest! {
 
     #[test]
     fn batches_round_trip(batch in batch()) {
-        let octets = whole(codec::batch::encode_batch(&batch));
-        prop_assert_eq!(codec::batch::decode_batch(&octets).unwrap(), batch);
+        let bytes = whole(codec::batch::encode_batch(&batch));
+        prop_assert_eq!(codec::batch::decode_batch(&bytes).unwrap(), batch);
     }
 
     #[test]
@@ -148,8 +148,8 @@ proptest! {
         let mut twice = batch.clone();
         twice.commands.insert(at, batch.commands[at].clone());
         for wrong in [without, twice] {
-            let octets = whole(codec::batch::encode_batch(&wrong));
-            prop_assert!(codec::batch::decode_batch(&octets).is_err());
+            let bytes = whole(codec::batch::encode_batch(&wrong));
+            prop_assert!(codec::batch::decode_batch(&bytes).is_err());
         }
     }
 
@@ -198,40 +198,40 @@ proptest! {
     }
 
     #[test]
-    fn arbitrary_octets_never_panic(octets in vec(any::<u8>(), 0..200), version in any::<bool>()) {
-        let mut octets = octets;
-        if let (true, Some(first)) = (version, octets.first_mut()) {
+    fn arbitrary_bytes_never_panic(bytes in vec(any::<u8>(), 0..200), version in any::<bool>()) {
+        let mut bytes = bytes;
+        if let (true, Some(first)) = (version, bytes.first_mut()) {
             *first = 1;
         }
-        let octets = Bytes::from(octets);
+        let bytes = Bytes::from(bytes);
         // What is read by luck is written and read again as the same.
-        if let Ok(entry) = codec::queue::decode_entry(&octets) {
+        if let Ok(entry) = codec::queue::decode_entry(&bytes) {
             let again = codec::queue::encode_entry(&entry);
             prop_assert_eq!(codec::queue::decode_entry(&again).unwrap(), entry);
         }
-        if let Ok(entry) = codec::catalog::decode_entry(&octets) {
+        if let Ok(entry) = codec::catalog::decode_entry(&bytes) {
             let again = codec::catalog::encode_entry(&entry);
             prop_assert_eq!(codec::catalog::decode_entry(&again).unwrap(), entry);
         }
-        drop(codec::queue::decode_record(&octets));
-        drop(codec::catalog::decode_record(&octets));
-        drop(codec::catalog::decode_key(&octets));
-        drop(codec::message::decode(&octets));
-        drop(codec::log::decode_wire(&octets));
-        drop(codec::log::record(LogIndex(1), &octets));
-        drop(codec::run::heads(LogIndex(1), &octets));
-        drop(codec::run::bodies(&octets));
-        let _ = codec::run::body(&octets, 1);
-        drop(codec::batch::decode_batch(&octets));
-        let _ = (codec::queue::decode_key(&octets), codec::log::decode_id(&octets));
+        drop(codec::queue::decode_record(&bytes));
+        drop(codec::catalog::decode_record(&bytes));
+        drop(codec::catalog::decode_key(&bytes));
+        drop(codec::message::decode(&bytes));
+        drop(codec::log::decode_wire(&bytes));
+        drop(codec::log::record(LogIndex(1), &bytes));
+        drop(codec::run::heads(LogIndex(1), &bytes));
+        drop(codec::run::bodies(&bytes));
+        let _ = codec::run::body(&bytes, 1);
+        drop(codec::batch::decode_batch(&bytes));
+        let _ = (codec::queue::decode_key(&bytes), codec::log::decode_id(&bytes));
     }
 
     #[test]
-    fn changed_octets_never_panic(entry in entry(), at in any::<prop::sample::Index>(), by in 1..=255u8) {
-        let mut octets = codec::queue::encode_entry(&entry).to_vec();
-        let at = at.index(octets.len());
-        octets[at] = octets[at].wrapping_add(by);
-        drop(codec::queue::decode_entry(&octets));
+    fn changed_bytes_never_panic(entry in entry(), at in any::<prop::sample::Index>(), by in 1..=255u8) {
+        let mut bytes = codec::queue::encode_entry(&entry).to_vec();
+        let at = at.index(bytes.len());
+        bytes[at] = bytes[at].wrapping_add(by);
+        drop(codec::queue::decode_entry(&bytes));
     }
 
     #[test]
@@ -257,14 +257,14 @@ proptest! {
 #[test]
 fn a_count_that_lies_reserves_nothing() {
     // Version, stamp, then a count of runs far beyond the bytes.
-    let octets = [1, 0, 0, 0xff, 0xff, 0xff, 0xff, 0x0f];
-    assert!(codec::queue::decode_entry(&octets).is_err());
-    let octets = Bytes::from_static(&[1, 0xff, 0xff, 0xff, 0xff]);
-    assert!(codec::run::bodies(&octets).is_err());
+    let bytes = [1, 0, 0, 0xff, 0xff, 0xff, 0xff, 0x0f];
+    assert!(codec::queue::decode_entry(&bytes).is_err());
+    let bytes = Bytes::from_static(&[1, 0xff, 0xff, 0xff, 0xff]);
+    assert!(codec::run::bodies(&bytes).is_err());
 }
 
 #[test]
-fn deliveries_held_in_a_row_cost_two_octets_each() {
+fn deliveries_held_in_a_row_cost_two_bytes_each() {
     let queued = (1..=2000u32)
         .map(|position| {
             let queued = QueuedMessage {
@@ -277,9 +277,9 @@ fn deliveries_held_in_a_row_cost_two_octets_each() {
             (Sequence(u64::from(position)), queued)
         })
         .collect();
-    let octets = codec::queue::encode_record(&Record::Gets(GetsRecord {
+    let bytes = codec::queue::encode_record(&Record::Gets(GetsRecord {
         timeout_default_ms: Some(1_800_000),
         unacked: queued,
     }));
-    assert!(octets.len() < 4050, "{} octets", octets.len());
+    assert!(bytes.len() < 4050, "{} bytes", bytes.len());
 }

@@ -64,9 +64,9 @@ fn logs(dir: &Path) -> Vec<PathBuf> {
 }
 
 fn flip(path: &Path, at: usize) {
-    let mut octets = fs::read(path).unwrap();
-    octets[at] ^= 0x10;
-    fs::write(path, octets).unwrap();
+    let mut bytes = fs::read(path).unwrap();
+    bytes[at] ^= 0x10;
+    fs::write(path, bytes).unwrap();
 }
 
 fn truncate(path: &Path, to: u64) {
@@ -134,7 +134,7 @@ fn a_log_that_lost_its_middle_is_refused() {
         let log = logs(copy.path()).pop().unwrap();
         flip(&log, at);
         let told = refusal(copy.path());
-        assert!(told.contains(log.to_str().unwrap()), "octet {at}: {told}");
+        assert!(told.contains(log.to_str().unwrap()), "byte {at}: {told}");
         assert_eq!(refusal(copy.path()), told, "and again");
     }
 }
@@ -152,9 +152,9 @@ fn a_last_write_that_a_crash_has_torn_is_no_hole() {
         &|log| flip(log, end as usize - 5),
         // Blocks of a write reach the disk in any order.
         &|log| {
-            let mut octets = fs::read(log).unwrap();
-            octets[end as usize - 26_000..end as usize - 20_000].fill(0);
-            fs::write(log, octets).unwrap();
+            let mut bytes = fs::read(log).unwrap();
+            bytes[end as usize - 26_000..end as usize - 20_000].fill(0);
+            fs::write(log, bytes).unwrap();
         },
     ];
     for tear in torn {

@@ -243,8 +243,8 @@ pub(super) fn runs_on_disk(
     let mut found = Vec::new();
     let mut runs = store.engine().scan(family, &key::group_end(group)).unwrap();
     runs.seek(key::group_start(group));
-    while let Some(octets) = runs.key() {
-        let run = key::decode_run_key(group, octets).unwrap();
+    while let Some(bytes) = runs.key() {
+        let run = key::decode_run_key(group, bytes).unwrap();
         found.push((run.queue.index, run.level.0, run.index.0));
         runs.next();
     }

@@ -91,7 +91,7 @@ fn a_read_ends_where_the_next_message_would_exceed_it() {
         assert_eq!(counts, [1, 1, 1, 1, 2, 6, 16], "cached: {cached}");
         let mixed = [message(1, 9, 0), wanted[0], message(1, 9, 0), wanted[1]];
         let read = store.messages(&mixed, APPLIED, 1500).unwrap();
-        assert_eq!(read.len(), 3, "what is not there has no octets");
+        assert_eq!(read.len(), 3, "what is not there has no bytes");
     }
 }
 

@@ -36,11 +36,11 @@ fn removed_runs_give_their_space_back_and_others_stay() {
         append(&store, vec![entry(1, index, &[(1, 0, 1, BODY_BYTES)])]);
     }
     let before = tables(dir.path());
-    assert!(before > (RUNS / 2) * BODY_BYTES as u64, "{before} octets were flushed");
+    assert!(before > (RUNS / 2) * BODY_BYTES as u64, "{before} bytes were flushed");
     remove(&database, 1, RUNS - 2);
     database.reclaim().look_now().unwrap();
     let after = tables(dir.path());
-    assert!(after < 4 * BODY_BYTES as u64, "{after} of {before} octets are left");
+    assert!(after < 4 * BODY_BYTES as u64, "{after} of {before} bytes are left");
     for index in [RUNS - 1, RUNS] {
         let message = MessageId { level: Level(0), index: LogIndex(index), position: 0 };
         let read = store.message(MessageRef { queue: queue(1), message }).unwrap();

@@ -152,8 +152,11 @@ fn a_snapshot_that_does_not_fit_is_refused_before_it_fills_the_disk() {
     let (_database, donor) = donor(from.path(), 20);
     donor.engine().flush(Family::Bodies).unwrap();
     let expected = donor.snapshot().unwrap().unwrap().bytes();
-    let octets: usize = pieces(&donor).iter().map(Bytes::len).sum();
-    assert!(expected > octets as u64 / 2 && expected < octets as u64 * 2, "{expected} of {octets}");
+    let received: usize = pieces(&donor).iter().map(Bytes::len).sum();
+    assert!(
+        expected > received as u64 / 2 && expected < received as u64 * 2,
+        "{expected} of {received}"
+    );
     let free = crate::directory::free_bytes(to.path()).unwrap();
     let mut options = options();
     options.disk_reserve_bytes = free - (64 << 20);

@@ -157,7 +157,7 @@ fn a_sync_that_hangs_is_seen_from_another_thread() {
     while watchdog.stalled_for() <= bound {
         std::thread::yield_now();
     }
-    assert!(!watchdog.is_late(bound), "its octets have a second of their own");
+    assert!(!watchdog.is_late(bound), "its bytes have a second of their own");
     drop(release);
     let ((), took) = thread.join().unwrap();
     assert!(took > bound);

@@ -326,7 +326,7 @@ fn any_value() -> impl Strategy<Value = FieldValue> {
         any::<i64>().prop_map(FieldValue::I64),
         any::<bool>().prop_map(FieldValue::Bool),
         prop::collection::vec(any::<u8>(), 0..300)
-            .prop_map(|octets| FieldValue::LongString(octets.into())),
+            .prop_map(|bytes| FieldValue::LongString(bytes.into())),
         Just(FieldValue::Void),
         Just(FieldValue::Array(vec![])),
         Just(FieldValue::Table(FieldTable::default())),

@@ -10,7 +10,7 @@ fn any_name() -> impl Strategy<Value = ShortString> {
     "[a-z\u{e4}\u{1f407}-]{0,12}".prop_map(|text| ShortString::try_from(text).unwrap())
 }
 
-fn any_octets() -> impl Strategy<Value = Bytes> {
+fn any_bytes() -> impl Strategy<Value = Bytes> {
     prop::collection::vec(any::<u8>(), 0..40).prop_map(Bytes::from)
 }
 
@@ -27,8 +27,8 @@ fn any_scalar() -> impl Strategy<Value = FieldValue> {
         any::<f32>().prop_filter("NaN is not itself", |x| !x.is_nan()).prop_map(FieldValue::F32),
         any::<f64>().prop_filter("NaN is not itself", |x| !x.is_nan()).prop_map(FieldValue::F64),
         (any::<u8>(), any::<u32>()).prop_map(|(scale, value)| FieldValue::Decimal { scale, value }),
-        any_octets().prop_map(FieldValue::LongString),
-        any_octets().prop_map(FieldValue::ByteArray),
+        any_bytes().prop_map(FieldValue::LongString),
+        any_bytes().prop_map(FieldValue::ByteArray),
         any::<u64>().prop_map(FieldValue::Timestamp),
         Just(FieldValue::Void),
     ]
@@ -49,34 +49,34 @@ fn any_table() -> impl Strategy<Value = FieldTable> {
 }
 
 fn content(table: &FieldTable) -> Bytes {
-    let mut octets = BytesMut::new();
-    table.encode_content(&mut octets);
-    octets.freeze()
+    let mut bytes = BytesMut::new();
+    table.encode_content(&mut bytes);
+    bytes.freeze()
 }
 
 proptest! {
     /// FRM-14, FRM-15: types, order and duplicates are kept.
     #[test]
-    fn a_table_is_decoded_as_it_was_encoded(table in any_table(), behind in any_octets()) {
+    fn a_table_is_decoded_as_it_was_encoded(table in any_table(), behind in any_bytes()) {
         prop_assert_eq!(FieldTable::decode_content(content(&table)).unwrap(), table.clone());
-        let mut octets = BytesMut::new();
-        table.encode(&mut octets);
-        octets.put_slice(&behind);
-        let mut octets = octets.freeze();
-        prop_assert_eq!(FieldTable::decode(&mut octets).unwrap(), table);
-        prop_assert_eq!(octets, behind, "no more is taken than the table");
+        let mut bytes = BytesMut::new();
+        table.encode(&mut bytes);
+        bytes.put_slice(&behind);
+        let mut bytes = bytes.freeze();
+        prop_assert_eq!(FieldTable::decode(&mut bytes).unwrap(), table);
+        prop_assert_eq!(bytes, behind, "no more is taken than the table");
     }
 
     /// A table cut short anywhere is refused or is a shorter table, never a panic.
     #[test]
     fn a_table_cut_short_is_no_table(table in any_table(), keep in 0.0..1.0f64) {
         let whole = content(&table);
-        let mut octets = BytesMut::new();
-        table.encode(&mut octets);
-        let octets = octets.freeze();
-        let cut = (octets.len() as f64 * keep) as usize;
+        let mut bytes = BytesMut::new();
+        table.encode(&mut bytes);
+        let bytes = bytes.freeze();
+        let cut = (bytes.len() as f64 * keep) as usize;
         prop_assert_eq!(
-            FieldTable::decode(&mut octets.slice(..cut)),
+            FieldTable::decode(&mut bytes.slice(..cut)),
             Err(FieldTableError::Truncated)
         );
         drop(FieldTable::decode_content(whole.slice(..cut.min(whole.len()))));
@@ -85,8 +85,8 @@ proptest! {
     /// Whatever the bytes, decoding ends with a table or a word; what was read can be written and
     /// read again.
     #[test]
-    fn no_octets_do_harm(octets in prop::collection::vec(any::<u8>(), 0..200)) {
-        if let Ok(table) = FieldTable::decode_content(Bytes::from(octets)) {
+    fn no_bytes_do_harm(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        if let Ok(table) = FieldTable::decode_content(Bytes::from(bytes)) {
             let again = content(&table);
             let table = FieldTable::decode_content(again.clone()).unwrap();
             prop_assert_eq!(content(&table), again);
@@ -104,48 +104,48 @@ proptest! {
             0..20,
         ),
     ) {
-        let mut octets = BytesMut::new();
+        let mut bytes = BytesMut::new();
         for (kind, value) in fields {
-            octets.put_slice(&[1, b'k', kind]);
-            octets.put_slice(&value);
+            bytes.put_slice(&[1, b'k', kind]);
+            bytes.put_slice(&value);
         }
-        drop(FieldTable::decode_content(octets.freeze()));
+        drop(FieldTable::decode_content(bytes.freeze()));
     }
 }
 
 /// One field named `k`.
-fn one(octets: &[u8]) -> Result<FieldValue, FieldTableError> {
+fn one(bytes: &[u8]) -> Result<FieldValue, FieldTableError> {
     let mut content = vec![1, b'k'];
-    content.extend_from_slice(octets);
+    content.extend_from_slice(bytes);
     let mut table = FieldTable::decode_content(Bytes::from(content))?;
     Ok(table.0.remove(0).1)
 }
 
 #[test]
 fn frm_14_every_letter_is_read_as_its_type() {
-    let octets = |letter: u8, value: &[u8]| [&[letter], value].concat();
+    let bytes = |letter: u8, value: &[u8]| [&[letter], value].concat();
     let cases = [
-        (octets(b't', &[1]), FieldValue::Bool(true), "bool"),
-        (octets(b'b', &[0xff]), FieldValue::I8(-1), "byte"),
-        (octets(b'B', &[0xff]), FieldValue::U8(255), "unsignedbyte"),
-        (octets(b's', &[0xff, 0xfe]), FieldValue::I16(-2), "short"),
-        (octets(b'u', &[0xff, 0xfe]), FieldValue::U16(65_534), "unsignedshort"),
-        (octets(b'I', &[0xff; 4]), FieldValue::I32(-1), "signedint"),
-        (octets(b'i', &[0xff; 4]), FieldValue::U32(u32::MAX), "unsignedint"),
-        (octets(b'l', &[0xff; 8]), FieldValue::I64(-1), "long"),
-        (octets(b'L', &[0xff; 8]), FieldValue::I64(-1), "long"),
-        (octets(b'f', &1.5f32.to_be_bytes()), FieldValue::F32(1.5), "float"),
-        (octets(b'd', &1.5f64.to_be_bytes()), FieldValue::F64(1.5), "double"),
-        (octets(b'D', &[2, 0, 0, 0, 7]), FieldValue::Decimal { scale: 2, value: 7 }, "decimal"),
-        (octets(b'S', &[0, 0, 0, 1, b'v']), FieldValue::text("v"), "longstr"),
-        (octets(b'A', &[0, 0, 0, 1, b'V']), FieldValue::Array(vec![FieldValue::Void]), "array"),
-        (octets(b'T', &[0, 0, 0, 0, 0, 0, 0, 9]), FieldValue::Timestamp(9), "timestamp"),
-        (octets(b'F', &[0, 0, 0, 0]), FieldValue::Table(FieldTable::default()), "table"),
-        (octets(b'V', &[]), FieldValue::Void, "void"),
-        (octets(b'x', &[0, 0, 0, 1, 7]), FieldValue::ByteArray(Bytes::from_static(&[7])), "binary"),
+        (bytes(b't', &[1]), FieldValue::Bool(true), "bool"),
+        (bytes(b'b', &[0xff]), FieldValue::I8(-1), "byte"),
+        (bytes(b'B', &[0xff]), FieldValue::U8(255), "unsignedbyte"),
+        (bytes(b's', &[0xff, 0xfe]), FieldValue::I16(-2), "short"),
+        (bytes(b'u', &[0xff, 0xfe]), FieldValue::U16(65_534), "unsignedshort"),
+        (bytes(b'I', &[0xff; 4]), FieldValue::I32(-1), "signedint"),
+        (bytes(b'i', &[0xff; 4]), FieldValue::U32(u32::MAX), "unsignedint"),
+        (bytes(b'l', &[0xff; 8]), FieldValue::I64(-1), "long"),
+        (bytes(b'L', &[0xff; 8]), FieldValue::I64(-1), "long"),
+        (bytes(b'f', &1.5f32.to_be_bytes()), FieldValue::F32(1.5), "float"),
+        (bytes(b'd', &1.5f64.to_be_bytes()), FieldValue::F64(1.5), "double"),
+        (bytes(b'D', &[2, 0, 0, 0, 7]), FieldValue::Decimal { scale: 2, value: 7 }, "decimal"),
+        (bytes(b'S', &[0, 0, 0, 1, b'v']), FieldValue::text("v"), "longstr"),
+        (bytes(b'A', &[0, 0, 0, 1, b'V']), FieldValue::Array(vec![FieldValue::Void]), "array"),
+        (bytes(b'T', &[0, 0, 0, 0, 0, 0, 0, 9]), FieldValue::Timestamp(9), "timestamp"),
+        (bytes(b'F', &[0, 0, 0, 0]), FieldValue::Table(FieldTable::default()), "table"),
+        (bytes(b'V', &[]), FieldValue::Void, "void"),
+        (bytes(b'x', &[0, 0, 0, 1, 7]), FieldValue::ByteArray(Bytes::from_static(&[7])), "binary"),
     ];
-    for (octets, value, name) in cases {
-        assert_eq!(one(&octets), Ok(value.clone()), "{}", char::from(octets[0]));
+    for (bytes, value, name) in cases {
+        assert_eq!(one(&bytes), Ok(value.clone()), "{}", char::from(bytes[0]));
         assert_eq!(value.type_name(), name);
     }
     assert_eq!(one(b"z"), Err(FieldTableError::UnknownType(b'z')));
@@ -160,14 +160,14 @@ fn frm_15_both_64_bit_letters_are_written_as_l() {
 
 #[test]
 fn frm_11_a_name_that_is_not_utf8_and_a_length_that_is_not_there_are_refused() {
-    let decode = |octets: &'static [u8]| FieldTable::decode_content(Bytes::from_static(octets));
+    let decode = |bytes: &'static [u8]| FieldTable::decode_content(Bytes::from_static(bytes));
     assert_eq!(decode(b"\x01\xffV"), Err(FieldTableError::Name));
     assert_eq!(decode(b"\x05k"), Err(FieldTableError::Truncated));
     assert_eq!(decode(b"\x01k"), Err(FieldTableError::Truncated));
     // A length of 4 GiB costs nothing.
     assert_eq!(decode(b"\x01kS\xff\xff\xff\xff"), Err(FieldTableError::Truncated));
-    let mut octets = Bytes::from_static(b"\xff\xff\xff\xff");
-    assert_eq!(FieldTable::decode(&mut octets), Err(FieldTableError::Truncated));
+    let mut bytes = Bytes::from_static(b"\xff\xff\xff\xff");
+    assert_eq!(FieldTable::decode(&mut bytes), Err(FieldTableError::Truncated));
 }
 
 /// A table or array within another, `depth` of them.

@@ -13,10 +13,10 @@ const HEADERS: u16 = 13;
 const EXPIRATION: u16 = 8;
 
 fn short(text: &str) -> Bytes {
-    let mut octets = BytesMut::new();
-    octets.put_u8(u8::try_from(text.len()).unwrap());
-    octets.put_slice(text.as_bytes());
-    octets.freeze()
+    let mut bytes = BytesMut::new();
+    bytes.put_u8(u8::try_from(text.len()).unwrap());
+    bytes.put_slice(text.as_bytes());
+    bytes.freeze()
 }
 
 fn table(names: &[String]) -> FieldTable {
@@ -25,9 +25,9 @@ fn table(names: &[String]) -> FieldTable {
 }
 
 fn encoded(table: &FieldTable) -> Bytes {
-    let mut octets = BytesMut::new();
-    table.encode(&mut octets);
-    octets.freeze()
+    let mut bytes = BytesMut::new();
+    table.encode(&mut bytes);
+    bytes.freeze()
 }
 
 /// Any choice of the 14 properties, in the order of the wire.
@@ -35,10 +35,10 @@ fn any_parts() -> impl Strategy<Value = Vec<Part>> {
     let texts = prop::collection::vec("[a-z]{0,20}", 14);
     let names = prop::collection::vec("[a-z]{1,5}", 0..4);
     (texts, names, any::<u16>(), any::<u8>(), any::<u64>()).prop_map(
-        |(texts, names, chosen, octet, time)| {
+        |(texts, names, chosen, byte, time)| {
             let part = |bit: u16, text: &String| match bit {
                 HEADERS => encoded(&table(&names)),
-                11 | 12 => Bytes::copy_from_slice(&[octet]),
+                11 | 12 => Bytes::copy_from_slice(&[byte]),
                 6 => Bytes::copy_from_slice(&time.to_be_bytes()),
                 _ => short(text),
             };
@@ -75,26 +75,26 @@ fn property(bit: u16) -> Property {
 }
 
 fn raw(parts: &[Part]) -> Bytes {
-    let mut octets = BytesMut::new();
-    octets.put_u16(parts.iter().fold(0, |flags, (bit, _)| flags | 1 << bit));
-    parts.iter().for_each(|(_, part)| octets.put_slice(part));
-    octets.freeze()
+    let mut bytes = BytesMut::new();
+    bytes.put_u16(parts.iter().fold(0, |flags, (bit, _)| flags | 1 << bit));
+    parts.iter().for_each(|(_, part)| bytes.put_slice(part));
+    bytes.freeze()
 }
 
 /// The same with one property put in place of what is there, or taken out.
-fn with(parts: &[Part], bit: u16, octets: Option<Bytes>) -> Bytes {
+fn with(parts: &[Part], bit: u16, bytes: Option<Bytes>) -> Bytes {
     let mut parts: Vec<Part> = parts.iter().filter(|(other, _)| *other != bit).cloned().collect();
-    parts.extend(octets.map(|octets| (bit, octets)));
+    parts.extend(bytes.map(|bytes| (bit, bytes)));
     parts.sort_by_key(|(bit, _)| std::cmp::Reverse(*bit));
     raw(&parts)
 }
 
-fn octets_of(parts: &[Part], bit: u16) -> Option<Bytes> {
-    parts.iter().find(|(other, _)| *other == bit).map(|(_, octets)| octets.clone())
+fn bytes_of(parts: &[Part], bit: u16) -> Option<Bytes> {
+    parts.iter().find(|(other, _)| *other == bit).map(|(_, bytes)| bytes.clone())
 }
 
 fn text_of(parts: &[Part], bit: u16) -> Option<ShortString> {
-    octets_of(parts, bit).map(|octets| ShortString::from_bytes(octets.slice(1..)).unwrap())
+    bytes_of(parts, bit).map(|bytes| ShortString::from_bytes(bytes.slice(1..)).unwrap())
 }
 
 proptest! {
@@ -103,8 +103,8 @@ proptest! {
     fn a_property_is_found_where_it_is(parts in any_parts()) {
         let properties = Properties::parse(raw(&parts)).unwrap();
         for bit in 2..16 {
-            let expected = parts.iter().find(|(of, _)| *of == bit).map(|(_, octets)| octets);
-            prop_assert_eq!(properties.octets_of(property(bit)), expected.cloned());
+            let expected = parts.iter().find(|(of, _)| *of == bit).map(|(_, bytes)| bytes);
+            prop_assert_eq!(properties.bytes_of(property(bit)), expected.cloned());
         }
     }
 
@@ -117,9 +117,9 @@ proptest! {
         prop_assert_eq!(&found.reply_to, &text_of(&parts, 9));
         prop_assert_eq!(&found.expiration, &text_of(&parts, EXPIRATION));
         prop_assert_eq!(&found.user_id, &text_of(&parts, 4));
-        prop_assert_eq!(found.delivery_mode, octets_of(&parts, 12).map(|octets| octets[0]));
-        prop_assert_eq!(found.priority, octets_of(&parts, 11).map(|octets| octets[0]));
-        let headers = octets_of(&parts, HEADERS).map(|octets| octets.slice(4..));
+        prop_assert_eq!(found.delivery_mode, bytes_of(&parts, 12).map(|bytes| bytes[0]));
+        prop_assert_eq!(found.priority, bytes_of(&parts, 11).map(|bytes| bytes[0]));
+        let headers = bytes_of(&parts, HEADERS).map(|bytes| bytes.slice(4..));
         prop_assert_eq!(&found.headers, &headers);
         let decoded = headers.map(|content| FieldTable::decode_content(content).unwrap());
         prop_assert_eq!(found.decode_headers().unwrap(), decoded);
@@ -153,8 +153,8 @@ proptest! {
 
     /// Whatever the bytes, there is an answer.
     #[test]
-    fn no_octets_do_harm(octets in prop::collection::vec(any::<u8>(), 0..120)) {
-        if let Ok(found) = Properties::parse(Bytes::from(octets)) {
+    fn no_bytes_do_harm(bytes in prop::collection::vec(any::<u8>(), 0..120)) {
+        if let Ok(found) = Properties::parse(Bytes::from(bytes)) {
             prop_assert!(found.decode_headers().is_ok());
             prop_assert!(found.with_headers(None).is_ok());
             prop_assert!(found.with_expiration(Some(&ShortString::EMPTY)).is_ok());
@@ -163,7 +163,7 @@ proptest! {
 }
 
 #[test]
-fn frm_16_the_continuation_bit_alone_is_ignored_and_octets_behind_it_are_refused() {
+fn frm_16_the_continuation_bit_alone_is_ignored_and_bytes_behind_it_are_refused() {
     assert!(Properties::parse(Bytes::from_static(&[0, 1])).is_ok());
     assert_eq!(
         Properties::parse(Bytes::from_static(&[0, 1, 0, 0])),

@@ -12,13 +12,13 @@ use quorate_types::{
 proptest! {
     /// A short string is at most 255 bytes of UTF-8, and nothing else.
     #[test]
-    fn a_short_string_is_short_and_utf8(octets in prop::collection::vec(any::<u8>(), 0..300)) {
-        let taken = ShortString::from_bytes(Bytes::from(octets.clone()));
-        let expected = octets.len() <= 255 && std::str::from_utf8(&octets).is_ok();
+    fn a_short_string_is_short_and_utf8(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        let taken = ShortString::from_bytes(Bytes::from(bytes.clone()));
+        let expected = bytes.len() <= 255 && std::str::from_utf8(&bytes).is_ok();
         prop_assert_eq!(taken.is_ok(), expected);
         if let Ok(taken) = taken {
-            prop_assert_eq!(taken.as_bytes(), &octets[..]);
-            prop_assert_eq!(taken.as_str().as_bytes(), &octets[..]);
+            prop_assert_eq!(taken.as_bytes(), &bytes[..]);
+            prop_assert_eq!(taken.as_str().as_bytes(), &bytes[..]);
             prop_assert_eq!(taken.detached(), taken);
         }
     }
@@ -32,7 +32,7 @@ proptest! {
 
     /// CONN-24: a reply text is a short string, cut at a character's border.
     #[test]
-    fn a_reply_text_is_never_longer_than_255_octets(text in "[a\u{e4}\u{20ac}\u{1f407}]{0,120}") {
+    fn a_reply_text_is_never_longer_than_255_bytes(text in "[a\u{e4}\u{20ac}\u{1f407}]{0,120}") {
         let told = Exception::new(ReplyCode::NotFound, text.clone()).reply_text();
         prop_assert!(told.len() <= 255);
         let whole = format!("NOT_FOUND - {text}");
@@ -45,8 +45,8 @@ proptest! {
 fn names_that_are_none_say_why() {
     assert_eq!(ShortString::try_from("x".repeat(256)), Err(NameError::TooLong(256)));
     assert!(ShortString::try_from("x".repeat(255)).is_ok());
-    let octets = Bytes::from_static(&[0xc3]);
-    assert_eq!(ShortString::from_bytes(octets), Err(NameError::NotUtf8));
+    let bytes = Bytes::from_static(&[0xc3]);
+    assert_eq!(ShortString::from_bytes(bytes), Err(NameError::NotUtf8));
 }
 
 #[test]

@@ -65,7 +65,7 @@ proptest! {
             Some(TargetAnswer::Taken) => BTreeMap::from([(7, vec![true])]),
             Some(TargetAnswer::Gone) | None => BTreeMap::new(),
         };
-        let again = matches!(last, Verdict::RouteAgain(octets) if octets == "sent");
+        let again = matches!(last, Verdict::RouteAgain(bytes) if bytes == "sent");
         prop_assert_eq!(again, expected.is_empty());
         prop_assert_eq!(told(&connection), expected);
         prop_assert_eq!(connection.publishing.in_flight.bytes(), 0);
@@ -98,7 +98,7 @@ proptest! {
             }
         }
         prop_assert_eq!(told(&connection), expected);
-        prop_assert_eq!(connection.publishing.in_flight.bytes(), 0, "octets stay in flight for ever");
+        prop_assert_eq!(connection.publishing.in_flight.bytes(), 0, "bytes stay in flight for ever");
         connection.publishing.in_flight.launched(joined.bytes);
         joined.finish_all(true);
         let all = (first..first + u64::from(count)).map(|number| (number, vec![true]));

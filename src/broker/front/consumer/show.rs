@@ -92,14 +92,14 @@ impl FrontConsumer {
         let first = into.len();
         let (mut bytes, mut is_missing) = (0, false);
         for message in read(state, share) {
-            let StoredMessage::Here(octets) = message else {
+            let StoredMessage::Here(message) = message else {
                 is_missing = true;
                 break;
             };
             let Some(reference) = state.ready.pop_front() else { break };
             state.progress.shown = reference.number;
-            bytes += octets.len();
-            into.extend(self.delivered(&reference, &octets));
+            bytes += message.len();
+            into.extend(self.delivered(&reference, &message));
         }
         let shown = into.get(first..).unwrap_or_default();
         let (count, redelivered) =
@@ -142,8 +142,8 @@ impl FrontConsumer {
         }
     }
 
-    fn delivered(&self, reference: &Reference, octets: &Bytes) -> Option<Delivered> {
-        let message = match message::decode(octets) {
+    fn delivered(&self, reference: &Reference, bytes: &Bytes) -> Option<Delivered> {
+        let message = match message::decode(bytes) {
             Ok(message) => message,
             Err(error) => {
                 tracing::error!(queue = %self.about.queue, %error, "cannot decode a stored message");

@@ -17,7 +17,7 @@ fn table(names: &[String], bytes: usize) -> FieldTable {
 
 /// Headers of a trace, by name.
 fn headers_of(properties: &Properties) -> FieldTable {
-    let mut bytes = properties.octets_of(Property::Headers).unwrap();
+    let mut bytes = properties.bytes_of(Property::Headers).unwrap();
     FieldTable::decode(&mut bytes).unwrap()
 }
 

@@ -16,7 +16,7 @@ fn answers_are_read_one_by_one_while_there_is_room() {
     assert!(second.as_mut().now_or_never().is_none(), "the first one's size is not known yet");
     unwritten.read(160);
     drop(turn);
-    assert!(second.as_mut().now_or_never().is_none(), "160 of 100 octets wait");
+    assert!(second.as_mut().now_or_never().is_none(), "160 of 100 bytes wait");
     assert_eq!((unwritten.room_bytes(), budget.held_bytes()), (0, 160));
     unwritten.set(100);
     assert!(second.as_mut().now_or_never().is_none());

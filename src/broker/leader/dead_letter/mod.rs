@@ -261,11 +261,11 @@ impl DeadLetters {
         let version = self.catalog.read().version();
         let mut bodies = bodies.into_iter();
         let (routed, left) = unrouted.route(version, fresh, |letter, via| {
-            let Some(octets) = bodies.next() else { return Destination::NotYet };
+            let Some(bytes) = bodies.next() else { return Destination::NotYet };
             // Where it goes does not depend on when it died.
             let death = Death { queue: &unrouted.name, reason: letter.reason, at: WallTime(0) };
             let catalog = self.catalog.read();
-            let found = route::route(&catalog, &self.led.leaderships, &octets, death, via);
+            let found = route::route(&catalog, &self.led.leaderships, &bytes, death, via);
             let is_again = letter.after > CatalogIndex(0);
             if is_again { route::again(found, &catalog) } else { found }
         });

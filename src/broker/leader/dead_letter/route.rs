@@ -17,15 +17,15 @@ pub(crate) fn again(found: Destination, catalog: &Catalog) -> Destination {
     if targets.is_empty() { Destination::Nothing } else { Destination::Targets(targets) }
 }
 
-/// Routes a letter. `octets` is the message as it is stored.
+/// Routes a letter. `bytes` is the message as it is stored.
 pub(crate) fn route(
     catalog: &Catalog,
     locality: &dyn Locality,
-    octets: &Bytes,
+    bytes: &Bytes,
     death: Death<'_>,
     via: &Via,
 ) -> Destination {
-    let Some(Letter { message, properties, headers }) = letter(octets, death, via) else {
+    let Some(Letter { message, properties, headers }) = letter(bytes, death, via) else {
         return Destination::Nothing;
     };
     let properties = merged_properties(properties, headers, &message.annotations);
@@ -58,8 +58,8 @@ pub(crate) fn route(
 }
 
 /// The message as its targets get it.
-pub(crate) fn letter(octets: &Bytes, death: Death<'_>, via: &Via) -> Option<Letter> {
-    let message = message::decode(octets).ok()?;
+pub(crate) fn letter(bytes: &Bytes, death: Death<'_>, via: &Via) -> Option<Letter> {
+    let message = message::decode(bytes).ok()?;
     annotate(message, death, via)
         .inspect_err(
             |error| tracing::error!(queue = %death.queue, %error, "malformed stored message"),

@@ -106,15 +106,10 @@ struct Batch {
 
 impl Batch {
     /// Adds a letter as its target gets it; `None` if what is stored is no message of ours.
-    fn add(
-        &mut self,
-        letters: &DeadLetters,
-        transfer: &TransferView,
-        octets: &Bytes,
-    ) -> Option<()> {
+    fn add(&mut self, letters: &DeadLetters, transfer: &TransferView, bytes: &Bytes) -> Option<()> {
         let TransferView { name, reason, died_at, via, .. } = transfer;
         let death = Death { queue: name, reason: *reason, at: *died_at };
-        let Letter { message: letter, properties, .. } = route::letter(octets, death, via)?;
+        let Letter { message: letter, properties, .. } = route::letter(bytes, death, via)?;
         let queue = transfer.target;
         let Way { level, head } =
             letters.led.way(&letters.catalog.read(), queue, &properties, &letter.body);

@@ -147,7 +147,7 @@ fn password(invocation: &Invocation, place: usize, exit: Exit) -> Result<String,
     let mut line = String::new();
     let read = std::io::stdin().lock().read_line(&mut line);
     match read {
-        Ok(octets) if octets > 0 => Ok(line.trim_end_matches(['\r', '\n']).to_owned()),
+        Ok(bytes) if bytes > 0 => Ok(line.trim_end_matches(['\r', '\n']).to_owned()),
         Ok(_) | Err(_) => {
             let text = "Error:\nPassword is not provided via argument or stdin\n";
             Err(Failure::new(exit, text))

@@ -180,9 +180,9 @@ impl Session {
         }
     }
 
-    fn piece(&mut self, octets: &[u8]) {
+    fn piece(&mut self, part: &[u8]) {
         let (bytes, mut body) = self.open.take().unwrap();
-        body.extend_from_slice(octets);
+        body.extend_from_slice(part);
         if (body.len() as u64) < bytes {
             self.open = Some((bytes, body));
             return;

@@ -45,10 +45,10 @@ fn delaying() -> (World, QueueId, Checkpoint) {
     (world, queue, checkpoint)
 }
 
-fn publish(world: &mut World, queue: QueueId, delays: &[u64], first_octets: u32) {
+fn publish(world: &mut World, queue: QueueId, delays: &[u64], first_bytes: u32) {
     let message =
         |(body_bytes, delay): (u32, &u64)| MessageHead { body_bytes, expiration_ms: Some(*delay) };
-    let messages = (first_octets..).zip(delays).map(message).collect();
+    let messages = (first_bytes..).zip(delays).map(message).collect();
     let steps = [Step::Enqueue { queue, level: Level(4), messages }];
     let first = world.number(session(9, 1), 1);
     let mut builder = EntryBuilder::default();

@@ -300,8 +300,8 @@ impl Cluster {
         let mut entry =
             Entry { stamp: Stamp { time: Timestamp(1), wall: WallTime(1) }, ..Entry::default() };
         let mut commands = Vec::new();
-        for (queue, octets, attempt) in &parcel.transfers {
-            let head = MessageHead { body_bytes: *octets, expiration_ms: None };
+        for (queue, bytes, attempt) in &parcel.transfers {
+            let head = MessageHead { body_bytes: *bytes, expiration_ms: None };
             let place = entry.runs.iter().position(|run| run.queue == *queue);
             let place = place.unwrap_or_else(|| {
                 entry.runs.push(Run { queue: *queue, level: Level(0), messages: Vec::new() });
@@ -370,12 +370,12 @@ impl Cluster {
                 return;
             };
             let id = got.message;
-            let octets =
+            let bytes =
                 world.store.message(queue, id.level, id.index, id.position).unwrap().body_bytes;
             let holder = Holder::Get(session(8, 1), number);
             let numbers = vec![(DeliveryNumber(1), DeliveryNumber(1))];
             world.one(session(8, 1), Command::Ack { holder, numbers });
-            self.taken.entry(queue).or_default().push(octets);
+            self.taken.entry(queue).or_default().push(bytes);
             self.hear(group);
         }
     }

@@ -194,7 +194,7 @@ impl Model {
                 let message = |position: u32| Message {
                     id: MessageId { level, index, position },
                     counts: Counts::default(),
-                    octets: run.messages[position as usize].body_bytes,
+                    bytes: run.messages[position as usize].body_bytes,
                     expiration: run.messages[position as usize].expiration_ms,
                     enqueued_at: entry.stamp.time.0,
                     unacked_since: 0,

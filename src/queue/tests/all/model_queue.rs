@@ -17,7 +17,7 @@ use std::{
 pub struct Message {
     pub id: MessageId,
     pub counts: Counts,
-    pub octets: u32,
+    pub bytes: u32,
     pub expiration: Option<u64>,
     pub enqueued_at: u64,
     pub unacked_since: u64,

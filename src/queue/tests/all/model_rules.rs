@@ -8,9 +8,9 @@ use std::{cmp::Reverse, collections::BTreeSet};
 
 impl Queue {
     fn exceeds(&self) -> bool {
-        let octets = self.ready.iter().map(|message| u64::from(message.octets)).sum::<u64>();
+        let bytes = self.ready.iter().map(|message| u64::from(message.bytes)).sum::<u64>();
         self.config.length_max.is_some_and(|max| self.ready.len() as u64 > max)
-            || self.config.length_bytes_max.is_some_and(|max| octets > max)
+            || self.config.length_bytes_max.is_some_and(|max| bytes > max)
     }
 
     /// One message after the other: refused is what would exceed and nobody takes at once.

@@ -61,12 +61,12 @@ fn compare_states(world: &World, model: &Model) {
         assert_eq!(view.name, expected.name);
         let queued = expected.consumers.values().map(|it| it.unacked.len()).sum::<usize>();
         assert_eq!(view.ready, expected.ready.len() as u64);
-        let octets = expected.ready.iter().map(|it| u64::from(it.octets)).sum::<u64>();
-        assert_eq!(view.ready_bytes, octets);
+        let bytes = expected.ready.iter().map(|it| u64::from(it.bytes)).sum::<u64>();
+        assert_eq!(view.ready_bytes, bytes);
         assert_eq!(view.unacknowledged, (queued + expected.gets.len()) as u64);
         let out = expected.consumers.values().flat_map(|it| it.unacked.values());
-        let octets = out.chain(expected.gets.values()).map(|it| u64::from(it.octets)).sum::<u64>();
-        assert_eq!(view.unacknowledged_bytes, octets);
+        let bytes = out.chain(expected.gets.values()).map(|it| u64::from(it.bytes)).sum::<u64>();
+        assert_eq!(view.unacknowledged_bytes, bytes);
         assert_eq!(view.consumers, expected.attached());
         assert_eq!(view.config, expected.config);
         for (consumer, expected) in &expected.consumers {

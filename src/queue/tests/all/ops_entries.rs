@@ -26,7 +26,7 @@ pub struct Known {
     pub start: BTreeMap<u16, u64>,
     pub next: BTreeMap<SessionId, u64>,
     pub life: u64,
-    pub octets: u32,
+    pub bytes: u32,
     pub time: u64,
 }
 
@@ -45,7 +45,7 @@ impl Default for Known {
             start: BTreeMap::from([(1, 1), (2, 1)]),
             next: BTreeMap::new(),
             life: 0,
-            octets: 0,
+            bytes: 0,
             time: 0,
         }
     }
@@ -105,8 +105,8 @@ impl Known {
         count: u32,
         expiration: Option<u64>,
     ) -> Step {
-        let sizes: Vec<u32> = (self.octets + 1..=self.octets + count).collect();
-        self.octets += count;
+        let sizes: Vec<u32> = (self.bytes + 1..=self.bytes + count).collect();
+        self.bytes += count;
         let mut messages = heads(&sizes);
         // The last ones have none, so that some stand behind others that die before them.
         for head in messages.iter_mut().take(count as usize / 2 + 1) {

@@ -270,14 +270,14 @@ fn end(holder: Holder, numbers: Numbers, dies: bool) -> Command {
 }
 
 fn steps(lines: &[Line], session: SessionId, queue: QueueId) -> Vec<Step> {
-    let mut octets = 0;
+    let mut bytes = 0;
     let mut consumers = 0;
     let id = |number| ConsumerId { session, number };
     let one = DeliveryNumber(1);
     let step = |line: &Line| match line.clone() {
         Line::Enqueue(count) => {
-            let sizes: Vec<u32> = (octets + 1..=octets + count).collect();
-            octets += count;
+            let sizes: Vec<u32> = (bytes + 1..=bytes + count).collect();
+            bytes += count;
             enqueue(queue, &sizes)
         }
         Line::Get => get(queue),

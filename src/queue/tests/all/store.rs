@@ -131,7 +131,7 @@ impl TestStore {
         }
     }
 
-    /// Ready messages of a queue in order, for tests to show: `(level, index, position, octets)`.
+    /// Ready messages of a queue in order, for tests to show: `(level, index, position, bytes)`.
     pub fn fresh(&self, machine: &Machine, queue: QueueId) -> Vec<(Level, LogIndex, u32, u32)> {
         let Some(Record::Queue(record)) = machine.record(RecordKey::Queue(queue)) else {
             return Vec::new();
@@ -202,9 +202,9 @@ impl State {
         self.add_message(queue, queued.message, queued.head.body_bytes);
     }
 
-    fn add_message(&mut self, queue: QueueId, id: MessageId, octets: u32) {
+    fn add_message(&mut self, queue: QueueId, id: MessageId, bytes: u32) {
         let place = (queue, id.level, id.index, id.position);
-        let earlier = self.out.insert(place, octets);
+        let earlier = self.out.insert(place, bytes);
         assert_eq!(earlier, None, "{place:?} is in the state twice");
     }
 }

@@ -173,7 +173,7 @@ impl Script {
         for head in &mut messages {
             head.expiration_ms = line.number("expiration");
             // So that limits on bytes can be shown in small numbers.
-            head.body_bytes += line.number("octets").unwrap_or(0) as u32 * TAGS;
+            head.body_bytes += line.number("bytes").unwrap_or(0) as u32 * TAGS;
         }
         Step::Enqueue { queue: self.queues[line.words[0]], level, messages }
     }
@@ -214,8 +214,8 @@ impl Script {
         (holder.session(), Step::Other(command))
     }
 
-    fn tag(&self, octets: u32, counts: Counts) -> String {
-        let tag = &self.messages[(octets % TAGS) as usize];
+    fn tag(&self, bytes: u32, counts: Counts) -> String {
+        let tag = &self.messages[(bytes % TAGS) as usize];
         if counts == Counts::default() {
             tag.clone()
         } else {
@@ -332,8 +332,8 @@ impl Script {
                 _ => {}
             }
         }
-        for (level, index, position, octets) in self.world.store.fresh(machine, queue) {
-            let tag = self.tag(octets, Counts::default());
+        for (level, index, position, bytes) in self.world.store.fresh(machine, queue) {
+            let tag = self.tag(bytes, Counts::default());
             ready.push((std::cmp::Reverse(level), index, position, tag));
         }
         ready.sort();
@@ -371,7 +371,7 @@ fn config(line: &Line<'_>) -> QueueConfig {
         message_ttl_ms: line.number("ttl"),
         expires_ms: line.number("expires"),
         length_max: line.number("max-length"),
-        length_bytes_max: line.number("max-octets").map(|octets| octets * u64::from(TAGS)),
+        length_bytes_max: line.number("max-bytes").map(|bytes| bytes * u64::from(TAGS)),
         overflow: match line.settings.get("overflow").copied() {
             Some("reject-publish") => Overflow::RejectPublish,
             Some("reject-publish-dlx") => Overflow::RejectPublishDlx,

@@ -97,8 +97,8 @@ impl CatalogSink for Ear {
 struct Handler(Inbox);
 
 impl LinkHandler for Handler {
-    fn request(&self, from: &From, service: u32, group: GroupId, octets: Bytes, to: Responder) {
-        self.0.request(from, service, group, octets, to);
+    fn request(&self, from: &From, service: u32, group: GroupId, bytes: Bytes, to: Responder) {
+        self.0.request(from, service, group, bytes, to);
     }
     fn notice(&self, origin: &From, service: u32, _: GroupId, _: Bytes) {
         self.0.notice(origin, service);
@@ -362,13 +362,13 @@ pub fn enqueue(
     let body = Bytes::from(vec![number as u8; body_bytes]);
     let head = MessageHead { body_bytes: body_bytes as u32, expiration_ms: None };
     let message = Message { body, ..Message::default() };
-    let octets = codec::message::encode(&message);
+    let bytes = codec::message::encode(&message);
     let entry = Entry {
         stamp: Stamp::default(),
         runs: vec![Run { queue, level: Level(0), messages: vec![head; count as usize] }],
         batches: vec![batch(session, number, vec![Command::Enqueue { run: 0, first: 0, count }])],
     };
-    let bodies = vec![RunBodies { messages: vec![Some(octets); count as usize] }];
+    let bodies = vec![RunBodies { messages: vec![Some(bytes); count as usize] }];
     CommandEntry { command: codec::queue::encode_entry(&entry), bodies }
 }
 
