@@ -51,6 +51,7 @@ impl Broker {
         context.spawn(Arc::clone(&node.base.lease).keep());
         context.spawn(Arc::clone(&node.base.led).pace());
         context.spawn(Arc::clone(&node.base.proposers).send_overdue());
+        context.spawn(Arc::clone(&node.publisher).balance());
         context.spawn(Arc::clone(&node.leader).reconcile());
         context.spawn(Arc::clone(&node.leader.timer).watch());
         context.spawn(Arc::clone(&node.exclusive).compare_own_names());

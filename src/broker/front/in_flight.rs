@@ -5,7 +5,7 @@
 //! replication keep the broker busy, so a connection may have only little in flight while its
 //! messages are small. Large messages may use all that the setting allows (ARCHITECTURE, "Decisions").
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tokio::sync::Notify;
 
 /// Publishes that may be in flight, whatever their size, up to the setting.
@@ -13,7 +13,9 @@ const FEW: usize = 256;
 /// Bytes of small publishes that may be in flight.
 const SMALL_BYTES: usize = 2 << 20;
 /// The same while all connections of the node together have more than enough in flight.
-const SHARE_BYTES: usize = 640 << 10;
+const SHARE_BYTES: usize = 1 << 20;
+/// The same for a connection that publishes more than the others.
+const SHARE_AHEAD_BYTES: usize = 256 << 10;
 
 /// Publishes of one connection that are in flight.
 #[derive(Debug)]
@@ -22,6 +24,10 @@ pub(crate) struct InFlight {
     bytes_max: usize,
     /// Mean bytes of the publishes sent last.
     mean_bytes: AtomicUsize,
+    /// Bytes published since [`balance`] was called last.
+    published: AtomicUsize,
+    /// The connection publishes more than the others do (see [`balance`]).
+    is_ahead: AtomicBool,
     room: Notify,
 }
 
@@ -32,6 +38,8 @@ impl InFlight {
             bytes: AtomicUsize::new(0),
             bytes_max: usize::try_from(bytes_max).unwrap_or(usize::MAX),
             mean_bytes: AtomicUsize::new(0),
+            published: AtomicUsize::new(0),
+            is_ahead: AtomicBool::new(false),
             room: Notify::new(),
         }
     }
@@ -39,6 +47,7 @@ impl InFlight {
     /// A publish of that many bytes is on its way.
     pub(crate) fn launched(&self, bytes: usize) {
         self.bytes.fetch_add(bytes, Ordering::AcqRel);
+        self.published.fetch_add(bytes, Ordering::Relaxed);
         let mean = self.mean_bytes.load(Ordering::Relaxed);
         self.mean_bytes.store((3 * mean + bytes) / 4, Ordering::Relaxed);
     }
@@ -71,7 +80,9 @@ impl InFlight {
 
     /// More bytes of small publishes are in flight than this connection's share of what a node needs.
     pub(crate) fn exceeds_share(&self) -> bool {
-        self.bytes_max() == SMALL_BYTES.min(self.bytes_max) && self.bytes() > SHARE_BYTES
+        let is_ahead = self.is_ahead.load(Ordering::Relaxed);
+        let share = if is_ahead { SHARE_AHEAD_BYTES } else { SHARE_BYTES };
+        self.bytes_max() == SMALL_BYTES.min(self.bytes_max) && self.bytes() > share
     }
 
     /// Few enough bytes are in flight for more to follow.
@@ -93,6 +104,20 @@ impl InFlight {
     /// Bytes of publishes in flight.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Acquire)
+    }
+}
+
+/// Compares what the connections of a node have published since the last call. Those with more than
+/// the mean are ahead until the next call, and get a smaller share. Without this, a connection whose
+/// queue is alone in its Raft group publishes at twice the rate of one whose queue shares its group, and
+/// the messages of the slower one wait for twice as long in its client's socket buffer.
+pub(crate) fn balance<'a>(connections: impl Iterator<Item = &'a InFlight>) {
+    let published: Vec<_> =
+        connections.map(|one| (one, one.published.swap(0, Ordering::Relaxed))).collect();
+    let active = published.iter().filter(|(_, bytes)| *bytes > 0).count();
+    let mean = published.iter().map(|(_, bytes)| *bytes).sum::<usize>() / active.max(1);
+    for (one, bytes) in published {
+        one.is_ahead.store(bytes > mean, Ordering::Relaxed);
     }
 }
 

@@ -26,6 +26,7 @@ pub(crate) mod in_flight;
 pub(crate) mod limits;
 pub(crate) mod login;
 pub(crate) mod mailbox;
+pub(crate) mod pressure;
 pub(crate) mod proposer;
 pub(crate) mod proposers;
 pub(crate) mod publish;

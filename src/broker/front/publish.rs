@@ -17,7 +17,6 @@ use crate::{
         tally::Tally,
     },
     leader::way::{Way, check_delay},
-    memory::Share,
     peers::message::ReplyTo,
 };
 use bytes::{Bytes, BytesMut};
@@ -34,13 +33,6 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// Bytes that one read of a socket brings, about.
-const READ_BYTES: usize = 256 * 1024;
-/// Bytes of small publishes that all connections of a node may have in flight before each has no more
-/// than its share.
-const NODE_SMALL_BYTES: u64 = 4 << 20;
-/// Who waits for room asks again after this long.
-const ASK_AGAIN: Duration = Duration::from_millis(100);
 /// How long publishes of one read may be routed before whoever wants to change the catalog has its
 /// turn, and with it all who wait behind.
 const CATALOG_HELD_MAX: Duration = Duration::from_millis(1);
@@ -94,43 +86,6 @@ impl Publisher {
             self.base.context.spawn(async move { publisher.route_held(state, spread).await });
         }
         Pressure::Wait
-    }
-
-    /// Whether the connection's socket may be read on.
-    fn pressure(&self, state: &ConnectionState) -> Pressure {
-        if !state.publishing.in_flight.is_full() && !self.is_full_for(state) {
-            return Pressure::None;
-        }
-        self.base.context.memory.note_waited(Share::InFlight);
-        Pressure::Wait
-    }
-
-    /// Resolves when the connection's socket may be read again after [`Pressure::Wait`]. Cancel-safe.
-    pub(crate) async fn room(&self, state: &ConnectionState) {
-        let ready = || self.has_room_for(state) && !state.publishing.held.lock().busy;
-        until_room(state, ready).await;
-        self.base.lease.until_held().await;
-    }
-
-    /// Some home has more under way than it should, or the whole node, and this connection has a part
-    /// in it: who has little in flight does not wait for those who have much, since what it sends
-    /// next may go elsewhere. But many who have little may have much together.
-    pub(crate) fn is_full_for(&self, connection: &ConnectionState) -> bool {
-        // Each publish waits behind all others of the node, and these are enough to keep it busy.
-        if connection.publishing.in_flight.exceeds_share()
-            && self.base.context.memory.share_held_bytes(Share::InFlight) > NODE_SMALL_BYTES
-        {
-            return true;
-        }
-        let little = if self.base.context.memory.is_overdrawn(Share::InFlight, true) {
-            0
-        } else {
-            READ_BYTES
-        };
-        connection.publishing.in_flight.bytes() > little
-            && (self.base.proposers.home_bytes_max() as u64
-                > self.base.context.settings.home_in_flight_bytes
-                || self.base.context.memory.room_bytes(Share::InFlight) == 0)
     }
 
     /// Routes publishes in order and sends them, up to one that cannot be sent at once.
@@ -438,14 +393,6 @@ fn route(
     message::encode_into(&message, buffer);
     routed.message = buffer.split().freeze();
     Ok(true)
-}
-
-/// Resolves when `ready` says so, which is asked when publishes of the connection have been answered. What
-/// other connections have in flight may count too, and their answers are not told to this one: so it is
-/// also asked now and then.
-pub(crate) async fn until_room(connection: &ConnectionState, ready: impl Fn() -> bool) {
-    let in_flight = &connection.publishing.in_flight;
-    while tokio::time::timeout(ASK_AGAIN, in_flight.until(&ready)).await.is_err() {}
 }
 
 /// What several targets share; nothing for one.

@@ -140,7 +140,7 @@ settings! {
     /// Bytes from a client that the operating system buffers before the node reads them; the system
     /// allocates up to twice this value. A larger buffer can add to the end-to-end latency. 0: the
     /// default of the system.
-    amqp_receive_buffer: ByteCount = "512KiB";
+    amqp_receive_buffer: ByteCount = "256KiB";
     /// Longest time that a client without a heartbeat may read nothing of what it is sent, in
     /// milliseconds. After that the client is disconnected. For a client with a heartbeat the limit
     /// is two heartbeat intervals.

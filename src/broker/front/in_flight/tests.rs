@@ -49,6 +49,23 @@ async fn who_waits_is_told_when_publishes_have_been_answered() {
     waits.await;
 }
 
+#[test]
+fn a_connection_that_publishes_more_than_the_others_has_a_smaller_share() {
+    let [slow, fast, idle] = [(); 3].map(|()| InFlight::new(64 << 20));
+    let publish = |one: &InFlight, times| (0..times).for_each(|_| one.launched(1 << 10));
+    publish(&slow, 512);
+    publish(&fast, 1024);
+    assert!(!fast.exceeds_share(), "they have not been compared");
+    balance([&slow, &fast, &idle].into_iter());
+    assert!(fast.exceeds_share() && !slow.exceeds_share() && !idle.exceeds_share());
+    publish(&slow, 256);
+    publish(&fast, 128);
+    balance([&slow, &fast, &idle].into_iter());
+    assert!(slow.exceeds_share(), "it was ahead of late");
+    fast.landed(512 << 10);
+    assert!(!fast.exceeds_share());
+}
+
 proptest! {
     /// What has landed is in flight no more. A connection reads on only when there is some room again, and
     /// who waits for that is woken by the answer that makes it; no more is ever in flight than the setting
