@@ -57,43 +57,43 @@ pub(crate) enum Verdict {
     RouteAgain(Bytes),
 }
 
-/// Who is told what becomes of publishes.
+/// Where the confirms of publishes are sent.
 #[derive(Clone, Debug)]
-pub(crate) enum Told {
-    /// Nobody.
+pub(crate) enum ConfirmTo {
+    /// Nowhere: the channel is not in confirm mode.
     Nobody,
-    /// The channel's client, by `basic.ack` or `basic.nack` from this number on.
-    Confirm(u64),
-    /// The transaction that they are a part of.
+    /// To the channel's client, as `basic.ack` or `basic.nack`; the first publish has this delivery tag.
+    Client(u64),
+    /// To the transaction that the publishes belong to.
     Commit(Arc<Commit>),
 }
 
-impl Told {
-    /// As a publish says: confirmed or not.
+impl ConfirmTo {
+    /// To the client under the delivery tag `confirm`; nowhere if the publish has none.
     pub(crate) fn of(confirm: Option<u64>) -> Self {
-        confirm.map_or(Self::Nobody, Self::Confirm)
+        confirm.map_or(Self::Nobody, Self::Client)
     }
 
-    /// The same, for what comes `count` publishes later.
+    /// The same destination, for the publish that follows `count` publishes later.
     pub(crate) fn after(&self, count: u32) -> Self {
         match self {
-            Self::Confirm(first) => Self::Confirm(first + u64::from(count)),
+            Self::Client(first) => Self::Client(first + u64::from(count)),
             Self::Nobody | Self::Commit(_) => self.clone(),
         }
     }
 
-    /// `next`, `count` publishes later, continues this.
+    /// Whether `next` is the destination of the publish that follows `count` publishes later.
     fn joins(&self, count: u32, next: &Self) -> bool {
         match (self, next) {
             (Self::Nobody, Self::Nobody) => true,
-            (Self::Confirm(first), Self::Confirm(next)) => first + u64::from(count) == *next,
+            (Self::Client(first), Self::Client(next)) => first + u64::from(count) == *next,
             (Self::Commit(commit), Self::Commit(next)) => Arc::ptr_eq(commit, next),
-            (Self::Nobody | Self::Confirm(_) | Self::Commit(_), _) => false,
+            (Self::Nobody | Self::Client(_) | Self::Commit(_), _) => false,
         }
     }
 
-    /// Tells that `count` publishes are taken or refused.
-    pub(crate) fn tell(
+    /// Sends the outcome of `count` publishes: taken (`basic.ack`) or refused (`basic.nack`).
+    pub(crate) fn send(
         &self,
         connection: &ConnectionState,
         channel: ChannelId,
@@ -102,7 +102,7 @@ impl Told {
     ) {
         match self {
             Self::Nobody => {}
-            Self::Confirm(first) => {
+            Self::Client(first) => {
                 let (first, last) = (*first, first + u64::from(count) - 1);
                 connection.mailbox.put(Event::Confirmed { channel, first, last, taken });
             }
@@ -118,8 +118,8 @@ pub(crate) struct PublishTicket {
     pub(crate) connection: Arc<ConnectionState>,
     /// Channel.
     pub(crate) channel: ChannelId,
-    /// Who is told what becomes of them.
-    pub(crate) told: Told,
+    /// Where their confirms are sent.
+    pub(crate) confirm_to: ConfirmTo,
     /// `mandatory`, for what turns out unroutable.
     pub(crate) mandatory: bool,
     /// Publishes.
@@ -175,7 +175,7 @@ impl FanOut {
 impl PublishTicket {
     /// True if `next` follows directly, so that both can be one ticket.
     pub(crate) fn joins(&self, next: &PublishTicket) -> bool {
-        self.told.joins(self.count, &next.told)
+        self.confirm_to.joins(self.count, &next.confirm_to)
             && self.shared.is_none()
             && next.shared.is_none()
             && self.channel == next.channel
@@ -219,10 +219,10 @@ impl PublishTicket {
     }
 
     fn confirm_range(&self, place: u32, count: u32, taken: bool) {
-        if matches!(self.told, Told::Confirm(_)) {
+        if matches!(self.confirm_to, ConfirmTo::Client(_)) {
             self.connection.counters.answered_publishes(u64::from(count), taken);
         }
-        self.told.after(place).tell(&self.connection, self.channel, count, taken);
+        self.confirm_to.after(place).send(&self.connection, self.channel, count, taken);
     }
 }
 

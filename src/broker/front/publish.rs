@@ -6,7 +6,7 @@ use crate::{
     front::{
         access::check_user_id,
         batch::{MESSAGE_COST_BYTES, Outgoing},
-        confirm::{FanOut, PublishTicket, Told},
+        confirm::{ConfirmTo, FanOut, PublishTicket},
         connection_state::ConnectionState,
         publish_access::PublishAccess,
         publisher::Publisher,
@@ -56,12 +56,12 @@ pub(crate) struct Outgoings {
     pub(crate) copies_bytes: usize,
 }
 
-/// Where the copies of a publish come from, and who is told of them.
+/// Where the copies of a publish come from, and where their confirms are sent.
 #[derive(Debug)]
 pub(crate) struct Source<'a> {
     pub(crate) connection: &'a Arc<ConnectionState>,
     pub(crate) channel: ChannelId,
-    pub(crate) told: Told,
+    pub(crate) confirm_to: ConfirmTo,
     pub(crate) mandatory: bool,
 }
 
@@ -159,9 +159,9 @@ impl Publisher {
                     Some(exception) => Err(exception.clone()),
                     None => {
                         let channel = publish.channel;
-                        let told = Told::of(publish.confirm);
+                        let confirm_to = ConfirmTo::of(publish.confirm);
                         let seen = traced.then(|| publish.clone());
-                        let source = Source { connection, channel, told, mandatory };
+                        let source = Source { connection, channel, confirm_to, mandatory };
                         let result = route(
                             self,
                             &catalog,
@@ -264,13 +264,13 @@ impl Publisher {
         let publisher = Arc::clone(self);
         let connection = Arc::clone(&ticket.connection);
         let (channel, mandatory) = (ticket.channel, ticket.mandatory);
-        let told = ticket.told.after(place);
+        let confirm_to = ticket.confirm_to.after(place);
         self.base.context.spawn(async move {
             let base = &publisher.base;
             while !base.catalog_client.read().await || !base.lease.is_held() {
                 base.lease.until_held().await;
             }
-            let source = Source { connection: &connection, channel, told, mandatory };
+            let source = Source { connection: &connection, channel, confirm_to, mandatory };
             publisher.route_once_more(&source, bytes);
         });
     }
@@ -298,13 +298,13 @@ impl Publisher {
         drop(catalog);
         if routed.targets.is_empty() {
             let mut tally = Tally::default();
-            tally.unroutable(matches!(source.told, Told::Confirm(_)), source.mandatory);
+            tally.unroutable(matches!(source.confirm_to, ConfirmTo::Client(_)), source.mandatory);
             tally.add_to(&self.base.context.counters);
             if source.mandatory {
                 let (channel, message) = (source.channel, Box::new(message));
                 source.connection.mailbox.put(Event::Returned { channel, message });
             }
-            source.told.tell(source.connection, source.channel, 1, true);
+            source.confirm_to.send(source.connection, source.channel, 1, true);
             return;
         }
         routed.message = bytes;
@@ -325,10 +325,10 @@ impl Outgoings {
         self.add_replies(routed);
         if routed.targets.is_empty() {
             // Nobody is asked whether a reply was taken (DRT-04).
-            if matches!(source.told, Told::Confirm(_)) {
+            if matches!(source.confirm_to, ConfirmTo::Client(_)) {
                 source.connection.counters.answered_publishes(1, true);
             }
-            source.told.tell(source.connection, source.channel, 1, true);
+            source.confirm_to.send(source.connection, source.channel, 1, true);
             return;
         }
         let shared = shared_by(routed.targets.len());
@@ -359,7 +359,7 @@ impl Outgoings {
             let ticket = PublishTicket {
                 connection: Arc::clone(source.connection),
                 channel: source.channel,
-                told: source.told.clone(),
+                confirm_to: source.confirm_to.clone(),
                 mandatory: source.mandatory,
                 count: 1,
                 bytes,

@@ -3,7 +3,7 @@
 use crate::{
     client::{ChannelId, Event, Publish, PublishOutcome},
     front::{
-        confirm::Told, connection_state::ConnectionState, publish::sender_selected,
+        confirm::ConfirmTo, connection_state::ConnectionState, publish::sender_selected,
         publisher::Publisher, spread::Spread,
     },
 };
@@ -70,7 +70,7 @@ impl Publisher {
                     if let Some(message) = message {
                         connection.mailbox.put(Event::Returned { channel, message });
                     }
-                    Told::of(confirm).tell(connection, channel, 1, true);
+                    ConfirmTo::of(confirm).send(connection, channel, 1, true);
                 }
                 PublishOutcome::Refused(exception) => {
                     connection.mailbox.put(Event::ChannelException { channel, exception });

@@ -9,7 +9,7 @@ use crate::{
     client::ChannelId,
     front::{
         batch::MESSAGE_COST_BYTES,
-        confirm::{FanOut, Told},
+        confirm::{ConfirmTo, FanOut},
         connection_state::ConnectionState,
         publish::{Outgoings, Source, shared_by, until_room},
         publisher::Publisher,
@@ -27,7 +27,7 @@ const STEP_PATIENCE: Duration = Duration::from_secs(1);
 pub(crate) struct Spread {
     connection: Arc<ConnectionState>,
     channel: ChannelId,
-    told: Told,
+    confirm_to: ConfirmTo,
     mandatory: bool,
     routed: RoutedPublish,
     shared: Option<Arc<FanOut>>,
@@ -51,7 +51,7 @@ impl Spread {
         Self {
             connection: Arc::clone(source.connection),
             channel: source.channel,
-            told: source.told.clone(),
+            confirm_to: source.confirm_to.clone(),
             mandatory: source.mandatory,
             shared: shared_by(routed.targets.len()),
             routed,
@@ -76,7 +76,7 @@ impl Spread {
         let source = Source {
             connection: &self.connection,
             channel: self.channel,
-            told: self.told.clone(),
+            confirm_to: self.confirm_to.clone(),
             mandatory: self.mandatory,
         };
         if first == 0 {
@@ -178,8 +178,8 @@ mod tests {
     fn steps(queues: u32, bytes: usize) -> Vec<usize> {
         let connection = lone_connection();
         let channel = ChannelId { number: 1, opened: 0 };
-        let told = Told::Nobody;
-        let source = Source { connection: &connection, channel, told, mandatory: false };
+        let confirm_to = ConfirmTo::Nobody;
+        let source = Source { connection: &connection, channel, confirm_to, mandatory: false };
         let mut spread = Spread::new(&source, routed(queues, bytes));
         let mut steps = Vec::new();
         loop {

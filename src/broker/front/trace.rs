@@ -13,7 +13,7 @@
 use crate::{
     client::{ChannelId, ConnectionInfo, Delivered, GetOk, Publish, delivery_properties},
     front::{
-        confirm::Told,
+        confirm::ConfirmTo,
         connection_state::ConnectionState,
         publish::{Outgoings, Source, sender_selected},
         publisher::Publisher,
@@ -115,7 +115,7 @@ impl Tracer {
         let named = routed.targets.iter().filter_map(name);
         let replies = routed.replies.iter().map(|address| text(address.name().as_str()));
         let queues = FieldValue::Array(named.chain(replies).collect());
-        self.tell(catalog, &seen, field("routed_queues", queues), outgoings);
+        self.send(catalog, &seen, field("routed_queues", queues), outgoings);
     }
 }
 
@@ -191,10 +191,10 @@ impl Tracer {
             body: &message.body,
         };
         let redelivered = FieldValue::I32(i32::from(redelivered));
-        self.tell(catalog, &seen, field("redelivered", redelivered), outgoings);
+        self.send(catalog, &seen, field("redelivered", redelivered), outgoings);
     }
 
-    fn tell(
+    fn send(
         &self,
         catalog: &Catalog,
         seen: &Seen<'_>,
@@ -236,8 +236,8 @@ impl Tracer {
         if routed.targets.len() > 1 && routed.copies_bytes() as u64 > IN_FLIGHT_BYTES_MAX {
             return;
         }
-        let (channel, told) = (ChannelId { number: 0, opened: 0 }, Told::Nobody);
-        let source = Source { connection: &account, channel, told, mandatory: false };
+        let (channel, confirm_to) = (ChannelId { number: 0, opened: 0 }, ConfirmTo::Nobody);
+        let source = Source { connection: &account, channel, confirm_to, mandatory: false };
         outgoings.add(&source, &routed);
     }
 

@@ -11,7 +11,7 @@ use crate::{
     front::{
         client_handle::Transactions,
         commit::Commit,
-        confirm::Told,
+        confirm::ConfirmTo,
         publish::{Outgoings, Source},
         routed::RoutedPublish,
         spread::Spread,
@@ -93,8 +93,9 @@ impl Transactions<'_> {
         let (node, connection) = (self.client.node, self.client.state);
         let mut outgoings = Outgoings::default();
         for routed in publishes {
-            let (told, mandatory) = (Told::Commit(Arc::clone(&commit)), routed.mandatory);
-            let source = Source { connection, channel, told, mandatory };
+            let (confirm_to, mandatory) =
+                (ConfirmTo::Commit(Arc::clone(&commit)), routed.mandatory);
+            let source = Source { connection, channel, confirm_to, mandatory };
             let spread = node.publisher.is_spread(&routed, 0);
             if !spread {
                 outgoings.add(&source, &routed);

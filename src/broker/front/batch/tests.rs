@@ -5,7 +5,7 @@
 use super::*;
 use crate::{
     client::ChannelId,
-    front::{confirm::Told, connection_state::ConnectionState},
+    front::{confirm::ConfirmTo, connection_state::ConnectionState},
     testing,
 };
 use proptest::{collection::vec, prelude::*};
@@ -94,7 +94,7 @@ impl World {
         let ticket = PublishTicket {
             connection: Arc::clone(&self.connection),
             channel: ChannelId { number: 1, opened: 0 },
-            told: Told::Nobody,
+            confirm_to: ConfirmTo::Nobody,
             mandatory: false,
             count: 1,
             bytes,

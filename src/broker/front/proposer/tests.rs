@@ -10,7 +10,7 @@ use crate::{
     client::ChannelId,
     front::{
         batch::{Outgoing, Ticket},
-        confirm::{PublishTicket, Told},
+        confirm::{ConfirmTo, PublishTicket},
     },
     memory::{MemoryBudget, Share},
     testing,
@@ -354,7 +354,7 @@ fn publish(world: &World, queues: u64, count: usize, bytes: usize) {
             let ticket = PublishTicket {
                 connection: Arc::clone(&connection),
                 channel: ChannelId { number: 1, opened: 0 },
-                told: Told::Nobody,
+                confirm_to: ConfirmTo::Nobody,
                 mandatory: false,
                 count: 1,
                 bytes,
