@@ -10,7 +10,7 @@
 //! Until a leadership begins, another leader may have been heard on a node that this one cannot
 //! reach (DLV 5). So a node counts as unreachable from the start of this process until it is
 //! linked, but for a leader at most since its leadership began. On the other side, a front end
-//! counts only the notice of a leader that has heard a majority (`hearing`), never an announcement.
+//! counts only the notice of a leader that has heard a majority (`front::leader_contact`), never an announcement.
 
 use crate::{
     cluster::{Cluster, liveness::Outlook},

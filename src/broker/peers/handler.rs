@@ -132,7 +132,7 @@ impl Node {
             PeerMessage::Shortage(shortage) => self.alarms.alarm(from, shortage),
             PeerMessage::Heard(groups) => {
                 for (group, term) in groups {
-                    self.front.heard(Home::Group(group), from, term);
+                    self.front.leader_contacted(Home::Group(group), from, term);
                 }
             }
             PeerMessage::Clocks(clocks) => self.base.led.clocks_told(clocks),

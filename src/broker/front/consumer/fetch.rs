@@ -18,7 +18,8 @@ impl FrontConsumer {
         task.base.context.spawn(async move {
             let unwritten = &consumer.connection.delivering.unwritten;
             // What a group gave that is silent for too long is dropped (DLV 5).
-            let is_wanted = || front.hearing.may_show(consumer.home()) && consumer.is_first(number);
+            let is_wanted =
+                || front.leader_contact.may_deliver(consumer.home()) && consumer.is_first(number);
             let (found, turn) =
                 front.base.bodies.find_in_turn(wanted, term, unwritten, is_wanted).await;
             let gone = matches!(found, StoredMessage::Absent);

@@ -37,9 +37,9 @@ impl FrontConsumer {
         let mut commands = Vec::new();
         let taken = {
             let mut state = self.state.lock();
-            let may_show = || front.hearing.may_show(self.home());
+            let may_deliver = || front.leader_contact.may_deliver(self.home());
             let read = |state: &mut _, count| self.read(front, state, count, bytes_max);
-            let (taken, is_missing) = self.show(&mut state, may_show, read, into, &mut commands);
+            let (taken, is_missing) = self.show(&mut state, may_deliver, read, into, &mut commands);
             if is_missing {
                 self.fetch(front, &mut state);
             }
@@ -72,7 +72,7 @@ impl FrontConsumer {
     pub(super) fn show(
         &self,
         state: &mut FrontState,
-        may_show: impl FnOnce() -> bool,
+        may_deliver: impl FnOnce() -> bool,
         read: impl FnOnce(&mut FrontState, usize) -> Vec<StoredMessage>,
         into: &mut Vec<Delivered>,
         commands: &mut Vec<Command>,
@@ -81,7 +81,7 @@ impl FrontConsumer {
         if state.ended {
             return (Taken::default(), false);
         }
-        if !may_show() {
+        if !may_deliver() {
             let freed = !state.ready.is_empty();
             Self::drop_unshown(state);
             return (Taken { freed, ..Taken::default() }, false);

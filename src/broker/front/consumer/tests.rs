@@ -220,9 +220,9 @@ impl World {
         };
         let (mut into, mut commands) = (Vec::new(), Vec::new());
         let mut state = consumer.state.lock();
-        let may_show = || self.is_heard;
+        let may_deliver = || self.is_heard;
         let (taken, is_missing) =
-            consumer.show(&mut state, may_show, read, &mut into, &mut commands);
+            consumer.show(&mut state, may_deliver, read, &mut into, &mut commands);
         assert!(!taken.more || state.listed, "who has more is listed");
         if let Some(first) = state.ready.front().filter(|_| is_missing) {
             self.fetching = first.number;
