@@ -43,11 +43,11 @@ impl Broker {
         }
         node.cluster.expect_incarnations();
         node.base.catalog.note_formed();
-        node.lead_early();
+        node.start_early_leaderships();
         let (context, cluster) = (&node.base.context, Arc::clone(&node.cluster));
         context.spawn(async move { cluster.announce_start().await });
         context.spawn(Arc::clone(node).receive_own());
-        context.spawn(Arc::clone(node).look_after());
+        context.spawn(Arc::clone(node).check_nodes());
         context.spawn(Arc::clone(&node.base.lease).keep());
         context.spawn(Arc::clone(&node.base.led).pace());
         context.spawn(Arc::clone(&node.base.proposers).send_overdue());
@@ -55,7 +55,7 @@ impl Broker {
         context.spawn(Arc::clone(&node.leader.timer).watch());
         context.spawn(Arc::clone(&node.exclusive).compare_own_names());
         context.spawn(Arc::clone(&node.alarms).watch_alarms());
-        context.spawn(Arc::clone(&node.letters).look_after());
+        context.spawn(Arc::clone(&node.letters).run());
         context.spawn(Arc::clone(&node.queues.configurer).keep());
     }
 

@@ -10,17 +10,17 @@ use quorate_types::NodeId;
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// How often memory is looked at: what large bodies take grows by hundreds of MiB a second.
-const MEMORY_LOOK: Duration = Duration::from_millis(100);
-/// How often the disk is looked at too, and all nodes are told.
-const LOOK: Duration = Duration::from_secs(1);
+/// How often memory is checked at: what large bodies take grows by hundreds of MiB a second.
+const MEMORY_CHECK_INTERVAL: Duration = Duration::from_millis(100);
+/// How often the disk is checked at too, and all nodes are told.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// For how long memory is above its watermark before publishers are blocked: large bodies that are
 /// written or compacted take some 50 MiB for a moment.
-const BRIEF: Duration = Duration::from_millis(500);
+const SHORTAGE_DELAY: Duration = Duration::from_millis(500);
 /// For how long memory is short before contents are dropped that cannot come to their end meanwhile:
 /// mostly it is enough that no more comes in.
-const LASTING: Duration = Duration::from_secs(5);
+const DROP_UNFINISHED_AFTER: Duration = Duration::from_secs(5);
 
 impl Operator<'_> {
     /// Sets where this node's memory alarm begins, until it is started again; when this returns, it
@@ -30,7 +30,7 @@ impl Operator<'_> {
         let bytes = amount.bytes_of(node.base.context.settings.alarms.machine_memory_bytes);
         node.alarms.bounds.lock().memory_bytes_max = bytes;
         tracing::info!(bytes, "memory high watermark set");
-        node.alarms.look_for_shortage();
+        node.alarms.check_shortage();
     }
 
     /// Sets where this node's disk alarm begins, as [`Operator::set_memory_high_watermark`] does.
@@ -39,19 +39,19 @@ impl Operator<'_> {
         let bytes = amount.bytes_of(node.base.context.settings.alarms.machine_memory_bytes);
         node.alarms.bounds.lock().disk_free_bytes_min = bytes;
         tracing::info!(bytes, "disk free limit set");
-        node.alarms.look_for_shortage();
+        node.alarms.check_shortage();
     }
 }
 
 impl Alarms {
     /// Looks at memory and disk; runs as long as the node.
     pub(crate) async fn watch_alarms(self: Arc<Self>) {
-        let mut interval = tokio::time::interval(MEMORY_LOOK);
+        let mut interval = tokio::time::interval(MEMORY_CHECK_INTERVAL);
         interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let (mut looked, mut over_since): (Option<Instant>, Option<Instant>) = (None, None);
+        let (mut checked, mut over_since): (Option<Instant>, Option<Instant>) = (None, None);
         loop {
             interval.tick().await;
-            let due = looked.is_none_or(|at| at.elapsed() >= LOOK);
+            let due = checked.is_none_or(|at| at.elapsed() >= CHECK_INTERVAL);
             let max = self.bounds().memory_bytes_max;
             // What is free is no shortage, and is returned in time.
             let high = if due { max - max / 4 } else { max };
@@ -68,16 +68,16 @@ impl Alarms {
             over_since = is_over.then(|| over_since.unwrap_or_else(Instant::now));
             let over_for = over_since.map(|since| since.elapsed());
             // At a start there is nothing that could be over in a moment.
-            let at_once = was_short || looked.is_none();
-            let memory = over_for.is_some_and(|time| at_once || time >= BRIEF);
+            let at_once = was_short || checked.is_none();
+            let memory = over_for.is_some_and(|time| at_once || time >= SHORTAGE_DELAY);
             if due || memory != was_short {
-                self.tell_shortage(memory);
+                self.report_shortage(memory);
             }
             if due {
-                looked = Some(Instant::now());
+                checked = Some(Instant::now());
                 self.clients.drop_slow_clients();
-                self.forget_lost_alarms();
-                if over_for.is_some_and(|time| time >= LASTING) {
+                self.clear_alarms_of_lost_nodes();
+                if over_for.is_some_and(|time| time >= DROP_UNFINISHED_AFTER) {
                     self.clients.drop_unfinished();
                 }
             }
@@ -94,12 +94,12 @@ impl Alarms {
     }
 
     /// Looks at memory and disk now, and tells all nodes.
-    fn look_for_shortage(&self) {
-        self.tell_shortage(self.is_above_watermark());
+    fn check_shortage(&self) {
+        self.report_shortage(self.is_above_watermark());
     }
 
     /// Looks at the disk, and tells all nodes of it and of a shortage of memory.
-    fn tell_shortage(&self, memory: bool) {
+    fn report_shortage(&self, memory: bool) {
         let (bounds, data_dir) = (self.bounds(), &self.base.context.settings.alarms.data_dir);
         let disk = match quorate_storage::free_bytes(data_dir) {
             Ok(bytes) => bytes < bounds.disk_free_bytes_min,
@@ -118,7 +118,7 @@ impl Alarms {
     }
 
     /// A node that has gone is short of nothing.
-    fn forget_lost_alarms(&self) {
+    fn clear_alarms_of_lost_nodes(&self) {
         let lost: Vec<_> = {
             let nodes = self.nodes.lock();
             let here = |node| {
@@ -131,7 +131,7 @@ impl Alarms {
 
     /// What a node is short of now.
     pub(crate) fn alarm(&self, node: NodeId, shortage: Shortage) {
-        let _telling = self.telling.lock();
+        let _changing = self.changing.lock();
         let before = self.reason();
         if !self.note(node, shortage) {
             return;

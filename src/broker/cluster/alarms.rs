@@ -16,21 +16,21 @@ pub(crate) struct Alarms {
     pub(crate) clients: Arc<Clients>,
     pub(crate) nodes: Mutex<BTreeMap<NodeId, Shortage>>,
     pub(crate) bounds: Mutex<AlarmBounds>,
-    /// Held while a change is noted and told, so that clients hear of changes in their order.
-    pub(crate) telling: Mutex<()>,
-    /// Told of every change.
+    /// Held while a change is recorded and sent, so that clients get the changes in their order.
+    pub(crate) changing: Mutex<()>,
+    /// Notified of every change.
     pub(crate) changed: Notify,
 }
 
 impl Alarms {
-    /// Nobody is short of anything.
+    /// No node is short of memory or disk space.
     pub(crate) fn new(base: &Base, clients: &Arc<Clients>) -> Self {
         Self {
             base: base.clone(),
             clients: Arc::clone(clients),
             nodes: Mutex::default(),
             bounds: Mutex::new(base.context.settings.alarms.bounds),
-            telling: Mutex::default(),
+            changing: Mutex::default(),
             changed: Notify::new(),
         }
     }

@@ -25,13 +25,13 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 /// How often a leader looks whether nodes have come or gone, and queues and names agree.
-const LOOK: Duration = Duration::from_millis(500);
+const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 impl Node {
     /// Both lanes to a process are open: what it leads and what it sent may be new (SES 5).
     pub(crate) fn connected(self: &Arc<Self>, peer: &PeerHello) {
         self.cluster.failures.absences.lock().linked(peer.node);
-        self.base.led.tell_clocks(self.base.led.queue_groups(), Some(peer.node));
+        self.base.led.send_clocks(self.base.led.queue_groups(), Some(peer.node));
         for home in self.base.led.homes() {
             if let Some(term) = self.base.led.leading(home) {
                 self.leader.announce(home, term, Some(peer.node));
@@ -86,11 +86,11 @@ impl Cluster {
         if added {
             self.base.lease.tell_all_applied();
         }
-        self.bury().await;
+        self.fence_dead_nodes().await;
     }
 
     /// As the catalog's leader: fences the starts of processes that are known dead.
-    pub(crate) async fn bury(self: &Arc<Self>) {
+    pub(crate) async fn fence_dead_nodes(self: &Arc<Self>) {
         let due = self.to_fence();
         if self.base.context.catalog_leader() != Some(self.base.context.me) {
             return;
@@ -113,7 +113,7 @@ impl Cluster {
             self.base.lease.dead(node, boot);
         }
         let cluster = Arc::clone(self);
-        self.base.context.spawn(async move { cluster.bury().await });
+        self.base.context.spawn(async move { cluster.fence_dead_nodes().await });
     }
 
     /// Starts or lives of nodes have changed: groups led here are told; this run may be over.
@@ -125,7 +125,7 @@ impl Cluster {
         }
         self.expect_incarnations();
         for group in self.base.led.groups() {
-            self.leader.look_after_nodes(group);
+            self.leader.reconcile_nodes(group);
         }
     }
 
@@ -163,7 +163,7 @@ impl Cluster {
                 Ok((_, CatalogReply::Started(start))) => return self.begin_session(start),
                 Ok((_, reply)) => {
                     tracing::error!(?reply, "the catalog did not accept the start of this node");
-                    tokio::time::sleep(LOOK).await;
+                    tokio::time::sleep(CHECK_INTERVAL).await;
                 }
                 Err(error) => {
                     tracing::debug!(%error, "the start of this node is not in the catalog yet");
@@ -204,16 +204,16 @@ impl Cluster {
 
 impl Node {
     /// What leaders look after; runs as long as the node.
-    pub(crate) async fn look_after(self: Arc<Self>) {
-        let mut interval = tokio::time::interval(LOOK);
+    pub(crate) async fn check_nodes(self: Arc<Self>) {
+        let mut interval = tokio::time::interval(CHECK_INTERVAL);
         interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             interval.tick().await;
-            self.cluster.bury().await;
-            self.leader.tell_heard();
-            self.clients.tell_counts();
+            self.cluster.fence_dead_nodes().await;
+            self.leader.send_majority_contacts();
+            self.clients.send_counts();
             for group in self.base.led.groups() {
-                self.leader.look_after_nodes(group);
+                self.leader.reconcile_nodes(group);
             }
         }
     }
@@ -221,17 +221,17 @@ impl Node {
 
 impl Leader {
     /// Tells everyone which groups this node leads with a majority behind it (DLV 5).
-    fn tell_heard(self: &Arc<Self>) {
+    fn send_majority_contacts(self: &Arc<Self>) {
         let Some(groups) = self.base.context.groups() else { return };
         let led = self.base.led.groups().into_iter();
-        let heard = led.filter(|group| groups.majority_heard_within(*group, 2 * LOOK));
+        let heard = led.filter(|group| groups.majority_heard_within(*group, 2 * CHECK_INTERVAL));
         let terms =
             heard.filter_map(|group| Some((group, self.base.led.leading(Home::Group(group))?)));
-        self.tell_heard_of(terms);
+        self.send_majority_contact(terms);
     }
 
     /// Tells everyone that this node has just heard a majority of groups that it leads.
-    pub(crate) fn tell_heard_of(
+    pub(crate) fn send_majority_contact(
         self: &Arc<Self>,
         groups: impl IntoIterator<Item = (GroupId, Term)>,
     ) {
@@ -242,7 +242,7 @@ impl Leader {
     }
 
     /// Makes a group that this node leads agree with what the catalog says of nodes and lives.
-    pub(crate) fn look_after_nodes(&self, group: GroupId) {
+    pub(crate) fn reconcile_nodes(&self, group: GroupId) {
         let absences = self.failures.absences.lock().clone();
         let outlook = Outlook {
             now: Instant::now(),

@@ -113,7 +113,7 @@ impl Node {
     }
 
     /// Takes up leaderships that began before the broker did.
-    pub(crate) fn lead_early(&self) {
+    pub(crate) fn start_early_leaderships(&self) {
         let early = std::mem::take(&mut *self.leader.early.lock());
         for (group, term) in early {
             self.lead(group, term);

@@ -86,7 +86,7 @@ impl ConsumerOperations<'_> {
             Err(_) => timed_out(),
         };
         // Should it have been attached all the same, it ends.
-        self.let_go(&consumer);
+        self.forget_consumer(&consumer);
         let (shown, _) = consumer.end();
         let detach = Command::Detach { consumer: id, shown, how: Detach::ChannelEnd };
         self.client.base().proposers.submit(entry.id.home, detach);
@@ -131,7 +131,7 @@ impl ConsumerOperations<'_> {
         true
     }
 
-    fn let_go(&self, consumer: &FrontConsumer) {
+    fn forget_consumer(&self, consumer: &FrontConsumer) {
         self.client.node.clients.consumers.remove(consumer.about.id.number);
         if let Some(channel) =
             self.client.state.held.lock().channels.get_mut(&consumer.about.channel)
@@ -181,7 +181,7 @@ impl ConsumerOperations<'_> {
     fn end_consumer(&self, consumer: &FrontConsumer) -> Option<Command> {
         let (shown, first) = consumer.end();
         if consumer.settled(0) {
-            self.let_go(consumer);
+            self.forget_consumer(consumer);
         }
         first.then_some(Command::Detach { consumer: consumer.about.id, shown, how: Detach::Cancel })
     }

@@ -5,13 +5,13 @@ use parking_lot::Mutex;
 use quorate_types::{NodeId, ShortString, VhostName};
 use std::{collections::BTreeMap, sync::atomic::AtomicBool};
 
-/// What other nodes have told, and what this one has.
+/// What the other nodes last sent, and what this node counts.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
-    pub(crate) told: Mutex<BTreeMap<NodeId, PeerCounts>>,
+    pub(crate) of_others: Mutex<BTreeMap<NodeId, PeerCounts>>,
     pub(crate) own: Mutex<Own>,
     /// The last counts sent were not zero, so zeros must be sent when nothing is left.
-    pub(crate) telling: AtomicBool,
+    pub(crate) sent_nonzero: AtomicBool,
 }
 
 /// What clients of this node have open, counted as it comes and goes.
@@ -26,8 +26,8 @@ pub(crate) struct Own {
 
 impl Counts {
     /// Takes the counts that another node has sent.
-    pub(crate) fn told(&self, from: NodeId, counts: PeerCounts) {
-        self.told.lock().insert(from, counts);
+    pub(crate) fn received(&self, from: NodeId, counts: PeerCounts) {
+        self.of_others.lock().insert(from, counts);
     }
 }
 

@@ -158,7 +158,7 @@ impl client::Connection for Connection {
     }
 
     fn tell_unfinished(&self, contents: u64, age_ms: u64, transactions: u64) {
-        self.state.unfinished.tell(contents, age_ms, transactions);
+        self.state.unfinished.report(contents, age_ms, transactions);
     }
 
     fn relieve(&self, share: Share, bytes_max: u64) {

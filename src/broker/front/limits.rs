@@ -39,11 +39,11 @@ impl ConnectionState {
 }
 
 impl Clients {
-    /// What other nodes that can be reached have told.
-    fn told(&self, count: impl Fn(&PeerCounts) -> u64) -> u64 {
-        let told = self.counts.told.lock();
-        let reachable = told.iter().filter(|(node, _)| self.base.context.is_reachable(**node));
-        reachable.map(|(_, told)| count(told)).sum()
+    /// Sum of what the other reachable nodes last counted.
+    fn counted_by_others(&self, count: impl Fn(&PeerCounts) -> u64) -> u64 {
+        let of_others = self.counts.of_others.lock();
+        let reachable = of_others.iter().filter(|(node, _)| self.base.context.is_reachable(**node));
+        reachable.map(|(_, counts)| count(counts)).sum()
     }
 
     /// The node's limit of connections, if it is reached.
@@ -66,7 +66,10 @@ impl Clients {
     ) -> Option<u64> {
         let limit = Some(catalog.vhost_limits(vhost).connections_max?);
         let own = self.counts.own.lock().vhosts.get(vhost).copied().unwrap_or(0);
-        reached(limit, own + self.told(|told| told.vhosts.get(vhost).copied().unwrap_or(0)))
+        reached(
+            limit,
+            own + self.counted_by_others(|it| it.vhosts.get(vhost).copied().unwrap_or(0)),
+        )
     }
 
     /// The user's limit, if it is reached.
@@ -86,7 +89,7 @@ impl Clients {
 
     fn of_user(&self, user: &ShortString, count: impl Fn((u64, u64)) -> u64) -> u64 {
         let own = self.counts.own.lock().users.get(user).copied().unwrap_or_default();
-        count(own) + self.told(|told| told.users.get(user).map_or(0, |told| count(*told)))
+        count(own) + self.counted_by_others(|it| it.users.get(user).map_or(0, |it| count(*it)))
     }
 
     /// What this node counts of all that have a limit.
@@ -113,10 +116,10 @@ impl Clients {
     }
 
     /// Tells all nodes what this one counts, if there is something to tell.
-    pub(crate) fn tell_counts(&self) {
+    pub(crate) fn send_counts(&self) {
         let counted = self.counted();
         let something = counted != PeerCounts::default();
-        if !self.counts.telling.swap(something, Ordering::AcqRel) && !something {
+        if !self.counts.sent_nonzero.swap(something, Ordering::AcqRel) && !something {
             return;
         }
         self.base.context.peers.send_to_others(&PeerMessage::Counts(counted));
@@ -228,7 +231,7 @@ impl Connection {
         };
         if has_limit {
             let node = Arc::clone(&self.node);
-            self.node.base.context.spawn(async move { node.clients.tell_counts() });
+            self.node.base.context.spawn(async move { node.clients.send_counts() });
         }
     }
 }
@@ -253,9 +256,9 @@ mod tests {
         let voids = |count| FieldValue::Array(vec![FieldValue::Void; count]);
         assert_eq!(check(voids(1_023)), Ok(()));
         let refused = check(FieldValue::Table(table(voids(1_023)))).unwrap_err().explanation;
-        let told =
+        let text =
             "arguments of queue 'q' in vhost '/' have 1025 values, more than the limit of 1024";
-        assert_eq!(refused, told);
+        assert_eq!(refused, text);
         let long = FieldValue::LongString(vec![0; 64 << 10].into());
         let refused = check(long).unwrap_err().explanation;
         assert!(refused.ends_with("bytes of memory, more than the limit of 65536"), "{refused}");

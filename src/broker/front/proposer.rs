@@ -100,7 +100,7 @@ impl State {
         (self.silent_since, self.patience) = (Some(now), PATIENCE);
     }
 
-    fn tell_held(&mut self) {
+    fn update_held(&mut self) {
         self.held.set_about(self.batches.memory_bytes() as u64);
     }
 }
@@ -129,7 +129,7 @@ impl Proposer {
         if state.arrivals.len() < waiting {
             state.arrivals.resize(waiting, courier.now());
         }
-        state.tell_held();
+        state.update_held();
         self.send(&mut state, courier);
     }
 
@@ -208,7 +208,7 @@ impl Proposer {
             if !answered.is_empty() {
                 state.note_progress(courier.now());
             }
-            state.tell_held();
+            state.update_held();
             self.send(&mut state, courier);
         }
         answered
@@ -218,7 +218,7 @@ impl Proposer {
     pub(crate) fn restart(&self, session: SessionId) {
         let mut state = self.state.lock();
         state.batches.abandon(session);
-        state.tell_held();
+        state.update_held();
         state.arrivals.clear();
     }
 

@@ -16,7 +16,7 @@ use crate::{
         spread::Spread,
         tally::Tally,
     },
-    leader::way::{Way, check_delay},
+    leader::enqueue_options::{EnqueueOptions, check_delay},
     memory::Share,
     peers::message::ReplyTo,
 };
@@ -294,7 +294,8 @@ impl Publisher {
         let _ = catalog.route(&request, &mut routed.targets);
         // One that is known by its name alone has said itself that it is gone.
         routed.targets.retain(|queue| catalog.queue_by_id(*queue).is_some());
-        routed.ways = self.base.led.ways(&catalog, &routed.targets, &properties, &message.body);
+        routed.options =
+            self.base.led.enqueue_options(&catalog, &routed.targets, &properties, &message.body);
         drop(catalog);
         if routed.targets.is_empty() {
             let mut tally = Tally::default();
@@ -346,13 +347,13 @@ impl Outgoings {
     pub(crate) fn add_copies(
         &mut self,
         source: &Source<'_>,
-        RoutedPublish { targets, ways, message, .. }: &RoutedPublish,
+        RoutedPublish { targets, options, message, .. }: &RoutedPublish,
         places: Range<usize>,
         shared: Option<&Arc<FanOut>>,
     ) {
         let (first, count) = (places.start, places.len());
-        let pairs = targets.iter().zip(ways).skip(first).take(count);
-        for (&queue, &Way { level, head }) in pairs {
+        let pairs = targets.iter().zip(options).skip(first).take(count);
+        for (&queue, &EnqueueOptions { level, head }) in pairs {
             let bytes = message.len();
             source.connection.publishing.in_flight.launched(bytes);
             self.copies_bytes += bytes + MESSAGE_COST_BYTES;
@@ -418,7 +419,8 @@ fn route(
     catalog.route(&request, &mut routed.targets).map_err(|error| {
         error.exception(&ResourceName { vhost: vhost.clone(), name: exchange.clone() })
     })?;
-    routed.ways = publisher.base.led.ways(catalog, &routed.targets, &properties, &body);
+    routed.options =
+        publisher.base.led.enqueue_options(catalog, &routed.targets, &properties, &body);
     reply_to::addresses(&request, &mut routed.replies);
     if routed.targets.is_empty() && routed.replies.is_empty() {
         publisher.warn_of_missing_alternate(

@@ -152,7 +152,7 @@ impl Publisher {
 mod tests {
     use super::*;
     use crate::{
-        leader::way::Way,
+        leader::enqueue_options::EnqueueOptions,
         testing::{self, lone_connection},
     };
     use bytes::Bytes;
@@ -166,10 +166,10 @@ mod tests {
         let home = Home::Group(GroupId(1));
         let targets =
             (1..=queues).map(|number| QueueId { home, index: u64::from(number), position: 0 });
-        let way = Way { level: Level(0), head: MessageHead::default() };
+        let options = EnqueueOptions { level: Level(0), head: MessageHead::default() };
         RoutedPublish {
             targets: targets.collect(),
-            ways: vec![way; queues as usize],
+            options: vec![options; queues as usize],
             message: Bytes::from(vec![0; bytes]),
             ..RoutedPublish::default()
         }

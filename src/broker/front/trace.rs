@@ -139,7 +139,7 @@ impl Publisher {
                 let Some(queue) = queue else { continue };
                 let shown = (&delivered.message, delivered.redelivered, delivered.counts);
                 let to = (connection, delivered.channel);
-                self.tracer.tell_of_delivery(&catalog, to, queue, shown, &mut outgoings);
+                self.tracer.trace_delivery(&catalog, to, queue, shown, &mut outgoings);
             }
         }
         self.send_all(outgoings);
@@ -159,7 +159,7 @@ impl Publisher {
         let mut outgoings = Outgoings::default();
         let shown = (&got.message, got.redelivered, got.counts);
         let to = (connection, channel);
-        self.tracer.tell_of_delivery(&self.base.catalog.read(), to, queue, shown, &mut outgoings);
+        self.tracer.trace_delivery(&self.base.catalog.read(), to, queue, shown, &mut outgoings);
         self.send_all(outgoings);
     }
 
@@ -170,7 +170,7 @@ impl Publisher {
 }
 
 impl Tracer {
-    fn tell_of_delivery(
+    fn trace_delivery(
         &self,
         catalog: &Catalog,
         (connection, channel): (&ConnectionState, ChannelId),
@@ -224,7 +224,8 @@ impl Tracer {
         if routed.targets.is_empty() {
             return;
         }
-        routed.ways = self.base.led.ways(catalog, &routed.targets, &properties, seen.body);
+        routed.options =
+            self.base.led.enqueue_options(catalog, &routed.targets, &properties, seen.body);
         routed.message = message::encode(&Message {
             exchange: EXCHANGE,
             routing_key: key,

@@ -19,7 +19,7 @@ pub(crate) struct Unfinished {
 impl Unfinished {
     /// Notes what the front end holds: bytes of contents, how long they have been under way, and bytes
     /// of transactions.
-    pub(crate) fn tell(&self, contents: u64, age_ms: u64, transactions: u64) {
+    pub(crate) fn report(&self, contents: u64, age_ms: u64, transactions: u64) {
         self.contents.store(contents, Ordering::Relaxed);
         self.age_ms.store(age_ms, Ordering::Relaxed);
         self.transactions.store(transactions, Ordering::Relaxed);

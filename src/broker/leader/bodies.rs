@@ -86,14 +86,14 @@ impl Bodies {
         match read {
             Some(Ok(messages)) => messages,
             Some(Err(error)) => {
-                self.tell_of_unreadable(queue, &error);
+                self.report_unreadable(queue, &error);
                 wanted.first().map(|_| StoredMessage::Unknown).into_iter().collect()
             }
             None => Vec::new(),
         }
     }
 
-    fn tell_of_unreadable(&self, queue: QueueId, error: &StorageError) {
+    fn report_unreadable(&self, queue: QueueId, error: &StorageError) {
         if self.may_tell_of_unreadable(queue) {
             tracing::error!(
                 %queue, %error, "a message body cannot be read; reading it from another replica"
@@ -153,7 +153,7 @@ impl Bodies {
             if !is_wanted() {
                 return (StoredMessage::Unknown, turn);
             }
-            let found = self.look_for(wanted, term).await;
+            let found = self.search(wanted, term).await;
             if found != StoredMessage::Unknown {
                 return (found, turn);
             }
@@ -164,7 +164,7 @@ impl Bodies {
     }
 
     /// Looks once: here, at the leader, at the other replicas.
-    async fn look_for(&self, wanted: MessageRef, term: Option<Term>) -> StoredMessage {
+    async fn search(&self, wanted: MessageRef, term: Option<Term>) -> StoredMessage {
         let home = wanted.queue.home;
         let own = self.own_copy(wanted, term);
         if own != StoredMessage::Unknown || matches!(home, Home::Node(_)) {

@@ -58,8 +58,8 @@ pub(crate) struct GroupClock(Mutex<Known>);
 impl GroupClock {
     /// Another process says that the clock stands there. One that is behind, as what was long on
     /// its way, changes nothing.
-    pub(crate) fn told(&self, time: Timestamp) {
-        told_at(&mut self.0.lock(), time, Instant::now());
+    pub(crate) fn learn(&self, time: Timestamp) {
+        learn_at(&mut self.0.lock(), time, Instant::now());
     }
 
     /// Where it stands now.
@@ -77,7 +77,7 @@ impl GroupClock {
 /// How a group's clock stood at some moment.
 type Known = Option<(Timestamp, Instant)>;
 
-fn told_at(known: &mut Known, time: Timestamp, now: Instant) {
+fn learn_at(known: &mut Known, time: Timestamp, now: Instant) {
     if known.is_none_or(|known| shows(known, now) < time) {
         *known = Some((time, now));
     }

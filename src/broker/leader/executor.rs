@@ -103,7 +103,7 @@ fn perform_one(
         Effect::DeadLettersCounted { queue_type, strategy, fact, count } => {
             leader.base.context.counters.dead_letters(*queue_type, *strategy, *fact, *count);
         }
-        Effect::Room { queue, to, messages } => leader.letters.tell_room(*queue, *to, *messages),
+        Effect::Room { queue, to, messages } => leader.letters.send_room(*queue, *to, *messages),
         Effect::WakeAt { queue, time } => leader.timer.wake_at(*queue, *time),
         Effect::ConsumerTimedOut { consumer, last } => {
             to_nodes.at(consumer.session.node).timed_out.push((*consumer, *last));
@@ -127,17 +127,17 @@ fn send(leader: &Leader, home: Home, to: NodeId, deliveries: Deliveries) -> bool
     let gets = deliveries.timed_out_gets.clone();
     // What is lost with a connection is asked for again by re-attaching (DLV 2).
     let retry = Retry::Leadership(home, to);
-    let told = leader
+    let sent = leader
         .base
         .context
         .peers
         .send_or_retry(PeerMessage::Deliveries { home, deliveries }, retry);
-    if !told {
+    if !sent {
         // Gets do not re-attach, so that each is told by itself.
         gets.into_iter()
             .for_each(|get| leader.base.context.peers.retry_later(Retry::GetTimedOut(home, get)));
     }
-    told
+    sent
 }
 
 fn send_answer(leader: &Leader, home: Home, answer: &Answer) {
@@ -157,7 +157,7 @@ fn send_answer(leader: &Leader, home: Home, answer: &Answer) {
 
 impl Leader {
     /// Tells a client's node that what a get took was held for too long (CTO-05).
-    pub(crate) fn tell_get_timed_out(&self, home: Home, get: GetId) {
+    pub(crate) fn send_get_timed_out(&self, home: Home, get: GetId) {
         let deliveries = Deliveries { timed_out_gets: vec![get], ..Deliveries::default() };
         let retry = Retry::GetTimedOut(home, get);
         self.base.context.peers.send_or_retry(PeerMessage::Deliveries { home, deliveries }, retry);

@@ -22,10 +22,10 @@ impl Leader {
         self.perform(home, &owed);
         self.announce(home, term, None);
         // A majority has just committed its term's first entry.
-        self.tell_heard_of([(group, term)]);
+        self.send_majority_contact([(group, term)]);
         self.reconciler.compare(group);
         let leader = Arc::clone(self);
-        self.base.context.spawn(async move { leader.look_after_nodes(group) });
+        self.base.context.spawn(async move { leader.reconcile_nodes(group) });
     }
 
     /// A proposal was lost: what was in it is sent again once this leader announces itself again

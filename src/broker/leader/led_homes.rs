@@ -97,7 +97,7 @@ impl LedHomes {
     pub(crate) fn lead(&self, group: GroupId, term: Term, stamps: (Timestamp, WallTime)) {
         if let Some(sequencer) = self.sequencers.get(&group) {
             sequencer.lead(sequencer.clock.lead(stamps.0, stamps.1, self.process));
-            self.tell_clocks(std::iter::once(group), None);
+            self.send_clocks(std::iter::once(group), None);
             self.leaderships.lead(Home::Group(group), term);
         }
     }
@@ -227,7 +227,7 @@ impl LedHomes {
     }
 
     /// Tells all nodes, or one, how the clocks of these groups stand, as far as this process knows.
-    pub(crate) fn tell_clocks(&self, groups: impl Iterator<Item = GroupId>, to: Option<NodeId>) {
+    pub(crate) fn send_clocks(&self, groups: impl Iterator<Item = GroupId>, to: Option<NodeId>) {
         let clock = |group| Some((group, self.sequencers.get(&group)?.clock.now()?));
         let clocks: Vec<_> = groups.filter_map(clock).collect();
         if clocks.is_empty() {
@@ -242,10 +242,10 @@ impl LedHomes {
     }
 
     /// Another process says how clocks stand.
-    pub(crate) fn clocks_told(&self, clocks: Vec<(GroupId, Timestamp)>) {
+    pub(crate) fn clocks_received(&self, clocks: Vec<(GroupId, Timestamp)>) {
         for (group, time) in clocks {
             if let Some(sequencer) = self.sequencers.get(&group) {
-                sequencer.clock.told(time);
+                sequencer.clock.learn(time);
             }
         }
     }

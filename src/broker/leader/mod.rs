@@ -4,6 +4,7 @@
 pub(crate) mod bodies;
 pub(crate) mod clock;
 pub(crate) mod dead_letter;
+pub(crate) mod enqueue_options;
 pub(crate) mod executor;
 pub(crate) mod lead;
 pub(crate) mod leaderships;
@@ -15,7 +16,6 @@ pub(crate) mod reconciler;
 pub(crate) mod sequencer;
 pub(crate) mod spill;
 pub(crate) mod timer;
-pub(crate) mod way;
 
 use crate::{
     base::Base,

@@ -20,11 +20,11 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 /// A queue that was proposed for is looked at again after this long, should the proposal be lost.
-const AGAIN: Duration = Duration::from_millis(250);
+const RETRY_AFTER: Duration = Duration::from_millis(250);
 /// Queues looked at in one go, so that many that expire together make several entries.
-const AT_ONCE: usize = 500;
+const BATCH_MAX: usize = 500;
 /// Between two goes.
-const BREATH: Duration = Duration::from_millis(5);
+const BATCH_PAUSE: Duration = Duration::from_millis(5);
 /// How long the timer sleeps with nothing to wait for.
 const IDLE: Duration = Duration::from_secs(3_600);
 
@@ -108,14 +108,14 @@ impl Timer {
         loop {
             self.wait().await;
             loop {
-                let due = self.waiting.lock().take_due(Instant::now(), AT_ONCE);
+                let due = self.waiting.lock().take_due(Instant::now(), BATCH_MAX);
                 if due.is_empty() {
                     break;
                 }
                 for (home, queues) in due {
-                    self.look_at(home, &queues);
+                    self.propose_expirations(home, &queues);
                 }
-                tokio::time::sleep(BREATH).await;
+                tokio::time::sleep(BATCH_PAUSE).await;
             }
         }
     }
@@ -129,13 +129,13 @@ impl Timer {
 
     /// Proposes for those whose moment has come by their home's state. Not if this node no longer
     /// leads it: the next leader finds in the state what it owes.
-    fn look_at(&self, home: Home, queues: &[QueueId]) {
+    fn propose_expirations(&self, home: Home, queues: &[QueueId]) {
         if self.led.leading(home).is_none() {
             return;
         }
         let now = Instant::now();
-        if !self.knows_the_life(home) {
-            queues.iter().for_each(|queue| self.wake(*queue, now + AGAIN));
+        if !self.knows_life(home) {
+            queues.iter().for_each(|queue| self.wake(*queue, now + RETRY_AFTER));
             return;
         }
         let mut due = Vec::new();
@@ -150,7 +150,7 @@ impl Timer {
             match self.led.moment(home, time) {
                 Some(at) if at <= now => {
                     due.push(queue);
-                    self.wake(queue, now + AGAIN);
+                    self.wake(queue, now + RETRY_AFTER);
                 }
                 Some(at) => self.wake(queue, at),
                 None => {}
@@ -165,14 +165,14 @@ impl Timer {
     /// Whether the home has been told of the cluster's present life. If the whole cluster was stopped,
     /// leases begin anew: none may end before. This node's copy of the catalog knows the present
     /// life once it has this process's start in it, since a new life comes before all starts.
-    fn knows_the_life(&self, home: Home) -> bool {
+    fn knows_life(&self, home: Home) -> bool {
         let life = {
             let catalog = self.catalog.read();
             catalog.session_of(self.context.me, self.context.boot).map(|_| catalog.life())
         };
-        let told = || self.led.with_machine(home, |machine| machine.life());
+        let known = || self.led.with_machine(home, |machine| machine.life());
         match home {
-            Home::Group(_) => life.is_some_and(|life| told().is_some_and(|told| told >= life)),
+            Home::Group(_) => life.is_some_and(|life| known().is_some_and(|known| known >= life)),
             Home::Node(_) => true,
         }
     }

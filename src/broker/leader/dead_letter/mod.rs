@@ -129,7 +129,7 @@ impl DeadLetters {
     }
 
     /// Looks after the letters of all homes that this node leads, for ever.
-    pub(crate) async fn look_after(self: Arc<Self>) {
+    pub(crate) async fn run(self: Arc<Self>) {
         let mut versions = self.catalog.versions();
         let mut ticks = tokio::time::interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -146,7 +146,7 @@ impl DeadLetters {
                 if all {
                     self.forget_done_letters(home);
                     self.route_kept_letters(home).await;
-                    self.tell_of_room_again(home);
+                    self.send_owed_room(home);
                 }
                 self.send_letters(home);
                 self.retry_letters(home);
@@ -299,25 +299,25 @@ impl DeadLetters {
     }
 
     /// What a notice that was lost has left owed (LET 3).
-    fn tell_of_room_again(&self, home: Home) {
+    fn send_owed_room(&self, home: Home) {
         let mut owed = Vec::new();
         self.led.with_machine(home, |machine| machine.owed_room(&mut owed));
         for effect in &owed {
             if let Effect::Room { queue, to, messages } = effect {
-                self.tell_room(*queue, *to, *messages);
+                self.send_room(*queue, *to, *messages);
             }
         }
     }
 
     /// Tells a source that one of its targets has room.
-    pub(crate) fn tell_room(&self, queue: QueueId, to: LetterHome, messages: u32) {
+    pub(crate) fn send_room(&self, queue: QueueId, to: LetterHome, messages: u32) {
         let Some(leader) = self.proposers.leader_of(to) else { return };
-        // A notice that is lost is given again ([`DeadLetters::tell_of_room_again`]).
+        // A notice that is lost is given again ([`DeadLetters::send_owed_room`]).
         self.context.peers.send(leader, PeerMessage::Room { home: to.home(), queue, messages });
     }
 
     /// A target of this home's letters has room.
-    pub(crate) fn room_told(&self, home: Home, queue: QueueId, messages: u32) {
+    pub(crate) fn room_received(&self, home: Home, queue: QueueId, messages: u32) {
         self.decide(home, |worker, _| worker.told_of_room(queue, messages));
         self.wake();
     }

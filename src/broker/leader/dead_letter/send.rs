@@ -6,7 +6,9 @@ use super::{
     annotate::{Death, Letter},
     propose, route,
 };
-use crate::{Share, front::proposer::Courier, leader::way::Way, peers::Sent};
+use crate::{
+    Share, front::proposer::Courier, leader::enqueue_options::EnqueueOptions, peers::Sent,
+};
 use bytes::{Bytes, BytesMut};
 use quorate_queue::{Command, LetterWorker, TransferView};
 use quorate_storage::codec::{
@@ -111,8 +113,12 @@ impl Batch {
         let death = Death { queue: name, reason: *reason, at: *died_at };
         let Letter { message: letter, properties, .. } = route::letter(bytes, death, via)?;
         let queue = transfer.target;
-        let Way { level, head } =
-            letters.led.way(&letters.catalog.read(), queue, &properties, &letter.body);
+        let EnqueueOptions { level, head } = letters.led.enqueue_options_of(
+            &letters.catalog.read(),
+            queue,
+            &properties,
+            &letter.body,
+        );
         let place = self.runs.iter().position(|run| (run.queue, run.level) == (queue, level));
         let place = place.unwrap_or_else(|| {
             self.runs.push(ProposedRun { queue, level, heads: Vec::new(), messages: Vec::new() });
