@@ -27,7 +27,7 @@ impl Broker {
         Self(Node::new(Base::new(settings, catalog)))
     }
 
-    /// Takes the running groups and links, announces this run, and keeps house from now on.
+    /// Takes the running groups and links, announces this start, and keeps house from now on.
     pub fn begin(&self, groups: Arc<Groups>, links: Links, database: &Arc<Database>) {
         let node = &self.0;
         node.base.context.show_database(Arc::downgrade(database));
@@ -62,7 +62,7 @@ impl Broker {
     /// Opens a connection (`connection.open`), after its user has been authenticated.
     ///
     /// # Errors
-    /// 530 as CONN-20 lists; 541 while this run has no session.
+    /// 530 as CONN-20 lists; 541 while this start has no session.
     pub fn connect(&self, info: ConnectionInfo) -> Result<Connection, Exception> {
         let node = &self.0;
         // Held until the connection is known, so that a deletion comes before or finds it.

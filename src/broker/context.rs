@@ -21,7 +21,7 @@ pub(crate) enum CallError {
     /// The home has no leader that answered in time.
     #[error("timed out")]
     TimedOut,
-    /// The node has begun anew (SES 6).
+    /// The node has begun again (SES 6).
     #[error("the node's session has ended")]
     SessionEnded,
 }

@@ -44,7 +44,7 @@ impl Operator<'_> {
 }
 
 impl Alarms {
-    /// Looks at memory and disk; runs as long as the node.
+    /// Looks at memory and disk; runs until the node stops.
     pub(crate) async fn watch_alarms(self: Arc<Self>) {
         let mut interval = tokio::time::interval(MEMORY_CHECK_INTERVAL);
         interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);

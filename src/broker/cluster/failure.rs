@@ -116,7 +116,7 @@ impl Cluster {
         self.base.context.spawn(async move { cluster.fence_dead_nodes().await });
     }
 
-    /// Starts or lives of nodes have changed: groups led here are told; this run may be over.
+    /// Starts or lives of nodes have changed: groups led here are told; this start may be over.
     pub(crate) fn nodes_changed(self: &Arc<Self>) {
         if let Some(session) = self.base.context.session()
             && self.base.catalog.read().is_fenced(session)
@@ -186,7 +186,7 @@ impl Cluster {
         self.started.send_replace(true);
     }
 
-    /// This run has been fenced: its clients are closed, it begins anew (SES 6).
+    /// This start has been fenced: its clients are closed, it begins again (SES 6).
     pub(crate) fn fenced(self: &Arc<Self>, session: SessionId) {
         if !self.base.context.end_session(session) {
             return;
@@ -203,7 +203,7 @@ impl Cluster {
 }
 
 impl Node {
-    /// What leaders look after; runs as long as the node.
+    /// What leaders look after; runs until the node stops.
     pub(crate) async fn check_nodes(self: Arc<Self>) {
         let mut interval = tokio::time::interval(CHECK_INTERVAL);
         interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);

@@ -38,7 +38,7 @@ impl Accusations {
     }
 
     /// Starts to be fenced. A process that lives after all is accused no more, nor is one that is
-    /// fenced: it may have begun anew.
+    /// fenced: it may have begun again.
     pub(crate) fn fences_due(
         &mut self,
         catalog: &Catalog,
@@ -50,7 +50,7 @@ impl Accusations {
                 return false;
             }
             *accused = accused.or_else(|| Some(catalog.session_of(node, boot)?.start));
-            // Its start may be under way still.
+            // Its start may be in flight still.
             let Some(start) = *accused else { return true };
             let session = SessionId { node, start };
             if catalog.is_fenced(session) {

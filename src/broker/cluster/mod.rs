@@ -20,12 +20,12 @@ pub(crate) struct Cluster {
     pub(crate) clients: Arc<Clients>,
     pub(crate) leader: Arc<Leader>,
     pub(crate) failures: Arc<Failures>,
-    /// Whether this run's session is in force.
+    /// Whether this start's session is in force.
     pub(crate) started: watch::Sender<bool>,
 }
 
 impl Cluster {
-    /// This run has not been announced yet.
+    /// This start has not been announced yet.
     pub(crate) fn new(
         base: &Base,
         clients: &Arc<Clients>,

@@ -31,7 +31,7 @@ impl GroupSink for Broker {
 
     fn proposal_lost(&self, group: GroupId) {
         let node = &self.0;
-        // What was in it is sent again once this leader announces itself anew (SES 5): without a
+        // What was in it is sent again once this leader announces itself again (SES 5): without a
         // majority it refuses, and goes on leading when the majority is back.
         if node.base.led.proposal_lost(group) {
             node.leader.announce_again(group);

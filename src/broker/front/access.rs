@@ -103,7 +103,7 @@ impl Client<'_> {
 
 impl ConsumerOperations<'_> {
     /// `connection.update-secret`. A user of the broker's own has no secret that runs out (CONN-31);
-    /// what is asked anew is whether it may still use the virtual host, and what its consumers may
+    /// what is asked again is whether it may still use the virtual host, and what its consumers may
     /// read: others are cancelled (CONN-30).
     ///
     /// # Errors

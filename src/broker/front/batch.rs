@@ -38,7 +38,7 @@ pub(crate) enum Ticket {
     Get(oneshot::Sender<GetAnswer>),
 }
 
-/// One message on its way to one queue.
+/// One message in flight to one queue.
 #[derive(Debug)]
 pub(crate) struct Outgoing {
     /// Target.
@@ -53,7 +53,7 @@ pub(crate) struct Outgoing {
     pub(crate) ticket: PublishTicket,
 }
 
-/// A batch under way: kept as it was cut, since it is never re-cut under its numbers (SES 2).
+/// A batch in flight: kept as it was cut, since it is never re-cut under its numbers (SES 2).
 #[derive(Debug)]
 pub(crate) struct UnderWay {
     /// Shared with the messages that carry it.
@@ -153,14 +153,14 @@ pub(crate) struct Batches {
     /// Unanswered batches with this number or a higher one are to be sent.
     unsent: Sequence,
     bytes: usize,
-    /// Commands and messages that wait or are under way.
+    /// Commands and messages that wait or are in flight.
     count: usize,
     /// Batches cut since a consumer last settled something or asked for more.
     cut_without_settles: usize,
 }
 
 impl Batches {
-    /// Nothing under way, the next command is number 1.
+    /// Nothing in flight, the next command is number 1.
     pub(crate) fn new(session: SessionId) -> Self {
         Self {
             session,
@@ -175,7 +175,7 @@ impl Batches {
         }
     }
 
-    /// Whether consumers settle messages of the home by this proposer. What is under way delays them.
+    /// Whether consumers settle messages of the home by this proposer. What is in flight delays them.
     pub(crate) fn has_settles(&self) -> bool {
         self.cut_without_settles < WITHOUT_SETTLES
     }
@@ -185,22 +185,22 @@ impl Batches {
         self.session
     }
 
-    /// Bytes of messages that wait or are under way.
+    /// Bytes of messages that wait or are in flight.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Bytes of memory for all that waits or is under way, about.
+    /// Bytes of memory for all that waits or is in flight, about.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.bytes + self.count * MESSAGE_COST_BYTES
     }
 
-    /// Batches under way, and those of them that have only commands that overtake publishes.
+    /// Batches in flight, and those of them that have only commands that overtake publishes.
     pub(crate) fn under_way(&self) -> (usize, usize) {
         (self.under_way.len(), self.under_way.iter().filter(|batch| batch.ahead).count())
     }
 
-    /// What the batches under way carry.
+    /// What the batches in flight carry.
     pub(crate) fn under_way_load(&self) -> Load {
         let unanswered = self.under_way.iter().filter(|batch| !batch.answered);
         unanswered.fold(Load::default(), |all, it| all.plus(it.load))
@@ -377,7 +377,7 @@ impl Batches {
         }
     }
 
-    /// Gives everything up that waits or is under way, as the session is over (SES 6).
+    /// Gives everything up that waits or is in flight, as the session is over (SES 6).
     pub(crate) fn abandon(&mut self, session: SessionId) {
         *self = Self::new(session);
     }

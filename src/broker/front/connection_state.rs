@@ -42,7 +42,7 @@ pub(crate) struct ConnectionState {
     pub(crate) connected_at: WallTime,
     /// Consumers, those included that are about to end.
     pub(crate) consumers: AtomicU64,
-    /// Access version that its consumers were last asked for anew (CONN-30).
+    /// Access version that its consumers were last asked for again (CONN-30).
     pub(crate) secret_checked: AtomicU64,
     /// The node's.
     pub(crate) counters: Arc<Counters>,

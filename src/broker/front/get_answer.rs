@@ -5,7 +5,7 @@ use quorate_queue::{Command, Reply};
 use quorate_types::{DeliveryNumber, Holder, Home, Sequence, SessionId};
 use std::sync::Arc;
 
-/// A get's answer on its way to its caller. Wherever it is when the caller goes, also when it has
+/// A get's answer in flight to its caller. Wherever it is when the caller goes, also when it has
 /// come and was not looked at any more, its message is given back (SES 7).
 #[derive(Debug)]
 pub(crate) struct GetAnswer {

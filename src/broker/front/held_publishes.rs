@@ -1,6 +1,6 @@
 //! Publishes that have to wait until they can be routed.
 //!
-//! A message must not be settled before what was made of it is on its way. So what a client settles
+//! A message must not be settled before what was made of it is in flight. So what a client settles
 //! while its publishes are held waits with them, but not for longer than its channel lives.
 
 use crate::{

@@ -1,7 +1,7 @@
 //! Limits of connections and channels (VLM-01, VLM-02, CONN-20, CHN-03), and of what clients declare
 //! and send. Nodes tell each other what
 //! they count of virtual hosts and users that have a limit; a limit may be exceeded while that is
-//! on its way (VLM-04).
+//! in flight (VLM-04).
 //!
 //! Nodes send their counts at every change and twice a second. Queues are counted by the catalog,
 //! exactly.

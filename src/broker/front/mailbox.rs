@@ -5,7 +5,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 /// Events for one connection's task. Many put in, one takes out. Bounded by what the connection
-/// itself has under way: publishes in flight and consumers attached.
+/// itself has in flight: publishes in flight and consumers attached.
 #[derive(Debug, Default)]
 pub(crate) struct Mailbox {
     events: Mutex<Vec<Event>>,

@@ -11,8 +11,8 @@
 //! 4 and 8 s. A repeat is harmless (SES 3), and the answer to it reveals the gap behind it. The
 //! leader drops a repeat of a batch that still waits in its sequencer.
 //!
-//! What is under way cannot be overtaken by settles, so only little is (ARCHITECTURE, "Decisions").
-//! This also made publishers alone a quarter faster: what was under way beyond a round only waited.
+//! What is in flight cannot be overtaken by settles, so only little is (ARCHITECTURE, "Decisions").
+//! This also made publishers alone a quarter faster: what was in flight beyond a round only waited.
 //! For the same reason a socket's receive buffer is bounded (setting `amqp_receive_buffer`).
 
 #[cfg(test)]
@@ -30,19 +30,19 @@ use quorate_types::{Home, NodeId, Sequence, SessionId, Term};
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// Batches under way at once. More waiting publishes make larger batches, not more of them.
+/// Batches in flight at once. More waiting publishes make larger batches, not more of them.
 const UNDER_WAY_MAX: usize = 4;
 /// A round can take long, for example behind another group's large bodies. A further batch then need
 /// not wait for its end: it is sent this long after the last batch, as long as fewer than
-/// [`UNDER_WAY_COUNT`] commands and [`UNDER_WAY_SLOW_MAX`] batches are under way.
+/// [`UNDER_WAY_COUNT`] commands and [`UNDER_WAY_SLOW_MAX`] batches are in flight.
 const SLOW_ROUND: Duration = Duration::from_millis(5);
 const UNDER_WAY_SLOW_MAX: usize = 16;
 /// After so long without an answer the oldest batch is sent again; each further time after twice
 /// as long, up to the maximum.
 const PATIENCE: Duration = Duration::from_secs(1);
 const PATIENCE_MAX: Duration = Duration::from_secs(8);
-/// Commands and messages of one queue under way beyond which no more publishes follow, unless they are
-/// small: what waits here is overtaken by settles, what is under way is not, and a consumer gets one
+/// Commands and messages of one queue in flight beyond which no more publishes follow, unless they are
+/// small: what waits here is overtaken by settles, what is in flight is not, and a consumer gets one
 /// window for each round.
 const UNDER_WAY_COUNT: usize = 512;
 /// The same while no consumer settles anything: there is nothing to be overtaken, and larger rounds
@@ -50,9 +50,9 @@ const UNDER_WAY_COUNT: usize = 512;
 const UNDER_WAY_COUNT_ALONE: usize = 2_048;
 /// Small are messages that have no more than so many bytes each, with their cost.
 const UNDER_WAY_SMALL_BYTES: usize = 1 << 10;
-/// All queues of a home together may have this many times as much under way as one queue.
+/// All queues of a home together may have this many times as much in flight as one queue.
 const QUEUES_MAX: usize = 4;
-/// Further batches for commands that overtake publishes, while publishes fill what may be under way.
+/// Further batches for commands that overtake publishes, while publishes fill what may be in flight.
 const AHEAD_MAX: usize = 4;
 
 /// Takes batches to whoever leads their home. Must not call back into the proposer.
@@ -90,7 +90,7 @@ struct State {
     patience: Duration,
     /// When the last batch that took what waited was cut.
     cut_at: Option<Instant>,
-    /// What waits or is under way, told once a call.
+    /// What waits or is in flight, told once a call.
     held: Held,
 }
 
@@ -106,7 +106,7 @@ impl State {
 }
 
 impl Proposer {
-    /// A proposer that knows no leader yet. What waits or is under way is counted in `held`.
+    /// A proposer that knows no leader yet. What waits or is in flight is counted in `held`.
     pub(crate) fn new(home: Home, session: SessionId, held: Held) -> Self {
         let state = State {
             batches: Batches::new(session),
@@ -133,7 +133,7 @@ impl Proposer {
         self.send(&mut state, courier);
     }
 
-    /// Bytes of messages that wait or are under way.
+    /// Bytes of messages that wait or are in flight.
     pub(crate) fn bytes(&self) -> usize {
         self.state.lock().batches.bytes()
     }
@@ -214,7 +214,7 @@ impl Proposer {
         answered
     }
 
-    /// Begins anew in another session; nothing of the old one is answered (SES 6).
+    /// Begins again in another session; nothing of the old one is answered (SES 6).
     pub(crate) fn restart(&self, session: SessionId) {
         let mut state = self.state.lock();
         state.batches.abandon(session);

@@ -96,7 +96,7 @@ impl Proposers {
         }
     }
 
-    /// Sends again what has gone unanswered for too long; runs as long as the node.
+    /// Sends again what has gone unanswered for too long; runs until the node stops.
     pub(crate) async fn send_overdue(self: Arc<Self>) {
         let mut ticks = tokio::time::interval(LOOK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -165,12 +165,12 @@ impl Proposers {
         self.homes.values().for_each(|proposer| proposer.restart(session));
     }
 
-    /// Bytes under way to the fullest home.
+    /// Bytes in flight to the fullest home.
     pub(crate) fn home_bytes_max(&self) -> usize {
         self.homes.values().map(Proposer::bytes).max().unwrap_or(0)
     }
 
-    /// Bytes of publishes that wait or are under way to all homes.
+    /// Bytes of publishes that wait or are in flight to all homes.
     pub(crate) fn bytes(&self) -> u64 {
         self.homes.values().map(|one| one.bytes() as u64).sum()
     }

@@ -45,7 +45,7 @@ const ASK_AGAIN: Duration = Duration::from_millis(100);
 /// turn, and with it all who wait behind.
 const CATALOG_HELD_MAX: Duration = Duration::from_millis(1);
 
-/// Copies of messages on their way.
+/// Copies of messages in flight.
 #[derive(Debug, Default)]
 pub(crate) struct Outgoings {
     /// To queues, by home.

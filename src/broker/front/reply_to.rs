@@ -1,5 +1,5 @@
 //! Direct reply-to (DRT): names that lead to the channel of a requester, on whichever node it is,
-//! and replies on their way to it. Nothing is stored or asked for again: a reply that finds nobody
+//! and replies in flight to it. Nothing is stored or asked for again: a reply that finds nobody
 //! is gone (DRT-04).
 //!
 //! A direct reply therefore has no queue. The name contains the node, the connection, the channel
@@ -99,7 +99,7 @@ impl ConsumerOperations<'_> {
     /// (DRT-01, DRT-02).
     ///
     /// # Errors
-    /// 541 while this run of the node has no session, or when the connection has ended.
+    /// 541 while this start of the node has no session, or when the connection has ended.
     pub(crate) fn consume_replies(
         &self,
         channel: ChannelId,

@@ -136,7 +136,7 @@ mod tests {
         }
     }
 
-    /// A message is not settled before what was made of it is on its way.
+    /// A message is not settled before what was made of it is in flight.
     #[tokio::test]
     async fn nam_05_settles_wait_for_the_publishes_that_are_held_before_them() {
         let node = testing::node();

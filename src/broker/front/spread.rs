@@ -1,4 +1,4 @@
-//! A message for many queues is sent a part at a time: what is on its way for one connection stays
+//! A message for many queues is sent a part at a time: what is in flight for one connection stays
 //! within its bound, and while an alarm is on nothing more is written.
 //!
 //! Each target's queue writes the message by itself, so the bytes of each copy count as in flight.
@@ -36,7 +36,7 @@ pub(crate) struct Spread {
 }
 
 impl RoutedPublish {
-    /// Bytes on their way that it stands for, each target counted.
+    /// Bytes in flight that it stands for, each target counted.
     pub(crate) fn copies_bytes(&self) -> usize {
         self.targets.len().saturating_mul(self.copy_bytes())
     }
@@ -126,7 +126,7 @@ impl Publisher {
         }
     }
 
-    /// Resolves when no alarm is on and the connection may have further publishes on their way.
+    /// Resolves when no alarm is on and the connection may have further publishes in flight.
     pub(crate) async fn room_to_spread(&self, connection: &ConnectionState) {
         self.alarms.until_lifted().await;
         until_room(connection, || self.has_room_for(connection)).await;

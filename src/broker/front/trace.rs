@@ -7,7 +7,7 @@
 //! `trace_on` sets a flag in the catalog, so all nodes trace their own clients, also after a
 //! restart. (In RabbitMQ one node traces, until it stops.) Traces are published without confirms
 //! under an account of the node's session, do not count as in flight for any client, and are
-//! dropped above 16 MiB under way. While tracing is off, it costs one look at the flag for the
+//! dropped above 16 MiB in flight. While tracing is off, it costs one look at the flag for the
 //! publishes of one read.
 
 use crate::{
@@ -37,7 +37,7 @@ use tokio::time::Instant;
 
 /// Where traces go, in every virtual host.
 const EXCHANGE: ShortString = ShortString::from_static("amq.rabbitmq.trace");
-/// Bytes of traces that may be on their way. Above, further ones are dropped, so that a queue that
+/// Bytes of traces that may be in flight. Above, further ones are dropped, so that a queue that
 /// takes none holds up nobody.
 const IN_FLIGHT_BYTES_MAX: u64 = 16 * 1024 * 1024;
 /// Headers of a message are one frame. Above, a trace goes without what makes them long: the
@@ -242,7 +242,7 @@ impl Tracer {
         outgoings.add(&source, &routed);
     }
 
-    /// What traces are on their way for; `None` while no more may be.
+    /// What traces are in flight for; `None` while no more may be.
     fn account(&self) -> Option<Arc<ConnectionState>> {
         let session = self.base.context.session()?;
         let mut known = self.account.lock();

@@ -1,4 +1,4 @@
-//! How much of tracing is under way; its steps are in `trace`.
+//! How much of tracing is in flight; its steps are in `trace`.
 
 use crate::{base::Base, front::connection_state::ConnectionState, once_per_minute::OncePerMinute};
 use parking_lot::Mutex;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(crate) struct Tracer {
     pub(crate) base: Base,
-    /// What is on its way. One lasts as long as a session: what was on its way in the one before is
+    /// What is in flight. One lasts as long as a session: what was in flight in the one before is
     /// never answered (SES 6).
     pub(crate) account: Mutex<Option<Arc<ConnectionState>>>,
     /// When it was last told that traces are dropped.
@@ -16,7 +16,7 @@ pub(crate) struct Tracer {
 }
 
 impl Tracer {
-    /// Nothing is under way.
+    /// Nothing is in flight.
     pub(crate) fn new(base: &Base) -> Self {
         Self { base: base.clone(), account: Mutex::default(), warned: Mutex::default() }
     }

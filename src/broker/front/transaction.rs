@@ -55,7 +55,7 @@ impl Transactions<'_> {
     /// answered (TX-05).
     ///
     /// # Errors
-    /// 406 when a queue has refused a message (TX-06), 541 when this run of the node has ended.
+    /// 406 when a queue has refused a message (TX-06), 541 when this start of the node has ended.
     pub(crate) async fn commit(
         &self,
         channel: ChannelId,

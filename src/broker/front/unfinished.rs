@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 pub(crate) struct Unfinished {
     /// Bytes of contents that have not come whole.
     pub(crate) contents: AtomicU64,
-    /// For how long they have been under way, ms.
+    /// For how long they have been in flight, ms.
     pub(crate) age_ms: AtomicU64,
     /// Bytes of transactions.
     pub(crate) transactions: AtomicU64,
@@ -17,7 +17,7 @@ pub(crate) struct Unfinished {
 }
 
 impl Unfinished {
-    /// Notes what the front end holds: bytes of contents, how long they have been under way, and bytes
+    /// Notes what the front end holds: bytes of contents, how long they have been in flight, and bytes
     /// of transactions.
     pub(crate) fn report(&self, contents: u64, age_ms: u64, transactions: u64) {
         self.contents.store(contents, Ordering::Relaxed);
@@ -25,7 +25,7 @@ impl Unfinished {
         self.transactions.store(transactions, Ordering::Relaxed);
     }
 
-    /// Bytes of that share, and for how long they have been under way, ms, where that matters: an
+    /// Bytes of that share, and for how long they have been in flight, ms, where that matters: an
     /// honest content is soon over.
     pub(crate) fn of(&self, share: Share) -> (u64, u64) {
         let load = |figure: &AtomicU64| figure.load(Ordering::Relaxed);

@@ -119,7 +119,7 @@ fn perform_one(
     }
 }
 
-/// False if the lane to that node is full; this node announces itself there anew when it is not.
+/// False if the lane to that node is full; this node announces itself there again when it is not.
 fn send(leader: &Leader, home: Home, to: NodeId, deliveries: Deliveries) -> bool {
     if deliveries.is_empty() {
         return true;

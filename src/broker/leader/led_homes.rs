@@ -143,7 +143,7 @@ impl LedHomes {
         self.progress.get(&home).map(watch::Sender::subscribe)
     }
 
-    /// Cuts entries that have waited for a pace of the disk too long; runs as long as the node.
+    /// Cuts entries that have waited for a pace of the disk too long; runs until the node stops.
     pub(crate) async fn pace(self: Arc<Self>) {
         loop {
             self.pacer.notified().await;

@@ -19,7 +19,7 @@ use tokio::time::Instant;
 const LOOK: Duration = Duration::from_millis(500);
 
 impl Leader {
-    /// Compares the groups that this node leads, one after the other; runs as long as the node.
+    /// Compares the groups that this node leads, one after the other; runs until the node stops.
     pub(crate) async fn reconcile(self: Arc<Self>) {
         let mut interval = tokio::time::interval(LOOK);
         interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);

@@ -40,7 +40,7 @@ pub(crate) enum Occasion {
 /// What became of handing an entry to the group's log.
 #[derive(Debug)]
 pub(crate) enum Handed {
-    /// It is on its way.
+    /// It is in flight.
     Taken,
     /// The log takes no more just now: the same entry is to be handed again.
     Busy(CommandEntry),

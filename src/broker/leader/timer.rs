@@ -2,7 +2,7 @@
 //! . A moment here is a hint, the queue's state is the duty: when one comes the machine
 //! is asked whether it still stands, so nothing has to be taken back.
 //!
-//! After a stop of all nodes, leases begin anew with the cluster's new life. A leader that
+//! After a stop of all nodes, leases begin again with the cluster's new life. A leader that
 //! does not know of the new life yet would end leases that were over by then. So the timer waits
 //! until this node's copy of the catalog contains the start of this process, which a new life
 //! precedes, and the group knows of that life.
@@ -163,7 +163,7 @@ impl Timer {
     }
 
     /// Whether the home has been told of the cluster's present life. If the whole cluster was stopped,
-    /// leases begin anew: none may end before. This node's copy of the catalog knows the present
+    /// leases begin again: none may end before. This node's copy of the catalog knows the present
     /// life once it has this process's start in it, since a new life comes before all starts.
     fn knows_life(&self, home: Home) -> bool {
         let life = {

@@ -322,7 +322,7 @@ pub struct GroupView {
 pub struct NodeView {
     /// Id.
     pub id: NodeId,
-    /// Number of this run; `None` until it has been announced (SES 1).
+    /// Number of this start; `None` until it has been announced (SES 1).
     pub start: Option<StartNumber>,
     /// Alarms in force on this node itself.
     pub alarms: Vec<Alarm>,

@@ -75,7 +75,7 @@ struct World {
     began: Instant,
     now: u64,
     timeout: u64,
-    /// How long a notice is under way.
+    /// How long a notice is in flight.
     delay: u64,
     log: CatalogLog,
     group: GroupLog,
@@ -233,7 +233,7 @@ proptest! {
         delay in 0_u64..10,
         events in vec(event(), 1..60),
     ) {
-        // A notice that is under way for longer than this would be taken for a new one.
+        // A notice that is in flight for longer than this would be taken for a new one.
         let most = timeout / 2 - MAJORITY_HEARD;
         let mut world = World::new(timeout, most * delay / 10);
         for event in events {

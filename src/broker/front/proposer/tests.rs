@@ -412,7 +412,7 @@ fn settle(number: u64) -> Command {
 }
 
 /// DLV 6: a consumer's settles do not wait behind what publishers have queued up, and publishers have no
-/// more under way than a consumer's window can follow.
+/// more in flight than a consumer's window can follow.
 #[test]
 fn dlv_06_settles_overtake_the_publishes_that_wait() {
     let mut world = World::new();

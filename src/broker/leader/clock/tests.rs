@@ -141,7 +141,7 @@ impl Group {
         let process = &mut self.processes[of];
         process.start = ProcessStart { at: self.now, wall };
         (process.known, process.shown) = (None, Timestamp(0));
-        // Who is linked with it anew tells it.
+        // Who is linked with it again tells it.
         let known = self.processes.iter().filter_map(|process| process.known);
         self.notices.extend(known.map(|known| (of, shows(known, self.now))));
         self.leader.take_if(|(leader, ..)| *leader == of);
@@ -180,7 +180,7 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
 
-    /// whoever leads, and whoever was told late or begins anew: a group's time never goes back. Where
+    /// whoever leads, and whoever was told late or begins again: a group's time never goes back. Where
     /// wall clocks are right it does not run ahead either; where they are not, they count only for
     /// processes that nobody has told.
     #[test]

@@ -2,7 +2,7 @@
 //! cannot be read here is fetched from another replica, one at a time for each home.
 //!
 //! Bodies differ in size, so memory is bounded in bytes and not in messages: a stream has 16 MiB
-//! under way, or one batch. A body is read and annotated twice, to route the letter and to send it:
+//! in flight, or one batch. A body is read and annotated twice, to route the letter and to send it:
 //! the routing is committed in between, and the letters that wait for that have no bound in bytes.
 
 use super::DeadLetters;

@@ -103,7 +103,7 @@ impl DeadLetters {
         self.with(home, |worker| worker.decide(act))
     }
 
-    /// Forgets homes that are led no more, begins with those that are led anew.
+    /// Forgets homes that are led no more, begins with those that are led again.
     fn follow(&self) -> Vec<Home> {
         // Asked before: who performs effects holds the leadership, and may come to the workers.
         let terms: Vec<_> =
@@ -128,7 +128,7 @@ impl DeadLetters {
         led
     }
 
-    /// Looks after the letters of all homes that this node leads, for ever.
+    /// Looks after the letters of all homes that this node leads, forever.
     pub(crate) async fn run(self: Arc<Self>) {
         let mut versions = self.catalog.versions();
         let mut ticks = tokio::time::interval(TICK);
@@ -256,7 +256,7 @@ impl DeadLetters {
         bodies: Vec<Bytes>,
         fresh: bool,
     ) -> Option<Unrouted> {
-        // The lock is taken for each letter anew, so that others have their turn. One that a later
+        // The lock is taken for each letter again, so that others have their turn. One that a later
         // copy routes counts as routed by this one, and at worst is routed once more.
         let version = self.catalog.read().version();
         let mut bodies = bodies.into_iter();

@@ -1,5 +1,5 @@
 //! What of the letters has a number is sent, stream by stream, and as many bytes as a stream may have
-//! under way (LET 1, 2).
+//! in flight (LET 1, 2).
 
 use super::{
     DeadLetters,

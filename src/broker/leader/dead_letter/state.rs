@@ -19,7 +19,7 @@ pub(crate) struct Worker {
     /// A body that could not be read here, once it has come from elsewhere.
     fetched: Option<(MessageRef, Bytes)>,
     fetching: bool,
-    /// What is under way, and what was fetched.
+    /// What is in flight, and what was fetched.
     held: Held,
 }
 

@@ -13,7 +13,7 @@ use crate::{
 use quorate_storage::codec::batch::Sender;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is under way to the home; what was sent to a former leader too.
+/// What is in flight to the home; what was sent to a former leader too.
 struct Link {
     lane: RefCell<Vec<ProposedBatch>>,
     /// Batches as they were sent first.
@@ -246,7 +246,7 @@ impl Front {
         }
     }
 
-    /// The connection ends; what was under way is lost, or comes late.
+    /// The connection ends; what was in flight is lost, or comes late.
     fn lose_link(&mut self, is_lost: bool) {
         self.link.is_up.set(false);
         if is_lost {
