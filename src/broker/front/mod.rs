@@ -65,7 +65,7 @@ pub(crate) struct FrontEnd {
 }
 
 impl FrontEnd {
-    /// Nothing has been heard of any leader.
+    /// State of a node that no leader has contacted.
     pub(crate) fn new(
         base: &Base,
         clients: &Arc<Clients>,

@@ -1,9 +1,9 @@
-//! A message for many queues is sent a part at a time: what is in flight for one connection stays
-//! within its bound, and while an alarm is on nothing more is written.
+//! A message for many queues is sent in steps, so that one connection's bytes in flight stay within
+//! their bound, and nothing more is written while an alarm is on.
 //!
-//! Each target's queue writes the message by itself, so the bytes of each copy count as in flight.
-//! The message is routed once and has one confirm. What its connection publishes after it waits
-//! until all copies are sent, as it does without a routing lease.
+//! Each target's queue writes the message separately, so the bytes of each copy count as in flight.
+//! The message is routed once and has one confirm. Later publishes of its connection wait until all
+//! copies are sent, as they do without a routing lease.
 
 use crate::{
     client::ChannelId,
@@ -19,7 +19,7 @@ use crate::{
 };
 use std::{sync::Arc, time::Duration};
 
-/// How long a step waits for room.
+/// Longest time that a step waits for room.
 const STEP_PATIENCE: Duration = Duration::from_secs(1);
 
 /// A publish of which some copies have not been sent.
@@ -31,12 +31,12 @@ pub(crate) struct Spread {
     mandatory: bool,
     routed: RoutedPublish,
     shared: Option<Arc<FanOut>>,
-    /// Place of the target that is next.
+    /// Index of the next target.
     next: usize,
 }
 
 impl RoutedPublish {
-    /// Bytes in flight that it stands for, each target counted.
+    /// Its bytes in flight, with each target counted.
     pub(crate) fn copies_bytes(&self) -> usize {
         self.targets.len().saturating_mul(self.copy_bytes())
     }
@@ -59,7 +59,7 @@ impl Spread {
         }
     }
 
-    /// Bytes of the next step of about `bytes_max`.
+    /// Bytes of the copies in the next step of about `bytes_max`.
     fn step_bytes(&self, bytes_max: usize) -> usize {
         let left = self.routed.targets.len() - self.next;
         self.routed.copy_bytes() * left.min(self.copies(bytes_max))
@@ -88,14 +88,14 @@ impl Spread {
 }
 
 impl Publisher {
-    /// Bytes of copies that are sent at once.
+    /// Bytes of copies that are sent in one step.
     pub(crate) fn step_bytes(&self) -> usize {
         usize::try_from(self.base.context.settings.connection_in_flight_bytes / 2)
             .unwrap_or(usize::MAX)
     }
 
-    /// Whether the copies of the publish are sent in steps: with the `beside` bytes of copies before it
-    /// they are more than one step, or the memory for what is in flight is used up.
+    /// Whether the copies of the publish are sent in steps: together with the `beside` bytes of
+    /// earlier copies they exceed one step, or the memory for publishes in flight is used up.
     pub(crate) fn is_spread(&self, routed: &RoutedPublish, beside: usize) -> bool {
         let bytes = routed.copies_bytes().saturating_add(beside);
         routed.targets.len() > 1
@@ -103,12 +103,12 @@ impl Publisher {
                 || self.base.context.memory.is_overdrawn(Share::InFlight, false))
     }
 
-    /// Sends all copies, as far as there is room for them.
+    /// Sends all copies in steps, as far as there is room for them.
     pub(crate) async fn spread(&self, mut spread: Spread) {
         loop {
             self.room_to_spread(&spread.connection).await;
             let bytes = spread.step_bytes(self.step_bytes());
-            // One after the other, so that each step sees what the one before has sent.
+            // One message at a time, so that each step counts what the step before has sent.
             let turn = self.spreading.lock().await;
             self.room_for_step(bytes as u64).await;
             if self.alarms.reason().is_some() || !self.has_room_for(&spread.connection) {
@@ -121,12 +121,12 @@ impl Publisher {
             if !more {
                 return;
             }
-            // A step of many small copies is work enough for one turn.
+            // Other tasks get a turn after a step of many small copies.
             tokio::task::yield_now().await;
         }
     }
 
-    /// Resolves when no alarm is on and the connection may have further publishes in flight.
+    /// Resolves when no alarm is on and the connection may have more publishes in flight.
     pub(crate) async fn room_to_spread(&self, connection: &ConnectionState) {
         self.alarms.until_lifted().await;
         until_room(connection, || self.has_room_for(connection)).await;
@@ -136,14 +136,14 @@ impl Publisher {
         connection.publishing.in_flight.has_room() && !self.is_full_for(connection)
     }
 
-    /// Resolves when there is room for a step beside what has been sent, or after a while: what has been
-    /// sent to a home that does not answer must not hold back all others. Publishes that are held
-    /// behind a message to many queues do not count, since they wait for it.
+    /// Resolves when there is room for another step, or after [`ROOM_TIME`]: copies for a home that
+    /// does not answer must not hold back all others. Publishes that are held behind a message to
+    /// many queues do not count, since they wait for it.
     async fn room_for_step(&self, bytes: u64) {
         let max = self.base.context.memory.share_bytes_max(Share::InFlight);
         let fits = || takes_body(self.base.proposers.bytes(), bytes, max);
         let room = self.base.context.memory.until(Share::InFlight, fits);
-        // Sent all the same then, one step at a time.
+        // The copies are then sent without room, one step at a time.
         let _ = tokio::time::timeout(STEP_PATIENCE, room).await;
     }
 }

@@ -1,4 +1,5 @@
-//! Showing a client what its consumer has been given, as far as there is room (DLV 3, 4, 6).
+//! Delivering to a client what its consumer has been assigned, as far as the room allows (DLV 3, 4,
+//! 6).
 
 use super::{CREDIT_WINDOW, FrontConsumer, FrontState, Reference};
 use crate::{
@@ -11,23 +12,23 @@ use quorate_storage::{MessageRef, StoredMessage, codec::message};
 use quorate_types::{DeliveryNumber, Holder};
 use std::sync::{Arc, atomic::Ordering};
 
-/// References read at once.
+/// References that are read together.
 const TAKE_MAX: usize = 256;
 
-/// What a taking came to.
+/// The result of taking deliveries.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Taken {
     pub(crate) bytes: usize,
-    /// More is ready.
+    /// More deliveries are ready.
     pub(crate) more: bool,
-    /// References that had room of the channel's limit were dropped: others may have it.
+    /// References within the channel's limit were dropped, so other consumers may have their room.
     pub(crate) freed: bool,
     /// The channel's limit is reached.
     full: bool,
 }
 
 impl FrontConsumer {
-    /// Takes what may be shown now, about `bytes_max` bytes of it.
+    /// Takes what may be delivered now, about `bytes_max` bytes of it.
     pub(crate) fn take(
         self: &Arc<Self>,
         front: &Arc<FrontEnd>,
@@ -45,9 +46,9 @@ impl FrontConsumer {
             }
             taken
         };
-        // Only now, without the lock: the queue may answer at once with another delivery.
+        // Submitted without the lock: the queue may answer at once with another delivery.
         for command in commands {
-            // DLV 6: settles for a client that does not acknowledge, and credits.
+            // Settles for a client that does not acknowledge, and credits (DLV 6).
             let credit = || {
                 let gated = self.gated.load(Ordering::Relaxed);
                 matches!(command, Command::Credit { .. }) && !gated
