@@ -1,4 +1,4 @@
-//! The broker as the floors above use it: made, begun, connected to.
+//! The broker's interface for the crates above: creation, start, and new connections.
 
 use crate::{
     base::Base,
@@ -20,14 +20,15 @@ use std::sync::Arc;
 pub struct Broker(pub(crate) Arc<Node>);
 
 impl Broker {
-    /// A broker that serves nobody yet: [`Broker::begin`] follows when its groups and links run.
-    /// Must be called within a tokio runtime.
+    /// A broker without clients. [`Broker::begin`] follows once its groups and links run. Must be
+    /// called within a tokio runtime.
     #[must_use]
     pub fn new(settings: BrokerSettings, catalog: Arc<RwLock<Catalog>>) -> Self {
         Self(Node::new(Base::new(settings, catalog)))
     }
 
-    /// Takes the running groups and links, announces this start, and keeps house from now on.
+    /// Takes the running groups and links, announces this process's start, and begins the
+    /// background tasks.
     pub fn begin(&self, groups: Arc<Groups>, links: Links, database: &Arc<Database>) {
         let node = &self.0;
         node.base.context.show_database(Arc::downgrade(database));
@@ -61,11 +62,11 @@ impl Broker {
 
     /// Opens a connection (`connection.open`), after its user has been authenticated.
     ///
-    /// # Errors
-    /// 530 as CONN-20 lists; 541 while this start has no session.
+    /// 530 as CONN-20 lists; 541 while this process has no session.
     pub fn connect(&self, info: ConnectionInfo) -> Result<Connection, Exception> {
         let node = &self.0;
-        // Held until the connection is known, so that a deletion comes before or finds it.
+        // Held until the connection is registered, so that a deletion either precedes it or finds
+        // it.
         let catalog = node.base.catalog.read();
         node.clients.check_connection(&catalog, &info)?;
         let Some(session) = node.base.context.session() else {
@@ -86,7 +87,7 @@ impl Broker {
         Ok(connection)
     }
 
-    /// The cluster's shape, once it has one.
+    /// The cluster's shape; `None` until the cluster has been formed.
     #[must_use]
     pub fn formed(&self) -> tokio::sync::watch::Receiver<Option<ClusterShape>> {
         self.0.base.catalog.formed()

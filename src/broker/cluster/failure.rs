@@ -153,8 +153,8 @@ impl Cluster {
         self.failures.accusations.lock().fences_due(&catalog, lives)
     }
 
-    /// Announces this process's start to the catalog, and begins the session that it is given (SES
-    /// 1).
+    /// Announces this process's start to the catalog, and begins the session that it is given
+    /// (SES 1).
     pub(crate) async fn announce_start(self: &Arc<Self>) {
         loop {
             let started = CatalogCommand::NodeStarted {

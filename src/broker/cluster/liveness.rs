@@ -140,8 +140,8 @@ impl Outlook<'_> {
     }
 
     /// The command that records whether the node is reachable. The node's silence counts from the
-    /// start of the leadership at the earliest: before, another leader may have contacted it (DLV
-    /// 5).
+    /// start of the leadership at the earliest: before, another leader may have contacted it
+    /// (DLV 5).
     fn reachability(&self, node: NodeId, suspected: bool) -> Option<Command> {
         let silent_for = self.absences.time(self.now, node).map(|time| time.min(self.led_for));
         match (silent_for, suspected) {

@@ -54,8 +54,8 @@ pub(crate) struct Outgoing {
     pub(crate) ticket: PublishTicket,
 }
 
-/// A batch in flight. It is kept as it was cut, since it is never cut again under its numbers (SES
-/// 2).
+/// A batch in flight. It is kept as it was cut, since it is never cut again under its numbers
+/// (SES 2).
 #[derive(Debug)]
 pub(crate) struct UnderWay {
     /// Shared with the messages that carry it to the leader.
@@ -330,8 +330,8 @@ impl Batches {
         }
     }
 
-    /// Marks everything unanswered from number `from` on to be sent again, as it was cut (SES 3,
-    /// 5).
+    /// Marks everything unanswered from number `from` on to be sent again, as it was cut
+    /// (SES 3, 5).
     pub(crate) fn send_again(&mut self, from: Sequence) {
         self.unsent = self.unsent.min(from);
     }

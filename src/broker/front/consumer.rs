@@ -41,8 +41,8 @@ use std::{
 };
 use tokio::sync::oneshot;
 
-/// Deliveries that may be ahead of the client for a consumer without a prefetch of its queue (DLV
-/// 6).
+/// Deliveries that may be ahead of the client for a consumer without a prefetch of its queue
+/// (DLV 6).
 pub(crate) const CREDIT_WINDOW: u64 = 2_000;
 
 /// A consumer of a client of this node.

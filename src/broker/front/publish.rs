@@ -34,25 +34,25 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// Bytes that one read of a socket brings, about.
+/// Approximate bytes that one read of a socket brings.
 const READ_BYTES: usize = 256 * 1024;
 /// Bytes of small publishes that all connections of a node may have in flight before each has no more
 /// than its share.
 const NODE_SMALL_BYTES: u64 = 4 << 20;
-/// Who waits for room asks again after this long.
+/// Pause between two checks for room.
 const ASK_AGAIN: Duration = Duration::from_millis(100);
-/// How long publishes of one read may be routed before whoever wants to change the catalog has its
-/// turn, and with it all who wait behind.
+/// Longest time that publishes of one read are routed under the catalog's read lock, before a
+/// writer and the readers behind it get their turn.
 const CATALOG_HELD_MAX: Duration = Duration::from_millis(1);
 
-/// Copies of messages in flight.
+/// Copies of messages that are to be sent.
 #[derive(Debug, Default)]
 pub(crate) struct Outgoings {
-    /// To queues, by home.
+    /// Copies for queues, by home.
     to_queues: BTreeMap<Home, Vec<Outgoing>>,
-    /// To channels that wait for replies (DRT-04).
+    /// Replies for channels that wait for them (DRT-04).
     replies: Vec<(Vec<ReplyTo>, Bytes)>,
-    /// Bytes of the copies to queues, with what each costs beside them.
+    /// Bytes of the copies for queues, with the cost of each copy.
     pub(crate) copies_bytes: usize,
 }
 
@@ -66,9 +66,9 @@ pub(crate) struct Source<'a> {
 }
 
 impl Publisher {
-    /// Routes and sends publishes, as `client::Connection::publish` says. Without a routing lease they
-    /// are held, and so are those behind one that goes to many queues; what they come to follows as
-    /// events.
+    /// Routes and sends publishes, as `client::Connection::publish` documents. Without a routing
+    /// lease they are held, and so are those after a publish to many queues; their outcomes follow
+    /// as events.
     pub(crate) fn publish(
         self: &Arc<Self>,
         state: &Arc<ConnectionState>,
@@ -78,7 +78,7 @@ impl Publisher {
         let mut held = state.publishing.held.lock();
         let mut spread = None;
         if held.busy || !self.base.lease.is_held() {
-            // NAM 5: this node may not route now. What was held before comes first.
+            // This node may not route now (NAM 5). Publishes held before come first.
             outcomes.extend(publishes.iter().map(|_| PublishOutcome::Routed));
             held.hold(publishes);
         } else {
@@ -96,7 +96,7 @@ impl Publisher {
         Pressure::Wait
     }
 
-    /// Whether the connection's socket may be read on.
+    /// Whether the connection's socket may be read further.
     fn pressure(&self, state: &ConnectionState) -> Pressure {
         if !state.publishing.in_flight.is_full() && !self.is_full_for(state) {
             return Pressure::None;
@@ -202,8 +202,8 @@ impl Publisher {
         rest
     }
 
-    /// Adds the copies of what was routed, unless they are too many to be sent at once with what has
-    /// been added.
+    /// Adds the copies of a routed publish, unless they and the copies added before are too many to
+    /// be sent in one step.
     fn dispatch(
         &self,
         source: &Source<'_>,
@@ -217,7 +217,7 @@ impl Publisher {
         None
     }
 
-    /// Routes a publish of a transaction, and sends nothing (TX-03); `None`: it is unroutable.
+    /// Routes a publish of a transaction without sending it (TX-03); `None`: it is unroutable.
     pub(crate) fn route_only(
         &self,
         connection: &ConnectionState,
@@ -258,8 +258,8 @@ impl Publisher {
         }
     }
 
-    /// All targets of a publish were gone: reads the catalog and routes it again; only then is it
-    /// unroutable (NAM 6).
+    /// Routes a publish again whose targets are all gone, by an up-to-date catalog. Only if this
+    /// finds no target is it unroutable (NAM 6).
     pub(crate) fn route_again(self: &Arc<Self>, ticket: &PublishTicket, place: u32, bytes: Bytes) {
         let publisher = Arc::clone(self);
         let connection = Arc::clone(&ticket.connection);
@@ -289,10 +289,10 @@ impl Publisher {
             locality: &self.base.led.leaderships,
             by_broker: false,
         };
-        // An exchange that is gone by now leaves the message as unroutable as no binding does.
+        // A missing exchange makes the message unroutable, as a missing binding does.
         let catalog = self.base.catalog.read();
         let _ = catalog.route(&request, &mut routed.targets);
-        // One that is known by its name alone has said itself that it is gone.
+        // A queue that is not in the catalog has answered that it is gone.
         routed.targets.retain(|queue| catalog.queue_by_id(*queue).is_some());
         routed.options =
             self.base.led.enqueue_options(&catalog, &routed.targets, &properties, &message.body);
@@ -325,7 +325,7 @@ impl Outgoings {
     pub(crate) fn add(&mut self, source: &Source<'_>, routed: &RoutedPublish) {
         self.add_replies(routed);
         if routed.targets.is_empty() {
-            // Nobody is asked whether a reply was taken (DRT-04).
+            // No answer follows whether a reply was delivered (DRT-04).
             if matches!(source.confirm_to, ConfirmTo::Client(_)) {
                 source.connection.counters.answered_publishes(1, true);
             }
@@ -400,7 +400,7 @@ fn route(
         Ok((further_keys, raw))
     });
     let (further_keys, raw) = checked.or_else(|refused| {
-        // What is wrong with the exchange is told before (PUB-01).
+        // An error of the exchange comes first (PUB-01).
         let name = ResourceName { vhost: vhost.clone(), name: exchange.clone() };
         catalog.check_publishable(&name)?;
         Err(refused)
@@ -450,7 +450,7 @@ pub(crate) async fn until_room(connection: &ConnectionState, ready: impl Fn() ->
     while tokio::time::timeout(ASK_AGAIN, in_flight.until(&ready)).await.is_err() {}
 }
 
-/// What several targets share; nothing for one.
+/// The shared state of several targets; `None` for one.
 pub(crate) fn shared_by(targets: usize) -> Option<Arc<FanOut>> {
     // Queues are counted in 32 bits everywhere.
     (targets > 1).then(|| Arc::new(FanOut::new(u32::try_from(targets).unwrap_or(u32::MAX))))
@@ -463,7 +463,8 @@ pub(crate) fn sender_selected(
 ) -> Result<(Vec<ShortString>, Bytes), Exception> {
     let plain = || Ok((Vec::new(), properties.raw.clone()));
     let Some(bytes) = &properties.headers else { return plain() };
-    // Names are short and rare: a look at the bytes spares decoding all other messages' headers.
+    // Header names are short, so a search in the encoded bytes saves decoding the headers of most
+    // messages.
     if !bytes.windows(2).any(|pair| pair == b"CC") {
         return plain();
     }

@@ -136,7 +136,7 @@ impl Publisher {
         connection.publishing.in_flight.has_room() && !self.is_full_for(connection)
     }
 
-    /// Resolves when there is room for another step, or after [`ROOM_TIME`]: copies for a home that
+    /// Resolves when there is room for another step, or after [`STEP_PATIENCE`]: copies for a home that
     /// does not answer must not hold back all others. Publishes that are held behind a message to
     /// many queues do not count, since they wait for it.
     async fn room_for_step(&self, bytes: u64) {

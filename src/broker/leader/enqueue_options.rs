@@ -1,5 +1,5 @@
-//! How a message is enqueued in one of its targets: its level there, and the head that the queue keeps
-//! of it.
+//! How a message is enqueued in one of its targets: its level there, and the head that the queue
+//! keeps of it.
 
 use crate::leader::led_homes::LedHomes;
 use bytes::Bytes;
@@ -54,8 +54,8 @@ impl LedHomes {
         EnqueueOptions { level, head: MessageHead { body_bytes, expiration_ms } }
     }
 
-    /// The level in a connection-bound queue that is not in the catalog. Only the queue's own node knows
-    /// whether it has several levels.
+    /// The level in a connection-bound queue that is not in the catalog. Only the queue's own node
+    /// knows whether it has several levels.
     fn level_of_local(&self, queue: QueueId, priority: Option<u8>) -> Level {
         if priority.is_none() || queue.home != self.own_home() {
             return Level(0);

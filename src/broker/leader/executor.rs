@@ -1,5 +1,5 @@
-//! Performs the effects of applied entries, where this node leads: the one match on `Effect` (STO
-//! 7).
+//! Performs the effects of applied entries, where this node leads: the one match on `Effect`
+//! (STO 7).
 
 use crate::{
     leader::{Leader, leaderships::Leadership},

@@ -1,5 +1,5 @@
-//! Delivering to a client what its consumer has been assigned, as far as the room allows (DLV 3, 4,
-//! 6).
+//! Delivering to a client what its consumer has been assigned, as far as the room allows
+//! (DLV 3, 4, 6).
 
 use super::{CREDIT_WINDOW, FrontConsumer, FrontState, Reference};
 use crate::{
@@ -122,7 +122,7 @@ impl FrontConsumer {
         (Taken { bytes, more, full, freed: false }, is_missing)
     }
 
-    /// Bodies of the first references: about `bytes_max` bytes, at least one if there is any.
+    /// Reads bodies of the first references: about `bytes_max` bytes, at least one if there is any.
     fn read(
         &self,
         front: &FrontEnd,
@@ -165,7 +165,7 @@ impl FrontConsumer {
         })
     }
 
-    /// Settles for a client that does not, and renews the window (DLV 6).
+    /// Settles for a client that does not acknowledge, and renews the window (DLV 6).
     fn note_shown(&self, state: &mut FrontState, count: usize, commands: &mut Vec<Command>) {
         if count == 0 {
             return;

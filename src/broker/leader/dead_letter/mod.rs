@@ -290,8 +290,8 @@ impl DeadLetters {
         }
     }
 
-    /// Sends again to full targets that have reported room, have ended, or were not refused (LET 3,
-    /// 4).
+    /// Sends again to full targets that have reported room, have ended, or were not refused
+    /// (LET 3, 4).
     fn retry_letters(&self, home: Home) {
         let targets = self.led.with_machine(home, |machine| machine.targets().collect::<Vec<_>>());
         for target in targets.into_iter().flatten() {
