@@ -1,5 +1,5 @@
-//! What the rooms of the broker are built on, from below upwards: each of these knows only those
-//! before it.
+//! The parts that several rooms of the broker use, from below upwards: each part knows only those
+//! listed before it.
 
 use crate::{
     context::Context,
@@ -26,7 +26,8 @@ pub(crate) struct Base {
 }
 
 impl Base {
-    /// Of a node whose groups and links do not run yet. Must be called within a tokio runtime.
+    /// The parts of a node whose groups and links do not run yet. Must be called within a tokio
+    /// runtime.
     pub(crate) fn new(settings: BrokerSettings, catalog: Arc<RwLock<Catalog>>) -> Self {
         let groups = settings.shape.groups().map(Home::Group);
         let nodes = settings.members.iter().map(|node| Home::Node(*node));

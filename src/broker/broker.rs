@@ -1,4 +1,4 @@
-//! The broker as the floors above use it: made, begun, connected to.
+//! The broker's interface for the crates above: creation, start, and new connections.
 
 use crate::{
     base::Base,
@@ -20,14 +20,15 @@ use std::sync::Arc;
 pub struct Broker(pub(crate) Arc<Node>);
 
 impl Broker {
-    /// A broker that serves nobody yet: [`Broker::begin`] follows when its groups and links run.
-    /// Must be called within a tokio runtime.
+    /// A broker without clients. [`Broker::begin`] follows once its groups and links run. Must be
+    /// called within a tokio runtime.
     #[must_use]
     pub fn new(settings: BrokerSettings, catalog: Arc<RwLock<Catalog>>) -> Self {
         Self(Node::new(Base::new(settings, catalog)))
     }
 
-    /// Takes the running groups and links, announces this run, and keeps house from now on.
+    /// Takes the running groups and links, announces this process's start, and begins the
+    /// background tasks.
     pub fn begin(&self, groups: Arc<Groups>, links: Links, database: &Arc<Database>) {
         let node = &self.0;
         node.base.context.show_database(Arc::downgrade(database));
@@ -43,11 +44,11 @@ impl Broker {
         }
         node.cluster.expect_incarnations();
         node.base.catalog.note_formed();
-        node.lead_early();
+        node.start_early_leaderships();
         let (context, cluster) = (&node.base.context, Arc::clone(&node.cluster));
         context.spawn(async move { cluster.announce_start().await });
         context.spawn(Arc::clone(node).receive_own());
-        context.spawn(Arc::clone(node).look_after());
+        context.spawn(Arc::clone(node).check_nodes());
         context.spawn(Arc::clone(&node.base.lease).keep());
         context.spawn(Arc::clone(&node.base.led).pace());
         context.spawn(Arc::clone(&node.base.proposers).send_overdue());
@@ -56,17 +57,17 @@ impl Broker {
         context.spawn(Arc::clone(&node.leader.timer).watch());
         context.spawn(Arc::clone(&node.exclusive).compare_own_names());
         context.spawn(Arc::clone(&node.alarms).watch_alarms());
-        context.spawn(Arc::clone(&node.letters).look_after());
+        context.spawn(Arc::clone(&node.letters).run());
         context.spawn(Arc::clone(&node.queues.configurer).keep());
     }
 
     /// Opens a connection (`connection.open`), after its user has been authenticated.
     ///
-    /// # Errors
-    /// 530 as CONN-20 lists; 541 while this run has no session.
+    /// 530 as CONN-20 lists; 541 while this process has no session.
     pub fn connect(&self, info: ConnectionInfo) -> Result<Connection, Exception> {
         let node = &self.0;
-        // Held until the connection is known, so that a deletion comes before or finds it.
+        // Held until the connection is registered, so that a deletion either precedes it or finds
+        // it.
         let catalog = node.base.catalog.read();
         node.clients.check_connection(&catalog, &info)?;
         let Some(session) = node.base.context.session() else {
@@ -87,7 +88,7 @@ impl Broker {
         Ok(connection)
     }
 
-    /// The cluster's shape, once it has one.
+    /// The cluster's shape; `None` until the cluster has been formed.
     #[must_use]
     pub fn formed(&self) -> tokio::sync::watch::Receiver<Option<ClusterShape>> {
         self.0.base.catalog.formed()

@@ -1,5 +1,5 @@
-//! What all rooms of the broker use, and what knows none of them: who this node is, its settings,
-//! its counters and its memory, its links and its groups.
+//! What all rooms of the broker use and what itself uses none of them: this node's id, settings,
+//! counters, memory, links and groups.
 
 use crate::{
     memory::MemoryBudget, peers::Peers, settings::BrokerSettings, views::counters::Counters,
@@ -21,12 +21,12 @@ pub(crate) enum CallError {
     /// The home has no leader that answered in time.
     #[error("timed out")]
     TimedOut,
-    /// The node has begun anew (SES 6).
+    /// The session of the node has ended, and another one follows (SES 6).
     #[error("the node's session has ended")]
     SessionEnded,
 }
 
-/// One node, without anything that it serves.
+/// The parts of a node that do not depend on its clients or queues.
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) me: NodeId,
@@ -35,17 +35,18 @@ pub(crate) struct Context {
     runtime: tokio::runtime::Handle,
     pub(crate) peers: Peers,
     groups: OnceLock<Arc<Groups>>,
-    /// Weak: metrics do not keep the database open.
+    /// Weak, so that metrics do not keep the database open.
     database: OnceLock<Weak<Database>>,
     /// This process's session, once its start number is known (SES 1).
     session: RwLock<Option<SessionId>>,
-    /// Bodies held for clients.
+    /// The budget for bodies that are held for clients.
     pub(crate) memory: Arc<MemoryBudget>,
     pub(crate) counters: Arc<Counters>,
 }
 
 impl Context {
-    /// Of a node whose links and groups do not run yet. Must be called within a tokio runtime.
+    /// The context of a node whose links and groups do not run yet. Must be called within a tokio
+    /// runtime.
     pub(crate) fn new(settings: BrokerSettings) -> Self {
         Self {
             me: settings.me,
@@ -61,7 +62,7 @@ impl Context {
         }
     }
 
-    /// Takes the running groups; false if there are some already.
+    /// Stores the running groups; false if they were stored before.
     pub(crate) fn run(&self, groups: Arc<Groups>) -> bool {
         self.groups.set(groups).is_ok()
     }
@@ -81,12 +82,12 @@ impl Context {
         *self.session.read()
     }
 
-    /// A session begins.
+    /// Begins a session of this process.
     pub(crate) fn begin_session(&self, session: SessionId) {
         *self.session.write() = Some(session);
     }
 
-    /// That session is over; false if it was not this process's, or no more.
+    /// Ends that session; false if it is not the present one of this process.
     pub(crate) fn end_session(&self, session: SessionId) -> bool {
         let mut own = self.session.write();
         let ends = *own == Some(session);
@@ -96,16 +97,16 @@ impl Context {
         ends
     }
 
-    /// A name that the server gives: `prefix` and 22 characters of URL-safe base64 of 16 random bytes
-    /// (QUE-06, CON-01).
+    /// A generated name: `prefix` and 22 characters of URL-safe base64 of 16 random bytes (QUE-06,
+    /// CON-01).
     pub(crate) fn generated_name(&self, prefix: &str) -> ShortString {
         let chance: [u8; 16] = quorate_rpc::chance::random();
         let name = format!("{prefix}{}", URL_SAFE_NO_PAD.encode(chance));
-        // A prefix of ours and 22 characters are a short string.
+        // A short prefix and 22 characters fit into a short string.
         ShortString::try_from(name).unwrap_or_default()
     }
 
-    /// Takes this node's database, to show its figures.
+    /// Stores this node's database, whose figures metrics show.
     pub(crate) fn show_database(&self, database: Weak<Database>) {
         // Set once, when the node starts.
         let _ = self.database.set(database);
@@ -117,7 +118,7 @@ impl Context {
         database.map(|database| database.stats()).unwrap_or_default()
     }
 
-    /// Whether a node is this one, or linked with it.
+    /// Whether a node is this one, or is linked with it.
     pub(crate) fn is_reachable(&self, node: NodeId) -> bool {
         node == self.me || self.peers.connected(node).is_some()
     }
@@ -127,7 +128,7 @@ impl Context {
         self.groups()?.catalog_group()?.leader().map(|(leader, _)| leader)
     }
 
-    /// Runs a task of the node's.
+    /// Runs a task on the node's runtime.
     pub(crate) fn spawn<T: Send + 'static>(
         &self,
         task: impl Future<Output = T> + Send + 'static,
@@ -145,7 +146,8 @@ impl Context {
         Duration::from_millis(self.settings.operation_timeout_ms)
     }
 
-    /// Brings this node's replica of a group up to a linearizable read; false without a majority.
+    /// Performs a linearizable read of a group: brings this node's replica up to date; false
+    /// without a majority.
     pub(crate) async fn read_group(&self, group: GroupId) -> bool {
         let Some(group) = self.group(group) else { return false };
         group.linearizable(self.operation_timeout()).await.is_ok()

@@ -10,9 +10,9 @@
 //! `base` holds what all rooms use; `node` puts the rooms together. `front` and `leader` do not call
 //! each other: what one has for the other goes through `peers`, also on the same node.
 //!
-//! The way of a publish: `front::publish` routes it, `front::batch` and `front::proposer` number and
-//! send it, `leader::sequencer` makes it part of an entry, `leader::executor` answers once it is
-//! applied, `front::confirm` tells the connection.
+//! The path of a publish: `front::publish` routes it, `front::batch` and `front::proposer` number
+//! and send it, `leader::sequencer` makes it part of an entry, `leader::executor` answers once the
+//! entry is applied, and `front::confirm` sends the confirm to the connection.
 
 mod base;
 mod broker;
@@ -37,7 +37,7 @@ mod pb {
     include!(concat!(env!("OUT_DIR"), "/quorate.broker.v1.rs"));
 }
 
-// What clients ask for and are told.
+// Requests of clients and the events that they get.
 use quorate_client::{self as client, memory};
 
 pub use broker::Broker;

@@ -9,7 +9,7 @@ use crate::{
 };
 use std::sync::Arc;
 
-/// One node's broker. Its rooms know those that are named before them, and no later ones.
+/// One node's broker. Each room knows only the rooms that are listed before it.
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) base: Base,
@@ -26,7 +26,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// A node that serves nobody yet.
+    /// A broker without clients.
     pub(crate) fn new(base: Base) -> Arc<Self> {
         let settings = &base.context.settings;
         let failures = Arc::new(Failures::new(settings.me, &settings.members));

@@ -1,11 +1,11 @@
-//! What the log says of one thing once a minute at most, however often it happens.
+//! Log lines that appear at most once a minute for each key, however often their cause occurs.
 
 use std::{collections::BTreeMap, time::Duration};
 use tokio::time::Instant;
 
 const INTERVAL: Duration = Duration::from_secs(60);
 
-/// Lets something be said of each thing once a minute. It remembers those of the last minute.
+/// The time of the last log line for each key, of the last minute.
 #[derive(Debug)]
 pub(crate) struct OncePerMinute<K>(BTreeMap<K, Instant>);
 
@@ -16,7 +16,7 @@ impl<K> Default for OncePerMinute<K> {
 }
 
 impl<K: Ord> OncePerMinute<K> {
-    /// Whether it is to be said now; then it is taken as said.
+    /// Whether a line for the key is due. If so, it counts as written.
     pub(crate) fn is_due(&mut self, of: K, now: Instant) -> bool {
         let is_fresh = |at: &Instant| now.duration_since(*at) < INTERVAL;
         if self.0.get(&of).is_some_and(is_fresh) {

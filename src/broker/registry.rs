@@ -6,7 +6,7 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-/// Things of one kind by number, numbers given from 1 and never again.
+/// Values of one kind by number. Numbers begin at 1 and are never used again.
 #[derive(Debug)]
 pub(crate) struct Registry<T> {
     next: AtomicU64,

@@ -1,4 +1,4 @@
-//! What a broker needs to be told.
+//! Settings of a broker.
 
 use crate::{
     FrontSettings,
@@ -8,12 +8,12 @@ use crate::{
 use quorate_catalog::ClusterShape;
 use quorate_types::{BootNumber, Incarnation, NodeId, QueueType};
 
-/// How much there may be of what; `None` for no limit.
+/// Limits of the node and of the cluster; `None` for no limit.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NodeLimits {
-    /// Connections of this node (CONN-20).
+    /// Connections of clients of this node (CONN-20).
     pub connections_max: Option<u32>,
-    /// Channels of this node (CHN-03).
+    /// Open channels of this node (CHN-03).
     pub channels_max: Option<u32>,
     /// Exchanges of the cluster, as this node's copy of the catalog has them (EXC-12).
     pub exchanges_max: Option<u64>,
@@ -21,7 +21,7 @@ pub struct NodeLimits {
     pub queues_max: Option<u64>,
     /// Bindings of the cluster, likewise.
     pub bindings_max: Option<u64>,
-    /// Consumers of a connection.
+    /// Consumers of one connection.
     pub consumers_per_connection_max: Option<u32>,
     /// Values in the arguments of a declaration, a binding or a consumer, nested ones included.
     pub argument_values_max: Option<u32>,
@@ -36,7 +36,7 @@ pub struct NodeLimits {
 /// Settings of one node's broker.
 #[derive(Clone, Debug)]
 pub struct BrokerSettings {
-    /// This node.
+    /// The id of this node.
     pub me: NodeId,
     /// Its name, as lists show it.
     pub name: String,
@@ -75,12 +75,12 @@ pub struct BrokerSettings {
     pub home_in_flight_bytes: u64,
     /// Bytes of message bodies that clients may make this node hold (see `MemoryBudget`).
     pub client_memory_bytes: u64,
-    /// Memory of connection-bound queues.
+    /// Memory and files of connection-bound queues.
     pub spill: SpillSettings,
-    /// Bounds of memory and disk.
+    /// Watermarks of the alarms for memory and disk.
     pub alarms: AlarmSettings,
-    /// What front ends need.
+    /// Settings of the front ends, such as AMQP limits.
     pub front: FrontSettings,
-    /// The wall clock.
+    /// The source of wall time.
     pub wall: WallClock,
 }

@@ -10,50 +10,51 @@ use quorate_types::NodeId;
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// How often memory is looked at: what large bodies take grows by hundreds of MiB a second.
-const MEMORY_LOOK: Duration = Duration::from_millis(100);
-/// How often the disk is looked at too, and all nodes are told.
-const LOOK: Duration = Duration::from_secs(1);
+/// How often memory is checked: large bodies can take hundreds of MiB more each second.
+const MEMORY_CHECK_INTERVAL: Duration = Duration::from_millis(100);
+/// How often the disk is checked too, and the shortages are sent to all nodes.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// For how long memory is above its watermark before publishers are blocked: large bodies that are
-/// written or compacted take some 50 MiB for a moment.
-const BRIEF: Duration = Duration::from_millis(500);
-/// For how long memory is short before contents are dropped that cannot come to their end meanwhile:
-/// mostly it is enough that no more comes in.
-const LASTING: Duration = Duration::from_secs(5);
+/// Memory must stay above its watermark this long before publishers are blocked: writing or
+/// compacting large bodies takes some 50 MiB for a moment.
+const SHORTAGE_DELAY: Duration = Duration::from_millis(500);
+/// Memory must be short this long before incomplete contents are dropped, which cannot be completed
+/// while no publisher is read. Mostly it is enough that publishers are blocked.
+const DROP_UNFINISHED_AFTER: Duration = Duration::from_secs(5);
 
 impl Operator<'_> {
-    /// Sets where this node's memory alarm begins, until it is started again; when this returns, it
-    /// is on or off accordingly.
+    /// Sets the watermark of this node's memory alarm until the node is restarted. The alarm is on
+    /// or off accordingly when this returns.
     pub fn set_memory_high_watermark(&self, amount: Amount) {
         let node = &self.0;
         let bytes = amount.bytes_of(node.base.context.settings.alarms.machine_memory_bytes);
         node.alarms.bounds.lock().memory_bytes_max = bytes;
         tracing::info!(bytes, "memory high watermark set");
-        node.alarms.look_for_shortage();
+        node.alarms.check_shortage();
     }
 
-    /// Sets where this node's disk alarm begins, as [`Operator::set_memory_high_watermark`] does.
+    /// Sets the limit of this node's disk alarm, as [`Operator::set_memory_high_watermark`] does.
     pub fn set_disk_free_limit(&self, amount: Amount) {
         let node = &self.0;
         let bytes = amount.bytes_of(node.base.context.settings.alarms.machine_memory_bytes);
         node.alarms.bounds.lock().disk_free_bytes_min = bytes;
         tracing::info!(bytes, "disk free limit set");
-        node.alarms.look_for_shortage();
+        node.alarms.check_shortage();
     }
 }
 
 impl Alarms {
-    /// Looks at memory and disk; runs as long as the node.
+    /// Checks memory and disk at intervals; runs until the node stops.
     pub(crate) async fn watch_alarms(self: Arc<Self>) {
-        let mut interval = tokio::time::interval(MEMORY_LOOK);
+        let mut interval = tokio::time::interval(MEMORY_CHECK_INTERVAL);
         interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let (mut looked, mut over_since): (Option<Instant>, Option<Instant>) = (None, None);
+        let (mut checked, mut over_since): (Option<Instant>, Option<Instant>) = (None, None);
         loop {
             interval.tick().await;
-            let due = looked.is_none_or(|at| at.elapsed() >= LOOK);
+            let due = checked.is_none_or(|at| at.elapsed() >= CHECK_INTERVAL);
             let max = self.bounds().memory_bytes_max;
-            // What is free is no shortage, and is returned in time.
+            // Memory that the allocator keeps free is no shortage, so it is returned before the
+            // check.
             let high = if due { max - max / 4 } else { max };
             if resident_bytes().is_some_and(|bytes| bytes > high) {
                 let returned = tokio::task::spawn_blocking(
@@ -67,25 +68,25 @@ impl Alarms {
             let is_over = self.is_above_watermark();
             over_since = is_over.then(|| over_since.unwrap_or_else(Instant::now));
             let over_for = over_since.map(|since| since.elapsed());
-            // At a start there is nothing that could be over in a moment.
-            let at_once = was_short || looked.is_none();
-            let memory = over_for.is_some_and(|time| at_once || time >= BRIEF);
+            // At the first check, and while the alarm is on, no momentary peak is assumed.
+            let at_once = was_short || checked.is_none();
+            let memory = over_for.is_some_and(|time| at_once || time >= SHORTAGE_DELAY);
             if due || memory != was_short {
-                self.tell_shortage(memory);
+                self.report_shortage(memory);
             }
             if due {
-                looked = Some(Instant::now());
+                checked = Some(Instant::now());
                 self.clients.drop_slow_clients();
-                self.forget_lost_alarms();
-                if over_for.is_some_and(|time| time >= LASTING) {
+                self.clear_alarms_of_lost_nodes();
+                if over_for.is_some_and(|time| time >= DROP_UNFINISHED_AFTER) {
                     self.clients.drop_unfinished();
                 }
             }
         }
     }
 
-    /// A shortage lasts until memory is a sixteenth below the watermark, so that clients are not blocked
-    /// and unblocked ten times a second.
+    /// Whether memory is short. Once it is, it stays so until a sixteenth below the watermark is
+    /// reached, so that clients are not blocked and unblocked ten times a second.
     fn is_above_watermark(&self) -> bool {
         let (was_short, _) = self.of(self.base.context.me);
         let max = self.bounds().memory_bytes_max;
@@ -93,13 +94,13 @@ impl Alarms {
         resident_bytes().is_some_and(|bytes| bytes > max)
     }
 
-    /// Looks at memory and disk now, and tells all nodes.
-    fn look_for_shortage(&self) {
-        self.tell_shortage(self.is_above_watermark());
+    /// Checks memory and disk now, and sends the result to all nodes.
+    fn check_shortage(&self) {
+        self.report_shortage(self.is_above_watermark());
     }
 
-    /// Looks at the disk, and tells all nodes of it and of a shortage of memory.
-    fn tell_shortage(&self, memory: bool) {
+    /// Checks the disk, and sends its shortage and that of memory to all nodes.
+    fn report_shortage(&self, memory: bool) {
         let (bounds, data_dir) = (self.bounds(), &self.base.context.settings.alarms.data_dir);
         let disk = match quorate_storage::free_bytes(data_dir) {
             Ok(bytes) => bytes < bounds.disk_free_bytes_min,
@@ -111,14 +112,14 @@ impl Alarms {
             }
         };
         let shortage = Shortage { memory, disk };
-        // An operator who sets a bound is answered when it is in force here.
+        // Applied here before the return: an operator's change is answered when it is in force.
         self.alarm(self.base.context.me, shortage);
-        // Also while nothing changes, for nodes that have just come.
+        // Sent even if nothing has changed, for nodes that have just been linked.
         self.base.context.peers.send_to_others(&PeerMessage::Shortage(shortage));
     }
 
-    /// A node that has gone is short of nothing.
-    fn forget_lost_alarms(&self) {
+    /// Clears the alarms of nodes that are no longer linked.
+    fn clear_alarms_of_lost_nodes(&self) {
         let lost: Vec<_> = {
             let nodes = self.nodes.lock();
             let here = |node| {
@@ -129,9 +130,10 @@ impl Alarms {
         lost.into_iter().for_each(|node| self.alarm(node, Shortage::default()));
     }
 
-    /// What a node is short of now.
+    /// Records what a node is short of. If the alarms have changed, clients are blocked or
+    /// unblocked.
     pub(crate) fn alarm(&self, node: NodeId, shortage: Shortage) {
-        let _telling = self.telling.lock();
+        let _changing = self.changing.lock();
         let before = self.reason();
         if !self.note(node, shortage) {
             return;
@@ -154,7 +156,7 @@ impl Alarms {
     }
 }
 
-/// Resident memory of this process; `None` where the system does not tell.
+/// Resident memory of this process, bytes; `None` where the system does not report it.
 pub(crate) fn resident_bytes() -> Option<u64> {
     let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
     let pages: u64 = statm.split(' ').nth(1)?.parse().ok()?;

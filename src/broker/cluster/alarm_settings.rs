@@ -1,8 +1,8 @@
-//! Where alarms begin, as settings and operators say.
+//! Watermarks of the alarms, as settings and operators give them.
 
 use std::path::PathBuf;
 
-/// Where this node's alarms begin.
+/// Watermarks of this node's alarms.
 #[derive(Clone, Copy, Debug)]
 pub struct AlarmBounds {
     /// Resident memory above which publishers are blocked, bytes.
@@ -11,16 +11,16 @@ pub struct AlarmBounds {
     pub disk_free_bytes_min: u64,
 }
 
-/// What this node's alarms are about.
+/// Settings of this node's alarms.
 #[derive(Clone, Debug)]
 pub struct AlarmSettings {
-    /// Until an operator sets others.
+    /// The watermarks until an operator sets others.
     pub bounds: AlarmBounds,
     /// Memory of the machine, bytes.
     pub machine_memory_bytes: u64,
     /// The data directory.
     pub data_dir: PathBuf,
-    /// Gives memory that the allocator keeps for later back to the system. It may take some tens of
+    /// Returns memory that the allocator keeps for later to the system. It may take some tens of
     /// milliseconds.
     pub return_free_memory: fn(),
 }
@@ -28,9 +28,9 @@ pub struct AlarmSettings {
 /// An amount as an operator gives it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Amount {
-    /// Bytes.
+    /// A number of bytes.
     Bytes(u64),
-    /// Of the machine's memory.
+    /// A part of the machine's memory, 0 to 1.
     OfMemory(f64),
 }
 

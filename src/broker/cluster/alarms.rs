@@ -1,4 +1,4 @@
-//! Shortages of all nodes, and where those of this one begin (ALM-01).
+//! Shortages of memory and disk space on all nodes, and this node's watermarks (ALM-01).
 
 use crate::{
     base::Base, cluster::alarm_settings::AlarmBounds, front::clients::Clients,
@@ -9,28 +9,28 @@ use quorate_types::NodeId;
 use std::{collections::BTreeMap, sync::Arc};
 use tokio::sync::Notify;
 
-/// Shortages by node, this one included, and what this one calls short.
+/// Shortages by node, this one included, and this node's watermarks.
 #[derive(Debug)]
 pub(crate) struct Alarms {
     pub(crate) base: Base,
     pub(crate) clients: Arc<Clients>,
     pub(crate) nodes: Mutex<BTreeMap<NodeId, Shortage>>,
     pub(crate) bounds: Mutex<AlarmBounds>,
-    /// Held while a change is noted and told, so that clients hear of changes in their order.
-    pub(crate) telling: Mutex<()>,
-    /// Told of every change.
+    /// Held while a change is recorded and sent, so that clients get the changes in their order.
+    pub(crate) changing: Mutex<()>,
+    /// Notified of every change.
     pub(crate) changed: Notify,
 }
 
 impl Alarms {
-    /// Nobody is short of anything.
+    /// No node is short of memory or disk space.
     pub(crate) fn new(base: &Base, clients: &Arc<Clients>) -> Self {
         Self {
             base: base.clone(),
             clients: Arc::clone(clients),
             nodes: Mutex::default(),
             bounds: Mutex::new(base.context.settings.alarms.bounds),
-            telling: Mutex::default(),
+            changing: Mutex::default(),
             changed: Notify::new(),
         }
     }
@@ -46,7 +46,7 @@ impl Alarms {
         }
     }
 
-    /// Where this node's alarms begin now.
+    /// This node's watermarks that are in force now.
     pub(crate) fn bounds(&self) -> AlarmBounds {
         *self.bounds.lock()
     }
@@ -60,12 +60,12 @@ impl Alarms {
         (!reasons.is_empty()).then(|| reasons.join(" & "))
     }
 
-    /// Notes a node's shortage; true if it has changed.
+    /// Records a node's shortage; true if it has changed.
     pub(crate) fn note(&self, node: NodeId, shortage: Shortage) -> bool {
         self.nodes.lock().insert(node, shortage).unwrap_or_default() != shortage
     }
 
-    /// Shortage of one node: memory, disk.
+    /// Whether a node is short of memory, and of disk space.
     pub(crate) fn of(&self, node: NodeId) -> (bool, bool) {
         let shortage = self.nodes.lock().get(&node).copied().unwrap_or_default();
         (shortage.memory, shortage.disk)

@@ -1,16 +1,16 @@
 //! Nodes that die, come back, or cannot be reached (DESIGN §8, SES 6, DLV 5, Q-62), and what a
-//! group's leader makes of it.
+//! group's leader does about them.
 //!
 //! A refused connection alone does not prove that a process is dead: a firewall, a proxy or one
-//! broken link refuses too. A process is taken for dead if, in addition, it has no stream of its
-//! own open to this node (`rpc/peers`) and no node that can be reached reaches it (`raft/reach`). A
-//! crash closes all of these at once, so no timeout is needed. An accusation fences one start, and
-//! it ends when the process is met again or has been fenced.
+//! broken link refuses too. A process counts as dead if, in addition, it has no stream of its own
+//! open to this node (`rpc/peers`) and no reachable node reaches it (`raft/reach`). A crash closes
+//! all of these at once, so no timeout is needed. An accusation fences one start. It ends when the
+//! process is connected again or has been fenced.
 //!
-//! Until a leadership begins, another leader may have been heard on a node that this one cannot
-//! reach (DLV 5). So a node counts as unreachable from the start of this process until it is
-//! linked, but for a leader at most since its leadership began. On the other side, a front end
-//! counts only the notice of a leader that has heard a majority (`hearing`), never an announcement.
+//! Before a leadership begins, another leader may have contacted a node that this one cannot reach
+//! (DLV 5). So a node counts as unreachable from the start of this process until it is linked, but
+//! for a leader no longer than its leadership has lasted. A front end counts only the notice of a
+//! leader that a majority has just answered (`front::leader_contact`), never an announcement.
 
 use crate::{
     cluster::{Cluster, liveness::Outlook},
@@ -24,14 +24,15 @@ use quorate_types::{BootNumber, GroupId, Home, NodeId, SessionId, StartNumber, T
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// How often a leader looks whether nodes have come or gone, and queues and names agree.
-const LOOK: Duration = Duration::from_millis(500);
+/// How often a leader checks whether nodes have come or gone, and whether queues and names agree.
+const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 impl Node {
-    /// Both lanes to a process are open: what it leads and what it sent may be new (SES 5).
+    /// Handles a new link: both lanes to the process are open. Both sides announce their
+    /// leaderships, and unanswered batches are sent again (SES 5).
     pub(crate) fn connected(self: &Arc<Self>, peer: &PeerHello) {
         self.cluster.failures.absences.lock().linked(peer.node);
-        self.base.led.tell_clocks(self.base.led.queue_groups(), Some(peer.node));
+        self.base.led.send_clocks(self.base.led.queue_groups(), Some(peer.node));
         for home in self.base.led.homes() {
             if let Some(term) = self.base.led.leading(home) {
                 self.leader.announce(home, term, Some(peer.node));
@@ -48,11 +49,11 @@ impl Node {
 }
 
 impl Cluster {
-    /// A process can no longer be reached, or is known dead.
+    /// Handles the loss of a process: it can no longer be reached, or is known to be dead.
     pub(crate) fn lost(self: &Arc<Self>, node: NodeId, boot: BootNumber, cause: Cause) {
         {
             let mut absences = self.failures.absences.lock();
-            // Under the lock: its successor may be linked already, or at this moment.
+            // Read under the lock: a successor of the process may already be linked.
             let linked = self.base.context.peers.connected(node).map(|peer| peer.boot);
             absences.lost(Instant::now(), (node, boot), linked);
         }
@@ -71,13 +72,14 @@ impl Cluster {
         }
     }
 
-    /// A process is dead, as far as anybody here can tell.
+    /// Records an accusation: no reachable node reaches the process.
     async fn accuse(self: &Arc<Self>, node: NodeId, boot: BootNumber) {
         let added = {
             let catalog = self.base.catalog.read();
             let mut accusations = self.failures.accusations.lock();
             let added = accusations.add(&catalog, node, boot);
-            // Before anybody can end the accusation: a later process of the node may hold a lease.
+            // Under the lock of the accusations, so that it cannot end first: a later process of
+            // the node may hold a lease.
             if added {
                 self.base.lease.dead(node, boot);
             }
@@ -86,11 +88,11 @@ impl Cluster {
         if added {
             self.base.lease.tell_all_applied();
         }
-        self.bury().await;
+        self.fence_dead_nodes().await;
     }
 
-    /// As the catalog's leader: fences the starts of processes that are known dead.
-    pub(crate) async fn bury(self: &Arc<Self>) {
+    /// As the catalog's leader, fences the starts of processes that are known to be dead.
+    pub(crate) async fn fence_dead_nodes(self: &Arc<Self>) {
         let due = self.to_fence();
         if self.base.context.catalog_leader() != Some(self.base.context.me) {
             return;
@@ -102,21 +104,22 @@ impl Cluster {
         }
     }
 
-    /// This node leads the catalog's group.
+    /// Begins this node's leadership of the catalog's group.
     pub(crate) fn lead_catalog(self: &Arc<Self>) {
         self.base.lease.lead();
-        // An accusation may be over by now: another process of the node may hold a lease of the leader
-        // before.
+        // Ends accusations that no longer apply: a later process of the node may hold a lease of
+        // the previous leader.
         drop(self.to_fence());
         let dead = self.failures.accusations.lock().all();
         for (node, boot) in dead {
             self.base.lease.dead(node, boot);
         }
         let cluster = Arc::clone(self);
-        self.base.context.spawn(async move { cluster.bury().await });
+        self.base.context.spawn(async move { cluster.fence_dead_nodes().await });
     }
 
-    /// Starts or lives of nodes have changed: groups led here are told; this run may be over.
+    /// Handles a change of the nodes' starts or of the cluster's life: informs the groups led here,
+    /// and ends this session if it has been fenced.
     pub(crate) fn nodes_changed(self: &Arc<Self>) {
         if let Some(session) = self.base.context.session()
             && self.base.catalog.read().is_fenced(session)
@@ -125,12 +128,13 @@ impl Cluster {
         }
         self.expect_incarnations();
         for group in self.base.led.groups() {
-            self.leader.look_after_nodes(group);
+            self.leader.reconcile_nodes(group);
         }
     }
 
-    /// Other nodes are believed with the data directories only that the catalog knows them by, as they
-    /// were or later: one that has lost its data must neither vote nor acknowledge (DESIGN §8).
+    /// Accepts other nodes only with the data directory that the catalog records for them, in its
+    /// recorded state or a later one: a node that has lost its data must neither vote nor
+    /// acknowledge (DESIGN §8).
     pub(crate) fn expect_incarnations(&self) {
         let Some(links) = self.base.context.peers.links() else { return };
         for (node, entry) in self.base.catalog.read().nodes() {
@@ -140,7 +144,7 @@ impl Cluster {
         }
     }
 
-    /// Starts to be fenced; accusations that are no longer true have ended.
+    /// Starts to be fenced. Removes accusations that no longer apply.
     pub(crate) fn to_fence(&self) -> Vec<SessionId> {
         let lives = |node, boot| {
             self.base.context.peers.links().is_some_and(|links| links.lives(node, boot))
@@ -149,7 +153,8 @@ impl Cluster {
         self.failures.accusations.lock().fences_due(&catalog, lives)
     }
 
-    /// Announces this process's start, and takes up its session (SES 1).
+    /// Announces this process's start to the catalog, and begins the session that it is given
+    /// (SES 1).
     pub(crate) async fn announce_start(self: &Arc<Self>) {
         loop {
             let started = CatalogCommand::NodeStarted {
@@ -163,7 +168,7 @@ impl Cluster {
                 Ok((_, CatalogReply::Started(start))) => return self.begin_session(start),
                 Ok((_, reply)) => {
                     tracing::error!(?reply, "the catalog did not accept the start of this node");
-                    tokio::time::sleep(LOOK).await;
+                    tokio::time::sleep(CHECK_INTERVAL).await;
                 }
                 Err(error) => {
                     tracing::debug!(%error, "the start of this node is not in the catalog yet");
@@ -174,11 +179,13 @@ impl Cluster {
 
     pub(crate) fn begin_session(self: &Arc<Self>, start: StartNumber) {
         let session = SessionId { node: self.base.context.me, start };
-        // The queues first: nothing of this session may reach those of the one before, which forget it.
+        // The queues first: no command of this session may reach queues of the previous session,
+        // which are dropped here.
         self.base.led.local.begin(self.base.context.me, start);
         self.base.proposers.restart(session);
         let (home, term) = (self.base.led.own_home(), Term(start.0));
-        // Before batches of the session are taken: what their commands cause is performed by a leader.
+        // Before batches of the session are accepted: only a leader performs the effects of their
+        // commands.
         self.base.led.leaderships.lead(home, term);
         self.base.context.begin_session(session);
         self.leader.announce(home, term, None);
@@ -186,7 +193,8 @@ impl Cluster {
         self.started.send_replace(true);
     }
 
-    /// This run has been fenced: its clients are closed, it begins anew (SES 6).
+    /// Handles the fencing of this node's session: closes all clients, and announces a new start
+    /// (SES 6).
     pub(crate) fn fenced(self: &Arc<Self>, session: SessionId) {
         if !self.base.context.end_session(session) {
             return;
@@ -203,35 +211,37 @@ impl Cluster {
 }
 
 impl Node {
-    /// What leaders look after; runs as long as the node.
-    pub(crate) async fn look_after(self: Arc<Self>) {
-        let mut interval = tokio::time::interval(LOOK);
+    /// Checks the other nodes, and sends notices and counts, at each interval; runs until the node
+    /// stops.
+    pub(crate) async fn check_nodes(self: Arc<Self>) {
+        let mut interval = tokio::time::interval(CHECK_INTERVAL);
         interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             interval.tick().await;
-            self.cluster.bury().await;
-            self.leader.tell_heard();
-            self.clients.tell_counts();
+            self.cluster.fence_dead_nodes().await;
+            self.leader.send_majority_contacts();
+            self.clients.send_counts();
             for group in self.base.led.groups() {
-                self.leader.look_after_nodes(group);
+                self.leader.reconcile_nodes(group);
             }
         }
     }
 }
 
 impl Leader {
-    /// Tells everyone which groups this node leads with a majority behind it (DLV 5).
-    fn tell_heard(self: &Arc<Self>) {
+    /// Sends all nodes the groups that this node leads and whose majority has recently answered it
+    /// (DLV 5).
+    fn send_majority_contacts(self: &Arc<Self>) {
         let Some(groups) = self.base.context.groups() else { return };
         let led = self.base.led.groups().into_iter();
-        let heard = led.filter(|group| groups.majority_heard_within(*group, 2 * LOOK));
+        let heard = led.filter(|group| groups.majority_heard_within(*group, 2 * CHECK_INTERVAL));
         let terms =
             heard.filter_map(|group| Some((group, self.base.led.leading(Home::Group(group))?)));
-        self.tell_heard_of(terms);
+        self.send_majority_contact(terms);
     }
 
-    /// Tells everyone that this node has just heard a majority of groups that it leads.
-    pub(crate) fn tell_heard_of(
+    /// Sends all nodes a notice that majorities of these groups have just answered this node.
+    pub(crate) fn send_majority_contact(
         self: &Arc<Self>,
         groups: impl IntoIterator<Item = (GroupId, Term)>,
     ) {
@@ -241,8 +251,8 @@ impl Leader {
         }
     }
 
-    /// Makes a group that this node leads agree with what the catalog says of nodes and lives.
-    pub(crate) fn look_after_nodes(&self, group: GroupId) {
+    /// Proposes what makes a group that this node leads agree with the catalog's nodes and lives.
+    pub(crate) fn reconcile_nodes(&self, group: GroupId) {
         let absences = self.failures.absences.lock().clone();
         let outlook = Outlook {
             now: Instant::now(),

@@ -1,12 +1,12 @@
-//! What is known of the other nodes' processes: which are dead, which cannot be reached. The
-//! conclusions are `liveness`.
+//! What this node knows of the other nodes' processes: which are dead, and which cannot be reached.
+//! `liveness` draws the conclusions.
 
 use crate::cluster::liveness::{Absences, Accusations};
 use parking_lot::Mutex;
 use quorate_types::NodeId;
 use tokio::time::Instant;
 
-/// What is known of the other nodes' processes.
+/// What this node knows of the other nodes' processes.
 #[derive(Debug)]
 pub(crate) struct Failures {
     pub(crate) accusations: Mutex<Accusations>,
@@ -14,7 +14,7 @@ pub(crate) struct Failures {
 }
 
 impl Failures {
-    /// Of a process that has not been linked with anybody.
+    /// State of a process that has not been linked with any other.
     pub(crate) fn new(me: NodeId, members: &[NodeId]) -> Self {
         let absences = Absences::new(Instant::now(), me, members);
         Self { accusations: Mutex::default(), absences: Mutex::new(absences) }

@@ -1,8 +1,8 @@
-//! What a node concludes from what it knows of the other nodes' processes: which starts are to be
-//! fenced, and what a group's leader tells its group of nodes (SES 6, DLV 5, Q-62, Q-11).
+//! What a node concludes about the other nodes' processes: which starts are to be fenced, and what
+//! a leader proposes to its group about nodes (SES 6, DLV 5, Q-62, Q-11).
 //!
-//! These are values: nothing here waits, locks or reads a clock. `failures` keeps them for the
-//! node, and `failure` says when they are asked.
+//! These are values: nothing here waits, locks or reads a clock. `failures` stores them, and
+//! `failure` calls them.
 
 use quorate_catalog::{Catalog, NodeEntry};
 use quorate_queue::{Command, Machine};
@@ -16,14 +16,14 @@ use tokio::time::Instant;
 /// A node that is not linked for this long is suspected.
 pub(crate) const SUSPECTED_AFTER: Duration = Duration::from_secs(1);
 
-/// Processes that are known dead and not fenced yet, each with the start that it is accused of once
-/// the catalog has told it: later ones of the same process are not meant.
+/// Processes that are known to be dead and not fenced yet. Each has the start that it is accused
+/// of, once the catalog names it: later starts of the same process are not accused.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Accusations(BTreeMap<(NodeId, BootNumber), Option<StartNumber>>);
 
 impl Accusations {
-    /// A process is dead, as far as anybody here can tell. False if a later process of its node has
-    /// started: then its starts are fenced, and its death says nothing of the later one.
+    /// Adds an accusation of a process. False if a later process of its node has started: then the
+    /// earlier starts are fenced, and the death of this process proves nothing about the later one.
     pub(crate) fn add(&mut self, catalog: &Catalog, node: NodeId, boot: BootNumber) -> bool {
         let news = !is_replaced(catalog, node, boot);
         if news {
@@ -32,13 +32,13 @@ impl Accusations {
         news
     }
 
-    /// Processes that are known dead and not fenced yet.
+    /// Processes that are known to be dead and not fenced yet.
     pub(crate) fn all(&self) -> Vec<(NodeId, BootNumber)> {
         self.0.keys().copied().collect()
     }
 
-    /// Starts to be fenced. A process that lives after all is accused no more, nor is one that is
-    /// fenced: it may have begun anew.
+    /// Starts to be fenced. Removes accusations of processes that live, and of starts that are
+    /// fenced: their process may have announced another start.
     pub(crate) fn fences_due(
         &mut self,
         catalog: &Catalog,
@@ -50,7 +50,7 @@ impl Accusations {
                 return false;
             }
             *accused = accused.or_else(|| Some(catalog.session_of(node, boot)?.start));
-            // Its start may be under way still.
+            // The announcement of its start may still be in flight.
             let Some(start) = *accused else { return true };
             let session = SessionId { node, start };
             if catalog.is_fenced(session) {
@@ -68,12 +68,13 @@ fn is_replaced(catalog: &Catalog, node: NodeId, boot: BootNumber) -> bool {
     catalog.node(node).is_some_and(|entry| entry.boot > boot)
 }
 
-/// Members that are not linked, and since when: those not met yet since this process began.
+/// Members that are not linked, each with the time since when. At first these are all others, since
+/// the start of this process.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Absences(BTreeMap<NodeId, Instant>);
 
 impl Absences {
-    /// Of a process that has not been linked with anybody.
+    /// State of a process that has not been linked with any other.
     pub(crate) fn new(now: Instant, me: NodeId, members: &[NodeId]) -> Self {
         let others = members.iter().filter(|node| **node != me);
         Self(others.map(|node| (*node, now)).collect())
@@ -84,8 +85,8 @@ impl Absences {
         self.0.remove(&node);
     }
 
-    /// A process can no longer be reached; `linked` is the one of its node that is linked now, which
-    /// may be its successor.
+    /// Records that a process can no longer be reached. `linked` is the process of the same node
+    /// that is linked now, which may be its successor.
     pub(crate) fn lost(
         &mut self,
         now: Instant,
@@ -103,7 +104,7 @@ impl Absences {
     }
 }
 
-/// What a group's leader sees of the nodes.
+/// What a group's leader knows about the nodes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Outlook<'a> {
     pub(crate) now: Instant,
@@ -115,10 +116,10 @@ pub(crate) struct Outlook<'a> {
 }
 
 impl Outlook<'_> {
-    /// What the leader proposes so that its group agrees with what the catalog says of nodes and
-    /// lives, and with what the leader sees of the nodes. Only nodes are told of that have a session
-    /// in the group: others hold nothing there. Of its own node it says at most that it is back, which
-    /// the leader before had suspected.
+    /// The commands that make the group agree with the catalog's nodes and lives, and with what the
+    /// leader knows about the nodes. Only nodes with a session in the group count: others hold
+    /// nothing there. About its own node a leader proposes at most that it is back, if the previous
+    /// leader suspected it.
     pub(crate) fn commands(&self, catalog: &Catalog, machine: &Machine) -> Vec<Command> {
         let sessions: BTreeSet<NodeId> = machine.sessions().map(|session| session.node).collect();
         let suspected: BTreeSet<NodeId> = machine.suspected().collect();
@@ -138,8 +139,9 @@ impl Outlook<'_> {
         commands
     }
 
-    /// Until the leadership began another leader may have been heard by the node, so that its silence
-    /// counts from then at the earliest (DLV 5).
+    /// The command that records whether the node is reachable. The node's silence counts from the
+    /// start of the leadership at the earliest: before, another leader may have contacted it
+    /// (DLV 5).
     fn reachability(&self, node: NodeId, suspected: bool) -> Option<Command> {
         let silent_for = self.absences.time(self.now, node).map(|time| time.min(self.led_for));
         match (silent_for, suspected) {

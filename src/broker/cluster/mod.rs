@@ -20,12 +20,12 @@ pub(crate) struct Cluster {
     pub(crate) clients: Arc<Clients>,
     pub(crate) leader: Arc<Leader>,
     pub(crate) failures: Arc<Failures>,
-    /// Whether this run's session is in force.
+    /// Whether this process's session is in force.
     pub(crate) started: watch::Sender<bool>,
 }
 
 impl Cluster {
-    /// This run has not been announced yet.
+    /// State of a process whose start has not been announced.
     pub(crate) fn new(
         base: &Base,
         clients: &Arc<Clients>,

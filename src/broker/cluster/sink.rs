@@ -1,4 +1,4 @@
-//! What the groups tell this node's broker: who leads, and what applying has brought.
+//! What the groups report to this node's broker: who leads, and what was applied.
 
 use crate::{Broker, node::Node};
 use quorate_catalog::{CatalogEntry, CatalogEvent, CatalogOutput, refusal};
@@ -31,15 +31,15 @@ impl GroupSink for Broker {
 
     fn proposal_lost(&self, group: GroupId) {
         let node = &self.0;
-        // What was in it is sent again once this leader announces itself anew (SES 5): without a
-        // majority it refuses, and goes on leading when the majority is back.
+        // The lost batch is sent again when this leader repeats its announcement (SES 5). Without a
+        // majority a leader refuses proposals, and stays leader when the majority is back.
         if node.base.led.proposal_lost(group) {
             node.leader.announce_again(group);
         }
     }
 
     fn leader_changed(&self, group: GroupId, term: Term, leader: Option<NodeId>) {
-        // Who is sent to follows from the leader's own announcement (SES 5).
+        // Proposers learn the leader from its own announcement (SES 5).
         tracing::debug!(%group, %term, ?leader, "leader changed");
     }
 
@@ -49,7 +49,7 @@ impl GroupSink for Broker {
             node.catalog_grown(CatalogIndex(applied.index.0));
             node.queues.configurer.changed();
             node.clients.close_orphans();
-            // A snapshot brings no events.
+            // A snapshot has no events, so the formation is checked here.
             node.base.catalog.note_formed();
             let cluster = Arc::clone(&node.cluster);
             node.base.context.spawn(async move { cluster.nodes_changed() });
@@ -91,7 +91,7 @@ impl CatalogSink for Broker {
                     node.clients
                         .close_where(|info| info.user == *user, &refusal::user_deleted(user));
                 }
-                // Every node sees it; one counts it.
+                // Every node gets this event; only the catalog's leader counts it.
                 CatalogEvent::QueueRemoved { .. } => {
                     node.base.context.counters.queues_deleted.add(u64::from(leading));
                 }
@@ -106,14 +106,14 @@ impl CatalogSink for Broker {
 }
 
 impl Node {
-    /// This node's catalog copy has been applied up to `index`.
+    /// Records that this node's catalog copy has been applied up to `index`.
     fn catalog_grown(&self, index: CatalogIndex) {
         self.base.catalog.grown(index);
         self.base.lease.tell_applied(index);
     }
 
-    /// Takes up leaderships that began before the broker did.
-    pub(crate) fn lead_early(&self) {
+    /// Begins leaderships that the groups reported before the broker was started.
+    pub(crate) fn start_early_leaderships(&self) {
         let early = std::mem::take(&mut *self.leader.early.lock());
         for (group, term) in early {
             self.lead(group, term);

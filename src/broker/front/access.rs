@@ -1,5 +1,5 @@
-//! Who may do what, asked where clients do it. What is allowed the catalog decides (ACL-01 to
-//! ACL-16); what is here is when it is asked, and what publishing remembers of the answers.
+//! Access checks of client operations. The catalog decides what is allowed (ACL-01 to ACL-16); this
+//! module decides when it is asked, and what publishing remembers of the answers.
 //!
 //! A connection remembers which exchanges it may publish to, so that a publish does not evaluate
 //! permissions again. It forgets them when `Catalog::access_version` grows, so that a revoked right
@@ -19,14 +19,14 @@ use quorate_catalog::{Access, Catalog, Denial, Resource, Who, refusal};
 use quorate_types::{Exception, ReplyCode, ResourceName, ShortString};
 use std::{collections::BTreeSet, sync::atomic::Ordering};
 
-/// Tag of users that may name others in `user-id` (ACL-20).
+/// Tag of users that may name other users in `user-id` (ACL-20).
 const IMPERSONATOR: &str = "impersonator";
 
-/// Whether a message of this user may name that one as its sender: itself, or anybody where it has
-/// the tag for it (PRP-06).
+/// Checks the `user-id` of a message: it must be the publishing user, or that user must be an
+/// impersonator (PRP-06).
 ///
 /// # Errors
-/// 406.
+/// 406 if it names another user.
 pub(crate) fn check_user_id(
     catalog: &Catalog,
     who: Who<'_>,
@@ -42,20 +42,20 @@ pub(crate) fn check_user_id(
     Err(Exception::new(ReplyCode::PreconditionFailed, text))
 }
 
-/// Whether a user may log in from such an address at all (ACL-24).
+/// Whether a user may log in from a loopback address or another one (ACL-24).
 fn may_come_from(loopback: bool, user: &ShortString, loopback_users: &[String]) -> bool {
     loopback || loopback_users.iter().all(|name| name != user.as_str())
 }
 
 impl ConnectionState {
-    /// Whose rights count on the connection.
+    /// The user and virtual host whose rights apply to the connection.
     pub(crate) fn who(&self) -> Who<'_> {
         Who { vhost: &self.info.vhost, user: &self.info.user }
     }
 }
 
 impl Client<'_> {
-    /// Whether the connection's user may do this to that.
+    /// Checks the connection user's `access` to `resource`.
     ///
     /// # Errors
     /// 403 (ACL-04).
@@ -63,7 +63,7 @@ impl Client<'_> {
         self.node.base.catalog.read().check_access(self.state.who(), access, resource)
     }
 
-    /// Whether it may be declared passively.
+    /// Checks whether the connection's user may declare `resource` passively.
     ///
     /// # Errors
     /// 403 (ACL-04).
@@ -71,8 +71,8 @@ impl Client<'_> {
         self.node.base.catalog.read().check_passive(self.state.who(), resource)
     }
 
-    /// Whether messages from an exchange may be bound with this key: the exchange is read, and the
-    /// topic too (BND-01, ACL-14, ACL-16).
+    /// Checks whether the user may bind something to the exchange `source` with this key: it needs
+    /// read access to the exchange and to the topic (BND-01, ACL-14, ACL-16).
     ///
     /// # Errors
     /// 403.
@@ -89,8 +89,8 @@ impl Client<'_> {
         catalog.check_topic(self.state.who(), Access::Read, source, key)
     }
 
-    /// What of a publish to the exchange is told before what is wrong with its properties: write
-    /// access, then whether the exchange is there and clients may publish to it (PUB-01).
+    /// Checks that precede those of a publish's properties: write access, then whether the exchange
+    /// exists and clients may publish to it (PUB-01).
     ///
     /// # Errors
     /// 403, 404.
@@ -102,9 +102,9 @@ impl Client<'_> {
 }
 
 impl ConsumerOperations<'_> {
-    /// `connection.update-secret`. A user of the broker's own has no secret that runs out (CONN-31);
-    /// what is asked anew is whether it may still use the virtual host, and what its consumers may
-    /// read: others are cancelled (CONN-30).
+    /// `connection.update-secret`. The secret of an internal user does not expire (CONN-31). Checks
+    /// again whether the user may still use the virtual host, and what its consumers may read:
+    /// others are cancelled (CONN-30).
     ///
     /// # Errors
     /// 530.
@@ -113,7 +113,8 @@ impl ConsumerOperations<'_> {
             let text = "New secret was refused by one of the backends";
             return Err(Exception::new(ReplyCode::NotAllowed, text));
         }
-        // What was readable then is readable now, and what came since was checked when it came.
+        // Rights have not changed since the last check, and later consumers were checked when they
+        // began.
         let version = self.client.base().catalog.read().access_version();
         if self.client.state.secret_checked.swap(version.0, Ordering::AcqRel) == version.0 {
             return Ok(());
@@ -139,18 +140,19 @@ impl ConsumerOperations<'_> {
 }
 
 impl Broker {
-    /// Checks a password; `loopback` tells whether the client's address is one (ACL-24, CONN-13).
+    /// Checks a password. `loopback`: the client's address is a loopback address (ACL-24, CONN-13).
     #[must_use]
     pub fn authenticate(&self, user: &ShortString, password: &[u8], loopback: bool) -> bool {
         if password.len() > PASSWORD_BYTES_MAX {
             return false;
         }
-        // The password comes first: how long a refusal takes does not tell who may log in.
+        // The password is checked first, so that the time of a refusal does not reveal who may log
+        // in.
         let right = self.0.base.catalog.read().is_password(user, password);
         right && self.admits(user, loopback)
     }
 
-    /// Whether there is that user, and it may come from such an address (ACL-24).
+    /// Whether the user exists and may log in from such an address (ACL-24).
     #[must_use]
     pub fn admits(&self, user: &ShortString, loopback: bool) -> bool {
         may_come_from(loopback, user, &self.0.base.context.settings.loopback_users)
@@ -159,7 +161,8 @@ impl Broker {
 }
 
 impl Clients {
-    /// CONN-20: what stands against a new connection, in order. Counted are those that are open.
+    /// Checks a new connection against limits and rights, in the order of CONN-20. Only open
+    /// connections count.
     pub(crate) fn check_connection(
         &self,
         catalog: &Catalog,
@@ -175,7 +178,7 @@ impl Clients {
         if !catalog.has_vhost(vhost) {
             return Err(refusal::no_vhost(vhost));
         }
-        // It may have been deleted since it logged in.
+        // The user may have been deleted since the login.
         if catalog.user(user).is_none() {
             return Err(refusal::no_permissions(vhost, user));
         }
@@ -188,14 +191,15 @@ impl Clients {
         }
     }
 
-    /// Closes what a deleted virtual host or user leaves connected (CONN-33).
+    /// Closes the connections that remain of a deleted virtual host or user (CONN-33).
     pub(crate) fn close_where(&self, is_meant: impl Fn(&ConnectionInfo) -> bool, why: &Exception) {
         let connections = self.connections.all();
         let meant = connections.iter().filter(|one| is_meant(&one.info));
         meant.for_each(|one| one.mailbox.put(crate::client::Event::Close(why.clone())));
     }
 
-    /// As after deletions of which this node saw no single event: its copy was replaced.
+    /// Closes connections whose virtual host or user no longer exists, after a snapshot has
+    /// replaced this node's copy without single events.
     pub(crate) fn close_orphans(&self) {
         for connection in self.connections.all() {
             let ConnectionInfo { vhost, user, .. } = &connection.info;
@@ -212,10 +216,10 @@ impl Clients {
     }
 }
 
-/// What an operator's command came to.
+/// Why an operator's change was not made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChangeError {
-    /// It was not obeyed.
+    /// The catalog refused the change.
     #[error(transparent)]
     Denied(#[from] Denial),
     /// The catalog has no majority that answered in time.

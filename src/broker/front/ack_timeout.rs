@@ -1,9 +1,10 @@
-//! Deliveries that were held for too long (CTO).
+//! Deliveries whose acknowledgement timed out (CTO).
 
 use crate::client::ChannelId;
 use quorate_types::{Exception, ReplyCode};
 
-/// CTO-02, CTO-05.
+/// The channel exception for a delivery that was held too long, with RabbitMQ's text (CTO-02,
+/// CTO-05).
 pub(crate) fn acknowledgement_timeout(channel: ChannelId) -> Exception {
     let text = format!(
         "delivery acknowledgement on channel {} timed out. Timeout value used: -1 ms. This timeout \

@@ -1,4 +1,4 @@
-//! What becomes of homes' answers to commands (SES 4, 7; NAM 6).
+//! What happens with the homes' answers to commands (SES 4, 7; NAM 6).
 
 use crate::front::{
     FrontEnd,
@@ -11,7 +11,7 @@ use quorate_types::{Home, Sequence, SessionId};
 use std::sync::Arc;
 
 impl FrontEnd {
-    /// Takes a home's answers to this node's batches.
+    /// Handles a home's answers to this node's batches.
     pub(crate) fn answered(
         self: &Arc<Self>,
         home: Home,
@@ -33,7 +33,7 @@ impl FrontEnd {
                     self.publisher.route_again(ticket, place, bytes);
                 });
             }
-            // The caller may have given up; only a get's message has to go back for that.
+            // The caller may have given up. Only the message of a get must be given back then.
             (Ticket::Reply(caller), reply) => drop(caller.send(reply)),
             (Ticket::Get(caller), reply) => {
                 let answer = (answered.sequence, reply);

@@ -1,5 +1,5 @@
-//! The pure half of a proposer: collects commands into batches, numbers them, keeps them until
-//! they are answered, and says what to send again (SES 2, 3, 5).
+//! The pure half of a proposer: collects commands into batches, numbers them, keeps them until they
+//! are answered, and decides what to send again (SES 2, 3, 5).
 
 use crate::front::{confirm::PublishTicket, get_answer::GetAnswer};
 use bytes::Bytes;
@@ -12,72 +12,74 @@ use std::{
 };
 use tokio::sync::oneshot;
 
-/// Bytes of messages of one queue that make a batch full. Queues that share a home also share its
-/// batches: with one bound for all of them together, each would get only its part of the rate of a
-/// queue that has a home to itself.
+/// Bytes of messages of one queue that make a batch full. Queues of one home share its batches:
+/// with one bound for all of them together, each would get only its part of the rate of a queue
+/// that is alone in its home.
 const BATCH_BYTES_MAX: usize = 1 << 20;
-/// All queues of a batch together may have this many times as much.
+/// All queues of a batch together may have this many times [`BATCH_BYTES_MAX`].
 const BATCH_RUNS_MAX: usize = 4;
-/// After so many batches without a settle, the home has no consumers that settle by this proposer.
+/// After this many batches without a settle, no consumers of the home are assumed to settle by this
+/// proposer.
 const WITHOUT_SETTLES: usize = 16;
-/// Memory for a command or message beside a message's bytes: its head, its place, who waits for it.
+/// Memory for a command or message besides a message's bytes: its head, its place and its ticket.
 pub(crate) const MESSAGE_COST_BYTES: usize = 128;
 /// Most commands and messages in one batch.
 const BATCH_COUNT_MAX: usize = 4_096;
 
-/// Who waits for the reply to a command.
+/// What waits for the reply to a command.
 #[derive(Debug)]
 pub(crate) enum Ticket {
-    /// Nobody.
+    /// No caller waits.
     None,
     /// Publishes, in the order of the enqueue's messages.
     Publishes(Vec<PublishTicket>),
-    /// A caller, who may have gone.
+    /// A caller, which may have given up.
     Reply(oneshot::Sender<Reply>),
-    /// A `basic.get`; should its caller have gone, its message is released (SES 7).
+    /// A `basic.get`. If its caller has given up, its message is released (SES 7).
     Get(oneshot::Sender<GetAnswer>),
 }
 
-/// One message on its way to one queue.
+/// One copy of a message, for one queue.
 #[derive(Debug)]
 pub(crate) struct Outgoing {
-    /// Target.
+    /// The target queue.
     pub(crate) queue: QueueId,
-    /// Level in the target.
+    /// Level (priority) in the target.
     pub(crate) level: Level,
-    /// Head.
+    /// Body size and expiration, as the queue needs them.
     pub(crate) head: MessageHead,
-    /// Encoded message.
+    /// The encoded message, as it is stored.
     pub(crate) message: Bytes,
-    /// Who waits.
+    /// Where the confirm goes.
     pub(crate) ticket: PublishTicket,
 }
 
-/// A batch under way: kept as it was cut, since it is never re-cut under its numbers (SES 2).
+/// A batch in flight. It is kept as it was cut, since it is never cut again under its numbers
+/// (SES 2).
 #[derive(Debug)]
 pub(crate) struct UnderWay {
-    /// Shared with the messages that carry it.
+    /// Shared with the messages that carry it to the leader.
     batch: Arc<ProposedBatch>,
     tickets: Vec<Ticket>,
     load: Load,
-    /// It has only commands that overtake publishes.
+    /// It has only commands that overtake publishes (see [`Batches::push_ahead`]).
     ahead: bool,
     answered: bool,
 }
 
-/// What batches carry together.
+/// Content of one batch or of several.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Load {
-    /// Commands and messages.
+    /// Number of commands and messages.
     count: usize,
     /// Bytes of the messages.
     bytes: usize,
-    /// Messages for other queues than the one with most of its batch.
+    /// Number of messages for other queues than the one with most messages of its batch.
     others_count: usize,
 }
 
 impl Load {
-    /// What both carry.
+    /// The sum of both.
     fn plus(self, other: Self) -> Self {
         Self {
             count: self.count + other.count,
@@ -86,24 +88,26 @@ impl Load {
         }
     }
 
-    /// Commands and messages.
+    /// Number of commands and messages.
     pub(crate) fn count(self) -> usize {
         self.count
     }
 
-    /// Fewer than `count` commands and messages, or no more than `bytes` of memory for them.
+    /// Whether there are fewer than `count` commands and messages, or their memory is below
+    /// `bytes`.
     pub(crate) fn is_below(self, count: usize, bytes: usize) -> bool {
         self.count < count || self.bytes + self.count * MESSAGE_COST_BYTES < bytes
     }
 
-    /// The part of the queue with most messages, with the commands; the bytes in proportion.
+    /// The part of the queue with most messages, together with the commands. The bytes are in
+    /// proportion.
     pub(crate) fn of_largest_queue(self) -> Self {
         let count = self.count - self.others_count;
         Self { count, bytes: self.bytes * count / self.count.max(1), others_count: 0 }
     }
 }
 
-/// Messages of the runs for other queues than the one with most.
+/// Number of messages of the runs for other queues than the one with most messages.
 fn others_count(runs: &[ProposedRun]) -> usize {
     let mut counts: HashMap<QueueId, usize> = HashMap::new();
     for run in runs {
@@ -112,36 +116,36 @@ fn others_count(runs: &[ProposedRun]) -> usize {
     counts.values().sum::<usize>() - counts.values().max().unwrap_or(&0)
 }
 
-/// What an answered command was, for the driver to act on.
+/// An answered command, for the driver to act on.
 #[derive(Debug)]
 pub(crate) struct Answered {
-    /// Number of the command.
+    /// Sequence number of the command.
     pub(crate) sequence: Sequence,
-    /// Who waits.
+    /// What waits for the reply.
     pub(crate) ticket: Ticket,
-    /// The reply.
+    /// The home's reply to the command.
     pub(crate) reply: Reply,
-    /// Of an enqueue not simply taken: its messages.
+    /// The messages of an enqueue whose reply is not `Taken`; else empty.
     pub(crate) messages: Vec<Bytes>,
 }
 
-/// A batch being filled.
+/// A batch that still accepts commands.
 #[derive(Debug, Default)]
 struct Filling {
     commands: Vec<Command>,
     tickets: Vec<Ticket>,
     runs: Vec<ProposedRun>,
-    /// Where enqueues to a queue and level can still be added to: (command, run).
+    /// Enqueues that can still be extended, by queue and level: (command, run).
     open: HashMap<(QueueId, Level), (usize, usize)>,
     runs_of: HashMap<(QueueId, Level), usize>,
-    /// Bytes of each run, and the most of them.
+    /// Bytes of each run, and those of the largest run.
     run_bytes: Vec<usize>,
     largest_run_bytes: usize,
     bytes: usize,
     count: usize,
 }
 
-/// A proposer's state.
+/// The state of a proposer: batches that wait, and batches in flight.
 #[derive(Debug)]
 pub(crate) struct Batches {
     session: SessionId,
@@ -150,17 +154,17 @@ pub(crate) struct Batches {
     /// Settles and credits that go with the next batch, before the publishes that wait.
     ahead: Vec<Command>,
     under_way: VecDeque<UnderWay>,
-    /// Unanswered batches with this number or a higher one are to be sent.
+    /// Unanswered batches with this number or a higher one have not been sent.
     unsent: Sequence,
     bytes: usize,
-    /// Commands and messages that wait or are under way.
+    /// Commands and messages that wait or are in flight.
     count: usize,
-    /// Batches cut since a consumer last settled something or asked for more.
+    /// Batches cut since a consumer last settled something or got more credit.
     cut_without_settles: usize,
 }
 
 impl Batches {
-    /// Nothing under way, the next command is number 1.
+    /// State of a session without commands; the first command is number 1.
     pub(crate) fn new(session: SessionId) -> Self {
         Self {
             session,
@@ -175,7 +179,8 @@ impl Batches {
         }
     }
 
-    /// Whether consumers settle messages of the home by this proposer. What is under way delays them.
+    /// Whether consumers settle messages of the home by this proposer. Batches in flight delay
+    /// them.
     pub(crate) fn has_settles(&self) -> bool {
         self.cut_without_settles < WITHOUT_SETTLES
     }
@@ -185,41 +190,42 @@ impl Batches {
         self.session
     }
 
-    /// Bytes of messages that wait or are under way.
+    /// Bytes of messages that wait or are in flight.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Bytes of memory for all that waits or is under way, about.
+    /// Approximate memory for all that waits or is in flight, bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.bytes + self.count * MESSAGE_COST_BYTES
     }
 
-    /// Batches under way, and those of them that have only commands that overtake publishes.
+    /// Number of batches in flight, and of those among them with only commands that overtake
+    /// publishes.
     pub(crate) fn under_way(&self) -> (usize, usize) {
         (self.under_way.len(), self.under_way.iter().filter(|batch| batch.ahead).count())
     }
 
-    /// What the batches under way carry.
+    /// Content of the unanswered batches in flight.
     pub(crate) fn under_way_load(&self) -> Load {
         let unanswered = self.under_way.iter().filter(|batch| !batch.answered);
         unanswered.fold(Load::default(), |all, it| all.plus(it.load))
     }
 
-    /// Batches that wait to be cut, without those of [`Batches::push_ahead`].
+    /// Number of batches that wait to be cut, without the commands of [`Batches::push_ahead`].
     pub(crate) fn waiting(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Adds a command that overtakes the publishes that wait: consumers get their share of a queue
-    /// whose publishers keep the proposer full. Only for commands that have an effect alone, whatever
-    /// was submitted before them: a settle of what was delivered, a credit for what was shown.
+    /// Adds a command that overtakes the waiting publishes: consumers get their share of a queue
+    /// whose publishers keep the proposer full. Only for commands whose effect does not depend on
+    /// commands submitted before: a settle of a delivery, a credit.
     pub(crate) fn push_ahead(&mut self, command: Command) {
         self.cut_without_settles = 0;
         self.ahead.push(command);
     }
 
-    /// Adds a command.
+    /// Adds a command after those that wait.
     pub(crate) fn push(&mut self, command: Command, ticket: Ticket) {
         let orders = !matches!(command, Command::Ack { .. } | Command::Credit { .. });
         let settles = matches!(
@@ -228,7 +234,7 @@ impl Batches {
         );
         let filling = self.filling();
         if orders {
-            // An enqueue after this command must not be moved before it.
+            // An enqueue after this command must not be merged into one before it.
             filling.open.clear();
         }
         filling.commands.push(command);
@@ -273,7 +279,7 @@ impl Batches {
         self.number(filling, false)
     }
 
-    /// As [`Batches::cut`], with nothing but the commands that overtake.
+    /// As [`Batches::cut`], with only the commands that overtake.
     pub(crate) fn cut_ahead(&mut self) -> Option<&Arc<ProposedBatch>> {
         self.number(Filling::default(), true)
     }
@@ -304,18 +310,18 @@ impl Batches {
         self.under_way.back().map(|under_way| &under_way.batch)
     }
 
-    /// The lowest number whose answer has not yet been had (SES 3).
+    /// The lowest number whose answer has not arrived yet (SES 3).
     fn mark(&self) -> Sequence {
         self.under_way.front().map_or(self.next, |under_way| under_way.batch.first)
     }
 
-    /// The next batch to be sent: batches are sent in their order, so that one that is refused is
-    /// never followed by another, which its home would take for a gap (SES 3).
+    /// The next batch to be sent. Batches are sent in order: a home would treat a batch after a
+    /// refused one as a gap (SES 3).
     pub(crate) fn to_send(&self) -> Option<&Arc<ProposedBatch>> {
         self.unanswered(self.unsent).map(|under_way| &under_way.batch)
     }
 
-    /// What [`Batches::to_send`] gave has been sent.
+    /// Records that the batch of [`Batches::to_send`] has been sent.
     pub(crate) fn sent(&mut self) {
         if let Some(sent) = self.unanswered(self.unsent) {
             let next = Sequence(sent.last().0 + 1);
@@ -324,7 +330,8 @@ impl Batches {
         }
     }
 
-    /// Everything unanswered from number `from` on is to be sent again, as it was cut (SES 3, 5).
+    /// Marks everything unanswered from number `from` on to be sent again, as it was cut
+    /// (SES 3, 5).
     pub(crate) fn send_again(&mut self, from: Sequence) {
         self.unsent = self.unsent.min(from);
     }
@@ -340,8 +347,7 @@ impl Batches {
         self.under_way.iter().find(|it| !it.answered && it.last() >= from)
     }
 
-    /// Takes answers, `Taken` but for those in `other` (SES 4). Numbers answered before are
-    /// ignored.
+    /// Handles answers: `Taken` except for those in `other` (SES 4). Repeated answers are ignored.
     pub(crate) fn answered(
         &mut self,
         first: Sequence,
@@ -377,7 +383,7 @@ impl Batches {
         }
     }
 
-    /// Gives everything up that waits or is under way, as the session is over (SES 6).
+    /// Drops everything that waits or is in flight, because the session has ended (SES 6).
     pub(crate) fn abandon(&mut self, session: SessionId) {
         *self = Self::new(session);
     }
@@ -404,7 +410,7 @@ impl UnderWay {
 }
 
 impl Filling {
-    /// The same, with commands that nobody waits for in front.
+    /// The same batch with commands without tickets in front.
     fn after(mut self, mut ahead: Vec<Command>) -> Self {
         if ahead.is_empty() {
             return self;

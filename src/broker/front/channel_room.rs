@@ -1,22 +1,23 @@
-//! What a channel's limit leaves one of its consumers, and how a consumer waits for room (QOS-06, DLV 6).
-//! Who gets the room is decided in `turns`.
+//! The room that a channel's limit leaves to one of its consumers, and how a consumer waits for
+//! room (QOS-06, DLV 6). `turns` decides which consumer gets the room.
 
 use crate::front::consumer::{CREDIT_WINDOW, FrontConsumer, FrontState};
 use quorate_queue::Command;
 use quorate_types::DeliveryNumber;
 use std::sync::{Arc, atomic::Ordering};
 
-/// What a channel's limit leaves one of its consumers.
+/// Room that a channel's limit leaves to one of its consumers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Room {
-    /// Deliveries that it allows.
+    /// Number of deliveries that the limit allows.
     pub(crate) free: u64,
-    /// Those of them to be shown at once, so that each consumer gets its turn.
+    /// Deliveries among them that the consumer may get in one turn, so that each consumer gets its
+    /// turn.
     pub(crate) share: u64,
 }
 
-/// What its channel's limit leaves it; `None` without a limit. A consumer that does not
-/// acknowledge takes no room, but gets nothing while there is none (QOS-06).
+/// The room that the channel's limit leaves to the consumer; `None` without a limit. A consumer
+/// that does not acknowledge takes no room, but gets nothing while no room is left (QOS-06).
 pub(crate) fn room(consumer: &FrontConsumer) -> Option<Room> {
     let held = consumer.connection.held.lock();
     let channel = held.channels.get(&consumer.about.channel)?;
@@ -25,9 +26,10 @@ pub(crate) fn room(consumer: &FrontConsumer) -> Option<Room> {
     (free == 0 || !consumer.about.no_ack).then_some(Room { free, share })
 }
 
-/// The channel's limit is reached: this consumer is paused, and what it has beyond the limit is
-/// given back (DLV 6). The channel's others of that queue are paused before, so that it does not
-/// go to them. Those of other queues are paused when they have something to show.
+/// The channel's limit is reached: pauses this consumer and releases its references beyond the
+/// limit (DLV 6). The channel's other consumers of that queue are paused first, so that the queue
+/// does not assign these messages to them. Consumers of other queues are paused when they have a
+/// delivery ready.
 pub(crate) fn close_gate(
     consumer: &FrontConsumer,
     state: &mut FrontState,
@@ -43,8 +45,8 @@ pub(crate) fn close_gate(
     state.give_back(consumer.about.no_ack);
 }
 
-/// The queue has been told what [`close_gate`] says. Not noted before: a credit
-/// that the queue is told in between would be taken for one that came after it.
+/// Marks the consumers as waiting, after the commands of [`close_gate`] have been submitted. If it
+/// were marked before, a credit submitted in between would count as one that came later.
 pub(crate) fn wait_for_room(consumer: &FrontConsumer) {
     let others = others_of_queue(consumer);
     for consumer in std::iter::once(consumer).chain(others.iter().map(Arc::as_ref)) {
@@ -64,8 +66,8 @@ fn others_of_queue(consumer: &FrontConsumer) -> Vec<Arc<FrontConsumer>> {
     others.filter(of_queue).cloned().collect()
 }
 
-/// Whether it waits for room: it had something to show when its channel was at its limit, or has
-/// been given all that it might be.
+/// Whether the consumer waits for room: it had a delivery ready when its channel was at the limit,
+/// or it has received all that its credit allows.
 pub(crate) fn waits(consumer: &FrontConsumer) -> bool {
     let state = consumer.state.lock();
     let waits =
@@ -73,13 +75,13 @@ pub(crate) fn waits(consumer: &FrontConsumer) -> bool {
     waits && state.ready.is_empty() && !state.ended && !state.leaving
 }
 
-/// What it is about to show, as far as its channel's limit counts that.
+/// Number of ready deliveries that the channel's limit will count.
 pub(crate) fn claims(consumer: &FrontConsumer) -> u64 {
     if consumer.about.no_ack { 0 } else { consumer.state.lock().ready.len() as u64 }
 }
 
-/// The channel's limit, or what it counts, has changed: what may be assigned now, of the room no
-/// more than `share` (DLV 6). `None` while nothing may.
+/// The consumer's new credit after a change of the channel's limit or of what counts against it: at
+/// most `share` of the room (DLV 6). `None` while nothing may be assigned.
 pub(crate) fn credit(consumer: &FrontConsumer, share: u64) -> Option<Command> {
     let room = room(consumer);
     let mut state = consumer.state.lock();
@@ -91,11 +93,11 @@ pub(crate) fn credit(consumer: &FrontConsumer, share: u64) -> Option<Command> {
         None => u64::MAX,
     };
     if !consumer.waits.swap(false, Ordering::Relaxed) && state.progress.up_to.0 == up_to {
-        // The queue knows.
+        // The queue already has this credit.
         return None;
     }
     state.progress.up_to = DeliveryNumber(up_to);
-    // This one waits behind publishes: no later one must come before it.
+    // This credit waits behind publishes: no later credit may overtake it.
     consumer.gated.store(true, Ordering::Relaxed);
     Some(Command::Credit { consumer: consumer.about.id, up_to: state.progress.up_to })
 }

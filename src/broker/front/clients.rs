@@ -1,4 +1,4 @@
-//! The clients of this node: their connections and consumers, and what is counted of them.
+//! The clients of this node: their connections and consumers, and the counts of them.
 
 use crate::{
     base::Base,
@@ -19,15 +19,15 @@ pub(crate) struct Clients {
     pub(crate) base: Base,
     pub(crate) connections: Registry<Arc<ConnectionState>>,
     pub(crate) consumers: Registry<Arc<FrontConsumer>>,
-    /// What all nodes count against limits.
+    /// The counts of all nodes, for limits.
     pub(crate) counts: Counts,
     pub(crate) logins: Logins,
-    /// When the greatest holders of memory were last looked for.
+    /// When the connections that hold most memory were last searched for.
     pub(crate) relief: Mutex<Option<Instant>>,
 }
 
 impl Clients {
-    /// No client is connected.
+    /// State of a node without clients.
     pub(crate) fn new(base: &Base) -> Self {
         Self {
             base: base.clone(),
@@ -39,7 +39,7 @@ impl Clients {
         }
     }
 
-    /// A consumer of this node's current session.
+    /// The consumer with that id, if it belongs to this node's present session.
     pub(crate) fn consumer(&self, id: ConsumerId) -> Option<Arc<FrontConsumer>> {
         (self.base.context.session() == Some(id.session))
             .then(|| self.consumers.get(id.number))

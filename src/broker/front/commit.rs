@@ -1,4 +1,4 @@
-//! Publishes of a commit whose confirms have not all come.
+//! Publishes of a commit whose answers have not all arrived.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ struct Open {
     /// Publishes not yet answered.
     publishes: usize,
     refused: bool,
-    /// Gets whether all were taken.
+    /// Receives whether all publishes were taken.
     done: Option<oneshot::Sender<bool>>,
 }
 
@@ -24,7 +24,7 @@ impl Commit {
         (Arc::new(Self(Mutex::new(open))), all_taken)
     }
 
-    /// That many publishes are taken or refused.
+    /// Records that `count` publishes were taken or refused.
     pub(crate) fn answered(&self, count: u32, taken: bool) {
         let mut open = self.0.lock();
         open.publishes = open.publishes.saturating_sub(count as usize);
@@ -32,7 +32,7 @@ impl Commit {
         if open.publishes == 0
             && let Some(done) = open.done.take()
         {
-            // Its channel may have gone.
+            // The channel may have closed.
             let _ = done.send(!open.refused);
         }
     }

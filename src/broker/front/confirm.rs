@@ -1,4 +1,4 @@
-//! Confirms: what becomes of a publish when its targets have answered (CNF-02 to CNF-06, NAM 6).
+//! Confirms: the outcome of a publish once its targets have answered (CNF-02 to CNF-06, NAM 6).
 
 use crate::client::{ChannelId, Event};
 use crate::front::commit::Commit;
@@ -11,16 +11,16 @@ use std::sync::Arc;
 /// How one target answered a publish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TargetAnswer {
-    /// Enqueued.
+    /// The queue has enqueued the message.
     Taken,
-    /// Refused (reject-publish).
+    /// The queue has refused the message (`reject-publish`).
     Refused,
     /// The target has ended.
     Gone,
 }
 
 impl TargetAnswer {
-    /// How the reply to an enqueue answers its message at that place.
+    /// The answer for the message at that place of an enqueue, from the reply to the enqueue.
     fn of(reply: &Reply, place: u32) -> Self {
         match reply {
             Reply::Taken => Self::Taken,
@@ -46,54 +46,55 @@ impl TargetAnswer {
     }
 }
 
-/// What is to be done about a publish now that a target has answered.
+/// What to do with a publish after a target has answered.
 #[derive(Debug)]
 pub(crate) enum Verdict {
-    /// Others have yet to answer.
+    /// Other targets have not answered yet.
     Open,
-    /// Finished: confirmed or refused.
+    /// The publish has been confirmed or refused.
     Finished,
-    /// Every target is gone: read the catalog and route again (NAM 6).
+    /// No target exists any more: read the catalog and route again (NAM 6).
     RouteAgain(Bytes),
 }
 
-/// Who is told what becomes of publishes.
+/// Where the confirms of publishes are sent.
 #[derive(Clone, Debug)]
-pub(crate) enum Told {
-    /// Nobody.
+pub(crate) enum ConfirmTo {
+    /// Nowhere: the channel is not in confirm mode.
     Nobody,
-    /// The channel's client, by `basic.ack` or `basic.nack` from this number on.
-    Confirm(u64),
-    /// The transaction that they are a part of.
+    /// To the channel's client, as `basic.ack` or `basic.nack`; the first publish has this delivery
+    /// tag.
+    Client(u64),
+    /// To the transaction that the publishes belong to.
     Commit(Arc<Commit>),
 }
 
-impl Told {
-    /// As a publish says: confirmed or not.
+impl ConfirmTo {
+    /// To the client under the delivery tag `confirm`; nowhere if the publish has none.
     pub(crate) fn of(confirm: Option<u64>) -> Self {
-        confirm.map_or(Self::Nobody, Self::Confirm)
+        confirm.map_or(Self::Nobody, Self::Client)
     }
 
-    /// The same, for what comes `count` publishes later.
+    /// The same destination, for the publish that follows `count` publishes later.
     pub(crate) fn after(&self, count: u32) -> Self {
         match self {
-            Self::Confirm(first) => Self::Confirm(first + u64::from(count)),
+            Self::Client(first) => Self::Client(first + u64::from(count)),
             Self::Nobody | Self::Commit(_) => self.clone(),
         }
     }
 
-    /// `next`, `count` publishes later, continues this.
+    /// Whether `next` is the destination of the publish that follows `count` publishes later.
     fn joins(&self, count: u32, next: &Self) -> bool {
         match (self, next) {
             (Self::Nobody, Self::Nobody) => true,
-            (Self::Confirm(first), Self::Confirm(next)) => first + u64::from(count) == *next,
+            (Self::Client(first), Self::Client(next)) => first + u64::from(count) == *next,
             (Self::Commit(commit), Self::Commit(next)) => Arc::ptr_eq(commit, next),
-            (Self::Nobody | Self::Confirm(_) | Self::Commit(_), _) => false,
+            (Self::Nobody | Self::Client(_) | Self::Commit(_), _) => false,
         }
     }
 
-    /// Tells that `count` publishes are taken or refused.
-    pub(crate) fn tell(
+    /// Sends the outcome of `count` publishes: taken (`basic.ack`) or refused (`basic.nack`).
+    pub(crate) fn send(
         &self,
         connection: &ConnectionState,
         channel: ChannelId,
@@ -102,7 +103,7 @@ impl Told {
     ) {
         match self {
             Self::Nobody => {}
-            Self::Confirm(first) => {
+            Self::Client(first) => {
                 let (first, last) = (*first, first + u64::from(count) - 1);
                 connection.mailbox.put(Event::Confirmed { channel, first, last, taken });
             }
@@ -114,19 +115,19 @@ impl Told {
 /// Publishes of one channel in one enqueue command, with consecutive confirm numbers.
 #[derive(Debug)]
 pub(crate) struct PublishTicket {
-    /// Connection.
+    /// The connection that published.
     pub(crate) connection: Arc<ConnectionState>,
-    /// Channel.
+    /// The channel that published.
     pub(crate) channel: ChannelId,
-    /// Who is told what becomes of them.
-    pub(crate) told: Told,
-    /// `mandatory`, for what turns out unroutable.
+    /// Where their confirms are sent.
+    pub(crate) confirm_to: ConfirmTo,
+    /// The publishes are `mandatory`: returned if they turn out to be unroutable.
     pub(crate) mandatory: bool,
-    /// Publishes.
+    /// Number of publishes, at least 1.
     pub(crate) count: u32,
-    /// Bytes in flight that they stand for, each of its targets its share.
+    /// Bytes that the publishes count as in flight; a target of several counts its share.
     pub(crate) bytes: usize,
-    /// Other targets of the same publish; then `count` is 1.
+    /// State that is shared with the other targets of the same publish; `count` is then 1.
     pub(crate) shared: Option<Arc<FanOut>>,
 }
 
@@ -144,13 +145,13 @@ struct FanOutState {
 }
 
 impl FanOut {
-    /// A publish with that many targets.
+    /// The state of a publish with that many targets.
     pub(crate) fn new(targets: u32) -> Self {
         Self { state: Mutex::new(FanOutState { open: targets, taken: false, refused: false }) }
     }
 
-    /// Notes one target's answer; once all have answered, tells what they came to. A publish that
-    /// some target took or refused is finished by that (NAM 6).
+    /// Records one target's answer. Once all have answered, returns the combined answer: `Refused`
+    /// if any target refused, else `Taken` if any took it (NAM 6).
     fn answered(&self, answer: TargetAnswer) -> Option<TargetAnswer> {
         let mut state = self.state.lock();
         match answer {
@@ -173,9 +174,9 @@ impl FanOut {
 }
 
 impl PublishTicket {
-    /// True if `next` follows directly, so that both can be one ticket.
+    /// Whether `next` directly follows, so that both can be one ticket.
     pub(crate) fn joins(&self, next: &PublishTicket) -> bool {
-        self.told.joins(self.count, &next.told)
+        self.confirm_to.joins(self.count, &next.confirm_to)
             && self.shared.is_none()
             && next.shared.is_none()
             && self.channel == next.channel
@@ -183,7 +184,7 @@ impl PublishTicket {
             && Arc::ptr_eq(&self.connection, &next.connection)
     }
 
-    /// All publishes of the ticket were answered alike; nothing is to be routed again.
+    /// Finishes all publishes of the ticket with the same outcome; none is routed again.
     pub(crate) fn finish_all(&self, taken: bool) {
         if self.shared.is_some() {
             let answer = if taken { TargetAnswer::Taken } else { TargetAnswer::Refused };
@@ -194,7 +195,7 @@ impl PublishTicket {
         self.connection.publishing.in_flight.landed(self.bytes);
     }
 
-    /// The publish at `place` was answered; `message` is what was sent.
+    /// Handles the answer to the publish at `place`; `message` is its encoded message.
     pub(crate) fn finish_one(&self, place: u32, answer: TargetAnswer, message: &Bytes) -> Verdict {
         let combined = match &self.shared {
             Some(shared) => shared.answered(answer),
@@ -211,7 +212,7 @@ impl PublishTicket {
         }
     }
 
-    /// Bytes in flight of the publish at `place`: all places together make up the ticket's.
+    /// Bytes in flight of the publish at `place`. The sum of all places is the ticket's number.
     fn share(&self, place: u32) -> usize {
         let each = self.bytes / self.count.max(1) as usize;
         let others = self.count.saturating_sub(1);
@@ -219,16 +220,16 @@ impl PublishTicket {
     }
 
     fn confirm_range(&self, place: u32, count: u32, taken: bool) {
-        if matches!(self.told, Told::Confirm(_)) {
+        if matches!(self.confirm_to, ConfirmTo::Client(_)) {
             self.connection.counters.answered_publishes(u64::from(count), taken);
         }
-        self.told.after(place).tell(&self.connection, self.channel, count, taken);
+        self.confirm_to.after(place).send(&self.connection, self.channel, count, taken);
     }
 }
 
-/// An enqueue has been answered: tells what became of its publishes. Those whose targets are all gone
-/// are given to `route_again`, with their place in their ticket and what was sent. `messages` are the
-/// enqueue's, unless it was simply taken.
+/// Handles the reply to an enqueue: confirms or refuses its publishes. Publishes whose targets are
+/// all gone are passed to `route_again`, with their place in their ticket and their message.
+/// `messages` are those of the enqueue; they are not needed if the reply is `Taken`.
 pub(crate) fn finish(
     tickets: &[PublishTicket],
     reply: &Reply,

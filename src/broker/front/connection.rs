@@ -1,4 +1,4 @@
-//! One client connection's handle on the broker, and what the broker keeps of it.
+//! The handle of one client connection on the broker, and its end.
 
 use crate::{
     client::{ChannelId, HolderRef},
@@ -11,8 +11,8 @@ use crate::{
 use quorate_types::QueueId;
 use std::{collections::BTreeSet, sync::Arc};
 
-/// A client connection. Dropping it without [`close`](crate::client::Connection::close) is a loss of the connection:
-/// its channels end, its exclusive queues go (CONN-32).
+/// A client connection. Dropping it without [`close`](crate::client::Connection::close) counts as a
+/// loss of the connection: its channels end, and its exclusive queues are deleted (CONN-32).
 #[derive(Debug)]
 pub struct Connection {
     pub(crate) node: Arc<Node>,
@@ -20,13 +20,13 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// What the client asks for in its name.
+    /// The operations of this connection's client.
     pub(crate) fn client(&self) -> Client<'_> {
         Client { node: &self.node, state: &self.state }
     }
 
-    /// Settles at once what waits for publishes that are held: what was settled before its channel ends
-    /// does not return.
+    /// Performs at once the settles that wait behind held publishes: what a client settled before
+    /// its channel ends must not be requeued.
     pub(crate) fn settle_held(&self, is_ending: impl Fn(HolderRef) -> bool) {
         let settles = self.state.publishing.held.lock().take_settles(is_ending);
         self.node.front.settle(&self.state, settles);

@@ -1,4 +1,4 @@
-//! What the broker keeps of a client connection.
+//! The broker's state of a client connection.
 
 use crate::{
     client::{ChannelId, ChannelReport, ConnectionInfo, Event, HolderRef, SocketReport},
@@ -28,7 +28,7 @@ use std::{
     },
 };
 
-/// What the broker keeps of a connection; tickets and consumers hold it too.
+/// The broker's state of a connection; tickets and consumers share it.
 #[derive(Debug)]
 pub(crate) struct ConnectionState {
     pub(crate) id: ConnectionId,
@@ -40,25 +40,25 @@ pub(crate) struct ConnectionState {
     pub(crate) reported: Reported,
     pub(crate) unfinished: Unfinished,
     pub(crate) connected_at: WallTime,
-    /// Consumers, those included that are about to end.
+    /// Number of consumers, those included that are about to end.
     pub(crate) consumers: AtomicU64,
-    /// Access version that its consumers were last asked for anew (CONN-30).
+    /// The catalog's access version at the last check of its consumers' rights (CONN-30).
     pub(crate) secret_checked: AtomicU64,
-    /// The node's.
+    /// The counters of the node, shared by all connections.
     pub(crate) counters: Arc<Counters>,
 }
 
-/// What a connection publishes.
+/// The publishing side of a connection.
 #[derive(Debug)]
 pub(crate) struct Publishing {
     pub(crate) in_flight: InFlight,
     /// Publishes that cannot be routed yet.
     pub(crate) held: Mutex<HeldPublishes>,
-    /// What is remembered of the user's rights.
+    /// The remembered rights of the user.
     pub(crate) access: Mutex<PublishAccess>,
 }
 
-/// What is delivered to a connection.
+/// The delivering side of a connection.
 #[derive(Debug)]
 pub(crate) struct Delivering {
     pub(crate) unwritten: Unwritten,
@@ -66,7 +66,7 @@ pub(crate) struct Delivering {
     pub(crate) ready: Mutex<VecDeque<Arc<FrontConsumer>>>,
     /// Replies to its channels' requests (DRT).
     pub(crate) replies: Replies,
-    /// The client's task has been told that there is something to take.
+    /// The client's task has been notified that deliveries are ready.
     pub(crate) announced: AtomicBool,
 }
 
@@ -74,11 +74,11 @@ pub(crate) struct Delivering {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reporting {
     pub(crate) id: ChannelId,
-    /// What its front end said last.
+    /// The last report of its front end.
     pub(crate) report: ChannelReport,
 }
 
-/// What a front end says of its connection, for lists.
+/// What a front end reports of its connection, for lists.
 #[derive(Debug, Default)]
 pub(crate) struct Reported {
     pub(crate) socket: Mutex<SocketReport>,
@@ -94,7 +94,7 @@ pub(crate) struct Held {
     pub(crate) closed: bool,
     /// Channels that have consumers, unsettled gets, a transaction or a limit.
     pub(crate) channels: BTreeMap<ChannelId, HeldByChannel>,
-    /// Exclusive queues.
+    /// Its exclusive queues, which are deleted when it ends.
     pub(crate) queues: BTreeSet<QueueId>,
 }
 
@@ -106,19 +106,20 @@ pub(crate) struct HeldByChannel {
     pub(crate) gets: BTreeMap<HolderRef, QueueType>,
     /// Its consumer of replies (DRT-01).
     pub(crate) replies: Option<ReplyConsumer>,
-    /// Limit of unsettled deliveries of all consumers together, and how many there are.
+    /// Limit of unsettled deliveries of all consumers together; `unsettled` is their present
+    /// number.
     pub(crate) limit: Option<u16>,
     pub(crate) unsettled: u64,
     /// Publishes of its open transaction (TX-03).
     pub(crate) transaction: Vec<RoutedPublish>,
-    /// Counts what its consumers were shown, takings at once as one.
+    /// Number of times that its consumers have taken deliveries; gives the order of their turns.
     pub(crate) turns: u64,
-    /// Its consumers are being given their turns; whether they are to be looked at once more.
+    /// Its consumers are being given their turns; true if they must be checked once more.
     pub(crate) sharing: Option<bool>,
 }
 
 impl HeldByChannel {
-    /// What its limit leaves; `None` without a limit.
+    /// Room that the limit leaves; `None` without a limit.
     pub(crate) fn room(&self) -> Option<u64> {
         self.limit.map(|limit| u64::from(limit).saturating_sub(self.unsettled))
     }
@@ -160,19 +161,19 @@ impl ConnectionState {
             unfinished: Unfinished::default(),
             connected_at,
             consumers: AtomicU64::new(0),
-            // No catalog comes so far.
+            // No version of a catalog reaches this value.
             secret_checked: AtomicU64::new(u64::MAX),
             counters: Arc::clone(&context.counters),
         }
     }
 
-    /// The consumer has deliveries ready.
+    /// Records that the consumer has deliveries ready.
     pub(crate) fn consumer_ready(&self, consumer: Arc<FrontConsumer>) {
         self.delivering.ready.lock().push_back(consumer);
         self.announce();
     }
 
-    /// Something is ready to be taken.
+    /// Notifies the client's task that deliveries are ready.
     pub(crate) fn announce(&self) {
         if !self.delivering.announced.swap(true, Ordering::AcqRel) {
             self.mailbox.put(Event::DeliveriesReady);

@@ -1,4 +1,4 @@
-//! Consuming and getting (CON, GET; DLV 2, 3, SES 7).
+//! Consumers and gets (CON, GET; DLV 2, 3, SES 7).
 //!
 //! An auto-delete queue ends when its last consumer is detached, but its last messages have to be
 //! shown first. So a cancel takes two rounds. First `Release` without numbers pauses the consumer,
@@ -34,7 +34,7 @@ use tokio::sync::oneshot;
 
 /// Unsettled deliveries of a quorum queue's consumer whose client sets no limit (QOS-04).
 const UNACKED_MAX: u32 = 2_000;
-/// Consumer arguments that only streams know (CON-05).
+/// Consumer arguments that only streams support (CON-05).
 const STREAM_ARGUMENTS: [&str; 3] =
     ["x-stream-offset", "x-stream-filter", "x-stream-match-unfiltered"];
 
@@ -43,7 +43,7 @@ impl ConsumerOperations<'_> {
     /// a consumer before its consume-ok (CON-02).
     ///
     /// # Errors
-    /// What the client is told: 404, 405, 403 (exclusive use), 406 (arguments), 541.
+    /// The client's exception: 404, 405, 403 (exclusive use), 406 (arguments), 541.
     pub(crate) async fn consume(&self, consume: Consume) -> Result<ConsumerId, Exception> {
         self.client.check(Access::Read, Resource::Queue(&consume.queue))?;
         let entry = self.client.find_queue(&consume.queue).await?;
@@ -85,8 +85,8 @@ impl ConsumerOperations<'_> {
             Ok(other) => crate::names::declare::unexpected(&entry.name, &other),
             Err(_) => timed_out(),
         };
-        // Should it have been attached all the same, it ends.
-        self.let_go(&consumer);
+        // The consumer may have been attached despite the error, so it is detached.
+        self.forget_consumer(&consumer);
         let (shown, _) = consumer.end();
         let detach = Command::Detach { consumer: id, shown, how: Detach::ChannelEnd };
         self.client.base().proposers.submit(entry.id.home, detach);
@@ -112,7 +112,7 @@ impl ConsumerOperations<'_> {
         FrontConsumer::new(new, Arc::clone(self.client.state))
     }
 
-    /// What a limit of the channel's leaves for a new consumer.
+    /// Room that the channel's limit leaves to a new consumer.
     fn channel_room(&self, consume: &Consume) -> Option<u64> {
         if consume.no_ack {
             return None;
@@ -131,7 +131,7 @@ impl ConsumerOperations<'_> {
         true
     }
 
-    fn let_go(&self, consumer: &FrontConsumer) {
+    fn forget_consumer(&self, consumer: &FrontConsumer) {
         self.client.node.clients.consumers.remove(consumer.about.id.number);
         if let Some(channel) =
             self.client.state.held.lock().channels.get_mut(&consumer.about.channel)
@@ -140,10 +140,10 @@ impl ConsumerOperations<'_> {
         }
     }
 
-    /// `basic.cancel`: the queue stops, what it gave to the consumer before that is shown, and
-    /// nothing of the consumer is handed out any more. So what the channel published before its
-    /// cancel comes before cancel-ok. What was shown stays to be settled (ACK-10). Returns when the
-    /// queue knows.
+    /// `basic.cancel`. The queue stops assigning messages, those that it had assigned before are
+    /// delivered, and nothing of the consumer is delivered later. So what the channel published
+    /// before its cancel comes before cancel-ok. Deliveries stay to be settled (ACK-10). Returns
+    /// when the queue has detached the consumer.
     ///
     /// # Errors
     /// 541 when the queue's group does not answer in time.
@@ -157,7 +157,7 @@ impl ConsumerOperations<'_> {
             Command::Release { holder: Holder::Consumer(consumer.about.id), numbers: Vec::new() };
         let paused = self.client.base().proposers.ask(consumer.home(), pause).await;
         if paused.is_ok() {
-            // A client that does not read gets the rest by no means.
+            // The rest cannot be delivered to a client that does not read.
             let bound = self.client.base().context.operation_timeout();
             let _ = tokio::time::timeout(bound, consumer.all_shown()).await;
         }
@@ -177,16 +177,17 @@ impl ConsumerOperations<'_> {
         self.client.base().proposers.ask(consumer.home(), detach).await.map(drop).map_err(timed_out)
     }
 
-    /// Ends a consumer as a cancel does; what its queue is to be told, unless it had ended before.
+    /// Ends a consumer as a cancel does. Returns the command for its queue, unless the consumer had
+    /// ended before.
     fn end_consumer(&self, consumer: &FrontConsumer) -> Option<Command> {
         let (shown, first) = consumer.end();
         if consumer.settled(0) {
-            self.let_go(consumer);
+            self.forget_consumer(consumer);
         }
         first.then_some(Command::Detach { consumer: consumer.about.id, shown, how: Detach::Cancel })
     }
 
-    /// Cancels a consumer that may not read its queue any more, and tells its client (CONN-30).
+    /// Cancels a consumer that may no longer read its queue, and notifies its client (CONN-30).
     pub(crate) fn take_from(&self, consumer: &FrontConsumer) {
         self.client.node.clients.consumers.remove(consumer.about.id.number);
         if let Some(detach) = self.end_consumer(consumer) {
@@ -235,7 +236,8 @@ impl ConsumerOperations<'_> {
         let holder = HolderRef { home, holder: Holder::Get(session, sequence) };
         let guard = GetGuard { node, holder: Some(holder) };
         let wanted = MessageRef { queue: got.queue, message: got.message };
-        // However many gets are answered at once: a body is read when the client has taken enough.
+        // Bodies of answered gets are read only when the client has taken enough, however many
+        // there are.
         let turn = state.delivering.unwritten.until_room().await;
         let bytes = bodies.message(wanted).await.ok_or_else(|| get_failed(&entry.name))?;
         state.delivering.unwritten.read(bytes.len());
@@ -253,7 +255,7 @@ impl ConsumerOperations<'_> {
         Ok(Some(ok))
     }
 
-    /// SAC-07.
+    /// Refuses a get from a queue with a single active consumer (SAC-07).
     fn check_get(&self, entry: &QueueEntry) -> Result<(), Exception> {
         let single = || self.client.base().catalog.read().config_of(entry).single_active_consumer;
         if entry.queue_type == QueueType::Classic || !single() {
@@ -269,7 +271,8 @@ impl ConsumerOperations<'_> {
 
     fn hold_get(&self, channel: ChannelId, holder: HolderRef, queue_type: QueueType) -> bool {
         let mut held = self.client.state.held.lock();
-        // A channel is forgotten before what it holds is ended, so what is held of an open one ends with it.
+        // A channel is removed before what it holds is ended, so what an open channel holds ends
+        // with it.
         let open = !held.closed && self.client.state.is_open(channel);
         if open {
             held.channels.entry(channel).or_default().gets.insert(holder, queue_type);
@@ -301,7 +304,7 @@ impl ConsumerOperations<'_> {
     }
 }
 
-/// Gives a got message back if its client goes before it is shown (SES 7).
+/// Releases the message of a get if its client disconnects before it is delivered (SES 7).
 struct GetGuard<'a> {
     node: &'a Node,
     holder: Option<HolderRef>,
@@ -323,9 +326,10 @@ impl Drop for GetGuard<'_> {
 }
 
 impl FrontEnd {
-    /// The queue has the consumer: asks its leader for what it holds (DLV 2).
+    /// The queue has attached the consumer: asks the leader for what the consumer holds (DLV 2).
     fn attached(self: &Arc<Self>, consumer: &FrontConsumer) {
-        // Before the look at who leads: a later leader finds it among those to be re-attached.
+        // Set before the leader is read: a later leader finds this consumer among those to be
+        // re-attached.
         consumer.attached();
         let home = consumer.home();
         let leader = self.base.proposers.leader(home);
@@ -336,7 +340,7 @@ impl FrontEnd {
     }
 }
 
-/// How many unsettled deliveries the queue lets the consumer have (QOS-03, QOS-04).
+/// The number of unsettled deliveries that the queue allows the consumer (QOS-03, QOS-04).
 fn prefetch_in_force(entry: &QueueEntry, consume: &Consume) -> Option<u32> {
     match (consume.no_ack, consume.prefetch, entry.queue_type) {
         (true, ..) | (false, 0, QueueType::Classic) => None,
@@ -345,7 +349,7 @@ fn prefetch_in_force(entry: &QueueEntry, consume: &Consume) -> Option<u32> {
     }
 }
 
-/// CON-05, CON-06.
+/// The consumer's priority from its arguments, which are checked (CON-05, CON-06).
 fn consumer_priority(entry: &QueueEntry, arguments: &FieldTable) -> Result<i64, Exception> {
     let refuse = |text| Err(Exception::new(ReplyCode::PreconditionFailed, text));
     for name in STREAM_ARGUMENTS {
@@ -369,7 +373,7 @@ fn consumer_priority(entry: &QueueEntry, arguments: &FieldTable) -> Result<i64, 
     }
 }
 
-/// CTO-04, ARG-09.
+/// The consumer's acknowledgement timeout from its arguments, ms (CTO-04, ARG-09).
 fn consumer_timeout(entry: &QueueEntry, arguments: &FieldTable) -> Result<Option<u64>, Exception> {
     const NAME: &str = "x-consumer-timeout";
     let Some(value) = arguments.get(NAME) else { return Ok(None) };
@@ -382,13 +386,13 @@ fn consumer_timeout(entry: &QueueEntry, arguments: &FieldTable) -> Result<Option
     Err(Exception::new(ReplyCode::PreconditionFailed, text))
 }
 
-/// CON-15.
+/// The exception for a consume whose queue did not answer (CON-15).
 fn consume_failed(queue: &ResourceName, why: &str) -> Exception {
     let text = format!("failed consuming from quorum queue {queue}: {why}");
     Exception::new(ReplyCode::InternalError, text)
 }
 
-/// GET-06.
+/// The exception for a get whose queue did not answer (GET-06).
 fn get_failed(queue: &ResourceName) -> Exception {
     let text = format!("Cannot get a message from queue {queue}: the operation timed out");
     Exception::new(ReplyCode::InternalError, text)

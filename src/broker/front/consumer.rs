@@ -1,5 +1,5 @@
-//! A consumer as its front end sees it: references that came from the queue's leader, what was
-//! shown to the client, and what may be assigned (DLV).
+//! A consumer on its front end: references from the queue's leader, what was delivered to the
+//! client, and what may be assigned (DLV).
 //!
 //! A leader sends deliveries only to consumers that have asked for them in its term, and a new
 //! consumer asks after its `Attach` is answered. This costs one more hop for each consume, but
@@ -41,34 +41,36 @@ use std::{
 };
 use tokio::sync::oneshot;
 
-/// Deliveries that a consumer without a limit of its queue's may be ahead of the client (DLV 6).
+/// Deliveries that may be ahead of the client for a consumer without a prefetch of its queue
+/// (DLV 6).
 pub(crate) const CREDIT_WINDOW: u64 = 2_000;
 
-/// A consumer of this node's.
+/// A consumer of a client of this node.
 #[derive(Debug)]
 pub(crate) struct FrontConsumer {
     pub(crate) about: ConsumerProperties,
     pub(crate) connection: Arc<ConnectionState>,
-    /// The place of its last delivery among all of its channel's: who has the lowest is next (QOS-06).
+    /// The number of its last delivery in the order of its channel: the consumer with the lowest is
+    /// next (QOS-06).
     pub(crate) turn: AtomicU64,
-    /// The queue was told to pause it, since its channel was at its limit.
+    /// The queue has been asked to pause it, because its channel reached the limit.
     pub(crate) waits: AtomicBool,
-    /// The queue was told to pause it, or of a credit, behind publishes: no credit overtakes that.
+    /// A pause or a credit for it waits behind publishes: no credit may overtake that.
     pub(crate) gated: AtomicBool,
     pub(crate) state: Mutex<FrontState>,
 }
 
-/// What changes of a consumer.
+/// The mutable state of a consumer.
 #[derive(Debug)]
 pub(crate) struct FrontState {
-    /// Term of the leader that it re-attached to; references of another are not taken (DLV 1).
+    /// Term of the leader that it re-attached to; references of other terms are ignored (DLV 1).
     term: Term,
-    /// Its queue has it.
+    /// Its queue has attached it.
     attached: bool,
-    /// Number of its attachment; references sent for an earlier one are not taken.
+    /// Number of its attachment; references that were sent for an earlier one are ignored.
     attachment: u32,
     pub(crate) progress: Progress,
-    /// Shown and not settled by the client.
+    /// Number of deliveries that the client has not settled.
     unsettled: u64,
     pub(crate) ready: VecDeque<Reference>,
     /// It is in its connection's list of ready consumers.
@@ -76,32 +78,32 @@ pub(crate) struct FrontState {
     pub(crate) ended: bool,
     /// A body is being fetched from another node.
     fetching: bool,
-    /// Its client cancels it: it asks for nothing more.
+    /// Its client is cancelling it: it asks for no more deliveries.
     pub(crate) leaving: bool,
-    /// Dropped when nothing is left to show to a client that cancels.
+    /// Dropped when nothing is left to deliver to a client that cancels.
     unshown: Option<oneshot::Sender<()>>,
-    /// Body of the first of `ready`, when this node has no copy that it can show.
+    /// Body of the first of `ready`, fetched because this node has no usable copy.
     pub(crate) fetched: Option<Fetched>,
 }
 
-/// How far a consumer's deliveries have come.
+/// Progress of a consumer's deliveries, by number.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Progress {
-    /// The last that came from the queue's leader.
+    /// The last one that came from the queue's leader.
     pub(crate) received: DeliveryNumber,
-    /// The last that was shown to the client.
+    /// The last one that was delivered to the client.
     pub(crate) shown: DeliveryNumber,
-    /// Of a client that does not acknowledge: settled up to here.
+    /// For a client that does not acknowledge: settled up to this number.
     settled: DeliveryNumber,
     /// The queue may assign deliveries up to here.
     pub(crate) up_to: DeliveryNumber,
-    /// The client has been told that deliveries up to here timed out.
+    /// The client has been notified that deliveries up to this number timed out.
     timed_out: DeliveryNumber,
 }
 
 impl FrontState {
-    /// What has not been shown has been given back: it is neither settled by a range nor asked for
-    /// again, though the queue may not know yet.
+    /// Marks undelivered references as given back: they are neither settled by a range nor
+    /// requested again, though the queue may not have released them yet.
     pub(crate) fn give_back(&mut self, no_ack: bool) {
         self.progress.shown = self.progress.received;
         if no_ack {
@@ -110,7 +112,7 @@ impl FrontState {
         self.fetched = None;
     }
 
-    /// Forgets what has not been shown.
+    /// Drops references that have not been delivered.
     fn clear(&mut self) {
         self.ready.clear();
         self.fetched = None;
@@ -118,7 +120,7 @@ impl FrontState {
     }
 }
 
-/// A delivery that came from the leader.
+/// A reference that came from the leader.
 #[derive(Debug)]
 pub(crate) struct Reference {
     pub(crate) number: DeliveryNumber,
@@ -126,7 +128,7 @@ pub(crate) struct Reference {
     counts: Counts,
 }
 
-/// What does not change of a consumer.
+/// The immutable properties of a consumer.
 #[derive(Debug)]
 pub(crate) struct ConsumerProperties {
     pub(crate) id: ConsumerId,
@@ -136,19 +138,19 @@ pub(crate) struct ConsumerProperties {
     pub(crate) channel: ChannelId,
     pub(crate) tag: ShortString,
     pub(crate) no_ack: bool,
-    /// As given to basic.consume, for lists.
+    /// The flag of `basic.consume`, for lists.
     pub(crate) prefetch: u16,
-    /// As given to basic.consume, for lists.
+    /// The prefetch of `basic.consume`, for lists.
     pub(crate) exclusive: bool,
-    /// Its queue sets no limit, so `Credit` is in force (DLV 6).
+    /// Its queue sets no limit, so `Credit` applies (DLV 6).
     pub(crate) windowed: bool,
     pub(crate) arguments: FieldTable,
-    /// What its channel's limit allowed when it began, if there was one.
+    /// Room that its channel's limit left when it began; `None` without a limit.
     pub(crate) room: Option<u64>,
 }
 
 impl ConsumerProperties {
-    /// Count headers are shown.
+    /// Delivery counts are shown as headers.
     pub(crate) fn shows_counts(&self) -> bool {
         self.queue_type == QueueType::Quorum || self.has_delivery_limit
     }
@@ -207,19 +209,19 @@ impl FrontConsumer {
         self.state.lock().progress.up_to
     }
 
-    /// Its queue has it from now on, at whichever leader.
+    /// Records that its queue has attached it, at whichever leader.
     pub(crate) fn attached(&self) {
         self.state.lock().attached = true;
     }
 
-    /// False while its queue may not have it yet, and would say that it is gone.
+    /// False until its queue has attached it: before, a leader would answer that it is gone.
     pub(crate) fn is_attached(&self) -> bool {
         self.state.lock().attached
     }
 
-    /// Takes references only of that term from now on, and only such as follow this re-attaching:
-    /// of those sent before, some may have been lost with a connection. Says what to tell its leader
-    /// (DLV 2); nothing where a later leader has been told already.
+    /// Re-attaches at the leader of that term: from now on only references of that term count that
+    /// follow this attachment, since earlier ones may have been lost with a connection. Returns the
+    /// request for the leader (DLV 2), or `None` if a later leader has been asked already.
     pub(crate) fn reattach(&self, term: Term) -> Option<Attachment> {
         let mut state = self.state.lock();
         if term < state.term {
@@ -234,15 +236,15 @@ impl FrontConsumer {
         })
     }
 
-    /// The group's leader has been silent for too long: what has not been shown is dropped, and asked
-    /// for again when it is heard (DLV 5).
+    /// Drops undelivered references because the group's leader has been silent for too long. They
+    /// are requested again when the leader contacts this node (DLV 5).
     fn drop_unshown(state: &mut FrontState) {
         state.clear();
         state.progress.received = state.progress.shown;
         state.attachment += 1;
     }
 
-    /// References from the leader of that term. Numbers that it has are skipped, gaps accepted.
+    /// Takes references from the leader of that term. Known numbers are skipped, gaps accepted.
     pub(crate) fn deliver(self: &Arc<Self>, term: Term, attachment: u32, deliveries: &[Delivery]) {
         let mut state = self.state.lock();
         if (state.term, state.attachment) != (term, attachment) || state.ended {
@@ -266,8 +268,8 @@ impl FrontConsumer {
         }
     }
 
-    /// It ends: nothing is shown any more. Tells the last number shown, and whether it had not
-    /// ended before.
+    /// Ends the consumer: nothing more is delivered. Returns the last number delivered, and whether
+    /// the consumer had not ended before.
     pub(crate) fn end(&self) -> (DeliveryNumber, bool) {
         let mut state = self.state.lock();
         let ended = std::mem::replace(&mut state.ended, true);
@@ -275,12 +277,13 @@ impl FrontConsumer {
         (state.progress.shown, !ended)
     }
 
-    /// Its client cancels it: it asks for nothing more, and a queue that ends meanwhile is no news.
+    /// Marks it as being cancelled by its client: it asks for no more deliveries, and the end of
+    /// its queue is not reported.
     pub(crate) fn leave(&self) {
         self.state.lock().leaving = true;
     }
 
-    /// Resolves when everything that it was given has been shown.
+    /// Resolves when everything that was assigned to it has been delivered.
     pub(crate) fn all_shown(&self) -> impl Future<Output = ()> + Send + use<> {
         let (sender, receiver) = oneshot::channel();
         let mut state = self.state.lock();
@@ -288,20 +291,20 @@ impl FrontConsumer {
         async move { drop(receiver.await) }
     }
 
-    /// Nothing of it is shown any more.
+    /// Whether nothing more is delivered to it.
     pub(crate) fn has_ended(&self) -> bool {
         self.state.lock().ended
     }
 
-    /// The client has settled that many of its deliveries. True if that was the last of a consumer
-    /// that has ended, so that nothing is left to remember.
+    /// Records that the client has settled `count` of its deliveries. True if that was the last of
+    /// an ended consumer, which can then be forgotten.
     pub(crate) fn settled(&self, count: u64) -> bool {
         let mut state = self.state.lock();
         state.unsettled = state.unsettled.saturating_sub(count);
         state.ended && state.unsettled == 0
     }
 
-    /// The queue has ended.
+    /// Handles the end of its queue.
     pub(crate) fn cancelled(&self) {
         let leaving = self.state.lock().leaving;
         if self.end().1 && !leaving {
@@ -311,8 +314,9 @@ impl FrontConsumer {
         }
     }
 
-    /// Deliveries up to `last` were held too long: its client is told, once (CTO-05). What it has not
-    /// been shown goes back, so that what is left for it to settle is what it knows (CTO-06).
+    /// Handles the time-out of deliveries up to `last`: notifies its client once (CTO-05).
+    /// Undelivered references are released, so that the client knows all that is left to settle
+    /// (CTO-06).
     pub(crate) fn timed_out(&self, last: DeliveryNumber) -> Vec<Command> {
         let (first, through) = {
             let mut state = self.state.lock();
@@ -334,7 +338,7 @@ impl FrontConsumer {
         }
         let release =
             Command::Release { holder: self.holder().holder, numbers: vec![(first, through)] };
-        // That pauses it, too.
+        // The release also pauses the consumer.
         self.waits.store(true, Ordering::Relaxed);
         std::iter::once(release).chain(channel_room::credit(self, u64::MAX)).collect()
     }

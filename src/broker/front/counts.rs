@@ -1,33 +1,33 @@
-//! What clients have open, on this node and on the others, counted against limits (VLM-04).
+//! The connections and channels of clients, on this node and on the others, for limits (VLM-04).
 
 use crate::peers::message::PeerCounts;
 use parking_lot::Mutex;
 use quorate_types::{NodeId, ShortString, VhostName};
 use std::{collections::BTreeMap, sync::atomic::AtomicBool};
 
-/// What other nodes have told, and what this one has.
+/// What the other nodes last sent, and what this node counts.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
-    pub(crate) told: Mutex<BTreeMap<NodeId, PeerCounts>>,
+    pub(crate) of_others: Mutex<BTreeMap<NodeId, PeerCounts>>,
     pub(crate) own: Mutex<Own>,
     /// The last counts sent were not zero, so zeros must be sent when nothing is left.
-    pub(crate) telling: AtomicBool,
+    pub(crate) sent_nonzero: AtomicBool,
 }
 
-/// What clients of this node have open, counted as it comes and goes.
+/// The open connections and channels of this node's clients.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Own {
     pub(crate) connections: u64,
     pub(crate) channels: u64,
     pub(crate) vhosts: BTreeMap<VhostName, u64>,
-    /// Connections and channels.
+    /// Connections and channels by user.
     pub(crate) users: BTreeMap<ShortString, (u64, u64)>,
 }
 
 impl Counts {
-    /// Takes the counts that another node has sent.
-    pub(crate) fn told(&self, from: NodeId, counts: PeerCounts) {
-        self.told.lock().insert(from, counts);
+    /// Stores the counts that another node has sent.
+    pub(crate) fn received(&self, from: NodeId, counts: PeerCounts) {
+        self.of_others.lock().insert(from, counts);
     }
 }
 

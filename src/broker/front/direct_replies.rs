@@ -3,7 +3,7 @@
 use crate::{base::Base, front::clients::Clients};
 use std::sync::Arc;
 
-/// Sends direct replies, and hands those that arrive to the requesters of this node.
+/// Sends direct replies to other nodes, and delivers those that arrive to this node's requesters.
 #[derive(Debug)]
 pub(crate) struct DirectReplies {
     pub(crate) base: Base,
@@ -11,7 +11,7 @@ pub(crate) struct DirectReplies {
 }
 
 impl DirectReplies {
-    /// To the clients of this node.
+    /// The connections of this node's clients.
     pub(crate) fn new(base: &Base, clients: &Arc<Clients>) -> Self {
         Self { base: base.clone(), clients: Arc::clone(clients) }
     }

@@ -12,8 +12,8 @@ use quorate_types::{Exception, ReplyCode, ResourceName, ShortString};
 use tokio::time::Instant;
 
 impl Publisher {
-    /// AE-03: a message was unroutable; if an alternate is named for such and is not there, the
-    /// log says so, once a minute at most.
+    /// Logs a message that was unroutable because its alternate exchange does not exist, at most
+    /// once a minute (AE-03).
     pub(crate) fn warn_of_missing_alternate(&self, catalog: &Catalog, exchange: ResourceName) {
         let Some(alternate) = catalog.missing_alternate(&exchange) else { return };
         if self.warned_of_alternate.lock().is_due((), Instant::now()) {
@@ -23,7 +23,7 @@ impl Publisher {
 }
 
 impl ExchangeOperations<'_> {
-    /// Proposes to the catalog and waits until all routing nodes know.
+    /// Proposes to the catalog, and waits until all routing nodes have applied it.
     async fn change_catalog(
         &self,
         command: CatalogCommand,
@@ -51,7 +51,7 @@ impl ExchangeOperations<'_> {
     /// `exchange.declare`.
     ///
     /// # Errors
-    /// What EXC-02 to EXC-04 and EXC-13 name.
+    /// The exceptions of EXC-02 to EXC-04 and EXC-13.
     pub(crate) async fn exchange_declare(&self, declare: ExchangeDeclare) -> Result<(), Exception> {
         let kind = ExchangeType::parse(declare.kind.as_str())?;
         if declare.exchange.is_empty() {
@@ -75,7 +75,7 @@ impl ExchangeOperations<'_> {
             let index = self.client.base().catalog.read().version();
             return self.client.base().lease.barrier(index).await.map_err(|_| timeout);
         }
-        // Only for a new one (EXC-03, ACL-08).
+        // Checked only for a new exchange (EXC-03, ACL-08).
         if let Some(alternate) = Catalog::declared_alternate(&record.arguments) {
             self.client.check(Access::Read, Resource::Exchange(&exchange))?;
             self.client.check(Access::Write, Resource::Exchange(&alternate))?;
@@ -85,14 +85,16 @@ impl ExchangeOperations<'_> {
         let declared = CatalogCommand::DeclareExchange(record.clone());
         let timed_out = timeout.clone();
         self.change_catalog(declared, timeout).await.inspect_err(|error| {
-            // One that timed out may be declared yet, and would keep nothing without its queue.
+            // A declare that timed out may still be applied; without its queue the exchange would
+            // keep nothing.
             if *error != timed_out {
                 self.client.node.queues.drop_delay_queue(&record);
             }
         })
     }
 
-    /// EXC-12. All are counted that lists show: each virtual host's default one too.
+    /// Checks the limit of exchanges (EXC-12). All that lists show count, also the default exchange
+    /// of each virtual host.
     fn check_exchange_limit(&self, exchange: &ResourceName) -> Result<(), Exception> {
         let Some(max) = self.client.base().context.settings.limits.exchanges_max else {
             return Ok(());
@@ -135,7 +137,8 @@ impl ExchangeOperations<'_> {
         self.change_catalog(CatalogCommand::DeleteExchange { exchange, if_unused }, timeout).await
     }
 
-    /// BND-07: write on the destination, read on the source; neither is the default one.
+    /// Checks rights: write on the destination, read on the source. Neither may be the default
+    /// exchange (BND-07).
     fn check_exchange_bind(&self, bind: &BindRequest) -> Result<(), Exception> {
         if bind.destination.is_empty() {
             return Err(refusal::default_exchange());
@@ -144,7 +147,7 @@ impl ExchangeOperations<'_> {
         self.client.check_source(&bind.source, &bind.routing_key)
     }
 
-    /// BND-01: write on the queue; then the source.
+    /// Checks rights: write on the queue, then those of the source (BND-01).
     fn check_queue_bind(&self, bind: &BindRequest) -> Result<(), Exception> {
         self.client.check(Access::Write, Resource::Queue(&bind.destination))?;
         self.client.check_source(&bind.source, &bind.routing_key)
@@ -168,7 +171,7 @@ impl ExchangeOperations<'_> {
         self.add_binding(self.exchange_binding(bind)).await
     }
 
-    /// Adds a binding, unless it is too large, or one too many.
+    /// Adds a binding, unless it is too large or the limit of bindings is reached.
     async fn add_binding(&self, mut binding: Binding) -> Result<(), Exception> {
         binding.arguments = self.client.bounded(&binding.arguments, &binding.object())?;
         if let Some(max) = self.client.base().context.settings.limits.bindings_max {
@@ -209,7 +212,7 @@ impl ExchangeOperations<'_> {
         let queue = self.client.resource(&bind.destination);
         let source = self.client.resource(&bind.source);
         let Some(entry) = self.client.base().known_queue(&queue) else {
-            // A missing source is told first (BND-02).
+            // The error of a missing source comes first (BND-02).
             self.client.base().catalog.read().declared_exchange(&source)?;
             return Err(self.client.node.exclusive.missing_queue(&queue).await);
         };

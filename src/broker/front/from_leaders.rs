@@ -91,10 +91,10 @@ impl FrontEnd {
         self.ask_for_deliveries(home, leader, term, attachments);
     }
 
-    /// A leader has been heard that had itself just heard a majority (DLV 5).
-    pub(crate) fn heard(&self, home: Home, leader: NodeId, term: Term) {
+    /// A notice of the leader of a home has come: a majority had just answered it (DLV 5).
+    pub(crate) fn leader_contacted(&self, home: Home, leader: NodeId, term: Term) {
         if self.base.proposers.leader(home) == Some((leader, term)) {
-            self.hearing.heard(home, || self.reattach_all(home, leader, term));
+            self.leader_contact.contacted(home, || self.reattach_all(home, leader, term));
         }
     }
 
@@ -127,11 +127,11 @@ mod tests {
     async fn dlv_05_only_a_leader_that_has_just_heard_a_majority_is_heard() {
         let (node, home, term) = (crate::testing::node(), Home::Group(GroupId(1)), Term(7));
         node.front.announced(home, NodeId(2), term);
-        assert!(!node.front.hearing.may_show(home));
-        node.front.heard(home, NodeId(3), term);
-        node.front.heard(home, NodeId(2), Term(6));
-        assert!(!node.front.hearing.may_show(home), "not of the leader that is known");
-        node.front.heard(home, NodeId(2), term);
-        assert!(node.front.hearing.may_show(home));
+        assert!(!node.front.leader_contact.may_deliver(home));
+        node.front.leader_contacted(home, NodeId(3), term);
+        node.front.leader_contacted(home, NodeId(2), Term(6));
+        assert!(!node.front.leader_contact.may_deliver(home), "not of the leader that is known");
+        node.front.leader_contacted(home, NodeId(2), term);
+        assert!(node.front.leader_contact.may_deliver(home));
     }
 }

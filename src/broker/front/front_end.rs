@@ -1,4 +1,4 @@
-//! The broker as front ends call it: each request goes to the method that serves it.
+//! The broker's interface for front ends: each request calls the method that serves it.
 
 use crate::{
     broker::Broker,
@@ -98,7 +98,7 @@ impl client::Connection for Connection {
         channel: ChannelId,
         operation: Operation,
     ) -> impl Future<Output = Result<Answer, Exception>> + Send {
-        // A close of the channel that comes next leaves a commit alone (TX-07).
+        // If the channel is closed next, the commit is still completed (TX-07).
         let publishes = match matches!(operation, Operation::Commit { .. }) {
             true => self.client().transactions().take_transaction(channel),
             false => Vec::new(),
@@ -158,7 +158,7 @@ impl client::Connection for Connection {
     }
 
     fn tell_unfinished(&self, contents: u64, age_ms: u64, transactions: u64) {
-        self.state.unfinished.tell(contents, age_ms, transactions);
+        self.state.unfinished.report(contents, age_ms, transactions);
     }
 
     fn relieve(&self, share: Share, bytes_max: u64) {
@@ -185,7 +185,7 @@ impl client::Connection for Connection {
 }
 
 impl Connection {
-    /// Does what a channel asks for; `publishes` are those of a commit.
+    /// Performs a request of a channel; `publishes` are those of a commit.
     async fn perform(
         &self,
         channel: ChannelId,
@@ -247,7 +247,7 @@ impl Connection {
         }
     }
 
-    /// The tag, or one that is made where the client gives none (CON-01).
+    /// The tag, or a generated one if the client gives none (CON-01).
     fn tag_or_made(&self, tag: ShortString) -> ShortString {
         if tag.is_empty() {
             self.node.base.context.generated_name(CONSUMER_TAG_PREFIX)

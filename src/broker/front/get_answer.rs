@@ -1,12 +1,12 @@
-//! What a get is answered (SES 7).
+//! The answer to a get (SES 7).
 
 use crate::front::proposers::Proposers;
 use quorate_queue::{Command, Reply};
 use quorate_types::{DeliveryNumber, Holder, Home, Sequence, SessionId};
 use std::sync::Arc;
 
-/// A get's answer on its way to its caller. Wherever it is when the caller goes, also when it has
-/// come and was not looked at any more, its message is given back (SES 7).
+/// A get's answer in flight to its caller. If it is dropped before the caller takes it, its message
+/// is given back (SES 7).
 #[derive(Debug)]
 pub(crate) struct GetAnswer {
     proposers: Arc<Proposers>,
@@ -16,7 +16,7 @@ pub(crate) struct GetAnswer {
 }
 
 impl GetAnswer {
-    /// The answer to the get of that number.
+    /// The answer to the get with that number.
     pub(crate) fn new(
         proposers: &Arc<Proposers>,
         home: Home,
@@ -26,7 +26,7 @@ impl GetAnswer {
         Self { proposers: Arc::clone(proposers), home, session, answer: Some(answer) }
     }
 
-    /// The caller has it: the message is the caller's to give back.
+    /// Passes the answer to the caller, which then has to give the message back.
     pub(crate) fn take(mut self) -> Option<(Sequence, Reply)> {
         self.answer.take()
     }

@@ -1,45 +1,46 @@
 //! Publishes that have to wait until they can be routed.
 //!
-//! A message must not be settled before what was made of it is on its way. So what a client settles
-//! while its publishes are held waits with them, but not for longer than its channel lives.
+//! A message must not be settled before the messages made from it are in flight. So settles that a
+//! client sends while its publishes are held wait too, but at most until its channel ends.
 
 use crate::{
     client::{HolderRef, Publish, Settle},
     memory::Held,
 };
 
-/// Publishes that cannot be routed yet: this node has no routing lease (NAM 5), or one before them is
-/// still being sent to its queues. Bounded by one read of the socket, which is not read on.
+/// Publishes that cannot be routed yet: this node has no routing lease (NAM 5), or an earlier
+/// publish is still being sent to its queues. They are bounded by one read of the socket, which is
+/// not read meanwhile.
 #[derive(Debug)]
 pub(crate) struct HeldPublishes {
     publishes: Vec<Publish>,
-    /// What the client has settled behind them.
+    /// Settles that the client has sent after them.
     pub(crate) settles: Vec<Settle>,
-    /// A task is at work on them, or on the one before.
+    /// A task is routing them, or is sending the publish before them.
     pub(crate) busy: bool,
     memory: Held,
 }
 
 impl HeldPublishes {
-    /// None, to be counted in that account.
+    /// State without publishes; their memory is counted in `account`.
     pub(crate) fn new(memory: Held) -> Self {
         Self { publishes: Vec::new(), settles: Vec::new(), busy: false, memory }
     }
 
-    /// Holds these too, behind those that are held.
+    /// Holds these publishes after those that are held.
     pub(crate) fn hold(&mut self, publishes: impl IntoIterator<Item = Publish>) {
         self.publishes.extend(publishes);
         let bytes: usize = self.publishes.iter().map(|publish| publish.body.len()).sum();
         self.memory.set_about(bytes as u64);
     }
 
-    /// Holds these behind those that are held. Gives all back if no publish is held any more.
+    /// Holds these settles after the held publishes. Returns all of them if no publish is held.
     pub(crate) fn hold_settles(&mut self, settles: Vec<Settle>) -> Vec<Settle> {
         self.settles.extend(settles);
         if self.busy { Vec::new() } else { std::mem::take(&mut self.settles) }
     }
 
-    /// Those of the held settles that `is_wanted` says, whatever is held.
+    /// Takes the held settles that `is_wanted` selects.
     pub(crate) fn take_settles(&mut self, is_wanted: impl Fn(HolderRef) -> bool) -> Vec<Settle> {
         self.settles.extract_if(.., |settle| is_wanted(settle.holder)).collect()
     }

@@ -1,7 +1,6 @@
-//! Limits of connections and channels (VLM-01, VLM-02, CONN-20, CHN-03), and of what clients declare
-//! and send. Nodes tell each other what
-//! they count of virtual hosts and users that have a limit; a limit may be exceeded while that is
-//! on its way (VLM-04).
+//! Limits of connections and channels (VLM-01, VLM-02, CONN-20, CHN-03), and of what clients
+//! declare and send. Nodes send each other their counts for virtual hosts and users that have a
+//! limit. A limit may be exceeded while these counts are in flight (VLM-04).
 //!
 //! Nodes send their counts at every change and twice a second. Queues are counted by the catalog,
 //! exactly.
@@ -31,7 +30,7 @@ use std::{
 };
 
 impl ConnectionState {
-    /// Connections and channels of this one have come, or gone.
+    /// Counts connections and channels of this connection that were opened or closed.
     pub(crate) fn count(&self, counts: &Counts, connections: i64, channels: i64) {
         let mut own = counts.own.lock();
         own.change(&self.info.vhost, &self.info.user, connections, channels);
@@ -39,11 +38,11 @@ impl ConnectionState {
 }
 
 impl Clients {
-    /// What other nodes that can be reached have told.
-    fn told(&self, count: impl Fn(&PeerCounts) -> u64) -> u64 {
-        let told = self.counts.told.lock();
-        let reachable = told.iter().filter(|(node, _)| self.base.context.is_reachable(**node));
-        reachable.map(|(_, told)| count(told)).sum()
+    /// Sum of what the other reachable nodes last counted.
+    fn counted_by_others(&self, count: impl Fn(&PeerCounts) -> u64) -> u64 {
+        let of_others = self.counts.of_others.lock();
+        let reachable = of_others.iter().filter(|(node, _)| self.base.context.is_reachable(**node));
+        reachable.map(|(_, counts)| count(counts)).sum()
     }
 
     /// The node's limit of connections, if it is reached.
@@ -66,7 +65,10 @@ impl Clients {
     ) -> Option<u64> {
         let limit = Some(catalog.vhost_limits(vhost).connections_max?);
         let own = self.counts.own.lock().vhosts.get(vhost).copied().unwrap_or(0);
-        reached(limit, own + self.told(|told| told.vhosts.get(vhost).copied().unwrap_or(0)))
+        reached(
+            limit,
+            own + self.counted_by_others(|it| it.vhosts.get(vhost).copied().unwrap_or(0)),
+        )
     }
 
     /// The user's limit, if it is reached.
@@ -86,10 +88,10 @@ impl Clients {
 
     fn of_user(&self, user: &ShortString, count: impl Fn((u64, u64)) -> u64) -> u64 {
         let own = self.counts.own.lock().users.get(user).copied().unwrap_or_default();
-        count(own) + self.told(|told| told.users.get(user).map_or(0, |told| count(*told)))
+        count(own) + self.counted_by_others(|it| it.users.get(user).map_or(0, |it| count(*it)))
     }
 
-    /// What this node counts of all that have a limit.
+    /// This node's counts of all that has a limit.
     fn counted(&self) -> PeerCounts {
         let mut counted = PeerCounts::default();
         {
@@ -112,11 +114,11 @@ impl Clients {
         counted
     }
 
-    /// Tells all nodes what this one counts, if there is something to tell.
-    pub(crate) fn tell_counts(&self) {
+    /// Sends this node's counts to all nodes, unless they are zero and were zero before.
+    pub(crate) fn send_counts(&self) {
         let counted = self.counted();
         let something = counted != PeerCounts::default();
-        if !self.counts.telling.swap(something, Ordering::AcqRel) && !something {
+        if !self.counts.sent_nonzero.swap(something, Ordering::AcqRel) && !something {
             return;
         }
         self.base.context.peers.send_to_others(&PeerMessage::Counts(counted));
@@ -124,7 +126,7 @@ impl Clients {
 }
 
 impl NodeLimits {
-    /// Whether arguments of that object are small enough to be kept on every node.
+    /// Checks whether the arguments of that object are small enough to be kept on every node.
     ///
     /// # Errors
     /// 406.
@@ -143,7 +145,7 @@ impl NodeLimits {
         })
     }
 
-    /// Whether a message has no more headers, nor further routing keys, than it may have.
+    /// Checks the number of a message's headers and of its further routing keys.
     ///
     /// # Errors
     /// 406.
@@ -172,7 +174,7 @@ fn exceeds(count: u64, max: Option<u64>, what: impl FnOnce() -> String) -> Resul
 }
 
 impl Client<'_> {
-    /// The arguments of that object, if they are small enough, without the frame that they came in.
+    /// The checked arguments of that object, copied out of the frame that they came in.
     ///
     /// # Errors
     /// 406.
@@ -187,7 +189,7 @@ impl Client<'_> {
 }
 
 impl ConsumerOperations<'_> {
-    /// Whether the connection may have one more consumer.
+    /// Checks whether the connection may have one more consumer.
     ///
     /// # Errors
     /// 530.
@@ -204,7 +206,7 @@ impl ConsumerOperations<'_> {
 }
 
 impl Connection {
-    /// CHN-03.
+    /// Checks the limits of channels, of the node and of the user (CHN-03).
     pub(crate) fn check_channels(&self) -> Result<(), Exception> {
         let user = &self.state.info.user;
         if let Some(limit) = self.node.clients.user_channels_reached(user) {
@@ -218,7 +220,8 @@ impl Connection {
         }
     }
 
-    /// Connections or channels have come or gone: those who count them are told soon.
+    /// Counts opened or closed connections or channels again, and soon sends the counts to nodes
+    /// with limits.
     pub(crate) fn recount(&self) {
         let has_limit = {
             let catalog = self.node.base.catalog.read();
@@ -228,7 +231,7 @@ impl Connection {
         };
         if has_limit {
             let node = Arc::clone(&self.node);
-            self.node.base.context.spawn(async move { node.clients.tell_counts() });
+            self.node.base.context.spawn(async move { node.clients.send_counts() });
         }
     }
 }
@@ -240,7 +243,7 @@ mod tests {
     use super::*;
     use quorate_types::FieldValue;
 
-    /// Arguments count as what they are in memory: a void value of one byte takes forty.
+    /// Arguments count as the memory that they take: a void value of one byte takes forty.
     #[test]
     fn arguments_are_measured_in_memory_with_what_is_nested_in_them() {
         let limits = NodeLimits {
@@ -253,9 +256,9 @@ mod tests {
         let voids = |count| FieldValue::Array(vec![FieldValue::Void; count]);
         assert_eq!(check(voids(1_023)), Ok(()));
         let refused = check(FieldValue::Table(table(voids(1_023)))).unwrap_err().explanation;
-        let told =
+        let text =
             "arguments of queue 'q' in vhost '/' have 1025 values, more than the limit of 1024";
-        assert_eq!(refused, told);
+        assert_eq!(refused, text);
         let long = FieldValue::LongString(vec![0; 64 << 10].into());
         let refused = check(long).unwrap_err().explanation;
         assert!(refused.ends_with("bytes of memory, more than the limit of 65536"), "{refused}");

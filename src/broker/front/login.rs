@@ -1,5 +1,6 @@
-//! Logins: whoever fails is answered late, the later the more often logins from there have failed,
-//! so that passwords cannot be guessed as fast as connections are opened (CONN-13, CONN-14).
+//! Logins: the answer to a failed login is delayed, the longer the more logins from its source have
+//! failed, so that passwords cannot be guessed as fast as connections are opened (CONN-13,
+//! CONN-14).
 //!
 //! Only failed logins are delayed, so that nobody can lock out others behind the same address. The
 //! delay is 1 s, and up to 5 s for a source that has failed often within a minute. At most 4,096
@@ -11,19 +12,19 @@ use quorate_types::{ShortString, Source};
 use std::{collections::BTreeMap, net::IpAddr, time::Duration};
 use tokio::time::Instant;
 
-/// Bytes of a password, at most: a hash must not cost more than it is worth.
+/// Longest password, bytes: it bounds the cost of a hash.
 pub const PASSWORD_BYTES_MAX: usize = 1024;
 
-/// Logins that are answered late at the same time. Further ones are answered at once: a client
-/// that is waited for costs a connection, and good logins need some.
+/// Failed logins that are delayed at the same time. Further ones are answered at once: each delayed
+/// login occupies a connection, and good logins need some.
 const WAITING_MAX: usize = 4_096;
 /// Sources whose failures are remembered.
 const SOURCES_MAX: usize = 16_384;
 /// How long a source's failures are remembered after the last one.
 const MEMORY: Duration = Duration::from_secs(60);
-/// Failures of a source after which the next ones are answered later by one delay more.
+/// Failures of a source after which its next ones wait one delay more.
 const STEP: u32 = 4;
-/// Delays that a source waits at most.
+/// Most delays that a source waits.
 const DELAYS_MAX: u32 = 5;
 
 /// Failed logins of the last minute.
@@ -43,7 +44,7 @@ struct Failed {
 }
 
 impl Failures {
-    /// A login has failed: how many delays its answer waits.
+    /// Records a failed login. Returns the number of delays that its answer waits.
     fn failed(&mut self, from: IpAddr, now: Instant) -> u32 {
         let fresh = |source: &Failed| now.saturating_duration_since(source.last) < MEMORY;
         let from = Source::of(from);
@@ -63,7 +64,7 @@ impl Failures {
     }
 }
 
-/// One that waits, until it is dropped.
+/// A delayed answer; counted until it is dropped.
 struct Waiting<'a>(&'a Logins);
 
 impl Drop for Waiting<'_> {
@@ -73,7 +74,7 @@ impl Drop for Waiting<'_> {
 }
 
 impl Logins {
-    /// Waits as long as a failed login has to.
+    /// Waits for the delay of a failed login.
     async fn wait(&self, from: IpAddr, delay: Duration) {
         let (delays, _waiting) = {
             let mut failures = self.0.lock();
@@ -89,8 +90,8 @@ impl Logins {
 }
 
 impl Broker {
-    /// Lets a client in by its password, or without one where none is asked for. One that is
-    /// not let in learns of it late.
+    /// Authenticates a client by its password, or without one where none is required. A
+    /// failure is answered with a delay.
     pub async fn log_in(&self, user: &ShortString, password: Option<&[u8]>, from: IpAddr) -> bool {
         let loopback = from.to_canonical().is_loopback();
         let right = match password {

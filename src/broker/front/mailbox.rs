@@ -1,11 +1,11 @@
-//! What waits for one connection: events, and consumers that have deliveries ready.
+//! The events that wait for one connection.
 
 use crate::client::Event;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-/// Events for one connection's task. Many put in, one takes out. Bounded by what the connection
-/// itself has under way: publishes in flight and consumers attached.
+/// Events for one connection's task: many senders, one receiver. Bounded by what the connection
+/// itself has in flight: its publishes and its attached consumers.
 #[derive(Debug, Default)]
 pub(crate) struct Mailbox {
     events: Mutex<Vec<Event>>,
@@ -13,7 +13,7 @@ pub(crate) struct Mailbox {
 }
 
 impl Mailbox {
-    /// Puts an event in; confirms that continue the last one are joined with it.
+    /// Adds an event; a confirm that continues the last one is joined with it.
     pub(crate) fn put(&self, event: Event) {
         let mut events = self.events.lock();
         let was_empty = events.is_empty();
@@ -26,8 +26,8 @@ impl Mailbox {
         }
     }
 
-    /// Waits for at least one event and takes all there are. Cancel-safe: nothing is taken before
-    /// the last await.
+    /// Waits for at least one event and takes all. Cancel-safe: nothing is taken before the last
+    /// await.
     pub(crate) async fn take(&self, into: &mut Vec<Event>) {
         loop {
             if self.take_now(into) {

@@ -20,9 +20,9 @@ pub(crate) mod exchanges;
 pub(crate) mod from_leaders;
 pub(crate) mod front_end;
 pub(crate) mod get_answer;
-pub(crate) mod hearing;
 pub(crate) mod held_publishes;
 pub(crate) mod in_flight;
+pub(crate) mod leader_contact;
 pub(crate) mod limits;
 pub(crate) mod login;
 pub(crate) mod mailbox;
@@ -49,7 +49,7 @@ pub(crate) mod unwritten;
 
 use crate::{
     base::Base,
-    front::{clients::Clients, hearing::Hearing, publisher::Publisher},
+    front::{clients::Clients, leader_contact::LeaderContact, publisher::Publisher},
     leader::dead_letter::DeadLetters,
 };
 use quorate_types::Home;
@@ -62,11 +62,11 @@ pub(crate) struct FrontEnd {
     pub(crate) clients: Arc<Clients>,
     pub(crate) publisher: Arc<Publisher>,
     pub(crate) letters: Arc<DeadLetters>,
-    pub(crate) hearing: Hearing,
+    pub(crate) leader_contact: LeaderContact,
 }
 
 impl FrontEnd {
-    /// Nothing has been heard of any leader.
+    /// State of a node that no leader has contacted.
     pub(crate) fn new(
         base: &Base,
         clients: &Arc<Clients>,
@@ -78,7 +78,7 @@ impl FrontEnd {
             clients: Arc::clone(clients),
             publisher: Arc::clone(publisher),
             letters: Arc::clone(letters),
-            hearing: Hearing::new(
+            leader_contact: LeaderContact::new(
                 base.led.queue_groups().map(Home::Group),
                 base.context.settings.consumer_disconnected_timeout_ms,
             ),

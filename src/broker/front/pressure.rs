@@ -9,17 +9,17 @@ use crate::{
 use std::{sync::Arc, time::Duration};
 use tokio::time::MissedTickBehavior;
 
-/// Bytes that one read of a socket brings, about.
+/// Approximate bytes that one read of a socket brings.
 const READ_BYTES: usize = 256 * 1024;
 /// Bytes of small publishes that all connections of a node may have in flight before those that are
 /// ahead of the others have no more than their share.
 const NODE_SMALL_BYTES: u64 = 4 << 20;
 /// How often the connections are compared.
 const BALANCE_INTERVAL: Duration = Duration::from_millis(100);
-/// Who waits for room asks again after this long.
+/// Pause between two checks for room.
 const ASK_AGAIN: Duration = Duration::from_millis(100);
 impl Publisher {
-    /// Whether the connection's socket may be read on.
+    /// Whether the connection's socket may be read further.
     pub(crate) fn pressure(&self, state: &ConnectionState) -> Pressure {
         if !state.publishing.in_flight.is_full() && !self.is_full_for(state) {
             return Pressure::None;
@@ -49,9 +49,10 @@ impl Publisher {
         self.base.lease.until_held().await;
     }
 
-    /// Some home has more under way than it should, or the whole node, and this connection has a part
-    /// in it: who has little in flight does not wait for those who have much, since what it sends
-    /// next may go elsewhere. But many who have little may have much together.
+    /// Whether the connection has to wait: a queue's group or the whole node has more in flight than it
+    /// should, and this connection has a part in it. A connection with little in flight does not wait for
+    /// those with much, since its next publish may go to another group. But many connections with little
+    /// each may have much together.
     pub(crate) fn is_full_for(&self, connection: &ConnectionState) -> bool {
         // Each publish waits behind all others of the node, and these are enough to keep it busy.
         if connection.publishing.in_flight.exceeds_share()
@@ -71,9 +72,9 @@ impl Publisher {
     }
 }
 
-/// Resolves when `ready` says so, which is asked when publishes of the connection have been answered. What
-/// other connections have in flight may count too, and their answers are not told to this one: so it is
-/// also asked now and then.
+/// Resolves when `ready` returns true. It is checked when publishes of the connection have been answered,
+/// and every 100 ms: what other connections have in flight can count too, and this one is not notified of
+/// their answers.
 pub(crate) async fn until_room(connection: &ConnectionState, ready: impl Fn() -> bool) {
     let in_flight = &connection.publishing.in_flight;
     while tokio::time::timeout(ASK_AGAIN, in_flight.until(&ready)).await.is_err() {}

@@ -11,9 +11,10 @@
 //! 4 and 8 s. A repeat is harmless (SES 3), and the answer to it reveals the gap behind it. The
 //! leader drops a repeat of a batch that still waits in its sequencer.
 //!
-//! What is under way cannot be overtaken by settles, so only little is (ARCHITECTURE, "Decisions").
-//! This also made publishers alone a quarter faster: what was under way beyond a round only waited.
-//! For the same reason a socket's receive buffer is bounded (setting `amqp_receive_buffer`).
+//! Settles cannot overtake batches in flight, so only few are in flight (ARCHITECTURE,
+//! "Decisions"). This also made publishers without consumers a quarter faster: batches beyond one
+//! round only waited. For the same reason a socket's receive buffer is bounded (setting
+//! `amqp_receive_buffer`).
 
 #[cfg(test)]
 mod tests;
@@ -30,47 +31,49 @@ use quorate_types::{Home, NodeId, Sequence, SessionId, Term};
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// Batches under way at once. More waiting publishes make larger batches, not more of them.
+/// Batches in flight at the same time. More waiting publishes make larger batches, not more of
+/// them.
 const UNDER_WAY_MAX: usize = 4;
-/// A round can take long, for example behind another group's large bodies. A further batch then need
-/// not wait for its end: it is sent this long after the last batch, as long as fewer than
-/// [`UNDER_WAY_COUNT`] commands and [`UNDER_WAY_SLOW_MAX`] batches are under way.
+/// A round can take long, for example behind another group's large bodies. A further batch then
+/// need not wait for its end: it is sent this long after the last batch, as long as fewer than
+/// [`UNDER_WAY_COUNT`] commands and [`UNDER_WAY_SLOW_MAX`] batches are in flight.
 const SLOW_ROUND: Duration = Duration::from_millis(5);
 const UNDER_WAY_SLOW_MAX: usize = 16;
-/// After so long without an answer the oldest batch is sent again; each further time after twice
+/// The oldest batch is sent again after this time without an answer; each further time after twice
 /// as long, up to the maximum.
 const PATIENCE: Duration = Duration::from_secs(1);
 const PATIENCE_MAX: Duration = Duration::from_secs(8);
-/// Commands and messages of one queue under way beyond which no more publishes follow, unless they are
-/// small: what waits here is overtaken by settles, what is under way is not, and a consumer gets one
+/// Commands and messages of one queue in flight beyond which no more publishes follow, unless they
+/// are small. Settles overtake what waits here, but not what is in flight, and a consumer gets one
 /// window for each round.
 const UNDER_WAY_COUNT: usize = 512;
 /// The same while no consumer settles anything: there is nothing to be overtaken, and larger rounds
 /// cost publishers less.
 const UNDER_WAY_COUNT_ALONE: usize = 2_048;
-/// Small are messages that have no more than so many bytes each, with their cost.
+/// Messages are small if they have at most this many bytes each, with their cost.
 const UNDER_WAY_SMALL_BYTES: usize = 1 << 10;
-/// All queues of a home together may have this many times as much under way as one queue.
+/// All queues of a home together may have this many times as much in flight as one queue.
 const QUEUES_MAX: usize = 4;
-/// Further batches for commands that overtake publishes, while publishes fill what may be under way.
+/// Further batches for commands that overtake publishes, while publishes use up the limit in
+/// flight.
 const AHEAD_MAX: usize = 4;
 
-/// Takes batches to whoever leads their home. Must not call back into the proposer.
+/// Sends batches to the leaders of their homes. It must not call back into the proposer.
 pub(crate) trait Courier {
     /// Counts a batch that has just been cut, and how long its first command had waited.
     fn cut(&self, batch: &ProposedBatch, waited: Duration);
 
-    /// Sends.
+    /// Sends a batch for a home to node `to`.
     fn carry(&self, home: Home, to: NodeId, batch: &Arc<ProposedBatch>) -> Sent;
 
-    /// Sees to it that [`Proposer::has_room`] is called once the lane takes batches again.
+    /// Arranges that [`Proposer::has_room`] is called once the lane accepts batches again.
     fn wait_for_room(&self, home: Home, to: NodeId);
 
-    /// The present moment.
+    /// The present time.
     fn now(&self) -> Instant;
 }
 
-/// One proposer.
+/// The proposer of one home.
 #[derive(Debug)]
 pub(crate) struct Proposer {
     home: Home,
@@ -81,32 +84,32 @@ pub(crate) struct Proposer {
 struct State {
     batches: Batches,
     leader: Option<(NodeId, Term)>,
-    /// When the first command came of each batch that waits to be cut.
+    /// For each batch that waits to be cut, when its first command came.
     arrivals: VecDeque<Instant>,
-    /// The lane was full, and who waits for room in it will call.
+    /// The lane was full; [`Proposer::has_room`] will be called.
     waits_for_room: bool,
-    /// What has been sent last became overdue, or was answered, or began to be waited for.
+    /// When the wait for the oldest answer began: at its last sending, or at the answer before it.
     silent_since: Option<Instant>,
     patience: Duration,
     /// When the last batch that took what waited was cut.
     cut_at: Option<Instant>,
-    /// What waits or is under way, told once a call.
+    /// Memory account of what waits or is in flight, updated once a call.
     held: Held,
 }
 
 impl State {
-    /// The home is heard, or has nothing to answer.
+    /// Records that the home has answered, or has nothing to answer.
     fn note_progress(&mut self, now: Instant) {
         (self.silent_since, self.patience) = (Some(now), PATIENCE);
     }
 
-    fn tell_held(&mut self) {
+    fn update_held(&mut self) {
         self.held.set_about(self.batches.memory_bytes() as u64);
     }
 }
 
 impl Proposer {
-    /// A proposer that knows no leader yet. What waits or is under way is counted in `held`.
+    /// A proposer without a known leader. What waits or is in flight is counted in `held`.
     pub(crate) fn new(home: Home, session: SessionId, held: Held) -> Self {
         let state = State {
             batches: Batches::new(session),
@@ -121,7 +124,7 @@ impl Proposer {
         Self { home, state: Mutex::new(state) }
     }
 
-    /// Adds what `fill` adds, and sends what can be sent.
+    /// Lets `fill` add commands, and sends what can be sent.
     pub(crate) fn submit(&self, courier: &impl Courier, fill: impl FnOnce(&mut Batches)) {
         let mut state = self.state.lock();
         fill(&mut state.batches);
@@ -129,22 +132,22 @@ impl Proposer {
         if state.arrivals.len() < waiting {
             state.arrivals.resize(waiting, courier.now());
         }
-        state.tell_held();
+        state.update_held();
         self.send(&mut state, courier);
     }
 
-    /// Bytes of messages that wait or are under way.
+    /// Bytes of messages that wait or are in flight.
     pub(crate) fn bytes(&self) -> usize {
         self.state.lock().batches.bytes()
     }
 
-    /// Leader that the proposer sends to, and its term.
+    /// The known leader of the home, and its term.
     pub(crate) fn leader(&self) -> Option<(NodeId, Term)> {
         self.state.lock().leader
     }
 
-    /// A leader has announced itself, or a stream to or from it is new: everything unanswered is
-    /// sent again (SES 5). False if the announcement is an old one.
+    /// Handles an announcement of a leader, or a new stream to or from it: everything unanswered is
+    /// sent again (SES 5). False if a later leader is known.
     pub(crate) fn announced(&self, courier: &impl Courier, leader: NodeId, term: Term) -> bool {
         let mut state = self.state.lock();
         if state.leader.is_some_and(|(_, known)| term < known) {
@@ -157,7 +160,7 @@ impl Proposer {
         true
     }
 
-    /// The home wants everything from `want` on again (SES 3).
+    /// Handles a home's request for everything from `want` on (SES 3).
     pub(crate) fn wanted(&self, courier: &impl Courier, session: SessionId, want: Sequence) {
         let mut state = self.state.lock();
         if state.batches.session() == session {
@@ -166,17 +169,16 @@ impl Proposer {
         }
     }
 
-    /// The lane takes batches again, or has ended.
+    /// The lane accepts batches again, or has closed: sends what waits for it.
     pub(crate) fn has_room(&self, courier: &impl Courier) {
         let mut state = self.state.lock();
         state.waits_for_room = false;
         self.send(&mut state, courier);
     }
 
-    /// To be called now and then. A batch, or its answer, may have been lost where nothing tells of
-    /// it: the leader had no room for it, or this node's lane had none for the answer. The oldest
-    /// is sent again; its home takes it for a repeat if it was not lost, and asks for what follows
-    /// if that was lost too (SES 3).
+    /// Called at intervals. A batch or its answer may have been lost without notice: the leader had
+    /// no room for it, or a lane had none for the answer. The oldest batch is sent again. If it was
+    /// not lost, its home treats it as a repeat; if later ones were lost, it asks for them (SES 3).
     pub(crate) fn send_overdue(&self, courier: &impl Courier) {
         let mut state = self.state.lock();
         let now = courier.now();
@@ -192,7 +194,7 @@ impl Proposer {
         }
     }
 
-    /// Takes answers and sends what they make room for; returns what was answered.
+    /// Handles answers, sends what they make room for, and returns the answered commands.
     pub(crate) fn answered(
         &self,
         courier: &impl Courier,
@@ -208,21 +210,21 @@ impl Proposer {
             if !answered.is_empty() {
                 state.note_progress(courier.now());
             }
-            state.tell_held();
+            state.update_held();
             self.send(&mut state, courier);
         }
         answered
     }
 
-    /// Begins anew in another session; nothing of the old one is answered (SES 6).
+    /// Begins another session; commands of the old one are not answered (SES 6).
     pub(crate) fn restart(&self, session: SessionId) {
         let mut state = self.state.lock();
         state.batches.abandon(session);
-        state.tell_held();
+        state.update_held();
         state.arrivals.clear();
     }
 
-    /// Sends everything that is to be sent, as far as the lane takes it.
+    /// Sends everything that is to be sent, as far as the lane accepts it.
     fn send(&self, state: &mut State, courier: &impl Courier) {
         let Some((leader, _)) = state.leader else { return };
         loop {

@@ -25,10 +25,10 @@ use tokio::{
     time::MissedTickBehavior,
 };
 
-/// How often is looked whether batches have gone unanswered for too long.
+/// How often overdue batches are searched for.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// A node's proposers.
+/// The proposers of a node, one for each home.
 #[derive(Debug)]
 pub(crate) struct Proposers {
     this: Weak<Proposers>,
@@ -39,7 +39,7 @@ pub(crate) struct Proposers {
 }
 
 impl Proposers {
-    /// To those homes, which know no session of this process yet.
+    /// Proposers to these homes, for a process without a session.
     pub(crate) fn new(context: &Arc<Context>, homes: &[Home]) -> Arc<Self> {
         let nobody = SessionId { node: context.me, start: StartNumber(0) };
         let proposer = |home| Proposer::new(home, nobody, context.memory.account(Share::InFlight));
@@ -51,7 +51,7 @@ impl Proposers {
         })
     }
 
-    /// Adds to what is sent to a home.
+    /// Lets `fill` add commands to the batches of a home.
     pub(crate) fn fill(&self, home: Home, fill: impl FnOnce(&mut Batches)) {
         match self.homes.get(&home) {
             Some(proposer) => proposer.submit(self, fill),
@@ -59,7 +59,7 @@ impl Proposers {
         }
     }
 
-    /// Sends a command whose reply nobody waits for.
+    /// Sends a command without waiting for its reply.
     pub(crate) fn submit(&self, home: Home, command: Command) {
         self.fill(home, |batches| batches.push(command, Ticket::None));
     }
@@ -69,14 +69,14 @@ impl Proposers {
         self.fill(home, |batches| batches.push_ahead(command));
     }
 
-    /// Sends a command and waits for its reply, as long as operations may take.
+    /// Sends a command and waits for its reply, at most the time of an operation.
     pub(crate) async fn ask(&self, home: Home, command: Command) -> Result<Reply, CallError> {
         let (sender, receiver) = oneshot::channel();
         self.fill(home, |batches| batches.push(command, Ticket::Reply(sender)));
         self.wait(receiver).await
     }
 
-    /// Sends a command and waits for its reply however long that takes.
+    /// Sends a command and waits for its reply without a time limit.
     pub(crate) async fn ask_until_answered(
         &self,
         home: Home,
@@ -87,7 +87,7 @@ impl Proposers {
         receiver.await.map_err(|_| CallError::SessionEnded)
     }
 
-    /// Waits for an answer, as long as operations may take.
+    /// Waits for an answer, at most the time of an operation.
     pub(crate) async fn wait<T>(&self, receiver: oneshot::Receiver<T>) -> Result<T, CallError> {
         match tokio::time::timeout(self.context.operation_timeout(), receiver).await {
             Err(_) => Err(CallError::TimedOut),
@@ -96,7 +96,7 @@ impl Proposers {
         }
     }
 
-    /// Sends again what has gone unanswered for too long; runs as long as the node.
+    /// Sends overdue batches again; runs until the node stops.
     pub(crate) async fn send_overdue(self: Arc<Self>) {
         let mut ticks = tokio::time::interval(LOOK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -109,7 +109,7 @@ impl Proposers {
         }
     }
 
-    /// Takes a home's answers to this node's batches: what was answered.
+    /// Handles a home's answers to this node's batches; returns the answered commands.
     pub(crate) fn answered(
         &self,
         home: Home,
@@ -122,14 +122,14 @@ impl Proposers {
         proposer.answered(self, session, first, last, other)
     }
 
-    /// A home wants everything from that number on again (SES 3).
+    /// Handles a home's request for everything from that number on (SES 3).
     pub(crate) fn wanted(&self, home: Home, session: SessionId, want: Sequence) {
         if let Some(proposer) = self.homes.get(&home) {
             proposer.wanted(self, session, want);
         }
     }
 
-    /// A leader of the home has announced itself; false if a later one is known (SES 5).
+    /// Records the announcement of a leader of the home; false if a later one is known (SES 5).
     pub(crate) fn announced(&self, home: Home, leader: NodeId, term: Term) -> bool {
         let news =
             self.homes.get(&home).is_some_and(|proposer| proposer.announced(self, leader, term));
@@ -142,12 +142,12 @@ impl Proposers {
         self.leaders.subscribe()
     }
 
-    /// Who leads the home, as far as this node has been told, and in which term.
+    /// The leader of the home, as far as this node knows, and its term.
     pub(crate) fn leader(&self, home: Home) -> Option<(NodeId, Term)> {
         self.homes.get(&home)?.leader()
     }
 
-    /// The node that the other end of a line of dead letters is at, as far as this node knows.
+    /// The node that leads the other end of a stream of dead letters, as far as this node knows.
     pub(crate) fn leader_of(&self, home: LetterHome) -> Option<NodeId> {
         match home {
             LetterHome::Start(session) => Some(session.node),
@@ -160,17 +160,17 @@ impl Proposers {
         self.homes.keys().copied()
     }
 
-    /// A session of this process begins: nothing of the one before is answered (SES 6).
+    /// Begins a session of this process: commands of the previous one are not answered (SES 6).
     pub(crate) fn restart(&self, session: SessionId) {
         self.homes.values().for_each(|proposer| proposer.restart(session));
     }
 
-    /// Bytes under way to the fullest home.
+    /// Bytes in flight to the home with most of them.
     pub(crate) fn home_bytes_max(&self) -> usize {
         self.homes.values().map(Proposer::bytes).max().unwrap_or(0)
     }
 
-    /// Bytes of publishes that wait or are under way to all homes.
+    /// Bytes of publishes that wait or are in flight to all homes.
     pub(crate) fn bytes(&self) -> u64 {
         self.homes.values().map(|one| one.bytes() as u64).sum()
     }

@@ -6,7 +6,7 @@ use crate::{
     front::{
         access::check_user_id,
         batch::{MESSAGE_COST_BYTES, Outgoing},
-        confirm::{FanOut, PublishTicket, Told},
+        confirm::{ConfirmTo, FanOut, PublishTicket},
         connection_state::ConnectionState,
         publish_access::PublishAccess,
         publisher::Publisher,
@@ -16,7 +16,7 @@ use crate::{
         spread::Spread,
         tally::Tally,
     },
-    leader::way::{Way, check_delay},
+    leader::enqueue_options::{EnqueueOptions, check_delay},
     peers::message::ReplyTo,
 };
 use bytes::{Bytes, BytesMut};
@@ -33,34 +33,34 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// How long publishes of one read may be routed before whoever wants to change the catalog has its
-/// turn, and with it all who wait behind.
+/// Longest time that publishes of one read are routed under the catalog's read lock, before a
+/// writer and the readers behind it get their turn.
 const CATALOG_HELD_MAX: Duration = Duration::from_millis(1);
 
-/// Copies of messages on their way.
+/// Copies of messages that are to be sent.
 #[derive(Debug, Default)]
 pub(crate) struct Outgoings {
-    /// To queues, by home.
+    /// Copies for queues, by home.
     to_queues: BTreeMap<Home, Vec<Outgoing>>,
-    /// To channels that wait for replies (DRT-04).
+    /// Replies for channels that wait for them (DRT-04).
     replies: Vec<(Vec<ReplyTo>, Bytes)>,
-    /// Bytes of the copies to queues, with what each costs beside them.
+    /// Bytes of the copies for queues, with the cost of each copy.
     pub(crate) copies_bytes: usize,
 }
 
-/// Where the copies of a publish come from, and who is told of them.
+/// Where the copies of a publish come from, and where their confirms are sent.
 #[derive(Debug)]
 pub(crate) struct Source<'a> {
     pub(crate) connection: &'a Arc<ConnectionState>,
     pub(crate) channel: ChannelId,
-    pub(crate) told: Told,
+    pub(crate) confirm_to: ConfirmTo,
     pub(crate) mandatory: bool,
 }
 
 impl Publisher {
-    /// Routes and sends publishes, as `client::Connection::publish` says. Without a routing lease they
-    /// are held, and so are those behind one that goes to many queues; what they come to follows as
-    /// events.
+    /// Routes and sends publishes, as `client::Connection::publish` documents. Without a routing
+    /// lease they are held, and so are those after a publish to many queues; their outcomes follow
+    /// as events.
     pub(crate) fn publish(
         self: &Arc<Self>,
         state: &Arc<ConnectionState>,
@@ -70,7 +70,7 @@ impl Publisher {
         let mut held = state.publishing.held.lock();
         let mut spread = None;
         if held.busy || !self.base.lease.is_held() {
-            // NAM 5: this node may not route now. What was held before comes first.
+            // This node may not route now (NAM 5). Publishes held before come first.
             outcomes.extend(publishes.iter().map(|_| PublishOutcome::Routed));
             held.hold(publishes);
         } else {
@@ -114,9 +114,9 @@ impl Publisher {
                     Some(exception) => Err(exception.clone()),
                     None => {
                         let channel = publish.channel;
-                        let told = Told::of(publish.confirm);
+                        let confirm_to = ConfirmTo::of(publish.confirm);
                         let seen = traced.then(|| publish.clone());
-                        let source = Source { connection, channel, told, mandatory };
+                        let source = Source { connection, channel, confirm_to, mandatory };
                         let result = route(
                             self,
                             &catalog,
@@ -157,8 +157,8 @@ impl Publisher {
         rest
     }
 
-    /// Adds the copies of what was routed, unless they are too many to be sent at once with what has
-    /// been added.
+    /// Adds the copies of a routed publish, unless they and the copies added before are too many to
+    /// be sent in one step.
     fn dispatch(
         &self,
         source: &Source<'_>,
@@ -172,7 +172,7 @@ impl Publisher {
         None
     }
 
-    /// Routes a publish of a transaction, and sends nothing (TX-03); `None`: it is unroutable.
+    /// Routes a publish of a transaction without sending it (TX-03); `None`: it is unroutable.
     pub(crate) fn route_only(
         &self,
         connection: &ConnectionState,
@@ -213,19 +213,19 @@ impl Publisher {
         }
     }
 
-    /// All targets of a publish were gone: reads the catalog and routes it again; only then is it
-    /// unroutable (NAM 6).
+    /// Routes a publish again whose targets are all gone, by an up-to-date catalog. Only if this
+    /// finds no target is it unroutable (NAM 6).
     pub(crate) fn route_again(self: &Arc<Self>, ticket: &PublishTicket, place: u32, bytes: Bytes) {
         let publisher = Arc::clone(self);
         let connection = Arc::clone(&ticket.connection);
         let (channel, mandatory) = (ticket.channel, ticket.mandatory);
-        let told = ticket.told.after(place);
+        let confirm_to = ticket.confirm_to.after(place);
         self.base.context.spawn(async move {
             let base = &publisher.base;
             while !base.catalog_client.read().await || !base.lease.is_held() {
                 base.lease.until_held().await;
             }
-            let source = Source { connection: &connection, channel, told, mandatory };
+            let source = Source { connection: &connection, channel, confirm_to, mandatory };
             publisher.route_once_more(&source, bytes);
         });
     }
@@ -244,22 +244,23 @@ impl Publisher {
             locality: &self.base.led.leaderships,
             by_broker: false,
         };
-        // An exchange that is gone by now leaves the message as unroutable as no binding does.
+        // A missing exchange makes the message unroutable, as a missing binding does.
         let catalog = self.base.catalog.read();
         let _ = catalog.route(&request, &mut routed.targets);
-        // One that is known by its name alone has said itself that it is gone.
+        // A queue that is not in the catalog has answered that it is gone.
         routed.targets.retain(|queue| catalog.queue_by_id(*queue).is_some());
-        routed.ways = self.base.led.ways(&catalog, &routed.targets, &properties, &message.body);
+        routed.options =
+            self.base.led.enqueue_options(&catalog, &routed.targets, &properties, &message.body);
         drop(catalog);
         if routed.targets.is_empty() {
             let mut tally = Tally::default();
-            tally.unroutable(matches!(source.told, Told::Confirm(_)), source.mandatory);
+            tally.unroutable(matches!(source.confirm_to, ConfirmTo::Client(_)), source.mandatory);
             tally.add_to(&self.base.context.counters);
             if source.mandatory {
                 let (channel, message) = (source.channel, Box::new(message));
                 source.connection.mailbox.put(Event::Returned { channel, message });
             }
-            source.told.tell(source.connection, source.channel, 1, true);
+            source.confirm_to.send(source.connection, source.channel, 1, true);
             return;
         }
         routed.message = bytes;
@@ -279,11 +280,11 @@ impl Outgoings {
     pub(crate) fn add(&mut self, source: &Source<'_>, routed: &RoutedPublish) {
         self.add_replies(routed);
         if routed.targets.is_empty() {
-            // Nobody is asked whether a reply was taken (DRT-04).
-            if matches!(source.told, Told::Confirm(_)) {
+            // No answer follows whether a reply was delivered (DRT-04).
+            if matches!(source.confirm_to, ConfirmTo::Client(_)) {
                 source.connection.counters.answered_publishes(1, true);
             }
-            source.told.tell(source.connection, source.channel, 1, true);
+            source.confirm_to.send(source.connection, source.channel, 1, true);
             return;
         }
         let shared = shared_by(routed.targets.len());
@@ -301,20 +302,20 @@ impl Outgoings {
     pub(crate) fn add_copies(
         &mut self,
         source: &Source<'_>,
-        RoutedPublish { targets, ways, message, .. }: &RoutedPublish,
+        RoutedPublish { targets, options, message, .. }: &RoutedPublish,
         places: Range<usize>,
         shared: Option<&Arc<FanOut>>,
     ) {
         let (first, count) = (places.start, places.len());
-        let pairs = targets.iter().zip(ways).skip(first).take(count);
-        for (&queue, &Way { level, head }) in pairs {
+        let pairs = targets.iter().zip(options).skip(first).take(count);
+        for (&queue, &EnqueueOptions { level, head }) in pairs {
             let bytes = message.len();
             source.connection.publishing.in_flight.launched(bytes);
             self.copies_bytes += bytes + MESSAGE_COST_BYTES;
             let ticket = PublishTicket {
                 connection: Arc::clone(source.connection),
                 channel: source.channel,
-                told: source.told.clone(),
+                confirm_to: source.confirm_to.clone(),
                 mandatory: source.mandatory,
                 count: 1,
                 bytes,
@@ -354,7 +355,7 @@ fn route(
         Ok((further_keys, raw))
     });
     let (further_keys, raw) = checked.or_else(|refused| {
-        // What is wrong with the exchange is told before (PUB-01).
+        // An error of the exchange comes first (PUB-01).
         let name = ResourceName { vhost: vhost.clone(), name: exchange.clone() };
         catalog.check_publishable(&name)?;
         Err(refused)
@@ -373,7 +374,8 @@ fn route(
     catalog.route(&request, &mut routed.targets).map_err(|error| {
         error.exception(&ResourceName { vhost: vhost.clone(), name: exchange.clone() })
     })?;
-    routed.ways = publisher.base.led.ways(catalog, &routed.targets, &properties, &body);
+    routed.options =
+        publisher.base.led.enqueue_options(catalog, &routed.targets, &properties, &body);
     reply_to::addresses(&request, &mut routed.replies);
     if routed.targets.is_empty() && routed.replies.is_empty() {
         publisher.warn_of_missing_alternate(
@@ -395,7 +397,7 @@ fn route(
     Ok(true)
 }
 
-/// What several targets share; nothing for one.
+/// The shared state of several targets; `None` for one.
 pub(crate) fn shared_by(targets: usize) -> Option<Arc<FanOut>> {
     // Queues are counted in 32 bits everywhere.
     (targets > 1).then(|| Arc::new(FanOut::new(u32::try_from(targets).unwrap_or(u32::MAX))))
@@ -408,7 +410,8 @@ pub(crate) fn sender_selected(
 ) -> Result<(Vec<ShortString>, Bytes), Exception> {
     let plain = || Ok((Vec::new(), properties.raw.clone()));
     let Some(bytes) = &properties.headers else { return plain() };
-    // Names are short and rare: a look at the bytes spares decoding all other messages' headers.
+    // Header names are short, so a search in the encoded bytes saves decoding the headers of most
+    // messages.
     if !bytes.windows(2).any(|pair| pair == b"CC") {
         return plain();
     }

@@ -1,26 +1,26 @@
-//! What publishing remembers of what its user may do (ACL-13).
+//! What a connection remembers of its user's rights to publish (ACL-13).
 
 use quorate_catalog::{Access, Catalog, Resource, Rights, Who, access_refused};
 use quorate_types::{CatalogIndex, Exception, ShortString};
 use std::sync::Arc;
 
-/// Exchanges that a connection is remembered to may publish to.
+/// Most exchanges that a connection remembers as allowed.
 const REMEMBERED_MAX: usize = 12;
 
-/// What a connection's user may publish to, as of one access version of the catalog (ACL-13: a
-/// right that is taken away is gone at once).
+/// The user's rights to publish, as of one access version of the catalog. A revoked right takes
+/// effect at once (ACL-13).
 #[derive(Debug, Default)]
 pub(crate) struct PublishAccess {
     version: Option<CatalogIndex>,
     rights: Option<Arc<Rights>>,
-    /// There are topic permissions to be looked at.
+    /// The user has topic permissions, which must be checked.
     topics: bool,
     /// Exchanges that were allowed, oldest first.
     allowed: Vec<ShortString>,
 }
 
 impl PublishAccess {
-    /// Brings it up to date with the catalog.
+    /// Drops what it remembers if the catalog's access version has changed.
     pub(crate) fn refresh(&mut self, catalog: &Catalog, who: Who<'_>) {
         let version = Some(catalog.access_version());
         if self.version != version {
@@ -29,7 +29,7 @@ impl PublishAccess {
         }
     }
 
-    /// Write access to an exchange.
+    /// Checks write access to an exchange.
     ///
     /// # Errors
     /// 403.
@@ -48,7 +48,7 @@ impl PublishAccess {
         Ok(())
     }
 
-    /// Topic permissions on all keys of a publish (ACL-14).
+    /// Checks topic permissions on all keys of a publish (ACL-14).
     ///
     /// # Errors
     /// 403.

@@ -1,4 +1,4 @@
-//! The publisher: routes what the clients of this node publish, and sends the copies to the homes of
+//! The publisher: routes the publishes of this node's clients, and sends the copies to the homes of
 //! their queues. Its steps are in `publish`, `spread`, `route_held` and `trace`.
 
 use crate::{
@@ -18,14 +18,14 @@ pub(crate) struct Publisher {
     pub(crate) replies: Arc<DirectReplies>,
     pub(crate) alarms: Arc<Alarms>,
     pub(crate) tracer: Tracer,
-    /// Held by the message to many queues whose turn it is to send copies.
+    /// Held while a message to many queues sends its copies: one such message at a time.
     pub(crate) spreading: tokio::sync::Mutex<()>,
     /// When a missing alternate exchange was last reported.
     pub(crate) warned_of_alternate: Mutex<OncePerMinute<()>>,
 }
 
 impl Publisher {
-    /// Nothing has been published.
+    /// State without publishes.
     pub(crate) fn new(
         base: &Base,
         clients: &Arc<Clients>,

@@ -1,10 +1,11 @@
-//! Closing who holds most of what is not finished, or not taken, where the memory for it is used up.
+//! Closing the connections that hold most of a used-up share of memory: incomplete contents, open
+//! transactions, or deliveries that the client does not take.
 //!
-//! An honest large message is complete within a second; one that is not is in the way of others for
-//! as long as its client likes. So the connection that is closed first is the one with the largest
-//! product of bytes and age. While this node's memory alarm is on, no publisher is read, so what is
-//! unfinished cannot be completed. After 5 s of the alarm it is dropped, except for a quarter of
-//! its share.
+//! An honest large message is complete within a second; an incomplete one can occupy memory for as
+//! long as its client likes. So the connection that is closed first is the one with the largest
+//! product of bytes and age. While this node's memory alarm is on, no publisher is read, so
+//! incomplete contents cannot be completed. After 5 s of the alarm they are dropped, except for a
+//! quarter of their share.
 
 use crate::{
     client::Event,
@@ -18,21 +19,23 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// Who holds most is looked for no more often: those that were told to close need a moment.
+/// Pause between two searches: connections that were asked to close need a moment.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Who holds less is not closed: every publisher may be in the midst of a message or two.
+/// A connection that holds less is not closed: every publisher may be sending a message or two.
 const HOLDER_BYTES_MIN: u64 = 64 * 1024;
-/// But who takes so long over its message is, ms: many of them together would hold as much.
+/// A message that takes longer than this makes its connection a candidate, ms: many small ones
+/// together would hold as much.
 const LASTING_MS: u64 = 10_000;
 
-/// What has just come weighs as what is so old, ms: otherwise a little that is older would weigh more.
+/// Least age that counts, ms: otherwise a small older content would weigh more than a large new
+/// one.
 const NEW_MS: u64 = 100;
 
-/// For whom something has waited for so long without a break is slow to take it.
+/// A client is slow if deliveries have waited for it this long without a break.
 const SLOW: Duration = Duration::from_secs(2);
 
-/// Bytes of the share that may be taken from a connection, and for how long it has held some, ms.
+/// Bytes of the share that closing the connection would free, and how long it has held some, ms.
 fn holds(connection: &ConnectionState, share: Share) -> (u64, u64) {
     match share {
         Share::Deliveries => match connection.delivering.unwritten.waits() {
@@ -51,7 +54,7 @@ impl Clients {
     /// Closes the greatest holders of unfinished contents or transactions, or of deliveries that they
     /// are slow to take, until the others hold at most `bytes_max`.
     pub(crate) fn close_greatest(&self, share: Share, bytes_max: u64) {
-        // One at a time is enough: whoever else finds the share used up looks again next turn.
+        // One search at a time is enough: others repeat theirs in the next round.
         let Some(mut last) = self.relief.try_lock() else { return };
         let early = last.is_some_and(|last| last.elapsed() < PAUSE);
         if early || self.base.context.memory.share_held_bytes(share) <= bytes_max {
@@ -86,7 +89,8 @@ impl Clients {
         );
         connection.unfinished.closing.store(true, Ordering::Relaxed);
         if share == Share::Deliveries {
-            // A close would wait behind what the client does not take. Counted when it is lost.
+            // A close would wait behind the deliveries that the client does not take. Counted when
+            // it is lost.
             connection.delivering.unwritten.give_up();
             return;
         }
@@ -96,7 +100,7 @@ impl Clients {
         connection.mailbox.put(Event::Close(exception));
     }
 
-    /// Where so much waits for slow clients that others get nothing, the slowest are dropped.
+    /// Drops the slowest clients if so much waits for them that others get nothing.
     pub(crate) fn drop_slow_clients(&self) {
         if self.base.context.memory.is_overdrawn(Share::Deliveries, false) {
             self.close_greatest(
@@ -106,8 +110,8 @@ impl Clients {
         }
     }
 
-    /// While memory is short, what is not finished does not keep it so: who publishes is not read
-    /// then, so that nothing of it would be finished.
+    /// Drops incomplete contents while memory is short: publishers are not read then, so the
+    /// contents could not be completed and would keep memory short.
     pub(crate) fn drop_unfinished(&self) {
         for share in [Share::Contents, Share::Transactions] {
             self.close_greatest(share, self.base.context.memory.share_bytes_max(share) / 4);

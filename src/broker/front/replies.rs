@@ -9,10 +9,10 @@ use parking_lot::Mutex;
 use quorate_types::{ConsumerId, ShortString};
 use std::{collections::VecDeque, sync::Arc};
 
-/// Bytes of replies that may wait for one connection to read them. Above, further ones are dropped:
-/// nobody is held up by a requester that does not read.
+/// Bytes of replies that may wait for one connection. Further replies are dropped, so that a
+/// requester that does not read delays no other client.
 const WAITING_BYTES_MAX: usize = 16 * 1024 * 1024;
-/// What a waiting reply costs beside its body.
+/// Memory of a waiting reply besides its body.
 const REPLY_COST_BYTES: usize = 512;
 
 /// A channel's consumer of replies.
@@ -39,13 +39,13 @@ fn cost_bytes(reply: &Delivered) -> usize {
 }
 
 impl Replies {
-    /// None wait; what does is counted as the node's memory.
+    /// State without replies; waiting ones are counted in the node's memory.
     pub(crate) fn new(memory: &Arc<MemoryBudget>) -> Self {
         let held = memory.account(Share::Replies);
         Self(Mutex::new(Waiting { replies: VecDeque::new(), bytes: 0, held }))
     }
 
-    /// False if there is no room.
+    /// Adds a reply; false if there is no room.
     pub(crate) fn push(&self, reply: Delivered) -> bool {
         let mut waiting = self.0.lock();
         let bytes = waiting.bytes + cost_bytes(&reply);
@@ -57,7 +57,7 @@ impl Replies {
         true
     }
 
-    /// Takes replies until they have about `bytes_max` bytes; tells how many they have.
+    /// Takes replies up to about `bytes_max` bytes; returns the bytes taken.
     pub(crate) fn take(&self, bytes_max: usize, into: &mut Vec<Delivered>) -> usize {
         let mut waiting = self.0.lock();
         let mut taken = 0;

@@ -1,6 +1,6 @@
-//! Direct reply-to (DRT): names that lead to the channel of a requester, on whichever node it is,
-//! and replies on their way to it. Nothing is stored or asked for again: a reply that finds nobody
-//! is gone (DRT-04).
+//! Direct reply-to (DRT): names that lead to a requester's channel, on whichever node it is, and
+//! the delivery of replies to it. Nothing is stored or repeated: a reply to a requester that has
+//! gone is dropped (DRT-04).
 //!
 //! A direct reply therefore has no queue. The name contains the node, the connection, the channel
 //! and a random key. A reply goes to that node over the bulk lane and waits in the requester's
@@ -32,15 +32,15 @@ use quorate_types::{
 };
 use std::iter;
 
-/// The pseudo-queue that a requester consumes from, and what every name begins with.
+/// The pseudo-queue that a requester consumes from; every reply name begins with it.
 const PSEUDO_QUEUE: &str = "amq.rabbitmq.reply-to";
-/// Between the pseudo-queue's name and what only the broker understands.
+/// Separates the pseudo-queue's name from the encoded address.
 const SEPARATOR: char = '.';
 /// Node, connection, channel, key.
 const BYTES: usize = 2 + 8 + 2 + REPLY_KEY_BYTES;
 
 impl ReplyTo {
-    /// The name that leads here.
+    /// The name of this address.
     pub(crate) fn name(&self) -> ShortString {
         let mut bytes = Vec::with_capacity(BYTES);
         bytes.extend(self.node.0.to_be_bytes());
@@ -48,11 +48,11 @@ impl ReplyTo {
         bytes.extend(self.channel.to_be_bytes());
         bytes.extend(self.key);
         let name = format!("{PSEUDO_QUEUE}{SEPARATOR}{}", URL_SAFE_NO_PAD.encode(bytes));
-        // 22 characters and 38 are a short string.
+        // 22 and 38 characters fit into a short string.
         ShortString::try_from(name).unwrap_or_default()
     }
 
-    /// `None` for what no node has made.
+    /// Parses a name; `None` if no node has made it.
     fn parse(name: &ShortString) -> Option<Self> {
         let text = name.as_str().strip_prefix(PSEUDO_QUEUE)?.strip_prefix(SEPARATOR)?;
         let bytes: [u8; BYTES] = URL_SAFE_NO_PAD.decode(text).ok()?.try_into().ok()?;
@@ -80,12 +80,12 @@ pub(crate) fn addresses(request: &RouteRequest<'_>, found: &mut Vec<ReplyTo>) {
     found.dedup();
 }
 
-/// The name belongs to direct reply-to, whoever made it.
+/// Whether the name belongs to direct reply-to, also if no node has made it.
 fn is_pseudo(queue: &ShortString) -> bool {
     queue.as_str().starts_with(PSEUDO_QUEUE)
 }
 
-/// BND-01: such a queue cannot be bound.
+/// Refuses a binding of such a queue (BND-01).
 pub(crate) fn check_not_bound(queue: &ShortString) -> Result<(), Exception> {
     if !is_pseudo(queue) {
         return Ok(());
@@ -95,11 +95,11 @@ pub(crate) fn check_not_bound(queue: &ShortString) -> Result<(), Exception> {
 }
 
 impl ConsumerOperations<'_> {
-    /// `basic.consume` of the pseudo-queue: the consumer, and the name under which replies reach it
-    /// (DRT-01, DRT-02).
+    /// `basic.consume` of the pseudo-queue. Returns the consumer, and the name under which replies
+    /// reach it (DRT-01, DRT-02).
     ///
     /// # Errors
-    /// 541 while this run of the node has no session, or when the connection has ended.
+    /// 541 while this start of the node has no session, or when the connection has ended.
     pub(crate) fn consume_replies(
         &self,
         channel: ChannelId,
@@ -118,7 +118,7 @@ impl ConsumerOperations<'_> {
         Ok((id, ReplyTo { node, connection, channel: channel.number, key }.name()))
     }
 
-    /// Ends a consumer of replies, if it is one (DRT-06).
+    /// Ends a consumer of replies; false if it is not one (DRT-06).
     pub(crate) fn cancel_replies(&self, consumer: ConsumerId) {
         for channel in self.client.state.held.lock().channels.values_mut() {
             channel.replies.take_if(|replies| replies.id == consumer);
@@ -148,7 +148,7 @@ impl QueueOperations<'_> {
 }
 
 impl ConnectionState {
-    /// The consumer that an address of this connection means.
+    /// The reply consumer on this connection that an address names.
     fn replies_to<T>(
         &self,
         address: &ReplyTo,
@@ -161,14 +161,13 @@ impl ConnectionState {
             let consumer = held.replies.as_ref().filter(|replies| replies.key == address.key)?;
             Some(read(*channel, consumer))
         };
-        // The channel opened last is the one that is there.
+        // Of channels with this number, the last one opened is the open one.
         held.channels.range(range).next_back().and_then(consumer_of)
     }
 }
 
 impl DirectReplies {
-    /// Sends a reply to its requesters' nodes, to each of them that can be reached once.
-    /// `addresses` are in order.
+    /// Sends a reply once to each reachable node of its requesters. `addresses` are sorted.
     pub(crate) fn send_reply(&self, addresses: &[ReplyTo], message: &Bytes) {
         for of_node in addresses.chunk_by(|one, other| one.node == other.node) {
             let Some(node) = of_node.first().map(|address| address.node) else { continue };
@@ -181,9 +180,9 @@ impl DirectReplies {
         }
     }
 
-    /// Hands a reply to the requester, if it is still there.
+    /// Delivers a reply to the requester, if its channel is still open.
     pub(crate) fn deliver_reply(&self, address: &ReplyTo, bytes: &Bytes) {
-        // Who has gone gets nothing (DRT-04).
+        // A reply to a closed channel is dropped (DRT-04).
         let Some(connection) = self.clients.connections.get(address.connection) else { return };
         let Ok(message) = message::decode(bytes) else { return };
         let delivered = connection.replies_to(address, |channel, consumer| Delivered {
@@ -212,7 +211,7 @@ impl DirectReplies {
         }
     }
 
-    /// A requester is still there to be replied to.
+    /// Whether a requester's channel is still open.
     async fn finds_requester(&self, address: &ReplyTo) -> bool {
         if address.node == self.base.context.me {
             return self.has_requester(address);
@@ -252,7 +251,7 @@ mod tests {
         ReplyTo { node: NodeId(3), connection: 1 << 40, channel: 65_535, key }
     }
 
-    /// DRT-02: the name leads back to where it came from, and nothing else is one.
+    /// A generated name parses to its address, and no other name does (DRT-02).
     #[test]
     fn drt_02_a_name_carries_the_way_to_its_channel() {
         let name = address().name();

@@ -1,26 +1,26 @@
-//! Publishes that have to wait are routed when that can be done.
+//! Routing of publishes that had to wait.
 
 use crate::{
     client::{ChannelId, Event, Publish, PublishOutcome},
     front::{
-        confirm::Told, connection_state::ConnectionState, publish::sender_selected,
+        confirm::ConfirmTo, connection_state::ConnectionState, publish::sender_selected,
         publisher::Publisher, spread::Spread,
     },
 };
 use quorate_types::{Exception, FieldTable, Message};
 use std::{collections::BTreeMap, sync::Arc};
 
-/// What could not be done at once of the publishes of one read.
+/// What could not be routed or sent at once of the publishes of one read.
 #[derive(Debug)]
 pub(crate) struct Rest {
-    /// The one that is being sent to its queues.
+    /// The publish that is being sent to its many queues.
     pub(crate) spread: Spread,
-    /// Those behind it.
+    /// The publishes after it.
     pub(crate) publishes: Vec<Publish>,
 }
 
 impl Publisher {
-    /// Routes what a connection published while that could not be done, after what is to be spread.
+    /// Routes the held publishes of a connection, after the publish that is to be spread.
     pub(crate) async fn route_held(
         self: Arc<Self>,
         connection: Arc<ConnectionState>,
@@ -33,14 +33,14 @@ impl Publisher {
             self.base.lease.until_held().await;
             spread = self.route_some(&connection);
             if spread.is_none() {
-                // Whoever waits for room looks again.
+                // The task that waits for room checks again.
                 connection.publishing.in_flight.landed(0);
                 return;
             }
         }
     }
 
-    /// Routes what is held; without anything to spread, nothing is held any more.
+    /// Routes held publishes. If none needs to be spread, none is held afterwards.
     fn route_some(&self, connection: &Arc<ConnectionState>) -> Option<Spread> {
         let mut held = connection.publishing.held.lock();
         let publishes = held.take();
@@ -70,7 +70,7 @@ impl Publisher {
                     if let Some(message) = message {
                         connection.mailbox.put(Event::Returned { channel, message });
                     }
-                    Told::of(confirm).tell(connection, channel, 1, true);
+                    ConfirmTo::of(confirm).send(connection, channel, 1, true);
                 }
                 PublishOutcome::Refused(exception) => {
                     connection.mailbox.put(Event::ChannelException { channel, exception });
@@ -81,8 +81,8 @@ impl Publisher {
     }
 }
 
-/// A publish behind one that is being spread waits for its turn, unless one of its channel before it
-/// was refused, and it with that.
+/// Refuses a publish after one that is being spread, if an earlier publish of its channel was
+/// refused; else it waits for its turn.
 pub(crate) fn await_turn(
     publish: &Publish,
     refused: &BTreeMap<ChannelId, Exception>,
@@ -96,7 +96,7 @@ pub(crate) fn await_turn(
     exception.is_none()
 }
 
-/// What a mandatory publish is returned as, should it turn out unroutable.
+/// The content with which a mandatory publish is returned, if it turns out to be unroutable.
 fn late_return(publish: &Publish) -> Option<Box<Message>> {
     publish.mandatory.then(|| {
         Box::new(Message {
@@ -136,7 +136,7 @@ mod tests {
         }
     }
 
-    /// A message is not settled before what was made of it is on its way.
+    /// A message is not settled before the messages made from it are in flight.
     #[tokio::test]
     async fn nam_05_settles_wait_for_the_publishes_that_are_held_before_them() {
         let node = testing::node();
@@ -166,7 +166,7 @@ mod tests {
         connection.events(&mut events).await;
         assert!(events.iter().any(|event| matches!(event, Event::MaySettle)), "{events:?}");
         assert_eq!(unsettled(), Some(1));
-        // What ends with its channel does not wait; what is of another channel does.
+        // Settles of the ending channel do not wait; those of other channels do.
         state.publishing.held.lock().busy = true;
         settle(3);
         connection.close_channel(ChannelId { number: 2, opened: 0 });

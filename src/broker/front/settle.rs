@@ -1,5 +1,5 @@
-//! What consumers and gets hold: settling it, giving room for more, ending it with its channel (ACK,
-//! QOS-06, CHN-05, DLV 6).
+//! Settling what consumers and gets hold, giving room to waiting consumers, and ending what a
+//! channel holds (ACK, QOS-06, CHN-05, DLV 6).
 
 use crate::{
     client::{ChannelId, Event, HolderRef, Settle, Settlement},
@@ -24,7 +24,7 @@ impl Client<'_> {
 }
 
 impl FrontEnd {
-    /// Settles what a client settles, and notes what its channels hold less.
+    /// Settles what a client settles, and counts it out of what its channels hold.
     pub(crate) fn settle(
         self: &Arc<Self>,
         connection: &Arc<ConnectionState>,
@@ -44,8 +44,8 @@ impl FrontEnd {
                 Settlement::Discard => Command::Discard { holder, numbers },
                 Settlement::Release => Command::Release { holder, numbers },
             };
-            // What a client published before it settled is not overtaken: a message is not settled
-            // before what was made of it is enqueued, in the same home at least.
+            // Settles do not overtake what the client published before: a message is not settled
+            // before the messages made from it are enqueued, at least within one home.
             if settlement == Settlement::Ack && connection.publishing.in_flight.bytes() == 0 {
                 self.base.proposers.submit_ahead(home, command);
             } else {
@@ -57,7 +57,7 @@ impl FrontEnd {
         }
     }
 
-    /// Ends what a channel held.
+    /// Ends everything that a channel held.
     pub(crate) fn end_channel(&self, channel: HeldByChannel) {
         for (id, consumer) in channel.consumers {
             self.clients.consumers.remove(id.number);
@@ -74,7 +74,7 @@ impl FrontEnd {
 }
 
 impl FrontEnd {
-    /// What these gets of this node's took was held too long: their channels close (CTO-05).
+    /// Closes the channels of gets whose messages were held too long (CTO-05).
     pub(crate) fn gets_timed_out(&self, home: Home, gets: Vec<GetId>) {
         let holder = |(session, sequence)| Holder::Get(session, sequence);
         let gets: BTreeSet<_> =
@@ -96,7 +96,7 @@ impl FrontEnd {
 }
 
 impl ConnectionState {
-    /// Whether that channel holds what is to be settled there.
+    /// Whether that channel holds what is to be settled.
     pub(crate) fn is_of(&self, channel: ChannelId, settled: HolderRef) -> bool {
         let held = self.held.lock();
         held.channels.get(&channel).is_some_and(|held| match settled.holder {
@@ -106,8 +106,8 @@ impl ConnectionState {
     }
 }
 
-/// Notes that a holder holds `count` less, and tells the type of its queue. If its channel has a
-/// limit, it is added to `opened`, since its consumers may have room now.
+/// Counts `count` deliveries out of what a holder holds, and returns the type of its queue. If its
+/// channel has a limit, the channel is added to `opened`, since its consumers may have room now.
 fn settled_at(
     connection: &ConnectionState,
     settled: HolderRef,
@@ -125,7 +125,7 @@ fn settled_at(
         opened.insert(*number);
     }
     let (number, consumer) = (*number, Arc::clone(channel.consumers.get(&id)?));
-    // A consumer looks at what its connection holds while its own state is locked.
+    // A consumer locks `held` of its connection while its own state is locked.
     drop(held);
     if consumer.settled(count) {
         let mut held = connection.held.lock();

@@ -1,15 +1,15 @@
-//! A message for many queues is sent a part at a time: what is on its way for one connection stays
-//! within its bound, and while an alarm is on nothing more is written.
+//! A message for many queues is sent in steps, so that one connection's bytes in flight stay within
+//! their bound, and nothing more is written while an alarm is on.
 //!
-//! Each target's queue writes the message by itself, so the bytes of each copy count as in flight.
-//! The message is routed once and has one confirm. What its connection publishes after it waits
-//! until all copies are sent, as it does without a routing lease.
+//! Each target's queue writes the message separately, so the bytes of each copy count as in flight.
+//! The message is routed once and has one confirm. Later publishes of its connection wait until all
+//! copies are sent, as they do without a routing lease.
 
 use crate::{
     client::ChannelId,
     front::{
         batch::MESSAGE_COST_BYTES,
-        confirm::{FanOut, Told},
+        confirm::{ConfirmTo, FanOut},
         connection_state::ConnectionState,
         pressure::until_room,
         publish::{Outgoings, Source, shared_by},
@@ -20,7 +20,7 @@ use crate::{
 };
 use std::{sync::Arc, time::Duration};
 
-/// How long a step waits for room.
+/// Longest time that a step waits for room.
 const STEP_PATIENCE: Duration = Duration::from_secs(1);
 
 /// A publish of which some copies have not been sent.
@@ -28,16 +28,16 @@ const STEP_PATIENCE: Duration = Duration::from_secs(1);
 pub(crate) struct Spread {
     connection: Arc<ConnectionState>,
     channel: ChannelId,
-    told: Told,
+    confirm_to: ConfirmTo,
     mandatory: bool,
     routed: RoutedPublish,
     shared: Option<Arc<FanOut>>,
-    /// Place of the target that is next.
+    /// Index of the next target.
     next: usize,
 }
 
 impl RoutedPublish {
-    /// Bytes on their way that it stands for, each target counted.
+    /// Its bytes in flight, with each target counted.
     pub(crate) fn copies_bytes(&self) -> usize {
         self.targets.len().saturating_mul(self.copy_bytes())
     }
@@ -52,7 +52,7 @@ impl Spread {
         Self {
             connection: Arc::clone(source.connection),
             channel: source.channel,
-            told: source.told.clone(),
+            confirm_to: source.confirm_to.clone(),
             mandatory: source.mandatory,
             shared: shared_by(routed.targets.len()),
             routed,
@@ -60,7 +60,7 @@ impl Spread {
         }
     }
 
-    /// Bytes of the next step of about `bytes_max`.
+    /// Bytes of the copies in the next step of about `bytes_max`.
     fn step_bytes(&self, bytes_max: usize) -> usize {
         let left = self.routed.targets.len() - self.next;
         self.routed.copy_bytes() * left.min(self.copies(bytes_max))
@@ -77,7 +77,7 @@ impl Spread {
         let source = Source {
             connection: &self.connection,
             channel: self.channel,
-            told: self.told.clone(),
+            confirm_to: self.confirm_to.clone(),
             mandatory: self.mandatory,
         };
         if first == 0 {
@@ -89,14 +89,14 @@ impl Spread {
 }
 
 impl Publisher {
-    /// Bytes of copies that are sent at once.
+    /// Bytes of copies that are sent in one step.
     pub(crate) fn step_bytes(&self) -> usize {
         usize::try_from(self.base.context.settings.connection_in_flight_bytes / 2)
             .unwrap_or(usize::MAX)
     }
 
-    /// Whether the copies of the publish are sent in steps: with the `beside` bytes of copies before it
-    /// they are more than one step, or the memory for what is in flight is used up.
+    /// Whether the copies of the publish are sent in steps: together with the `beside` bytes of
+    /// earlier copies they exceed one step, or the memory for publishes in flight is used up.
     pub(crate) fn is_spread(&self, routed: &RoutedPublish, beside: usize) -> bool {
         let bytes = routed.copies_bytes().saturating_add(beside);
         routed.targets.len() > 1
@@ -104,12 +104,12 @@ impl Publisher {
                 || self.base.context.memory.is_overdrawn(Share::InFlight, false))
     }
 
-    /// Sends all copies, as far as there is room for them.
+    /// Sends all copies in steps, as far as there is room for them.
     pub(crate) async fn spread(&self, mut spread: Spread) {
         loop {
             self.room_to_spread(&spread.connection).await;
             let bytes = spread.step_bytes(self.step_bytes());
-            // One after the other, so that each step sees what the one before has sent.
+            // One message at a time, so that each step counts what the step before has sent.
             let turn = self.spreading.lock().await;
             self.room_for_step(bytes as u64).await;
             if self.alarms.reason().is_some() || !self.has_room_for(&spread.connection) {
@@ -122,12 +122,12 @@ impl Publisher {
             if !more {
                 return;
             }
-            // A step of many small copies is work enough for one turn.
+            // Other tasks get a turn after a step of many small copies.
             tokio::task::yield_now().await;
         }
     }
 
-    /// Resolves when no alarm is on and the connection may have further publishes on their way.
+    /// Resolves when no alarm is on and the connection may have more publishes in flight.
     pub(crate) async fn room_to_spread(&self, connection: &ConnectionState) {
         self.alarms.until_lifted().await;
         until_room(connection, || self.has_room_for(connection)).await;
@@ -137,14 +137,14 @@ impl Publisher {
         connection.publishing.in_flight.has_room() && !self.is_full_for(connection)
     }
 
-    /// Resolves when there is room for a step beside what has been sent, or after a while: what has been
-    /// sent to a home that does not answer must not hold back all others. Publishes that are held
-    /// behind a message to many queues do not count, since they wait for it.
+    /// Resolves when there is room for another step, or after [`STEP_PATIENCE`]: copies for a home that
+    /// does not answer must not hold back all others. Publishes that are held behind a message to
+    /// many queues do not count, since they wait for it.
     async fn room_for_step(&self, bytes: u64) {
         let max = self.base.context.memory.share_bytes_max(Share::InFlight);
         let fits = || takes_body(self.base.proposers.bytes(), bytes, max);
         let room = self.base.context.memory.until(Share::InFlight, fits);
-        // Sent all the same then, one step at a time.
+        // The copies are then sent without room, one step at a time.
         let _ = tokio::time::timeout(STEP_PATIENCE, room).await;
     }
 }
@@ -153,7 +153,7 @@ impl Publisher {
 mod tests {
     use super::*;
     use crate::{
-        leader::way::Way,
+        leader::enqueue_options::EnqueueOptions,
         testing::{self, lone_connection},
     };
     use bytes::Bytes;
@@ -167,10 +167,10 @@ mod tests {
         let home = Home::Group(GroupId(1));
         let targets =
             (1..=queues).map(|number| QueueId { home, index: u64::from(number), position: 0 });
-        let way = Way { level: Level(0), head: MessageHead::default() };
+        let options = EnqueueOptions { level: Level(0), head: MessageHead::default() };
         RoutedPublish {
             targets: targets.collect(),
-            ways: vec![way; queues as usize],
+            options: vec![options; queues as usize],
             message: Bytes::from(vec![0; bytes]),
             ..RoutedPublish::default()
         }
@@ -179,8 +179,8 @@ mod tests {
     fn steps(queues: u32, bytes: usize) -> Vec<usize> {
         let connection = lone_connection();
         let channel = ChannelId { number: 1, opened: 0 };
-        let told = Told::Nobody;
-        let source = Source { connection: &connection, channel, told, mandatory: false };
+        let confirm_to = ConfirmTo::Nobody;
+        let source = Source { connection: &connection, channel, confirm_to, mandatory: false };
         let mut spread = Spread::new(&source, routed(queues, bytes));
         let mut steps = Vec::new();
         loop {

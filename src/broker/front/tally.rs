@@ -1,4 +1,4 @@
-//! Counts of publishes.
+//! Counts of routed and unroutable publishes.
 
 use crate::views::counters::Counters;
 
@@ -10,12 +10,12 @@ pub(crate) struct Tally {
     routed: u64,
     returned: u64,
     dropped: u64,
-    /// Unroutable ones are confirmed at once (CNF-03).
+    /// Unroutable publishes that were confirmed at once (CNF-03).
     confirmed: u64,
 }
 
 impl Tally {
-    /// A publish that was routed or not; `None`: refused.
+    /// Counts a publish that was routed or not; `None` if it was refused.
     pub(crate) fn count(&mut self, routed: Option<bool>, confirm: bool, mandatory: bool) {
         self.received += 1;
         self.received_confirm += u64::from(confirm);
@@ -26,7 +26,7 @@ impl Tally {
         }
     }
 
-    /// One that was routed to no queue.
+    /// Counts a publish that was routed to no queue.
     pub(crate) fn unroutable(&mut self, confirm: bool, mandatory: bool) {
         if mandatory {
             self.returned += 1;
@@ -36,7 +36,7 @@ impl Tally {
         self.confirmed += u64::from(confirm);
     }
 
-    /// Adds them to the counters of the node.
+    /// Adds the counts to the counters of the node.
     pub(crate) fn add_to(&self, counters: &Counters) {
         let Self { received, received_confirm, routed, returned, dropped, confirmed } = *self;
         for (counter, count) in [

@@ -1,19 +1,19 @@
-//! The firehose: while a virtual host is traced, each publish and each delivery in it is told to
-//! its exchange `amq.rabbitmq.trace` too, by the node that the client is on.
+//! The firehose: while a virtual host is traced, a copy of each publish and each delivery in it is
+//! published to its exchange `amq.rabbitmq.trace`, by the node of the client.
 //!
-//! The node publishes what it tells on its own account: nobody waits for it, no client's room is
-//! taken by it, and what is over a bound is dropped.
+//! The node publishes traces in its own name: no client waits for them or loses room to them, and
+//! traces above a bound are dropped.
 //!
 //! `trace_on` sets a flag in the catalog, so all nodes trace their own clients, also after a
 //! restart. (In RabbitMQ one node traces, until it stops.) Traces are published without confirms
 //! under an account of the node's session, do not count as in flight for any client, and are
-//! dropped above 16 MiB under way. While tracing is off, it costs one look at the flag for the
+//! dropped above 16 MiB in flight. While tracing is off, its cost is one read of the flag for the
 //! publishes of one read.
 
 use crate::{
     client::{ChannelId, ConnectionInfo, Delivered, GetOk, Publish, delivery_properties},
     front::{
-        confirm::Told,
+        confirm::ConfirmTo,
         connection_state::ConnectionState,
         publish::{Outgoings, Source, sender_selected},
         publisher::Publisher,
@@ -35,18 +35,18 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// Where traces go, in every virtual host.
+/// The exchange for traces, in every virtual host.
 const EXCHANGE: ShortString = ShortString::from_static("amq.rabbitmq.trace");
-/// Bytes of traces that may be on their way. Above, further ones are dropped, so that a queue that
-/// takes none holds up nobody.
+/// Most bytes of traces in flight. Further traces are dropped, so that a queue that accepts none
+/// delays nothing else.
 const IN_FLIGHT_BYTES_MAX: u64 = 16 * 1024 * 1024;
-/// Headers of a message are one frame. Above, a trace goes without what makes them long: the
-/// properties and the lists of names.
+/// Most bytes of a trace's headers, which are one frame. Above this, the properties and the lists
+/// of names are left out.
 const HEADERS_BYTES_MAX: usize = 64 * 1024;
-/// Bytes that a routing key may have.
+/// Longest routing key, bytes.
 const KEY_BYTES_MAX: usize = 255;
 
-/// Properties by the names that traces give them.
+/// The names of properties in traces.
 const NAMES: [(Property, &str); 14] = [
     (Property::ContentType, "content_type"),
     (Property::ContentEncoding, "content_encoding"),
@@ -64,7 +64,7 @@ const NAMES: [(Property, &str); 14] = [
     (Property::ClusterId, "cluster_id"),
 ];
 
-/// A message that has come, or goes to a client.
+/// A message that was published, or is delivered to a client.
 struct Seen<'a> {
     /// `publish` or `deliver`.
     what: &'static str,
@@ -80,7 +80,7 @@ struct Seen<'a> {
 }
 
 impl Tracer {
-    /// Adds what is told of a publish that has been routed, if its virtual host is traced.
+    /// Adds the trace of a routed publish, if its virtual host is traced.
     pub(crate) fn trace_publish(
         &self,
         catalog: &Catalog,
@@ -89,7 +89,7 @@ impl Tracer {
         routed: &RoutedPublish,
         outgoings: &mut Outgoings,
     ) {
-        // It has been routed, so its headers are in order; nobody is shown BCC (PRP-09).
+        // The publish has been routed, so its headers are valid. BCC is never shown (PRP-09).
         let Ok((further_keys, raw)) = sender_selected(&publish.properties) else { return };
         let seen = Seen {
             what: "publish",
@@ -105,7 +105,7 @@ impl Tracer {
         let vhost = &connection.info.vhost;
         let name = |queue: &QueueId| match catalog.queue_by_id(*queue) {
             Some(entry) => Some(text(entry.name.name.as_str())),
-            // One that the catalog does not have was named by a key (NAM 8).
+            // A target that is not in the catalog was named by a routing key (NAM 8).
             None => {
                 let mut keys = iter::once(&publish.routing_key).chain(&further_keys);
                 let key = keys.find(|key| server_named_queue(vhost, key) == Some(*queue));
@@ -115,17 +115,17 @@ impl Tracer {
         let named = routed.targets.iter().filter_map(name);
         let replies = routed.replies.iter().map(|address| text(address.name().as_str()));
         let queues = FieldValue::Array(named.chain(replies).collect());
-        self.tell(catalog, &seen, field("routed_queues", queues), outgoings);
+        self.send(catalog, &seen, field("routed_queues", queues), outgoings);
     }
 }
 
 impl Publisher {
-    /// Tells of deliveries that are about to be written.
+    /// Publishes the traces of deliveries that are about to be written.
     pub(crate) fn trace_deliveries(&self, connection: &ConnectionState, all: &[Delivered]) {
         if all.is_empty() || !self.traces(connection) {
             return;
         }
-        // Without the catalog's lock, since finding a name takes it.
+        // The catalog must not be locked here, since finding a name locks it.
         let queue_of = |delivered: &Delivered| {
             let consumer = self.clients.consumers.get(delivered.consumer.number)?;
             self.base.queue_name(consumer.about.queue).map(|name| name.name)
@@ -135,17 +135,17 @@ impl Publisher {
         {
             let catalog = self.base.catalog.read();
             for (delivered, queue) in all.iter().zip(&named) {
-                // A direct reply passes no queue; it was traced where it was published.
+                // A direct reply passes through no queue; it was traced when it was published.
                 let Some(queue) = queue else { continue };
                 let shown = (&delivered.message, delivered.redelivered, delivered.counts);
                 let to = (connection, delivered.channel);
-                self.tracer.tell_of_delivery(&catalog, to, queue, shown, &mut outgoings);
+                self.tracer.trace_delivery(&catalog, to, queue, shown, &mut outgoings);
             }
         }
         self.send_all(outgoings);
     }
 
-    /// Tells of what a get has found.
+    /// Publishes the trace of a message that a get has found.
     pub(crate) fn trace_get(
         &self,
         connection: &ConnectionState,
@@ -159,18 +159,18 @@ impl Publisher {
         let mut outgoings = Outgoings::default();
         let shown = (&got.message, got.redelivered, got.counts);
         let to = (connection, channel);
-        self.tracer.tell_of_delivery(&self.base.catalog.read(), to, queue, shown, &mut outgoings);
+        self.tracer.trace_delivery(&self.base.catalog.read(), to, queue, shown, &mut outgoings);
         self.send_all(outgoings);
     }
 
-    /// Without a lease nothing is routed (NAM 5), and a trace does not wait.
+    /// Without a lease nothing is routed (NAM 5), and a trace does not wait for one.
     fn traces(&self, connection: &ConnectionState) -> bool {
         self.base.catalog.read().is_traced(&connection.info.vhost) && self.base.lease.is_held()
     }
 }
 
 impl Tracer {
-    fn tell_of_delivery(
+    fn trace_delivery(
         &self,
         catalog: &Catalog,
         (connection, channel): (&ConnectionState, ChannelId),
@@ -186,22 +186,22 @@ impl Tracer {
             exchange: &message.exchange,
             routing_key: &message.routing_key,
             further_keys: &message.further_keys,
-            // As its client is shown them; what is stored is in order.
+            // As the client sees them; the stored message is valid.
             properties: Properties::parse(delivery_properties(message, counts)).unwrap_or_default(),
             body: &message.body,
         };
         let redelivered = FieldValue::I32(i32::from(redelivered));
-        self.tell(catalog, &seen, field("redelivered", redelivered), outgoings);
+        self.send(catalog, &seen, field("redelivered", redelivered), outgoings);
     }
 
-    fn tell(
+    fn send(
         &self,
         catalog: &Catalog,
         seen: &Seen<'_>,
         more: (ShortString, FieldValue),
         outgoings: &mut Outgoings,
     ) {
-        // Traces are not traced.
+        // Traces are not traced themselves.
         if *seen.exchange == EXCHANGE {
             return;
         }
@@ -219,12 +219,13 @@ impl Tracer {
             locality: &self.base.led.leaderships,
             by_broker: true,
         };
-        // The exchange cannot be deleted (EXC-01).
+        // The exchange always exists, since it cannot be deleted (EXC-01).
         let _ = catalog.route(&request, &mut routed.targets);
         if routed.targets.is_empty() {
             return;
         }
-        routed.ways = self.base.led.ways(catalog, &routed.targets, &properties, seen.body);
+        routed.options =
+            self.base.led.enqueue_options(catalog, &routed.targets, &properties, seen.body);
         routed.message = message::encode(&Message {
             exchange: EXCHANGE,
             routing_key: key,
@@ -236,12 +237,12 @@ impl Tracer {
         if routed.targets.len() > 1 && routed.copies_bytes() as u64 > IN_FLIGHT_BYTES_MAX {
             return;
         }
-        let (channel, told) = (ChannelId { number: 0, opened: 0 }, Told::Nobody);
-        let source = Source { connection: &account, channel, told, mandatory: false };
+        let (channel, confirm_to) = (ChannelId { number: 0, opened: 0 }, ConfirmTo::Nobody);
+        let source = Source { connection: &account, channel, confirm_to, mandatory: false };
         outgoings.add(&source, &routed);
     }
 
-    /// What traces are on their way for; `None` while no more may be.
+    /// The account of traces in flight; `None` while the bound is reached.
     fn account(&self) -> Option<Arc<ConnectionState>> {
         let session = self.base.context.session()?;
         let mut known = self.account.lock();
@@ -280,7 +281,7 @@ impl Seen<'_> {
         ShortString::try_from(key).unwrap_or_default()
     }
 
-    /// The trace's properties: nothing but headers, in order of their names (PRP-02).
+    /// The trace's properties: only headers, in order of their names (PRP-02).
     fn headers(&self, node: &str, more: (ShortString, FieldValue)) -> Properties {
         let info = &self.connection.info;
         let keys = iter::once(self.routing_key).chain(self.further_keys);
@@ -299,7 +300,7 @@ impl Seen<'_> {
         fields.sort_by(|(a, _), (b, _)| a.cmp(b));
         match with_headers(&FieldTable(fields.clone())) {
             Ok(properties) if properties.raw.len() <= HEADERS_BYTES_MAX => properties,
-            // Too long, or nested too deep.
+            // The headers are too long, or nested too deep.
             Ok(_) | Err(_) => {
                 fields.retain(|(_, value)| !is_composed(value));
                 with_headers(&FieldTable(fields)).unwrap_or_default()
@@ -327,7 +328,7 @@ fn table_of(properties: &Properties) -> FieldTable {
     FieldTable(NAMES.iter().filter_map(named).collect())
 }
 
-/// What a property says; integers as 32-bit ones, where they are some.
+/// The value of a property in a trace; integers are 32-bit if they fit.
 fn value_of(property: Property, mut bytes: Bytes) -> Option<FieldValue> {
     Some(match property {
         Property::Headers => FieldValue::Table(FieldTable::decode(&mut bytes).ok()?),
@@ -348,14 +349,14 @@ fn value_of(property: Property, mut bytes: Bytes) -> Option<FieldValue> {
         | Property::UserId
         | Property::AppId
         | Property::ClusterId => {
-            // Behind its length.
+            // The content after its length.
             bytes.try_get_u8().ok()?;
             FieldValue::LongString(bytes)
         }
     })
 }
 
-/// As whom the node publishes.
+/// The account under which the node publishes.
 fn nobody() -> ConnectionInfo {
     let nowhere = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
     ConnectionInfo {

@@ -11,7 +11,7 @@ use crate::{
     front::{
         client_handle::Transactions,
         commit::Commit,
-        confirm::Told,
+        confirm::ConfirmTo,
         publish::{Outgoings, Source},
         routed::RoutedPublish,
         spread::Spread,
@@ -21,11 +21,11 @@ use quorate_types::{Exception, ReplyCode};
 use std::sync::Arc;
 
 impl Transactions<'_> {
-    /// Routes a publish of a transaction, which is kept until the transaction ends; tells how many
-    /// bytes are kept. `None`: no queue takes it. Waits while this node may not route (NAM 5).
+    /// Routes a publish of a transaction, which is kept until the transaction ends; returns the
+    /// bytes kept. `None`: it has no target. Waits while this node may not route (NAM 5).
     ///
     /// # Errors
-    /// What PUB-01 lists.
+    /// The exceptions of PUB-01.
     pub(crate) async fn route(&self, publish: Publish) -> Result<Option<usize>, Exception> {
         self.client.base().lease.until_held().await;
         let channel = publish.channel;
@@ -33,18 +33,19 @@ impl Transactions<'_> {
         Ok(routed.map(|routed| self.keep(channel, routed)))
     }
 
-    /// Keeps a publish of the channel's transaction; tells how many bytes it has.
+    /// Keeps a publish of the channel's transaction; returns its bytes.
     fn keep(&self, channel: ChannelId, routed: RoutedPublish) -> usize {
         let bytes = routed.bytes();
         let mut held = self.client.state.held.lock();
-        // A channel is forgotten before what it holds is ended, so what is held of an open one ends with it.
+        // A channel is removed before what it holds is ended, so what an open channel holds ends
+        // with it.
         if !held.closed && self.client.state.is_open(channel) {
             held.channels.entry(channel).or_default().transaction.push(routed);
         }
         bytes
     }
 
-    /// What the channel's transaction has published; the next one begins.
+    /// Takes the publishes of the channel's transaction; the next transaction begins.
     pub(crate) fn take_transaction(&self, channel: ChannelId) -> Vec<RoutedPublish> {
         let mut held = self.client.state.held.lock();
         let transaction = held.channels.get_mut(&channel).map(|channel| &mut channel.transaction);
@@ -55,7 +56,7 @@ impl Transactions<'_> {
     /// answered (TX-05).
     ///
     /// # Errors
-    /// 406 when a queue has refused a message (TX-06), 541 when this run of the node has ended.
+    /// 406 when a queue has refused a message (TX-06), 541 when this start of the node has ended.
     pub(crate) async fn commit(
         &self,
         channel: ChannelId,
@@ -82,8 +83,7 @@ impl Transactions<'_> {
         }
     }
 
-    /// Sends the publishes of a commit, no more of them at once than a connection may have on their
-    /// way.
+    /// Sends the publishes of a commit, with no more in flight than a connection may have.
     async fn send_transaction(
         &self,
         channel: ChannelId,
@@ -93,8 +93,9 @@ impl Transactions<'_> {
         let (node, connection) = (self.client.node, self.client.state);
         let mut outgoings = Outgoings::default();
         for routed in publishes {
-            let (told, mandatory) = (Told::Commit(Arc::clone(&commit)), routed.mandatory);
-            let source = Source { connection, channel, told, mandatory };
+            let (confirm_to, mandatory) =
+                (ConfirmTo::Commit(Arc::clone(&commit)), routed.mandatory);
+            let source = Source { connection, channel, confirm_to, mandatory };
             let spread = node.publisher.is_spread(&routed, 0);
             if !spread {
                 outgoings.add(&source, &routed);
@@ -156,7 +157,7 @@ mod tests {
         connection.roll_back(first);
         assert_eq!(kept(0), 0);
         connection.client().transactions().keep(first, routed());
-        // The close that follows a commit leaves it alone, also before it is first polled (TX-07).
+        // The commit completes although the channel is closed before its first poll (TX-07).
         let commit = Operation::Commit { settles: Vec::new() };
         let committing = connection.ask(first, commit);
         assert_eq!(kept(0), 0);
@@ -170,7 +171,8 @@ mod tests {
         assert_eq!(kept(1), 1);
     }
 
-    /// TX-06: one refusal makes it a failure, which is told when all have answered.
+    /// One refusal fails the commit, which is answered when all publishes have been answered
+    /// (TX-06).
     #[test]
     fn tx_06_a_refused_message_fails_the_commit() {
         let (commit, mut all_taken) = Commit::new(2);

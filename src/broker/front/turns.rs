@@ -1,7 +1,7 @@
-//! A limit of all of a channel's consumers together (QOS-06, Q-12): who gets the room that there is.
-//! Those that wait for it get it one after the other, whoever was shown something longest ago first. So
-//! neither a queue nor a consumer of the channel is passed over for another, and one whose queue has
-//! become empty meanwhile does not hold up the next.
+//! The limit of all consumers of a channel together (QOS-06, Q-12), and which consumer gets the
+//! room. Waiting consumers get it one after the other, in the order of their last deliveries. So no
+//! queue and no consumer of the channel is starved, and a consumer whose queue has become empty
+//! does not hold up the next.
 //!
 //! The waiting consumer whose last delivery is the oldest gets the credit first, and its queue's
 //! answer says whether there was a message. After 200 ms without an answer the next consumer gets
@@ -31,11 +31,11 @@ use std::{
 /// hold up the others.
 const TURN_MAX: Duration = Duration::from_millis(200);
 
-/// What is to be shared out.
+/// The waiting consumers and the room of a channel.
 struct Shares {
-    /// In the order of their turns.
+    /// The waiting consumers, in the order of their turns.
     consumers: Vec<Arc<FrontConsumer>>,
-    /// Room that nothing is about to take; `None` without a limit.
+    /// Room that no ready delivery will take; `None` without a limit.
     free: Option<u64>,
 }
 
@@ -53,14 +53,14 @@ impl Shares {
         Some(Self { consumers, free })
     }
 
-    /// Those that wait for room.
+    /// The consumers that wait for room.
     fn waiting(&self) -> impl Iterator<Item = &Arc<FrontConsumer>> {
         self.consumers.iter().filter(|consumer| waits(consumer))
     }
 }
 
 impl FrontEnd {
-    /// A channel with a limit may have room: its consumers are told what may be assigned to them now.
+    /// Gives credit to the consumers of a channel that may have room again.
     pub(crate) fn share_room(
         self: &Arc<Self>,
         connection: &Arc<ConnectionState>,
@@ -91,14 +91,14 @@ impl FrontEnd {
         }
     }
 
-    /// A channel has no limit any more.
+    /// Gives credit to the consumers of a channel whose limit was removed.
     pub(crate) fn lift_limit(&self, connection: &ConnectionState, channel: ChannelId) {
         if let Some(shares) = Shares::of(connection, channel) {
             self.credit(&shares.consumers);
         }
     }
 
-    /// Tells consumers' homes what may be assigned to them.
+    /// Sends credits to the homes of consumers.
     fn credit(&self, consumers: &[Arc<FrontConsumer>]) {
         let mut by_home: BTreeMap<Home, Vec<Command>> = BTreeMap::new();
         for consumer in consumers {
@@ -119,13 +119,14 @@ impl FrontEnd {
             if let Some(next) = next {
                 let share = shares.free.map_or(u64::MAX, |free| free.div_ceil(waiting));
                 if let Some(credit) = credit(next, share) {
-                    // What the queue has for it comes before the answer, and claims its room.
+                    // Deliveries of the queue arrive before the answer, and are counted as claims
+                    // on the room.
                     let asked = self.base.proposers.ask(next.home(), credit);
                     let _ = tokio::time::timeout(TURN_MAX, asked).await;
                     continue;
                 }
             }
-            // Of what is left everybody may have all, as long as nobody waits.
+            // While no consumer waits, each consumer gets credit for all the room that is left.
             if waiting == 0 && shares.free != Some(0) {
                 self.credit(&shares.consumers);
             }
@@ -158,8 +159,8 @@ mod tests {
     use quorate_types::DeliveryNumber;
     use quorate_types::{Holder, Term};
 
-    /// DLV 6: a range of settles, or a re-attaching, does not reach back behind what has been given
-    /// back, though the queue may not know of that yet.
+    /// A range of settles or a re-attachment does not reach back behind references that have been
+    /// given back, though the queue may not have released them yet (DLV 6).
     #[tokio::test]
     async fn dlv_06_what_was_given_back_counts_as_shown() {
         let consumer = testing::consumer(&testing::node());
@@ -175,8 +176,8 @@ mod tests {
         assert_eq!(shown, DeliveryNumber(2));
     }
 
-    /// Q-12, DLV 5: room that was kept for a consumer whose group is silent goes to the channel's
-    /// others.
+    /// Room that was kept for a consumer of a silent group goes to the channel's other consumers
+    /// (Q-12, DLV 5).
     #[tokio::test]
     async fn dlv_05_what_a_silence_drops_makes_room_for_others() {
         let node = testing::node();

@@ -1,32 +1,31 @@
-//! What a connection holds of what is not finished.
+//! Incomplete contents and open transactions of a connection.
 
 use crate::memory::Share;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// What a connection holds of what is not finished, as its front end told last.
+/// Incomplete contents and open transactions of a connection, as its front end last reported them.
 #[derive(Debug, Default)]
 pub(crate) struct Unfinished {
-    /// Bytes of contents that have not come whole.
+    /// Bytes of contents that have not arrived completely.
     pub(crate) contents: AtomicU64,
-    /// For how long they have been under way, ms.
+    /// Age of the oldest of them, ms.
     pub(crate) age_ms: AtomicU64,
-    /// Bytes of transactions.
+    /// Bytes of open transactions.
     pub(crate) transactions: AtomicU64,
-    /// The connection has been told to close.
+    /// The connection has been asked to close.
     pub(crate) closing: AtomicBool,
 }
 
 impl Unfinished {
-    /// Notes what the front end holds: bytes of contents, how long they have been under way, and bytes
-    /// of transactions.
-    pub(crate) fn tell(&self, contents: u64, age_ms: u64, transactions: u64) {
+    /// Stores the report of the front end: bytes of contents, their age, and bytes of transactions.
+    pub(crate) fn report(&self, contents: u64, age_ms: u64, transactions: u64) {
         self.contents.store(contents, Ordering::Relaxed);
         self.age_ms.store(age_ms, Ordering::Relaxed);
         self.transactions.store(transactions, Ordering::Relaxed);
     }
 
-    /// Bytes of that share, and for how long they have been under way, ms, where that matters: an
-    /// honest content is soon over.
+    /// Bytes of that share, and their age, ms. The age of transactions does not count: only
+    /// contents of an honest client are complete soon.
     pub(crate) fn of(&self, share: Share) -> (u64, u64) {
         let load = |figure: &AtomicU64| figure.load(Ordering::Relaxed);
         match share {

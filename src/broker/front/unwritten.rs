@@ -1,5 +1,5 @@
-//! What a connection has been given and its client has not taken yet. Bodies are read for it only
-//! while there is room, so that a client that does not read costs bounded memory (DESIGN §6).
+//! What a connection has been assigned and its client has not taken yet. Bodies are read for it
+//! only while there is room, so that a client that does not read costs bounded memory (DESIGN §6).
 //!
 //! Bodies differ in size, so the bound is in bytes and not in messages. A connection reads bodies,
 //! for deliveries and gets alike, while less than `delivery_ahead_bytes` waits to be written. While
@@ -17,28 +17,28 @@ use std::{
 use tokio::sync::{MutexGuard, Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-/// One connection's.
+/// The unwritten deliveries and answers of one connection.
 #[derive(Debug)]
 pub(crate) struct Unwritten {
-    /// Bytes that wait to be written, with those of answers that its session is about to take.
+    /// Bytes that wait to be written, with those of answers that its session will take next.
     bytes: AtomicUsize,
     bytes_max: usize,
     budget: Arc<MemoryBudget>,
     held: Mutex<Waiting>,
     given_up: AtomicBool,
-    /// It has been given deliveries that have yet to be written; and has taken all of some before.
+    /// Whether it has deliveries to be written, and whether it has ever taken all of some.
     is_given: AtomicBool,
     has_taken: AtomicBool,
     less: Notify,
-    /// Held while the body of an answer is read, so that the next one sees how large it was.
+    /// Held while the body of an answer is read, so that the next read counts its size.
     reading: tokio::sync::Mutex<()>,
-    /// One body at a time is being fetched for the connection's consumers, or waits to be taken.
+    /// Held by the one fetch of a body for the connection's consumers, until the body is taken.
     fetching: Arc<Semaphore>,
-    /// One waits to be taken.
+    /// A fetched body waits to be taken.
     has_fetched: Arc<AtomicBool>,
 }
 
-/// What waits to be written, as it is counted.
+/// The memory account of what waits to be written.
 #[derive(Debug)]
 struct Waiting {
     held: Held,
@@ -72,12 +72,12 @@ impl Drop for Fetched {
 #[derive(Debug)]
 pub(crate) struct Fetching {
     of_connection: Option<OwnedSemaphorePermit>,
-    /// Until the body is here and counted.
+    /// Held until the body has arrived and is counted.
     _of_node: Option<OwnedSemaphorePermit>,
 }
 
 impl Unwritten {
-    /// Nothing waits. Above `bytes_max` bytes nothing more is read.
+    /// State without unwritten bytes. While more than `bytes_max` bytes wait, nothing more is read.
     pub(crate) fn new(budget: &Arc<MemoryBudget>, bytes_max: u64) -> Self {
         Self {
             bytes: AtomicUsize::new(0),
@@ -94,7 +94,7 @@ impl Unwritten {
         }
     }
 
-    /// So many bytes wait to be written now.
+    /// Sets the bytes that wait to be written.
     pub(crate) fn set(&self, bytes: usize) {
         if self.bytes.load(Ordering::Relaxed) == bytes {
             return;
@@ -109,21 +109,21 @@ impl Unwritten {
         }
     }
 
-    /// So many bytes wait now, deliveries among them that have just been read.
+    /// Sets the bytes that wait, which include deliveries that have just been read.
     pub(crate) fn given(&self, bytes: usize) {
         self.is_given.store(true, Ordering::Relaxed);
         self.set(bytes);
     }
 
-    /// Bytes of bodies that may be read for it now; 0 for none. One message may be read for a client
-    /// that has taken everything though the node's budget is used up, unless many have done that;
-    /// rather for one that has taken deliveries before.
+    /// Bytes of bodies that may be read for it now; 0 for none. If the node's budget is used up,
+    /// one message may still be read for a client that has taken everything, unless many clients
+    /// have; a client that has taken deliveries before comes first.
     pub(crate) fn room_bytes(&self) -> usize {
         let waiting = self.bytes.load(Ordering::Relaxed);
         let budget =
             usize::try_from(self.budget.room_bytes(Share::Deliveries)).unwrap_or(usize::MAX);
         let room = self.bytes_max.saturating_sub(waiting).min(budget);
-        // A body that is here and counted waits for nothing but to be taken.
+        // A fetched body is counted already and only waits to be taken.
         let has_fetched = self.has_fetched.load(Ordering::Acquire);
         let has_taken = self.has_taken.load(Ordering::Relaxed);
         let may_overdraw = has_fetched || !self.budget.is_overdrawn(Share::Deliveries, has_taken);
@@ -135,38 +135,38 @@ impl Unwritten {
         self.budget.until(Share::Deliveries, || self.room_bytes() > 0).await;
     }
 
-    /// The memory for deliveries is used up, and this connection has some of it.
+    /// Whether the memory for deliveries is used up and this connection holds some of it.
     pub(crate) fn is_pressed(&self) -> bool {
         self.bytes.load(Ordering::Relaxed) > 0 && self.budget.room_bytes(Share::Deliveries) == 0
     }
 
-    /// Bytes that wait to be written, and for how long some have waited without a break.
+    /// Bytes that wait to be written, and how long some have waited without a break.
     pub(crate) fn waits(&self) -> (u64, Duration) {
         let waiting = self.held.lock();
         (waiting.held.bytes(), waiting.since.map_or(Duration::ZERO, |since| since.elapsed()))
     }
 
-    /// The client is to be dropped with all that waits for it.
+    /// Marks the client to be dropped, with everything that waits for it.
     pub(crate) fn give_up(&self) {
         self.given_up.store(true, Ordering::Relaxed);
     }
 
-    /// It has been given up.
+    /// Whether the client is to be dropped.
     pub(crate) fn is_given_up(&self) -> bool {
         self.given_up.load(Ordering::Relaxed)
     }
 
-    /// Something waits for the node's budget.
+    /// Records that something waits for the node's budget.
     pub(crate) fn note_waited(&self) {
         self.budget.note_waited(Share::Deliveries);
     }
 
-    /// Waits until the body of an answer may be read; it is counted by [`Unwritten::read`], before
-    /// the guard is dropped. Cancel-safe.
+    /// Waits until the body of an answer may be read. [`Unwritten::read`] counts it before the
+    /// guard is dropped. Cancel-safe.
     pub(crate) async fn until_room(&self) -> MutexGuard<'_, ()> {
         let turn = self.reading.lock().await;
         loop {
-            // Before the look, so that what is written between look and wait is not missed.
+            // Registered before the check, so that a write between check and wait is not missed.
             let less = self.less.notified();
             if self.room_bytes() > 0 {
                 return turn;
@@ -178,29 +178,29 @@ impl Unwritten {
         }
     }
 
-    /// An answer's body has been read, which the session has not taken yet.
+    /// Counts the body of an answer that has been read and that the session has not taken yet.
     pub(crate) fn read(&self, bytes: usize) {
         self.is_given.store(true, Ordering::Relaxed);
         let before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.held.lock().set(before + bytes);
     }
 
-    /// Waits for the connection's turn to fetch a body for a consumer, which is one of the node's
-    /// `fetches` and of a size that nobody knows yet.
+    /// Waits for the connection's turn to fetch a body for a consumer. The fetch is one of the
+    /// node's `fetches`, and its size is not known yet.
     pub(crate) async fn turn_to_fetch(&self, fetches: &Arc<Semaphore>) -> Fetching {
-        // Neither is ever closed.
+        // Neither semaphore is ever closed.
         let of_connection = Arc::clone(&self.fetching).acquire_owned().await.ok();
         loop {
             self.budget_room().await;
             let _of_node = Arc::clone(fetches).acquire_owned().await.ok();
-            // Those before it may have used up the room.
+            // Earlier fetches may have used up the room.
             if self.room_bytes() > 0 {
                 return Fetching { of_connection, _of_node };
             }
         }
     }
 
-    /// A body has been fetched.
+    /// Counts a body that has been fetched.
     pub(crate) fn fetched(&self, body: bytes::Bytes, turn: Fetching) -> Fetched {
         let mut held = self.budget.account(Share::Deliveries);
         held.set(body.len() as u64);

@@ -1,8 +1,8 @@
 //! Bodies of messages: from this node's own copy, else from the leader's, else from another
 //! replica's (DLV 1).
 //!
-//! A body that cannot be read is not one that is gone: only a leader's own word that a message has
-//! been settled ends the search for it.
+//! A body that cannot be read may still exist: the search ends only when a leader reports that the
+//! message has been settled.
 //!
 //! Only a leader that has applied the entry can know that a message has been settled. So after a
 //! read error the body is requested from the leader and then from the other replicas, and the error
@@ -31,23 +31,24 @@ use std::{sync::Arc, time::Duration};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-/// Between two tries to get a body: at first, and at most.
+/// Pause between two attempts to get a body: the first one, and the longest.
 const RETRY: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(250)];
-/// How long one try to get a body from another node may take.
+/// Longest time of one attempt to get a body from another node.
 const FETCH: Duration = Duration::from_secs(30);
-/// Bodies and bytes of one answer to another node; the first body is given whatever its size.
+/// Most bodies and bytes in one answer to another node. The first body is sent whatever its size.
 const ANSWER_MAX: usize = 256;
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 
-/// Reads and fetches bodies.
+/// Reads bodies here and fetches them from other nodes.
 #[derive(Debug)]
 pub(crate) struct Bodies {
     context: Arc<Context>,
     led: Arc<LedHomes>,
     proposers: Arc<Proposers>,
-    /// When the log last said of which queue that a message cannot be read.
+    /// When an unreadable message of each queue was last logged.
     unreadable: Mutex<OncePerMinute<QueueId>>,
-    /// Bodies fetched at once for consumers, which are counted when they have come.
+    /// Bodies fetched at the same time for consumers; each is counted as memory when it has
+    /// arrived.
     fetches: Arc<Semaphore>,
 }
 
@@ -62,12 +63,12 @@ impl Bodies {
         Self { context, led, proposers, unreadable: Mutex::default(), fetches }
     }
 
-    /// Whether the log may say now that messages of the queue cannot be read.
+    /// Whether an unreadable message of the queue may be logged now.
     pub(crate) fn may_tell_of_unreadable(&self, queue: QueueId) -> bool {
         self.unreadable.lock().is_due(queue, Instant::now())
     }
 
-    /// What this node has of messages that the leader of `term`, or of an earlier one, has named:
+    /// What this node has of messages that the leader of `term`, or of an earlier term, has named:
     /// in the order asked for, about `bytes_max` bytes of them, at least one if any is wanted.
     pub(crate) fn read_messages(
         &self,
@@ -86,14 +87,14 @@ impl Bodies {
         match read {
             Some(Ok(messages)) => messages,
             Some(Err(error)) => {
-                self.tell_of_unreadable(queue, &error);
+                self.report_unreadable(queue, &error);
                 wanted.first().map(|_| StoredMessage::Unknown).into_iter().collect()
             }
             None => Vec::new(),
         }
     }
 
-    fn tell_of_unreadable(&self, queue: QueueId, error: &StorageError) {
+    fn report_unreadable(&self, queue: QueueId, error: &StorageError) {
         if self.may_tell_of_unreadable(queue) {
             tracing::error!(
                 %queue, %error, "a message body cannot be read; reading it from another replica"
@@ -101,14 +102,15 @@ impl Bodies {
         }
     }
 
-    /// A body, from wherever it can be had; `None` if it is gone or cannot be had within the time of
-    /// an operation. Of what was named by no leader in particular, only what is applied is believed.
+    /// Gets a body from any node; `None` if it is gone or cannot be found within the time of an
+    /// operation. If no leader has named the message, only applied entries count.
     pub(crate) async fn message(&self, wanted: MessageRef) -> Option<Bytes> {
         if let StoredMessage::Here(body) = self.own_copy(wanted, None) {
             return Some(body);
         }
         let bound = self.context.operation_timeout();
-        // Of a size that nobody knows yet: no more are fetched at once than there is memory for.
+        // The size is not known yet, so no more bodies are fetched at the same time than memory
+        // allows.
         let find = self.find(wanted, None, || self.fetches.acquire(), || true);
         match tokio::time::timeout(bound, find).await {
             Ok((StoredMessage::Here(body), _)) => Some(body),
@@ -116,8 +118,8 @@ impl Bodies {
         }
     }
 
-    /// A body, from wherever it can be had; absent if it has been settled. Unknown only when it is not
-    /// wanted any more.
+    /// Gets a body from any node; absent if it has been settled. Unknown only if it is no longer
+    /// wanted.
     pub(crate) async fn find_message(
         &self,
         wanted: MessageRef,
@@ -127,8 +129,8 @@ impl Bodies {
         self.find(wanted, term, || std::future::ready(()), is_wanted).await.0
     }
 
-    /// As [`Bodies::find_message`], for a consumer of a connection that fetches one body at a time: its
-    /// turn is over while nobody has the body, so that one does not keep the others from theirs.
+    /// As [`Bodies::find_message`], for a consumer of a connection, which fetches one body at a
+    /// time. The turn ends while no node has the body, so that other consumers get theirs.
     pub(crate) async fn find_in_turn(
         &self,
         wanted: MessageRef,
@@ -139,7 +141,7 @@ impl Bodies {
         self.find(wanted, Some(term), || unwritten.turn_to_fetch(&self.fetches), is_wanted).await
     }
 
-    /// Looks again and again, each time in a turn that is waited for before; gives the last turn too.
+    /// Searches repeatedly, each time in a new turn; returns the last turn too.
     async fn find<T, F: Future<Output = T>>(
         &self,
         wanted: MessageRef,
@@ -153,7 +155,7 @@ impl Bodies {
             if !is_wanted() {
                 return (StoredMessage::Unknown, turn);
             }
-            let found = self.look_for(wanted, term).await;
+            let found = self.search(wanted, term).await;
             if found != StoredMessage::Unknown {
                 return (found, turn);
             }
@@ -163,8 +165,8 @@ impl Bodies {
         }
     }
 
-    /// Looks once: here, at the leader, at the other replicas.
-    async fn look_for(&self, wanted: MessageRef, term: Option<Term>) -> StoredMessage {
+    /// Searches once: here, at the leader, at the other replicas.
+    async fn search(&self, wanted: MessageRef, term: Option<Term>) -> StoredMessage {
         let home = wanted.queue.home;
         let own = self.own_copy(wanted, term);
         if own != StoredMessage::Unknown || matches!(home, Home::Node(_)) {
@@ -172,7 +174,7 @@ impl Bodies {
         }
         let leader = self.proposers.leader(home).map(|(node, _)| node);
         if leader == Some(self.context.me) && !self.has_applied(wanted) {
-            // It is just being applied.
+            // The entry is being applied here.
             return StoredMessage::Unknown;
         }
         let others = self.context.members().into_iter().filter(|node| Some(*node) != leader);
@@ -185,21 +187,21 @@ impl Bodies {
         StoredMessage::Unknown
     }
 
-    /// What this node can say of a message: that it has been settled only where it leads, since a
-    /// leader has every body that is not (STO 7).
+    /// What this node knows of a message. Only a leader can report a message as settled, since it
+    /// has every body that is not (STO 7).
     fn own_copy(&self, wanted: MessageRef, term: Option<Term>) -> StoredMessage {
-        // Before the read: what is given up meanwhile was whole when it was read.
+        // Read first: if the leadership ends during the read, its result was still complete.
         let leads = self.led.leading(wanted.queue.home).is_some();
         let found = self.read_messages(wanted.queue, &[wanted], term, 0).pop();
         let found = found.filter(|found| leads || *found != StoredMessage::Absent);
         found.unwrap_or(StoredMessage::Unknown)
     }
 
-    /// Until it is worth while to look again: the entry is applied here, or some time has passed.
+    /// Waits until another search may succeed: the entry is applied here, or some time has passed.
     async fn pause(&self, wanted: MessageRef, time: Duration) {
         match self.group_of(wanted) {
             Some(group) if !self.has_applied(wanted) => {
-                // Not in time: then it is looked for elsewhere again.
+                // The entry was not applied in time, so other nodes are searched again.
                 let _ = group.wait_applied(wanted.message.index, time).await;
             }
             Some(_) | None => tokio::time::sleep(time).await,
@@ -216,7 +218,7 @@ impl Bodies {
         self.context.groups()?.group(group)
     }
 
-    /// Asks another node; unknown if it does not answer.
+    /// Asks another node for a body; unknown if it does not answer.
     async fn ask_for_body(
         &self,
         node: NodeId,
@@ -237,7 +239,7 @@ impl Bodies {
         }
     }
 
-    /// Answers another node: as many as an answer may have, at least one.
+    /// Answers another node with as many bodies as an answer may have, at least one.
     pub(crate) fn answer(&self, from: NodeId, payload: Bytes, responder: Responder) {
         let Some(request) = wire::decode::<pb::BodiesRequest>(payload, from) else { return };
         let term = (request.term > 0).then_some(Term(request.term));
@@ -262,8 +264,8 @@ impl Bodies {
     }
 }
 
-/// Bodies of unknown size that the node may fetch at once for consumers: as many as half of what it
-/// may hold for deliveries has room for, if each is as large as a message may be.
+/// Bodies of unknown size that the node may fetch at the same time for consumers: so many that half
+/// of its memory for deliveries holds them, if each has the largest size of a message.
 fn fetches(memory: &MemoryBudget, message_bytes_max: u64) -> Arc<Semaphore> {
     let fit = memory.share_bytes_max(Share::Deliveries) / 2 / message_bytes_max.max(1);
     Arc::new(Semaphore::new(usize::try_from(fit).unwrap_or(usize::MAX).clamp(2, 64)))

@@ -1,26 +1,26 @@
-//! The wall clock, and how a group's own clock goes on from one leader to the next (DESIGN §4,
+//! The wall clock, and how a group's own clock continues from one leader to the next (DESIGN §4,
 //! *Time*).
 //!
-//! A group's clock is carried by the processes that live with it: whoever leads goes on by its
-//! monotonic clock, and tells the others how it stands. Who has been told goes on from there, also
-//! without entries; a process that begins is told by those that it is linked with, followers too.
-//! Wall clocks differ between nodes, so they count only where nobody is left who knows: when the
-//! whole group was down.
+//! Processes carry a group's clock: the leader advances it by its monotonic clock, and sends the
+//! time to the others. A process that has received the time advances it too, also without entries.
+//! A new process gets it from the processes that it is linked with, followers included. Wall clocks
+//! differ between nodes, so they count only when no process knows the time: when the whole group
+//! was down.
 //!
-//! A new leader tells all nodes how its groups' clocks stand, and so does each node to every node
-//! that it is newly linked with. Entries that a process replays at its start do not set a clock.
+//! A new leader sends all nodes the times of its groups' clocks, and each node sends those that it
+//! knows to a newly linked node. Entries that a process replays at its start do not set a clock.
 
 use parking_lot::Mutex;
 use quorate_types::{Timestamp, WallTime};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::time::Instant;
 
-/// The one place that wall time is read from.
+/// The only source of wall time.
 #[derive(Clone, Copy, Debug)]
 pub struct WallClock(pub fn() -> WallTime);
 
 impl WallClock {
-    /// Wall time of now.
+    /// The present wall time.
     #[must_use]
     pub fn now(self) -> WallTime {
         (self.0)()
@@ -28,7 +28,7 @@ impl WallClock {
 }
 
 impl Default for WallClock {
-    /// The machine's.
+    /// The machine's clock.
     fn default() -> Self {
         Self(|| {
             let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -37,7 +37,7 @@ impl Default for WallClock {
     }
 }
 
-/// When this process began.
+/// When this process started, by both clocks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ProcessStart {
     at: Instant,
@@ -50,34 +50,34 @@ impl ProcessStart {
     }
 }
 
-/// How a group's clock stood at some moment of this process; nothing if it has not lived with the
-/// group's leaders yet.
+/// A time of the group's clock, and the instant when it was known here; `None` until a leader or
+/// another process has sent it.
 #[derive(Debug, Default)]
 pub(crate) struct GroupClock(Mutex<Known>);
 
 impl GroupClock {
-    /// Another process says that the clock stands there. One that is behind, as what was long on
-    /// its way, changes nothing.
-    pub(crate) fn told(&self, time: Timestamp) {
-        told_at(&mut self.0.lock(), time, Instant::now());
+    /// Advances the clock to a time that another process has sent. An earlier time, from a late
+    /// message, changes nothing.
+    pub(crate) fn learn(&self, time: Timestamp) {
+        learn_at(&mut self.0.lock(), time, Instant::now());
     }
 
-    /// Where it stands now.
+    /// The present time of the clock.
     pub(crate) fn now(&self) -> Option<Timestamp> {
         self.0.lock().map(|known| shows(known, Instant::now()))
     }
 
-    /// A leadership of this process begins, with these last stamps in the state: where it lets the
-    /// clock begin.
+    /// Begins a leadership of this process, whose state has these last stamps. Returns the time at
+    /// which the clock continues.
     pub(crate) fn lead(&self, time: Timestamp, wall: WallTime, process: ProcessStart) -> Timestamp {
         lead_at(&mut self.0.lock(), (time, wall), process, Instant::now())
     }
 }
 
-/// How a group's clock stood at some moment.
+/// A time of a group's clock, and the instant when it was known.
 type Known = Option<(Timestamp, Instant)>;
 
-fn told_at(known: &mut Known, time: Timestamp, now: Instant) {
+fn learn_at(known: &mut Known, time: Timestamp, now: Instant) {
     if known.is_none_or(|known| shows(known, now) < time) {
         *known = Some((time, now));
     }
@@ -104,8 +104,8 @@ fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Where a leadership lets a group's clock begin: with the last entry's stamps, with what a process
-/// that lived knows, and with when this process began by its wall clock and how long ago that was.
+/// The time at which a new leader continues a group's clock. It follows from the stamps of the last
+/// entry, the time known to this process, its start by the wall clock, and its age.
 fn begins_at(
     (time, wall): (Timestamp, WallTime),
     known: Option<Timestamp>,
@@ -113,9 +113,10 @@ fn begins_at(
 ) -> Timestamp {
     match known {
         Some(known) => known.max(time),
-        // Nothing has ever been stamped.
+        // No entry has been stamped yet.
         None if wall == WallTime(0) => time,
-        // All were down: what passed until this process began, if positive, and since.
+        // All were down: adds the time from the last stamp to the start of this process, and its
+        // age.
         None => time.plus_ms(began.0.saturating_sub(wall.0).saturating_add(millis(lived))),
     }
 }

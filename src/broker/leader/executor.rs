@@ -1,4 +1,5 @@
-//! Performs what applying hands out, where this node leads: the one match on `Effect` (STO 7).
+//! Performs the effects of applied entries, where this node leads: the one match on `Effect`
+//! (STO 7).
 
 use crate::{
     leader::{Leader, leaderships::Leadership},
@@ -11,7 +12,7 @@ use quorate_queue::{Answer, Command, Effect, Output};
 use quorate_types::{Home, NodeId, Term};
 use std::{collections::BTreeMap, sync::Arc};
 
-/// What is to be sent to each node after an entry was applied.
+/// What is sent to each node after an entry has been applied.
 struct ToNodes {
     term: Term,
     nodes: BTreeMap<NodeId, Deliveries>,
@@ -24,7 +25,8 @@ impl ToNodes {
 }
 
 impl Leader {
-    /// Performs what one entry handed out. Nothing if this node does not lead.
+    /// Performs the effects of one entry, and sends its answers; no effects if this node does not
+    /// lead.
     pub(crate) fn perform(self: &Arc<Self>, home: Home, output: &Output) {
         {
             let Some(mut leadership) = self.base.led.leaderships.of(home) else { return };
@@ -33,8 +35,8 @@ impl Leader {
             for effect in &output.effects {
                 perform_one(self, home, effect, &leadership, &mut to_nodes);
             }
-            // Sent under the lock: what a re-attaching consumer is sent comes before what is
-            // newer (DLV 2).
+            // Sent under the lock: a re-attaching consumer gets what it holds before newer
+            // deliveries (DLV 2).
             for (to, deliveries) in to_nodes.nodes {
                 if !send(self, home, to, deliveries) {
                     leadership.detach_all_of(to);
@@ -46,8 +48,8 @@ impl Leader {
         }
     }
 
-    /// A consumer asks for what it holds above `last` (DLV 2). `None`: this node does not lead in
-    /// that term.
+    /// Sends a consumer that re-attaches what it holds above `last` (DLV 2). Does nothing if this
+    /// node does not lead in that term.
     pub(crate) fn reattach(
         self: &Arc<Self>,
         home: Home,
@@ -81,7 +83,7 @@ impl Leader {
     }
 }
 
-/// The one match on `Effect`.
+/// Performs one effect, or adds it to what is sent to the nodes.
 fn perform_one(
     leader: &Leader,
     home: Home,
@@ -103,7 +105,7 @@ fn perform_one(
         Effect::DeadLettersCounted { queue_type, strategy, fact, count } => {
             leader.base.context.counters.dead_letters(*queue_type, *strategy, *fact, *count);
         }
-        Effect::Room { queue, to, messages } => leader.letters.tell_room(*queue, *to, *messages),
+        Effect::Room { queue, to, messages } => leader.letters.send_room(*queue, *to, *messages),
         Effect::WakeAt { queue, time } => leader.timer.wake_at(*queue, *time),
         Effect::ConsumerTimedOut { consumer, last } => {
             to_nodes.at(consumer.session.node).timed_out.push((*consumer, *last));
@@ -113,31 +115,33 @@ fn perform_one(
         }
         Effect::ContinueSoon => {
             let led = Arc::clone(&leader.base.led);
-            // Not from within apply: the entry that is being applied must finish first.
+            // In a task of its own, not within apply: the entry that is being applied must finish
+            // first.
             leader.base.context.spawn(async move { led.propose_to(home, vec![Command::Continue]) });
         }
     }
 }
 
-/// False if the lane to that node is full; this node announces itself there anew when it is not.
+/// Sends deliveries; false if the lane to that node is full. This node then announces itself to it
+/// again once the lane has room.
 fn send(leader: &Leader, home: Home, to: NodeId, deliveries: Deliveries) -> bool {
     if deliveries.is_empty() {
         return true;
     }
     let gets = deliveries.timed_out_gets.clone();
-    // What is lost with a connection is asked for again by re-attaching (DLV 2).
+    // Deliveries that are lost with a connection are requested again by re-attaching (DLV 2).
     let retry = Retry::Leadership(home, to);
-    let told = leader
+    let sent = leader
         .base
         .context
         .peers
         .send_or_retry(PeerMessage::Deliveries { home, deliveries }, retry);
-    if !told {
-        // Gets do not re-attach, so that each is told by itself.
+    if !sent {
+        // Gets do not re-attach, so the time-out of each one is sent again separately.
         gets.into_iter()
             .for_each(|get| leader.base.context.peers.retry_later(Retry::GetTimedOut(home, get)));
     }
-    told
+    sent
 }
 
 fn send_answer(leader: &Leader, home: Home, answer: &Answer) {
@@ -146,24 +150,26 @@ fn send_answer(leader: &Leader, home: Home, answer: &Answer) {
         | Answer::Want { session, .. }
         | Answer::Fenced { session } => session.node,
         Answer::Transferred { from, .. } | Answer::TransfersWanted { from, .. } => {
-            // If nobody is known to lead, the next leader sends again and is answered again.
+            // If no leader is known, the next leader sends the transfer again and gets another
+            // answer.
             let Some(leader) = leader.base.proposers.leader_of(*from) else { return };
             leader
         }
     };
-    // An answer that is lost is given again to a repeat (SES 3).
+    // A lost answer is sent again when the command is repeated (SES 3).
     leader.base.context.peers.send(to, PeerMessage::Answer { home, answer: answer.clone() });
 }
 
 impl Leader {
-    /// Tells a client's node that what a get took was held for too long (CTO-05).
-    pub(crate) fn tell_get_timed_out(&self, home: Home, get: GetId) {
+    /// Notifies a client's node that the message of a get was held for too long (CTO-05).
+    pub(crate) fn send_get_timed_out(&self, home: Home, get: GetId) {
         let deliveries = Deliveries { timed_out_gets: vec![get], ..Deliveries::default() };
         let retry = Retry::GetTimedOut(home, get);
         self.base.context.peers.send_or_retry(PeerMessage::Deliveries { home, deliveries }, retry);
     }
 
-    /// Tells everyone, this node included, or one node, that this node leads the home (SES 5).
+    /// Announces to all nodes, this one included, or to one node, that this node leads the home
+    /// (SES 5).
     pub(crate) fn announce(&self, home: Home, term: Term, to: Option<NodeId>) {
         let linked = self.base.context.peers.all_connected().into_iter().map(|peer| peer.node);
         for node in

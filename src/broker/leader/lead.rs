@@ -1,15 +1,16 @@
-//! How a leadership of a queue group begins, and what is announced of it.
+//! The start of a leadership of a queue group, and its announcement.
 
 use crate::leader::Leader;
 use quorate_queue::{Command, Output};
 use quorate_types::{GroupId, Home, QueueId, Term};
 use std::{sync::Arc, time::Duration};
 
-/// After this long a leader that lost a proposal asks for what was in it.
+/// A leader that lost a proposal asks for its content again after this long.
 const ANNOUNCE_AGAIN: Duration = Duration::from_millis(100);
 
 impl Leader {
-    /// This node leads the group, and has applied its term's first entry (STO 7).
+    /// Begins this node's leadership of the group, after its term's first entry has been applied
+    /// (STO 7).
     pub(crate) fn lead(self: &Arc<Self>, group: GroupId, term: Term) {
         let home = Home::Group(group);
         let mut owed = Output::default();
@@ -21,15 +22,16 @@ impl Leader {
         self.base.led.lead(group, term, stamps);
         self.perform(home, &owed);
         self.announce(home, term, None);
-        // A majority has just committed its term's first entry.
-        self.tell_heard_of([(group, term)]);
+        // A majority has just committed the term's first entry.
+        self.send_majority_contact([(group, term)]);
         self.reconciler.compare(group);
         let leader = Arc::clone(self);
-        self.base.context.spawn(async move { leader.look_after_nodes(group) });
+        self.base.context.spawn(async move { leader.reconcile_nodes(group) });
     }
 
-    /// A proposal was lost: what was in it is sent again once this leader announces itself again
-    /// (SES 5). Without a majority a leader refuses proposals, and leads on when the majority is back.
+    /// Handles a lost proposal: this leader announces itself again, and proposers send its content
+    /// again (SES 5). A leader without a majority refuses proposals, and stays leader when the
+    /// majority is back.
     pub(crate) fn announce_again(self: &Arc<Self>, group: GroupId) {
         if !self.reannouncing.lock().insert(group) {
             return;
@@ -45,8 +47,9 @@ impl Leader {
         });
     }
 
-    /// A virtual host or a delayed exchange was deleted: each leader ends those of its queues that
-    /// were in its groups (NAM 4). What a change of leaders loses the reconciler finds.
+    /// Handles the deletion of a virtual host or a delayed exchange: each leader ends those of its
+    /// queues that its groups hold (NAM 4). The reconciler ends queues that a change of leaders
+    /// leaves behind.
     pub(crate) fn end_queues(&self, queues: &[QueueId]) {
         let led = &self.base.led;
         for &queue in queues {

@@ -1,4 +1,4 @@
-//! Where this node leads, and which consumers have attached themselves there (DLV 2).
+//! The homes that this node leads, and the consumers that have attached there (DLV 2).
 
 use parking_lot::{Mutex, MutexGuard};
 use quorate_catalog::Locality;
@@ -9,32 +9,33 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// For each home, which consumers have re-attached in this node's present leadership.
+/// For each home, the consumers that have re-attached in this node's present leadership.
 #[derive(Debug)]
 pub(crate) struct Leaderships {
     homes: BTreeMap<Home, Mutex<Leadership>>,
 }
 
-/// Of one home.
+/// The leadership of one home.
 #[derive(Debug, Default)]
 pub(crate) struct Leadership {
-    /// Term that this node leads in and has applied its first entry of.
+    /// The term in which this node leads and has applied its first entry.
     pub(crate) term: Option<Term>,
-    /// Consumers that were sent what they hold, each with the number of its attachment; others ask
-    /// first (DLV 2). Those that are gone are left out now and then.
+    /// Consumers that were sent what they hold, each with the number of its attachment. Others must
+    /// attach first (DLV 2). Consumers that have ended are removed now and then.
     attached: HashMap<ConsumerId, u32>,
-    /// How many there may be before that is done again.
+    /// Number of entries at which ended consumers are removed again.
     attached_max: usize,
     /// When the leadership began.
     since: Option<Instant>,
 }
 
-/// Consumers remembered before those that have ended are looked for.
+/// Entries before ended consumers are removed for the first time.
 const ATTACHED_MIN: usize = 1_024;
 
 impl Leadership {
-    /// Attaches a consumer under that number; false if it is attached under a later one. No event says
-    /// that a consumer has ended, so ended ones are removed whenever the number of entries has doubled.
+    /// Attaches a consumer under that number; false if it is attached under a later one. No event
+    /// reports the end of a consumer, so ended ones are removed whenever the number of entries has
+    /// doubled.
     pub(crate) fn attach(
         &mut self,
         consumer: ConsumerId,
@@ -52,13 +53,13 @@ impl Leadership {
         true
     }
 
-    /// Number of the consumer's attachment, if it has attached itself.
+    /// The number of the consumer's attachment; `None` if it has not attached.
     pub(crate) fn attachment(&self, consumer: ConsumerId) -> Option<u32> {
         self.attached.get(&consumer).copied()
     }
 
-    /// That node has not been told of some deliveries: its consumers are sent none until they have
-    /// re-attached, so that none is passed over for a later one.
+    /// Detaches all consumers of a node that has missed deliveries: they are sent none until they
+    /// have re-attached, so that no delivery is skipped.
     pub(crate) fn detach_all_of(&mut self, node: NodeId) {
         self.attached.retain(|consumer, _| consumer.session.node != node);
     }
@@ -69,7 +70,7 @@ impl Leaderships {
         Self { homes: homes.map(|home| (home, Mutex::default())).collect() }
     }
 
-    /// This node leads the home from now on.
+    /// Begins this node's leadership of the home.
     pub(crate) fn lead(&self, home: Home, term: Term) {
         if let Some(leadership) = self.homes.get(&home) {
             let since = Some(Instant::now());
@@ -77,7 +78,7 @@ impl Leaderships {
         }
     }
 
-    /// It leads it no more.
+    /// Ends this node's leadership of the home.
     pub(crate) fn stop(&self, home: Home) {
         if let Some(leadership) = self.homes.get(&home) {
             *leadership.lock() = Leadership::default();
@@ -89,13 +90,13 @@ impl Leaderships {
         self.homes.get(&home).and_then(|leadership| leadership.lock().term)
     }
 
-    /// For how long this node has led the home.
+    /// How long this node has led the home.
     pub(crate) fn leading_for(&self, home: Home) -> Option<Duration> {
         let since = self.homes.get(&home)?.lock().since?;
         Some(since.elapsed())
     }
 
-    /// The leadership of the home, which nobody else looks at meanwhile.
+    /// Locks the leadership of the home.
     pub(crate) fn of(&self, home: Home) -> Option<MutexGuard<'_, Leadership>> {
         self.homes.get(&home).map(Mutex::lock)
     }

@@ -22,7 +22,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// A group's next entry is cut after this long at the latest (DESIGN §6).
+/// The longest that a command waits for its group's next entry (DESIGN §6).
 const PACE: Duration = Duration::from_millis(3);
 
 /// The replicated groups, and this node's connection-bound queues.
@@ -32,15 +32,15 @@ pub(crate) struct LedHomes {
     sequencers: BTreeMap<GroupId, Sequencer>,
     pub(crate) local: LocalQueues,
     pub(crate) leaderships: Leaderships,
-    /// Told of each entry that is applied while this node leads.
+    /// Notified of each entry that is applied while this node leads the home.
     progress: BTreeMap<Home, watch::Sender<()>>,
-    /// Something waits for the pace of the disk.
+    /// Notified when a batch waits for the log writer.
     pacer: tokio::sync::Notify,
     process: ProcessStart,
 }
 
 impl LedHomes {
-    /// None of them is led yet.
+    /// State of a node that leads none of the homes.
     pub(crate) fn new(context: &Arc<Context>, homes: &[Home]) -> Self {
         let settings = &context.settings;
         let sequencer = |group| (group, Sequencer::new(settings.wall));
@@ -76,7 +76,7 @@ impl LedHomes {
         groups.chain([self.own_home()]).collect()
     }
 
-    /// Term in which this node leads the home.
+    /// Term in which this node leads the home; `None` if it does not lead it.
     pub(crate) fn leading(&self, home: Home) -> Option<Term> {
         self.leaderships.leading(home)
     }
@@ -93,16 +93,16 @@ impl LedHomes {
         }
     }
 
-    /// A leadership of the group begins, with these last stamps in its state.
+    /// Begins a leadership of the group, whose state has these last stamps.
     pub(crate) fn lead(&self, group: GroupId, term: Term, stamps: (Timestamp, WallTime)) {
         if let Some(sequencer) = self.sequencers.get(&group) {
             sequencer.lead(sequencer.clock.lead(stamps.0, stamps.1, self.process));
-            self.tell_clocks(std::iter::once(group), None);
+            self.send_clocks(std::iter::once(group), None);
             self.leaderships.lead(Home::Group(group), term);
         }
     }
 
-    /// This node leads the home no more.
+    /// Ends this node's leadership of the home.
     pub(crate) fn stop(&self, home: Home) {
         if let Home::Group(group) = home
             && let Some(sequencer) = self.sequencers.get(&group)
@@ -113,12 +113,13 @@ impl LedHomes {
         self.note_progress(home);
     }
 
-    /// An entry that was handed to the group's log will not be applied; false for no group of queues.
+    /// Counts out an entry of the group that will not be applied; false if the group has no queues.
     pub(crate) fn proposal_lost(&self, group: GroupId) -> bool {
         self.sequencers.get(&group).inspect(|sequencer| sequencer.lost()).is_some()
     }
 
-    /// An entry of this leadership has been applied.
+    /// Counts out an entry of this leadership that has been applied, and proposes what waited for
+    /// it.
     pub(crate) fn applied(&self, home: Home) {
         if let Home::Group(group) = home
             && let Some(sequencer) = self.sequencers.get(&group)
@@ -129,7 +130,7 @@ impl LedHomes {
     }
 
     fn note_progress(&self, home: Home) {
-        // Mostly nobody waits, and entries are many.
+        // Entries are frequent, and mostly no task waits for them.
         if let Some(progress) = self.progress.get(&home)
             && progress.receiver_count() > 0
         {
@@ -137,13 +138,13 @@ impl LedHomes {
         }
     }
 
-    /// Changes with each entry of the home that is applied while this node leads it, and when it
-    /// leads it no more.
+    /// Changes with each entry of the home that is applied while this node leads it, and when the
+    /// leadership ends.
     pub(crate) fn progress(&self, home: Home) -> Option<watch::Receiver<()>> {
         self.progress.get(&home).map(watch::Sender::subscribe)
     }
 
-    /// Cuts entries that have waited for a pace of the disk too long; runs as long as the node.
+    /// Cuts entries that have waited longer than [`PACE`]; runs until the node stops.
     pub(crate) async fn pace(self: Arc<Self>) {
         loop {
             self.pacer.notified().await;
@@ -152,7 +153,8 @@ impl LedHomes {
         }
     }
 
-    /// A good moment to cut what waits: the log writer has finished a cycle, or time is up.
+    /// Cuts entries of all groups: the log writer has finished a cycle, or a batch has waited long
+    /// enough.
     pub(crate) fn pace_all(&self) {
         for (group, sequencer) in &self.sequencers {
             sequencer.pace(|entry| self.propose(*group, entry));
@@ -171,8 +173,8 @@ impl LedHomes {
         }
     }
 
-    /// Proposes commands of the leader's own, if this node leads the home, in as few entries as they
-    /// fit in.
+    /// Proposes the leader's own commands in as few entries as possible, if this node leads the
+    /// home.
     pub(crate) fn propose_to(&self, home: Home, commands: Vec<Command>) {
         match home {
             Home::Group(group) => {
@@ -191,7 +193,7 @@ impl LedHomes {
     pub(crate) fn take_batch(&self, home: Home, batch: Arc<ProposedBatch>) {
         let batch = Arc::unwrap_or_clone(batch);
         match home {
-            // Sent in a session of this node that is over, to queues that are gone (SES 6).
+            // The batch belongs to an ended session of this node; its queues are gone (SES 6).
             Home::Node(_) if self.is_of_former_session(&batch) => {}
             Home::Node(_) => {
                 self.local.push(batch);
@@ -218,7 +220,7 @@ impl LedHomes {
         }
     }
 
-    /// When the home's clock shows that time; `None` if this node does not lead it.
+    /// The instant at which the home's clock shows that time; `None` if this node does not lead it.
     pub(crate) fn moment(&self, home: Home, time: Timestamp) -> Option<Instant> {
         match home {
             Home::Group(group) => self.sequencers.get(&group)?.moment(time),
@@ -226,8 +228,9 @@ impl LedHomes {
         }
     }
 
-    /// Tells all nodes, or one, how the clocks of these groups stand, as far as this process knows.
-    pub(crate) fn tell_clocks(&self, groups: impl Iterator<Item = GroupId>, to: Option<NodeId>) {
+    /// Sends the present time of these groups' clocks to one node or to all, for the clocks known
+    /// here.
+    pub(crate) fn send_clocks(&self, groups: impl Iterator<Item = GroupId>, to: Option<NodeId>) {
         let clock = |group| Some((group, self.sequencers.get(&group)?.clock.now()?));
         let clocks: Vec<_> = groups.filter_map(clock).collect();
         if clocks.is_empty() {
@@ -235,17 +238,17 @@ impl LedHomes {
         }
         let message = PeerMessage::Clocks(clocks);
         match to {
-            // Who is not linked is told when it is.
+            // Nodes that are not linked get the clocks when they are linked.
             None => self.context.peers.send_to_others(&message),
             Some(node) => drop(self.context.peers.send(node, message)),
         }
     }
 
-    /// Another process says how clocks stand.
-    pub(crate) fn clocks_told(&self, clocks: Vec<(GroupId, Timestamp)>) {
+    /// Advances the groups' clocks to the times that another process has sent.
+    pub(crate) fn clocks_received(&self, clocks: Vec<(GroupId, Timestamp)>) {
         for (group, time) in clocks {
             if let Some(sequencer) = self.sequencers.get(&group) {
-                sequencer.clock.told(time);
+                sequencer.clock.learn(time);
             }
         }
     }

@@ -30,19 +30,19 @@ use tokio::time::Instant;
 pub(crate) struct LocalQueues {
     inbox: Mutex<Inbox>,
     state: Mutex<Option<State>>,
-    /// Their entries, also of those that are not in the catalog.
+    /// The catalog entries of these queues, also of those that are not in the replicated catalog.
     pub(crate) entries: RwLock<BTreeMap<ResourceName, QueueEntry>>,
     began: Instant,
     wall: WallClock,
     spill: SpillSettings,
 }
 
-/// How much of the bodies is kept in memory, and where the rest goes.
+/// Memory for bodies, and the place for the rest.
 #[derive(Clone, Debug)]
 pub struct SpillSettings {
     /// Bytes kept in memory, of all connection-bound queues together.
     pub memory_bytes_max: u64,
-    /// Folder of files for the rest, which have no names.
+    /// Folder of the nameless files for the rest.
     pub folder: PathBuf,
 }
 
@@ -60,10 +60,10 @@ struct State {
     output: Output,
 }
 
-/// The bodies of a run that are not yet settled.
+/// The unsettled bodies of a run.
 type KeptRun = Vec<Option<Kept>>;
 
-/// Runs, with their bodies.
+/// The runs, with their bodies.
 #[derive(Debug)]
 struct LocalStore {
     runs: BTreeMap<(QueueId, Level, LogIndex), (RunHead, KeptRun)>,
@@ -71,7 +71,7 @@ struct LocalStore {
 }
 
 impl LocalQueues {
-    /// No queues; none can be made before [`LocalQueues::begin`].
+    /// State without queues; queues can be created after [`LocalQueues::begin`].
     pub(crate) fn new(spill: SpillSettings, wall: WallClock) -> Self {
         Self {
             spill,
@@ -83,7 +83,7 @@ impl LocalQueues {
         }
     }
 
-    /// Begins a run of the node: its earlier connection-bound queues are no more.
+    /// Begins a session of the node: the queues of its previous session are dropped.
     pub(crate) fn begin(&self, node: NodeId, start: StartNumber) {
         *self.inbox.lock() = Inbox::default();
         self.entries.write().clear();
@@ -98,18 +98,18 @@ impl LocalQueues {
         });
     }
 
-    /// Takes a batch, to be worked off by [`LocalQueues::run`].
+    /// Queues a batch for [`LocalQueues::run`].
     pub(crate) fn push(&self, batch: ProposedBatch) {
         self.inbox.lock().batches.push_back(batch);
     }
 
-    /// Takes a command of the leader's own.
+    /// Queues a command of the leader's own for [`LocalQueues::run`].
     pub(crate) fn command(&self, command: Command) {
         self.inbox.lock().commands.push(command);
     }
 
-    /// Works off what has been taken as one entry. For one task alone, so that outputs are performed in
-    /// their order.
+    /// Applies what has been queued as one entry. Only one task may call this, so that outputs are
+    /// performed in order.
     pub(crate) fn run_one(&self, perform: impl FnOnce(&Output)) {
         if let Some(output) = self.apply_next() {
             perform(&output);
@@ -119,7 +119,7 @@ impl LocalQueues {
         }
     }
 
-    /// Takes a queue's entry away; false if there was none.
+    /// Removes a queue's catalog entry; false if there was none.
     pub(crate) fn forget(&self, id: QueueId) -> bool {
         let mut entries = self.entries.write();
         let before = entries.len();
@@ -127,7 +127,7 @@ impl LocalQueues {
         entries.len() < before
     }
 
-    /// Something has been taken and not been worked off.
+    /// Whether something is queued and not applied.
     pub(crate) fn has_work(&self) -> bool {
         let inbox = self.inbox.lock();
         !inbox.batches.is_empty() || !inbox.commands.is_empty()
@@ -151,8 +151,8 @@ impl LocalQueues {
         state.as_mut()?.apply(&entry, bodies)
     }
 
-    /// Messages in the order asked for: as many as have `bytes_max` bytes together, at least one if
-    /// any is wanted.
+    /// Messages in the order asked for, up to `bytes_max` bytes together, at least one if any is
+    /// wanted.
     pub(crate) fn messages(&self, wanted: &[MessageRef], bytes_max: usize) -> Vec<StoredMessage> {
         let state = self.state.lock();
         let Some(state) = state.as_ref() else { return Vec::new() };
@@ -169,7 +169,7 @@ impl LocalQueues {
         found
     }
 
-    /// When the clock of these queues shows that time.
+    /// The instant at which the clock of these queues shows that time.
     pub(crate) fn moment(&self, time: Timestamp) -> Option<Instant> {
         self.began.checked_add(Duration::from_millis(time.0))
     }
@@ -180,7 +180,8 @@ impl LocalQueues {
     }
 }
 
-/// Whether somebody asked for a queue that is gone, whose name may be left.
+/// Whether a command named a queue that has ended. Its name may still exist and must then be
+/// removed.
 pub(crate) fn says_gone(output: &Output) -> bool {
     output.answers.iter().any(|answer| match answer {
         Answer::Answered { other, .. } => other.iter().any(|(_, reply)| *reply == Reply::Gone),
@@ -203,7 +204,7 @@ impl State {
         let mut output = std::mem::take(&mut self.output);
         output.clear();
         if let Err(error) = self.machine.apply(self.index, entry, &self.store, &mut output) {
-            // The store is memory and does not fail; a machine that says so is broken.
+            // The store is in memory and cannot fail; an error means a broken machine.
             tracing::error!(%error, "cannot apply commands to exclusive queues");
             return None;
         }

@@ -4,6 +4,7 @@
 pub(crate) mod bodies;
 pub(crate) mod clock;
 pub(crate) mod dead_letter;
+pub(crate) mod enqueue_options;
 pub(crate) mod executor;
 pub(crate) mod lead;
 pub(crate) mod leaderships;
@@ -15,7 +16,6 @@ pub(crate) mod reconciler;
 pub(crate) mod sequencer;
 pub(crate) mod spill;
 pub(crate) mod timer;
-pub(crate) mod way;
 
 use crate::{
     base::Base,
@@ -30,7 +30,7 @@ use std::{
     sync::Arc,
 };
 
-/// What one node does as a leader.
+/// What a node needs as a leader.
 #[derive(Debug)]
 pub(crate) struct Leader {
     pub(crate) base: Base,
@@ -39,14 +39,14 @@ pub(crate) struct Leader {
     pub(crate) queues: Arc<Queues>,
     pub(crate) failures: Arc<Failures>,
     pub(crate) reconciler: Reconciler,
-    /// Leaderships that began before the broker did.
+    /// Leaderships that were reported before the broker was started, with their terms.
     pub(crate) early: Mutex<BTreeMap<GroupId, Term>>,
-    /// Groups that this node is about to announce itself to again.
+    /// Groups in which this node will soon announce its leadership again.
     pub(crate) reannouncing: Mutex<BTreeSet<GroupId>>,
 }
 
 impl Leader {
-    /// It leads no group yet.
+    /// State of a node that leads no group.
     pub(crate) fn new(
         base: &Base,
         letters: &Arc<DeadLetters>,

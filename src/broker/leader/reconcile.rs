@@ -1,5 +1,5 @@
-//! The reconciler of each group's leader: takes away what a crash left half done, and never adds
-//! (NAM 7).
+//! The reconciler of each group's leader: removes what a crash left incomplete, and never adds
+//! anything (NAM 7).
 //!
 //! A queue counts as ended only if it is missing in a read of the group that begins after the names
 //! were read. First a linearizable read of the catalog gives the ids, then the group is read
@@ -15,11 +15,11 @@ use quorate_types::{GroupId, Home};
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// How often it is looked whether there is something to compare.
+/// How often the reconciler checks whether a group is to be compared.
 const LOOK: Duration = Duration::from_millis(500);
 
 impl Leader {
-    /// Compares the groups that this node leads, one after the other; runs as long as the node.
+    /// Compares the groups that this node leads, one after the other; runs until the node stops.
     pub(crate) async fn reconcile(self: Arc<Self>) {
         let mut interval = tokio::time::interval(LOOK);
         interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -39,8 +39,8 @@ impl Leader {
             return;
         }
         let named = Named::of_group(&self.base.catalog.read(), group);
-        // Every one of them was created before this read begins, so one that the group does not hold
-        // after it has ended, whoever leads by then (NAM 2, 7).
+        // Every queue was created before this read begins, so a queue that is missing in the result
+        // has ended, also if the leader has changed (NAM 2, 7).
         if !self.base.context.read_group(group).await {
             return;
         }

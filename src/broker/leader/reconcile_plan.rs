@@ -1,8 +1,8 @@
-//! What of names and queues does not go together: queues that have no name, names that have no queue
+//! What is inconsistent between names and queues: queues without a name, and names without a queue
 //! (NAM 7, NAM 8).
 //!
 //! A queue counts as ended only if it is missing in a read of its home that begins after the names
-//! were read. So names are read first, and asked for ended queues when the home has been read.
+//! were read. So the names are read first, and compared once the home has been read.
 
 use quorate_catalog::Catalog;
 use quorate_queue::{Machine, QueueView};
@@ -13,22 +13,22 @@ use tokio::time::Instant;
 /// Names and queues are compared this often, and when a leadership begins.
 const COMPARE: Duration = Duration::from_secs(10);
 
-/// Which groups are to be compared, and when.
+/// The groups to be compared, and when.
 #[derive(Debug, Default)]
 pub(crate) struct Schedule {
-    /// When all groups were compared, or since when they are looked after.
+    /// When all groups were last compared, or when this state was made.
     compared: Option<Instant>,
-    /// Groups whose leadership has begun since.
+    /// Groups whose leadership has begun since then.
     begun: BTreeSet<GroupId>,
 }
 
 impl Schedule {
-    /// A leadership of the group has begun.
+    /// Records that a leadership of the group has begun.
     pub(crate) fn begin(&mut self, group: GroupId) {
         self.begun.insert(group);
     }
 
-    /// The groups that are to be compared now, of a node that leads these.
+    /// The groups to be compared now, of those that this node leads.
     pub(crate) fn due(&mut self, now: Instant, led: Vec<GroupId>) -> BTreeSet<GroupId> {
         let mut due = std::mem::take(&mut self.begun);
         let compared = *self.compared.get_or_insert(now);
@@ -40,37 +40,38 @@ impl Schedule {
     }
 }
 
-/// Queues of a home that the catalog names.
+/// The queues of a home that the catalog names.
 #[derive(Clone, Debug)]
 pub(crate) struct Named(Vec<QueueId>);
 
 impl Named {
-    /// All of a group.
+    /// All queues of a group.
     pub(crate) fn of_group(catalog: &Catalog, group: GroupId) -> Self {
         let entries = catalog.queues_of_home(Home::Group(group), None);
         Self(entries.map(|entry| entry.id).collect())
     }
 
-    /// The connection-bound ones of a run of a node. Those of earlier runs went when it began.
+    /// The connection-bound queues of one start of a node. Those of earlier starts ended when it
+    /// began.
     pub(crate) fn of_run(catalog: &Catalog, SessionId { node, start }: SessionId) -> Self {
         let entries = catalog.queues_of_home(Home::Node(node), None);
         let ids = entries.map(|entry| entry.id);
         Self(ids.filter(|id| StartNumber(id.index) == start).collect())
     }
 
-    /// Those that have ended, as their home shows that was read after the names.
+    /// Those of the queues that have ended. The home's state must have been read after the names.
     pub(crate) fn ended(self, machine: &Machine) -> Vec<QueueId> {
         self.0.into_iter().filter(|id| !machine.has_queue(*id)).collect()
     }
 }
 
-/// Queues of a group that have no name and will get none: their creator can name nothing more, or
-/// their virtual host is gone. What a creator may name still is left alone.
+/// Queues of a group that have no name and will get none: their creator's session has been fenced,
+/// or their virtual host is gone. A queue that its creator may still name is left alone.
 pub(crate) fn nameless(catalog: &Catalog, machine: &Machine) -> Vec<QueueId> {
     let is_nameless = |id: &QueueId| {
         let queue = machine.queue(*id);
         let creator = queue.as_ref().and_then(|queue| queue.creator);
-        // A virtual host that was created since this copy's last entry is none that is gone.
+        // A virtual host that was created after this copy's last entry must not count as gone.
         let homeless = |queue: QueueView| {
             let resolved_at = queue.config.resolved_at;
             resolved_at <= catalog.version()

@@ -4,12 +4,12 @@ use crate::leader::reconcile_plan::Schedule;
 use parking_lot::Mutex;
 use quorate_types::GroupId;
 
-/// Groups whose names are to be compared at the next look.
+/// Groups to be compared at the next check.
 #[derive(Debug, Default)]
 pub(crate) struct Reconciler(pub(crate) Mutex<Schedule>);
 
 impl Reconciler {
-    /// A leadership of the group has begun.
+    /// Records that a leadership of the group has begun.
     pub(crate) fn compare(&self, group: GroupId) {
         self.0.lock().begin(group);
     }

@@ -18,33 +18,33 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// Entries proposed and not yet applied, at most.
+/// Most entries that are proposed and not yet applied.
 const IN_FLIGHT_MAX: usize = 8;
 /// An entry is cut without waiting for the disk when this many bytes wait.
 const ENTRY_BYTES: usize = 1 << 20;
 /// Commands of the leader's own in one entry, so that applying it stays short.
 const LEADER_COMMANDS_MAX: usize = 1_000;
-/// Bytes that may wait here; a batch above is dropped, and sent again by its proposer when it has
-/// gone unanswered for too long.
+/// Bytes that may wait here. A batch above this is dropped; its proposer sends it again when the
+/// answer is overdue.
 const WAITING_BYTES_MAX: usize = 256 << 20;
 
-/// Why an entry might be cut now.
+/// What caused an attempt to cut an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Occasion {
-    /// Something has come in.
+    /// A batch or command has arrived.
     Arrival,
     /// The log writer has finished a cycle, an entry has been applied, or 3 ms are over.
     Pace,
 }
 
-/// What became of handing an entry to the group's log.
+/// The result of handing an entry to the group's log.
 #[derive(Debug)]
 pub(crate) enum Handed {
-    /// It is on its way.
+    /// The log has taken the entry.
     Taken,
-    /// The log takes no more just now: the same entry is to be handed again.
+    /// The log is full: the same entry is to be handed to it again.
     Busy(CommandEntry),
-    /// This node leads no more; who sent what was in it sends it again (SES 5).
+    /// This node is no longer the leader; the proposers send the batches again (SES 5).
     Lost,
 }
 
@@ -56,9 +56,9 @@ impl<F: Fn(CommandEntry) -> Handed> Propose for F {}
 #[derive(Debug, Default)]
 pub(crate) struct Sequencer {
     state: Mutex<State>,
-    /// Whether anything waits, to be looked at without the lock.
+    /// Whether anything waits; read without the lock.
     waiting: AtomicBool,
-    /// The group's clock, whoever leads.
+    /// The group's clock, also while another node leads.
     pub(crate) clock: GroupClock,
     wall: WallClock,
 }
@@ -70,11 +70,11 @@ struct State {
     commands: Vec<Command>,
     bytes: usize,
     in_flight: usize,
-    /// An entry that the log did not take yet.
+    /// An entry that the full log has refused so far.
     stalled: Option<CommandEntry>,
 }
 
-/// The group's clock while this node leads: it goes on by the monotonic clock (DESIGN §4).
+/// The group's clock while this node leads: it advances with the monotonic clock (DESIGN §4).
 #[derive(Debug)]
 struct Clock {
     base: Timestamp,
@@ -95,7 +95,7 @@ impl Sequencer {
         Self { wall, ..Self::default() }
     }
 
-    /// This node leads from now on; the group's clock stands at `time`.
+    /// Begins a leadership: the group's clock stands at `time`.
     pub(crate) fn lead(&self, time: Timestamp) {
         let mut state = self.state.lock();
         let clock = Clock { base: time, since: Instant::now(), wall: self.wall };
@@ -103,14 +103,14 @@ impl Sequencer {
         self.waiting.store(false, Ordering::Relaxed);
     }
 
-    /// When this leadership's clock shows that time; `None` without leadership.
+    /// The instant at which this leadership's clock shows that time; `None` without leadership.
     pub(crate) fn moment(&self, time: Timestamp) -> Option<Instant> {
         let state = self.state.lock();
         let clock = state.clock.as_ref()?;
         clock.since.checked_add(Duration::from_millis(time.ms_since(clock.base)))
     }
 
-    /// It leads no more; what waits is sent again to the next leader by its proposers.
+    /// Ends the leadership. Proposers send what waits here to the next leader.
     pub(crate) fn stop(&self) {
         *self.state.lock() = State::default();
         self.waiting.store(false, Ordering::Relaxed);
@@ -121,8 +121,8 @@ impl Sequencer {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// Takes a proposer's batch. Dropped if this node does not lead or too much waits already, or
-    /// if the same batch waits here: without a majority it is sent again and again.
+    /// Takes a proposer's batch. It is dropped if this node does not lead, if too much waits
+    /// already, or if the same batch waits here: without a majority proposers send it repeatedly.
     pub(crate) fn push(&self, batch: ProposedBatch, propose: impl Propose) {
         let mut state = self.state.lock();
         let waits = |it: &ProposedBatch| {
@@ -150,20 +150,20 @@ impl Sequencer {
         }
     }
 
-    /// An entry of this leadership has been applied.
+    /// Counts out an entry that has been applied.
     pub(crate) fn applied(&self, propose: impl Propose) {
         let mut state = self.state.lock();
         state.in_flight = state.in_flight.saturating_sub(1);
         self.cut(&mut state, Occasion::Pace, propose);
     }
 
-    /// A proposal of this leadership has been lost.
+    /// Counts out a proposal that has been lost.
     pub(crate) fn lost(&self) {
         let mut state = self.state.lock();
         state.in_flight = state.in_flight.saturating_sub(1);
     }
 
-    /// A good moment to cut what waits.
+    /// Cuts what waits: the log writer has finished a cycle, or time is up.
     pub(crate) fn pace(&self, propose: impl Propose) {
         if self.is_waiting() {
             self.cut(&mut self.state.lock(), Occasion::Pace, propose);
@@ -213,7 +213,7 @@ impl State {
         !self.is_empty() && self.in_flight < IN_FLIGHT_MAX && pace
     }
 
-    /// As many batches as make one entry, at least one.
+    /// Takes as many waiting batches as make one entry, at least one.
     fn take_batches(&mut self) -> Vec<ProposedBatch> {
         let mut bytes = 0;
         let mut count = 0;

@@ -1,18 +1,19 @@
-//! Bodies of connection-bound queues: in memory up to a budget of the node's, beyond it in files that
-//! have no name, are never synced, and are gone with the process (DESIGN §6).
+//! Bodies of connection-bound queues: in memory up to a budget of the node, above it in nameless
+//! files that are never synced and end with the process (DESIGN §6).
 //!
-//! Because the files have no names, a start finds nothing to remove.
+//! Because the files have no names, a start has nothing to remove.
 
 use bytes::Bytes;
 use quorate_storage::StoredMessage;
 use std::{collections::BTreeMap, fs::File, io, os::unix::fs::FileExt, path::PathBuf};
 
-/// Bytes after which a new file is begun. A file's place is free again when its last body has gone.
+/// Bytes after which a new file is begun. A file's space is free again when its last body has been
+/// dropped.
 const FILE_BYTES: u64 = 64 << 20;
-/// Up to here a body is copied to be kept: it may be a small part of what a whole batch shares.
+/// A body up to this size is copied when it is kept: it may be a small part of a shared batch.
 const COPIED_BYTES_MAX: usize = 64 << 10;
 
-/// Where a body is.
+/// The place of a body.
 #[derive(Debug)]
 pub(crate) enum Kept {
     Memory(Bytes),
@@ -28,7 +29,7 @@ impl Kept {
     }
 }
 
-/// The bodies' place. One that is forgotten must be given back, so that its place is free again.
+/// The place for bodies. A body that is no longer needed must be given back to free its space.
 #[derive(Debug)]
 pub(crate) struct Bodies {
     folder: PathBuf,
@@ -36,7 +37,7 @@ pub(crate) struct Bodies {
     memory_bytes: usize,
     files: BTreeMap<u64, SpillFile>,
     last: u64,
-    /// The last write failed, which has been said.
+    /// The last write failed, and the failure has been logged.
     failing: bool,
 }
 
@@ -48,14 +49,14 @@ struct SpillFile {
 }
 
 impl Bodies {
-    /// Keeps `memory_bytes_max` bytes in memory; the rest in files of `folder`'s file system.
+    /// Keeps `memory_bytes_max` bytes in memory, and the rest in files of `folder`'s file system.
     pub(crate) fn new(folder: PathBuf, memory_bytes_max: usize) -> Self {
         let files = BTreeMap::new();
         Self { folder, memory_bytes_max, memory_bytes: 0, files, last: 0, failing: false }
     }
 
-    /// Keeps a body. One that cannot be written to disk stays in memory: nothing is lost, and the
-    /// memory alarm is there for it.
+    /// Stores a body. A body that cannot be written to disk stays in memory: nothing is lost, and
+    /// the memory alarm bounds it.
     pub(crate) fn keep(&mut self, body: &Bytes) -> Kept {
         if self.memory_bytes + body.len() > self.memory_bytes_max {
             match self.write(body) {
@@ -78,7 +79,7 @@ impl Bodies {
         Kept::Memory(if copied { Bytes::copy_from_slice(body) } else { body.clone() })
     }
 
-    /// A body; unknown while the disk does not give it back.
+    /// Reads a body; unknown if the disk cannot be read now.
     pub(crate) fn read(&self, kept: &Kept) -> StoredMessage {
         let (file, offset, len) = match kept {
             Kept::Memory(body) => return StoredMessage::Here(body.clone()),
@@ -97,7 +98,7 @@ impl Bodies {
         }
     }
 
-    /// The body is not needed any more.
+    /// Drops a body that is no longer needed.
     pub(crate) fn forget(&mut self, kept: Kept) {
         match kept {
             Kept::Memory(body) => self.memory_bytes -= body.len(),

@@ -1,11 +1,11 @@
-//! The leader's timer: proposes `ExpireHead` for a queue when the moment that it waits for has come
-//! . A moment here is a hint, the queue's state is the duty: when one comes the machine
-//! is asked whether it still stands, so nothing has to be taken back.
+//! The leader's timer: proposes `ExpireHead` for a queue at the time that the queue waits for
+//! . A time here is only a hint, and the queue's state decides: when it comes, the
+//! machine is asked whether it still applies, so no time is ever cancelled.
 //!
-//! After a stop of all nodes, leases begin anew with the cluster's new life. A leader that
-//! does not know of the new life yet would end leases that were over by then. So the timer waits
-//! until this node's copy of the catalog contains the start of this process, which a new life
-//! precedes, and the group knows of that life.
+//! After a stop of all nodes, leases begin again with the cluster's new life. A leader that
+//! does not know of the new life yet would end leases that had expired before. So the timer waits
+//! until this node's catalog copy contains the start of this process, which follows the new life,
+//! and until the group has applied that life.
 
 use crate::{base::Base, context::Context, leader::led_homes::LedHomes, names::CatalogCopy};
 use parking_lot::Mutex;
@@ -19,16 +19,16 @@ use std::{
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// A queue that was proposed for is looked at again after this long, should the proposal be lost.
-const AGAIN: Duration = Duration::from_millis(250);
-/// Queues looked at in one go, so that many that expire together make several entries.
-const AT_ONCE: usize = 500;
-/// Between two goes.
-const BREATH: Duration = Duration::from_millis(5);
-/// How long the timer sleeps with nothing to wait for.
+/// A queue is checked again this long after a proposal, in case the proposal was lost.
+const RETRY_AFTER: Duration = Duration::from_millis(250);
+/// Queues checked in one batch, so that many queues that expire together make several entries.
+const BATCH_MAX: usize = 500;
+/// Pause between two batches.
+const BATCH_PAUSE: Duration = Duration::from_millis(5);
+/// How long the timer sleeps when no queue waits.
 const IDLE: Duration = Duration::from_secs(3_600);
 
-/// Moments that queues wait for, at most one for each.
+/// The times that queues wait for, at most one each.
 #[derive(Debug)]
 pub(crate) struct Timer {
     context: Arc<Context>,
@@ -45,20 +45,20 @@ struct Waiting {
 }
 
 impl Timer {
-    /// No queue waits.
+    /// State without waiting queues.
     pub(crate) fn new(base: &Base) -> Self {
         let Base { context, catalog, led, .. } = base.clone();
         Self { context, catalog, led, waiting: Mutex::default(), earlier: Notify::new() }
     }
 
-    /// The queue is looked at at that moment, or before.
+    /// Has the queue checked at that instant or before.
     fn wake(&self, queue: QueueId, at: Instant) {
         if self.waiting.lock().add(queue, at) {
             self.earlier.notify_one();
         }
     }
 
-    /// Returns when a moment has come that may not have been waited for before.
+    /// Returns when the earliest time has come.
     async fn wait(&self) {
         let first = self.waiting.lock().first();
         let sleep = first.unwrap_or_else(|| Instant::now() + IDLE);
@@ -70,7 +70,7 @@ impl Timer {
 }
 
 impl Waiting {
-    /// Keeps the earlier moment of a queue. True if it is the first of all.
+    /// Keeps the earlier time of a queue. True if it is the earliest of all queues.
     fn add(&mut self, queue: QueueId, at: Instant) -> bool {
         if let Some(present) = self.by_queue.get(&queue).copied() {
             if present <= at {
@@ -87,7 +87,7 @@ impl Waiting {
         self.by_moment.first().map(|(at, _)| *at)
     }
 
-    /// Takes out queues whose moment has come, at most `limit`, by home.
+    /// Removes queues whose time has come, at most `limit`, by home.
     fn take_due(&mut self, now: Instant, limit: usize) -> BTreeMap<Home, Vec<QueueId>> {
         let mut due: BTreeMap<Home, Vec<QueueId>> = BTreeMap::new();
         for _ in 0..limit {
@@ -103,39 +103,39 @@ impl Waiting {
 }
 
 impl Timer {
-    /// Runs the timer, as long as the node.
+    /// Runs the timer until the node stops.
     pub(crate) async fn watch(self: Arc<Self>) {
         loop {
             self.wait().await;
             loop {
-                let due = self.waiting.lock().take_due(Instant::now(), AT_ONCE);
+                let due = self.waiting.lock().take_due(Instant::now(), BATCH_MAX);
                 if due.is_empty() {
                     break;
                 }
                 for (home, queues) in due {
-                    self.look_at(home, &queues);
+                    self.propose_expirations(home, &queues);
                 }
-                tokio::time::sleep(BREATH).await;
+                tokio::time::sleep(BATCH_PAUSE).await;
             }
         }
     }
 
-    /// Notes that the queue waits for that moment of its home's clock.
+    /// Records that the queue waits for that time of its home's clock.
     pub(crate) fn wake_at(&self, queue: QueueId, time: Timestamp) {
         if let Some(at) = self.led.moment(queue.home, time) {
             self.wake(queue, at);
         }
     }
 
-    /// Proposes for those whose moment has come by their home's state. Not if this node no longer
-    /// leads it: the next leader finds in the state what it owes.
-    fn look_at(&self, home: Home, queues: &[QueueId]) {
+    /// Proposes `ExpireHead` for queues whose time has come by their home's state. Does nothing if
+    /// this node no longer leads the home: the next leader derives its timers from the state.
+    fn propose_expirations(&self, home: Home, queues: &[QueueId]) {
         if self.led.leading(home).is_none() {
             return;
         }
         let now = Instant::now();
-        if !self.knows_the_life(home) {
-            queues.iter().for_each(|queue| self.wake(*queue, now + AGAIN));
+        if !self.knows_life(home) {
+            queues.iter().for_each(|queue| self.wake(*queue, now + RETRY_AFTER));
             return;
         }
         let mut due = Vec::new();
@@ -150,7 +150,7 @@ impl Timer {
             match self.led.moment(home, time) {
                 Some(at) if at <= now => {
                     due.push(queue);
-                    self.wake(queue, now + AGAIN);
+                    self.wake(queue, now + RETRY_AFTER);
                 }
                 Some(at) => self.wake(queue, at),
                 None => {}
@@ -162,17 +162,17 @@ impl Timer {
         }
     }
 
-    /// Whether the home has been told of the cluster's present life. If the whole cluster was stopped,
-    /// leases begin anew: none may end before. This node's copy of the catalog knows the present
-    /// life once it has this process's start in it, since a new life comes before all starts.
-    fn knows_the_life(&self, home: Home) -> bool {
+    /// Whether the home has applied the cluster's present life. If the whole cluster was stopped,
+    /// leases begin again, and none may end before. This node's catalog copy has the present
+    /// life once it contains this process's start, since a new life precedes all starts.
+    fn knows_life(&self, home: Home) -> bool {
         let life = {
             let catalog = self.catalog.read();
             catalog.session_of(self.context.me, self.context.boot).map(|_| catalog.life())
         };
-        let told = || self.led.with_machine(home, |machine| machine.life());
+        let known = || self.led.with_machine(home, |machine| machine.life());
         match home {
-            Home::Group(_) => life.is_some_and(|life| told().is_some_and(|told| told >= life)),
+            Home::Group(_) => life.is_some_and(|life| known().is_some_and(|known| known >= life)),
             Home::Node(_) => true,
         }
     }

@@ -93,7 +93,7 @@ impl Node {
                     self.front.reattach_all(home, leader, term);
                 }
             }
-            Retry::GetTimedOut(home, get) => self.leader.tell_get_timed_out(home, get),
+            Retry::GetTimedOut(home, get) => self.leader.send_get_timed_out(home, get),
         }
     }
 
@@ -127,16 +127,16 @@ impl Node {
             }
             PeerMessage::AllApplied(index) => self.base.lease.note_all_applied(index),
             PeerMessage::Room { home, queue, messages } => {
-                self.letters.room_told(home, queue, messages)
+                self.letters.room_received(home, queue, messages)
             }
             PeerMessage::Shortage(shortage) => self.alarms.alarm(from, shortage),
             PeerMessage::Heard(groups) => {
                 for (group, term) in groups {
-                    self.front.heard(Home::Group(group), from, term);
+                    self.front.leader_contacted(Home::Group(group), from, term);
                 }
             }
-            PeerMessage::Clocks(clocks) => self.base.led.clocks_told(clocks),
-            PeerMessage::Counts(counts) => self.clients.counts.told(from, counts),
+            PeerMessage::Clocks(clocks) => self.base.led.clocks_received(clocks),
+            PeerMessage::Counts(counts) => self.clients.counts.received(from, counts),
             PeerMessage::Reply { addresses, message } => {
                 addresses.iter().for_each(|address| self.replies.deliver_reply(address, &message));
             }

@@ -1,5 +1,5 @@
-//! What the node has done since it started, counted for metrics where it is done: by batch where
-//! there is one, since a counter is one cache line that all connections write to.
+//! Counters of this node for metrics, incremented where the events occur: once for each batch where
+//! possible, since all connections write to the same cache lines.
 
 use crate::views::view::{DeadLetterCounters, DeliveryCounters, MetricsView};
 use parking_lot::Mutex;
@@ -26,19 +26,20 @@ pub(crate) struct Counters {
     pub(crate) unroutable_dropped: Counter,
     pub(crate) confirmed: Counter,
     pub(crate) refused: Counter,
-    /// Batches that a full lane did not take; each is sent later.
+    /// Batches that a full lane refused; each is sent later.
     pub(crate) batches_refused: Counter,
     classic: Deliveries,
     quorum: Deliveries,
-    /// Of queues that this node leads; a lock, since an entry counts each once.
+    /// Deaths and letters of queues that this node leads; behind a lock, since each entry adds
+    /// once.
     dead_letters: Mutex<DeadLetterCounters>,
     /// Commands in each batch that this node's proposers have cut.
     pub(crate) batch_commands: Recorder,
-    /// How long the first command of each had waited.
+    /// How long the first command of each batch had waited.
     pub(crate) batch_wait_us: Recorder,
 }
 
-/// What became of the messages of queues of one type.
+/// Counters of deliveries from queues of one type.
 #[derive(Debug, Default)]
 pub(crate) struct Deliveries {
     pub(crate) consumed_manual_ack: Counter,
@@ -50,7 +51,7 @@ pub(crate) struct Deliveries {
     pub(crate) acknowledged: Counter,
 }
 
-/// One counter.
+/// A counter that several threads increment.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);
 
@@ -65,7 +66,7 @@ impl Counter {
 }
 
 impl Counters {
-    /// Those of queues of that type.
+    /// The counters of queues of that type.
     pub(crate) fn deliveries(&self, queue_type: QueueType) -> &Deliveries {
         match queue_type {
             QueueType::Classic => &self.classic,
@@ -73,12 +74,12 @@ impl Counters {
         }
     }
 
-    /// Publishes have been answered by `basic.ack` or `basic.nack`.
+    /// Counts publishes that were answered by `basic.ack` or `basic.nack`.
     pub(crate) fn answered_publishes(&self, count: u64, taken: bool) {
         if taken { &self.confirmed } else { &self.refused }.add(count);
     }
 
-    /// Messages have died, or their letters have ended.
+    /// Counts messages that have died, or letters that have ended.
     pub(crate) fn dead_letters(
         &self,
         queue_type: QueueType,
@@ -89,7 +90,7 @@ impl Counters {
         *self.dead_letters.lock().entry((queue_type, strategy, fact)).or_default() += count;
     }
 
-    /// Tells all of them.
+    /// Copies all counters into the view.
     pub(crate) fn show(&self, view: &mut MetricsView) {
         view.connections_opened = self.connections_opened.get();
         view.connections_closed = self.connections_closed.get();
@@ -126,7 +127,7 @@ impl Deliveries {
         }
     }
 
-    /// Counts messages shown to a consumer.
+    /// Counts messages delivered to a consumer.
     pub(crate) fn consumed(&self, count: u64, redelivered: u64, no_ack: bool) {
         if no_ack { &self.consumed_auto_ack } else { &self.consumed_manual_ack }.add(count);
         if redelivered > 0 {
@@ -134,7 +135,7 @@ impl Deliveries {
         }
     }
 
-    /// Counts a message got.
+    /// Counts a message that was fetched by basic.get.
     pub(crate) fn got(&self, redelivered: bool, no_ack: bool) {
         if no_ack { &self.got_auto_ack } else { &self.got_manual_ack }.add(1);
         self.redelivered.add(u64::from(redelivered));

@@ -1,4 +1,4 @@
-//! What `/metrics` shows, from this floor and those below; and the groups' numbers for lists.
+//! The figures of `/metrics`, from this crate and those below, and the groups' figures for lists.
 
 use crate::{
     node::Node,
@@ -58,7 +58,7 @@ impl Node {
         }
     }
 
-    /// State digests of this node's replicas, several of each.
+    /// State digests of this node's replicas, at several indexes each.
     pub(crate) fn audits(&self) -> Vec<GroupAudit> {
         let Some(groups) = self.base.context.groups() else { return Vec::new() };
         let audits = |group: &Arc<Group>| {
@@ -70,7 +70,7 @@ impl Node {
         groups.all().flat_map(audits).collect()
     }
 
-    /// Adds what this node's clients have now.
+    /// Adds the counts of this node's clients.
     fn show_clients(&self, view: &mut MetricsView) {
         for connection in self.clients.connections.all() {
             let channels = connection.reported.channels.lock();

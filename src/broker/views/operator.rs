@@ -1,5 +1,5 @@
-//! What operators see and change of virtual hosts, users, permissions and limits; and connections
-//! that they close (CTL-04 to CTL-07, CTL-11).
+//! What operators read and change: virtual hosts, users, permissions and limits; and the
+//! connections that they close (CTL-04 to CTL-07, CTL-11).
 
 use crate::{
     client::{ConnectionInfo, Event},
@@ -15,28 +15,30 @@ use quorate_types::{Exception, ReplyCode, VhostName};
 /// Connections that an operator closes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Closing {
-    /// This one.
+    /// The connection with this id.
     One(ConnectionId),
-    /// All of a virtual host.
+    /// All connections of a virtual host on this node.
     OfVhost(VhostName),
-    /// All of the node.
+    /// All connections of this node.
     All,
 }
 
-/// A password as it is kept, with a salt of chance (ACL-23).
+/// The stored form of a password, with a random salt (ACL-23).
 #[must_use]
 pub fn hash_password(password: &[u8]) -> PasswordHash {
     PasswordHash::of(HashAlgorithm::default(), quorate_rpc::chance::random(), password)
 }
 
 impl Operator<'_> {
-    /// Changes who may do what, and waits until all routing nodes know.
+    /// Changes vhosts, users or permissions, and waits until all routing nodes have applied the
+    /// change.
     ///
     /// # Errors
-    /// Why it was not obeyed; or that there was no majority.
+    /// The catalog's refusal, or the lack of a majority.
     pub async fn change_access(&self, command: AccessCommand) -> Result<(), ChangeError> {
         let node = &self.0;
-        // A repeated deletion is harmless, so what was never there has to be seen before.
+        // Read before the change: a repeated deletion succeeds, so a missing record must be found
+        // here.
         let mut missing = node.base.catalog.read().missing_of(&command);
         if missing.is_some() {
             if !node.base.catalog_client.read().await {
@@ -62,19 +64,19 @@ impl Operator<'_> {
 }
 
 impl Views<'_> {
-    /// Virtual hosts.
+    /// All virtual hosts of the catalog.
     #[must_use]
     pub fn vhosts(&self) -> Vec<VhostRecord> {
         self.0.base.catalog.read().vhosts().cloned().collect()
     }
 
-    /// Users.
+    /// All users of the catalog.
     #[must_use]
     pub fn users(&self) -> Vec<UserRecord> {
         self.0.base.catalog.read().users().cloned().collect()
     }
 
-    /// All permissions.
+    /// All permissions of users on virtual hosts.
     #[must_use]
     pub fn permissions(&self) -> Vec<PermissionRecord> {
         self.0.base.catalog.read().permissions().collect()
@@ -88,7 +90,8 @@ impl Views<'_> {
 }
 
 impl Operator<'_> {
-    /// Closes connections of this node's, at most so many, with a reason (CONN-29): how many.
+    /// Closes at most `most` connections of this node with a reason (CONN-29). Returns their
+    /// number.
     #[must_use]
     pub fn close_connections(&self, which: &Closing, most: usize, reason: &str) -> usize {
         let exception = Exception::new(ReplyCode::ConnectionForced, reason);

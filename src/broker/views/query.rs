@@ -1,4 +1,4 @@
-//! What lists and audits show of this node.
+//! The views of this node's queues, exchanges and clients, for lists and audits.
 
 use crate::{
     Broker,
@@ -24,13 +24,13 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-/// What a queue's state takes in memory, bytes, about, beside what consumers hold.
+/// Approximate memory of a queue's state, bytes, without its messages and consumers.
 const QUEUE_BYTES: u64 = 1_000;
-/// What each message held takes.
+/// Approximate memory of each message in a queue, bytes.
 const HELD_BYTES: u64 = 64;
 
 impl Broker {
-    /// This node.
+    /// The id of this node.
     #[must_use]
     pub fn node(&self) -> NodeId {
         self.0.base.context.me
@@ -64,7 +64,7 @@ impl Views<'_> {
     pub fn exchanges(&self, vhost: &VhostName) -> Vec<ExchangeView> {
         let catalog = self.0.base.catalog.read();
         let of_vhost = catalog.exchanges().filter(|record| record.name.vhost == *vhost);
-        // It has no record: it is implicit (EXC-01).
+        // The default exchange is implicit and has no record (EXC-01).
         let default = ExchangeView {
             name: ResourceName { vhost: vhost.clone(), name: ShortString::EMPTY },
             kind: ExchangeType::Direct,
@@ -129,8 +129,9 @@ impl Views<'_> {
         of_vhost.flat_map(|connection| node.consumer_views(connection)).collect()
     }
 
-    /// Consumers, of clients of any node, of the queues of a virtual host that this node leads or is
-    /// the home of and that have a single active one; and whether each is it.
+    /// Consumers of queues in a virtual host with a single active consumer, of clients of any node,
+    /// for queues that this node leads or is the home of. The flag says whether the consumer is the
+    /// active one.
     #[must_use]
     pub fn single_active(&self, vhost: &VhostName) -> Vec<(ConsumerId, bool)> {
         let node = &self.0;
@@ -161,7 +162,7 @@ impl Views<'_> {
         }
     }
 
-    /// This node.
+    /// State of this node: its alarms, resources and replicas.
     #[must_use]
     pub fn node_status(&self) -> NodeView {
         let node = &self.0;
@@ -169,7 +170,7 @@ impl Views<'_> {
             (node.alarms.bounds(), &node.base.context.settings.alarms.data_dir);
         let (memory, disk) = node.alarms.of(node.base.context.me);
         let alarms = memory.then_some(Alarm::Memory).into_iter().chain(disk.then_some(Alarm::Disk));
-        // One lock after the other: elsewhere both are held the other way round.
+        // Locked one after the other: elsewhere both are locked in the opposite order.
         let unnamed = node.base.led.local.entries.read().len();
         let (queues, vhosts) = {
             let catalog = node.base.catalog.read();
@@ -202,8 +203,8 @@ impl Views<'_> {
         }
     }
 
-    /// State digests of this node's replicas: of each the newest first, and those at fixed indexes
-    /// before it, so that replicas can be compared while they apply.
+    /// State digests of this node's replicas: the newest of each first, then those at fixed
+    /// indexes, so that replicas can be compared while they apply entries.
     #[must_use]
     pub fn audit(&self) -> Vec<GroupAudit> {
         self.0.audits()
@@ -211,10 +212,12 @@ impl Views<'_> {
 }
 
 impl Operator<'_> {
-    /// Deletes a queue as an operator does, an exclusive one too: its ready messages.
+    /// Deletes a queue as an operator does, an exclusive one too. Returns the number of ready
+    /// messages.
     ///
     /// # Errors
-    /// 403 for that of a delayed exchange; 404 when there is none; 406 when in use or not empty; 541 when its group does not answer.
+    /// 403 for the queue of a delayed exchange; 404 if there is no such queue; 406 if it is in use
+    /// or not empty; 541 if its group does not answer.
     pub async fn delete_queue(
         &self,
         queue: &ResourceName,
@@ -226,10 +229,10 @@ impl Operator<'_> {
         self.0.queues.delete_queue(&entry, if_unused, if_empty).await
     }
 
-    /// Purges a queue as an operator does: messages removed.
+    /// Purges a queue as an operator does. Returns the number of messages removed.
     ///
     /// # Errors
-    /// 404 when there is none; 541 when its group does not answer.
+    /// 404 if there is no such queue; 541 if its group does not answer.
     pub async fn purge_queue(&self, queue: &ResourceName) -> Result<u64, Exception> {
         let entry = self.0.base.known_queue(queue).ok_or_else(|| refusal::no_queue(queue))?;
         self.0.queues.purge_queue(&entry).await
@@ -266,7 +269,7 @@ impl Node {
         }
     }
 
-    /// Counts, if this node leads the queue's group or is its home.
+    /// The counts of a queue, if this node leads its group or is its home.
     fn queue_counts(&self, id: QueueId) -> Option<QueueCounts> {
         self.base.led.leading(id.home)?;
         let queue = self.base.led.with_machine(id.home, |machine| machine.queue(id)).flatten()?;
@@ -309,7 +312,7 @@ impl Node {
 }
 
 impl Base {
-    /// Names of those queues that are known here.
+    /// Names of those of the queues that this node knows.
     pub(crate) fn queue_names(
         &self,
         queues: &BTreeSet<QueueId>,
@@ -325,7 +328,7 @@ impl Base {
         names
     }
 
-    /// Name of a queue that is in the catalog or local to this node.
+    /// Name of a queue in the catalog, or of a connection-bound one of this node.
     pub(crate) fn queue_name(&self, id: QueueId) -> Option<ResourceName> {
         let named = self.catalog.read().queue_by_id(id).map(|entry| entry.name.clone());
         named.or_else(|| {
@@ -365,8 +368,8 @@ fn channel_views(connection: &Arc<ConnectionState>) -> Vec<ChannelView> {
         let held = connection.held.lock();
         held.channels.values().flat_map(|channel| channel.consumers.values().cloned()).collect()
     };
-    // Those that have ended stay while something of theirs is to be settled. A consumer looks at what
-    // its connection holds while its own state is locked, so that is not locked here any more.
+    // Ended consumers stay while they have unsettled deliveries. A consumer locks `held` of its
+    // connection while its own state is locked, so `held` must not be locked here any more.
     let mut counts: BTreeMap<u16, u32> = BTreeMap::new();
     for consumer in consumers.iter().filter(|consumer| !consumer.has_ended()) {
         *counts.entry(consumer.about.channel.number).or_default() += 1;

@@ -51,17 +51,17 @@ use std::net::SocketAddr;
 pub struct QueueView {
     /// Id; views of several nodes are merged by it.
     pub id: QueueId,
-    /// Name.
+    /// Virtual host and name of the queue.
     pub name: ResourceName,
     /// Type by interface.
     pub queue_type: QueueType,
-    /// As declared.
+    /// The durable flag of its declare.
     pub durable: bool,
-    /// As declared.
+    /// The auto-delete flag of its declare.
     pub auto_delete: bool,
     /// Connection that owns an exclusive queue.
     pub owner: Option<ConnectionId>,
-    /// As declared.
+    /// The arguments of its declare, as the client sent them.
     pub arguments: FieldTable,
     /// Node that leads its group, as far as this node knows; of a connection-bound queue its home.
     pub leader: Option<NodeId>,
@@ -82,7 +82,7 @@ pub struct PolicyView {
     pub policy: Option<ShortString>,
     /// Name of the operator policy.
     pub operator_policy: Option<ShortString>,
-    /// What they come to together.
+    /// The merged definition of both policies.
     pub definition: PolicyDefinition,
 }
 
@@ -99,17 +99,17 @@ impl From<InForce<'_>> for PolicyView {
 /// What a queue holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueCounts {
-    /// Ready messages.
+    /// Number of messages that are ready for delivery.
     pub ready: u64,
-    /// Delivered, not settled.
+    /// Number of messages that are delivered and not settled.
     pub unacknowledged: u64,
-    /// Dead letters waiting.
+    /// Number of dead letters that have not reached their targets.
     pub dead_letters_waiting: u64,
-    /// Attached consumers.
+    /// Number of attached consumers.
     pub consumers: u64,
-    /// Bytes of ready bodies.
+    /// Bytes of the bodies of ready messages.
     pub ready_bytes: u64,
-    /// Bytes of delivered, unsettled bodies.
+    /// Bytes of the bodies of delivered, unsettled messages.
     pub unacknowledged_bytes: u64,
     /// Memory that the queue's state takes on this node, bytes, estimated.
     pub memory_bytes: u64,
@@ -117,114 +117,114 @@ pub struct QueueCounts {
     pub configured_at: CatalogIndex,
 }
 
-/// One exchange.
+/// One exchange of the catalog.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ExchangeView {
-    /// Name; empty is the default exchange.
+    /// Virtual host and name; the default exchange has the empty name.
     pub name: ResourceName,
-    /// Type.
+    /// The exchange type, such as direct or topic.
     pub kind: ExchangeType,
-    /// As declared.
+    /// The durable flag of its declare.
     pub durable: bool,
-    /// As declared.
+    /// The auto-delete flag of its declare.
     pub auto_delete: bool,
-    /// As declared.
+    /// The internal flag of its declare: clients may not publish to it.
     pub internal: bool,
-    /// As declared.
+    /// The arguments of its declare, as the client sent them.
     pub arguments: FieldTable,
     /// Policies in force.
     pub policies: PolicyView,
 }
 
-/// One binding.
+/// One explicit binding of the catalog.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BindingView {
-    /// Source exchange.
+    /// Virtual host and name of the source exchange.
     pub source: ResourceName,
-    /// Destination's name, in the same virtual host.
+    /// Name of the destination, in the same virtual host.
     pub destination: ShortString,
-    /// The destination is a queue, else an exchange.
+    /// The destination is a queue; else it is an exchange.
     pub to_queue: bool,
-    /// Binding key.
+    /// The binding key, which a routing key is matched with.
     pub key: ShortString,
-    /// Arguments.
+    /// The arguments of the binding, such as header values to match.
     pub arguments: FieldTable,
 }
 
-/// What a client connection is doing, by RabbitMQ's words.
+/// The state of a client connection, in RabbitMQ's terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectionState {
-    /// Open.
+    /// The connection is open and its socket is read.
     Running,
     /// Not read because the node is behind (DESIGN §6).
     Flow,
     /// Not read because of an alarm (ALM-03), having tried to publish.
     Blocked,
-    /// Closing.
+    /// The connection is closing and waits for close-ok.
     Closing,
 }
 
 /// One client connection of this node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ConnectionView {
-    /// Id.
+    /// Session of the node, and number of the connection within it.
     pub id: ConnectionId,
-    /// Authenticated user.
+    /// The user that has authenticated.
     pub user: ShortString,
-    /// Virtual host.
+    /// The virtual host that the client has opened.
     pub vhost: VhostName,
     /// The client's address.
     pub peer: SocketAddr,
-    /// The address that it connected to.
+    /// The address of this node that the client connected to.
     pub local: SocketAddr,
-    /// State.
+    /// The state as its front end last reported it.
     pub state: ConnectionState,
-    /// Open channels.
+    /// Number of its open channels.
     pub channels: u32,
-    /// Negotiated, channels.
+    /// Highest channel number, as negotiated.
     pub channel_max: u16,
-    /// Negotiated, bytes.
+    /// Largest frame, bytes, as negotiated.
     pub frame_max: u32,
-    /// Negotiated, seconds.
+    /// Heartbeat interval, seconds, as negotiated; 0 for none.
     pub heartbeat_s: u16,
-    /// Opened at, ms since 1970.
+    /// Time of its opening, ms since 1970.
     pub connected_at_ms: u64,
-    /// As the client sent them.
+    /// The client properties of start-ok.
     pub client_properties: FieldTable,
     /// The mechanism by which the user has authenticated.
     pub mechanism: &'static str,
-    /// Its socket, as its front end has told last.
+    /// Counts of its socket, as its front end last reported them.
     pub socket: SocketReport,
 }
 
 /// One channel of a client connection of this node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ChannelView {
-    /// Connection.
+    /// The connection that it belongs to.
     pub connection: ConnectionId,
-    /// The client's address.
+    /// The address of the client.
     pub peer: SocketAddr,
-    /// The address that it connected to.
+    /// The address of this node that the client connected to.
     pub local: SocketAddr,
-    /// Number on the wire.
+    /// The channel number in frames.
     pub number: u16,
-    /// User.
+    /// The user of the connection.
     pub user: ShortString,
-    /// Virtual host.
+    /// The virtual host of the connection.
     pub vhost: VhostName,
-    /// In confirm mode.
+    /// The channel is in confirm mode.
     pub confirm: bool,
-    /// Consumers.
+    /// Number of its consumers.
     pub consumers: u32,
-    /// Delivered or got, not settled.
+    /// Deliveries and gets that are not settled.
     pub unacknowledged: u64,
-    /// Published, not confirmed.
+    /// Publishes that are not confirmed.
     pub unconfirmed: u64,
-    /// In transaction mode.
+    /// The channel is in transaction mode.
     pub transactional: bool,
-    /// Published in its open transaction.
+    /// Publishes in its open transaction.
     pub messages_uncommitted: u64,
-    /// Settled in its open transaction.
+    /// Settles in its open transaction.
     pub acks_uncommitted: u64,
     /// Limit of unsettled deliveries of the channel, 0 for none.
     pub prefetch: u16,
@@ -233,7 +233,7 @@ pub struct ChannelView {
 /// One consumer of a client of this node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ConsumerView {
-    /// Id; what the queue's leader says of it is merged by it.
+    /// Id of the consumer; the view of the queue's leader is merged by it.
     pub id: ConsumerId,
     /// Queue that it consumes from.
     pub queue: ResourceName,
@@ -241,35 +241,35 @@ pub struct ConsumerView {
     pub connection: ConnectionId,
     /// Number of its channel on the wire.
     pub channel: u16,
-    /// Tag.
+    /// The consumer tag, unique on its channel.
     pub tag: ShortString,
-    /// It acknowledges.
+    /// The consumer acknowledges: it was declared without no-ack.
     pub ack_required: bool,
-    /// Prefetch, 0 for none.
+    /// Prefetch of the consumer, 0 for none.
     pub prefetch: u16,
-    /// The queue has no other (CON-04).
+    /// The consumer is exclusive: the queue has no other (CON-04).
     pub exclusive: bool,
-    /// As given to basic.consume.
+    /// The arguments of basic.consume.
     pub arguments: FieldTable,
 }
 
 /// A member of the cluster, as this node knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberView {
-    /// Id.
+    /// The id of the member.
     pub id: NodeId,
     /// Where its rpc port is reached, HOST:PORT.
     pub rpc_address: String,
     /// Where its AMQP port is reached, HOST:PORT; empty while unknown.
     pub amqp_address: String,
-    /// It can be reached now (this node itself: always).
+    /// The member can be reached now; always true for this node itself.
     pub running: bool,
 }
 
 /// The cluster, as this node knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterView {
-    /// Identity; `None` until the cluster has been formed.
+    /// Id of the cluster; `None` until the cluster has been formed.
     pub cluster: Option<ClusterId>,
     /// Node that leads the catalog group.
     pub catalog_leader: Option<NodeId>,
@@ -299,30 +299,30 @@ pub enum Role {
 /// One replica of this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupView {
-    /// Group.
+    /// The group of the replica.
     pub group: GroupId,
-    /// Role of the replica.
+    /// The replica's role in the group.
     pub role: Role,
-    /// Leader, as far as known.
+    /// The group's leader, as far as this node knows.
     pub leader: Option<NodeId>,
-    /// Term.
+    /// The Raft term of the replica.
     pub term: Term,
-    /// Last index of the log.
+    /// Index of the last entry in the log.
     pub last: LogIndex,
-    /// Last index applied.
+    /// Index of the last entry applied.
     pub applied: LogIndex,
-    /// Last index purged from the log.
+    /// Index of the last entry purged from the log.
     pub purged: LogIndex,
-    /// Bytes of log kept.
+    /// Bytes of the log on disk.
     pub log_bytes: u64,
 }
 
-/// This node.
+/// State of this node: its alarms, resources and replicas.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeView {
-    /// Id.
+    /// The id of the node.
     pub id: NodeId,
-    /// Number of this run; `None` until it has been announced (SES 1).
+    /// Number of this process's start; `None` until it has been announced (SES 1).
     pub start: Option<StartNumber>,
     /// Alarms in force on this node itself.
     pub alarms: Vec<Alarm>,
@@ -332,20 +332,20 @@ pub struct NodeView {
     pub disk_free_bytes: u64,
     /// Free bytes below which the disk alarm is on.
     pub disk_free_limit_bytes: u64,
-    /// Client connections.
+    /// Number of open client connections.
     pub connections: u64,
     /// Queues in the catalog copy, and connection-bound ones of this node.
     pub queues: u64,
     /// Virtual hosts in the catalog copy.
     pub vhosts: u64,
-    /// Replicas.
+    /// The replicas on this node, one for each group.
     pub groups: Vec<GroupView>,
 }
 
 /// State digest of one replica at one index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupAudit {
-    /// Group.
+    /// The group of the replica.
     pub group: GroupId,
     /// Node of the replica.
     pub node: NodeId,
@@ -358,11 +358,11 @@ pub struct GroupAudit {
 /// Whether the node can serve clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Readiness {
-    /// It holds a routing lease of the catalog's leader (NAM 5).
+    /// The node holds a routing lease of the catalog's leader (NAM 5).
     pub catalog_lease: bool,
-    /// Its AMQP port is open and its own replicas are caught up enough to serve.
+    /// The AMQP port is open, and the replicas of this node have caught up enough to serve.
     pub serving: bool,
-    /// Groups of which it knows no leader.
+    /// Groups without a known leader.
     pub leaderless: Vec<GroupId>,
 }
 
@@ -388,24 +388,24 @@ pub struct HistogramView {
 /// Counters of one queue type's deliveries since the start of the process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeliveryCounters {
-    /// To consumers that acknowledge.
+    /// Deliveries to consumers that acknowledge.
     pub consume_manual_ack: u64,
-    /// To consumers that do not.
+    /// Deliveries to consumers that do not acknowledge.
     pub consume_auto_ack: u64,
-    /// By basic.get, to be acknowledged.
+    /// Messages got by basic.get that are to be acknowledged.
     pub get_manual_ack: u64,
-    /// By basic.get, without.
+    /// Messages got by basic.get without acknowledgement.
     pub get_auto_ack: u64,
-    /// basic.get that found nothing.
+    /// Uses of basic.get that found the queue empty.
     pub get_empty: u64,
     /// Deliveries marked redelivered.
     pub redelivered: u64,
-    /// Acknowledged.
+    /// Messages that clients have acknowledged.
     pub acknowledged: u64,
 }
 
-/// How often messages of queues that this node leads, or is the home of, died, and what became of
-/// their letters.
+/// Number of deaths and of outcomes of their letters, for messages of queues that this node leads
+/// or is the home of.
 pub type DeadLetterCounters = BTreeMap<(QueueType, DeadLetterStrategy, DeadLetterFact), u64>;
 
 /// Everything that `/metrics` shows of the broker. Counters are since the start of the process.
@@ -413,46 +413,46 @@ pub type DeadLetterCounters = BTreeMap<(QueueType, DeadLetterStrategy, DeadLette
 pub struct MetricsView {
     /// The node with its groups.
     pub node: NodeView,
-    /// Open channels.
+    /// Number of open channels.
     pub channels: u64,
     /// Consumers of clients of this node.
     pub consumers: u64,
     /// Channels that have published.
     pub publishers: u64,
-    /// Counter.
+    /// Counter: connections that were opened.
     pub connections_opened: u64,
-    /// Counter.
+    /// Counter: connections that were closed.
     pub connections_closed: u64,
-    /// Counter.
+    /// Counter: channels that were opened.
     pub channels_opened: u64,
     /// Logins that were refused.
     pub logins_refused: u64,
-    /// Counter.
+    /// Counter: channels that were closed.
     pub channels_closed: u64,
-    /// Counter: declares that were answered declare-ok, passive ones aside.
+    /// Counter: declares that were answered by declare-ok, without passive ones.
     pub queues_declared: u64,
-    /// Counter: those that made a queue.
+    /// Counter: queues that were created by a declare.
     pub queues_created: u64,
-    /// Counter: queues that are no more, on the catalog's leader; those that it never knew
-    /// (server-named exclusive ones) on their own node.
+    /// Counter: queues that were deleted. The catalog's leader counts them, and server-named
+    /// exclusive ones, which it does not know, their own node.
     pub queues_deleted: u64,
     /// Ready messages of queues that this node leads or is the home of.
     pub messages_ready: u64,
-    /// Likewise, unacknowledged.
+    /// Unacknowledged messages of the same queues.
     pub messages_unacknowledged: u64,
-    /// Likewise, dead letters waiting.
+    /// Dead letters of the same queues that have not reached their targets.
     pub dead_letters_waiting: u64,
-    /// Likewise, bytes of ready bodies.
+    /// Bytes of the bodies of ready messages of the same queues.
     pub messages_ready_bytes: u64,
     /// Counter: publishes received.
     pub received: u64,
-    /// Counter: of them on confirming channels.
+    /// Counter: publishes received on channels in confirm mode.
     pub received_confirm: u64,
     /// Counter: publishes that were routed to a queue.
     pub routed: u64,
-    /// Counter: returned as unroutable.
+    /// Counter: unroutable publishes that were returned.
     pub unroutable_returned: u64,
-    /// Counter: dropped as unroutable.
+    /// Counter: unroutable publishes that were dropped.
     pub unroutable_dropped: u64,
     /// Counter: confirmed to publishers (basic.ack).
     pub confirmed: u64,
@@ -471,7 +471,7 @@ pub struct MetricsView {
     pub run_cache_bytes: u64,
     /// Bytes that clients may make the node hold.
     pub memory_budget_bytes: u64,
-    /// What they do, share by share.
+    /// Bytes that clients do make the node hold, share by share.
     pub memory: Vec<ShareFigures>,
     /// Bytes proposed by this node and not yet answered.
     pub in_flight_bytes: u64,
@@ -483,16 +483,16 @@ pub struct MetricsView {
     pub sync: HistogramView,
     /// Bytes of each synced write.
     pub sync_bytes: HistogramView,
-    /// From the making of a checkpoint to its having been written.
+    /// Time from the making of a checkpoint to the end of its write.
     pub checkpoint: HistogramView,
-    /// From the cut of an entry to its commit on the leader.
+    /// Time from the cut of an entry to its commit on the leader.
     pub round: HistogramView,
-    /// From a command's arrival at its proposer to the batch that carries it being cut.
+    /// Time from a command's arrival at its proposer to the cut of its batch.
     pub batch: HistogramView,
     /// Commands in each batch cut.
     pub batch_commands: HistogramView,
     /// Counter: log entries proposed, by the leaders of their groups.
     pub entries: u64,
-    /// From the loss of a leader to the next one known.
+    /// Time from the loss of a leader to the knowledge of the next one.
     pub election: HistogramView,
 }

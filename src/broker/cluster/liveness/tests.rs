@@ -34,7 +34,7 @@ fn ses_06_an_accusation_fences_one_start_of_a_process_and_no_later_one() {
     let start = log.start(TWO, BOOT);
     assert_eq!(fence(&mut accusations, &log, false), [start.0]);
     log.apply(down(SessionId { node: TWO, start }));
-    // It lived after all, and begins anew before anybody has met it again.
+    // It lived after all, and begins again before anybody has met it again.
     log.start(TWO, BOOT);
     assert!(fence(&mut accusations, &log, false).is_empty());
     assert!(accusations.all().is_empty());
@@ -224,7 +224,7 @@ proptest! {
         }
     }
 
-    /// SES 6: what is accused does not stay so for ever, and what is fenced stays fenced.
+    /// SES 6: what is accused does not stay so forever, and what is fenced stays fenced.
     #[test]
     fn ses_06_accusations_come_to_an_end(events in vec(event(), 1..40)) {
         let mut court = Court::new();

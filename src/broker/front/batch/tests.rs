@@ -1,11 +1,11 @@
-//! Batches against a model of what waits, is under way and is unsent.
+//! Batches against a model of what waits, is in flight and is unsent.
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
 use super::*;
 use crate::{
     client::ChannelId,
-    front::{confirm::Told, connection_state::ConnectionState},
+    front::{confirm::ConfirmTo, connection_state::ConnectionState},
     testing,
 };
 use proptest::{collection::vec, prelude::*};
@@ -94,7 +94,7 @@ impl World {
         let ticket = PublishTicket {
             connection: Arc::clone(&self.connection),
             channel: ChannelId { number: 1, opened: 0 },
-            told: Told::Nobody,
+            confirm_to: ConfirmTo::Nobody,
             mandatory: false,
             count: 1,
             bytes,
@@ -242,7 +242,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
 
     /// Batches are numbered without gaps, kept as they were cut until they are answered, sent in their order,
-    /// and answered by number. What waits and is under way is counted, and nothing of it stays.
+    /// and answered by number. What waits and is in flight is counted, and nothing of it stays.
     #[test]
     fn ses_2_to_4_batches_are_numbered_kept_and_answered(steps in vec(step(), 1..150)) {
         let mut world = World::new();

@@ -10,13 +10,13 @@ use std::collections::BTreeMap;
 
 const CHANNEL: ChannelId = ChannelId { number: 1, opened: 0 };
 
-fn ticket(connection: &Arc<ConnectionState>, told: Told, bytes: usize) -> PublishTicket {
+fn ticket(connection: &Arc<ConnectionState>, confirm_to: ConfirmTo, bytes: usize) -> PublishTicket {
     connection.publishing.in_flight.launched(bytes);
     let connection = Arc::clone(connection);
     PublishTicket {
         connection,
         channel: CHANNEL,
-        told,
+        confirm_to,
         mandatory: false,
         count: 1,
         bytes,
@@ -25,16 +25,16 @@ fn ticket(connection: &Arc<ConnectionState>, told: Told, bytes: usize) -> Publis
 }
 
 /// What the connection was told, by confirm number.
-fn told(connection: &ConnectionState) -> BTreeMap<u64, Vec<bool>> {
+fn confirms(connection: &ConnectionState) -> BTreeMap<u64, Vec<bool>> {
     let mut events = Vec::new();
     connection.mailbox.take_now(&mut events);
-    let mut told = BTreeMap::<u64, Vec<bool>>::new();
+    let mut confirms = BTreeMap::<u64, Vec<bool>>::new();
     for event in events {
         if let Event::Confirmed { first, last, taken, .. } = event {
-            (first..=last).for_each(|number| told.entry(number).or_default().push(taken));
+            (first..=last).for_each(|number| confirms.entry(number).or_default().push(taken));
         }
     }
-    told
+    confirms
 }
 
 fn answer() -> impl Strategy<Value = TargetAnswer> {
@@ -50,7 +50,7 @@ proptest! {
         let shared = Arc::new(FanOut::new(u32::try_from(answers.len()).unwrap()));
         let mut verdicts = Vec::new();
         for answer in &answers {
-            let mut ticket = ticket(&connection, Told::Confirm(7), 100);
+            let mut ticket = ticket(&connection, ConfirmTo::Client(7), 100);
             ticket.shared = Some(Arc::clone(&shared));
             verdicts.push(ticket.finish_one(0, *answer, &Bytes::from_static(b"sent")));
         }
@@ -67,7 +67,7 @@ proptest! {
         };
         let again = matches!(last, Verdict::RouteAgain(bytes) if bytes == "sent");
         prop_assert_eq!(again, expected.is_empty());
-        prop_assert_eq!(told(&connection), expected);
+        prop_assert_eq!(confirms(&connection), expected);
         prop_assert_eq!(connection.publishing.in_flight.bytes(), 0);
     }
 
@@ -81,9 +81,9 @@ proptest! {
     ) {
         let connection = lone_connection();
         let count = u32::try_from(sizes.len()).unwrap();
-        let mut joined = ticket(&connection, Told::Confirm(first), sizes[0]);
+        let mut joined = ticket(&connection, ConfirmTo::Client(first), sizes[0]);
         for (number, bytes) in (first + 1..).zip(&sizes[1..]) {
-            let next = ticket(&connection, Told::Confirm(number), *bytes);
+            let next = ticket(&connection, ConfirmTo::Client(number), *bytes);
             prop_assert!(joined.joins(&next));
             joined.count += 1;
             joined.bytes += next.bytes;
@@ -97,12 +97,12 @@ proptest! {
                 expected.insert(first + u64::from(place), vec![*answer == TargetAnswer::Taken]);
             }
         }
-        prop_assert_eq!(told(&connection), expected);
+        prop_assert_eq!(confirms(&connection), expected);
         prop_assert_eq!(connection.publishing.in_flight.bytes(), 0, "bytes stay in flight for ever");
         connection.publishing.in_flight.launched(joined.bytes);
         joined.finish_all(true);
         let all = (first..first + u64::from(count)).map(|number| (number, vec![true]));
-        prop_assert_eq!(told(&connection), all.collect());
+        prop_assert_eq!(confirms(&connection), all.collect());
         prop_assert_eq!(connection.publishing.in_flight.bytes(), 0);
     }
 }
@@ -110,19 +110,22 @@ proptest! {
 #[test]
 fn what_does_not_follow_is_a_ticket_of_its_own() {
     let connection = lone_connection();
-    let ticket = |told| ticket(&connection, told, 1);
-    let first = ticket(Told::Confirm(4));
-    assert!(first.joins(&ticket(Told::Confirm(5))));
-    assert!(!first.joins(&ticket(Told::Confirm(6))), "a gap");
-    assert!(!first.joins(&ticket(Told::Confirm(4))), "the same");
-    assert!(!first.joins(&ticket(Told::Nobody)));
-    assert!(ticket(Told::Nobody).joins(&ticket(Told::Nobody)));
-    let mandatory = PublishTicket { mandatory: true, ..ticket(Told::Confirm(5)) };
+    let ticket = |confirm_to| ticket(&connection, confirm_to, 1);
+    let first = ticket(ConfirmTo::Client(4));
+    assert!(first.joins(&ticket(ConfirmTo::Client(5))));
+    assert!(!first.joins(&ticket(ConfirmTo::Client(6))), "a gap");
+    assert!(!first.joins(&ticket(ConfirmTo::Client(4))), "the same");
+    assert!(!first.joins(&ticket(ConfirmTo::Nobody)));
+    assert!(ticket(ConfirmTo::Nobody).joins(&ticket(ConfirmTo::Nobody)));
+    let mandatory = PublishTicket { mandatory: true, ..ticket(ConfirmTo::Client(5)) };
     assert!(!first.joins(&mandatory));
     let channel = ChannelId { opened: 1, ..CHANNEL };
-    assert!(!first.joins(&PublishTicket { channel, ..ticket(Told::Confirm(5)) }), "opened again");
+    assert!(
+        !first.joins(&PublishTicket { channel, ..ticket(ConfirmTo::Client(5)) }),
+        "opened again"
+    );
     let shared = Some(Arc::new(FanOut::new(2)));
-    assert!(!first.joins(&PublishTicket { shared, ..ticket(Told::Confirm(5)) }));
-    let elsewhere = PublishTicket { connection: lone_connection(), ..ticket(Told::Confirm(5)) };
+    assert!(!first.joins(&PublishTicket { shared, ..ticket(ConfirmTo::Client(5)) }));
+    let elsewhere = PublishTicket { connection: lone_connection(), ..ticket(ConfirmTo::Client(5)) };
     assert!(!first.joins(&elsewhere));
 }

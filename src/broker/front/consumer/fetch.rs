@@ -1,4 +1,4 @@
-//! Bodies of which this node has no copy that it can show (DLV 1).
+//! Bodies of which this node has no usable copy (DLV 1).
 
 use super::{FrontConsumer, FrontState};
 use crate::front::{FrontEnd, unwritten::Fetching};
@@ -17,8 +17,9 @@ impl FrontConsumer {
         let task = Arc::clone(&front);
         task.base.context.spawn(async move {
             let unwritten = &consumer.connection.delivering.unwritten;
-            // What a group gave that is silent for too long is dropped (DLV 5).
-            let is_wanted = || front.hearing.may_show(consumer.home()) && consumer.is_first(number);
+            // References of a group whose leader is silent for too long are dropped (DLV 5).
+            let is_wanted =
+                || front.leader_contact.may_deliver(consumer.home()) && consumer.is_first(number);
             let (found, turn) =
                 front.base.bodies.find_in_turn(wanted, term, unwritten, is_wanted).await;
             let gone = matches!(found, StoredMessage::Absent);
@@ -46,7 +47,7 @@ impl FrontConsumer {
                 StoredMessage::Here(body) => {
                     state.fetched = Some(self.connection.delivering.unwritten.fetched(body, turn));
                 }
-                // It has been settled, so there is nothing to show (DLV 1).
+                // The message has been settled, so nothing is delivered (DLV 1).
                 StoredMessage::Absent => drop(state.ready.pop_front()),
                 StoredMessage::Unknown => {}
             }

@@ -1,4 +1,5 @@
-//! Showing a client what its consumer has been given, as far as there is room (DLV 3, 4, 6).
+//! Delivering to a client what its consumer has been assigned, as far as the room allows
+//! (DLV 3, 4, 6).
 
 use super::{CREDIT_WINDOW, FrontConsumer, FrontState, Reference};
 use crate::{
@@ -11,23 +12,23 @@ use quorate_storage::{MessageRef, StoredMessage, codec::message};
 use quorate_types::{DeliveryNumber, Holder};
 use std::sync::{Arc, atomic::Ordering};
 
-/// References read at once.
+/// References that are read together.
 const TAKE_MAX: usize = 256;
 
-/// What a taking came to.
+/// The result of taking deliveries.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Taken {
     pub(crate) bytes: usize,
-    /// More is ready.
+    /// More deliveries are ready.
     pub(crate) more: bool,
-    /// References that had room of the channel's limit were dropped: others may have it.
+    /// References within the channel's limit were dropped, so other consumers may have their room.
     pub(crate) freed: bool,
     /// The channel's limit is reached.
     full: bool,
 }
 
 impl FrontConsumer {
-    /// Takes what may be shown now, about `bytes_max` bytes of it.
+    /// Takes what may be delivered now, about `bytes_max` bytes of it.
     pub(crate) fn take(
         self: &Arc<Self>,
         front: &Arc<FrontEnd>,
@@ -37,17 +38,17 @@ impl FrontConsumer {
         let mut commands = Vec::new();
         let taken = {
             let mut state = self.state.lock();
-            let may_show = || front.hearing.may_show(self.home());
+            let may_deliver = || front.leader_contact.may_deliver(self.home());
             let read = |state: &mut _, count| self.read(front, state, count, bytes_max);
-            let (taken, is_missing) = self.show(&mut state, may_show, read, into, &mut commands);
+            let (taken, is_missing) = self.show(&mut state, may_deliver, read, into, &mut commands);
             if is_missing {
                 self.fetch(front, &mut state);
             }
             taken
         };
-        // Only now, without the lock: the queue may answer at once with another delivery.
+        // Submitted without the lock: the queue may answer at once with another delivery.
         for command in commands {
-            // DLV 6: settles for a client that does not acknowledge, and credits.
+            // Settles for a client that does not acknowledge, and credits (DLV 6).
             let credit = || {
                 let gated = self.gated.load(Ordering::Relaxed);
                 matches!(command, Command::Credit { .. }) && !gated
@@ -72,7 +73,7 @@ impl FrontConsumer {
     pub(super) fn show(
         &self,
         state: &mut FrontState,
-        may_show: impl FnOnce() -> bool,
+        may_deliver: impl FnOnce() -> bool,
         read: impl FnOnce(&mut FrontState, usize) -> Vec<StoredMessage>,
         into: &mut Vec<Delivered>,
         commands: &mut Vec<Command>,
@@ -81,7 +82,7 @@ impl FrontConsumer {
         if state.ended {
             return (Taken::default(), false);
         }
-        if !may_show() {
+        if !may_deliver() {
             let freed = !state.ready.is_empty();
             Self::drop_unshown(state);
             return (Taken { freed, ..Taken::default() }, false);
@@ -121,7 +122,7 @@ impl FrontConsumer {
         (Taken { bytes, more, full, freed: false }, is_missing)
     }
 
-    /// Bodies of the first references: about `bytes_max` bytes, at least one if there is any.
+    /// Reads bodies of the first references: about `bytes_max` bytes, at least one if there is any.
     fn read(
         &self,
         front: &FrontEnd,
@@ -164,7 +165,7 @@ impl FrontConsumer {
         })
     }
 
-    /// Settles for a client that does not, and renews the window (DLV 6).
+    /// Settles for a client that does not acknowledge, and renews the window (DLV 6).
     fn note_shown(&self, state: &mut FrontState, count: usize, commands: &mut Vec<Command>) {
         if count == 0 {
             return;

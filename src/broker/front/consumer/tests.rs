@@ -64,7 +64,7 @@ struct World {
     term: Term,
     /// The attachment that the leader knows.
     attachment: Option<u32>,
-    /// On their way: deliveries, re-attachings, and commands of the front end.
+    /// In flight: deliveries, re-attachings, and commands of the front end.
     link: VecDeque<Sent>,
     late: Vec<Sent>,
     asked: VecDeque<(Term, Attachment)>,
@@ -152,7 +152,7 @@ impl World {
         }
     }
 
-    /// The connection ends: some of what was under way is lost, some is worked off late.
+    /// The connection ends: some of what was in flight is lost, some is worked off late.
     fn lose_link(&mut self, lost: usize) {
         self.lose_under_way(lost);
         // The leader announces itself over the next one, and sends as before until it is asked.
@@ -220,9 +220,9 @@ impl World {
         };
         let (mut into, mut commands) = (Vec::new(), Vec::new());
         let mut state = consumer.state.lock();
-        let may_show = || self.is_heard;
+        let may_deliver = || self.is_heard;
         let (taken, is_missing) =
-            consumer.show(&mut state, may_show, read, &mut into, &mut commands);
+            consumer.show(&mut state, may_deliver, read, &mut into, &mut commands);
         assert!(!taken.more || state.listed, "who has more is listed");
         if let Some(first) = state.ready.front().filter(|_| is_missing) {
             self.fetching = first.number;

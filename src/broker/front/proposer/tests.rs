@@ -10,7 +10,7 @@ use crate::{
     client::ChannelId,
     front::{
         batch::{Outgoing, Ticket},
-        confirm::{PublishTicket, Told},
+        confirm::{ConfirmTo, PublishTicket},
     },
     memory::{MemoryBudget, Share},
     testing,
@@ -354,7 +354,7 @@ fn publish(world: &World, queues: u64, count: usize, bytes: usize) {
             let ticket = PublishTicket {
                 connection: Arc::clone(&connection),
                 channel: ChannelId { number: 1, opened: 0 },
-                told: Told::Nobody,
+                confirm_to: ConfirmTo::Nobody,
                 mandatory: false,
                 count: 1,
                 bytes,
@@ -412,7 +412,7 @@ fn settle(number: u64) -> Command {
 }
 
 /// DLV 6: a consumer's settles do not wait behind what publishers have queued up, and publishers have no
-/// more under way than a consumer's window can follow.
+/// more in flight than a consumer's window can follow.
 #[test]
 fn dlv_06_settles_overtake_the_publishes_that_wait() {
     let mut world = World::new();

@@ -33,8 +33,8 @@ fn a_group_without_a_stamp_begins_where_it_is() {
 fn a_clock_goes_on_from_where_it_was_told_and_never_back() {
     let clock = GroupClock::default();
     assert_eq!(clock.now(), None);
-    clock.told(Timestamp(50_000));
-    clock.told(Timestamp(40_000));
+    clock.learn(Timestamp(50_000));
+    clock.learn(Timestamp(40_000));
     assert!(clock.now().is_some_and(|now| now >= Timestamp(50_000)));
     let far_ahead = ProcessStart { at: Instant::now(), wall: WallTime(999 * HOUR) };
     let begins = clock.lead(STAMPS.0, STAMPS.1, far_ahead);
@@ -63,7 +63,7 @@ struct Group {
     /// The last entry's stamps.
     stamps: (Timestamp, WallTime),
     /// On its way: to whom, and what it says.
-    told: Vec<(usize, Timestamp)>,
+    notices: Vec<(usize, Timestamp)>,
     /// No clock may be ahead.
     is_exact: bool,
 }
@@ -85,7 +85,7 @@ impl Group {
             processes: ahead_ms.map(process),
             leader: None,
             stamps: (Timestamp(0), WallTime(0)),
-            told: Vec::new(),
+            notices: Vec::new(),
             is_exact: ahead_ms == [0; 3],
         }
     }
@@ -118,7 +118,7 @@ impl Group {
         let elapsed = self.elapsed_ms();
         assert!(!self.is_exact || begins.0 <= elapsed, "{begins} after {elapsed} ms");
         self.leader = Some((new, begins, now));
-        self.told.extend((0..3).map(|to| (to, begins)));
+        self.notices.extend((0..3).map(|to| (to, begins)));
     }
 
     /// The leader proposes an entry.
@@ -130,9 +130,9 @@ impl Group {
     }
 
     fn take(&mut self, at: usize) {
-        if !self.told.is_empty() {
-            let (to, time) = self.told.swap_remove(at % self.told.len());
-            told_at(&mut self.processes[to].known, time, self.now);
+        if !self.notices.is_empty() {
+            let (to, time) = self.notices.swap_remove(at % self.notices.len());
+            learn_at(&mut self.processes[to].known, time, self.now);
         }
     }
 
@@ -141,9 +141,9 @@ impl Group {
         let process = &mut self.processes[of];
         process.start = ProcessStart { at: self.now, wall };
         (process.known, process.shown) = (None, Timestamp(0));
-        // Who is linked with it anew tells it.
+        // Who is linked with it again tells it.
         let known = self.processes.iter().filter_map(|process| process.known);
-        self.told.extend(known.map(|known| (of, shows(known, self.now))));
+        self.notices.extend(known.map(|known| (of, shows(known, self.now))));
         self.leader.take_if(|(leader, ..)| *leader == of);
     }
 
@@ -180,7 +180,7 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
 
-    /// whoever leads, and whoever was told late or begins anew: a group's time never goes back. Where
+    /// whoever leads, and whoever was told late or begins again: a group's time never goes back. Where
     /// wall clocks are right it does not run ahead either; where they are not, they count only for
     /// processes that nobody has told.
     #[test]

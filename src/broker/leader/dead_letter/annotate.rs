@@ -1,6 +1,6 @@
-//! What a death does to a message (DLX-24 to DLX-34, Q-42, Q-43): it gets the dead-letter exchange
-//! and key, its history grows, and what would kill it again goes. And what a delayed exchange does
-//! to it: nothing but to say that it has been delayed (EXC-17). Pure.
+//! How a death changes a message (DLX-24 to DLX-34, Q-42, Q-43): it gets the dead-letter exchange
+//! and key and a longer history, and loses what would kill it again. A message of a delayed
+//! exchange is only marked as delayed (EXC-17). Pure.
 
 use quorate_catalog::after_delay;
 use quorate_queue::{DeathReason, Via};
@@ -11,16 +11,16 @@ use quorate_types::{
 
 const DEATHS: &str = "x-death";
 
-/// One death.
+/// One death of a message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Death<'a> {
-    /// Queue that the message died in.
+    /// The queue that the message died in.
     pub(crate) queue: &'a ResourceName,
     pub(crate) reason: DeathReason,
     pub(crate) at: WallTime,
 }
 
-/// How headers name a reason (DLX-01).
+/// The reason's name in headers (DLX-01).
 pub(crate) fn reason_text(reason: DeathReason) -> &'static str {
     match reason {
         DeathReason::Rejected => "rejected",
@@ -31,7 +31,7 @@ pub(crate) fn reason_text(reason: DeathReason) -> &'static str {
     }
 }
 
-/// A message as it goes on to its targets, with what was decoded to make it.
+/// A message as its targets get it, with what was decoded to make it.
 #[derive(Clone, Debug)]
 pub(crate) struct Letter {
     pub(crate) message: Message,
@@ -39,10 +39,10 @@ pub(crate) struct Letter {
     pub(crate) headers: Option<FieldTable>,
 }
 
-/// The message as it goes on to its targets. Its headers are decoded here, and nowhere else.
+/// Makes the message that its targets get. Its headers are decoded only here.
 ///
 /// # Errors
-/// Properties that are none; the stored message is then not ours.
+/// The stored properties cannot be decoded; the broker did not write them.
 pub(crate) fn annotate(
     mut message: Message,
     death: Death<'_>,
@@ -65,7 +65,7 @@ pub(crate) fn annotate(
         message.routing_key = key.clone();
         message.further_keys = Vec::new();
         if let Some(table) = headers.as_mut().filter(|table| table.get("CC").is_some()) {
-            // With a key in force the CC header goes too.
+            // If a dead-letter routing key is in force, the CC header is removed too.
             table.0.retain(|(name, _)| name.as_str() != "CC");
             properties = Properties::parse(properties.with_headers(Some(table))?)?;
         }
@@ -75,7 +75,7 @@ pub(crate) fn annotate(
 }
 
 /// The annotations with this death added: one table for each (queue, reason), the latest first
-/// (DLX-29). Only what the broker itself has written counts as history (DLX-34, 35).
+/// (DLX-29). Only annotations of the broker count as history (DLX-34, 35).
 fn history(
     message: &Message,
     properties: &Properties,
@@ -167,12 +167,12 @@ fn text(text: &ShortString) -> FieldValue {
 }
 
 fn field(name: &str, value: FieldValue) -> (ShortString, FieldValue) {
-    // Names of ours are short.
+    // The broker's own names are short.
     (ShortString::try_from(name).unwrap_or_default(), value)
 }
 
-/// Whether a letter with this history, its present death included, may not go into `target`
-/// again: it has died there, and no reject since has made that anybody's wish (DLX-26, Q-44).
+/// Whether a letter with this history, its present death included, must not enter `target` again:
+/// it has died there, and no client has rejected it since (DLX-26, Q-44).
 pub(crate) fn is_cycle(annotations: &FieldTable, target: &ShortString) -> bool {
     for table in deaths(annotations) {
         if says(&table, "reason", reason_text(DeathReason::Rejected)) {
@@ -235,7 +235,7 @@ mod tests {
         let wanted = ["count", "reason", "queue", "time", "exchange", "routing-keys"];
         assert_eq!(names, [wanted.as_slice(), &["original-expiration"]].concat());
         assert_eq!(table.get("time"), Some(&FieldValue::Timestamp(5)));
-        // BCC keys route, and are shown to nobody.
+        // BCC keys are used for routing and are never delivered.
         let keys = vec![FieldValue::text("new"), FieldValue::text("copy")];
         assert_eq!(table.get("routing-keys"), Some(&FieldValue::Array(keys)));
         assert_eq!(dead.exchange.as_str(), "dlx");

@@ -1,9 +1,11 @@
-//! Letters' bodies: read as they are routed or sent, a bounded number of bytes at a time. One that
-//! cannot be read here is fetched from another replica, one at a time for each home.
+//! Bodies of letters: read when the letters are routed or sent, a bounded number of bytes at a
+//! time. A body that cannot be read here is fetched from another replica, one at a time for each
+//! home.
 //!
-//! Bodies differ in size, so memory is bounded in bytes and not in messages: a stream has 16 MiB
-//! under way, or one batch. A body is read and annotated twice, to route the letter and to send it:
-//! the routing is committed in between, and the letters that wait for that have no bound in bytes.
+//! Bodies differ in size, so memory is bounded in bytes and not in messages: a stream has 16 MiB in
+//! flight, or one batch. A body is read and annotated twice, to route the letter and to send it.
+//! The routing is committed in between, and no bound in bytes applies to the letters that wait for
+//! that.
 
 use super::DeadLetters;
 use bytes::Bytes;
@@ -12,7 +14,7 @@ use quorate_types::{Home, MessageId, QueueId};
 
 impl DeadLetters {
     /// Messages of a queue's letters, in the order asked for: about `bytes_max` bytes of them. None
-    /// if the first one is not at hand: the worker is woken when it is.
+    /// if the first one is not available here: the worker is woken when it is.
     pub(super) fn letter_bodies(
         &self,
         home: Home,
@@ -25,7 +27,7 @@ impl DeadLetters {
         if let Some(body) = self.with(home, |worker| worker.body_fetched(first)).flatten() {
             return vec![body];
         }
-        // What a leader's own machine names is in its own log.
+        // The leader's own log has every entry that its machine names.
         let term = self.led.leading(home);
         let read = self.bodies.read_messages(queue, &wanted, term, bytes_max);
         let here = |found| match found {

@@ -1,6 +1,7 @@
-//! Dead letters of the homes that this node leads: routed once, sent until they are answered, the
-//! answers committed (LET). One task looks at all of them whenever there is something to do. What it
-//! decides is in `quorate_queue::LetterWorker`; here it is given what it decides by, and obeyed.
+//! Dead letters of the homes that this node leads: each is routed once and sent until it is
+//! answered, and the answers are committed (LET). One task handles all of them.
+//! `quorate_queue::LetterWorker` makes the decisions; this module gives it its inputs and performs
+//! what it decides.
 //!
 //! By LET 3 a target's group owes a notice of the target's end, which would have to outlive the
 //! target. Instead the worker of the source finds that a target for which letters wait is no longer
@@ -39,13 +40,13 @@ use std::{
 use tokio::time::Instant;
 use tokio::time::MissedTickBehavior;
 
-/// At the latest after so long the worker looks again, whatever it has been told.
+/// Longest time between two rounds of the worker.
 const TICK: Duration = Duration::from_millis(250);
 
-/// Bytes of messages that are read for one routing.
+/// Bytes of messages that are read for one round of routing.
 const ROUTE_BYTES_MAX: usize = 24 << 20;
 
-/// The workers of all homes.
+/// The dead-letter workers of all homes.
 #[derive(Debug)]
 pub(crate) struct DeadLetters {
     this: Weak<DeadLetters>,
@@ -59,17 +60,17 @@ pub(crate) struct DeadLetters {
     state: State,
 }
 
-/// What changes of them.
+/// The mutable state of the workers.
 #[derive(Debug, Default)]
 struct State {
     wake: tokio::sync::Notify,
     workers: Mutex<BTreeMap<Home, Worker>>,
-    /// When which queue's cycles were logged.
+    /// When a cycle of each queue was last logged.
     cycles: Mutex<OncePerMinute<QueueId>>,
 }
 
 impl DeadLetters {
-    /// No home is led yet.
+    /// State of a node that leads no home.
     pub(crate) fn new(base: &Base) -> Arc<Self> {
         let Base { context, catalog, lease, catalog_client, led, proposers, bodies } = base.clone();
         Arc::new_cyclic(|this| Self {
@@ -85,7 +86,7 @@ impl DeadLetters {
         })
     }
 
-    /// Something is to be done.
+    /// Wakes the task: a letter can be routed, sent or ended.
     pub(crate) fn wake(&self) {
         self.state.wake.notify_one();
     }
@@ -94,7 +95,7 @@ impl DeadLetters {
         self.state.workers.lock().get_mut(&home).map(act)
     }
 
-    /// Asks or tells the worker of a home something, if this node leads that home.
+    /// Calls the worker of a home, if this node leads that home.
     fn decide<T>(
         &self,
         home: Home,
@@ -103,9 +104,10 @@ impl DeadLetters {
         self.with(home, |worker| worker.decide(act))
     }
 
-    /// Forgets homes that are led no more, begins with those that are led anew.
+    /// Drops the workers of homes that are no longer led, and creates those of new leaderships.
     fn follow(&self) -> Vec<Home> {
-        // Asked before: who performs effects holds the leadership, and may come to the workers.
+        // Read before the lock: the task that performs effects locks a leadership first and then
+        // the workers.
         let terms: Vec<_> =
             self.proposers.homes().map(|home| (home, self.led.leading(home))).collect();
         let mut workers = self.state.workers.lock();
@@ -128,13 +130,13 @@ impl DeadLetters {
         led
     }
 
-    /// Looks after the letters of all homes that this node leads, for ever.
-    pub(crate) async fn look_after(self: Arc<Self>) {
+    /// Routes and sends the letters of all homes that this node leads; runs until the node stops.
+    pub(crate) async fn run(self: Arc<Self>) {
         let mut versions = self.catalog.versions();
         let mut ticks = tokio::time::interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            // What looks at all queues is not for every answer that comes in.
+            // Passes over all queues are too expensive for every answer that arrives.
             let all = tokio::select! {
                 () = self.state.wake.notified() => false,
                 _ = versions.changed() => true,
@@ -146,7 +148,7 @@ impl DeadLetters {
                 if all {
                     self.forget_done_letters(home);
                     self.route_kept_letters(home).await;
-                    self.tell_of_room_again(home);
+                    self.send_owed_room(home);
                 }
                 self.send_letters(home);
                 self.retry_letters(home);
@@ -154,14 +156,14 @@ impl DeadLetters {
         }
     }
 
-    /// Forgets what the worker remembers of queues whose letters have ended.
+    /// Drops the worker's state of queues whose letters have ended.
     fn forget_done_letters(&self, home: Home) {
         if let Some(live) = self.led.with_machine(home, LiveLetters::of) {
             self.decide(home, |worker, _| worker.forget_done(&live));
         }
     }
 
-    /// Routes what waits (LET 1, 5).
+    /// Routes letters that have no route yet (LET 1, 5).
     async fn route_letters(&self, home: Home) {
         if !self.lease.is_held() {
             return;
@@ -170,10 +172,10 @@ impl DeadLetters {
         for mut unrouted in self.letters_to_route(home) {
             let bodies = self.bodies_of(home, &mut unrouted);
             left.extend(self.route_by_copy(home, &unrouted, bodies, false));
-            // What was read for it may have come from the disk.
+            // The bodies may have been read from the disk, so other tasks get a turn.
             tokio::task::yield_now().await;
         }
-        // Before anything is dropped or kept, the copy is as new as the catalog itself (LET 5).
+        // Before a letter is dropped or kept, the catalog copy is brought up to date (LET 5).
         if !left.is_empty() && self.catalog_client.read().await {
             for mut unrouted in left {
                 let bodies = self.bodies_of(home, &mut unrouted);
@@ -193,8 +195,8 @@ impl DeadLetters {
         found
     }
 
-    /// Looks whether letters kept as unroutable have got a route, when something has changed that
-    /// may have given them one; without a DLX in force they go.
+    /// Routes letters again that are kept as unroutable, if the catalog or the settings have
+    /// changed. Without a DLX in force they are dropped.
     async fn route_kept_letters(&self, home: Home) {
         let version = self.catalog.read().version();
         let kept = self.led.with_machine(home, |machine| {
@@ -213,9 +215,9 @@ impl DeadLetters {
         }
     }
 
-    /// Looks at a queue's kept letters from one on. Gives the number to go on from: where a message is
-    /// not at hand, so that two such letters do not take the one place for what is fetched from each
-    /// other; or behind the last.
+    /// Routes a queue's kept letters again from number `from` on. Returns the number to continue
+    /// with: that of the first message that is not available here, so that two such letters do not
+    /// compete for the one fetched body; or the number after the last letter.
     async fn route_kept_letters_of(
         &self,
         home: Home,
@@ -235,8 +237,8 @@ impl DeadLetters {
         from
     }
 
-    /// Messages of the first letters, as many as are read at once. The others are left to the next
-    /// turn. Without settings the letters are dropped, whatever they are.
+    /// Messages of the first letters, as many as are read at once. The others wait for the next
+    /// turn. Without dead-letter settings the letters are dropped, and no body is needed.
     fn bodies_of(&self, home: Home, unrouted: &mut Unrouted) -> Vec<Bytes> {
         if unrouted.settings.is_none() {
             return Vec::new();
@@ -247,8 +249,8 @@ impl DeadLetters {
         bodies
     }
 
-    /// Routes letters of one queue by this node's copy. Those that nothing takes are handed back,
-    /// unless the copy is known to be `fresh`: then they are kept or dropped.
+    /// Routes letters of one queue by this node's catalog copy. Letters without a route are
+    /// returned, unless the copy is known to be `fresh`: then they are kept or dropped.
     fn route_by_copy(
         &self,
         home: Home,
@@ -256,13 +258,13 @@ impl DeadLetters {
         bodies: Vec<Bytes>,
         fresh: bool,
     ) -> Option<Unrouted> {
-        // The lock is taken for each letter anew, so that others have their turn. One that a later
-        // copy routes counts as routed by this one, and at worst is routed once more.
+        // The lock is taken again for each letter, so that other tasks get it in between. A letter
+        // that a later copy has routed counts as routed by this one, and at worst is routed twice.
         let version = self.catalog.read().version();
         let mut bodies = bodies.into_iter();
         let (routed, left) = unrouted.route(version, fresh, |letter, via| {
             let Some(bytes) = bodies.next() else { return Destination::NotYet };
-            // Where it goes does not depend on when it died.
+            // The route does not depend on the time of death.
             let death = Death { queue: &unrouted.name, reason: letter.reason, at: WallTime(0) };
             let catalog = self.catalog.read();
             let found = route::route(&catalog, &self.led.leaderships, &bytes, death, via);
@@ -277,7 +279,7 @@ impl DeadLetters {
         left
     }
 
-    /// The log says when letters go round in a circle.
+    /// Logs a cycle of dead letters.
     fn log_cycle(&self, unrouted: &Unrouted, routed: Option<&Command>) {
         if let Some(Command::Routed { letters, .. }) = routed
             && letters.iter().any(|routed| routed.routes == Routes::Cycle)
@@ -288,7 +290,8 @@ impl DeadLetters {
         }
     }
 
-    /// Full targets that have told of room, or have ended, or were not refused (LET 3, 4).
+    /// Sends again to full targets that have reported room, have ended, or were not refused
+    /// (LET 3, 4).
     fn retry_letters(&self, home: Home) {
         let targets = self.led.with_machine(home, |machine| machine.targets().collect::<Vec<_>>());
         for target in targets.into_iter().flatten() {
@@ -298,31 +301,31 @@ impl DeadLetters {
         }
     }
 
-    /// What a notice that was lost has left owed (LET 3).
-    fn tell_of_room_again(&self, home: Home) {
+    /// Repeats notices of room that may have been lost (LET 3).
+    fn send_owed_room(&self, home: Home) {
         let mut owed = Vec::new();
         self.led.with_machine(home, |machine| machine.owed_room(&mut owed));
         for effect in &owed {
             if let Effect::Room { queue, to, messages } = effect {
-                self.tell_room(*queue, *to, *messages);
+                self.send_room(*queue, *to, *messages);
             }
         }
     }
 
-    /// Tells a source that one of its targets has room.
-    pub(crate) fn tell_room(&self, queue: QueueId, to: LetterHome, messages: u32) {
+    /// Notifies the source of dead letters that one of its targets has room.
+    pub(crate) fn send_room(&self, queue: QueueId, to: LetterHome, messages: u32) {
         let Some(leader) = self.proposers.leader_of(to) else { return };
-        // A notice that is lost is given again ([`DeadLetters::tell_of_room_again`]).
+        // A lost notice is sent again by [`DeadLetters::send_owed_room`].
         self.context.peers.send(leader, PeerMessage::Room { home: to.home(), queue, messages });
     }
 
-    /// A target of this home's letters has room.
-    pub(crate) fn room_told(&self, home: Home, queue: QueueId, messages: u32) {
+    /// Handles a notice that a target of this home's letters has room.
+    pub(crate) fn room_received(&self, home: Home, queue: QueueId, messages: u32) {
         self.decide(home, |worker, _| worker.told_of_room(queue, messages));
         self.wake();
     }
 
-    /// Answers to this node's transfers (LET 2).
+    /// Handles an answer to this node's transfers (LET 2).
     pub(crate) fn answered(&self, answer: Answer) {
         let (Answer::Transferred { from, .. } | Answer::TransfersWanted { from, .. }) = answer
         else {
@@ -336,7 +339,7 @@ impl DeadLetters {
         }
     }
 
-    /// A leader has announced itself: what it has not answered is sent again (SES 5).
+    /// Sends unanswered transfers again to a leader that has announced itself (SES 5).
     pub(crate) fn send_again(&self, home: Home) {
         for worker in self.state.workers.lock().values_mut() {
             worker.decide(|it, _| it.send_all_again(home));

@@ -1,5 +1,6 @@
-//! Where letters go: the catalog copy's answer to one letter, the cycle rule taken out (LET 1, 5,
-//! DLX-23, DLX-26). Pure but for the chance and the place that some exchanges ask for.
+//! Routing of letters: the targets that the catalog copy gives for one letter, without those that
+//! would make a cycle (LET 1, 5, DLX-23, DLX-26). Pure except for the randomness and the node that
+//! some exchanges use.
 
 use super::annotate::{Death, Letter, annotate, is_cycle};
 use bytes::{Bytes, BytesMut};
@@ -9,8 +10,8 @@ use quorate_rpc::chance;
 use quorate_storage::codec::message;
 use quorate_types::{FieldTable, Properties};
 
-/// For a letter whose targets have said that they are gone: those that are known by their names
-/// alone (NAM 8) have said so for good.
+/// The route of a letter whose targets answered that they are gone. Targets that are not in the
+/// catalog (NAM 8) are removed: their answer is final.
 pub(crate) fn again(found: Destination, catalog: &Catalog) -> Destination {
     let Destination::Targets(mut targets) = found else { return found };
     targets.retain(|queue| catalog.queue_by_id(*queue).is_some());
@@ -40,7 +41,7 @@ pub(crate) fn route(
         by_broker: true,
     };
     let mut targets = Vec::new();
-    // An exchange that is not there takes nothing (DLX-06).
+    // A missing exchange has no targets (DLX-06).
     if catalog.route(&request, &mut targets) == Err(RouteError::NoDelayQueue) {
         return Destination::NotYet;
     }
@@ -57,7 +58,7 @@ pub(crate) fn route(
     if targets.is_empty() { Destination::Cycle } else { Destination::Targets(targets) }
 }
 
-/// The message as its targets get it.
+/// The message as its targets get it; `None`, with a log line, if the stored message is malformed.
 pub(crate) fn letter(bytes: &Bytes, death: Death<'_>, via: &Via) -> Option<Letter> {
     let message = message::decode(bytes).ok()?;
     annotate(message, death, via)
@@ -67,7 +68,7 @@ pub(crate) fn letter(bytes: &Bytes, death: Death<'_>, via: &Via) -> Option<Lette
         .ok()
 }
 
-/// The properties as exchanges see them: the broker's own headers among the others (RTE-06).
+/// The properties that exchanges match: the broker's own headers are among them (RTE-06).
 fn merged_properties(
     properties: Properties,
     headers: Option<FieldTable>,

@@ -1,12 +1,14 @@
-//! What of the letters has a number is sent, stream by stream, and as many bytes as a stream may have
-//! under way (LET 1, 2).
+//! Sends letters that have a transfer number, stream by stream, up to the bytes that a stream may
+//! have in flight (LET 1, 2).
 
 use super::{
     DeadLetters,
     annotate::{Death, Letter},
     propose, route,
 };
-use crate::{Share, front::proposer::Courier, leader::way::Way, peers::Sent};
+use crate::{
+    Share, front::proposer::Courier, leader::enqueue_options::EnqueueOptions, peers::Sent,
+};
 use bytes::{Bytes, BytesMut};
 use quorate_queue::{Command, LetterWorker, TransferView};
 use quorate_storage::codec::{
@@ -16,11 +18,11 @@ use quorate_storage::codec::{
 use quorate_types::{Home, LetterHome, Sequence};
 use std::sync::Arc;
 
-/// Bytes of one batch.
+/// Most bytes of messages in one batch.
 const SEND_BYTES_MAX: usize = 1 << 20;
 
 impl DeadLetters {
-    /// Sends what has a number and has not been sent in this leadership (LET 1).
+    /// Sends the numbered letters that have not been sent in this leadership (LET 1).
     pub(super) fn send_letters(&self, home: Home) {
         let streams = self.led.with_machine(home, |machine| {
             let own = machine.letter_home();
@@ -56,15 +58,15 @@ impl DeadLetters {
             let bytes = batch.runs.iter().flat_map(|run| &run.messages).map(Bytes::len).sum();
             self.decide(home, |worker, _| worker.sent(stream, through, bytes));
             if self.proposers.carry(stream.home(), leader, &batch) != Sent::OnItsWay {
-                // The next turn tries again.
+                // The next round tries again.
                 self.decide(home, |worker, _| worker.send_again(stream, batch.first));
                 return;
             }
         }
     }
 
-    /// A batch of these transfers, as far as it takes them; `None` if there are none, or the first
-    /// one's body is not at hand.
+    /// A batch of the first of these transfers, up to its size limit; `None` if there are none, or
+    /// if the first one's body is not available here.
     fn batch_of(
         &self,
         home: Home,
@@ -74,7 +76,7 @@ impl DeadLetters {
     ) -> Option<ProposedBatch> {
         let first = transfers.first()?.number;
         let mut batch = Batch::default();
-        // Bodies of one queue are read together: many of them are in one record.
+        // Bodies of one queue are read together: one record can hold many of them.
         for of_queue in transfers.chunk_by(|one, next| one.queue == next.queue) {
             let room = SEND_BYTES_MAX.saturating_sub(batch.bytes);
             if room == 0 {
@@ -95,7 +97,7 @@ impl DeadLetters {
     }
 }
 
-/// A batch being made.
+/// A batch under construction.
 #[derive(Default)]
 struct Batch {
     runs: Vec<ProposedRun>,
@@ -105,14 +107,18 @@ struct Batch {
 }
 
 impl Batch {
-    /// Adds a letter as its target gets it; `None` if what is stored is no message of ours.
+    /// Adds a letter as its target gets it; `None` if the stored message is malformed.
     fn add(&mut self, letters: &DeadLetters, transfer: &TransferView, bytes: &Bytes) -> Option<()> {
         let TransferView { name, reason, died_at, via, .. } = transfer;
         let death = Death { queue: name, reason: *reason, at: *died_at };
         let Letter { message: letter, properties, .. } = route::letter(bytes, death, via)?;
         let queue = transfer.target;
-        let Way { level, head } =
-            letters.led.way(&letters.catalog.read(), queue, &properties, &letter.body);
+        let EnqueueOptions { level, head } = letters.led.enqueue_options_of(
+            &letters.catalog.read(),
+            queue,
+            &properties,
+            &letter.body,
+        );
         let place = self.runs.iter().position(|run| (run.queue, run.level) == (queue, level));
         let place = place.unwrap_or_else(|| {
             self.runs.push(ProposedRun { queue, level, heads: Vec::new(), messages: Vec::new() });

@@ -1,5 +1,6 @@
-//! What this node keeps for the worker of one home while it leads that home: the worker's decisions
-//! are in `quorate_queue::LetterWorker`, what has been fetched for it and its memory are here.
+//! What this node keeps for the worker of one home while it leads that home.
+//! `quorate_queue::LetterWorker` makes the decisions; its fetched body and its memory account are
+//! here.
 
 use crate::memory::Held;
 use bytes::Bytes;
@@ -9,17 +10,17 @@ use quorate_types::Term;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// One home's.
+/// The worker of one home.
 #[derive(Debug)]
 pub(crate) struct Worker {
     pub(crate) term: Term,
     letters: LetterWorker,
-    /// Where the worker's time is counted from.
+    /// The origin of the worker's time.
     began: Instant,
-    /// A body that could not be read here, once it has come from elsewhere.
+    /// A body that could not be read here and was fetched from another node.
     fetched: Option<(MessageRef, Bytes)>,
     fetching: bool,
-    /// What is under way, and what was fetched.
+    /// Memory of the letters in flight and of the fetched body.
     held: Held,
 }
 
@@ -29,19 +30,19 @@ impl Worker {
         Self { term, letters, began: Instant::now(), fetched: None, fetching: false, held }
     }
 
-    /// Asks or tells the worker something, at its present time.
+    /// Calls the worker with its present time.
     pub(crate) fn decide<T>(&mut self, act: impl FnOnce(&mut LetterWorker, Duration) -> T) -> T {
         let decided = act(&mut self.letters, self.began.elapsed());
         self.account();
         decided
     }
 
-    /// A body is to be fetched; false while another one is.
+    /// Begins a fetch of a body; false if another one is running.
     pub(crate) fn begin_fetch(&mut self) -> bool {
         !std::mem::replace(&mut self.fetching, true)
     }
 
-    /// It has been fetched, or cannot be had, by the worker of that term.
+    /// Ends the fetch of the worker of that term; `None` if no node has the body.
     pub(crate) fn fetched(&mut self, term: Term, wanted: MessageRef, body: Option<Bytes>) {
         if self.term == term {
             self.fetching = false;
@@ -50,8 +51,8 @@ impl Worker {
         }
     }
 
-    /// The body that was fetched last, if it is this one. It stays: the letter may be looked at by a
-    /// fresh copy of the catalog next, and is sent after that.
+    /// The body that was fetched last, if it is this one. It is kept: the letter may be routed
+    /// again by a newer catalog copy, and is sent after that.
     pub(crate) fn body_fetched(&self, wanted: MessageRef) -> Option<Bytes> {
         self.fetched.as_ref().filter(|(of, _)| *of == wanted).map(|(_, body)| body.clone())
     }

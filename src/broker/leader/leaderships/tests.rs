@@ -16,7 +16,7 @@ async fn dlv_02_what_is_sent_before_a_re_attaching_is_not_taken_after_it() {
     consumer.deliver(term, first.number, &[delivery(1), delivery(2)]);
     let second = consumer.reattach(term).unwrap();
     assert_eq!(second.last, DeliveryNumber(2));
-    // 3 was lost; 4 was under way behind it, or sent before the leader knew.
+    // 3 was lost; 4 was in flight behind it, or sent before the leader knew.
     consumer.deliver(term, first.number, &[delivery(4)]);
     consumer.deliver(term, second.number, &[delivery(3), delivery(4)]);
     assert_eq!(consumer.reattach(term).unwrap().last, DeliveryNumber(4));

@@ -23,7 +23,7 @@ enum Event {
     Abandon(usize),
     /// A client ends a queue; its entry stays for now.
     End(usize),
-    /// The node's start is fenced, and it begins anew.
+    /// The node's start is fenced, and it begins again.
     Fence(usize),
     DeleteVhost,
     AddVhost,

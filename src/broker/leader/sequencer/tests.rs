@@ -1,4 +1,4 @@
-//! A sequencer against a model of what waits in it and what is under way, over a log that takes entries,
+//! A sequencer against a model of what waits in it and what is in flight, over a log that takes entries,
 //! takes none for a while, or loses them; leaderships come and go.
 
 #![expect(clippy::unwrap_used, reason = "tests")]

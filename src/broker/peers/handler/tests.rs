@@ -94,7 +94,7 @@ async fn dlv_02_what_a_full_lane_refused_is_said_anew() {
     // CTO-05: a get does not re-attach; that it has timed out is itself said anew.
     let get = (session, Sequence(7));
     assert_eq!([notify(), notify()], [true, false]);
-    node.leader.tell_get_timed_out(home, get);
+    node.leader.send_get_timed_out(home, get);
     assert!(node.base.context.peers.retries().contains(&Retry::GetTimedOut(home, get)));
     let services = [next(&mut heard).await, next(&mut heard).await, next(&mut heard).await];
     assert_eq!(services.iter().filter(|it| **it == wire::DELIVERIES).count(), 2);

@@ -31,7 +31,7 @@ const CHANNEL: ChannelId = ChannelId { number: 1, opened: 0 };
 /// Publishes of a client that may be unconfirmed.
 const WINDOW: usize = 8;
 
-/// Why a client begins anew.
+/// Why a client begins again.
 #[derive(thiserror::Error, Debug)]
 enum Ended {
     #[error("{0:?}")]
@@ -230,7 +230,7 @@ impl Clients {
         let before = settling.remove(queue).unwrap_or_default();
         let get = Operation::Get { queue: ShortString::from_static(queue), no_ack: true };
         let answer = connection.ask(CHANNEL, get).await?;
-        // Not if the node has begun anew meanwhile.
+        // Not if the node has begun again meanwhile.
         hear(connection, Duration::ZERO).await?;
         before.iter().for_each(|body| self.world.history.lock().settled(body));
         if let Answer::Got(Some(got)) = answer {

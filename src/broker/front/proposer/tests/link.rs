@@ -13,7 +13,7 @@ use crate::{
 use quorate_storage::codec::batch::Sender;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is under way to the home; what was sent to a former leader too.
+/// What is in flight to the home; what was sent to a former leader too.
 struct Link {
     lane: RefCell<Vec<ProposedBatch>>,
     /// Batches as they were sent first.
@@ -140,7 +140,7 @@ impl Front {
             let ticket = PublishTicket {
                 connection: Arc::clone(&self.connection),
                 channel: ChannelId { number: 1, opened: 0 },
-                told: Told::Confirm(number),
+                confirm_to: ConfirmTo::Client(number),
                 mandatory: false,
                 count: 1,
                 bytes: message.len(),
@@ -217,7 +217,9 @@ impl Front {
                 let fates = &mut self.fates;
                 confirm::finish(&tickets, &reply, &messages, |ticket, place, message| {
                     let number = number_of(&message);
-                    assert!(matches!(ticket.told.after(place), Told::Confirm(it) if it == number));
+                    assert!(
+                        matches!(ticket.confirm_to.after(place), ConfirmTo::Client(it) if it == number)
+                    );
                     assert_eq!(fates.insert(number, Fate::RoutedAgain), None);
                 });
                 self.hear_confirms();
@@ -244,7 +246,7 @@ impl Front {
         }
     }
 
-    /// The connection ends; what was under way is lost, or comes late.
+    /// The connection ends; what was in flight is lost, or comes late.
     fn lose_link(&mut self, is_lost: bool) {
         self.link.is_up.set(false);
         if is_lost {
@@ -317,9 +319,9 @@ impl Front {
         assert_eq!(&of_old, before, "SES 6: nothing is told of a session that is over");
         let home = self.homes.get(&self.session);
         let expected = home.map(|home| home.fates.clone()).unwrap_or_default();
-        let told: BTreeMap<_, _> =
+        let confirmed: BTreeMap<_, _> =
             self.fates.range(over..).map(|(&number, &fate)| (number, fate)).collect();
-        assert_eq!(told, expected, "CNF-05: each publish is told what became of it");
+        assert_eq!(confirmed, expected, "CNF-05: each publish is told what became of it");
         let of_all = |number: &u64| self.homes.values().find_map(|home| home.fates.get(number));
         assert!(before.iter().all(|(number, fate)| of_all(number) == Some(fate)));
         if *over == 0 {

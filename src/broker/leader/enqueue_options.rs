@@ -1,4 +1,5 @@
-//! A message's way into one of its targets: its level there, and what the queue is told of it.
+//! How a message is enqueued in one of its targets: its level there, and the head that the queue
+//! keeps of it.
 
 use crate::leader::led_homes::LedHomes;
 use bytes::Bytes;
@@ -6,33 +7,38 @@ use quorate_catalog::{Catalog, DELAY, DELAY_MAX_MS, delay_of, delays_for};
 use quorate_queue::MessageHead;
 use quorate_types::{Exception, Level, Levels, Properties, QueueId, QueueType, ReplyCode};
 
-/// How a message goes into one queue.
+/// How a message is enqueued in one queue.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Way {
+pub(crate) struct EnqueueOptions {
+    /// Level (priority) in the queue.
     pub(crate) level: Level,
+    /// Body size and expiration.
     pub(crate) head: MessageHead,
 }
 
 impl LedHomes {
-    /// How a message goes to each of its targets.
-    pub(crate) fn ways(
+    /// How a message is enqueued in each of its targets, in their order.
+    pub(crate) fn enqueue_options(
         &self,
         catalog: &Catalog,
         targets: &[QueueId],
         properties: &Properties,
         body: &Bytes,
-    ) -> Vec<Way> {
-        targets.iter().map(|queue| self.way(catalog, *queue, properties, body)).collect()
+    ) -> Vec<EnqueueOptions> {
+        targets
+            .iter()
+            .map(|queue| self.enqueue_options_of(catalog, *queue, properties, body))
+            .collect()
     }
 
-    /// How a message goes into a queue.
-    pub(crate) fn way(
+    /// How a message is enqueued in one queue.
+    pub(crate) fn enqueue_options_of(
         &self,
         catalog: &Catalog,
         queue: QueueId,
         properties: &Properties,
         body: &Bytes,
-    ) -> Way {
+    ) -> EnqueueOptions {
         let entry = catalog.queue_by_id(queue);
         let level = match entry {
             Some(entry) => entry.levels().of(properties.priority),
@@ -45,11 +51,11 @@ impl LedHomes {
         };
         // A body has at most 128 MiB.
         let body_bytes = u32::try_from(body.len()).unwrap_or(u32::MAX);
-        Way { level, head: MessageHead { body_bytes, expiration_ms } }
+        EnqueueOptions { level, head: MessageHead { body_bytes, expiration_ms } }
     }
 
-    /// Of a connection-bound queue that is not in the catalog only its own node knows that it has
-    /// several levels.
+    /// The level in a connection-bound queue that is not in the catalog. Only the queue's own node
+    /// knows whether it has several levels.
     fn level_of_local(&self, queue: QueueId, priority: Option<u8>) -> Level {
         if priority.is_none() || queue.home != self.own_home() {
             return Level(0);
@@ -59,10 +65,10 @@ impl LedHomes {
     }
 }
 
-/// EXC-17: a delay has a bound. That it is an integer the front end has seen to.
+/// Checks the bound of a delay (EXC-17). The front end has checked that it is an integer.
 ///
 /// # Errors
-/// 406 that names the header.
+/// 406 with the name of the header, if the delay is above the bound.
 pub(crate) fn check_delay(properties: &Properties) -> Result<(), Exception> {
     match delay_of(properties) {
         Some(delay) if delay > DELAY_MAX_MS => {

@@ -14,18 +14,21 @@ use quorate_types::{BootNumber, NodeId, QueueId, SessionId};
 
 #[test]
 fn dlv_5_nothing_is_shown_of_a_group_that_is_not_heard() {
-    let hearing = Hearing::new([GROUP].into_iter(), 100);
-    let at = |ms| hearing.began + Duration::from_millis(ms);
-    assert!(hearing.may_show_at(Home::Node(NodeId(1)), at(0)), "its own are never silent");
-    assert!(!hearing.may_show_at(GROUP, at(0)), "never heard");
-    assert!(hearing.note_heard(GROUP, at(10)), "the silence mattered");
-    assert!(!hearing.note_heard(GROUP, at(20)));
-    assert!(hearing.may_show_at(GROUP, at(69)));
-    assert!(!hearing.may_show_at(GROUP, at(70)));
-    assert!(hearing.note_heard(GROUP, at(80)));
-    assert!(hearing.may_show_at(GROUP, at(80)));
-    assert!(!hearing.note_heard(GROUP, at(200)), "nobody has looked meanwhile");
-    assert!(!hearing.note_heard(Home::Group(quorate_types::GroupId(9)), at(200)));
+    let leader_contact = LeaderContact::new([GROUP].into_iter(), 100);
+    let at = |ms| leader_contact.began + Duration::from_millis(ms);
+    assert!(
+        leader_contact.may_deliver_at(Home::Node(NodeId(1)), at(0)),
+        "its own are never silent"
+    );
+    assert!(!leader_contact.may_deliver_at(GROUP, at(0)), "never heard");
+    assert!(leader_contact.note_contact(GROUP, at(10)), "the silence mattered");
+    assert!(!leader_contact.note_contact(GROUP, at(20)));
+    assert!(leader_contact.may_deliver_at(GROUP, at(69)));
+    assert!(!leader_contact.may_deliver_at(GROUP, at(70)));
+    assert!(leader_contact.note_contact(GROUP, at(80)));
+    assert!(leader_contact.may_deliver_at(GROUP, at(80)));
+    assert!(!leader_contact.note_contact(GROUP, at(200)), "nobody has looked meanwhile");
+    assert!(!leader_contact.note_contact(Home::Group(quorate_types::GroupId(9)), at(200)));
 }
 
 /// Nodes that may lead the group; the consumer is on another one.
@@ -72,11 +75,11 @@ struct World {
     began: Instant,
     now: u64,
     timeout: u64,
-    /// How long a notice is under way.
+    /// How long a notice is in flight.
     delay: u64,
     log: CatalogLog,
     group: GroupLog,
-    hearing: Hearing,
+    leader_contact: LeaderContact,
     leaders: Vec<Leader>,
     present: Option<usize>,
     /// Who sent it in which term, and when it arrives.
@@ -86,7 +89,7 @@ struct World {
     term: u64,
     /// The front end's messages have returned, and it has not re-attached since.
     timed_out: bool,
-    /// Since when the front end should have been hearing the present leader.
+    /// Since when the front end should have been in contact with the present leader.
     audible_since: Option<u64>,
 }
 
@@ -96,8 +99,8 @@ impl World {
         let start = log.start(FRONT, BOOT);
         let queue = QueueId { home: GROUP, index: 1, position: 9 };
         group.ask(SessionId { node: FRONT, start }, Command::Look { queue, renew: false });
-        let hearing = Hearing::new([GROUP].into_iter(), timeout);
-        let began = hearing.began;
+        let leader_contact = LeaderContact::new([GROUP].into_iter(), timeout);
+        let began = leader_contact.began;
         let leaders = (1..=LEADERS).map(|node| Leader {
             absences: Absences::new(began, NodeId(node), &[FRONT]),
             is_linked: false,
@@ -112,7 +115,7 @@ impl World {
             delay,
             log,
             group,
-            hearing,
+            leader_contact,
             leaders: leaders.collect(),
             present: None,
             notices: Vec::new(),
@@ -180,14 +183,14 @@ impl World {
         let now = self.at(self.now);
         for (leader, term, _) in self.notices.extract_if(.., |(.., at)| *at <= self.now) {
             if self.known == Some((leader, term)) {
-                self.hearing.note_heard(GROUP, now);
+                self.leader_contact.note_contact(GROUP, now);
             }
         }
-        let may_show = self.hearing.may_show_at(GROUP, now);
-        prop_assert!(!(self.timed_out && may_show), "its messages are another consumer's");
+        let may_deliver = self.leader_contact.may_deliver_at(GROUP, now);
+        prop_assert!(!(self.timed_out && may_deliver), "its messages are another consumer's");
         let is_audible = |since| self.now >= since + 2 * LOOK + self.delay;
         let is_heard = self.audible_since.is_some_and(is_audible);
-        prop_assert!(may_show || !is_heard, "a leader with a majority was heard");
+        prop_assert!(may_deliver || !is_heard, "a leader with a majority was heard");
         Ok(())
     }
 
@@ -230,7 +233,7 @@ proptest! {
         delay in 0_u64..10,
         events in vec(event(), 1..60),
     ) {
-        // A notice that is under way for longer than this would be taken for a new one.
+        // A notice that is in flight for longer than this would be taken for a new one.
         let most = timeout / 2 - MAJORITY_HEARD;
         let mut world = World::new(timeout, most * delay / 10);
         for event in events {
