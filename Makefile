@@ -14,7 +14,7 @@ export ROCKSDB_STATIC := 1
 # What `quorate dev` is given, as in `make run ARGS=--port-offset=1000`.
 ARGS ?=
 
-.PHONY: run test verify fix bench acceptance fuzz soak powerloss attacks interop deps rocksdb build measures
+.PHONY: run test verify fix bench acceptance chaos fuzz soak powerloss attacks interop deps rocksdb build measures
 
 # A three-node cluster on loopback: AMQP 5672-5674, HTTP 15672-15674. Ctrl-C stops it.
 run: deps rocksdb
@@ -50,6 +50,12 @@ fix: deps rocksdb
 	cargo clippy --workspace --all-targets --fix --allow-dirty --allow-staged
 	cargo fmt --all
 	cargo fmt $(FUZZ)
+
+# Faults from a seed on a cluster under load, and a verdict: make chaos ARGS="--seed 7 --duration 10m".
+chaos: deps rocksdb
+	cargo build --release --package quorate
+	QUORATE_BIN="$(CARGO_TARGET_DIR)/release/quorate" \
+	  cargo run --package quorate-cluster-tests --bin chaos -- $(ARGS)
 
 # Look-ups of routes; the table of figures, with RabbitMQ beside it where ../shared/peer has it installed.
 bench: deps rocksdb

@@ -9,6 +9,7 @@
 )]
 #![cfg_attr(test, expect(clippy::unwrap_used, reason = "tests"))]
 
+pub mod chaos;
 pub mod harness;
 pub mod history;
 pub mod invariant;

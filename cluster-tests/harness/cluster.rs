@@ -226,7 +226,8 @@ impl Cluster {
 
     /// The running node that is called so in lists: by one of its ports, or else by the first
     /// number in the name.
-    fn named(&self, name: &str) -> Option<u64> {
+    #[must_use]
+    pub fn named(&self, name: &str) -> Option<u64> {
         let port = name.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
         let by_port =
             self.nodes.iter().find(|node| port.is_some_and(|p| node.ports().contains(&p)));

@@ -1,7 +1,6 @@
 //! Disks that fail: an LD_PRELOAD library for the faults of calls, and a file system of its own whose power
 //! is cut.
 
-use super::machine::package_dir;
 use super::{Node, Options};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -24,7 +23,15 @@ pub enum DiskFault {
     ReadFails = 4,
     /// The file system reports this many MiB of free space.
     FreeMib = 5,
+    /// Syncs take this many milliseconds longer.
+    SyncMs = 6,
 }
+
+/// Place of the number of calls that a fault has changed.
+const HITS: u64 = 7;
+
+const DISK: &str = include_str!("../faults/disk.c");
+const POWER: &str = include_str!("../faults/power.c");
 
 /// `EIO`.
 pub const EIO: u32 = 5;
@@ -45,7 +52,7 @@ impl DiskFaults {
     #[must_use]
     pub fn prepare() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
-        compile("disk.c", &folder.path().join("disk.so"), &["-shared", "-fPIC"]);
+        compile(DISK, &folder.path().join("disk.so"), &["-shared", "-fPIC"]);
         for node in 1..=3 {
             fs::write(folder.path().join(format!("node-{node}")), [0; 4096]).expect("a page");
         }
@@ -77,8 +84,25 @@ impl DiskFaults {
     }
 }
 
-fn compile(source: &str, to: &Path, flags: &[&str]) {
-    let source = package_dir().join("faults").join(source);
+impl DiskFaults {
+    /// How many calls of a node's processes faults have changed so far.
+    ///
+    /// # Panics
+    /// When the node has no page.
+    #[must_use]
+    pub fn hits(&self, node: u64) -> u32 {
+        let page = File::open(self.folder.path().join(format!("node-{node}")));
+        let mut hits = [0; 4];
+        let read = page.and_then(|page| page.read_exact_at(&mut hits, 4 * HITS));
+        read.expect("the node's page");
+        u32::from_ne_bytes(hits)
+    }
+}
+
+/// Compiles a program of C; its text is left beside it.
+fn compile(text: &str, to: &Path, flags: &[&str]) {
+    let source = to.with_extension("c");
+    fs::write(&source, text).expect("the source is written");
     let mut compiler = Command::new("cc");
     let status = compiler.args(["-O2", "-o"]).arg(to).args(flags).arg(source).status();
     assert!(status.expect("a C compiler").success(), "cc failed");
@@ -97,7 +121,7 @@ impl LoopDisk {
     /// What this machine lacks for it: root, loop devices, ext4.
     pub fn make(mib: u64) -> Result<Self, String> {
         let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
-        compile("power.c", &folder.path().join("power"), &[]);
+        compile(POWER, &folder.path().join("power"), &[]);
         let disk = Self { folder };
         let image = File::create(disk.image()).and_then(|image| image.set_len(mib << 20));
         image.map_err(|error| error.to_string())?;

@@ -1,5 +1,6 @@
 //! The links between the nodes of a cluster under test: what each node dials at each other one goes
-//! over a proxy of its own, which can hold bytes back, one way or both, or refuse connections.
+//! over a proxy of its own, which can hold bytes back, one way or both, delay them, let them through at a
+//! low rate, reset connections, or refuse them.
 //!
 //! Bytes held back are not lost: they are delivered at the healing, as TCP does after a partition,
 //! unless an end has given the connection up. A connection that is dialed meanwhile is not established.
@@ -8,11 +9,19 @@ use super::ports::Port;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, sleep_until};
+
+/// Bytes of one read of a proxy.
+const CHUNK_BYTES: usize = 64 << 10;
+/// Chunks on their way through a proxy in one direction.
+const CHUNKS: usize = 64;
 
 /// What a proxy lets through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,10 +31,41 @@ struct Gates {
     backward: bool,
     /// Otherwise the port refuses, and connections are reset.
     listens: bool,
+    /// How late bytes arrive, at least and by up to how much more.
+    delay: (Duration, Duration),
+    /// Bytes a second in each direction; 0 for no limit.
+    rate: u64,
+    /// Connections that were established under a lower number are reset.
+    generation: u64,
 }
 
 impl Gates {
-    const OPEN: Self = Self { forward: true, backward: true, listens: true };
+    const OPEN: Self = Self {
+        forward: true,
+        backward: true,
+        listens: true,
+        delay: (Duration::ZERO, Duration::ZERO),
+        rate: 0,
+        generation: 0,
+    };
+
+    fn passes(self) -> bool {
+        self.forward && self.backward
+    }
+
+    /// When what was read now arrives.
+    fn due(self) -> Instant {
+        let (least, jitter) = self.delay;
+        Instant::now() + least + jitter.mul_f64(fastrand::f64())
+    }
+
+    /// How long bytes take at the rate.
+    fn time_of(self, bytes: usize) -> Duration {
+        if self.rate == 0 {
+            return Duration::ZERO;
+        }
+        Duration::from_secs_f64(bytes as f64 / self.rate as f64)
+    }
 }
 
 /// Stands between one node that dials and another one that listens.
@@ -33,6 +73,7 @@ impl Gates {
 struct Proxy {
     port: Port,
     gates: Arc<watch::Sender<Gates>>,
+    hindered: Arc<AtomicU64>,
     serving: JoinHandle<()>,
 }
 
@@ -40,8 +81,25 @@ impl Proxy {
     fn start(target: String) -> Self {
         let port = Port::reserve();
         let gates = Arc::new(watch::Sender::new(Gates::OPEN));
-        let serving = tokio::spawn(serve(port.address(), target, Arc::clone(&gates)));
-        Self { port, gates, serving }
+        let hindered = Arc::default();
+        let way = Way { target, gates: Arc::clone(&gates), hindered: Arc::clone(&hindered) };
+        let serving = tokio::spawn(serve(port.address(), way));
+        Self { port, gates, hindered, serving }
+    }
+}
+
+/// What every connection of a proxy needs.
+#[derive(Clone, Debug)]
+struct Way {
+    target: String,
+    gates: Arc<watch::Sender<Gates>>,
+    /// Chunks that were held back or delayed, and connections that were not let through or were reset.
+    hindered: Arc<AtomicU64>,
+}
+
+impl Way {
+    fn hinder(&self) {
+        self.hindered.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -107,10 +165,46 @@ impl Links {
         }
     }
 
+    /// All connections between these two that are established now are reset once.
+    ///
+    /// # Panics
+    /// When the cluster was not started with proxies.
+    pub fn reset(&self, one: u64, other: u64) {
+        self.set(one, other, |gates| gates.generation += 1);
+        self.set(other, one, |gates| gates.generation += 1);
+    }
+
+    /// What these two send each other arrives late: by `least`, and by up to `jitter` more.
+    ///
+    /// # Panics
+    /// When the cluster was not started with proxies.
+    pub fn delay(&self, one: u64, other: u64, least: Duration, jitter: Duration) {
+        self.set(one, other, |gates| gates.delay = (least, jitter));
+        self.set(other, one, |gates| gates.delay = (least, jitter));
+    }
+
+    /// What these two send each other passes at this many bytes a second in each direction.
+    ///
+    /// # Panics
+    /// When the cluster was not started with proxies.
+    pub fn throttle(&self, one: u64, other: u64, bytes_per_s: u64) {
+        self.set(one, other, |gates| gates.rate = bytes_per_s);
+        self.set(other, one, |gates| gates.rate = bytes_per_s);
+    }
+
+    /// How often any proxy has held bytes back, delayed them, or refused or reset a connection: whether a
+    /// fault took effect.
+    #[must_use]
+    pub fn hindered(&self) -> u64 {
+        self.0.values().map(|proxy| proxy.hindered.load(Ordering::Relaxed)).sum()
+    }
+
     /// Everything comes through again.
     pub fn heal(&self) {
         for proxy in self.0.values() {
-            proxy.gates.send_replace(Gates::OPEN);
+            proxy.gates.send_modify(|gates| {
+                *gates = Gates { generation: gates.generation, ..Gates::OPEN };
+            });
         }
     }
 
@@ -124,71 +218,111 @@ impl Links {
     }
 }
 
-async fn serve(address: String, target: String, gates: Arc<watch::Sender<Gates>>) {
-    let mut changes = gates.subscribe();
+async fn serve(address: String, way: Way) {
+    let mut changes = way.gates.subscribe();
     while changes.wait_for(|gates| gates.listens).await.is_ok() {
         let listener = TcpListener::bind(&address).await;
         let listener = listener.unwrap_or_else(|error| panic!("proxy at {address}: {error}"));
         tokio::select! {
-            () = accept(&listener, &target, &gates) => {}
+            () = accept(&listener, &way) => {}
             _ = changes.wait_for(|gates| !gates.listens) => {}
         }
     }
 }
 
-async fn accept(listener: &TcpListener, target: &str, gates: &Arc<watch::Sender<Gates>>) {
+async fn accept(listener: &TcpListener, way: &Way) {
     loop {
         let Ok((dialed, _)) = listener.accept().await else { continue };
-        let (target, gates) = (target.to_owned(), gates.subscribe());
+        let way = way.clone();
         tokio::spawn(async move {
             // Either end's error ends both: what a reset does.
-            let _ = connection(dialed, target, gates).await;
+            let _ = connection(dialed, &way).await;
         });
     }
 }
 
-async fn connection(
-    dialed: TcpStream,
-    target: String,
-    mut gates: watch::Receiver<Gates>,
-) -> io::Result<()> {
+async fn connection(dialed: TcpStream, way: &Way) -> io::Result<()> {
+    let mut gates = way.gates.subscribe();
     let now = *gates.borrow();
-    if now != Gates::OPEN {
+    if !now.passes() || !now.listens {
+        way.hinder();
         // The handshake is not completed; the dialer gives up after its own timeout.
-        let _ = gates.wait_for(|gates| *gates == Gates::OPEN || !gates.listens).await;
+        let _ = gates.wait_for(|gates| gates.passes() || !gates.listens).await;
         return Ok(());
     }
-    let listening = TcpStream::connect(target).await?;
+    let listening = TcpStream::connect(&way.target).await?;
     dialed.set_nodelay(true)?;
     listening.set_nodelay(true)?;
     let ((from_dialer, to_dialer), (from_listener, to_listener)) =
         (dialed.into_split(), listening.into_split());
-    let forward = pump(from_dialer, to_listener, gates.clone(), |gates| gates.forward);
-    let backward = pump(from_listener, to_dialer, gates.clone(), |gates| gates.backward);
+    let forward = pump(from_dialer, to_listener, way, |gates| gates.forward);
+    let backward = pump(from_listener, to_dialer, way, |gates| gates.backward);
     tokio::select! {
         ended = forward => ended,
         ended = backward => ended,
-        _ = gates.wait_for(|gates| !gates.listens) => Ok(()),
+        _ = gates.wait_for(|gates| !gates.listens || gates.generation > now.generation) => {
+            way.hinder();
+            Ok(())
+        }
     }
 }
 
 /// Carries bytes one way until an end closes, while the gate is open.
 async fn pump(
-    mut from: OwnedReadHalf,
+    from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
-    mut gates: watch::Receiver<Gates>,
+    way: &Way,
     is_open: impl Fn(&Gates) -> bool,
 ) -> io::Result<()> {
-    let mut bytes = vec![0; 64 << 10];
-    loop {
-        let read = from.read(&mut bytes).await;
-        // Also an end is not told of before the healing.
-        if gates.wait_for(&is_open).await.is_err() {
-            return Ok(());
+    let (sender, mut chunks) = mpsc::channel::<(Instant, io::Result<Vec<u8>>)>(CHUNKS);
+    let mut gates = way.gates.subscribe();
+    let write = async {
+        while let Some((due, chunk)) = chunks.recv().await {
+            let now = *gates.borrow_and_update();
+            if !is_open(&now) || due > Instant::now() || now.rate > 0 {
+                way.hinder();
+            }
+            sleep_until(due).await;
+            // Also an end is not told of before the healing.
+            if gates.wait_for(&is_open).await.is_err() {
+                return Ok(());
+            }
+            let chunk = chunk?;
+            if chunk.is_empty() {
+                return Ok(());
+            }
+            sleep(now.time_of(chunk.len())).await;
+            to.write_all(&chunk).await?;
         }
-        match read? {
-            0 => return Ok(()),
-            count => to.write_all(&bytes[..count]).await?,
+        Ok(())
+    };
+    let read = async {
+        read_all(from, way, sender).await;
+        // The writer ends when it has come to the last chunk.
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        written = write => written,
+        () = read => Ok(()),
+    }
+}
+
+/// Reads until the end, which an empty chunk tells, or until nobody takes what is read.
+async fn read_all(
+    mut from: OwnedReadHalf,
+    way: &Way,
+    chunks: mpsc::Sender<(Instant, io::Result<Vec<u8>>)>,
+) {
+    loop {
+        let mut bytes = vec![0; CHUNK_BYTES];
+        let read = from.read(&mut bytes).await.map(|count| {
+            bytes.truncate(count);
+            bytes
+        });
+        let ends = read.as_ref().map_or(true, Vec::is_empty);
+        let due = way.gates.borrow().due();
+        if chunks.send((due, read)).await.is_err() || ends {
+            return;
         }
     }
 }

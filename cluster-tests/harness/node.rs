@@ -202,6 +202,13 @@ impl Node {
         self.taken().exit(LIFECYCLE_BOUND).await
     }
 
+    /// Takes note of its end, if it has ended by itself: it can be started again.
+    pub fn reap(&self) {
+        if !self.runs() {
+            self.process().take();
+        }
+    }
+
     /// Freezes it (SIGSTOP): its sockets stay open and nobody answers.
     ///
     /// # Panics

@@ -1,6 +1,6 @@
 //! Publishers and consumers, from the first message to the verdict.
 
-use super::{Consumer, ConsumerOptions, History, Publisher, PublisherOptions};
+use super::{Consumer, ConsumerOptions, History, Log, Publisher, PublisherOptions};
 use crate::harness::wait::{eventually, hold};
 use crate::harness::{Cluster, LIFECYCLE_BOUND, ctl};
 use crate::invariant;
@@ -104,7 +104,18 @@ impl Load {
     ///
     /// # Panics
     /// When anything of it does not end in time, or an invariant is broken.
-    pub async fn finish(mut self, cluster: &Cluster) -> Summary {
+    pub async fn finish(self, cluster: &Cluster) -> Summary {
+        let log = self.drain(cluster).await;
+        invariant::assert_sound(&log);
+        Summary { confirmed: log.confirms(), deliveries: log.delivered.len() }
+    }
+
+    /// Stops the publishers, lets the consumers drain their queues, stops them too, and compares the
+    /// replicas: the finished history. All nodes must run.
+    ///
+    /// # Panics
+    /// When anything of it does not end in time, or replicas differ.
+    pub async fn drain(mut self, cluster: &Cluster) -> Log {
         for publisher in std::mem::take(&mut self.publishers) {
             publisher.finish(LIFECYCLE_BOUND).await;
         }
@@ -122,10 +133,8 @@ impl Load {
         for consumer in std::mem::take(&mut self.consumers) {
             consumer.finish(LIFECYCLE_BOUND).await;
         }
-        let log = history.snapshot();
-        invariant::assert_sound(&log);
         invariant::assert_replicas_equal(cluster).await;
-        Summary { confirmed: history.confirms(), deliveries: log.delivered.len() }
+        history.snapshot()
     }
 
     async fn are_empty(&self, cluster: &Cluster) {

@@ -121,10 +121,17 @@ pub struct Log {
     pub damaged: Vec<String>,
     /// Confirmed and not yet delivered.
     awaited: u64,
+    confirms: u64,
     producers: u32,
 }
 
 impl Log {
+    /// How many publishes were confirmed.
+    #[must_use]
+    pub fn confirms(&self) -> usize {
+        usize::try_from(self.confirms).unwrap_or(usize::MAX)
+    }
+
     fn confirmed_of(&self, queue: &str) -> impl Iterator<Item = &Published> {
         let published = self.published.values();
         published.filter(move |p| p.answer == Answer::Confirmed && p.queue == queue)
@@ -183,8 +190,10 @@ impl History {
         if let Some(published) = log.published.get_mut(&number) {
             published.answer = answer;
             published.answered_at = Some(at);
-            if answer == Answer::Confirmed && published.deliveries == 0 {
-                log.awaited += 1;
+            let awaited = published.deliveries == 0;
+            if answer == Answer::Confirmed {
+                log.confirms += 1;
+                log.awaited += u64::from(awaited);
             }
         }
     }
@@ -275,7 +284,22 @@ impl History {
     /// How many confirms there were so far.
     #[must_use]
     pub fn confirms(&self) -> usize {
-        self.log().published.values().filter(|p| p.answer == Answer::Confirmed).count()
+        self.log().confirms()
+    }
+
+    /// How many confirms and how many deliveries there were so far.
+    #[must_use]
+    pub fn totals(&self) -> (u64, u64) {
+        let log = self.log();
+        (log.confirms, log.delivered.len() as u64)
+    }
+
+    /// When the first confirm from a queue came at this time of the history or later.
+    #[must_use]
+    pub fn first_confirm_since(&self, queue: &str, from: Duration) -> Option<Duration> {
+        let log = self.log();
+        let times = log.confirmed_of(queue).filter_map(|published| published.answered_at);
+        times.filter(|at| *at >= from).min()
     }
 
     /// The longest time without a confirm from a queue in a span of the history, its ends counting as

@@ -1,0 +1,119 @@
+//! `chaos`: faults from a seed on a cluster under load, and a verdict about what its clients saw.
+
+use clap::Parser;
+use quorate_cluster_tests::chaos::{fault::Kind, report, run, schedule::Schedule};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Runs a cluster of three nodes under a mixed load, injects faults, and checks that nothing that clients
+/// were promised is lost, doubled, or out of order. Exit status: 0 if nothing was found, 1 otherwise.
+#[derive(Debug, Parser)]
+#[command(name = "chaos")]
+struct Arguments {
+    /// Seed of the schedule. By default the current time gives one.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// How long the load lasts: a number and s, m or h.
+    #[arg(long, default_value = "2m", value_parser = duration)]
+    duration: Duration,
+    /// Kinds of faults, separated by commas. `all`: every kind.
+    #[arg(long, default_value = "all", value_parser = kinds)]
+    faults: Kinds,
+    /// Carries out a saved schedule instead of making one.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["seed", "duration", "faults"])]
+    replay: Option<PathBuf>,
+    /// Folder for the schedule, the report and the history. By default a new one in the system's folder
+    /// for temporary files.
+    #[arg(long, value_name = "FOLDER")]
+    output: Option<PathBuf>,
+}
+
+#[derive(Clone, Debug)]
+struct Kinds(Vec<Kind>);
+
+fn kinds(text: &str) -> Result<Kinds, String> {
+    if text == "all" {
+        return Ok(Kinds(Kind::ALL.into()));
+    }
+    let named = |name| <Kind as clap::ValueEnum>::from_str(name, false);
+    text.split(',')
+        .map(|name| named(name).map_err(|error| format!("{name}: {error}")))
+        .collect::<Result<_, _>>()
+        .map(Kinds)
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("'{text}' is not a number followed by s, m or h");
+    let digits = text.trim_end_matches(['s', 'm', 'h']);
+    let number: u64 = digits.parse().map_err(|_| wrong())?;
+    let unit = match text.strip_prefix(digits) {
+        Some("s") => 1,
+        Some("m") => 60,
+        Some("h") => 3_600,
+        _ => return Err(wrong()),
+    };
+    Ok(Duration::from_secs(number.saturating_mul(unit)))
+}
+
+fn prepare(arguments: &Arguments) -> Result<(Schedule, PathBuf), String> {
+    let schedule = match &arguments.replay {
+        Some(path) => Schedule::read(path)?,
+        None => {
+            let seed = arguments.seed.unwrap_or_else(seed_of_now);
+            Schedule::make(seed, arguments.duration, &arguments.faults.0)
+        }
+    };
+    let folder = arguments
+        .output
+        .clone()
+        .unwrap_or_else(|| std::env::temp_dir().join(format!("quorate-chaos-{}", schedule.seed)));
+    std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    schedule.save(&folder.join("schedule.json"))?;
+    Ok((schedule, folder))
+}
+
+fn seed_of_now() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    now.map_or(1, |now| now.as_secs())
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let (schedule, folder) = match prepare(&Arguments::parse()) {
+        Ok(prepared) => prepared,
+        Err(error) => {
+            eprintln!("chaos: {error}");
+            return ExitCode::from(2);
+        }
+    };
+    let seed = schedule.seed;
+    println!("seed {seed}, {} faults, {}", schedule.events.len(), folder.display());
+    // A panic of the harness is a node or a client that did not do what it must: it fails the run too.
+    let outcome = match tokio::spawn(run::run(schedule)).await {
+        Ok(outcome) => outcome,
+        Err(error) => {
+            println!("seed {seed}: the run did not come to its end: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    if let Err(error) = report::write(&outcome, &folder) {
+        println!("seed {seed}: {}: {error}", folder.display());
+        return ExitCode::FAILURE;
+    }
+    println!(
+        "seed {seed}: {} confirmed, {} deliveries, {} faults, {} violations; {}",
+        outcome.log.confirms(),
+        outcome.log.delivered.len(),
+        outcome.injected.len(),
+        outcome.violations.len(),
+        folder.join("report.html").display()
+    );
+    for kind in &outcome.missed {
+        println!("seed {seed}: {kind} never took effect");
+    }
+    for violation in outcome.violations.iter().take(10) {
+        println!("seed {seed}: {violation:?}");
+    }
+    if outcome.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

@@ -1,0 +1,16 @@
+//! Chaos: a cluster under a mixed load, faults from a schedule that a seed makes, and a verdict about
+//! everything that clients saw.
+//!
+//! A run is made of these parts, in this order:
+//! - [`schedule`]: what is done to the cluster and when. Made from a seed, saved before the start.
+//! - [`injector`]: does it, and reads back from the process, the proxy or the disk that it took effect.
+//! - [`workload`]: what clients do meanwhile.
+//! - [`run`]: starts the cluster and the clients, walks through the schedule, heals, drains and judges.
+//! - [`report`]: one HTML page, and the history as lines of JSON.
+
+pub mod fault;
+pub mod injector;
+pub mod report;
+pub mod run;
+pub mod schedule;
+pub mod workload;

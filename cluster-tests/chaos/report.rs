@@ -1,0 +1,175 @@
+//! What is left of a run: one HTML page for people, the history as lines of JSON for programs.
+
+use super::injector::{Effect, Injected};
+use super::run::{Gap, Outcome};
+use crate::history::Log;
+use serde_json::json;
+use std::fmt::Write as _;
+use std::io::{BufWriter, Write as _};
+use std::path::Path;
+use std::time::Duration;
+
+/// Width and height of the timeline's plot, in pixels, and the height of a row of a fault.
+const WIDTH: f64 = 1_000.0;
+const HEIGHT: f64 = 160.0;
+const ROW: f64 = 16.0;
+/// Violations shown of a run.
+const SHOWN: usize = 50;
+
+const STYLE: &str = "body{font:14px sans-serif;margin:2em;max-width:1100px;color:#222}\
+table{border-collapse:collapse;margin:1em 0}td,th{border:1px solid #ccc;padding:3px 8px;text-align:left}\
+td.n{text-align:right}.good{color:#070}.bad{color:#a00}pre{white-space:pre-wrap;background:#f6f6f6;padding:8px}\
+svg{background:#fafafa;border:1px solid #ddd}text{font:11px sans-serif}";
+
+/// Writes `report.html`, `history.jsonl` and `faults.json` into a folder.
+///
+/// # Errors
+/// A file cannot be written.
+pub fn write(outcome: &Outcome, folder: &Path) -> std::io::Result<()> {
+    std::fs::write(folder.join("report.html"), page(outcome))?;
+    std::fs::write(folder.join("faults.json"), serde_json::to_vec_pretty(&outcome.injected)?)?;
+    history(&outcome.log, &folder.join("history.jsonl"))
+}
+
+/// One line for each publish, by producer and number, then one for each delivery, in their order.
+fn history(log: &Log, path: &Path) -> std::io::Result<()> {
+    let mut file = BufWriter::new(std::fs::File::create(path)?);
+    let ms = |at: Duration| u64::try_from(at.as_millis()).unwrap_or(u64::MAX);
+    for (number, published) in &log.published {
+        let line = json!({
+            "event": "published", "producer": number.producer, "seq": number.seq,
+            "queue": published.queue, "at_ms": ms(published.at),
+            "answer": format!("{:?}", published.answer),
+            "answered_ms": published.answered_at.map(ms),
+        });
+        writeln!(file, "{line}")?;
+    }
+    for delivered in &log.delivered {
+        let line = json!({
+            "event": "delivered", "producer": delivered.number.producer, "seq": delivered.number.seq,
+            "queue": delivered.queue, "consumer": delivered.consumer, "at_ms": ms(delivered.at),
+            "redelivered": delivered.redelivered, "fate": format!("{:?}", delivered.fate),
+            "settled_ms": delivered.settled_at.map(ms),
+        });
+        writeln!(file, "{line}")?;
+    }
+    file.flush()
+}
+
+/// The page.
+#[must_use]
+pub fn page(outcome: &Outcome) -> String {
+    let verdict = if outcome.is_good() {
+        "<p class=good>Nothing was lost, doubled or invented, and every fault took effect.</p>"
+    } else {
+        "<p class=bad>The run found violations, or a fault never took effect.</p>"
+    };
+    let schedule = &outcome.schedule;
+    let mut page = format!(
+        "<!doctype html><html lang=en><meta charset=utf-8><title>Chaos run, seed {seed}</title>\
+         <style>{STYLE}</style><h1>Chaos run, seed {seed}</h1>{verdict}\
+         <p>{seconds} s of load on three nodes; {confirms} publishes confirmed, {deliveries} deliveries, \
+         {faults} faults. Faults of links are made by a proxy on each link.</p>",
+        seed = schedule.seed,
+        seconds = schedule.duration_ms / 1_000,
+        confirms = outcome.log.confirms(),
+        deliveries = outcome.log.delivered.len(),
+        faults = outcome.injected.len(),
+    );
+    page += &timeline(outcome);
+    page += &faults(&outcome.injected, &outcome.gaps);
+    page += &verdicts(outcome);
+    page += "</html>\n";
+    page
+}
+
+/// Confirms and deliveries each second, and the faults below them on the same axis.
+fn timeline(outcome: &Outcome) -> String {
+    let end = outcome.samples.last().map_or(1.0, |sample| sample.at.as_secs_f64()).max(1.0);
+    let most =
+        outcome.samples.iter().map(|s| s.confirms.max(s.deliveries)).max().unwrap_or(1).max(1);
+    let x = |at: Duration| at.as_secs_f64() / end * WIDTH;
+    let y = |count: u64| HEIGHT - count as f64 / most as f64 * (HEIGHT - 10.0);
+    let line = |colour: &str, count: &dyn Fn(usize) -> u64| {
+        let points: Vec<String> = outcome
+            .samples
+            .iter()
+            .enumerate()
+            .map(|(place, sample)| format!("{:.1},{:.1}", x(sample.at), y(count(place))))
+            .collect();
+        format!("<polyline fill=none stroke='{colour}' points='{}'/>", points.join(" "))
+    };
+    let height = HEIGHT + ROW * (outcome.injected.len() as f64 + 1.0);
+    let mut svg = format!(
+        "<h2>Timeline</h2><p><span style='color:#06c'>confirms</span> and \
+         <span style='color:#c60'>deliveries</span> a second, at most {most}; {end:.0} s</p>\
+         <svg width='{WIDTH}' height='{height}'>"
+    );
+    svg += &line("#06c", &|place| outcome.samples[place].confirms);
+    svg += &line("#c60", &|place| outcome.samples[place].deliveries);
+    for (row, one) in outcome.injected.iter().enumerate() {
+        let (from, to) = (x(one.began), x(one.ended));
+        let top = HEIGHT + ROW * row as f64 + 4.0;
+        // Writing to a string does not fail.
+        let _ = write!(
+            svg,
+            "<rect x='{from:.1}' y='{top:.1}' width='{:.1}' height='{:.1}' fill='#d88'/>\
+             <rect x='{from:.1}' y='0' width='{:.1}' height='{HEIGHT}' fill='#d88' opacity='0.15'/>\
+             <text x='{:.1}' y='{:.1}'>{} {:?}</text>",
+            (to - from).max(2.0),
+            ROW - 4.0,
+            (to - from).max(2.0),
+            if to < WIDTH * 0.8 { to + 4.0 } else { (from - 200.0).max(0.0) },
+            top + 10.0,
+            one.event.counts_as,
+            one.nodes,
+        );
+    }
+    svg + "</svg>"
+}
+
+fn faults(injected: &[Injected], gaps: &[Gap]) -> String {
+    let mut table = String::from(
+        "<h2>Faults</h2><table><tr><th>at<th>fault<th>nodes<th>lasted<th>without confirms during it\
+         <th>to the next confirm after it<th>effect, as read back</tr>",
+    );
+    let mut gaps = gaps.iter();
+    for one in injected {
+        let (effect, gap) = match &one.effect {
+            Effect::Seen(how) => (escape(how), gaps.next()),
+            Effect::Missed(how) => (format!("<b class=bad>not seen</b>: {}", escape(how)), None),
+            Effect::Skipped(why) => (format!("skipped: {}", escape(why)), None),
+        };
+        let ms = |time: Duration| format!("{} ms", time.as_millis());
+        let [during, after] = [gap.map(|gap| gap.during), gap.map(|gap| gap.after)]
+            .map(|time| time.map(ms).unwrap_or_default());
+        let _ = write!(
+            table,
+            "<tr><td class=n>{:.1} s<td>{}<td>{:?}<td class=n>{:.1} s<td class=n>{during}\
+             <td class=n>{after}<td>{effect}</tr>",
+            one.began.as_secs_f64(),
+            one.event.counts_as,
+            one.nodes,
+            (one.ended.saturating_sub(one.began)).as_secs_f64(),
+        );
+    }
+    table + "</table>"
+}
+
+fn verdicts(outcome: &Outcome) -> String {
+    let mut text = format!("<h2>Verdict</h2><p>{} violations.</p>", outcome.violations.len());
+    for violation in outcome.violations.iter().take(SHOWN) {
+        let _ = write!(text, "<pre>{}</pre>", escape(&format!("{violation:?}")));
+    }
+    for kind in &outcome.missed {
+        let _ = write!(text, "<p class=bad>{kind} never took effect.</p>");
+    }
+    for (kind, why) in &outcome.skipped {
+        let _ = write!(text, "<p>{kind} was skipped: {}</p>", escape(why));
+    }
+    text
+}
+
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}

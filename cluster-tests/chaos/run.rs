@@ -1,0 +1,171 @@
+//! One run: from an empty cluster to the verdict.
+
+use super::fault::Kind;
+use super::injector::{Effect, Injected, Injector};
+use super::schedule::{Event, Schedule};
+use super::workload::{self, MEASURED};
+use crate::harness::disk::DiskFaults;
+use crate::harness::{Cluster, Options};
+use crate::history::{History, Log};
+use crate::invariant::{self, Violation};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Between two samples of what goes on.
+const SAMPLE: Duration = Duration::from_secs(1);
+/// How long confirms may pause while a majority of nodes can reach each other and its disks work.
+pub const STUCK: Duration = Duration::from_secs(10);
+
+/// What a second of the run was like.
+#[derive(Clone, Copy, Debug)]
+pub struct Sample {
+    /// Since the start of the load.
+    pub at: Duration,
+    /// Confirms in the second before, of all queues.
+    pub confirms: u64,
+    /// Deliveries in the second before, of all queues.
+    pub deliveries: u64,
+}
+
+/// The time without confirms of the measured queue that a fault caused.
+#[derive(Clone, Copy, Debug)]
+pub struct Gap {
+    /// The fault.
+    pub kind: Kind,
+    /// The longest time between two confirms, from its begin until it was undone.
+    pub during: Duration,
+    /// From when it was undone to the next confirm.
+    pub after: Duration,
+}
+
+/// What a run found.
+#[derive(Debug)]
+pub struct Outcome {
+    /// What was to be done.
+    pub schedule: Schedule,
+    /// What was done.
+    pub injected: Vec<Injected>,
+    /// One for each fault that took effect.
+    pub gaps: Vec<Gap>,
+    /// One for each second.
+    pub samples: Vec<Sample>,
+    /// What clients saw.
+    pub log: Log,
+    /// Broken rules; none in a good run.
+    pub violations: Vec<Violation>,
+    /// Kinds that should have taken effect and never did.
+    pub missed: Vec<Kind>,
+    /// Kinds that this machine cannot do, each with the reason.
+    pub skipped: BTreeMap<Kind, String>,
+}
+
+impl Outcome {
+    /// Nothing was found, and all that the schedule has took effect or was skipped for a reason.
+    #[must_use]
+    pub fn is_good(&self) -> bool {
+        self.violations.is_empty() && self.missed.is_empty()
+    }
+}
+
+/// Carries out a schedule on a cluster of three nodes and judges.
+///
+/// # Panics
+/// When the cluster does not start, or a node or a client does not end in time.
+pub async fn run(schedule: Schedule) -> Outcome {
+    let disks = DiskFaults::prepare();
+    let options = disks.on(Options { alone: true, ..Options::proxied() });
+    let cluster = Cluster::start(3, options).await;
+    let load = workload::start(&cluster).await;
+    let injector = Injector::new(&cluster, &disks, MEASURED);
+    let history = Arc::clone(load.history());
+    let begun = history.now();
+    let (mut injected, mut samples) = (Vec::new(), Vec::new());
+    tokio::join!(
+        carry_out_all(&injector, &schedule, &mut injected),
+        sample(&history, begun, &schedule, &mut samples),
+    );
+    injector.heal().await;
+    let log = load.drain(&cluster).await;
+    let gaps = gaps(&history, begun, &injected);
+    let mut violations = invariant::violations(&log);
+    violations.extend(stuck(&gaps));
+    let seen = |kind: &Kind| {
+        let of_kind = |one: &&Injected| one.event.counts_as == *kind;
+        injected.iter().filter(of_kind).any(|one| matches!(one.effect, Effect::Seen(_)))
+    };
+    let skipped: BTreeMap<Kind, String> = injected
+        .iter()
+        .filter_map(|one| match &one.effect {
+            Effect::Skipped(reason) => Some((one.event.counts_as, reason.clone())),
+            Effect::Seen(_) | Effect::Missed(_) => None,
+        })
+        .collect();
+    let mut missed: Vec<Kind> = schedule.events.iter().map(|event| event.counts_as).collect();
+    missed.sort_unstable();
+    missed.dedup();
+    missed.retain(|kind| !seen(kind) && !skipped.contains_key(kind));
+    Outcome { schedule, injected, gaps, samples, log, violations, missed, skipped }
+}
+
+/// Carries out one period's events at the same time, and a period after the other.
+async fn carry_out_all(injector: &Injector<'_>, schedule: &Schedule, into: &mut Vec<Injected>) {
+    let together = |one: &Event, other: &Event| one.at_ms == other.at_ms;
+    for period in schedule.events.chunk_by(together) {
+        let events = period.iter().map(|event| injector.carry_out(*event));
+        for injected in futures::future::join_all(events).await {
+            eprintln!(
+                "{:7.1} s  {} on {:?}: {:?}",
+                injected.began.as_secs_f64(),
+                injected.event.counts_as,
+                injected.nodes,
+                injected.effect
+            );
+            into.push(injected);
+        }
+    }
+}
+
+/// Notes and prints what goes on, each second, to the end of the run.
+async fn sample(history: &History, begun: Duration, schedule: &Schedule, into: &mut Vec<Sample>) {
+    let mut ticks = tokio::time::interval(SAMPLE);
+    let mut before = history.totals();
+    loop {
+        ticks.tick().await;
+        let at = history.now().saturating_sub(begun);
+        let now = history.totals();
+        let [confirms, deliveries] = [now.0 - before.0, now.1 - before.1];
+        before = now;
+        into.push(Sample { at, confirms, deliveries });
+        eprintln!(
+            "{:7.1} s  {confirms} confirms/s  {deliveries} deliveries/s  {} awaited",
+            at.as_secs_f64(),
+            history.awaited()
+        );
+        if at >= Duration::from_millis(schedule.duration_ms) {
+            return;
+        }
+    }
+}
+
+fn gaps(history: &History, begun: Duration, injected: &[Injected]) -> Vec<Gap> {
+    let took_effect = |one: &&Injected| matches!(one.effect, Effect::Seen(_));
+    let gap = |one: &Injected| {
+        let (from, to) = (begun + one.began, begun + one.ended);
+        let next = history.first_confirm_since(MEASURED, to).unwrap_or_else(|| history.now());
+        Gap {
+            kind: one.event.counts_as,
+            during: history.longest_confirm_gap(MEASURED, from, to),
+            after: next.saturating_sub(to),
+        }
+    };
+    injected.iter().filter(took_effect).map(gap).collect()
+}
+
+/// Confirms that stopped for too long although a majority was left, or did not begin again after it came
+/// back.
+fn stuck(gaps: &[Gap]) -> Vec<Violation> {
+    let is_stuck =
+        |gap: &&Gap| gap.after > STUCK || gap.kind.leaves_majority() && gap.during > STUCK;
+    gaps.iter().filter(is_stuck).map(|gap| Violation::Stuck(format!("{gap:?}"))).collect()
+}

@@ -1,0 +1,213 @@
+//! The schedule of a run: which faults begin when, and how long each lasts. It follows from a seed and
+//! is saved before the run, so that a run can be repeated from its file also when the code that made the
+//! schedule has changed.
+
+use super::fault::{Cut, DiskCall, Fault, Kind, Victim, Victims};
+use fastrand::Rng;
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+use std::time::Duration;
+
+/// From the start of the load to the first fault: leaders are known, and there is something to lose.
+const QUIET_START: Duration = Duration::from_secs(5);
+/// Between the end of one period's faults and the next period: the time in which the cluster recovers.
+const RECOVERY: Duration = Duration::from_secs(6);
+/// How long the faults of a period last, in milliseconds.
+const FAULT_MS: std::ops::RangeInclusive<u64> = 2_000..=8_000;
+/// How long a pause lasts that is shorter than an election, in milliseconds.
+const SHORT_PAUSE_MS: std::ops::RangeInclusive<u64> = 50..=250;
+/// One period in this many has no faults.
+const QUIET_PERIODS: usize = 4;
+
+/// One fault's time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Event {
+    /// When it begins, in milliseconds since the start of the load.
+    pub at_ms: u64,
+    /// How long it lasts, in milliseconds.
+    pub for_ms: u64,
+    /// What kind of fault it counts as.
+    pub counts_as: Kind,
+    /// What is done.
+    pub fault: Fault,
+}
+
+/// All that is done to a cluster in one run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Schedule {
+    /// What it was made from.
+    pub seed: u64,
+    /// How long the load lasts, in milliseconds.
+    pub duration_ms: u64,
+    /// In the order of their beginnings.
+    pub events: Vec<Event>,
+}
+
+impl Schedule {
+    /// The schedule of a seed: periods of one to three faults of these kinds, and of none in one of four.
+    /// Every kind comes once before any comes twice.
+    #[must_use]
+    pub fn make(seed: u64, duration: Duration, kinds: &[Kind]) -> Self {
+        let mut chance = Rng::with_seed(seed);
+        let duration_ms = millis(duration);
+        let mut events = Vec::new();
+        let mut left: Vec<Kind> = Vec::new();
+        let mut at_ms = millis(QUIET_START);
+        let mut period = 0;
+        while !kinds.is_empty() {
+            let for_ms = chance.u64(FAULT_MS);
+            if at_ms + for_ms + millis(RECOVERY) > duration_ms {
+                break;
+            }
+            period += 1;
+            if period % QUIET_PERIODS != 0 {
+                let wanted = chance.usize(1..=3);
+                for counts_as in together(&mut chance, &mut left, kinds, wanted) {
+                    let fault = fault(&mut chance, counts_as);
+                    let is_short = counts_as == Kind::PauseShort;
+                    let for_ms = if is_short { chance.u64(SHORT_PAUSE_MS) } else { for_ms };
+                    events.push(Event { at_ms, for_ms, counts_as, fault });
+                }
+            }
+            at_ms += for_ms + millis(RECOVERY);
+        }
+        Self { seed, duration_ms, events }
+    }
+
+    /// Reads a saved schedule.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is no schedule.
+    pub fn read(path: &Path) -> Result<Self, String> {
+        let named = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+        let text = std::fs::read(path).map_err(|error| named(&error))?;
+        serde_json::from_slice(&text).map_err(|error| named(&error))
+    }
+
+    /// Saves it.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn save(&self, path: &Path) -> Result<(), String> {
+        let named = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+        let text = serde_json::to_vec_pretty(self).map_err(|error| named(&error))?;
+        std::fs::write(path, text).map_err(|error| named(&error))
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Kinds whose faults can last at the same time: at most one for each resource, and at most one that
+/// leaves no majority by itself.
+fn together(chance: &mut Rng, left: &mut Vec<Kind>, kinds: &[Kind], wanted: usize) -> Vec<Kind> {
+    let mut chosen: Vec<Kind> = Vec::new();
+    for _ in 0..wanted {
+        if left.is_empty() {
+            left.extend_from_slice(kinds);
+            chance.shuffle(left);
+        }
+        let fits = |kind: &Kind| chosen.iter().all(|other| other.resource() != kind.resource());
+        let Some(place) = left.iter().position(fits) else { break };
+        chosen.push(left.remove(place));
+    }
+    chosen
+}
+
+fn fault(chance: &mut Rng, kind: Kind) -> Fault {
+    let any = Victim::Node(chance.u64(1..=3));
+    let further = chance.u64(1..=2);
+    let cut = |cut| Fault::Partition { cut };
+    match kind {
+        Kind::KillNode => Fault::Kill { victims: Victims::One(any) },
+        Kind::KillLeader => Fault::Kill { victims: Victims::One(Victim::Leader) },
+        Kind::KillMajority => Fault::Kill { victims: Victims::Majority },
+        Kind::KillAll => Fault::Kill { victims: Victims::All },
+        Kind::PauseShort | Kind::PauseLong => {
+            Fault::Pause { victims: Victims::One(Victim::Leader) }
+        }
+        Kind::RollingRestart => Fault::RollingRestart,
+        Kind::IsolateNode => cut(Cut::Isolated(any)),
+        Kind::IsolateLeader => cut(Cut::Isolated(Victim::Leader)),
+        Kind::CutLink => cut(Cut::Link { from: any, further }),
+        Kind::CutOneWay => cut(Cut::OneWay { from: any, further }),
+        Kind::Ring => cut(Cut::Ring),
+        Kind::CutAll => cut(Cut::All),
+        Kind::Flapping => {
+            let cut =
+                if chance.bool() { Cut::Isolated(any) } else { Cut::Link { from: any, further } };
+            Fault::Flapping { cut, period_ms: chance.u64(200..=2_000) }
+        }
+        Kind::Reject => Fault::Reject { victim: any },
+        Kind::Reset => Fault::Reset,
+        Kind::Delay => {
+            Fault::Delay { delay_ms: chance.u64(5..=100), jitter_ms: chance.u64(0..=100) }
+        }
+        Kind::Throttle => {
+            Fault::Throttle { victim: any, bytes_per_s: chance.u64(100_000..=1_000_000) }
+        }
+        Kind::SlowDisk => Fault::SlowDisk { victim: any, sync_ms: chance.u64(20..=200) },
+        Kind::StuckDisk => Fault::StuckDisk { victim: any },
+        Kind::BrokenDisk => {
+            let call = if chance.bool() { DiskCall::Sync } else { DiskCall::Write };
+            Fault::BrokenDisk { victim: any, call }
+        }
+        Kind::FullDisk => Fault::FullDisk { victim: any },
+        Kind::ClientsReset => Fault::ClientsReset { victim: any },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    const HOUR: Duration = Duration::from_secs(3_600);
+
+    #[test]
+    fn a_seed_makes_one_schedule_and_another_seed_another() {
+        let of = |seed| Schedule::make(seed, HOUR, &Kind::ALL);
+        assert_eq!(of(7), of(7));
+        assert_ne!(of(7).events, of(8).events);
+    }
+
+    #[test]
+    fn every_kind_comes_and_none_long_before_the_others() {
+        for seed in 0..50 {
+            let events = Schedule::make(seed, HOUR, &Kind::ALL).events;
+            let count = |kind| events.iter().filter(|event| event.counts_as == kind).count();
+            let counts: Vec<usize> = Kind::ALL.into_iter().map(count).collect();
+            let (least, most) = (counts.iter().min().unwrap(), counts.iter().max().unwrap());
+            assert!(*least > 5 && most - least <= 3, "seed {seed}: {counts:?}");
+        }
+    }
+
+    #[test]
+    fn faults_at_the_same_time_do_not_share_a_resource_and_end_before_the_next_begin() {
+        for seed in 0..50 {
+            let events = Schedule::make(seed, HOUR, &Kind::ALL).events;
+            for period in events.chunk_by(|a, b| a.at_ms == b.at_ms) {
+                let resources: BTreeSet<_> =
+                    period.iter().map(|event| event.counts_as.resource()).collect();
+                assert_eq!(resources.len(), period.len(), "seed {seed}: {period:?}");
+            }
+            for pair in events.windows(2).filter(|pair| pair[0].at_ms != pair[1].at_ms) {
+                assert!(pair[0].at_ms + pair[0].for_ms < pair[1].at_ms, "seed {seed}: {pair:?}");
+            }
+            let end = events.last().map(|event| event.at_ms + event.for_ms);
+            assert!(end.is_some_and(|end| end < millis(HOUR)), "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn a_saved_schedule_is_read_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("schedule.json");
+        let schedule = Schedule::make(3, HOUR, &Kind::ALL);
+        schedule.save(&path).unwrap();
+        assert_eq!(Schedule::read(&path), Ok(schedule));
+        std::fs::write(&path, "{}").unwrap();
+        assert!(Schedule::read(&path).unwrap_err().contains("schedule.json"));
+    }
+}

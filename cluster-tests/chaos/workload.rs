@@ -1,0 +1,40 @@
+//! What clients do during a run: a measured queue, and the mix of queues of every kind and group.
+
+use crate::harness::Cluster;
+use crate::harness::amqp::{declare_quorum, open};
+use crate::history::{ConsumerOptions, Homes, Load, Mix, PublisherOptions};
+
+/// The queue whose confirms are measured, and whose leader is meant where a fault hits the leader.
+pub const MEASURED: &str = "chaos-measured";
+/// Publishes to it a second, from each node.
+const PER_SECOND: u32 = 100;
+
+/// Declares the queues and starts the clients. Each connects again, to the next node, when its
+/// connection is lost.
+///
+/// # Panics
+/// When a queue cannot be declared.
+pub async fn start(cluster: &Cluster) -> Load {
+    let uris: Vec<String> =
+        cluster.nodes().iter().map(|node| cluster.amqp_uri(node.id())).collect();
+    let (connection, channel) = open(&cluster.amqp_uri(1)).await;
+    declare_quorum(&channel, MEASURED).await;
+    connection.close(200, "declared".into()).await.expect("close-ok");
+    let mut load = Load::on(MEASURED);
+    for place in 0..uris.len() {
+        let from_here: Vec<String> =
+            uris.iter().cycle().skip(place).take(uris.len()).cloned().collect();
+        load = load.publish(PublisherOptions {
+            uris: from_here,
+            per_second: PER_SECOND,
+            reconnects: true,
+            ..PublisherOptions::new(String::new(), MEASURED)
+        });
+    }
+    load = load.consume(ConsumerOptions {
+        uris: uris.clone(),
+        reconnects: true,
+        ..ConsumerOptions::new(String::new(), MEASURED)
+    });
+    Mix::declare(cluster).await.load(load, &Homes { uris, reconnects: true })
+}
