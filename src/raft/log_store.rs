@@ -229,6 +229,8 @@ impl RaftLogStorage<TypeConfig> for LogStore {
 
     async fn truncate_after(&mut self, last: Option<LogId>) -> io::Result<()> {
         let after = last.map(|id| id.index);
+        let committed = self.read_committed().await?.map(|id| id.index);
+        assert!(committed <= after, "STO 5: what is committed stays: {committed:?}, {after:?}");
         written(|done| self.store.truncate_after(after.map(LogIndex), done)).await
     }
 

@@ -139,7 +139,7 @@ impl Replica {
         let id = entry_id(&entry.log_id);
         if let Some(applied) = &state.applied {
             let (index, term) = (applied.index, applied.leader_id.term);
-            assert!(index < id.index.0, "entries are applied in their order: {index}, {id:?}");
+            assert!(index + 1 == id.index.0, "STO 3: no entry is left out: {index}, {id:?}");
             assert!(entry.log_id.leader_id.term >= term, "terms of applied entries ascend: {term}");
         }
         let leading = self.standing.is_leading();
@@ -207,6 +207,11 @@ impl Replica {
     async fn install(&self, meta: &SnapshotMeta, received: ReceivedSnapshot) -> io::Result<()> {
         {
             let mut state = self.state.lock();
+            let (before, at) = (state.applied.map(|id| id.index), received.applied().index.0);
+            assert!(
+                before < Some(at),
+                "STO 6: a snapshot is newer than the state: {before:?}, {at}"
+            );
             state.installing = true;
             state.machine.clear();
             state.digests.clear();

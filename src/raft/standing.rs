@@ -84,6 +84,9 @@ impl Standing {
         let mut present = self.present.lock();
         let term = vote.leader_id.term;
         let leader = leader_of(vote);
+        if let Some(before) = present.vote.map(|vote| vote.leader_id.term) {
+            assert!(before <= term, "STO 7: a replica's terms ascend: {before}, {term}");
+        }
         present.vote = Some(*vote);
         if leader == Some(self.me) {
             self.metrics.elections_won.add(1);
@@ -108,6 +111,8 @@ impl Standing {
         if self.own_term.load(Ordering::Acquire) != term {
             return;
         }
+        let voted = present.vote.as_ref().and_then(leader_of);
+        assert!(voted == Some(self.me), "STO 7: effects are its leader's in {term}: {voted:?}");
         self.leading.store(true, Ordering::Release);
         self.watch.send_modify(|leadership| leadership.leading = true);
         self.sink.became_leader(self.group, Term(term));

@@ -191,6 +191,10 @@ impl<'a> BatchBuilder<'a> {
 
     /// Adds a write, but for those that are no part of a batch.
     pub(crate) fn add(&mut self, work: &Work) -> Result<(), StorageError> {
+        assert!(
+            !matches!(work, Work::Batch(_) | Work::Failed(_)),
+            "STO 1: a write that would not be in the batch would be told written"
+        );
         match work {
             Work::Put { family, key, value } => {
                 self.batch.put(*family, key, value);
@@ -200,7 +204,15 @@ impl<'a> BatchBuilder<'a> {
                     self.append(append.memory.group, prepared);
                 }
             }
-            Work::Truncate { group, from } => self.truncate(*group, *from)?,
+            Work::Truncate { group, from } => {
+                let entries = self.entries;
+                assert!(
+                    entries == 0,
+                    "STO 5: a truncation reads what was appended before: {group} from {from}, \
+                     {entries} entries are in its batch"
+                );
+                self.truncate(*group, *from)?;
+            }
             Work::Purge { group, first, through } => self.purge(*group, *first, *through),
             Work::Checkpoint(checkpoint) => self.checkpoint(checkpoint),
             Work::RemoveRuns { group, ranges } => {
@@ -221,6 +233,8 @@ impl<'a> BatchBuilder<'a> {
         codec::log::put_record(entry, &mut self.scratch);
         self.batch.put(Family::Log, key::log_key(group, entry.id.index), &self.scratch);
         let Payload::Commands(commands) = &entry.payload else { return };
+        let (index, heads, bodies) = (entry.id.index, prepared.runs.len(), commands.bodies.len());
+        assert!(heads == bodies, "STO 2: entry {index} has {heads} heads and {bodies} bodies");
         for (run, bodies) in prepared.runs.iter().zip(&commands.bodies) {
             let key = key::run_key(group, run.key);
             self.scratch.clear();

@@ -430,6 +430,8 @@ impl GroupStore {
     /// The group's install is through, or has failed: so do then the writes that it held.
     pub(crate) fn release(&self, failed: Option<&StorageError>) {
         let mut log = self.memory.log();
+        let group = self.group();
+        assert!(log.held.is_some(), "STO 6: an install of {group} ends that has not begun");
         let held = log.held.take().unwrap_or_default();
         let mut refused = Vec::new();
         for (work, done) in held {

@@ -303,6 +303,7 @@ impl Writer {
             self.scratch = scratch;
         }
         if rocks.is_empty() {
+            assert!(entries == 0, "STO 1: what is told written is in a batch: {entries} entries");
             return Ok((0, 0, Duration::ZERO));
         }
         let sync = self.sync(rocks, written)?;

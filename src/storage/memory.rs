@@ -82,6 +82,11 @@ impl GroupMemory {
         let mut commands = 0;
         for prepared in entries {
             let entry = &prepared.entry;
+            let (index, last) = (entry.id.index, log.last.map(|last| last.index));
+            assert!(
+                last.is_none_or(|last| last.next() == index),
+                "STO 1: entries of a log follow each other: {last:?}, {index}"
+            );
             self.cache.insert(self.group, ticket, prepared);
             let bytes = OVERHEAD_BYTES + content_bytes(&entry.payload);
             commands += OVERHEAD_BYTES + command_bytes(&entry.payload);
@@ -123,6 +128,10 @@ impl GroupMemory {
     /// A snapshot at `applied` takes the place of what was up to there (STO 6). Says whether
     /// entries stay above it.
     pub(crate) fn install(&self, log: &mut Log, applied: EntryId) -> bool {
+        if let Some(before) = log.checkpointed.map(|it| it.index) {
+            let at = applied.index;
+            assert!(before <= at, "STO 6: a snapshot is no older than the state: {before}, {at}");
+        }
         self.cache.install(self.group, applied.index);
         log.checkpointed = Some(applied);
         let stays = log.last.is_some_and(|last| last.index > applied.index);
@@ -199,6 +208,11 @@ impl Log {
 
     /// Takes the log up to `through` out of the memory; says the first index that went.
     pub(crate) fn purge(&mut self, through: EntryId) -> LogIndex {
+        let (last, covered) = (through.index, self.checkpointed.map(|it| it.index));
+        assert!(
+            covered >= Some(last),
+            "STO 3: a purge ends at the checkpoint: {last}, checkpoint {covered:?}"
+        );
         let first = self.last_purged.map_or(LogIndex(0), |purged| purged.index.next());
         while let Some(gone) = self.tail.pop_front_if(|entry| entry.entry.id.index <= through.index)
         {

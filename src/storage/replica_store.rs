@@ -33,6 +33,8 @@ pub struct ReplicaStore {
     removals: Removals,
     /// Ranges that do not wait: those of queues that are no more.
     ended: Vec<RunRange>,
+    /// Entry that the last changes were of.
+    taken: LogIndex,
     /// Number of the last checkpoint made, and of the last one written.
     made: u64,
     written: Arc<AtomicU64>,
@@ -56,6 +58,7 @@ impl ReplicaStore {
             cuts: BTreeMap::new(),
             removals: Removals::default(),
             ended: Vec::new(),
+            taken: LogIndex::default(),
             made: 0,
             written: Arc::default(),
             record_bytes: RECORD_BYTES,
@@ -68,6 +71,8 @@ impl ReplicaStore {
     /// A failed read, or a cut of a run that is not there: a record missing above the applied
     /// index is fatal.
     pub fn take(&mut self, applied: LogIndex, changes: &[Change]) -> Result<(), StorageError> {
+        let before = std::mem::replace(&mut self.taken, applied);
+        assert!(before <= applied, "STO 3: changes come in the log's order: {before}, {applied}");
         for change in changes {
             match *change {
                 Change::Record(key) => {
@@ -77,6 +82,10 @@ impl ReplicaStore {
                     self.remove((queue, level), (first, last.min(applied)));
                 }
                 Change::Cut { queue, level, index, first, last } => {
+                    assert!(
+                        index <= applied,
+                        "STO 4: what is cut has been applied: {index}, {applied}"
+                    );
                     self.cut(RunKey { queue, level, index }, first, last)?;
                 }
                 Change::QueueRemoved { queue } => self.end_queue(queue, applied)?,
@@ -202,6 +211,11 @@ impl ReplicaStore {
             }
         }
         self.removals.take_due(now, &mut runs);
+        let taken = self.taken;
+        assert!(
+            taken <= applied.index,
+            "STO 3: a checkpoint names the last entry in its state: {taken}, {applied:?}"
+        );
         let last = runs.ranges.iter().map(|range| range.last).max();
         let (last, applied_to) = (last.unwrap_or_default(), applied.index);
         assert!(
@@ -226,6 +240,7 @@ impl ReplicaStore {
         self.cuts.clear();
         self.removals.clear();
         self.ended.clear();
+        self.taken = LogIndex::default();
     }
 }
 

@@ -165,7 +165,9 @@ impl Cluster {
                 amqp_address: self.base.context.settings.amqp_address.clone(),
             };
             match self.base.catalog_client.propose(started).await {
-                Ok((_, CatalogReply::Started(start))) => return self.begin_session(start),
+                Ok((_, CatalogReply::Started(start))) if self.base.proposers.is_next(start) => {
+                    return self.begin_session(start);
+                }
                 Ok((_, reply)) => {
                     tracing::error!(?reply, "the catalog did not accept the start of this node");
                     tokio::time::sleep(CHECK_INTERVAL).await;

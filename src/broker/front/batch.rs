@@ -290,11 +290,18 @@ impl Batches {
             return None;
         }
         self.cut_without_settles = self.cut_without_settles.saturating_add(1);
-        let mark = self.mark();
-        let first = self.next;
-        if let Some(before) = self.under_way.back().map(UnderWay::last) {
-            assert!(before.0 + 1 == first.0, "SES 2: numbers have no gap: {before}, then {first}");
+        let (mark, first) = (self.mark(), self.next);
+        assert!(mark <= first, "SES 3: the mark is at most the next number: {mark}, {first}");
+        if let Some(before) = self.under_way.back() {
+            let (last, marked) = (before.last(), before.batch.mark);
+            assert!(last.0 + 1 == first.0, "SES 2: numbers have no gap: {last}, then {first}");
+            assert!(marked <= mark, "SES 3: the mark does not go back: {marked}, then {mark}");
         }
+        let (commands, tickets) = (filling.commands.len(), filling.tickets.len());
+        assert!(
+            commands == tickets,
+            "SES 4, 7: each number has its ticket: {commands} commands, {tickets} tickets"
+        );
         self.next = Sequence(first.0 + filling.commands.len() as u64);
         let batch = Arc::new(ProposedBatch {
             sender: Sender::Session(self.session),

@@ -141,6 +141,11 @@ impl Proposer {
         self.state.lock().batches.bytes()
     }
 
+    /// Session that the proposer numbers its commands in.
+    pub(crate) fn session(&self) -> SessionId {
+        self.state.lock().batches.session()
+    }
+
     /// The known leader of the home, and its term.
     pub(crate) fn leader(&self) -> Option<(NodeId, Term)> {
         self.state.lock().leader
@@ -155,6 +160,7 @@ impl Proposer {
         }
         state.leader = Some((leader, term));
         state.batches.send_again(Sequence(0));
+        assert!(state.batches.oldest_sent().is_none(), "SES 5: all unanswered is sent in {term}");
         state.note_progress(courier.now());
         self.send(&mut state, courier);
         true
@@ -219,6 +225,8 @@ impl Proposer {
     /// Begins another session; commands of the old one are not answered (SES 6).
     pub(crate) fn restart(&self, session: SessionId) {
         let mut state = self.state.lock();
+        let before = state.batches.session();
+        assert!(before.start < session.start, "SES 1, 6: starts ascend: {before}, {session}");
         state.batches.abandon(session);
         state.update_held();
         state.arrivals.clear();

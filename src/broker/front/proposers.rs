@@ -165,6 +165,11 @@ impl Proposers {
         self.homes.values().for_each(|proposer| proposer.restart(session));
     }
 
+    /// Whether a start follows the starts of all sessions of this process so far (SES 1).
+    pub(crate) fn is_next(&self, start: StartNumber) -> bool {
+        self.homes.values().all(|proposer| proposer.session().start < start)
+    }
+
     /// Bytes in flight to the home with most of them.
     pub(crate) fn home_bytes_max(&self) -> usize {
         self.homes.values().map(Proposer::bytes).max().unwrap_or(0)

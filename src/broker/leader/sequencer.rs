@@ -196,7 +196,11 @@ impl State {
             return Some(stalled);
         }
         let stamp = self.clock.as_ref()?.stamp();
-        let (mut entry, bodies) = batch::merge(self.take_batches(), stamp);
+        let batches = self.take_batches();
+        let taken = batches.len();
+        let (mut entry, bodies) = batch::merge(batches, stamp);
+        let kept = entry.batches.len();
+        assert!(kept == taken, "SES 2: a batch is kept whole in its entry: {taken}, {kept}");
         let count = self.commands.len().min(LEADER_COMMANDS_MAX);
         let commands: Vec<Command> = self.commands.drain(..count).collect();
         if !commands.is_empty() {
