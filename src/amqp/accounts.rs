@@ -1,4 +1,4 @@
-//! What one connection holds of the node's memory for clients, told once a turn.
+//! What one connection holds of the node's memory for clients, reported once a turn.
 
 use crate::connection::held::Unfinished;
 use quorate_client::{
@@ -115,7 +115,7 @@ impl Accounts {
         true
     }
 
-    /// With what was told at the end of the last turn given back, which the next end tells anew.
+    /// Releases what was reported at the end of the last turn; the end of the next turn reports again.
     fn take_first(&mut self, bytes: u64) -> bool {
         self.contents.set(0);
         self.contents.try_grow_content(bytes)

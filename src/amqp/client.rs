@@ -269,7 +269,7 @@ async fn live<S: AsyncRead + AsyncWrite + Unpin, B: Broker>(
             Cold::from(*close).put(socket.outbox.buffer(), 0);
             let goodbye = say_goodbye(socket, linger, linger_ms(linger, heartbeat_s));
             if *node_stops.borrow() {
-                // What the connection leaves behind goes with the node, whoever leads its groups.
+                // What the connection leaves behind goes with the node, whichever node leads its groups.
                 drop(connection);
                 return goodbye.await;
             }

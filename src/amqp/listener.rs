@@ -21,7 +21,7 @@ const STOP_MAX: Duration = Duration::from_secs(3);
 /// How long to wait after an accept that failed for want of descriptors or memory.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
-/// A peer without heartbeats that has vanished is noticed after a minute of silence and so many
+/// A peer without heartbeats that has vanished is noticed after a minute of silence and this many
 /// probes without an answer.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);

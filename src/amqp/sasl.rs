@@ -29,7 +29,7 @@ impl std::fmt::Debug for Credentials {
     }
 }
 
-/// Why there are no credentials. The client is not told (CONN-10, CONN-12); the log is.
+/// Why there are no credentials. Only the log says why, not the reply to the client (CONN-10, CONN-12).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SaslError {
     #[error("unknown authentication mechanism")]

@@ -105,7 +105,7 @@ pub(crate) struct Session<'c, S, C> {
     /// Deliveries are ready, and the node holds as many bodies for clients as it may.
     waits_for_budget: bool,
     deliveries_ready: bool,
-    /// When lists are told, if there is something to tell.
+    /// When the next report for the lists is due, if something has changed.
     report_at_ms: Option<u64>,
     events: Vec<Event>,
     answers: Vec<Done>,
@@ -246,7 +246,7 @@ impl<'c, S: AsyncRead + AsyncWrite + Unpin, C: Connection> Session<'c, S, C> {
         }
     }
 
-    /// Tells the node what is held until the next turn.
+    /// Reports to the node what is held until the next turn.
     fn tell_held(&mut self) {
         self.machine.end_turn();
         let held = self.machine.unfinished();
@@ -333,14 +333,14 @@ impl<'c, S: AsyncRead + AsyncWrite + Unpin, C: Connection> Session<'c, S, C> {
         if self.deliveries_ready {
             self.report_soon();
             self.machine.deliver(&mut self.deliveries, &mut self.socket.outbox);
-            // Before others look whether there is room.
+            // Before others check for room.
             self.connection.report_given(self.output_bytes());
             self.settle_down();
         }
         self.deliveries_ready
     }
 
-    /// Waits until something is to be done; with `more`, only looks.
+    /// Waits until something is to be done; with `more`, returns at once.
     async fn wait(
         &mut self,
         more: bool,
@@ -408,7 +408,7 @@ impl<'c, S: AsyncRead + AsyncWrite + Unpin, C: Connection> Session<'c, S, C> {
             self.accounts.relief_at_ms(),
         ];
         let due = due.into_iter().flatten().min();
-        // Without anything due, a look once in an hour does no harm.
+        // Without anything due, a check once in an hour does no harm.
         let due = self.started + Duration::from_millis(due.unwrap_or(now_ms + 3_600_000));
         if self.timer.deadline() != due || self.timer.is_elapsed() {
             self.timer.as_mut().reset(due);

@@ -149,7 +149,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
         Poll::Ready(Ok(()))
     }
 
-    /// From now on at most about so many bytes are read at once.
+    /// From now on about this many bytes are read at once, at most.
     pub(crate) fn limit_reads(&mut self, bytes_max: usize) {
         self.read_bytes_max = bytes_max;
         self.read_bytes = self.read_bytes.min(bytes_max);
@@ -163,7 +163,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
         }
     }
 
-    /// Tells the client that nothing more comes.
+    /// Closes the sending half: the client reads an end of file.
     pub(crate) async fn shutdown(&mut self) -> io::Result<()> {
         std::future::poll_fn(|cx| Pin::new(&mut self.stream).poll_shutdown(cx)).await
     }

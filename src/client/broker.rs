@@ -91,7 +91,7 @@ pub trait Connection: Send + Sync + 'static {
     /// The channel's transaction is taken back (TX-08): what it has published is dropped.
     fn roll_back(&self, channel: ChannelId);
 
-    /// `connection.update-secret`: asks anew what the user may do, and cancels consumers that may not
+    /// `connection.update-secret`: checks the user's permissions again, and cancels consumers that may not
     /// read any more (CONN-30, CONN-31).
     ///
     /// # Errors
@@ -127,7 +127,7 @@ pub trait Connection: Send + Sync + 'static {
     /// The client takes what it is sent so slowly that others get nothing: it is dropped.
     fn is_given_up(&self) -> bool;
 
-    /// Tells what the front end holds between two turns: bytes of contents that have not come whole,
+    /// Reports what the front end holds between two turns: bytes of contents that have not come whole,
     /// for how long they have been under way, and bytes of transactions.
     fn tell_unfinished(&self, contents: u64, age_ms: u64, transactions: u64);
 
@@ -135,10 +135,10 @@ pub trait Connection: Send + Sync + 'static {
     /// `bytes_max`.
     fn relieve(&self, share: Share, bytes_max: u64);
 
-    /// Tells what lists show of a channel. Of one that has ended, nothing any more.
+    /// Reports what lists show of a channel; they show nothing of one that has ended.
     fn report_channel(&self, channel: ChannelId, report: ChannelReport);
 
-    /// Tells what lists show of the socket, and whether it is not being read because of an alarm
+    /// Reports what lists show of the socket, and whether it is not being read because of an alarm
     /// (ALM-03).
     fn report_socket(&self, socket: SocketReport, blocked: bool);
 

@@ -1,19 +1,19 @@
-//! What the broker tells a connection of its own accord.
+//! Events that the broker sends to a connection unasked.
 
 use crate::request::ChannelId;
 use quorate_types::{ConsumerId, Exception, Message, ShortString};
 
-/// Something that a connection is told.
+/// An event for a connection.
 #[derive(Clone, Debug)]
 pub enum Event {
     /// Publishes `first` to `last` of the channel are done: all taken, or all refused
     /// (`basic.nack`).
     Confirmed {
-        /// Channel.
+        /// Channel of the publishes.
         channel: ChannelId,
-        /// First number.
+        /// First publish that is settled, by its number in the channel.
         first: u64,
-        /// Last number.
+        /// Last publish that is settled, included.
         last: u64,
         /// Every target has taken them.
         taken: bool,
@@ -21,15 +21,15 @@ pub enum Event {
     /// A mandatory publish of the channel has turned out to be unroutable after all (NAM 6).
     /// Its confirm follows.
     Returned {
-        /// Channel.
+        /// Channel of the publish.
         channel: ChannelId,
-        /// The message.
+        /// The message that no queue took, as it was published.
         message: Box<Message>,
     },
     /// What a get of the channel took was held for too long: the channel is to be closed with this
     /// (CTO-05).
     GetTimedOut {
-        /// Channel.
+        /// Channel that has asked.
         channel: ChannelId,
         /// What the client is told.
         exception: Exception,
@@ -37,7 +37,7 @@ pub enum Event {
     /// A publish of the channel that had been held has turned out to be refused: the channel (or
     /// connection) is to be closed with this.
     ChannelException {
-        /// Channel.
+        /// Channel of the publish.
         channel: ChannelId,
         /// What the client is told.
         exception: Exception,
@@ -48,21 +48,21 @@ pub enum Event {
     MaySettle,
     /// The consumer's queue has ended (CON-13).
     ConsumerCancelled {
-        /// Channel.
+        /// Channel of the consumer.
         channel: ChannelId,
-        /// Consumer.
+        /// The consumer that has ended.
         consumer: ConsumerId,
-        /// Tag.
+        /// Its consumer tag, as the client knows it.
         tag: ShortString,
     },
     /// A delivery of the consumer was not settled in time (CTO-05), so it gets no more until its
     /// client has settled what was not (CTO-06).
     ConsumerTimedOut {
-        /// Channel.
+        /// Channel of the consumer.
         channel: ChannelId,
-        /// Consumer.
+        /// The consumer that did not settle in time.
         consumer: ConsumerId,
-        /// For a client that is not to be told by a `basic.cancel`: the channel is closed with this.
+        /// For a client that does not accept `basic.cancel`: the channel is closed with this.
         exception: Exception,
     },
     /// An alarm is on: publishing is blocked for this reason (ALM-04).

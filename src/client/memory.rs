@@ -15,7 +15,7 @@ use std::sync::{
 };
 use tokio::sync::Notify;
 
-/// What holds bodies. Each share has its own part of the budget, so that whoever uses up one leaves
+/// What holds bodies. Each share has its own part of the budget, so that a client that uses up one leaves
 /// the others as they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Share {
@@ -67,7 +67,7 @@ impl Share {
     }
 }
 
-/// What is held is told in steps of so many bytes, so that who holds little tells nothing.
+/// What is held is reported in steps of this many bytes: a client that holds little reports nothing.
 const STEP_BYTES: u64 = 16 * 1024;
 
 /// Figures of one share.
@@ -87,7 +87,7 @@ struct Account {
 /// Figures of one share, as metrics show them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShareFigures {
-    /// Which share.
+    /// The share that the figures are of.
     pub share: Share,
     /// Bytes held now.
     pub held_bytes: u64,
@@ -147,7 +147,7 @@ impl MemoryBudget {
         self.share_bytes_max(share).saturating_sub(self.share_held_bytes(share))
     }
 
-    /// A body of so many bytes may come beside what the shares hold, taken together.
+    /// A body of this many bytes fits beside what the shares hold, taken together.
     #[must_use]
     pub fn takes_body(&self, shares: &[Share], bytes: u64) -> bool {
         let max: u64 = shares.iter().map(|share| self.share_bytes_max(*share)).sum();
@@ -164,7 +164,7 @@ impl MemoryBudget {
         self.share_held_bytes(share) >= max + if trusted { max } else { max / 4 }
     }
 
-    /// Whoever waits for room in the share looks again.
+    /// Wakes all that wait for room in the share.
     pub fn look_again(&self, share: Share) {
         self.row(share).look_again();
     }
@@ -177,7 +177,7 @@ impl MemoryBudget {
         let account = self.row(share);
         let _waiting = Waiting::new(account);
         loop {
-            // Before the look, so that a release between look and wait is not missed.
+            // Before the check, so that a release between check and wait is not missed.
             let released = account.room.notified();
             if fits() {
                 return;
@@ -229,7 +229,7 @@ impl Account {
     }
 }
 
-/// There is room for a body of so many bytes beside what is held, or little is held: a body that is
+/// There is room for a body of this many bytes beside what is held, or little is held: a body that is
 /// larger than all room must pass too.
 #[must_use]
 pub fn takes_body(held: u64, bytes: u64, max: u64) -> bool {
@@ -261,7 +261,7 @@ pub struct Held {
 }
 
 impl Held {
-    /// Bytes held.
+    /// Bytes that this account holds of the share.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes

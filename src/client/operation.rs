@@ -8,56 +8,56 @@ use quorate_types::{ConsumerId, ShortString};
 /// A request of a channel that has an answer.
 #[derive(Clone, Debug)]
 pub enum Operation {
-    /// `exchange.declare`.
+    /// `exchange.declare` that is not passive.
     ExchangeDeclare(ExchangeDeclare),
-    /// `exchange.declare`, passive.
+    /// `exchange.declare`, passive: whether the exchange exists.
     ExchangeExists(ShortString),
     /// Whether clients may publish to it (PUB-01).
     Publishable(ShortString),
-    /// `exchange.delete`.
+    /// `exchange.delete`, by the exchange's name.
     ExchangeDelete {
-        /// Name.
+        /// Name of the exchange in the connection's virtual host.
         exchange: ShortString,
-        /// `if-unused`.
+        /// `if-unused`: only if nothing is bound to it.
         if_unused: bool,
     },
-    /// `exchange.bind`.
+    /// `exchange.bind`: source to destination exchange.
     ExchangeBind(BindRequest),
-    /// `exchange.unbind`.
+    /// `exchange.unbind`: the binding with exactly these arguments.
     ExchangeUnbind(BindRequest),
-    /// `queue.declare`.
+    /// `queue.declare` that is not passive.
     QueueDeclare(QueueDeclare),
-    /// `queue.declare`, passive.
+    /// `queue.declare`, passive: whether the queue exists, and its counts.
     QueueExists(ShortString),
-    /// `queue.bind`.
+    /// `queue.bind`: exchange to queue.
     QueueBind(BindRequest),
-    /// `queue.unbind`.
+    /// `queue.unbind`: the binding with exactly these arguments.
     QueueUnbind(BindRequest),
-    /// `queue.purge`.
+    /// `queue.purge`, by the queue's name.
     QueuePurge(ShortString),
-    /// `queue.delete`.
+    /// `queue.delete`, by the queue's name.
     QueueDelete {
-        /// Name.
+        /// Name of the queue in the connection's virtual host.
         queue: ShortString,
-        /// `if-unused`.
+        /// `if-unused`: only if it has no consumers.
         if_unused: bool,
-        /// `if-empty`.
+        /// `if-empty`: only if it has no ready messages.
         if_empty: bool,
     },
     /// `basic.consume`. An empty tag asks for one (CON-01).
     Consume(Box<Consume>),
     /// Consumes from the pseudo-queue of direct reply-to (DRT-01); the tag as above.
     ConsumeReplies {
-        /// Consumer tag.
+        /// Consumer tag, chosen by the client or for it.
         tag: ShortString,
     },
-    /// `basic.cancel`.
+    /// `basic.cancel` of a consumer of this connection.
     Cancel(ConsumerId),
-    /// `basic.get`.
+    /// `basic.get` of one message.
     Get {
-        /// Queue.
+        /// Name of the queue in the connection's virtual host.
         queue: ShortString,
-        /// `no-ack`.
+        /// `no-ack`: the message counts as settled once it is sent.
         no_ack: bool,
     },
     /// Routes a publish of the channel's transaction, which the broker keeps until the transaction
@@ -79,16 +79,16 @@ pub enum Answer {
     Declared(DeclareOk),
     /// Ready messages removed.
     Removed(u64),
-    /// To [`Operation::Consume`].
+    /// Reply to [`Operation::Consume`].
     Consuming {
-        /// The consumer.
+        /// Id under which deliveries and settles name the consumer.
         consumer: ConsumerId,
         /// Its tag, given or made.
         tag: ShortString,
     },
     /// As [`Answer::Consuming`], with the name that replies are to be sent to (DRT-02).
     ConsumingReplies {
-        /// The consumer.
+        /// Id under which deliveries and settles name the consumer.
         consumer: ConsumerId,
         /// Its tag, given or made.
         tag: ShortString,

@@ -10,11 +10,11 @@ use std::net::SocketAddr;
 /// A client connection as it is opened, for lists.
 #[derive(Clone, Debug)]
 pub struct ConnectionInfo {
-    /// Authenticated user.
+    /// Name of the authenticated user.
     pub user: ShortString,
     /// The mechanism by which it has authenticated.
     pub mechanism: &'static str,
-    /// Virtual host.
+    /// Virtual host that the client has opened.
     pub vhost: VhostName,
     /// The client's address.
     pub peer: SocketAddr,
@@ -22,11 +22,11 @@ pub struct ConnectionInfo {
     pub local: SocketAddr,
     /// `client-properties` as sent.
     pub client_properties: FieldTable,
-    /// Negotiated, channels.
+    /// Highest channel number, as negotiated.
     pub channel_max: u16,
-    /// Negotiated, bytes.
+    /// Largest frame in bytes, as negotiated.
     pub frame_max: u32,
-    /// Negotiated, seconds.
+    /// Heartbeat timeout in seconds, as negotiated; 0 for none.
     pub heartbeat_s: u16,
 }
 
@@ -43,19 +43,19 @@ pub struct ChannelId {
 /// A `basic.publish` with its content, checked by the front end for shape and size.
 #[derive(Clone, Debug)]
 pub struct Publish {
-    /// Channel.
+    /// Channel that publishes.
     pub channel: ChannelId,
     /// Number to confirm, on a confirming channel (CNF-01).
     pub confirm: Option<u64>,
     /// Exchange; empty is the default exchange.
     pub exchange: ShortString,
-    /// Routing key.
+    /// Routing key, at most 255 bytes.
     pub routing_key: ShortString,
     /// Properties as parsed; `raw` is what is stored.
     pub properties: Properties,
-    /// Body.
+    /// Body, assembled from all its frames.
     pub body: Bytes,
-    /// `mandatory`.
+    /// `mandatory`: return the message if no queue takes it.
     pub mandatory: bool,
 }
 
@@ -74,7 +74,7 @@ pub enum PublishOutcome {
 /// Whether the front end may go on reading its socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pressure {
-    /// Read on.
+    /// The socket may be read further.
     None,
     /// Too much is in flight: read no more until [`crate::Connection::room`] resolves (DESIGN §6).
     Wait,
@@ -83,17 +83,17 @@ pub enum Pressure {
 /// `exchange.declare`, not passive.
 #[derive(Clone, Debug)]
 pub struct ExchangeDeclare {
-    /// Name.
+    /// Name of the exchange.
     pub exchange: ShortString,
     /// Type as sent.
     pub kind: ShortString,
-    /// `durable`.
+    /// `durable`: it survives a restart of the cluster.
     pub durable: bool,
-    /// `auto-delete`.
+    /// `auto-delete`: it ends with its last binding.
     pub auto_delete: bool,
-    /// `internal`.
+    /// `internal`: clients cannot publish to it.
     pub internal: bool,
-    /// Arguments.
+    /// Arguments, such as `alternate-exchange`, unchecked.
     pub arguments: FieldTable,
 }
 
@@ -102,24 +102,24 @@ pub struct ExchangeDeclare {
 pub struct QueueDeclare {
     /// Name; empty asks for one (QUE-06).
     pub queue: ShortString,
-    /// `durable`.
+    /// `durable`: it survives a restart of the cluster.
     pub durable: bool,
-    /// `exclusive`.
+    /// `exclusive`: it belongs to this connection and ends with it.
     pub exclusive: bool,
-    /// `auto-delete`.
+    /// `auto-delete`: it ends with its last consumer.
     pub auto_delete: bool,
-    /// Arguments.
+    /// Arguments (`x-…`), unchecked.
     pub arguments: FieldTable,
 }
 
-/// `queue.declare-ok`.
+/// What `queue.declare-ok` says of a queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeclareOk {
     /// Name, given or made.
     pub queue: ShortString,
-    /// Ready messages.
+    /// Messages that are ready to be delivered.
     pub messages: u64,
-    /// Consumers.
+    /// Consumers that are attached.
     pub consumers: u32,
 }
 
@@ -130,28 +130,28 @@ pub struct BindRequest {
     pub destination: ShortString,
     /// Exchange that they come from.
     pub source: ShortString,
-    /// Binding key.
+    /// Binding key; what it means depends on the exchange's type.
     pub routing_key: ShortString,
-    /// Arguments.
+    /// Arguments of the binding, part of its identity.
     pub arguments: FieldTable,
 }
 
-/// `basic.consume`.
+/// What `basic.consume` asks for.
 #[derive(Clone, Debug)]
 pub struct Consume {
-    /// Channel.
+    /// Channel that consumes.
     pub channel: ChannelId,
-    /// Queue.
+    /// Name of the queue.
     pub queue: ShortString,
     /// Consumer tag, never empty.
     pub tag: ShortString,
-    /// `no-ack`.
+    /// `no-ack`: deliveries count as settled once they are sent.
     pub no_ack: bool,
-    /// `exclusive`.
+    /// `exclusive`: no other consumer may be attached.
     pub exclusive: bool,
     /// Prefetch of this consumer, 0 for no limit (QOS-02).
     pub prefetch: u16,
-    /// Arguments.
+    /// Arguments, such as `x-priority`, unchecked.
     pub arguments: FieldTable,
 }
 
@@ -160,7 +160,7 @@ pub struct Consume {
 pub struct HolderRef {
     /// Home of the queue.
     pub home: Home,
-    /// Holder.
+    /// The consumer, or the channel for what it got by `basic.get`.
     pub holder: Holder,
 }
 
@@ -169,9 +169,9 @@ pub struct HolderRef {
 pub struct Delivered {
     /// Channel that its consumer is on.
     pub channel: ChannelId,
-    /// Consumer.
+    /// Consumer that the delivery is for.
     pub consumer: ConsumerId,
-    /// Its tag.
+    /// Consumer tag of the consumer.
     pub tag: ShortString,
     /// Whom to name when settling.
     pub holder: HolderRef,
@@ -179,11 +179,11 @@ pub struct Delivered {
     pub number: DeliveryNumber,
     /// Settled by the broker already: the front end must not track it.
     pub no_ack: bool,
-    /// `redelivered`.
+    /// `redelivered`: it may have been delivered before.
     pub redelivered: bool,
     /// For headers `x-delivery-count` and `x-acquired-count`; `None`: add none.
     pub counts: Option<Counts>,
-    /// The message.
+    /// The message, with the headers that the queue adds.
     pub message: Message,
 }
 
@@ -192,11 +192,11 @@ pub struct Delivered {
 pub struct GetOk {
     /// Whom to name when settling, with number 1.
     pub holder: HolderRef,
-    /// `redelivered`.
+    /// `redelivered`: it may have been delivered before.
     pub redelivered: bool,
     /// For the count headers, as in [`Delivered`].
     pub counts: Option<Counts>,
-    /// The message.
+    /// The message, with the headers that the queue adds.
     pub message: Message,
     /// Ready messages left.
     pub ready: u64,
@@ -205,7 +205,7 @@ pub struct GetOk {
 /// How deliveries are settled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Settlement {
-    /// `basic.ack`.
+    /// `basic.ack`: it is done with.
     Ack,
     /// Back to the queue.
     Requeue(RequeueCause),
@@ -218,10 +218,10 @@ pub enum Settlement {
 /// Deliveries of one holder to be settled in one way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settle {
-    /// Holder.
+    /// Holder of the deliveries, and its queue.
     pub holder: HolderRef,
-    /// Deliveries.
+    /// Numbers of the deliveries, within the holder.
     pub numbers: Numbers,
-    /// How.
+    /// What the client asks for.
     pub settlement: Settlement,
 }

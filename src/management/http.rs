@@ -40,7 +40,7 @@ const STOP_MAX: Duration = Duration::from_secs(3);
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 /// How old the numbers shown may be at most.
 const PAGE_AGE_MAX: Duration = Duration::from_secs(1);
-/// Part of a core's time that numbers may take: one of so many.
+/// The reciprocal of the part of a core's time that numbers may take.
 const PAGE_TIME_PART: u32 = 20;
 
 #[derive(Clone, Debug)]
@@ -51,7 +51,7 @@ struct Shown<S> {
 }
 
 /// `/metrics` as it was written last. To count what 100,000 queues hold takes a while, and anybody
-/// may ask; a page that was cheap is soon written anew.
+/// may ask; a page that was cheap is soon written again.
 #[derive(Debug, Default)]
 struct Page {
     text: Bytes,
@@ -59,7 +59,7 @@ struct Page {
 }
 
 impl Page {
-    /// The page, written anew if it is too old.
+    /// The page, written again if it is too old.
     fn shown(&mut self, write: impl FnOnce() -> String) -> Bytes {
         let began = Instant::now();
         if self.good_until.is_none_or(|until| until <= began) {

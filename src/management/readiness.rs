@@ -7,7 +7,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 /// How often the node is looked at.
 const LOOK: Duration = Duration::from_millis(250);
-/// Until then an election may be under way, which is nothing to tell of.
+/// Until then an election may be under way, which is nothing to report.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// What there is to say.

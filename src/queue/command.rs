@@ -25,7 +25,7 @@ pub struct Entry {
 /// The messages of one entry for one queue and level.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// Queue.
+    /// Queue that the messages are for.
     pub queue: QueueId,
     /// Priority level, computed by the proposer.
     pub level: Level,
@@ -45,9 +45,9 @@ pub struct MessageHead {
 /// Commands of one origin, numbered from `first` without gaps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch {
-    /// Who proposes.
+    /// Session or line of dead letters that numbers the commands.
     pub origin: Origin,
-    /// The commands.
+    /// The commands, in the order of their numbers.
     pub commands: Vec<Command>,
 }
 
@@ -56,7 +56,7 @@ pub struct Batch {
 pub enum Origin {
     /// A node's proposer, under its session (SES 2, 3).
     Session {
-        /// The session.
+        /// Node and start that number the commands.
         session: SessionId,
         /// Number of the batch's first command.
         first: Sequence,
@@ -65,7 +65,7 @@ pub enum Origin {
     },
     /// Another home with letters for queues of this one, under its own numbers (LET 1).
     Letters {
-        /// Who sends.
+        /// Home whose dead letters these are.
         from: LetterHome,
         /// Number of the batch's first command.
         first: Sequence,
@@ -92,7 +92,7 @@ pub enum Command {
     },
     /// Ends a queue, if the conditions hold (NAM 4, DEL-01, DEL-02).
     EndQueue {
-        /// Queue.
+        /// The queue that ends.
         queue: QueueId,
         /// Only without consumers.
         if_unused: bool,
@@ -101,14 +101,14 @@ pub enum Command {
     },
     /// New effective settings; ignored if resolved at a lower catalog index (NAM 2).
     Configure {
-        /// Queue.
+        /// The queue whose configuration changes.
         queue: QueueId,
-        /// Settings.
+        /// The whole new configuration.
         config: QueueConfig,
     },
     /// Asks whether the queue lives, for a (re)declare (NAM 3).
     Look {
-        /// Queue.
+        /// The queue that is inspected.
         queue: QueueId,
         /// A redeclare begins the TTL anew, a passive declare does not.
         renew: bool,
@@ -125,7 +125,7 @@ pub enum Command {
     },
     /// Attaches a consumer (`basic.consume`).
     Attach {
-        /// Queue.
+        /// The queue that is consumed.
         queue: QueueId,
         /// Consumer; its session is the batch's.
         consumer: ConsumerId,
@@ -134,7 +134,7 @@ pub enum Command {
     },
     /// A consumer ends, by `basic.cancel` or with its channel (DLV 4).
     Detach {
-        /// Consumer.
+        /// The consumer that leaves.
         consumer: ConsumerId,
         /// Last number that the client was shown. What is held above it goes back unmarked.
         shown: DeliveryNumber,
@@ -143,87 +143,87 @@ pub enum Command {
     },
     /// `basic.ack`: the messages are done with. Numbers no longer held have no effect (DLV 3).
     Ack {
-        /// Holder.
+        /// The consumer or channel that holds the deliveries.
         holder: Holder,
         /// Deliveries; `(1, 1)` for a get.
         numbers: Numbers,
     },
     /// Requeued by the client, marked redelivered.
     Requeue {
-        /// Holder.
+        /// The consumer or channel that holds the deliveries.
         holder: Holder,
-        /// Deliveries.
+        /// Numbers of the deliveries, within the holder.
         numbers: Numbers,
         /// By which method, since delivery limits count them differently.
         cause: RequeueCause,
     },
     /// `basic.reject` / `basic.nack` without requeue: the messages die, reason `rejected`.
     Discard {
-        /// Holder.
+        /// The consumer or channel that holds the deliveries.
         holder: Holder,
-        /// Deliveries.
+        /// Numbers of the deliveries, within the holder.
         numbers: Numbers,
     },
     /// Given back unseen: no count, no redelivered mark; the consumer is paused until its next
     /// `Credit` (DLV 6).
     Release {
-        /// Holder.
+        /// The consumer or channel that holds the deliveries.
         holder: Holder,
-        /// Deliveries.
+        /// Numbers of the deliveries, within the holder.
         numbers: Numbers,
     },
     /// Deliveries up to this number may be assigned (DLV 6).
     Credit {
-        /// Consumer.
+        /// The consumer that may be assigned more.
         consumer: ConsumerId,
-        /// Highest number.
+        /// Highest delivery number that it may be assigned.
         up_to: DeliveryNumber,
     },
     /// `basic.get`: takes one ready message; held by `Holder::Get(session, this sequence)`.
     Get {
-        /// Queue.
+        /// The queue that is asked for a message.
         queue: QueueId,
         /// How long the session's gets may hold a message unless the queue says otherwise, ms (CTO-04).
         timeout_default_ms: Option<u64>,
     },
-    /// `queue.purge` (DEL-07).
+    /// `queue.purge` (DEL-07): all ready messages are removed.
     Purge {
-        /// Queue.
+        /// The queue that is emptied.
         queue: QueueId,
     },
     /// The session's node says that it has ended for good: its answers may be forgotten, the
     /// fence stays (SES 6).
     SessionEnded {
-        /// Session.
+        /// The session whose consumers and holders end.
         session: SessionId,
     },
     /// All runs of the node up to `start` are known dead: what they held returns, counted, and
     /// they are fenced (SES 6, Q-62).
     NodeDown {
-        /// Node.
+        /// The node that is down for good, as the catalog says.
         node: NodeId,
         /// Highest dead start.
         start: StartNumber,
     },
     /// The node cannot be reached: no new deliveries to its consumers (DLV 5).
     NodeSuspected {
-        /// Node.
+        /// The node that cannot be reached.
         node: NodeId,
     },
     /// It is back in time: deliveries go on.
     NodeBack {
-        /// Node.
+        /// The node that can be reached again.
         node: NodeId,
     },
     /// What the suspected node's consumers held returns, uncounted, and they are detached.
     NodeTimedOut {
-        /// Node.
+        /// The node that could not be reached for the time of Q-62.
         node: NodeId,
     },
     /// A moment that the queue waited for has come: a message, a delivery or the queue itself may
     /// have expired (Q-21, Q-22, CTO-05).
     ExpireHead {
-        /// Queue.
+        /// The queue whose head may have expired.
         queue: QueueId,
     },
     /// Takes up work that an earlier apply left because it would not have been bounded.
@@ -252,18 +252,18 @@ pub enum Command {
     DeadLettered {
         /// Stream, by the home at its end.
         stream: LetterHome,
-        /// First number.
+        /// First answered transfer, by its number.
         first: Sequence,
-        /// Last number.
+        /// Last answered transfer, included.
         last: Sequence,
         /// Answers other than `Taken`, ascending.
         other: Vec<(Sequence, TransferAnswer)>,
     },
     /// The first letters that wait for a full target are sent again (LET 3).
     Retry {
-        /// Target.
+        /// Queue that the transfers go to.
         target: QueueId,
-        /// How many.
+        /// Number of transfers to try again.
         count: u32,
     },
     /// A new *life* of the cluster (DESIGN §7): queues that do not outlive a stop of the whole
@@ -277,9 +277,9 @@ pub enum Command {
 /// Letters with neighbouring numbers that are routed alike.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RoutedLetters {
-    /// First.
+    /// First letter of the range.
     pub first: LetterNumber,
-    /// Last.
+    /// Last letter of the range, included.
     pub last: LetterNumber,
     /// Where they go.
     pub routes: Routes,
@@ -319,7 +319,7 @@ pub struct ConsumerTerms {
     pub up_to: DeliveryNumber,
     /// `exclusive` of basic.consume.
     pub exclusive: bool,
-    /// `x-priority`.
+    /// `x-priority`; consumers with a higher one are served first.
     pub priority: i64,
     /// The client's consumer tag, for lists.
     pub tag: quorate_types::ShortString,
@@ -373,7 +373,7 @@ pub enum Reply {
     Full,
     /// Ready messages that were removed.
     Purged {
-        /// Count.
+        /// Number of messages that were removed.
         messages: u64,
     },
 }
@@ -381,9 +381,9 @@ pub enum Reply {
 /// A message that a get took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Got {
-    /// Queue.
+    /// Queue that the message was taken from.
     pub queue: QueueId,
-    /// The message.
+    /// Position of the message in its queue.
     pub message: MessageId,
     /// How often it was acquired and returned before.
     pub counts: Counts,
@@ -394,9 +394,9 @@ pub struct Got {
 /// What a declare shows of a queue that lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueReport {
-    /// Ready messages.
+    /// Messages that are ready to be delivered.
     pub ready: u64,
-    /// Consumers attached.
+    /// Consumers that are attached.
     pub consumers: u32,
     /// Catalog index that its settings were resolved at.
     pub configured_at: CatalogIndex,

@@ -21,7 +21,7 @@ pub struct QueueConfig {
     pub durable: bool,
     /// Ends when its last consumer has gone, if it ever had one (EXQ-05).
     pub auto_delete: bool,
-    /// `x-max-priority`.
+    /// `x-max-priority`: the highest priority level.
     pub priority_max: Option<u8>,
     /// Queue TTL, ms.
     pub message_ttl_ms: Option<u64>,

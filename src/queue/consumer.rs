@@ -13,11 +13,11 @@ use crate::{
 use quorate_types::{ConsumerId, DeliveryNumber, Holder, QueueId};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// All numbers.
+/// Range of all delivery numbers.
 pub(crate) const ALL: (DeliveryNumber, DeliveryNumber) =
     (DeliveryNumber(0), DeliveryNumber(u64::MAX));
 
-/// A consumer.
+/// An attached consumer, and what it has been assigned.
 #[derive(Debug)]
 pub(crate) struct Consumer {
     pub(crate) terms: ConsumerTerms,

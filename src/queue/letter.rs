@@ -26,7 +26,7 @@ const PAGE_BITS: u32 = 8;
 /// A dead letter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Letter {
-    /// The message.
+    /// Message that died.
     pub message: MessageId,
     /// Bytes of its body.
     pub body_bytes: u32,
@@ -75,7 +75,7 @@ pub struct Routing {
 /// The dead-letter exchange and key that were in force when a letter was routed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Via {
-    /// Exchange.
+    /// Exchange that the message was published to.
     pub exchange: ShortString,
     /// Key in place of the message's own.
     pub routing_key: Option<ShortString>,
@@ -297,7 +297,7 @@ impl<'a> LetterReader<'a> {
         Self { letters, block: None }
     }
 
-    /// A letter.
+    /// The letter of this number, if it waits here.
     pub(crate) fn get(&mut self, number: LetterNumber) -> Option<&Letter> {
         let wanted = block_of(number);
         if self.block.as_ref().is_none_or(|(block, _)| *block != wanted) {

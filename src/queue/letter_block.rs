@@ -38,7 +38,7 @@ pub(crate) struct PackedBlock {
 }
 
 impl PackedBlock {
-    /// Packs letters.
+    /// Packs the letters of a block into bytes.
     pub(crate) fn pack(block: &Block) -> Self {
         let mut writer = Writer::default();
         writer.number(block.len() as u64);
@@ -52,7 +52,7 @@ impl PackedBlock {
         }
     }
 
-    /// The letters.
+    /// The letters of the block, unpacked.
     pub(crate) fn unpack(&self) -> Block {
         let mut reader = Reader { packed: self, bytes: &self.bytes, last: Last::default() };
         let count = reader.number();

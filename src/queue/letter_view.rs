@@ -18,9 +18,9 @@ use std::collections::BTreeMap;
 /// A letter that is to be routed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LetterView {
-    /// Number.
+    /// Number of the letter in its home.
     pub number: LetterNumber,
-    /// Message.
+    /// Message that died.
     pub message: MessageId,
     /// Why it died.
     pub reason: DeathReason,
@@ -33,7 +33,7 @@ pub struct LetterView {
 pub struct TransferView {
     /// Number in its stream.
     pub number: Sequence,
-    /// Target.
+    /// Queue that the transfer goes to.
     pub target: QueueId,
     /// Attempt of the target's.
     pub attempt: u32,
@@ -41,11 +41,11 @@ pub struct TransferView {
     pub queue: QueueId,
     /// That queue's name.
     pub name: ResourceName,
-    /// The message.
+    /// Message that died.
     pub message: MessageId,
     /// Why it died.
     pub reason: DeathReason,
-    /// When.
+    /// When it died, by the group's clock.
     pub died_at: WallTime,
     /// By what it was routed.
     pub via: Via,
@@ -54,7 +54,7 @@ pub struct TransferView {
 /// A target that letters are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TargetView {
-    /// Target.
+    /// Queue that transfers wait for.
     pub target: QueueId,
     /// Letters that wait since it is full.
     pub waits: u64,

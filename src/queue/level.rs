@@ -25,7 +25,7 @@ const WINDOW_IDLE: usize = 32;
 const RUNS_FIRST: usize = 16;
 const RUNS_MAX: usize = 256;
 
-/// One level.
+/// The ready messages of one priority level, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct LevelState {
     pub(crate) record: LevelRecord,

@@ -35,36 +35,36 @@ impl Output {
 pub enum Answer {
     /// All commands numbered `first` to `last` are answered: `Taken` but for those in `other`.
     Answered {
-        /// Session.
+        /// Session whose commands are answered.
         session: SessionId,
-        /// First number.
+        /// First number that is answered.
         first: Sequence,
-        /// Last number.
+        /// Last number that is answered, included.
         last: Sequence,
         /// Answers other than `Taken`, in ascending order.
         other: Vec<(Sequence, Reply)>,
     },
     /// There is a gap before the batch: send again from `want`. Nothing is answered (SES 3).
     Want {
-        /// Session.
+        /// Session whose next commands are missing.
         session: SessionId,
         /// Lowest number not yet seen.
         want: Sequence,
     },
     /// The session's start is fenced (SES 6).
     Fenced {
-        /// Session.
+        /// Session that is refused from now on.
         session: SessionId,
     },
     /// The transfers numbered `first` to `last` are answered: `Taken` but for those in `other` (LET 2).
     Transferred {
         /// Who sent them.
         from: LetterHome,
-        /// Who answers.
+        /// Home that took the transfers.
         by: LetterHome,
-        /// First number.
+        /// First transfer that is answered.
         first: Sequence,
-        /// Last number.
+        /// Last transfer that is answered, included.
         last: Sequence,
         /// Answers other than `Taken`, ascending.
         other: Vec<(Sequence, TransferAnswer)>,
@@ -73,7 +73,7 @@ pub enum Answer {
     TransfersWanted {
         /// Who sent them.
         from: LetterHome,
-        /// Who answers.
+        /// Home that misses transfers.
         by: LetterHome,
         /// Lowest number not yet seen.
         want: Sequence,
@@ -88,13 +88,13 @@ pub enum Change {
     Record(RecordKey),
     /// All messages of the runs with `first` ≤ index ≤ `last` of that queue and level are settled.
     Removed {
-        /// Queue.
+        /// Queue that the bodies belong to.
         queue: QueueId,
-        /// Level.
+        /// Priority level of the bodies.
         level: Level,
-        /// First index.
+        /// First log index of the range.
         first: LogIndex,
-        /// Last index.
+        /// Last log index of the range, included.
         last: LogIndex,
     },
     /// Of the run at `index` the positions `first` to `last` were not taken (STO 4), or were letters
@@ -102,20 +102,20 @@ pub enum Change {
     /// [`crate::MessageStore`] shows the run without them; a run that is cut as a whole, of a queue
     /// that has ended, for one, holds nothing and may go at once.
     Cut {
-        /// Queue.
+        /// Queue that the bodies belong to.
         queue: QueueId,
-        /// Level.
+        /// Priority level of the bodies.
         level: Level,
-        /// Index.
+        /// Log index of the entry that is cut.
         index: LogIndex,
-        /// First position.
+        /// First position in the entry that stays.
         first: u32,
-        /// Last position.
+        /// Last position in the entry that stays, included.
         last: u32,
     },
     /// The queue is no more: every run of it up to the applied index goes. No cut of it follows.
     QueueRemoved {
-        /// Queue.
+        /// The queue that is no more.
         queue: QueueId,
     },
 }
@@ -151,20 +151,20 @@ pub enum Effect {
     Deliver(Delivery),
     /// The queue has ended under the consumer: tell its front end (CON-13).
     CancelConsumer {
-        /// Consumer.
+        /// The consumer that is cancelled.
         consumer: ConsumerId,
     },
     /// The queue has ended otherwise than by `EndQueue` (auto-delete, expiry, a new life), or by
     /// it: its catalog entry goes, by id (NAM 4). Owed until the reconciler has seen it.
     QueueEnded {
-        /// Queue.
+        /// The queue that has ended.
         queue: QueueId,
     },
     /// Propose `ExpireHead` for the queue at that moment.
     WakeAt {
-        /// Queue.
+        /// The queue whose timer is set.
         queue: QueueId,
-        /// Moment.
+        /// When the queue has to be checked, by the group's clock.
         time: Timestamp,
     },
     /// Propose `Continue`: work is left over.
@@ -172,7 +172,7 @@ pub enum Effect {
     /// Deliveries of the consumer have timed out: its client is to be told (CTO-05). Owed until it
     /// has settled all of them (CTO-06).
     ConsumerTimedOut {
-        /// Consumer.
+        /// The consumer that did not settle in time.
         consumer: ConsumerId,
         /// The last of them.
         last: DeliveryNumber,
@@ -181,7 +181,7 @@ pub enum Effect {
     GetTimedOut {
         /// Session of the get.
         session: SessionId,
-        /// Its number.
+        /// Number of the get in its session.
         sequence: Sequence,
     },
     /// Something is to be done for dead letters, which the worker finds in the state: propose `Routed`
@@ -190,9 +190,9 @@ pub enum Effect {
     DeadLettersChanged,
     /// Tell the source that this queue, which has refused its letters, has room (LET 3).
     Room {
-        /// Queue.
+        /// The queue that has room again.
         queue: QueueId,
-        /// Source.
+        /// Home whose transfers waited for room.
         to: LetterHome,
         /// For so many messages, about.
         messages: u32,
@@ -206,21 +206,21 @@ pub enum Effect {
         strategy: DeadLetterStrategy,
         /// What is counted.
         fact: DeadLetterFact,
-        /// How many.
+        /// Number of dead letters.
         count: u64,
     },
 }
 
-/// One delivery.
+/// One message that is assigned to a consumer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delivery {
-    /// Consumer.
+    /// Consumer that gets the message.
     pub consumer: ConsumerId,
-    /// Number.
+    /// Number of the delivery, within the consumer.
     pub number: DeliveryNumber,
-    /// Queue.
+    /// Queue that the message is in.
     pub queue: QueueId,
-    /// Message.
+    /// Position of the message in its queue.
     pub message: MessageId,
     /// How often it was held before.
     pub counts: Counts,

@@ -20,7 +20,7 @@ use quorate_types::{
 };
 use std::collections::BTreeMap;
 
-/// A queue.
+/// A queue: its configuration, ready messages and consumers.
 #[derive(Debug)]
 pub(crate) struct Queue {
     pub(crate) id: QueueId,

@@ -17,13 +17,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 pub enum Record {
     /// The group's own.
     Group(GroupRecord),
-    /// A node.
+    /// Record of a node's reachability.
     Node(NodeRecord),
-    /// A session.
+    /// Record of a session's numbers and answers.
     Session(SessionRecord),
-    /// A queue.
+    /// Record of a queue without its messages.
     Queue(Box<QueueRecord>),
-    /// A consumer.
+    /// Record of a consumer and its unacknowledged messages.
     Consumer(ConsumerRecord),
     /// Gets of one session.
     Gets(GetsRecord),
@@ -77,9 +77,9 @@ pub struct Attempt {
 pub enum LeftOver {
     /// Requeue what this session's lost consumers and its gets hold of the queue, and drop them.
     RequeueSession {
-        /// Queue.
+        /// Queue that the message is in.
         queue: QueueId,
-        /// Session.
+        /// Session that the consumer belongs to.
         session: SessionId,
         /// Gets up to this number; later ones are of a node that has come back.
         gets_through: Sequence,
@@ -89,7 +89,7 @@ pub enum LeftOver {
     /// Go on stabilizing this queue: expired messages die, ready ones go to consumers with
     /// credit, what exceeds a limit is dropped.
     CheckOut {
-        /// Queue.
+        /// Queue that is checked out from.
         queue: QueueId,
     },
 }
@@ -114,12 +114,12 @@ pub struct SessionRecord {
     pub answers: BTreeMap<Sequence, Reply>,
 }
 
-/// A queue.
+/// A queue without its messages, as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueRecord {
-    /// Name.
+    /// Name of the queue, with its virtual host.
     pub name: ResourceName,
-    /// Effective settings.
+    /// Configuration from arguments and policies together.
     pub config: QueueConfig,
     /// The session that created it: it alone adds the catalog entry, and the reconciler ends the
     /// queue only once that start is fenced (NAM 2, 7). `None` if the leader created it.
@@ -171,11 +171,11 @@ pub struct LevelRecord {
 /// A message of a queue: ready, or unacked (a consumer or a get has it).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueuedMessage {
-    /// Message.
+    /// Position of the message in its queue.
     pub message: MessageId,
     /// Times held before.
     pub counts: Counts,
-    /// Its head.
+    /// Expiry, priority, size and counts of the message.
     pub head: MessageHead,
     /// When it was enqueued.
     pub enqueued_at: Timestamp,

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 /// Consumers with free credit, each once, in the order of their turn.
 #[derive(Debug, Default)]
 pub(crate) struct ServiceQueue {
-    /// Priority descending.
+    /// Consumers in the order of service, highest priority first.
     order: VecDeque<(i64, ConsumerId)>,
 }
 

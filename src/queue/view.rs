@@ -15,13 +15,13 @@ use quorate_types::{
 /// A queue as lists and metrics show it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueView {
-    /// Name.
+    /// Name of the queue, with its virtual host.
     pub name: ResourceName,
-    /// Effective settings.
+    /// Configuration from arguments and policies together.
     pub config: QueueConfig,
     /// The session that created it (NAM 7).
     pub creator: Option<SessionId>,
-    /// Ready messages.
+    /// Messages that are ready to be delivered.
     pub ready: u64,
     /// Bytes of their bodies.
     pub ready_bytes: u64,
@@ -38,7 +38,7 @@ pub struct QueueView {
 /// A consumer as lists show it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConsumerView {
-    /// Consumer.
+    /// Id of the consumer.
     pub consumer: ConsumerId,
     /// How it consumes.
     pub terms: ConsumerTerms,

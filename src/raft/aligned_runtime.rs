@@ -51,7 +51,7 @@ impl Ticks {
 }
 
 /// Deadlines nearer than this are left as they are: those are no ticks, but openraft's gathering of
-/// what the log writer tells.
+/// what the log writer reports.
 const NEAR: Duration = Duration::from_millis(1);
 
 /// openraft wakes each group five times a heartbeat, each at its own moment. A node has many groups,

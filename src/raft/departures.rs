@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, time::Duration};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// How often a node that hands over looks whether anybody is left.
+/// How often a node that hands over checks whether another node is left to take over.
 const LOOK: Duration = Duration::from_millis(10);
 
 /// A node that is not linked, and not known dead, is waited for no longer: it may only be between
@@ -30,7 +30,7 @@ impl Default for Departures {
     }
 }
 
-/// Tells a node that this one is about to stop. It may be lost with the connection: the next one
+/// Informs a node that this one is about to stop. It may be lost with the connection: the next one
 /// brings it again.
 pub(crate) fn tell(links: &Links, node: NodeId) {
     let number = Service::Leaving.number();

@@ -34,7 +34,7 @@ impl Digests {
         }
     }
 
-    /// Another state has taken the place of this one: what was kept tells nothing of it.
+    /// Another state has taken the place of this one: the kept digests do not describe it.
     pub(crate) fn clear(&mut self) {
         *self = Self::default();
     }

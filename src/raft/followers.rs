@@ -2,7 +2,7 @@
 //! each has acknowledged, and which of them has no room for a snapshot.
 //!
 //! A follower whose directory was set back lacks entries that it has acknowledged. openraft would
-//! send from the acknowledged one on for ever. Here such a follower is told, and ends; the leader
+//! send from the acknowledged one on for ever. Here such a follower is informed, and ends; the leader
 //! goes on leading, since with its leadership the knowledge would go, too.
 
 use crate::{

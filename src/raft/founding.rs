@@ -23,7 +23,7 @@ use quorate_rpc::PeerHello;
 use quorate_types::{GroupId, NodeId};
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-/// How often the founder looks whether all are there.
+/// How often the founder checks whether all members are reachable.
 const LOOK: Duration = Duration::from_millis(20);
 /// How often it says for whom it waits.
 const TELL_EVERY: u32 = 500;

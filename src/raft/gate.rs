@@ -15,7 +15,7 @@ impl Gate {
         !self.stalled.load(Ordering::Acquire) && !self.leaving.load(Ordering::Acquire)
     }
 
-    /// Notes whether the disk hangs; tells whether that is new.
+    /// Records whether the disk hangs; returns whether that has changed.
     pub(crate) fn set_stalled(&self, stalled: bool) -> bool {
         self.stalled.swap(stalled, Ordering::AcqRel) != stalled
     }

@@ -129,15 +129,15 @@ impl Group {
         })
     }
 
-    /// Its id.
+    /// Id of the group.
     #[must_use]
     pub fn id(&self) -> GroupId {
         self.id
     }
 
-    /// Proposes an entry, without waiting. Proposals are appended in the order of the calls. That
-    /// one was taken promises nothing (SES 3): it is applied, or [`GroupSink::proposal_lost`] is
-    /// told, or the leadership is lost.
+    /// Proposes an entry, without waiting. Proposals are appended in the order of the calls. `Ok`
+    /// is no commitment (SES 3): the entry is applied, or [`GroupSink::proposal_lost`] is called,
+    /// or the leadership is lost.
     ///
     /// # Errors
     /// Nothing has been proposed.
@@ -279,7 +279,7 @@ impl Group {
         &self.store
     }
 
-    /// Its numbers.
+    /// Counters of the group, kept up to date.
     #[must_use]
     pub fn metrics(&self) -> &GroupMetrics {
         &self.metrics
@@ -373,7 +373,7 @@ struct Room {
     _bytes: OwnedSemaphorePermit,
 }
 
-/// Counts the end of a proposal, told or not.
+/// Counts the end of a proposal, whether its outcome was reported or not.
 struct Ended {
     metrics: Arc<GroupMetrics>,
     started: Instant,

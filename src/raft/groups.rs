@@ -61,31 +61,31 @@ pub enum StartError {
     /// A group's part of the database cannot be read.
     #[error("group {group}: {source}")]
     Storage {
-        /// The group.
+        /// Group whose storage failed.
         group: GroupId,
-        /// Why.
+        /// Error of the storage.
         source: StorageError,
     },
     /// A group's state cannot be made of its checkpoint and log.
     #[error("group {group}: {source}")]
     Machine {
-        /// The group.
+        /// Group whose state machine failed.
         group: GroupId,
-        /// Why.
+        /// Error of the state machine.
         source: MachineError,
     },
     /// A stored vote cannot be decoded.
     #[error("group {group}: cannot decode the stored vote: {source}")]
     Vote {
-        /// The group.
+        /// Group whose vote cannot be read.
         group: GroupId,
-        /// Why.
+        /// Error of the decoder.
         source: DecodeError,
     },
     /// openraft refuses to start.
     #[error("group {group}: {reason}")]
     Raft {
-        /// The group.
+        /// Group that could not be started.
         group: GroupId,
         /// What it says.
         reason: String,
@@ -266,7 +266,7 @@ impl Groups {
         Ok(())
     }
 
-    /// A group.
+    /// The group of this id, if this node has it.
     #[must_use]
     pub fn group(&self, id: GroupId) -> Option<&Arc<Group>> {
         self.shared.group(id)
@@ -371,7 +371,7 @@ impl Groups {
         leadership::transfer(&self.shared, group, to, deadline).await
     }
 
-    /// Before a clean stop: takes no more leaderships, tells the other nodes so, and hands those
+    /// Before a clean stop: takes no more leaderships, informs the other nodes, and hands those
     /// that it has to nodes that have caught up. Gives the groups that it still leads at the
     /// deadline, or as soon as no node is left that could take them.
     pub async fn hand_over_all(&self, deadline: Duration) -> Vec<GroupId> {

@@ -293,7 +293,7 @@ async fn hand_over(shared: &Shared, group: &Group) {
     }
 }
 
-/// The disk hangs: all leaderships go, to whoever takes them, without waiting for the outcome. A
+/// The disk hangs: all leaderships are offered to any node, without waiting for the outcome. A
 /// group whose transfer fails is without heartbeats from then on, so that an election follows.
 pub(crate) async fn give_up_all(shared: &Shared) {
     let giving = shared.all().filter(|group| group.standing().is_elected());

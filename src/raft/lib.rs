@@ -1,6 +1,6 @@
 //! Raft groups: openraft, this project's log, replicas, links and leaderships around it.
 //!
-//! The floor above proposes encoded entries, is told by its sinks what applying them brought and
+//! The floor above proposes encoded entries, learns from its sinks what applying them brought and
 //! who leads, and never sees openraft.
 
 mod aligned_runtime;

@@ -67,7 +67,7 @@ impl LogStore {
     }
 }
 
-/// Waits for a write, whose end is always told.
+/// Waits for a write, whose end is always reported.
 async fn written(begin: impl FnOnce(Done)) -> io::Result<()> {
     let (sender, receiver) = oneshot::channel();
     begin(Box::new(move |result| {
@@ -80,8 +80,8 @@ async fn written(begin: impl FnOnce(Done)) -> io::Result<()> {
     }
 }
 
-/// openraft's callback. Lost without having been told, it would hang its group silently; so it
-/// then tells an error.
+/// openraft's callback. Dropped without a call, it would hang its group silently; so it
+/// then reports an error.
 struct Flushed(Option<IOFlushed<TypeConfig>>);
 
 impl Flushed {

@@ -12,15 +12,15 @@ pub enum MachineError {
     /// An entry of the log whose commands cannot be decoded.
     #[error("log entry {index}: {source}")]
     Entry {
-        /// Its index.
+        /// Log index of the entry.
         index: LogIndex,
-        /// Why.
+        /// Error of the decoder.
         source: codec::DecodeError,
     },
     /// A read of the machine failed while an entry was applied.
     #[error("log entry {index}: {reason}")]
     Apply {
-        /// Its index.
+        /// Log index of the entry.
         index: LogIndex,
         /// What the machine says.
         reason: String,
@@ -39,7 +39,7 @@ pub trait GroupMachine: Send + 'static {
     /// Records that make no state.
     fn load(&mut self, loaded: Loaded) -> Result<(), MachineError>;
 
-    /// Applies the commands of an entry and tells the sink what comes of them; effects are
+    /// Applies the commands of an entry and hands their outcome to the sink; effects are
     /// performed only if `leading` (STO 7).
     ///
     /// # Errors

@@ -64,7 +64,7 @@ pub struct GroupMetrics {
     pub applied: Number,
     /// Index of the last entry that a written checkpoint covers.
     pub checkpointed: Number,
-    /// Entries applied.
+    /// Log entries that were applied.
     pub entries_applied: Number,
     /// Entries proposed here.
     pub proposals: Number,
@@ -88,7 +88,7 @@ pub struct GroupMetrics {
     pub transfers: Number,
     /// Snapshots sent whole.
     pub snapshots_sent: Number,
-    /// Snapshots installed.
+    /// Snapshots that were installed.
     pub snapshots_installed: Number,
     /// Appends to followers.
     pub appends_sent: Number,

@@ -48,7 +48,7 @@ use std::{
     time::Duration,
 };
 
-/// Pause before a node that cannot be reached is tried again. The links tell when it is back.
+/// Pause before a node that cannot be reached is tried again. The links report when it is back.
 const UNREACHABLE_PAUSE: Duration = Duration::from_millis(50);
 
 /// Longest wait for the answer to one step of a snapshot; to its last one, the install, longer.
@@ -170,7 +170,7 @@ impl Client {
         self.examine(request.vote, answer).await
     }
 
-    /// Keeps an answer from openraft by which the follower lacks what it has acknowledged, and tells it
+    /// Keeps an answer from openraft by which the follower lacks what it has acknowledged, and informs it
     /// so. openraft then tries again after a pause, until the follower has ended.
     pub(crate) async fn examine(
         &self,
@@ -299,7 +299,7 @@ impl Client {
         reader: Box<SnapshotReader>,
     ) -> Result<SnapshotResponse<TypeConfig>, StreamingError<TypeConfig>> {
         if let Some(until) = self.followers.held_back(self.target) {
-            // It keeps what has been removed meanwhile on disk; the next one is made anew.
+            // It keeps what has been removed meanwhile on disk; the next snapshot is built again.
             drop(reader);
             tokio::time::sleep_until(until).await;
             let error = "the node had no disk space for a snapshot";

@@ -25,7 +25,7 @@ use tokio::time::{Instant, Sleep, sleep};
 pub(crate) const APPENDS_MAX: usize = 64;
 /// Bytes of them, beyond which no more are read from the log; the last one may exceed it.
 const APPEND_BYTES_MAX: usize = 8 * 1024 * 1024;
-/// A follower that answers nothing for so long is given up; the leader then begins anew, and may
+/// A follower that does not answer for this long is given up; the leader then starts again, and may
 /// purge its log meanwhile. What is under way has more time, by its bytes.
 const SILENCE_MAX: Duration = Duration::from_secs(3);
 /// Bytes a second that any follower is expected to take in and to write.
@@ -51,8 +51,8 @@ struct Pipeline<'a, S> {
     silence: Pin<Box<Sleep>>,
     /// Last entry that this stream has sent.
     sent: Option<LogId>,
-    /// The latest commitment that no request has carried yet. It needs no answer of its own: that to
-    /// what carries it tells openraft more.
+    /// The latest commitment that no request has carried yet. It needs no answer of its own: the
+    /// answer to the request that carries it is more useful to openraft.
     notice: Option<Request>,
     /// When the notice is sent by itself; of the past while there is none.
     notice_due: Pin<Box<Sleep>>,
@@ -136,7 +136,7 @@ where
         }
     }
 
-    /// Whether a request only tells what is committed, behind entries of this stream: one that asks
+    /// Whether a request only carries the commit index, behind entries of this stream: one that asks
     /// where the follower's log stands is answered at once.
     fn may_wait(&self, request: &Request) -> bool {
         request.entries.is_empty()

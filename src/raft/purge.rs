@@ -18,7 +18,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 /// How often the logs are looked at.
 const EVERY: Duration = Duration::from_millis(500);
 
-/// A log may become so many times longer than its share while a linked follower needs it: one that
+/// A log may become this many times longer than its share while a linked follower needs it: one that
 /// comes back by a snapshot would need the next one else, as long as there is traffic.
 const HELD_MAX: u64 = 8;
 
@@ -128,7 +128,7 @@ fn followers(group: &Group) -> Vec<Follower> {
 }
 
 /// Asks openraft to purge. It goes no further than the last snapshot that it knows, and that one
-/// no further than the last written checkpoint; so it is told of a newer one first, and purges
+/// no further than the last written checkpoint; so it learns of a newer one first, and purges
 /// with the next turn.
 async fn purge(group: &Group, size: u64, keep: u64) {
     let budget = usize::try_from(keep).unwrap_or(usize::MAX);

@@ -133,7 +133,7 @@ impl Replica {
         state.digests.all().chain(now).collect()
     }
 
-    /// Applies one entry, and tells who leads if it is the first of its term.
+    /// Applies one entry, and reports the leader if it is the first entry of its term.
     fn apply(self: &Arc<Self>, entry: &Entry) -> Result<(), MachineError> {
         let mut state = self.state.lock();
         let id = entry_id(&entry.log_id);

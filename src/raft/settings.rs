@@ -10,7 +10,7 @@ pub const QUEUE_GROUPS: u16 = 12;
 /// Settings of the groups.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// This node.
+    /// Id of this node.
     pub me: NodeId,
     /// The nodes that the cluster is formed of, this one among them; the same on every node. Of
     /// effect only when a group is formed: later its membership is in its log.
@@ -55,7 +55,7 @@ impl Settings {
         }
     }
 
-    /// openraft's settings.
+    /// The part of the settings that openraft takes.
     pub(crate) fn raft(&self) -> Result<Config, ConfigError> {
         let config = Config {
             cluster_name: "quorate".to_owned(),

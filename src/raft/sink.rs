@@ -1,4 +1,4 @@
-//! What the groups tell the floor above: who leads, and what applying has brought.
+//! What the groups report to the floor above: leaderships, and the outcome of applied entries.
 
 use quorate_catalog::{CatalogEntry, CatalogOutput};
 use quorate_queue::{Entry, Output};

@@ -22,7 +22,7 @@ pub(crate) enum SnapshotData {
 
 pub(crate) type Snapshot = SnapshotOf<TypeConfig, SnapshotData>;
 
-/// What openraft is told of a snapshot at `applied`, with the membership kept beside it.
+/// Metadata that openraft gets of a snapshot at `applied`, with the membership kept beside it.
 pub(crate) fn snapshot_meta(applied: EntryId, meta: &bytes::Bytes) -> io::Result<SnapshotMeta> {
     let last_membership = decode_stored_membership(meta).map_err(io::Error::other)?;
     Ok(SnapshotMeta { last_log_id: Some(log_id(applied)), last_membership })

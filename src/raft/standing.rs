@@ -1,5 +1,5 @@
 //! Where this node stands in one group: the term, its leader, and whether effects may be performed
-//! (STO 7). Told by every vote that openraft saves and every entry that is applied, so that
+//! (STO 7). Updated by every vote that openraft saves and every entry that is applied, so that
 //! nothing is missed or late.
 
 use crate::{
@@ -19,7 +19,7 @@ use tokio::time::Instant;
 /// Who leads a group, as this node knows it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Leadership {
-    /// The term.
+    /// Term that the leader is of.
     pub term: Term,
     /// Its leader; `None` while there is none, or it is not known, or known dead.
     pub leader: Option<NodeId>,
@@ -38,7 +38,7 @@ pub(crate) struct Standing {
     me: NodeId,
     sink: Arc<dyn GroupSink>,
     metrics: Arc<GroupMetrics>,
-    /// Held while the sink is told, so that it is told in order.
+    /// Held while the sink is called, so that it gets the changes in order.
     present: Mutex<Present>,
     /// The term that this process leads, once a majority has granted it; 0: none. Never taken
     /// from a stored vote: a process that was restarted leads nothing.
@@ -184,7 +184,7 @@ impl Standing {
         self.present.lock().vote
     }
 
-    /// Who leads.
+    /// The leader and its term, as known now.
     pub(crate) fn leadership(&self) -> Leadership {
         *self.watch.borrow()
     }

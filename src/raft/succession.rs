@@ -1,9 +1,9 @@
 //! After a crash: the survivors agree at once on who follows the dead leader, without waiting for
 //! a timeout (DESIGN §8).
 //!
-//! openraft lets a node that is told to take over elect itself inside a lease, and the voters grant
+//! openraft lets a node that is asked to take over elect itself inside a lease, and the voters grant
 //! it. Each survivor asks the others where they stand; the one with the longest log, and among
-//! equals the first in the group's preference, tells itself so with the dead leader's vote. The
+//! equals the first in the group's preference, asks itself to take over with the dead leader's vote. The
 //! others give it a moment and then try themselves; election timeouts stay behind all this.
 
 use crate::{
@@ -110,7 +110,7 @@ fn turns(
     u32::try_from(before.count()).ok()
 }
 
-/// Tells this node's own Raft to take over, in the dead leader's name.
+/// Asks this node's own Raft to take over, in the dead leader's name.
 async fn campaign(group: &Group, dead: NodeId, vote: &Vote) {
     if !led_by(group, dead) {
         return;

@@ -57,7 +57,7 @@ impl fmt::Display for Proposal {
     }
 }
 
-/// What openraft tells the end of a proposal to.
+/// Where openraft reports the end of a proposal.
 pub(crate) struct Ticket<T>(Box<dyn FnOnce(T) + Send>);
 
 impl<T> Ticket<T> {

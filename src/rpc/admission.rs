@@ -6,7 +6,7 @@
 //! stranger says. Only nodes that know their cluster count for that majority, or all nodes together
 //! (the first formation): two nodes that have lost their data let each other in, beside the one that
 //! has it. One that was not yet let in is wrong
-//! - if so many reject it that the rest, with it, can be no majority; or
+//! - if the nodes that do not reject it, with itself, cannot be a majority; or
 //! - if a member rejects it and no node that knows its cluster lets it in: a cluster works there, or
 //!   did, and this process is no part of it.
 

@@ -30,7 +30,7 @@ pub enum CallError {
     /// The node refuses; the bytes say why, in the service's own words.
     #[error("node {node} refused the call")]
     Refused {
-        /// The node.
+        /// Node that refused.
         node: NodeId,
         /// What it says.
         reason: Bytes,

@@ -28,7 +28,7 @@ impl Connection {
         }
     }
 
-    /// Ends both streams; what waits for answers is told.
+    /// Ends both streams; callers that wait for answers get an error.
     pub(crate) fn close(&self) {
         self.control.close();
         self.bulk.close();

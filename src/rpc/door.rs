@@ -47,7 +47,7 @@ const TELL_EVERY: Duration = Duration::from_secs(1);
 /// Pause after a failed accept: there may be no file descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Whether this node has been let in by a majority, which is told to who is refused.
+/// Whether a majority has admitted this node; peers that it refuses are informed of that.
 type IsAdmitted = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// Lets connections in.

@@ -16,23 +16,23 @@ pub(crate) enum Head {
     Request {
         /// Names the answer.
         id: u64,
-        /// Service asked.
+        /// Number of the service that is asked.
         service: u32,
-        /// Group asked.
+        /// Raft group that is asked.
         group: u32,
     },
-    /// An answer.
+    /// The answer to a request.
     Response {
-        /// The request's.
+        /// Id of the request.
         id: u64,
         /// The payload says why there is none.
         refused: bool,
     },
-    /// Told, not asked.
+    /// A notice, which has no answer.
     Notice {
-        /// Service told.
+        /// Number of the service that the notice is for.
         service: u32,
-        /// Group told.
+        /// Raft group that the notice is for.
         group: u32,
     },
 }

@@ -80,7 +80,7 @@ pub(crate) async fn dial<S: AsyncRead + AsyncWrite + Unpin>(
     }
 }
 
-/// The acceptor's first half: waits for the dialer's proof. What is wrong with it is told by
+/// The acceptor's first half: waits for the dialer's proof. What is wrong with it is reported by
 /// [`refuse`].
 ///
 /// # Errors
@@ -106,7 +106,7 @@ pub(crate) async fn accept<S: AsyncRead + AsyncWrite + Unpin>(
     Ok(())
 }
 
-/// Tells a dialer that its proof is wrong.
+/// Informs a dialer that its proof is wrong.
 ///
 /// # Errors
 /// The connection fails.

@@ -16,7 +16,7 @@ pub const PROTOCOL_VERSION: u32 = 1;
 /// What a peer has said of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerHello {
-    /// The node.
+    /// Id of the node.
     pub node: NodeId,
     /// Names its process: those of one data directory ascend.
     pub boot: BootNumber,
@@ -26,22 +26,22 @@ pub struct PeerHello {
     pub cluster: Option<ClusterId>,
 }
 
-/// What speaks against a hello. Both sides name it in their logs; what of it is for good is told to
+/// What speaks against a hello. Both sides name it in their logs; what of it is permanent is sent to
 /// the one who is refused as a [`Reason`](crate::Reason).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// Another protocol version.
     #[error("the peer speaks protocol version {theirs}, this node version {PROTOCOL_VERSION}")]
     Protocol {
-        /// Its version.
+        /// Protocol version of the peer.
         theirs: u32,
     },
-    /// Another cluster.
+    /// The peer belongs to another cluster.
     #[error("the peer belongs to cluster {:016x}, this node to {:016x}", .theirs.0, .ours.0)]
     Cluster {
-        /// Its cluster.
+        /// Cluster id of the peer.
         theirs: ClusterId,
-        /// This node's.
+        /// Cluster id of this node.
         ours: ClusterId,
     },
     /// It goes by this node's own id.
@@ -64,7 +64,7 @@ pub enum Refusal {
         .theirs.0, .known.0
     )]
     Incarnation {
-        /// The node.
+        /// Id of the node.
         node: NodeId,
         /// What it says now.
         theirs: Incarnation,

@@ -28,7 +28,7 @@ pub enum Lane {
 }
 
 impl Lane {
-    /// While so many bytes wait in this lane to one peer, a notice is refused and a call waits, where
+    /// While this many bytes wait in this lane to one peer, a notice is refused and a call waits, where
     /// `bulk` may wait in the bulk lane. The message that fills a lane may be of any size, so that a
     /// large one needs no more room than the small ones that would otherwise always come first.
     #[must_use]
@@ -66,7 +66,7 @@ struct State {
 }
 
 impl LaneQueue {
-    /// A lane of which so many bytes may wait.
+    /// A lane in which this many bytes may wait.
     pub(crate) fn new(bytes_max: usize) -> Arc<Self> {
         Arc::new(Self { state: Mutex::default(), room: Notify::new(), bytes_max })
     }

@@ -1,7 +1,7 @@
 //! Links between the nodes of a cluster: who is there, and messages to them over gRPC.
 //!
 //! Each node dials every other one and opens two streams to it, a *control* lane for what is small
-//! and urgent and a *bulk* lane for what is large (DESIGN §6). What A tells B goes over the streams
+//! and urgent and a *bulk* lane for what is large (DESIGN §6). What A sends B goes over the streams
 //! that A dialed; answers come back on them.
 //!
 //! The first message of a stream in each direction is a *hello*: who speaks, as which process, with

@@ -33,7 +33,7 @@ use tokio::{sync::watch, time::timeout};
 /// What a node's links need to know.
 #[derive(Clone, Debug)]
 pub struct LinkConfig {
-    /// This node.
+    /// Id of this node.
     pub me: NodeId,
     /// Boot number of this process.
     pub boot: BootNumber,
@@ -54,7 +54,7 @@ pub struct LinkConfig {
 /// Where a message came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin {
-    /// The process.
+    /// Process that has sent the request.
     pub peer: PeerHello,
     /// Counts the streams that this node has accepted: messages with the same number and lane are
     /// in the order in which they were sent, others need not be.
@@ -76,10 +76,10 @@ pub trait LinkHandler: Send + Sync + 'static {
         responder: Responder,
     );
 
-    /// A node tells.
+    /// A notice from a node.
     fn notice(&self, origin: &Origin, service: u32, group: GroupId, payload: Bytes);
 
-    /// Both lanes to this process are open: it can be told and asked.
+    /// Both lanes to this process are open: notices and calls reach it.
     fn connected(&self, peer: &PeerHello);
 
     /// The process can no longer be reached, or is known dead ([`Cause::is_known_dead`]). Of one
@@ -99,7 +99,7 @@ impl Responder {
         Self { id, queue: Some(queue) }
     }
 
-    /// Answers.
+    /// Sends the answer to the request.
     pub fn answer(mut self, payload: impl Into<Payload>) {
         self.send(false, payload.into());
     }
@@ -179,14 +179,14 @@ impl Shared {
         self.admission.is_admitted() || self.config.cluster.get().is_some()
     }
 
-    /// Takes note of what came of dialing a node, and tells if this process is in the wrong place.
+    /// Records the outcome of dialing a node, and reports when the cluster rejects this process.
     pub(crate) fn note(&self, node: NodeId, attempt: Attempt) {
         if let Some(rejected) = self.admission.note(node, attempt) {
             self.rejected.send_replace(Some(rejected));
         }
     }
 
-    /// Tells the handler of a process that is gone, and drops a connection to it.
+    /// Informs the handler that a process is gone, and drops a connection to it.
     pub(crate) fn tell_lost(&self, lost: Option<Lost>) {
         let Some(Lost { node, boot, cause }) = lost else { return };
         tracing::info!(%node, boot = boot.0, ?cause, "link lost");
@@ -297,7 +297,7 @@ impl Links {
         queued.map(|()| pending).map_err(|_| CallError::NotConnected(node))
     }
 
-    /// Tells a node. Never waits.
+    /// Sends a notice to a node. Never waits.
     ///
     /// # Errors
     /// Nothing has been sent. What was sent may be lost with the connection all the same.
@@ -347,7 +347,7 @@ impl Links {
 
     /// Resolves when it is certain that this process is in the wrong place: the others reject it
     /// for good, and it has not been one of them since it started. It should end then. One that
-    /// a majority has let in goes on for ever, whoever rejects it.
+    /// a majority has admitted goes on for ever, even if others reject it.
     pub async fn rejected(&self) -> Rejected {
         let mut verdict = self.0.rejected.subscribe();
         match verdict.wait_for(Option::is_some).await.map(|found| (*found).clone()) {
@@ -390,7 +390,7 @@ impl Links {
         Door::new(self.0.config.secret.clone(), is_admitted)
     }
 
-    /// This node.
+    /// Id of this node.
     #[must_use]
     pub fn me(&self) -> NodeId {
         self.0.config.me

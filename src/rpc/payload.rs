@@ -26,7 +26,7 @@ impl Payload {
         }
     }
 
-    /// Bytes left.
+    /// Bytes that are left to be sent.
     #[must_use]
     pub fn len(&self) -> usize {
         self.bytes

@@ -36,7 +36,7 @@ impl Cause {
     }
 }
 
-/// A process that is no longer linked, to be told.
+/// A process that is no longer linked, to be reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lost {
     pub(crate) node: NodeId,
@@ -51,7 +51,8 @@ pub(crate) struct Peers(Mutex<BTreeMap<NodeId, Known>>);
 
 #[derive(Debug, Default)]
 struct Known {
-    /// The only data directory that the node is believed with: the first one met, or as told.
+    /// The only data directory that the node is believed with: the first one met, or the one
+    /// that the catalog names.
     incarnation: Option<Incarnation>,
     /// The process that lives, as far as this node knows.
     present: Option<Process>,
@@ -90,7 +91,7 @@ enum Link {
     Never,
     /// Both lanes are open.
     Open,
-    /// They were.
+    /// The connections were established, and are closed.
     Closed,
 }
 

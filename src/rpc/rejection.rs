@@ -34,7 +34,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// The reason to tell for a refusal; `None` for one that may pass by itself.
+    /// The reason to send for a refusal; `None` for one that may pass by itself.
     fn of(refusal: &Refusal) -> Option<Self> {
         match refusal {
             Refusal::Cluster { .. } => Some(Self::Cluster),
@@ -106,11 +106,11 @@ pub(crate) fn rejection(status: &Status) -> Option<Rejection> {
 /// This node is in the wrong place: the others do not let it in, and will not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejected {
-    /// This node.
+    /// Id of this node.
     pub me: NodeId,
     /// Those that have said so.
     pub by: Vec<NodeId>,
-    /// Why.
+    /// Why the node was rejected.
     pub reason: Reason,
 }
 

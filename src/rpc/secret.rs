@@ -20,7 +20,7 @@ pub(crate) type Nonce = [u8; NONCE_BYTES];
 pub(crate) enum Role {
     /// Who has opened the connection.
     Dialer,
-    /// Who listens.
+    /// The side that listens.
     Acceptor,
 }
 

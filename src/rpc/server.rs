@@ -41,7 +41,7 @@ pub enum ListenError {
     /// It cannot be listened at.
     #[error("cannot listen on {address}: {error}")]
     Bind {
-        /// The address.
+        /// Address that cannot be bound.
         address: SocketAddr,
         /// What the system says.
         error: std::io::Error,

@@ -19,7 +19,7 @@ pub struct Checkpoint {
     pub(crate) meta: Bytes,
     pub(crate) records: Vec<(Bytes, Option<Bytes>)>,
     pub(crate) runs: RunChanges,
-    /// Told the number when the checkpoint is written.
+    /// Gets the number when the checkpoint is written.
     pub(crate) written: Option<(Arc<AtomicU64>, u64)>,
 }
 

@@ -33,7 +33,7 @@ use std::{
 /// Whose directory this is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// Node.
+    /// Id of the node that the directory belongs to.
     pub node: NodeId,
     /// Drawn when the directory was made.
     pub incarnation: Incarnation,
@@ -187,7 +187,7 @@ impl Database {
     }
 
     /// On a simulated disk: carries out one cycle of the log writer or one install, on the caller's
-    /// thread, and tells the ends of the writes. False: nothing waits. No [`Done`] may call it.
+    /// thread, and reports the ends of the writes. False: nothing waits. No [`Done`] may call it.
     pub fn step(&self) -> bool {
         self.writer.step() || self.installer.step()
     }
@@ -198,7 +198,7 @@ impl Database {
         self.writer.set_wake(wake);
     }
 
-    /// On a simulated disk: looks once for disk space that can be given back, as a node does every
+    /// On a simulated disk: searches once for disk space that can be given back, as a node does every
     /// 10 s.
     ///
     /// # Errors

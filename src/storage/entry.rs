@@ -9,7 +9,7 @@ use quorate_types::{LogIndex, NodeId, Term};
 pub struct EntryId {
     /// Term of the leader.
     pub term: Term,
-    /// The leader.
+    /// Node that led when the entry was made.
     pub leader: NodeId,
     /// Index in the group's log.
     pub index: LogIndex,
@@ -18,7 +18,7 @@ pub struct EntryId {
 /// One entry of a group's log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogEntry {
-    /// Identity.
+    /// Term, leader and index of the entry.
     pub id: EntryId,
     /// What it carries.
     pub payload: Payload,

@@ -1,4 +1,4 @@
-//! What can go wrong on this floor, and how the end of a write is told.
+//! What can go wrong on this floor, and how the end of a write is reported.
 
 use crate::codec::DecodeError;
 use std::{path::PathBuf, sync::Arc};
@@ -21,7 +21,7 @@ pub enum StorageError {
     /// What was read is not what was written.
     #[error("{what}: {source}")]
     Corrupt {
-        /// Which record.
+        /// Kind and key of the record.
         what: Arc<str>,
         /// Why it cannot be decoded.
         source: DecodeError,
@@ -29,7 +29,7 @@ pub enum StorageError {
     /// A file of the database has lost what had been synced to it.
     #[error("{file}: {what}")]
     Damaged {
-        /// The file.
+        /// Name of the damaged file.
         file: Arc<str>,
         /// What is wrong with it.
         what: Arc<str>,
@@ -66,7 +66,7 @@ pub enum OpenError {
     /// A file operation failed.
     #[error("data directory {path}: {action}: {source}")]
     File {
-        /// Path.
+        /// Path of the file.
         path: PathBuf,
         /// What was being done.
         action: &'static str,
@@ -76,7 +76,7 @@ pub enum OpenError {
     /// Not empty, and not made by Quorate.
     #[error("data directory {path} is not empty and was not made by quorate")]
     NotOurs {
-        /// Path.
+        /// Path of the directory.
         path: PathBuf,
     },
     /// Made by another version.
@@ -84,9 +84,9 @@ pub enum OpenError {
         "data directory {path} has format {found}, this version of quorate reads format {known}"
     )]
     Format {
-        /// Path.
+        /// Path of the directory.
         path: PathBuf,
-        /// Format found.
+        /// Format that the directory has.
         found: String,
         /// Format that this version reads.
         known: u32,
@@ -94,26 +94,26 @@ pub enum OpenError {
     /// Belongs to another node.
     #[error("data directory {path} belongs to node {found}, this is node {node}")]
     OtherNode {
-        /// Path.
+        /// Path of the directory.
         path: PathBuf,
         /// Node that it belongs to.
         found: u16,
-        /// This node.
+        /// Id of this node.
         node: u16,
     },
     /// Another process has it open.
     #[error("data directory {path} is in use by another process")]
     InUse {
-        /// Path.
+        /// Path of the directory.
         path: PathBuf,
     },
     /// It has lost what had been synced, RocksDB does not open it, or an unfinished install cannot
     /// be redone.
     #[error("data directory {path}: {source}")]
     Storage {
-        /// Path.
+        /// Path of the directory.
         path: PathBuf,
-        /// Why.
+        /// Error of the storage.
         source: StorageError,
     },
 }

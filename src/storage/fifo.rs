@@ -40,7 +40,7 @@ struct Waiting {
     bytes: usize,
     /// Something waits that does not only ride along.
     urgent: bool,
-    /// The writer sleeps until it is told.
+    /// The writer sleeps until it is woken.
     asleep: bool,
     /// Set once: nothing more is taken.
     closed: Option<StorageError>,
@@ -65,7 +65,7 @@ impl Fifo {
         !self.busy.load(Relaxed)
     }
 
-    /// Takes a write in. Once closed, `done` is handed back, to be told so.
+    /// Takes a write in. Once closed, `done` is handed back, and the caller reports the error.
     pub(crate) fn push(&self, work: Work, done: Option<Done>) -> Option<(Done, StorageError)> {
         let bytes = work.bytes();
         let mut waiting = self.waiting.lock();

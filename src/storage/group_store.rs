@@ -44,13 +44,13 @@ pub struct Loaded {
 /// Runs of one queue and level, by index, both ends included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunRange {
-    /// Queue.
+    /// Queue that the bodies belong to.
     pub queue: QueueId,
-    /// Level.
+    /// Priority level of the bodies.
     pub level: Level,
-    /// First index.
+    /// First log index of the range.
     pub first: LogIndex,
-    /// Last index.
+    /// Last log index of the range, included.
     pub last: LogIndex,
 }
 
@@ -107,7 +107,7 @@ impl GroupStore {
         self.push_ordered(log, work, None);
     }
 
-    /// The group.
+    /// Id of the group.
     #[must_use]
     pub fn group(&self) -> GroupId {
         self.memory.group
@@ -354,7 +354,7 @@ impl GroupStore {
     }
 
     /// At a start: takes away runs that the state has settled but a crash left (STO 3). Ranges
-    /// that hold nothing cost one look each.
+    /// that hold nothing cost one check each.
     ///
     /// # Errors
     /// A failed read; `done` is then not called.
@@ -383,7 +383,7 @@ impl GroupStore {
         SnapshotReader::open(self.engine.clone(), self.group())
     }
 
-    /// Begins to receive a snapshot of the group, as of `applied`, of about so many bytes, with
+    /// Begins to receive a snapshot of the group, as of `applied`, of about this many bytes, with
     /// what the sender's raft floor wrote beside it. Several may be received at once.
     ///
     /// # Errors

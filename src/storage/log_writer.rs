@@ -1,5 +1,5 @@
 //! The one thread that writes: it takes everything that waits, of all groups, into one batch and
-//! one sync, and then tells each its end, in the order of the FIFO (DESIGN §3, STO 1).
+//! one sync, and then reports the end of each, in the order of the FIFO (DESIGN §3, STO 1).
 
 use crate::{
     Done, FatalHook, StorageError, WriterStats,
@@ -18,7 +18,7 @@ use std::{collections::VecDeque, sync::Arc, thread::JoinHandle, time::Duration};
 /// line does not wait for the last. A write as large as that begins one.
 const BATCH_BYTES_MAX: usize = 4 << 20;
 
-/// Writes of at most so many bytes still ride with a large one that comes before them, up to so many
+/// Writes of at most this many bytes still join the batch of a large one before them, up to this many
 /// bytes together: otherwise each large body would cost everybody a sync more.
 const SMALL_BYTES: usize = 64 << 10;
 const SMALL_BYTES_SUM: usize = 1 << 20;
@@ -26,7 +26,7 @@ const SMALL_BYTES_SUM: usize = 1 << 20;
 /// Bytes of buffer kept from batch to batch.
 const SCRATCH_BYTES_MAX: usize = 1 << 20;
 
-/// Cycles from one look at RocksDB's background errors to the next.
+/// Cycles between two checks of RocksDB's background errors.
 const BACKGROUND_CYCLES: u32 = 64;
 
 /// What one cycle of the writer did (DESIGN §6: the proposer cuts a group's next entry by it).
@@ -107,7 +107,7 @@ impl LogWriter {
         Ok(Self { shared, stepped: None })
     }
 
-    /// Puts a write into the FIFO. If that is closed, `done` is handed back, to be told so.
+    /// Puts a write into the FIFO. If that is closed, `done` is handed back, and the caller reports the error.
     #[must_use]
     pub(crate) fn push(&self, work: Work, done: Option<Done>) -> Option<(Done, StorageError)> {
         self.shared.fifo.push(work, done)
@@ -119,7 +119,7 @@ impl LogWriter {
 
     /// Something beside the writer has failed as a write fails: nothing more is written.
     pub(crate) fn fail(&self, error: StorageError) {
-        // Closed already: it has been told.
+        // Closed already: the error has been reported.
         let _ = self.push(Work::Failed(error), None);
     }
 
@@ -232,7 +232,7 @@ impl Writer {
         true
     }
 
-    /// One batch, one sync, the ends told.
+    /// One batch, one sync, then the ends of its writes are reported.
     fn cycle(
         &mut self,
         taken: &mut VecDeque<Write>,
@@ -311,7 +311,7 @@ impl Writer {
         Ok((entries, written, sync))
     }
 
-    /// Writes a batch of so many bytes, under watch; says how long that took.
+    /// Writes a batch of this many bytes, under watch; returns how long that took.
     fn sync(&mut self, rocks: WriteBatch, bytes: usize) -> Result<Duration, StorageError> {
         self.look_at_the_background()?;
         self.shared.crash.step()?;
@@ -336,7 +336,7 @@ impl Writer {
     fn fail(&self, error: &StorageError, unwritten: impl Iterator<Item = Write>) {
         self.shared.fifo.close(error.clone());
         if self.shared.crash.has_come() || self.engine.is_dead() {
-            // A crashed process tells nobody anything.
+            // A crashed process calls nobody back.
             drop((unwritten.count(), self.shared.fifo.abandon()));
             return;
         }

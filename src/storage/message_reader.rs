@@ -28,9 +28,9 @@ use std::{collections::BTreeMap, sync::Arc};
 /// Names a stored message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MessageRef {
-    /// Queue.
+    /// Queue that the message is in.
     pub queue: QueueId,
-    /// Message.
+    /// Position of the message in its queue.
     pub message: MessageId,
 }
 

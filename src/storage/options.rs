@@ -15,7 +15,7 @@ pub struct Options {
     pub node: NodeId,
     /// Written into a directory that is made now, ignored for one that exists.
     pub incarnation: Incarnation,
-    /// Random: tells processes of copies of a directory apart.
+    /// Random: distinguishes the processes of copies of a directory.
     pub chance: u32,
     /// Bytes of all memtables together.
     pub write_buffer_bytes: usize,

@@ -19,7 +19,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// From one look to the next. A range in which nothing was removed for so long is quiet.
+/// Interval of the checks. A range in which nothing was removed for this long is quiet.
 const TICK: Duration = Duration::from_secs(10);
 
 /// Bytes in files from which on a range is compacted although it is not quiet. Traffic that is
@@ -33,7 +33,7 @@ const TOTAL_BYTES: u64 = 16 << 20;
 /// Ranges noted at once; what is removed from more queues within a tick waits for RocksDB.
 const RANGES_MAX: usize = 4096;
 
-/// The thread, and what it has been told.
+/// The thread, and the messages that wait for it.
 pub(crate) struct Reclaim {
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -58,7 +58,7 @@ type Place = (GroupId, QueueId, Level);
 struct Removed {
     first: LogIndex,
     last: LogIndex,
-    /// Nothing came to it since the last look.
+    /// Nothing was added to it since the last check.
     quiet: bool,
 }
 

@@ -76,7 +76,7 @@ struct Mark {
     complete_above: LogIndex,
 }
 
-/// What a look-up found.
+/// The outcome of a look-up.
 pub(crate) enum Found<T> {
     /// It is here.
     Here(T),
@@ -257,7 +257,7 @@ impl RunCache {
         self.open_group(group, index);
     }
 
-    /// Bytes kept.
+    /// Bytes that the cache keeps.
     pub(crate) fn bytes(&self) -> usize {
         self.inner.lock().bytes
     }
@@ -339,7 +339,7 @@ impl Inner {
         }
     }
 
-    /// Keeps only the group's runs whose index passes. Rare: it looks at all queues.
+    /// Keeps only the group's runs whose index passes. Rare: it visits all queues.
     fn retain(&mut self, group: GroupId, keep: impl Fn(LogIndex) -> bool) {
         let mut gone = Vec::new();
         self.runs.retain(|(of, _, _), slots| {

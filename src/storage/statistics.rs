@@ -9,7 +9,7 @@ use std::{
 /// Counts by powers of two: bucket `n` counts values from 2^(n-1) to 2^n - 1, bucket 0 zeroes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Histogram {
-    /// Counts.
+    /// Number of values in each bucket.
     pub buckets: Vec<u64>,
     /// Sum of all values.
     pub sum: u64,

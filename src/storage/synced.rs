@@ -27,7 +27,7 @@ use std::{
 /// Name of the file in the data directory.
 pub(crate) const NAME: &str = "SYNCED";
 
-/// From one look to the next.
+/// Interval of the checks.
 const TICK: Duration = Duration::from_secs(1);
 
 const VERSION: u8 = 1;

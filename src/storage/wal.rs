@@ -1,7 +1,7 @@
-//! Looks for holes in the write-ahead log before RocksDB replays it.
+//! Searches for holes in the write-ahead log before RocksDB replays it.
 //!
 //! RocksDB ends its replay silently at the first record that it cannot read, since with recycled
-//! files it cannot tell the end of the log from damage. But every batch here is synced before the
+//! files it cannot distinguish the end of the log from damage. But every batch here is synced before the
 //! next one is begun, so at most the last batch can be torn by a crash. A whole batch behind one
 //! that cannot be read therefore proves that something synced is gone.
 //!

@@ -23,7 +23,7 @@ impl Watchdog {
         Self { origin: Instant::now(), began: AtomicU64::new(0), bytes: AtomicU64::new(0) }
     }
 
-    /// Runs `sync`, of so many bytes, under watch; says how long it took.
+    /// Runs `sync`, of this many bytes, under watch; returns how long it took.
     pub(crate) fn watch<T>(&self, bytes: usize, sync: impl FnOnce() -> T) -> (T, Duration) {
         let began = Instant::now();
         self.bytes.store(bytes as u64, Relaxed);

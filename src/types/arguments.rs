@@ -25,7 +25,7 @@ impl QueueType {
     }
 }
 
-/// `x-overflow`.
+/// What a full queue does (`x-overflow`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Overflow {
     /// The head makes way (LEN-04).
@@ -49,7 +49,7 @@ impl Overflow {
     }
 }
 
-/// `x-queue-leader-locator` (ARG-13).
+/// Where a queue's leader is placed (`x-queue-leader-locator`, ARG-13).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LeaderLocator {
     /// A group led by the declaring client's node.
@@ -77,7 +77,7 @@ pub enum ArgumentError {
     /// `invalid arg 'K' for queue … : REASON` (ARG-01, ARG-02).
     #[error("invalid arg '{name}': {reason}")]
     Invalid {
-        /// The argument.
+        /// Name of the argument.
         name: &'static str,
         /// RabbitMQ's reason, as it prints it.
         reason: String,
@@ -85,7 +85,7 @@ pub enum ArgumentError {
     /// Known for another queue type, meaningless for this one (ARG-03).
     #[error("invalid arg '{name}' for this queue type")]
     WrongQueueType {
-        /// The argument.
+        /// Name of the argument.
         name: &'static str,
         /// This one: as given, else the default.
         queue_type: QueueType,
@@ -93,7 +93,7 @@ pub enum ArgumentError {
     /// `x-dead-letter-exchange` of a wrong type, which has a text of its own (ARG-12).
     #[error("invalid type '{type_name}' for arg '{name}'")]
     WrongType {
-        /// The argument.
+        /// Name of the argument.
         name: &'static str,
         /// RabbitMQ's name of the type given.
         type_name: &'static str,
@@ -103,21 +103,21 @@ pub enum ArgumentError {
 /// A queue's declare arguments. Absent ones are `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QueueArguments {
-    /// `x-queue-type`.
+    /// `x-queue-type`: quorum or classic.
     pub queue_type: Option<QueueType>,
-    /// `x-message-ttl`, ms.
+    /// `x-message-ttl`, in milliseconds.
     pub message_ttl_ms: Option<u64>,
-    /// `x-expires`, ms.
+    /// `x-expires`, in milliseconds without use.
     pub expires_ms: Option<u64>,
-    /// `x-max-length`, messages.
+    /// `x-max-length`, in ready messages.
     pub length_max: Option<u64>,
     /// `x-max-length-bytes`, bytes of bodies.
     pub length_bytes_max: Option<u64>,
-    /// `x-overflow`.
+    /// `x-overflow`: what a full queue does.
     pub overflow: Option<Overflow>,
-    /// `x-dead-letter-exchange`.
+    /// `x-dead-letter-exchange`: where dead letters are published.
     pub dead_letter_exchange: Option<ShortString>,
-    /// `x-dead-letter-routing-key`.
+    /// `x-dead-letter-routing-key`: replaces the message's own.
     pub dead_letter_routing_key: Option<ShortString>,
     /// `x-dead-letter-strategy` is `at-least-once`.
     pub dead_letter_at_least_once: Option<bool>,
@@ -127,11 +127,11 @@ pub struct QueueArguments {
     pub delivery_count_failures: Option<bool>,
     /// `x-max-priority`, 1 to 255; 0 is taken as absent (PRI-05).
     pub priority_max: Option<u8>,
-    /// `x-single-active-consumer`.
+    /// `x-single-active-consumer`: one consumer is served at a time.
     pub single_active_consumer: bool,
-    /// `x-queue-leader-locator`.
+    /// `x-queue-leader-locator`: where the leader is placed.
     pub leader_locator: Option<LeaderLocator>,
-    /// `x-consumer-timeout`, ms.
+    /// `x-consumer-timeout`, in milliseconds.
     pub consumer_timeout_ms: Option<u64>,
 }
 

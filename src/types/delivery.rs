@@ -8,11 +8,11 @@ pub type Numbers = Vec<(DeliveryNumber, DeliveryNumber)>;
 /// Which method requeued a delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequeueCause {
-    /// `basic.reject`.
+    /// The client sent `basic.reject`.
     Reject,
-    /// `basic.nack`.
+    /// The client sent `basic.nack`.
     Nack,
-    /// `basic.recover`.
+    /// The client sent `basic.recover`.
     Recover,
     /// The channel or connection that held a get has ended.
     ChannelEnd,

@@ -121,7 +121,7 @@ pub enum Scope {
     Connection,
 }
 
-/// An exception: what a client is told when an operation of its fails.
+/// An exception: code and text that a client gets when one of its operations fails.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct Exception {
     /// Reply code; decides what is closed.

@@ -40,7 +40,7 @@ pub struct FieldTable(pub Vec<(ShortString, FieldValue)>);
 /// How large a table is in memory, what is nested in it included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TableSize {
-    /// Values.
+    /// Values, those of nested tables and arrays included.
     pub values: usize,
     /// Bytes, about: a value of one byte on the wire takes some forty.
     pub bytes: usize,

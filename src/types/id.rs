@@ -41,7 +41,7 @@ number!(
     StartNumber(u64)
 );
 number!(
-    /// Tells two processes of a node apart on the wire before their start numbers are known
+    /// Distinguishes two processes of a node on the wire before their start numbers are known
     /// (DESIGN §8). Those of one data directory ascend, so that of two the later one is known.
     BootNumber(u64)
 );
@@ -112,7 +112,7 @@ pub enum Home {
 /// Who sends dead letters or takes them: each numbers what it sends to each other (LET 1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LetterHome {
-    /// A group.
+    /// The letters of a Raft group's queues.
     Group(GroupId),
     /// The connection-bound queues of one start of a node, which end with its process.
     Start(SessionId),
@@ -133,7 +133,7 @@ impl LetterHome {
 ///
 /// Of a replicated queue: its group, and the log index and position in the entry of its
 /// `CreateQueue` (NAM 1). Of a connection-bound one: its node, the node's start number (in
-/// `index`) and 64 bits drawn at random (in `position`): who has not been told it cannot reach the
+/// `index`) and 64 bits drawn at random (in `position`): a client that does not know it cannot reach the
 /// queue, whatever name it is put into (NAM 8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QueueId {
@@ -170,7 +170,7 @@ impl fmt::Display for QueueId {
 /// A session: one run of one node, in one group (SES 1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId {
-    /// The node.
+    /// Node that the session belongs to.
     pub node: NodeId,
     /// Its start number.
     pub start: StartNumber,
@@ -195,7 +195,7 @@ pub struct ConsumerId {
 /// delivery and is named by its number in the session (DLV 3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Holder {
-    /// A consumer.
+    /// A consumer, by its id.
     Consumer(ConsumerId),
     /// A get, named by the session and the sequence of its command.
     Get(SessionId, Sequence),
@@ -216,7 +216,7 @@ impl Holder {
 /// is appended; within a level it only grows, so it is also the queue's order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MessageId {
-    /// Priority level.
+    /// Priority level; 0 is the lowest.
     pub level: Level,
     /// Log index of the entry that carried it.
     pub index: LogIndex,

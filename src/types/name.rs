@@ -43,14 +43,14 @@ impl ShortString {
         Self(Bytes::from_static(text.as_bytes()))
     }
 
-    /// The text.
+    /// The name as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         // Checked at construction; an empty text stands for what cannot be.
         std::str::from_utf8(&self.0).unwrap_or_default()
     }
 
-    /// The bytes.
+    /// The name as bytes, without a terminator.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
@@ -130,7 +130,7 @@ pub type VhostName = ShortString;
 /// An exchange or queue by name: its virtual host and its name there.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ResourceName {
-    /// Virtual host.
+    /// Virtual host that the name is in.
     pub vhost: VhostName,
     /// Name within it.
     pub name: ShortString,

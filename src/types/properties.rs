@@ -59,7 +59,7 @@ const ORDER: [Property; 14] = [
     Property::ClusterId,
 ];
 
-/// The properties that the broker looks at, as slices of the raw bytes; the others are skipped
+/// The properties that the broker reads, as slices of the raw bytes; the others are skipped
 /// over. `raw` is what is stored and delivered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Properties {
@@ -76,11 +76,11 @@ pub struct Properties {
     pub delivery_mode: Option<u8>,
     /// `priority`, as sent.
     pub priority: Option<u8>,
-    /// `reply-to`.
+    /// `reply-to`: where the client wants replies.
     pub reply_to: Option<ShortString>,
     /// `expiration`, as sent.
     pub expiration: Option<ShortString>,
-    /// `user-id`.
+    /// `user-id`, which has to be the user of the connection.
     pub user_id: Option<ShortString>,
 }
 

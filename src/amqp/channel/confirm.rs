@@ -17,11 +17,11 @@ pub(crate) struct Confirms {
     /// Number of the next publish (CNF-01).
     next: u64,
     outstanding: u64,
-    /// All below are settled, and the publisher has been told.
+    /// All below are settled, and their confirms have been sent.
     lowest: u64,
-    /// Settled ones above `lowest` of which the publisher has been told: first to last.
+    /// Settled ones above `lowest` whose confirms have been sent: first to last.
     told: BTreeMap<u64, u64>,
-    /// To be told with the next [`Confirms::emit`].
+    /// To be sent by the next [`Confirms::emit`].
     taken: Vec<(u64, u64)>,
     refused: Vec<(u64, u64)>,
 }
@@ -50,7 +50,7 @@ impl Confirms {
         self.outstanding
     }
 
-    /// `first` to `last` are settled. True if nothing else waits to be told.
+    /// `first` to `last` are settled. True if nothing else waits to be sent.
     pub(crate) fn settle(&mut self, first: u64, last: u64, taken: bool) -> bool {
         self.outstanding = self.outstanding.saturating_sub(last + 1 - first);
         let idle = self.taken.is_empty() && self.refused.is_empty();
@@ -62,7 +62,7 @@ impl Confirms {
         idle
     }
 
-    /// Tells of everything settled since the last time, with `multiple` where all smaller numbers
+    /// Sends everything settled since the last call, with `multiple` where all smaller numbers
     /// are settled too (CNF-02), each number once (CNF-05).
     pub(crate) fn emit(&mut self, mut tell: impl FnMut(Confirm)) {
         let mut refused = std::mem::take(&mut self.refused);

@@ -185,7 +185,7 @@ impl Channel {
         }
     }
 
-    /// A delivery was not settled in time: the client is told. The consumer stays, since it is served
+    /// A delivery was not settled in time: the client is notified. The consumer stays, since it is served
     /// again when the client has settled what was not (CTO-05, CTO-06).
     pub(crate) fn consumer_timed_out(&mut self, consumer: ConsumerId, out: &mut Out<'_>) {
         if let Some(timed_out) = self.consumers.by_id.get(&consumer) {

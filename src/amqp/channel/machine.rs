@@ -147,7 +147,7 @@ impl Channel {
         self.waiting.is_some() && !self.commits()
     }
 
-    /// Its client is about to be told that a queue is deleted.
+    /// The reply that a queue is deleted is about to be sent.
     pub(crate) fn awaits_delete(&self) -> bool {
         matches!(self.waiting, Some(Waiting::Answer { then: Then::Deleted, .. }))
     }

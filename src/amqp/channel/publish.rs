@@ -265,7 +265,7 @@ impl Channel {
         out.outbox.content(self.id.number, &properties, &message.body, out.env.frame_max);
     }
 
-    /// Tells the publisher what is settled (CNF-02).
+    /// Sends the publisher acks and nacks for what is settled (CNF-02).
     pub(crate) fn send_confirms(&mut self, out: &mut Out<'_>) {
         let number = self.id.number;
         let Some(confirms) = self.confirms.as_mut() else { return };

@@ -1,4 +1,4 @@
-//! Prefetch, flow, recover, confirm mode: what a channel is told about itself (QOS-01 to 04, QOS-06
+//! Prefetch, flow, recover, confirm mode: how a client configures a channel (QOS-01 to 04, QOS-06
 //! to 09, CHN-08, ACK-09, CNF-01).
 
 use crate::{

@@ -144,7 +144,7 @@ impl Channel {
         Ok(())
     }
 
-    /// A publish of a transaction: what is wrong with it is told at once (TX-03).
+    /// A publish of a transaction: an error in it is reported at once (TX-03).
     pub(crate) fn publish_later(
         &mut self,
         publish: Publish,

@@ -2,7 +2,7 @@
 //!
 //! Written out here instead of taken from amq-protocol, whose types leave out fields that rules
 //! speak of (`prefetch-size` of basic.qos, QOS-01; the ticket of access.request-ok, CHN-09), sort
-//! tables and drop their duplicates, and whose errors do not tell 501 from 502. The tests
+//! tables and drop their duplicates, and whose errors do not distinguish 501 from 502. The tests
 //! compare ids, names and bytes with it, and `quorate perf` speaks it.
 
 #![expect(missing_docs, reason = "the names are the protocol's own")]

@@ -31,7 +31,7 @@ pub(crate) enum FirstBytes {
     Refused,
 }
 
-/// Looks at the protocol header, and takes it off.
+/// Parses the protocol header, and removes it from the input.
 pub(crate) fn protocol_header(input: &mut BytesMut) -> FirstBytes {
     let Some(&header) = input.first_chunk::<8>() else { return FirstBytes::Missing };
     input.advance(header.len());

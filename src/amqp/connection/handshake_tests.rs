@@ -135,7 +135,7 @@ fn conn_06_start_offers_plain_and_amqplain() {
     assert_eq!(start.server_properties, settings().server_properties);
 }
 
-/// Strangers get no more than the least that can be agreed on; whoever has agreed on more gets that.
+/// Strangers get no more than the least that can be agreed on; a client that has agreed on more gets that.
 #[test]
 fn conn_17_frames_are_small_until_tune_ok() {
     let mut play = Play::begin();

@@ -1,12 +1,12 @@
 //! Signs of life both ways (HB-01 to HB-04). Time comes in as milliseconds since the connection
 //! was opened; nothing here reads a clock.
 
-/// What a look at the clock has shown.
+/// The outcome of a check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Look {
     /// Nothing was written for half the timeout: a heartbeat is due (HB-01).
     pub(crate) send: bool,
-    /// Nothing came for two looks in a row: the connection is lost (HB-02).
+    /// Nothing came between three checks in a row: the connection is lost (HB-02).
     pub(crate) lost: bool,
 }
 
@@ -40,12 +40,12 @@ impl Heartbeat {
         }
     }
 
-    /// When to look next.
+    /// When to check next.
     pub(crate) fn deadline_ms(&self) -> Option<u64> {
         (self.timeout_ms > 0).then(|| self.send_at_ms.min(self.receive_at_ms))
     }
 
-    /// A look. `reading` is false while the socket is not read on purpose: then silence is ours
+    /// A check. `reading` is false while the socket is not read on purpose: then silence is ours
     /// (HB-03).
     pub(crate) fn look(&mut self, now_ms: u64, bytes: Bytes, reading: bool) -> Look {
         let mut look = Look::default();
@@ -87,7 +87,7 @@ mod tests {
         assert!(heartbeat.look(15_000, bytes(8, 4), true).send);
     }
 
-    /// HB-02: lost at the second silent look, 2t to 3t after the last byte.
+    /// HB-02: lost at the second silent check, 2t to 3t after the last byte.
     #[test]
     fn hb_02_two_silent_looks_lose_the_connection() {
         let mut heartbeat = Heartbeat::new(10, 0);

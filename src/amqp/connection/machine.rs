@@ -43,13 +43,13 @@ pub(crate) struct Machine {
     /// Alarms in force, and whether the connection is blocked by them (ALM-02).
     alarm: Option<String>,
     pub(super) blocked: bool,
-    /// Channels with confirms to be told.
+    /// Channels with confirms to be sent.
     confirmed: Vec<u16>,
     /// Consumers whose queues have ended while a `queue.delete` waits for its answer, which comes
     /// first: it may be what has ended them (DEL-04).
     cancelled: Vec<(ChannelId, ConsumerId)>,
     ending: Option<Ending>,
-    /// What lists have been told of each channel.
+    /// What was reported of each channel for the lists.
     pub(super) reported: BTreeMap<ChannelId, ChannelReport>,
 }
 
@@ -356,7 +356,7 @@ impl Machine {
         self.resume(id.number, outbox);
     }
 
-    /// What the broker has to tell. True if deliveries are ready.
+    /// Handles an event from the broker. True if deliveries are ready.
     pub(crate) fn events(&mut self, events: &mut Vec<Event>, outbox: &mut Outbox) -> bool {
         let mut deliveries_ready = false;
         for event in events.drain(..) {
@@ -421,7 +421,7 @@ impl Machine {
         }
     }
 
-    /// Tells of cancelled consumers, unless the answer to a `queue.delete` has to come first.
+    /// Sends `basic.cancel` for cancelled consumers, unless the answer to a `queue.delete` has to come first.
     fn tell_cancelled(&mut self, outbox: &mut Outbox) {
         if self.cancelled.is_empty() || self.channels.values().any(|it| it.awaits_delete()) {
             return;

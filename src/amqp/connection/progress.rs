@@ -26,7 +26,7 @@ impl Progress {
         Self { timeout_ms, seen: None, look_at_ms: 0 }
     }
 
-    /// When to look next, given whether something waits to be written.
+    /// When to check next, given whether something waits to be written.
     pub(crate) fn deadline_ms(&mut self, now_ms: u64, written: u64, waits: bool) -> Option<u64> {
         if !waits {
             self.seen = None;
@@ -39,7 +39,7 @@ impl Progress {
         Some(self.look_at_ms)
     }
 
-    /// A look. True if the client has taken nothing for too long: less time is given while `pressed`.
+    /// A check. True if the client has taken nothing for too long: less time is given while `pressed`.
     pub(crate) fn is_lost(&mut self, now_ms: u64, written: u64, pressed: bool) -> bool {
         let Some((seen, since_ms)) = self.seen else { return false };
         if now_ms < self.look_at_ms {

@@ -297,7 +297,7 @@ pub(super) enum Told {
     Deliveries(Vec<Delivered>),
 }
 
-/// What the broker tells: `event …`.
+/// An event from the broker: `event …`.
 pub(super) fn told(line: &str) -> Told {
     let words = Words::of(line);
     let channel = channel_id(words.get("channel").unwrap_or("1"));

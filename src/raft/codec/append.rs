@@ -16,7 +16,7 @@ pub(crate) struct AppendRequest {
     /// Numbers the leader's streams of appends. The appends of one are answered in order, and
     /// none any more behind one that was refused.
     pub(crate) stream: u64,
-    /// The request.
+    /// The request, as openraft made it.
     pub(crate) request: AppendEntriesRequest<TypeConfig>,
 }
 
@@ -78,7 +78,7 @@ pub(crate) fn decode_heartbeat(
     Ok(AppendEntriesRequest { vote, prev_log_id, entries: Vec::new(), leader_commit })
 }
 
-/// Encodes what a leader tells a follower that lacks what it has acknowledged: its vote, and the last
+/// Encodes a leader's notice to a follower that lacks entries it has acknowledged: its vote, and the last
 /// entry acknowledged to it.
 pub(crate) fn encode_lost(vote: &Vote, acknowledged: &LogId) -> Bytes {
     let mut out = begin(40);
@@ -87,7 +87,7 @@ pub(crate) fn encode_lost(vote: &Vote, acknowledged: &LogId) -> Bytes {
     out.freeze()
 }
 
-/// Decodes what a leader tells a follower that lacks what it has acknowledged.
+/// Decodes a leader's notice to a follower that lacks entries it has acknowledged.
 pub(crate) fn decode_lost(bytes: &Bytes) -> Result<(Vote, LogId), DecodeError> {
     let mut reader = Reader::begin(bytes)?;
     let told = (reader.vote()?, reader.log_id()?);

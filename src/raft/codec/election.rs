@@ -101,7 +101,7 @@ pub(crate) fn decode_transfer_answer(bytes: &Bytes) -> Result<bool, DecodeError>
 /// Where a node stands in a group: what decides whom an election would favour.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Position {
-    /// The group.
+    /// Group whose log is described.
     pub(crate) group: GroupId,
     /// The node's vote.
     pub(crate) vote: Vote,
@@ -123,7 +123,7 @@ pub(crate) fn encode_groups(dead: NodeId, groups: &[GroupId]) -> Bytes {
 /// Decodes a question for positions.
 pub(crate) fn decode_groups(bytes: &Bytes) -> Result<Vec<GroupId>, DecodeError> {
     let mut reader = Reader::begin(bytes)?;
-    // The dead node is told for logs and captures only.
+    // The dead node's id is for logs and captures only.
     let _dead = reader.u64()?;
     let count = reader.count(2)?;
     let groups = (0..count).map(|_| reader.u16().map(GroupId)).collect::<Result<_, _>>()?;
@@ -148,7 +148,7 @@ pub(crate) fn decode_nodes(bytes: &Bytes) -> Result<BTreeSet<NodeId>, DecodeErro
     Ok(nodes)
 }
 
-/// Encodes positions.
+/// Encodes the positions of several logs.
 pub(crate) fn encode_positions(positions: &[Position]) -> Bytes {
     let mut out = begin(4 + 40 * positions.len());
     out.put_u32(positions.len() as u32);
@@ -161,7 +161,7 @@ pub(crate) fn encode_positions(positions: &[Position]) -> Bytes {
     out.freeze()
 }
 
-/// Decodes positions.
+/// Decodes the positions of several logs.
 pub(crate) fn decode_positions(bytes: &Bytes) -> Result<Vec<Position>, DecodeError> {
     let mut reader = Reader::begin(bytes)?;
     let count = reader.count(21)?;

@@ -30,16 +30,16 @@ pub(crate) enum SnapshotStep {
     },
     /// Its next bytes.
     Chunk {
-        /// The transfer.
+        /// Number of the transfer, chosen by its sender.
         transfer: u64,
         /// Place of the chunk, from 0.
         number: u64,
-        /// The bytes.
+        /// The bytes of this chunk.
         bytes: Bytes,
     },
     /// It is whole: install it.
     End {
-        /// The transfer.
+        /// Number of the transfer, chosen by its sender.
         transfer: u64,
         /// The leader's vote.
         vote: Vote,

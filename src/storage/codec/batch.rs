@@ -38,18 +38,18 @@ pub struct ProposedBatch {
     pub mark: Sequence,
     /// Runs, at most one for each (queue, level).
     pub runs: Vec<ProposedRun>,
-    /// Commands.
+    /// The commands, in the order of their numbers.
     pub commands: Vec<Command>,
 }
 
 /// The messages of one batch for one queue and level.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProposedRun {
-    /// Queue.
+    /// Queue that the messages are for.
     pub queue: QueueId,
-    /// Level.
+    /// Priority level of the messages.
     pub level: Level,
-    /// Heads.
+    /// Head of each message, in order.
     pub heads: Vec<MessageHead>,
     /// As many messages, encoded ([`super::message`]).
     pub messages: Vec<Bytes>,

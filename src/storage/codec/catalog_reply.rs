@@ -1,4 +1,4 @@
-//! Replies to catalog commands, on their way from the catalog's leader to whoever proposed.
+//! Replies to catalog commands, on their way from the catalog's leader to the node that proposed.
 
 use super::{
     DecodeError,

@@ -19,7 +19,7 @@ impl Chain {
         &mut self.open
     }
 
-    /// Appends bytes.
+    /// Appends bytes; large ones without a copy.
     pub(crate) fn push(&mut self, bytes: &Bytes) {
         if bytes.len() < SHARE_BYTES_MIN {
             self.open.extend_from_slice(bytes);
@@ -31,7 +31,7 @@ impl Chain {
         self.parts.push(bytes.clone());
     }
 
-    /// The frame.
+    /// The frame, as the pieces it was made of.
     pub(crate) fn finish(mut self) -> Vec<Bytes> {
         if !self.open.is_empty() {
             self.parts.push(self.open.freeze());

@@ -29,7 +29,7 @@ impl Output for File {
 /// A file that is read, and its length.
 pub(crate) type Input = (Box<dyn Read>, u64);
 
-/// Tells apart the folders of one process; a start removes those of earlier ones.
+/// Distinguishes the folders of one process; a start removes those of earlier ones.
 static NUMBER: AtomicU64 = AtomicU64::new(1);
 
 /// Directory of received snapshots below the data directory.

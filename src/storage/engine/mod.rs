@@ -70,7 +70,7 @@ impl Engine {
         matches!(self, Self::Simulated(_))
     }
 
-    /// True if the simulated process has been killed: it tells nobody anything.
+    /// True if the simulated process has been killed: it calls nobody back.
     pub(crate) fn is_dead(&self) -> bool {
         match self {
             Self::Rocks(_) => false,
@@ -78,7 +78,7 @@ impl Engine {
         }
     }
 
-    /// Refuses what takes so many bytes if the disk has not that much room.
+    /// Refuses a write of this many bytes if the disk does not have that much room.
     pub(crate) fn check_room(&self, needed: u64) -> Result<(), StorageError> {
         match self {
             Self::Rocks(engine) => engine.check_room(needed),
@@ -126,7 +126,7 @@ impl Engine {
         }
     }
 
-    /// A batch to be filled, with room for so many bytes.
+    /// A batch to be filled, with room for this many bytes.
     pub(crate) fn batch(&self, capacity: usize) -> Result<OpenBatch<'_>, StorageError> {
         match self {
             Self::Rocks(engine) => engine.batch(capacity),

@@ -143,7 +143,7 @@ impl Output for SimulatedFile {
     }
 }
 
-/// What a file operation said, as the floor above tells it.
+/// The error of a file operation, as the floor above reports it.
 pub(super) fn unreadable(error: io::Error) -> StorageError {
     crate::engine::file("cannot ingest a table of a snapshot")(error)
 }

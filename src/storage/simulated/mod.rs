@@ -2,7 +2,7 @@
 //!
 //! A write is part of what is read at once, but pends until a sync. A crash loses a suffix of what
 //! pends, and may tear its last record; what follows a torn record is lost too. Any write, sync or
-//! read can be told to fail.
+//! read can be made to fail.
 //!
 //! [`crate::Database::open_simulated`] opens a database on one. Its work is done by
 //! [`crate::Database::step`], on the caller's thread.
@@ -23,7 +23,7 @@ use parking_lot::{Mutex, MutexGuard};
 use state::State;
 use std::{sync::Arc, time::Duration};
 
-/// What can be told to fail.
+/// What can be made to fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// A read of a key, an iterator or a file.
@@ -59,7 +59,7 @@ impl Disk {
     }
 
     /// The machine loses its power. The open database is dead from now on: its reads and writes
-    /// fail, and nobody is told of writes that were under way.
+    /// fail, and writes that were under way are not reported.
     pub fn crash(&self) -> Loss {
         self.lock().crash()
     }
@@ -70,7 +70,7 @@ impl Disk {
         self.lock().end();
     }
 
-    /// The power is lost before the write or sync that comes after so many others.
+    /// The power is lost before the write or sync that comes after this many others.
     pub fn crash_after(&self, operations: u64) {
         self.lock().crash_after = Some(operations);
     }
@@ -80,7 +80,7 @@ impl Disk {
         self.lock().crash_after.take().is_some()
     }
 
-    /// The operation of that kind that comes after so many others of its kind fails.
+    /// The operation of that kind that comes after this many others of its kind fails.
     pub fn fail(&self, operation: Operation, after: u64) {
         self.lock().faults.push((operation, after));
     }

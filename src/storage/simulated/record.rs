@@ -11,7 +11,7 @@ const DELETE_RANGE: u8 = 3;
 /// Length and checksum before a record in the log.
 const FRAME_BYTES: usize = 8;
 
-/// A batch.
+/// One batch of the simulated log.
 pub(crate) struct Record {
     operations: BytesMut,
 }

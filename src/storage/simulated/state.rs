@@ -126,7 +126,7 @@ impl State {
         self.synced = self.sequence;
     }
 
-    /// Makes so many batches durable and forgets the others. Tables are durable anyway.
+    /// Makes this many batches durable and forgets the others. Tables are durable anyway.
     fn settle(&mut self, batches: usize) {
         let mut left = batches;
         for pending in self.pending.drain(..) {

@@ -20,7 +20,7 @@ const KEY_BYTES_MAX: u64 = 1024;
 /// Bytes of a value, at most: a run is at most one entry.
 const VALUE_BYTES_MAX: u64 = 1 << 30;
 
-/// Bytes received from one look at the disk's free space to the next.
+/// Bytes received between two checks of the disk's free space.
 const LOOK_BYTES: u64 = 8 << 20;
 
 /// Names of the files of a received snapshot.

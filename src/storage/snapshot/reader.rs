@@ -15,7 +15,7 @@ use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use quorate_types::{GroupId, LogIndex};
 use std::sync::Arc;
 
-/// Bytes after which the iterator is made anew: it keeps the memtables of its beginning in memory, and
+/// Bytes after which the iterator is replaced by a new one: it keeps the memtables of its beginning in memory, and
 /// a receiver may be slow. The snapshot itself keeps none.
 const ITERATOR_BYTES_MAX: usize = 4 << 20;
 
@@ -94,7 +94,7 @@ impl SnapshotReader {
     }
 }
 
-/// Takes a snapshot, tells what it is of, and streams it.
+/// Takes a snapshot, returns its metadata, and streams it.
 fn stream(engine: &Engine, group: GroupId, begun: &Sender<Begun>, sender: &Sender<Piece>) {
     let snapshot = match engine.snapshot() {
         Ok(snapshot) => snapshot,

@@ -27,7 +27,7 @@ fn without_caches() -> Options {
 }
 
 /// Lets the writer stand still between two cycles until the sender is dropped. It stands when this
-/// returns: it may do so after a cycle whose end was told before, so no write is waited for.
+/// returns: it may do so after a cycle whose end was reported before, so no write is waited for.
 fn hold(database: &Database, store: &GroupStore) -> Sender<()> {
     let (release, held) = bounded::<()>(0);
     let (stands, standing) = unbounded();

@@ -93,7 +93,7 @@ struct Run {
     counter: u64,
     state: BTreeMap<RecordKey, u64>,
     now: Instant,
-    /// The disk after each write handed over, and what was told of it.
+    /// The disk after each write handed over, and what was reported of it.
     history: Vec<(Model, Arc<Mutex<Told>>)>,
     /// Wait for each write before the next.
     waits: bool,
@@ -160,7 +160,7 @@ impl Run {
         } else if self.pace & 1 == 1 {
             self.database.step();
         }
-        // In a crash nobody is told, and the sender is dropped.
+        // In a crash nothing is reported, and the sender is dropped.
         let unheard = wait && ended.recv().is_err();
         self.crashed |= unheard || matches!(*told.lock(), Some(Err(_)));
         self.crashed |= self.store.engine().is_dead();
@@ -420,7 +420,7 @@ fn check(case: &Case, crash: Option<u64>, donor: &Donor) -> bool {
     assert!(crash.is_some() || told == history.len(), "not all was told: {steps:?}");
     let database = place.open(small_caches());
     let store = database.group(GROUP).unwrap();
-    // What was told is there; of what was not, a beginning may be.
+    // What was reported is there; of the rest, a beginning may be.
     let mut wrong = Vec::new();
     for count in told..=history.len() {
         let model = match count.checked_sub(1) {
@@ -456,7 +456,7 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
 
-    /// STO 1: what was told is synced. A simulated disk loses what is not.
+    /// STO 1: what was reported is synced. A simulated disk loses what is not.
     #[test]
     fn a_loss_of_power_at_any_write_or_sync_leaves_what_was_told(
         steps in prop::collection::vec(step(), 1..30),

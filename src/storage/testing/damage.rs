@@ -107,7 +107,7 @@ fn noticed(dir: &Path, path: &Path, damage: impl Fn(&Path)) -> bool {
     match read_all(copy.path()) {
         Ok(()) => false,
         Err(told) => {
-            // RocksDB tells the number of a log that is gone, and of a table that it cannot open only
+            // RocksDB reports the number of a log that is gone, and of a table that it cannot open only
             // that something is corrupt.
             let number = name.trim_start_matches('0').trim_end_matches(".log");
             let named = told.contains(name)

@@ -79,7 +79,7 @@ fn scratch() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").unwrap_or_else(|_| tempfile::tempdir().unwrap())
 }
 
-/// Options whose failures fail the test that looks for them, not the process.
+/// Options whose failures fail the test that checks for them, not the process.
 fn options() -> Options {
     let mut options = Options::new(NodeId(1), Incarnation(77));
     options.fatal = Arc::new(|_| {});

@@ -15,7 +15,7 @@ pub(super) const LEVELS: u8 = 2;
 /// Queue, level, index.
 pub(super) type Run = (u64, u8, u64);
 
-/// One group.
+/// What one group should have on disk.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Model {
     pub(super) log: BTreeMap<u64, LogEntry>,

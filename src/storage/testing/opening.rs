@@ -99,7 +99,7 @@ fn a_directory_in_use_is_refused() {
     let database = open(dir.path(), options());
     assert!(matches!(refusal(dir.path(), 1), OpenError::InUse { .. }));
     drop(database);
-    // And by whoever else holds the lock, which belongs to an open file, not to a process. (A child
+    // And by anyone else who holds the lock, which belongs to an open file, not to a process. (A child
     // process would inherit the other tests' locks until it runs its program.)
     let holder = std::fs::File::open(dir.path().join("LOCK")).unwrap();
     holder.lock().unwrap();

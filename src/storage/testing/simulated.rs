@@ -1,4 +1,4 @@
-//! The simulated disk itself: what it loses and what it keeps, what fails when it is told to, and
+//! The simulated disk itself: what it loses and what it keeps, what fails on request, and
 //! that a database on it does nothing by itself.
 
 use super::{GROUP, append, done, entry, id, options, written_to};

@@ -108,7 +108,7 @@ proptest! {
         }
     }
 
-    /// PRP-01: what the broker looks at is found, whatever else is there, and the raw bytes stay.
+    /// PRP-01: what the broker reads is found, whatever else is there, and the raw bytes stay.
     #[test]
     fn properties_are_found_among_any_others(parts in any_parts()) {
         let raw = raw(&parts);

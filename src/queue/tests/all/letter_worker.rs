@@ -43,7 +43,7 @@ enum Step {
     Answer(u64),
     /// The target has a gap: it asks for all from the mark on.
     Gap,
-    /// Time passes.
+    /// Time passes, in milliseconds.
     Wait(u64),
 }
 

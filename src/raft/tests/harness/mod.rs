@@ -35,7 +35,7 @@ use tonic::service::Routes;
 /// Everything awaited in these tests comes within this time, or the test fails.
 pub const DEADLINE: Duration = Duration::from_secs(60);
 
-/// What a node's sinks were told.
+/// What a node's sinks were called with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Told {
     Became(GroupId, Term),
@@ -387,7 +387,7 @@ pub async fn write(groups: &[Arc<Group>], entry: &CommandEntry) {
     }
 }
 
-/// Waits for a condition: looks again and again until it gives something.
+/// Waits for a condition: checks it again and again until it returns something.
 pub async fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let started = Instant::now();
     loop {
