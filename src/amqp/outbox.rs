@@ -38,7 +38,7 @@ impl Outbox {
         }
     }
 
-    /// Bytes waiting.
+    /// Bytes that wait to be written.
     pub(crate) fn len(&self) -> usize {
         self.segments_bytes + self.tail.len()
     }

@@ -47,7 +47,7 @@ const REPORT_MS: u64 = 250;
 pub(crate) enum SessionEnd {
     /// With a word from one side.
     Ending(Ending),
-    /// Without (CONN-32).
+    /// The socket ended without a close (CONN-32).
     Lost(io::Error),
 }
 

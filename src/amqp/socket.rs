@@ -101,7 +101,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
         if moved { Poll::Ready(Ok(())) } else { Poll::Pending }
     }
 
-    /// As [`Socket::poll_move`].
+    /// Resolves as [`Socket::poll_move`] does.
     pub(crate) async fn moved(&mut self, read: bool) -> io::Result<()> {
         std::future::poll_fn(|cx| self.poll_move(read, cx)).await
     }

@@ -33,9 +33,9 @@ impl Access {
 /// What it is done to.
 #[derive(Clone, Copy, Debug)]
 pub enum Resource<'a> {
-    /// A queue.
+    /// A queue, by its name.
     Queue(&'a ShortString),
-    /// An exchange.
+    /// An exchange, by its name.
     Exchange(&'a ShortString),
 }
 
@@ -59,9 +59,9 @@ impl Resource<'_> {
 /// Who does it, and where.
 #[derive(Clone, Copy, Debug)]
 pub struct Who<'a> {
-    /// Virtual host.
+    /// Name of the virtual host.
     pub vhost: &'a VhostName,
-    /// User.
+    /// Name of the user.
     pub user: &'a ShortString,
 }
 

@@ -16,90 +16,90 @@ use quorate_types::{ShortString, VhostName};
 /// A change of who may do what. Each is harmless when repeated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AccessCommand {
-    /// `add_vhost`.
+    /// rabbitmqctl's `add_vhost`.
     AddVhost {
-        /// Name.
+        /// Name of the virtual host.
         vhost: VhostName,
         /// What is said of it.
         metadata: VhostMetadata,
     },
-    /// `update_vhost_metadata`.
+    /// rabbitmqctl's `update_vhost_metadata`.
     UpdateVhost {
-        /// Name.
+        /// Name of the virtual host.
         vhost: VhostName,
-        /// What changes.
+        /// The changes; what is absent stays.
         update: VhostUpdate,
     },
     /// `delete_vhost`, with everything in it.
     DeleteVhost {
-        /// Name.
+        /// Name of the virtual host.
         vhost: VhostName,
     },
-    /// `set_vhost_limits`, `clear_vhost_limits`.
+    /// rabbitmqctl's `set_vhost_limits`, `clear_vhost_limits`.
     SetVhostLimits {
-        /// Name.
+        /// Name of the virtual host.
         vhost: VhostName,
         /// All that it has from now on.
         limits: VhostLimits,
     },
     /// `add_user`. The salt is drawn by who proposes.
     AddUser(UserRecord),
-    /// `change_password`.
+    /// rabbitmqctl's `change_password`.
     ChangePassword {
-        /// User.
+        /// Name of the user.
         user: ShortString,
         /// Hash of the new one.
         password: PasswordHash,
     },
-    /// `set_user_tags`.
+    /// rabbitmqctl's `set_user_tags`.
     SetUserTags {
-        /// User.
+        /// Name of the user.
         user: ShortString,
         /// All that it has from now on.
         tags: Vec<ShortString>,
     },
     /// `delete_user`, with its permissions.
     DeleteUser {
-        /// User.
+        /// Name of the user.
         user: ShortString,
     },
-    /// `set_user_limits`.
+    /// rabbitmqctl's `set_user_limits`.
     SetUserLimits {
-        /// User.
+        /// Name of the user.
         user: ShortString,
         /// Those that are set; others stay.
         limits: UserLimits,
     },
-    /// `clear_user_limits`.
+    /// rabbitmqctl's `clear_user_limits`.
     ClearUserLimits {
-        /// User.
+        /// Name of the user.
         user: ShortString,
-        /// Which.
+        /// The limits that are cleared.
         which: UserLimit,
     },
-    /// `set_permissions`.
+    /// rabbitmqctl's `set_permissions`.
     SetPermissions(PermissionRecord),
-    /// `clear_permissions`.
+    /// rabbitmqctl's `clear_permissions`.
     ClearPermissions {
-        /// Virtual host.
+        /// Name of the virtual host.
         vhost: VhostName,
-        /// User.
+        /// Name of the user.
         user: ShortString,
     },
-    /// `set_topic_permissions`.
+    /// rabbitmqctl's `set_topic_permissions`.
     SetTopicPermissions(TopicPermissionRecord),
-    /// `clear_topic_permissions`.
+    /// rabbitmqctl's `clear_topic_permissions`.
     ClearTopicPermissions {
-        /// Virtual host.
+        /// Name of the virtual host.
         vhost: VhostName,
-        /// User.
+        /// Name of the user.
         user: ShortString,
         /// Of this exchange, or of all.
         exchange: Option<ShortString>,
     },
-    /// `trace_on`, `trace_off`.
+    /// rabbitmqctl's `trace_on`, `trace_off`.
     SetTracing {
-        /// Virtual host.
+        /// Name of the virtual host.
         vhost: VhostName,
         /// On from now on.
         tracing: bool,

@@ -38,7 +38,7 @@ pub(crate) struct Choice {
 
 #[derive(Clone, Debug, PartialEq)]
 enum Rule {
-    /// `x-random`.
+    /// `x-random`: any of the bound queues.
     Chance,
     /// `x-local-random`: by chance, among those whose leader is on this node.
     Local,

@@ -16,7 +16,7 @@ use quorate_types::{
 pub struct CatalogEntry {
     /// What the leader's clock said.
     pub stamp: Stamp,
-    /// Commands.
+    /// The commands, in their order.
     pub commands: Vec<CatalogCommand>,
 }
 
@@ -29,7 +29,7 @@ pub enum CatalogCommand {
     /// A process announces its start; its start number is the index of this entry (SES 1). Ends
     /// and fences every earlier start of the node.
     NodeStarted {
-        /// Node.
+        /// Id of the node.
         node: NodeId,
         /// Identity of its data directory; another one than before means that its data was lost.
         incarnation: Incarnation,
@@ -42,9 +42,9 @@ pub enum CatalogCommand {
     },
     /// A node's process up to `start` is known dead: its names are freed, its creations fenced.
     NodeDown {
-        /// Node.
+        /// Id of the node.
         node: NodeId,
-        /// Start.
+        /// Number of the node's start.
         start: StartNumber,
     },
     /// The whole cluster has been stopped: a new life begins (DESIGN §7, Q-11).
@@ -52,24 +52,24 @@ pub enum CatalogCommand {
         /// Boot number of the proposing process; a repeat is known by it.
         boot: BootNumber,
     },
-    /// `exchange.declare`.
+    /// Carries out `exchange.declare`.
     DeclareExchange(ExchangeRecord),
-    /// `exchange.delete`.
+    /// Carries out `exchange.delete`.
     DeleteExchange {
-        /// Exchange.
+        /// Name of the exchange.
         exchange: ResourceName,
         /// Only if it is the source of no binding (EXC-08).
         if_unused: bool,
     },
-    /// `queue.bind`, `exchange.bind`.
+    /// Carries out `queue.bind`, `exchange.bind`.
     Bind(Binding),
-    /// `queue.unbind`, `exchange.unbind`.
+    /// Carries out `queue.unbind`, `exchange.unbind`.
     Unbind(Binding),
     /// Makes a queue's name visible (NAM 2, 8).
     AddQueue(QueueEntry),
     /// Takes a queue's entry and bindings away, by id (NAM 4).
     RemoveQueue {
-        /// Queue.
+        /// Id of the queue.
         queue: QueueId,
     },
     /// Sets a policy, or replaces the one of that name.
@@ -133,7 +133,7 @@ pub enum CatalogReply {
     Started(StartNumber),
     /// The name belongs to another queue already.
     NameTaken {
-        /// That queue.
+        /// Id of the queue that has the name.
         by: QueueId,
     },
     /// The creator's start is fenced.
@@ -142,12 +142,12 @@ pub enum CatalogReply {
     Denied(Denial),
 }
 
-/// An exchange.
+/// An exchange, as it was declared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExchangeRecord {
-    /// Name.
+    /// Name, with its virtual host.
     pub name: ResourceName,
-    /// Type.
+    /// Type of the exchange.
     pub kind: ExchangeType,
     /// Kept, shown and compared only (EXC-11).
     pub durable: bool,
@@ -181,9 +181,9 @@ pub struct Binding {
     pub source: ResourceName,
     /// Where they go, in the same virtual host.
     pub destination: Destination,
-    /// Binding key.
+    /// Binding key; what it means depends on the type of the exchange.
     pub key: ShortString,
-    /// Arguments.
+    /// Arguments, as declared.
     pub arguments: FieldTable,
 }
 
@@ -192,21 +192,21 @@ pub struct Binding {
 pub enum Destination {
     /// A queue, by name; refused if the id is not the name's any more.
     Queue {
-        /// Name.
+        /// Name, unique among things of its kind.
         name: ShortString,
         /// Id that the proposer found.
         id: QueueId,
     },
-    /// An exchange.
+    /// An exchange, by its name.
     Exchange(ShortString),
 }
 
 /// A queue's entry in the catalog: what a name leads to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueEntry {
-    /// Name.
+    /// Name, with its virtual host.
     pub name: ResourceName,
-    /// Id.
+    /// Id of the queue.
     pub id: QueueId,
     /// The run of the node that created it; refused when fenced (NAM 2).
     pub creator: SessionId,
@@ -214,7 +214,7 @@ pub struct QueueEntry {
     pub queue_type: QueueType,
     /// As declared (a durable exclusive one is kept as not durable, QUE-05).
     pub durable: bool,
-    /// `auto-delete`.
+    /// `auto-delete`: it ends with its last consumer or binding.
     pub auto_delete: bool,
     /// Connection that owns it, of an exclusive queue (EXQ-01).
     pub owner: Option<ConnectionId>,

@@ -5,7 +5,7 @@ use quorate_types::{FieldTable, ShortString};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 
-/// One object.
+/// One object of a definitions file, read field by field.
 pub(crate) struct Fields<'a> {
     /// What it is, such as `queue`.
     kind: &'static str,

@@ -42,7 +42,7 @@ pub enum DefinitionsError {
     Object {
         /// Which, such as `queue 'q' in vhost '/'`.
         object: String,
-        /// Why.
+        /// The reason, for people.
         reason: String,
     },
 }
@@ -52,7 +52,7 @@ pub enum DefinitionsError {
 pub struct Step {
     /// As errors name it.
     pub object: String,
-    /// Command.
+    /// Command that the step proposes.
     pub command: CatalogCommand,
 }
 

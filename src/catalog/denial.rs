@@ -27,9 +27,9 @@ pub enum Denial {
     /// More tags than a user may have.
     #[error("A user can have at most {most} tags (received {received})")]
     TooManyTags {
-        /// The bound.
+        /// Number of tags that is allowed.
         most: u32,
-        /// Tags given.
+        /// Number of tags in the request.
         received: u32,
     },
 }

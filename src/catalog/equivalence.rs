@@ -53,9 +53,9 @@ pub struct Redeclared<'a> {
     pub queue_type: QueueType,
     /// `durable`, false of an exclusive one (QUE-05).
     pub durable: bool,
-    /// `auto-delete`.
+    /// `auto-delete`: it ends with its last consumer or binding.
     pub auto_delete: bool,
-    /// Arguments.
+    /// Arguments, as declared.
     pub arguments: &'a FieldTable,
     /// Setting `quorum_queue.property_equivalence.relaxed_checks_on_redeclaration` (EQV-07).
     pub relaxed: bool,

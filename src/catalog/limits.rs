@@ -18,29 +18,29 @@ pub type Limit = i64;
 /// Limits of a virtual host; `None`: not set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VhostLimits {
-    /// `max-connections`.
+    /// `max-connections`: client connections at once.
     pub connections_max: Option<Limit>,
-    /// `max-queues`.
+    /// `max-queues`: queues at once.
     pub queues_max: Option<Limit>,
 }
 
 /// Limits of a user; `None`: not set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UserLimits {
-    /// `max-connections`.
+    /// `max-connections`: client connections at once.
     pub connections_max: Option<Limit>,
-    /// `max-channels`.
+    /// `max-channels`: channels at once.
     pub channels_max: Option<Limit>,
 }
 
 /// Which limits of a user are taken away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UserLimit {
-    /// `max-connections`.
+    /// `max-connections`: client connections at once.
     Connections,
-    /// `max-channels`.
+    /// `max-channels`: channels at once.
     Channels,
-    /// Both.
+    /// Both limits of the user.
     All,
 }
 
@@ -135,7 +135,7 @@ impl Catalog {
         self.change_user(user, out, |record| record.limits = record.limits.merged(limits))
     }
 
-    /// `clear_user_limits`.
+    /// rabbitmqctl's `clear_user_limits`.
     pub(crate) fn clear_user_limits(
         &mut self,
         user: &ShortString,

@@ -33,48 +33,48 @@ pub enum CatalogEvent {
     Formed(ClusterShape),
     /// A node has a new start; its earlier ones are fenced.
     NodeStarted {
-        /// Node.
+        /// Id of the node.
         node: NodeId,
-        /// Start.
+        /// Number of the node's start.
         start: StartNumber,
         /// It came back with another data directory than before (DESIGN §8).
         data_lost: bool,
     },
     /// A node's starts up to this one are fenced, and none has followed.
     NodeDowned {
-        /// Node.
+        /// Id of the node.
         node: NodeId,
         /// Highest start fenced.
         start: StartNumber,
     },
     /// A new life of the cluster.
     LifeBegan {
-        /// Its number.
+        /// Number of the cluster's life.
         life: u64,
     },
     /// A queue's entry is gone, with its bindings.
     QueueRemoved {
-        /// Queue.
+        /// Id of the queue.
         id: QueueId,
         /// The name that is free again.
         name: ResourceName,
     },
     /// A delayed exchange is gone, and its queue's entry: the queue ends in its group (EXC-17).
     DelayQueueRemoved {
-        /// Queue.
+        /// Id of the queue.
         queue: QueueId,
     },
     /// A virtual host is gone with everything in it: its connections are closed (CONN-33), and
     /// these queues end in their groups (NAM 4).
     VhostDeleted {
-        /// Virtual host.
+        /// Name of the virtual host.
         vhost: VhostName,
         /// Queues that it had.
         queues: Vec<QueueId>,
     },
     /// A user is gone: its connections are closed (CONN-33).
     UserDeleted {
-        /// User.
+        /// Name of the user.
         user: ShortString,
     },
     /// Policies, or a parameter that settings follow, have changed: the settings of queues may be other ones (DESIGN §7).

@@ -25,11 +25,11 @@ pub enum ParameterName {
     Global(ShortString),
     /// Of a virtual host.
     Vhost {
-        /// Virtual host.
+        /// Name of the virtual host.
         vhost: VhostName,
         /// What it is for.
         component: ShortString,
-        /// Name.
+        /// Name, unique among things of its kind.
         name: ShortString,
     },
 }
@@ -37,7 +37,7 @@ pub enum ParameterName {
 /// A runtime parameter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParameterRecord {
-    /// Name.
+    /// Name, unique among things of its kind.
     pub name: ParameterName,
     /// Value, as JSON.
     pub value: String,

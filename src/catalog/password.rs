@@ -10,10 +10,10 @@ const SALT_BYTES: usize = 4;
 /// How a password was hashed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HashAlgorithm {
-    /// The default.
+    /// SHA-256, the default.
     #[default]
     Sha256,
-    /// Imported.
+    /// SHA-512, for imported hashes.
     Sha512,
     /// Imported, from very old brokers.
     Md5,

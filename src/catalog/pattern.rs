@@ -39,7 +39,7 @@ impl PartialEq for Pattern {
 }
 
 impl Pattern {
-    /// `.*`.
+    /// The pattern `.*`, which every name matches.
     pub(crate) fn everything() -> Self {
         Self { text: ".*".to_owned(), matcher: Matcher::Everything }
     }

@@ -41,7 +41,7 @@ impl Rights {
         })
     }
 
-    /// Everything (ACL-22).
+    /// Permission for everything (ACL-22).
     pub(crate) fn all() -> Self {
         let all = Pattern::everything();
         Self { configure: all.clone(), write: all.clone(), read: all }
@@ -112,7 +112,7 @@ impl Catalog {
         Ok(())
     }
 
-    /// `set_permissions`.
+    /// rabbitmqctl's `set_permissions`.
     pub(crate) fn set_permissions(
         &mut self,
         record: &PermissionRecord,

@@ -16,7 +16,7 @@ use std::{borrow::Cow, collections::BTreeMap};
 /// Whose policy it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PolicyKind {
-    /// A policy.
+    /// A policy that users set.
     User,
     /// An operator policy, which limits what policies and arguments ask for.
     Operator,
@@ -52,7 +52,7 @@ impl ApplyTo {
         Self::Exchanges,
     ];
 
-    /// The name.
+    /// Name, as rabbitmqctl writes it.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -85,12 +85,12 @@ impl ApplyTo {
     }
 }
 
-/// A policy.
+/// A policy or operator policy, as it was set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyRecord {
     /// Whose it is.
     pub kind: PolicyKind,
-    /// Virtual host.
+    /// Name of the virtual host.
     pub vhost: VhostName,
     /// Name, of its own within kind and virtual host.
     pub name: ShortString,
@@ -109,9 +109,9 @@ pub struct PolicyRecord {
 pub struct PolicyName {
     /// Whose it is.
     pub kind: PolicyKind,
-    /// Virtual host.
+    /// Name of the virtual host.
     pub vhost: VhostName,
-    /// Name.
+    /// Name, unique among things of its kind.
     pub name: ShortString,
 }
 
@@ -205,7 +205,7 @@ impl Policies {
 /// The policies in force for one queue or exchange.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct InForce<'a> {
-    /// The policy.
+    /// The policy in force; `None` if none matches.
     pub policy: Option<&'a PolicyRecord>,
     /// The operator policy.
     pub operator: Option<&'a PolicyRecord>,

@@ -183,7 +183,7 @@ pub enum Merge {
     Smaller,
     /// The larger number.
     Larger,
-    /// As [`smaller_limit`].
+    /// Merged by [`smaller_limit`].
     Limit,
     /// The operator policy's.
     Operators,
@@ -198,7 +198,7 @@ pub fn smaller_limit(left: i64, right: i64) -> i64 {
 /// A value of a policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PolicyValue {
-    /// An integer.
+    /// An integer, within the bounds of its key.
     Integer(i64),
     /// A name or a word.
     Text(ShortString),

@@ -27,15 +27,15 @@ pub enum PolicyError {
 pub struct PolicyText<'a> {
     /// Policy or operator policy.
     pub kind: PolicyKind,
-    /// Virtual host.
+    /// Name of the virtual host.
     pub vhost: &'a VhostName,
-    /// Name.
+    /// Name, unique among things of its kind.
     pub name: &'a ShortString,
-    /// Regular expression.
+    /// Regular expression that names are matched against.
     pub pattern: &'a str,
-    /// `apply-to`.
+    /// `apply-to`: the kind of things that the policy is for.
     pub apply_to: &'a str,
-    /// Priority.
+    /// Priority; of several policies that match, the highest is in force.
     pub priority: i64,
 }
 

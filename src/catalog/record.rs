@@ -34,30 +34,30 @@ pub enum CatalogKey {
     State,
     /// A virtual host.
     Vhost(VhostName),
-    /// A user.
+    /// Key of a user.
     User(ShortString),
-    /// A node.
+    /// Key of a node.
     Node(NodeId),
-    /// An exchange.
+    /// Key of an exchange.
     Exchange(ResourceName),
-    /// A binding.
+    /// Key of a binding.
     Binding(BindingId),
     /// A queue's entry.
     Queue(QueueId),
     /// A user's permissions in a virtual host.
     Permission {
-        /// Virtual host.
+        /// Name of the virtual host.
         vhost: VhostName,
-        /// User.
+        /// Name of the user.
         user: ShortString,
     },
     /// A user's permissions on the topics of an exchange.
     TopicPermission {
-        /// Virtual host.
+        /// Name of the virtual host.
         vhost: VhostName,
-        /// User.
+        /// Name of the user.
         user: ShortString,
-        /// Exchange.
+        /// Name of the exchange.
         exchange: ShortString,
     },
     /// A policy or operator policy.
@@ -92,13 +92,13 @@ pub enum CatalogRecord {
     State(CatalogState),
     /// A virtual host.
     Vhost(VhostRecord),
-    /// A user.
+    /// Record of a user.
     User(UserRecord),
-    /// A node.
+    /// Record of a node.
     Node(NodeEntry),
-    /// An exchange.
+    /// Record of an exchange.
     Exchange(ExchangeRecord),
-    /// A binding.
+    /// Record of a binding.
     Binding(Binding),
     /// A queue's entry.
     Queue(QueueEntry),
@@ -132,37 +132,37 @@ pub struct CatalogState {
 /// A virtual host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VhostRecord {
-    /// Name.
+    /// Name of the virtual host.
     pub name: VhostName,
     /// Index of the entry that added it, so that one of the same name before is another one.
     pub created: CatalogIndex,
     /// What is said of it.
     pub metadata: VhostMetadata,
-    /// Limits (VLM-01).
+    /// Limits of the virtual host (VLM-01).
     pub limits: VhostLimits,
     /// Whatever is published and delivered in it is told to `amq.rabbitmq.trace` too.
     pub tracing: bool,
 }
 
-/// A user.
+/// A user: hash of the password, tags and limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UserRecord {
-    /// Name.
+    /// Name, unique among things of its kind.
     pub name: ShortString,
     /// Hash of the password (ACL-23).
     pub password: PasswordHash,
     /// Tags, such as `administrator` (ACL-20).
     pub tags: Vec<ShortString>,
-    /// Limits (VLM-02).
+    /// Limits of the user (VLM-02).
     pub limits: UserLimits,
 }
 
 /// What a user may do in a virtual host: regular expressions (ACL-02).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PermissionRecord {
-    /// Virtual host.
+    /// Name of the virtual host.
     pub vhost: VhostName,
-    /// User.
+    /// Name of the user.
     pub user: ShortString,
     /// Names of what may be declared and deleted.
     pub configure: String,
@@ -175,11 +175,11 @@ pub struct PermissionRecord {
 /// Which topics of an exchange a user may use: regular expressions (ACL-14).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TopicPermissionRecord {
-    /// Virtual host.
+    /// Name of the virtual host.
     pub vhost: VhostName,
-    /// User.
+    /// Name of the user.
     pub user: ShortString,
-    /// Exchange.
+    /// Name of the exchange.
     pub exchange: ShortString,
     /// Routing keys that may be published with.
     pub write: String,

@@ -30,7 +30,7 @@ pub trait Locality: std::fmt::Debug {
 /// What is to be routed.
 #[derive(Clone, Copy, Debug)]
 pub struct RouteRequest<'a> {
-    /// Virtual host.
+    /// Name of the virtual host.
     pub vhost: &'a VhostName,
     /// Exchange; empty is the default one.
     pub exchange: &'a ShortString,

@@ -96,7 +96,7 @@ impl Catalog {
         self.change_user(user, out, |record| record.password = password.clone())
     }
 
-    /// `set_user_tags`.
+    /// rabbitmqctl's `set_user_tags`.
     pub(crate) fn set_user_tags(
         &mut self,
         user: &ShortString,

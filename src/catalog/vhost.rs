@@ -24,9 +24,9 @@ pub(crate) const DEFAULT_VHOST: ShortString = ShortString::from_static("/");
 /// What an operator says of a virtual host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VhostMetadata {
-    /// Free text.
+    /// Description for people.
     pub description: String,
-    /// Free words.
+    /// Tags for people; they have no effect.
     pub tags: Vec<ShortString>,
     /// Type of queues declared without one (QUE-02); `None`: the node's.
     pub default_queue_type: Option<QueueType>,
@@ -35,9 +35,9 @@ pub struct VhostMetadata {
 /// What `update_vhost_metadata` changes; `None`: stays.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VhostUpdate {
-    /// Free text.
+    /// New description; `None` leaves it.
     pub description: Option<String>,
-    /// Free words.
+    /// New tags; `None` leaves them.
     pub tags: Option<Vec<ShortString>>,
     /// Type of queues declared without one.
     pub default_queue_type: Option<QueueType>,
@@ -122,7 +122,7 @@ impl Catalog {
         CatalogReply::Done
     }
 
-    /// `update_vhost_metadata`.
+    /// rabbitmqctl's `update_vhost_metadata`.
     pub(crate) fn update_vhost(
         &mut self,
         name: &VhostName,
@@ -141,7 +141,7 @@ impl Catalog {
         CatalogReply::Done
     }
 
-    /// `trace_on`, `trace_off`.
+    /// rabbitmqctl's `trace_on`, `trace_off`.
     pub(crate) fn set_tracing(
         &mut self,
         name: &VhostName,

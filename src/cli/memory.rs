@@ -13,11 +13,11 @@ pub(crate) struct Division {
     pub(crate) machine: u64,
     /// Where publishers are blocked.
     pub(crate) watermark: u64,
-    /// Recent messages.
+    /// Bytes for the messages that were written last.
     pub(crate) run_cache: u64,
-    /// RocksDB's memtables.
+    /// Bytes for RocksDB's memtables.
     pub(crate) write_buffers: u64,
-    /// RocksDB's blocks.
+    /// Bytes for RocksDB's block cache.
     pub(crate) block_cache: u64,
     /// Bodies of connection-bound queues.
     pub(crate) exclusive: u64,

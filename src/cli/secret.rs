@@ -23,17 +23,17 @@ pub(crate) enum SecretError {
     /// The file could not be read or made.
     #[error("setting cluster_secret_file: {path}: {source}")]
     File {
-        /// File.
+        /// Name of the file.
         path: String,
-        /// Cause.
+        /// Error of the operating system.
         source: io::Error,
     },
     /// Others than the owner may read the file.
     #[error("setting cluster_secret_file: {path} has mode {mode:o}; it must be 600 (owner only)")]
     Open {
-        /// File.
+        /// Name of the file.
         path: String,
-        /// Its mode.
+        /// Permission bits of the file.
         mode: u32,
     },
     /// The secret is too short, or not one word of printable ASCII.

@@ -56,7 +56,7 @@ pub(crate) enum StartError {
     /// What the process needs of the system.
     #[error("{what}: {source}")]
     System { what: &'static str, source: io::Error },
-    /// The broker.
+    /// The broker could not be put together.
     #[error(transparent)]
     Wiring(#[from] WiringError),
 }

@@ -36,7 +36,7 @@ pub(crate) enum WiringError {
     /// The data directory.
     #[error("setting data_dir: {0}")]
     Open(#[from] OpenError),
-    /// The groups.
+    /// The Raft groups could not be started.
     #[error(transparent)]
     Groups(#[from] quorate_raft::StartError),
     /// The cluster was formed with another number of groups.

@@ -8,9 +8,9 @@ use std::time::Instant;
 /// How nodes are named in lists where RabbitMQ has Erlang node names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Naming {
-    /// `rabbitID@HOST`.
+    /// As `rabbitID@HOST`.
     RabbitMq,
-    /// `quorateID@HOST`.
+    /// As `quorateID@HOST`.
     Quorate,
 }
 
@@ -32,7 +32,7 @@ impl Naming {
 pub struct ListenerFacts {
     /// Address, without the port.
     pub interface: String,
-    /// Port.
+    /// TCP port.
     pub port: u16,
     /// RabbitMQ's name of the protocol: `amqp`, `clustering`, `http`.
     pub protocol: &'static str,
@@ -43,7 +43,7 @@ pub struct ListenerFacts {
 /// What stays the same while the process runs.
 #[derive(Clone, Debug)]
 pub struct NodeFacts {
-    /// Id.
+    /// Id of the node.
     pub id: NodeId,
     /// Its own name.
     pub name: String,
@@ -55,11 +55,11 @@ pub struct NodeFacts {
     pub product_version: String,
     /// The true version.
     pub version: String,
-    /// Data directory.
+    /// Path of the data directory.
     pub data_dir: String,
     /// File of settings; empty if there is none.
     pub config_file: String,
-    /// Ports.
+    /// Protocols and the ports that they are served on.
     pub listeners: Vec<ListenerFacts>,
     /// When the process started.
     pub started: Instant,

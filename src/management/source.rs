@@ -28,9 +28,9 @@ pub trait Source: Clone + Send + Sync + 'static {
     fn consumers(&self, vhost: &VhostName) -> Vec<ConsumerView>;
     /// Consumers of queues led by this node that have a single active one, and whether each is it.
     fn single_active(&self, vhost: &VhostName) -> Vec<(ConsumerId, bool)>;
-    /// The cluster.
+    /// Members of the cluster and their states.
     fn cluster(&self) -> ClusterView;
-    /// The node.
+    /// Figures of this node.
     fn node_status(&self) -> NodeView;
     /// State digests of this node's replicas.
     fn audit(&self) -> Vec<GroupAudit>;
@@ -64,11 +64,11 @@ pub trait Source: Clone + Send + Sync + 'static {
         &self,
         command: AccessCommand,
     ) -> impl Future<Output = Result<(), ChangeError>> + Send;
-    /// Virtual hosts.
+    /// All virtual hosts, by name.
     fn vhosts(&self) -> Vec<VhostRecord>;
-    /// Users.
+    /// All users, by name.
     fn users(&self) -> Vec<UserRecord>;
-    /// All permissions.
+    /// All permissions of all users.
     fn permissions(&self) -> Vec<PermissionRecord>;
     /// All topic permissions.
     fn topic_permissions(&self) -> Vec<TopicPermissionRecord>;

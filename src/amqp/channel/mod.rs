@@ -35,7 +35,7 @@ pub(crate) struct Bounds {
 #[derive(Clone, Debug)]
 pub(crate) struct Env {
     pub(crate) vhost: ShortString,
-    /// Negotiated, bytes.
+    /// Largest frame in bytes, as negotiated.
     pub(crate) frame_max: u32,
     /// By the node's settings.
     pub(crate) bounds: Bounds,
@@ -142,15 +142,15 @@ impl Out<'_> {
 pub(crate) enum Then {
     /// A reply without fields.
     Reply(Box<Cold>),
-    /// `queue.declare-ok`.
+    /// Answered by `queue.declare-ok`.
     Declared,
-    /// `queue.purge-ok`.
+    /// Answered by `queue.purge-ok`.
     Purged,
-    /// `queue.delete-ok`.
+    /// Answered by `queue.delete-ok`.
     Deleted,
-    /// `basic.consume-ok`.
+    /// Answered by `basic.consume-ok`.
     Consuming,
-    /// `basic.cancel-ok`.
+    /// Answered by `basic.cancel-ok`.
     Cancelled { consumer: ConsumerId, tag: ShortString },
     /// `basic.get-ok` or `get-empty`.
     Got { no_ack: bool },

@@ -342,20 +342,20 @@ impl Channel {
         }
     }
 
-    /// `basic.ack`.
+    /// Handles `basic.ack`.
     pub(crate) fn ack(&mut self, ack: hot::Ack, effects: &mut Effects) -> Result<(), Fault> {
         self.settle(ack.delivery_tag, ack.multiple, Settlement::Ack, effects)
             .map_err(|UnknownTag(tag)| unknown(tag, hot::Ack::ID))
     }
 
-    /// `basic.nack` (ACK-06).
+    /// Handles `basic.nack` (ACK-06).
     pub(crate) fn nack(&mut self, nack: hot::Nack, effects: &mut Effects) -> Result<(), Fault> {
         let settlement = settlement(nack.requeue, RequeueCause::Nack);
         self.settle(nack.delivery_tag, nack.multiple, settlement, effects)
             .map_err(|UnknownTag(tag)| unknown(tag, hot::Nack::ID))
     }
 
-    /// `basic.reject` (ACK-06).
+    /// Handles `basic.reject` (ACK-06).
     pub(crate) fn reject(
         &mut self,
         reject: hot::Reject,

@@ -120,7 +120,7 @@ impl Assembly {
         }
     }
 
-    /// Bytes held.
+    /// Bytes that are held.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         match &self.body {
@@ -167,7 +167,7 @@ impl Assembly {
         }
     }
 
-    /// The body.
+    /// The whole body, joined if it came in several frames.
     #[must_use]
     pub fn finish(self) -> Bytes {
         match self.body {

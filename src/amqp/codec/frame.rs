@@ -19,7 +19,7 @@ pub const FRAME_MAX_LEAST: u32 = 8192;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
-    /// A method.
+    /// A frame that carries a method.
     Method = 1,
     /// A content header.
     Header = 2,
@@ -44,11 +44,11 @@ impl Kind {
 /// A frame, its payload a slice of what was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// Type.
+    /// Type of the frame.
     pub kind: Kind,
-    /// Channel number.
+    /// Number of the channel; 0 for the connection.
     pub channel: u16,
-    /// Payload.
+    /// Bytes between the frame's header and its end byte.
     pub payload: Bytes,
 }
 
@@ -60,19 +60,19 @@ pub enum FrameError {
         "{}", erlang::frame(*kind, &[], &format!("{{frame_too_large,{size},{}}}", max.saturating_sub(8)))
     )]
     TooLarge {
-        /// Type, unchecked.
+        /// First byte of the frame, which may be no known type.
         kind: u8,
-        /// Announced, bytes.
+        /// Size of the payload that the frame announces, in bytes.
         size: u32,
-        /// `frame_max`.
+        /// rabbitmqctl's `frame_max`.
         max: u32,
     },
     /// The frame does not end with [`END`] (FRM-02).
     #[error("{}", erlang::frame(*kind, payload, &format!("{{invalid_frame_end_marker,{end}}}")))]
     End {
-        /// Type, unchecked.
+        /// First byte of the frame, which may be no known type.
         kind: u8,
-        /// Payload.
+        /// Bytes between the frame's header and its end byte.
         payload: Bytes,
         /// What stands where the end should.
         end: u8,
@@ -80,9 +80,9 @@ pub enum FrameError {
     /// The type is none of AMQP's (FRM-03).
     #[error("{}", erlang::frame(*kind, payload, "unknown_frame"))]
     Kind {
-        /// Type.
+        /// Type of the frame.
         kind: u8,
-        /// Payload.
+        /// Bytes between the frame's header and its end byte.
         payload: Bytes,
     },
 }

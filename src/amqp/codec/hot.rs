@@ -9,12 +9,12 @@ use crate::codec::{
 use bytes::{BufMut, BytesMut};
 use quorate_types::ShortString;
 
-/// `basic.publish`.
+/// Arguments of `basic.publish`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Publish {
     /// Exchange; empty is the default exchange.
     pub exchange: ShortString,
-    /// Routing key.
+    /// Routing key, at most 255 bytes.
     pub routing_key: ShortString,
     /// Return it if no queue takes it.
     pub mandatory: bool,
@@ -22,12 +22,12 @@ pub struct Publish {
     pub immediate: bool,
 }
 
-/// `basic.return`.
+/// Arguments of `basic.return`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Return {
-    /// Reply code.
+    /// Reply code, such as 312 NO_ROUTE.
     pub code: u16,
-    /// Reply text.
+    /// Reply text for people.
     pub text: ShortString,
     /// Exchange, as published.
     pub exchange: ShortString,
@@ -35,14 +35,14 @@ pub struct Return {
     pub routing_key: ShortString,
 }
 
-/// `basic.deliver`.
+/// Arguments of `basic.deliver`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Deliver {
-    /// Consumer tag.
+    /// Consumer tag, as the client knows the consumer.
     pub consumer_tag: ShortString,
     /// Delivery tag (ACK-01).
     pub delivery_tag: u64,
-    /// `redelivered`.
+    /// `redelivered`: the message may have been delivered before.
     pub redelivered: bool,
     /// Exchange, as published.
     pub exchange: ShortString,
@@ -50,12 +50,12 @@ pub struct Deliver {
     pub routing_key: ShortString,
 }
 
-/// `basic.get-ok`.
+/// Arguments of `basic.get-ok`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GetOk {
     /// Delivery tag (ACK-01).
     pub delivery_tag: u64,
-    /// `redelivered`.
+    /// `redelivered`: the message may have been delivered before.
     pub redelivered: bool,
     /// Exchange, as published.
     pub exchange: ShortString,
@@ -85,10 +85,10 @@ pub struct Nack {
     pub requeue: bool,
 }
 
-/// `basic.reject`.
+/// Arguments of `basic.reject`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reject {
-    /// Delivery tag.
+    /// Delivery tag, counted within the channel.
     pub delivery_tag: u64,
     /// Back to the queue.
     pub requeue: bool,

@@ -21,7 +21,7 @@ pub(crate) const IDS_BYTES: usize = 4;
 /// Class and method id.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MethodId {
-    /// Class.
+    /// Class id of the method.
     pub class: u16,
     /// Method within it.
     pub method: u16,
@@ -45,7 +45,7 @@ impl fmt::Display for MethodId {
     }
 }
 
-/// A method.
+/// A decoded method.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are the protocol's own")]
 pub enum Method {
@@ -56,7 +56,7 @@ pub enum Method {
     Ack(Ack),
     Nack(Nack),
     Reject(Reject),
-    /// Any other.
+    /// Any other method, decoded by `amq-protocol`.
     Cold(Box<Cold>),
 }
 
@@ -66,9 +66,9 @@ pub enum Method {
 pub struct MethodError {
     /// Its ids, if they could be read.
     pub id: Option<MethodId>,
-    /// Why.
+    /// What is wrong with the payload.
     pub cause: MethodErrorCause,
-    /// The payload.
+    /// Payload of the frame, for the log.
     pub payload: Bytes,
 }
 

@@ -79,7 +79,7 @@ pub(crate) fn linger_ms(linger: Linger, heartbeat_s: u16) -> u64 {
 /// What a frame means once the server has sent connection.close (CONN-26, CONN-28).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WhileClosing {
-    /// Nothing.
+    /// A frame that is discarded.
     Ignored,
     /// The client closes at the same moment: send close-ok.
     Crossing,

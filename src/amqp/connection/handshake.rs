@@ -118,7 +118,7 @@ enum State {
 /// The handshake behind an accepted protocol header.
 #[derive(Debug)]
 pub(crate) struct Handshake {
-    /// Offered.
+    /// Limits that `connection.tune` offered.
     offer: Limits,
     /// Whom the mechanism ANONYMOUS stands for.
     anonymous: Option<ShortString>,

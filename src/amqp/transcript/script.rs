@@ -85,7 +85,7 @@ fn short(text: &str) -> ShortString {
     ShortString::try_from(text).unwrap()
 }
 
-/// `{a=1,b=text,c=true,d={…}}`.
+/// Parses a table, written as `{a=1,b=text,c=true,d={…}}`.
 pub(crate) fn table(text: &str) -> FieldTable {
     let inner = text.strip_prefix('{').and_then(|text| text.strip_suffix('}')).unwrap();
     let fields = split(inner, ',').into_iter().filter(|field| !field.is_empty()).map(|field| {

@@ -4,7 +4,7 @@ use super::exit::Failure;
 use super::options::{Invocation, refusal};
 use super::rows;
 
-/// A list.
+/// A `list_…` verb, which has columns of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Listing {
     Queues,

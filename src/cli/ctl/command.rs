@@ -5,7 +5,7 @@ use super::alarms::Resource;
 use super::columns::{self, Listing};
 use quorate_catalog::PolicyKind;
 
-/// A verb.
+/// A verb of `quorate ctl`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verb {
     Help,

@@ -28,7 +28,7 @@ pub(super) fn export_banner(invocation: &Invocation) -> String {
     }
 }
 
-/// Likewise.
+/// The line that rabbitmqctl prints before an import.
 pub(super) fn import_banner(invocation: &Invocation) -> String {
     match path(invocation) {
         STANDARD => "Importing definitions in JSON from standard input ...\n".to_owned(),

@@ -3,7 +3,7 @@
 /// Codes of sysexits, as rabbitmqctl uses them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
-    /// Done.
+    /// The command was carried out.
     Done = 0,
     /// The command line is wrong.
     Usage = 64,
@@ -22,7 +22,7 @@ pub(crate) enum Exit {
 }
 
 impl Exit {
-    /// The number.
+    /// The number that the process exits with.
     pub(crate) fn code(self) -> u8 {
         self as u8
     }

@@ -20,7 +20,7 @@ impl Names {
         nodes.iter().map(|node| self.node(*node)).collect()
     }
 
-    /// `<node.start.connection.0>`.
+    /// Name of a connection, `<node.start.connection.0>`.
     pub(crate) fn connection(&self, id: Option<wire::ConnectionId>) -> String {
         self.channel(id, 0)
     }
@@ -38,7 +38,7 @@ impl Names {
         Some(wire::ConnectionId { node, start: start.parse().ok()?, number: number.parse().ok()? })
     }
 
-    /// `<node.start.connection.channel>`.
+    /// Name of a channel, `<node.start.connection.channel>`.
     pub(crate) fn channel(&self, id: Option<wire::ConnectionId>, channel: u32) -> String {
         let id = id.unwrap_or_default();
         format!("<{}.{}.{}.{channel}>", self.node(id.node), id.start, id.number)

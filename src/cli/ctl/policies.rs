@@ -23,7 +23,7 @@ fn word(kind: PolicyKind, user: &'static str, operator: &'static str) -> &'stati
     }
 }
 
-/// rabbitmqctl's banner.
+/// The line that rabbitmqctl prints before the answer.
 pub(super) fn banner(verb: PolicyVerb, invocation: &Invocation) -> String {
     let [first, second, third] = [0, 1, 2].map(|place| argument(invocation, place));
     let options = &invocation.options;

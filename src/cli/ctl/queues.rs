@@ -12,7 +12,7 @@ fn name(invocation: &Invocation) -> &str {
     invocation.arguments.first().map_or("", String::as_str)
 }
 
-/// rabbitmqctl's banner.
+/// The line that rabbitmqctl prints before the answer.
 pub(super) fn banner(invocation: &Invocation) -> String {
     let (name, vhost) = (name(invocation), invocation.options.vhost());
     if invocation.manual.verb == Verb::PurgeQueue {

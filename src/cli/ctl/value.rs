@@ -3,7 +3,7 @@
 use quorate_types::{FieldTable, FieldValue};
 use serde_json::json;
 
-/// A cell.
+/// Value of a cell of a list.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Value {
     /// There is no such thing for this row.

@@ -43,7 +43,7 @@ pub(crate) struct NodePlan {
     pub(crate) data_dir: PathBuf,
     /// `--cluster`, the same for all.
     pub(crate) cluster: String,
-    /// Further flags.
+    /// Further flags of `quorate server`.
     pub(crate) extra: Vec<OsString>,
 }
 

@@ -236,13 +236,13 @@ impl Client {
         self.for_each(names, "queue.declare", declare).await
     }
 
-    /// Purges queues.
+    /// Purges these queues, one after the other.
     pub(crate) async fn purge(&mut self, names: &[ShortString]) -> Result<(), ClientError> {
         let purge = |queue| queue::AMQPMethod::Purge(queue::Purge { queue, nowait: false });
         self.for_each(names, "queue.purge", purge).await
     }
 
-    /// Deletes queues.
+    /// Deletes these queues, one after the other.
     pub(crate) async fn delete(&mut self, names: &[ShortString]) -> Result<(), ClientError> {
         let delete =
             |queue| queue::AMQPMethod::Delete(queue::Delete { queue, ..queue::Delete::default() });

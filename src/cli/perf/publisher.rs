@@ -23,7 +23,7 @@ const WRITE_BYTES: usize = 256 * 1024;
 /// What a publisher does.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
-    /// From 0.
+    /// Number of the publisher, from 0.
     pub(crate) at: u16,
     pub(crate) queues: Vec<ShortString>,
     pub(crate) shape: Shape,

@@ -102,7 +102,7 @@ impl Summary {
         self.errors.is_empty() && self.verify.as_ref().is_none_or(Verdict::is_good)
     }
 
-    /// For people.
+    /// The summary as text for people.
     pub(crate) fn words(&self) -> String {
         let mut lines = vec![format!(
             "measured {:.2} s: published {:.0}/s, confirmed {:.0}/s, received {:.0}/s; in all published {}, received {}, refused {}, returned {}",

@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 
-/// One arrival.
+/// One message, as a consumer got it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Arrival {
     pub(crate) publisher: u16,
-    /// From 1.
+    /// Number of the message, from 1, by its publisher.
     pub(crate) number: u64,
     pub(crate) redelivered: bool,
 }

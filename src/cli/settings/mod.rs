@@ -27,21 +27,21 @@ pub enum SettingError {
     /// A value that the setting cannot have.
     #[error("setting {name} ({origin}): '{value}' {why}")]
     Value {
-        /// Setting.
+        /// Name of the setting.
         name: String,
         /// Where the value was given.
         origin: String,
-        /// The value.
+        /// The value that was given.
         value: String,
-        /// Why not.
+        /// Why the value is refused.
         why: String,
     },
     /// A name in the file that is no setting.
     #[error("setting {name} (in {file}): there is no such setting")]
     Unknown {
-        /// The name.
+        /// Name that no setting has.
         name: String,
-        /// File.
+        /// Name of the file.
         file: String,
     },
     /// Settings that contradict each other.
@@ -49,15 +49,15 @@ pub enum SettingError {
     Contradiction {
         /// The setting to change.
         name: &'static str,
-        /// Why.
+        /// What it contradicts, and how.
         why: String,
     },
     /// The file itself.
     #[error("setting config: file {file}: {why}")]
     File {
-        /// File.
+        /// Name of the file.
         file: String,
-        /// Why.
+        /// Why the file cannot be used.
         why: String,
     },
 }
@@ -134,7 +134,7 @@ fn reachable(listen: &HostPort) -> HostPort {
 /// The settings of a node, and what is odd about them but no error.
 #[derive(Debug)]
 pub struct Loaded {
-    /// The settings.
+    /// The settings, checked.
     pub settings: Settings,
     /// The file they came from, if any.
     pub file: Option<PathBuf>,

@@ -15,7 +15,7 @@ pub(crate) struct Spec {
     pub shape: &'static str,
     /// Default, as one would write it; empty: see the meaning.
     pub default: &'static str,
-    /// Meaning.
+    /// What the setting means, for `--help`.
     pub help: &'static str,
 }
 

@@ -115,7 +115,7 @@ impl SettingValue for ByteCount {
 /// A limit on memory: bytes, or a fraction of what the machine (or its cgroup) has.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum MemoryLimit {
-    /// Bytes.
+    /// An absolute number of bytes.
     Bytes(ByteCount),
     /// Of the machine's memory, above 0 and up to 1.
     Fraction(f64),
@@ -152,7 +152,7 @@ impl SettingValue for MemoryLimit {
 pub struct HostPort {
     /// Name or address; an IPv6 address without its brackets.
     pub host: String,
-    /// Port.
+    /// TCP port.
     pub port: u16,
 }
 
@@ -232,7 +232,7 @@ impl SettingValue for UserNames {
 pub enum Identity {
     /// RabbitMQ 4.3.5, since clients choose features by that name.
     RabbitMq,
-    /// Itself.
+    /// As Quorate.
     Quorate,
 }
 
@@ -263,7 +263,7 @@ impl SettingValue for QueueType {
 /// How log lines are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFormat {
-    /// For people.
+    /// Lines of text for people.
     Text,
     /// One JSON object a line.
     Json,

@@ -45,7 +45,7 @@ impl Page {
         self.histogram(name, help, view, seconds);
     }
 
-    /// Sizes.
+    /// Writes a histogram of sizes in bytes.
     pub(super) fn sizes(&mut self, name: &str, help: &str, view: &HistogramView) {
         self.histogram(name, help, view, |size| size.to_string());
     }

@@ -13,7 +13,7 @@ use quorate_broker::{
     view::{Alarm, ClusterView, DeliveryCounters, MetricsView, Role},
 };
 
-/// The page.
+/// The page of `/metrics`.
 pub(crate) fn text(
     facts: &NodeFacts,
     process: ProcessFacts,

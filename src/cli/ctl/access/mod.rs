@@ -18,7 +18,7 @@ use wire::close_request::Which;
 
 pub(super) use manuals::MANUALS;
 
-/// A verb.
+/// A verb about users, permissions or virtual hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AccessVerb {
     List(Table),
