@@ -1,5 +1,6 @@
-//! A consumer against a model of its queue: leaders come and go, what they send is lost with its
-//! connection or comes late, groups fall silent, bodies are not here or are gone, and limits are reached.
+//! A consumer against a model of its queue: leaders change, messages from them are lost with their
+//! connection or arrive late, groups fall silent, bodies are missing or settled, and limits are
+//! reached.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -38,7 +39,7 @@ fn new_consumer(connection: &Arc<ConnectionState>, no_ack: bool) -> Arc<FrontCon
     consumer
 }
 
-/// The message of that delivery number, as it is stored.
+/// The stored message of that delivery number.
 fn stored(number: u64) -> bytes::Bytes {
     let body = number.to_be_bytes().to_vec().into();
     message::encode(&Message { body, ..Message::default() })
@@ -48,7 +49,7 @@ fn number_of(delivered: &Delivered) -> u64 {
     u64::from_be_bytes(delivered.message.body.as_ref().try_into().unwrap())
 }
 
-/// What the group has, whoever leads it.
+/// The state of the group, whichever node leads it.
 #[derive(Debug, Default)]
 struct Queue {
     assigned: u64,
@@ -62,9 +63,9 @@ struct World {
     consumer: Arc<FrontConsumer>,
     queue: Queue,
     term: Term,
-    /// The attachment that the leader knows.
+    /// The attachment number that the leader knows.
     attachment: Option<u32>,
-    /// In flight: deliveries, re-attachings, and commands of the front end.
+    /// In flight: deliveries, re-attachments, and commands of the front end.
     link: VecDeque<Sent>,
     late: Vec<Sent>,
     asked: VecDeque<(Term, Attachment)>,
@@ -75,14 +76,14 @@ struct World {
     shown: Vec<u64>,
     unsettled: BTreeSet<u64>,
     limit: Option<u64>,
-    /// What the channel's other consumers have unsettled.
+    /// Unsettled deliveries of the channel's other consumers.
     others: u64,
-    /// Deliveries up to here were held too long.
+    /// Deliveries up to this number were held too long.
     timed_out: u64,
     /// The body that is being fetched.
     fetching: DeliveryNumber,
     cancel: Option<Pin<Box<dyn Future<Output = ()>>>>,
-    /// This node has the bodies of all that is held; else every fifth is fetched.
+    /// This node has the bodies of all deliveries; else every fifth is fetched.
     has_all: bool,
 }
 
@@ -135,7 +136,7 @@ impl World {
         }
     }
 
-    /// What was sent over a former connection, or by a former leader: for one attachment in its order.
+    /// Messages over a former connection, or of a former leader: in order for each attachment.
     fn hand_late(&mut self, at: usize) {
         let chosen = self.late.get(at % self.late.len().max(1)).map(|sent| (sent.0, sent.1));
         let first = self.late.iter().position(|sent| Some((sent.0, sent.1)) == chosen);
@@ -145,17 +146,19 @@ impl World {
         }
     }
 
-    /// A full lane refuses the newest; the leader sends no more before it is asked again (DLV 2).
+    /// A full lane refuses the newest delivery; the leader sends no more until the consumer
+    /// re-attaches (DLV 2).
     fn refuse_newest(&mut self) {
         if self.link.pop_back().is_some() {
             self.attachment = None;
         }
     }
 
-    /// The connection ends: some of what was in flight is lost, some is worked off late.
+    /// The connection ends: some messages in flight are lost, some are handled late.
     fn lose_link(&mut self, lost: usize) {
         self.lose_under_way(lost);
-        // The leader announces itself over the next one, and sends as before until it is asked.
+        // The leader announces itself over the next connection, and sends as before until the
+        // consumer re-attaches.
         self.reattach(self.term);
     }
 
@@ -180,7 +183,7 @@ impl World {
         }
     }
 
-    /// The leader takes a re-attaching: it sends what the consumer holds above `last`.
+    /// The leader handles a re-attachment: it sends what the consumer holds above `last`.
     fn take_reattaching(&mut self) {
         let Some((term, Attachment { last, number, .. })) = self.asked.pop_front() else { return };
         if term != self.term || self.attachment.is_some_and(|known| known > number) {
@@ -198,7 +201,7 @@ impl World {
         }
     }
 
-    /// What this node's store says of that message.
+    /// The content of this node's store for that message.
     fn look_up(&self, number: u64) -> StoredMessage {
         match number % 5 {
             0 if !self.has_all => StoredMessage::Unknown,
@@ -254,7 +257,7 @@ impl World {
         assert!(self.limit.is_none_or(|limit| count <= limit), "QOS-06: {count} are unsettled");
     }
 
-    /// A fetch of the first body comes to an end.
+    /// A fetch of the first body ends.
     fn fetched(&mut self, is_found: bool) {
         if !self.consumer.state.lock().fetching {
             return;
@@ -305,7 +308,7 @@ impl World {
         assert_eq!(self.consumer.settled(1), is_last, "nothing is left to remember");
     }
 
-    /// Deliveries up to one were held too long (CTO-05).
+    /// Deliveries up to one number were held too long (CTO-05).
     fn time_out(&mut self, last: u64) {
         let last = last % (self.queue.assigned + 1);
         if last > 0 && !self.consumer.about.no_ack {
@@ -314,7 +317,7 @@ impl World {
         }
     }
 
-    /// A message returns to its queue, and goes to someone else.
+    /// A message returns to its queue, and is assigned to another consumer.
     fn take_away(&mut self, at: usize) {
         let number = self.queue.held.keys().copied().nth(at % self.queue.held.len().max(1));
         number.map(|number| self.queue.held.remove(&number));
@@ -328,12 +331,12 @@ impl World {
     fn end(&mut self) {
         let (shown, _) = self.consumer.end();
         assert!(self.shown.last().copied().unwrap_or(0) <= shown.0, "DLV 4: what was shown stays");
-        // The queue releases what is above.
+        // The queue releases the messages above that number.
         let above = self.queue.held.split_off(&(shown.0 + 1));
         self.queue.released.extend(above.into_keys());
     }
 
-    /// Others of the channel have so much unsettled, within its limit.
+    /// Others of the channel have this much unsettled, within its limit.
     fn others_hold(&mut self, count: u64) {
         let own = self.unsettled.len() as u64;
         self.others = count.min(self.limit.unwrap_or(0).saturating_sub(own));
@@ -342,7 +345,7 @@ impl World {
         channel.unsettled = own + self.others;
     }
 
-    /// DLV 4: a cancel waits for what is ready, and for no more.
+    /// DLV 4: a cancel waits for ready deliveries, and for nothing else.
     fn look_at_cancel(&mut self) {
         let Some(cancel) = &mut self.cancel else { return };
         let is_done = cancel.as_mut().now_or_never().is_some();
@@ -353,7 +356,7 @@ impl World {
         }
     }
 
-    /// From now on nothing goes wrong: what the consumer holds has been shown.
+    /// Without further failures everything that the consumer holds has been delivered.
     fn finish(mut self) {
         self.hear(true);
         self.new_leader();
@@ -456,9 +459,9 @@ impl World {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
 
-    /// What is shown is shown in order, each delivery once, never in a silence, beyond the channel's limit,
-    /// or after the end. In the end everything that the queue holds for the consumer has been shown or
-    /// given back, and only what was shown has been settled.
+    /// Messages are delivered in order and once, never during a silence, above the channel's limit,
+    /// or after the end. In the end everything that the queue assigned has been delivered or given
+    /// back, and only delivered messages have been settled.
     #[test]
     fn dlv_1_to_5_and_qos_06_each_delivery_is_shown_once_in_order_or_given_back(
         steps in vec(step(), 1..150),
@@ -471,8 +474,8 @@ proptest! {
         world.finish();
     }
 
-    /// DLV 6: without a limit the queue may assign no more than 2,000 beyond what was shown, and never
-    /// stops while the client takes what it is given.
+    /// DLV 6: without a limit the queue may assign at most 2,000 messages above those delivered,
+    /// and never stops while the client takes its deliveries.
     #[test]
     fn dlv_6_the_window_moves_with_what_was_shown(takes in vec(1..700_usize, 1..40), no_ack: bool) {
         let mut world = World { has_all: true, ..World::new(no_ack, None) };

@@ -1,5 +1,5 @@
-//! What may be shown, against what leaders tell their groups meanwhile: of a message that returns
-//! because its consumer's node cannot be reached, the consumer is shown nothing any more.
+//! What may be delivered, compared with what leaders propose at the same time: once a message
+//! returns because its consumer's node cannot be reached, the consumer must not get it any more.
 
 #![expect(clippy::indexing_slicing, reason = "tests")]
 
@@ -35,20 +35,21 @@ fn dlv_5_nothing_is_shown_of_a_group_that_is_not_heard() {
 const LEADERS: u16 = 3;
 const FRONT: NodeId = NodeId(9);
 const BOOT: BootNumber = BootNumber(1);
-/// Milliseconds that each step of the world takes.
+/// Duration of each step, ms.
 const STEP: u64 = 100;
-/// As often as leaders look, and tell that they have heard a majority.
+/// How often leaders check nodes and send notices of their majorities, ms.
 const LOOK: u64 = 500;
-/// A leader says so if it has heard a majority within this time.
+/// A leader sends a notice if a majority has answered it within this time, ms.
 const MAJORITY_HEARD: u64 = 2 * LOOK;
 
 #[derive(Clone, Copy, Debug)]
 enum Event {
-    /// A majority elects this node. The leader before may not notice that it leads no more.
+    /// A majority elects this node. The previous leader may not notice that its leadership has
+    /// ended.
     Elect(usize),
-    /// The link between this node and the front end's opens or ends.
+    /// The link between this node and the front end's opens or closes.
     Link(usize, bool),
-    /// So many steps pass.
+    /// This many steps pass.
     Pass(u64),
 }
 
@@ -61,13 +62,13 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// A node that leads, or did and has not noticed the end.
+/// A node that leads, or that led and has not noticed the end.
 struct Leader {
     absences: Absences,
     is_linked: bool,
     term: u64,
     led_since: Option<u64>,
-    /// When another one was elected.
+    /// When another node was elected.
     deposed: Option<u64>,
 }
 
@@ -75,14 +76,14 @@ struct World {
     began: Instant,
     now: u64,
     timeout: u64,
-    /// How long a notice is in flight.
+    /// How long a notice is in flight, ms.
     delay: u64,
     log: CatalogLog,
     group: GroupLog,
     leader_contact: LeaderContact,
     leaders: Vec<Leader>,
     present: Option<usize>,
-    /// Who sent it in which term, and when it arrives.
+    /// Notices in flight: sender, term, and time of arrival.
     notices: Vec<(usize, u64, u64)>,
     /// The leader and term that the front end knows.
     known: Option<(usize, u64)>,
@@ -161,8 +162,9 @@ impl World {
         Ok(())
     }
 
-    /// Who leads, or believes so, announces itself to a front end that it is linked with. If that knows
-    /// of no later leader, its consumers re-attach, and have then what they hold (SES 5, DLV 2).
+    /// A node that leads, or believes so, announces itself to a linked front end. Unless the front
+    /// end knows of a later leader, its consumers re-attach, and then hold their deliveries (SES 5,
+    /// DLV 2).
     fn meet(&mut self, leader: usize) {
         let Leader { is_linked, term, led_since, .. } = self.leaders[leader];
         let is_later = self.known.is_none_or(|(_, known)| term >= known);
@@ -194,7 +196,7 @@ impl World {
         Ok(())
     }
 
-    /// Leaders that have heard a majority say so to the front end.
+    /// Leaders with a majority send notices to the front end.
     fn tell(&mut self) {
         for (place, leader) in
             self.leaders.iter().enumerate().filter(|(_, leader)| leader.is_linked)
@@ -206,7 +208,7 @@ impl World {
         }
     }
 
-    /// The present leader looks after the nodes. What a former one proposes is never committed.
+    /// The present leader reconciles the nodes. Proposals of a former leader are never committed.
     fn look(&mut self) {
         let Some(present) = self.present else { return };
         let (leader, now) = (&self.leaders[present], self.at(self.now));
@@ -225,15 +227,16 @@ impl World {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
-    /// DLV 5: whatever leads and whoever is cut off, from when a node's messages return until it has
-    /// re-attached, its consumers are shown nothing. A leader that is linked is heard.
+    /// DLV 5: from when a node's messages return until the node has re-attached, its consumers are
+    /// delivered nothing, whichever node leads or is cut off. A front end is in contact with a
+    /// linked leader.
     #[test]
     fn dlv_5_what_has_returned_is_not_shown_to_the_first_consumer(
         timeout in prop::sample::select(vec![4_000_u64, 10_000, 20_000]),
         delay in 0_u64..10,
         events in vec(event(), 1..60),
     ) {
-        // A notice that is in flight for longer than this would be taken for a new one.
+        // A notice that is in flight for longer would count as a new one.
         let most = timeout / 2 - MAJORITY_HEARD;
         let mut world = World::new(timeout, most * delay / 10);
         for event in events {

@@ -1,9 +1,9 @@
-//! A model of what a home keeps of a session, and of how it answers.
+//! A model of the session state of a home, and of its answers.
 
 use super::*;
 use std::collections::BTreeMap;
 
-/// What a command does, as far as its order matters.
+/// The effect of a command, as far as its order matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Item {
     /// Ordered with all but settles.
@@ -15,7 +15,7 @@ pub(super) enum Item {
 }
 
 impl Item {
-    /// Whether it must keep its order among looks and what goes to that queue.
+    /// Whether it must keep its order among inspections and commands to that queue.
     pub(super) fn is_for(&self, queue: u64) -> bool {
         match self {
             Self::Look(_) => true,
@@ -25,7 +25,7 @@ impl Item {
     }
 }
 
-/// What became of a publish.
+/// The outcome of a publish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     Taken,
@@ -72,7 +72,7 @@ impl Session {
                 self.last = number;
                 self.kept.insert(number, reply);
             }
-            // What is forgotten its sender has had.
+            // Answers below the mark have reached the sender.
             let reply = self.kept.get(&number).cloned().unwrap_or(Reply::InUse);
             (reply != Reply::Taken).then(|| other.push((Sequence(number), reply)));
         }

@@ -1,6 +1,6 @@
-//! A proposer, with what becomes of its tickets, against a model of the session that a home keeps. Between
-//! them is a link that loses, repeats and reorders batches and answers, refuses them, and ends. Leaders
-//! and sessions come and go.
+//! A proposer and its tickets, against a model of the session that a home keeps. The link between
+//! them loses, repeats, reorders and refuses batches and answers, and ends. Leaders and sessions
+//! change.
 
 use super::{
     home::{Fate, Item, QUEUES, Session, number_of, queue, reply_to_look},
@@ -13,7 +13,7 @@ use crate::{
 use quorate_storage::codec::batch::Sender;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is in flight to the home; what was sent to a former leader too.
+/// What is in flight to the home, also what was sent to a former leader.
 struct Link {
     lane: RefCell<Vec<ProposedBatch>>,
     /// Batches as they were sent first.
@@ -59,7 +59,7 @@ impl Courier for Link {
     }
 }
 
-/// What is chosen of several.
+/// The choice among several.
 fn pick<T>(from: &[T], at: usize) -> Option<usize> {
     (!from.is_empty()).then(|| at % from.len())
 }
@@ -78,7 +78,7 @@ struct Front {
     /// Numbers of this session that have been answered.
     answered: BTreeSet<Sequence>,
     fates: BTreeMap<u64, Fate>,
-    /// What is below belongs to sessions that are over, and what was told of it until then.
+    /// Lower numbers belong to ended sessions, with the confirms sent until their end.
     over: (u64, BTreeMap<u64, Fate>),
 }
 
@@ -193,7 +193,8 @@ impl Front {
         }
     }
 
-    /// SES 3, 5: what is unanswered from that number on has been sent again, as far as there is room.
+    /// SES 3, 5: everything unanswered from that number on has been sent again, as far as there is
+    /// room.
     fn check_sent_from(&self, from: Sequence) {
         let lane = self.link.lane.borrow();
         if !self.link.is_up.get() || lane.len() >= self.link.room.get() {
@@ -246,7 +247,7 @@ impl Front {
         }
     }
 
-    /// The connection ends; what was in flight is lost, or comes late.
+    /// The connection ends; what was in flight is lost or arrives late.
     fn lose_link(&mut self, is_lost: bool) {
         self.link.is_up.set(false);
         if is_lost {
@@ -290,7 +291,7 @@ impl Front {
         self.proposer.send_overdue(&self.link);
     }
 
-    /// From now on nothing goes wrong: everything is answered, and has been done once and in order.
+    /// Without further failures everything is answered, and has been applied once and in order.
     fn finish(mut self) {
         self.announce(Term(self.term.0 + 1));
         self.set_room(usize::MAX);
@@ -358,7 +359,7 @@ enum Step {
     LoseAnswer(usize),
     Room(usize),
     LoseLink(bool),
-    /// Of a term by so many later, or one earlier.
+    /// A term that is later by this much, or one earlier.
     Announce(Option<u64>),
     Restart,
     Pass(u64),
@@ -366,7 +367,7 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     let repeated = || prop::bool::weighted(0.1);
-    // Mostly in order: what is always in disorder never gets on.
+    // Mostly in order: a home makes no progress if everything is out of order.
     let place = || prop_oneof![3 => Just(0), 1 => any::<usize>()];
     prop_oneof![
         4 => Just(Step::Look),
@@ -412,9 +413,9 @@ impl Front {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
 
-    /// Whatever is lost, repeated or reordered, and whatever leaders and sessions come and go: a home
-    /// applies every command once and in order, every ticket is answered once with the first answer, and
-    /// nothing of a session that is over is answered.
+    /// Whatever is lost, repeated or reordered, and however leaders and sessions change: a home
+    /// applies every command once and in order, every ticket is answered once with the first
+    /// answer, and no command of an ended session is answered.
     #[test]
     fn ses_2_to_6_and_cnf_05_every_command_is_applied_once_and_its_ticket_answered_once(
         steps in prop::collection::vec(step(), 1..200),
