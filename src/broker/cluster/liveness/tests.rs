@@ -226,7 +226,7 @@ proptest! {
 
     /// SES 6: an accusation ends, and a fenced start stays fenced.
     #[test]
-    fn ses_06_accusations_come_to_an_end(events in vec(event(), 1..40)) {
+    fn ses_06_accusations_end(events in vec(event(), 1..40)) {
         let mut court = Court::new();
         for event in events {
             court.step(event)?;

@@ -46,7 +46,7 @@ proptest! {
     /// refused, and routed again only when all targets are gone. It is confirmed once, after the
     /// last answer.
     #[test]
-    fn nam_06_several_targets_come_to_one_answer(answers in vec(answer(), 1..5)) {
+    fn nam_06_several_targets_give_one_answer(answers in vec(answer(), 1..5)) {
         let connection = lone_connection();
         let shared = Arc::new(FanOut::new(u32::try_from(answers.len()).unwrap()));
         let mut verdicts = Vec::new();
@@ -75,7 +75,7 @@ proptest! {
     /// Publishes that follow each other share a ticket. Answered together or one by one, each is
     /// confirmed once, and none of their bytes stays in flight.
     #[test]
-    fn cnf_02_each_publish_of_a_ticket_is_told_once(
+    fn cnf_02_each_publish_of_a_ticket_is_confirmed_once(
         sizes in vec(0_usize..5_000, 1..40),
         answers in vec(answer(), 40),
         first in 1_u64..1_000,

@@ -70,7 +70,7 @@ struct World {
     late: Vec<Sent>,
     asked: VecDeque<(Term, Attachment)>,
     commands: VecDeque<Command>,
-    is_heard: bool,
+    is_in_contact: bool,
     missed: bool,
     fetches: Arc<Semaphore>,
     shown: Vec<u64>,
@@ -101,7 +101,7 @@ impl World {
             late: Vec::new(),
             asked: VecDeque::new(),
             commands: VecDeque::new(),
-            is_heard: true,
+            is_in_contact: true,
             missed: false,
             fetches: Arc::new(Semaphore::new(1)),
             shown: Vec::new(),
@@ -194,9 +194,9 @@ impl World {
         self.link.push_back((term, number, held));
     }
 
-    fn hear(&mut self, is_heard: bool) {
-        self.is_heard = is_heard;
-        if is_heard && std::mem::take(&mut self.missed) {
+    fn contact(&mut self, is_in_contact: bool) {
+        self.is_in_contact = is_in_contact;
+        if is_in_contact && std::mem::take(&mut self.missed) {
             self.reattach(self.term);
         }
     }
@@ -223,16 +223,16 @@ impl World {
         };
         let (mut into, mut commands) = (Vec::new(), Vec::new());
         let mut state = consumer.state.lock();
-        let may_deliver = || self.is_heard;
+        let may_deliver = || self.is_in_contact;
         let (taken, is_missing) =
             consumer.show(&mut state, may_deliver, read, &mut into, &mut commands);
-        assert!(!taken.more || state.listed, "who has more is listed");
+        assert!(!taken.more || state.listed, "a consumer with more deliveries is listed");
         if let Some(first) = state.ready.front().filter(|_| is_missing) {
             self.fetching = first.number;
             state.fetching = true;
         }
         drop(state);
-        self.missed |= !self.is_heard;
+        self.missed |= !self.is_in_contact;
         if taken.more {
             self.consumer.connection.delivering.ready.lock().push_back(consumer);
         }
@@ -242,7 +242,7 @@ impl World {
 
     fn note_shown(&mut self, delivered: &Delivered) {
         let number = delivered.number.0;
-        assert!(self.is_heard, "DLV 5: {number} is shown in a silence");
+        assert!(self.is_in_contact, "DLV 5: {number} is delivered during a silence");
         assert!(self.shown.last() < Some(&number), "{number} is shown after {:?}", self.shown);
         assert!(number <= self.queue.assigned && !self.queue.released.contains(&number));
         assert_eq!(number_of(delivered), number, "another message");
@@ -286,7 +286,10 @@ impl World {
             }
             Some(Command::Release { numbers, .. }) => {
                 for number in numbers.iter().flat_map(|(first, last)| first.0..=last.0) {
-                    assert!(!self.shown.contains(&number), "{number} was shown: it is no news");
+                    assert!(
+                        !self.shown.contains(&number),
+                        "{number} was delivered, so it is no news"
+                    );
                     self.queue.held.remove(&number);
                     self.queue.released.insert(number);
                 }
@@ -346,7 +349,7 @@ impl World {
     }
 
     /// DLV 4: a cancel waits for ready deliveries, and for nothing else.
-    fn look_at_cancel(&mut self) {
+    fn check_cancel(&mut self) {
         let Some(cancel) = &mut self.cancel else { return };
         let is_done = cancel.as_mut().now_or_never().is_some();
         let is_empty = self.consumer.state.lock().ready.is_empty();
@@ -358,7 +361,7 @@ impl World {
 
     /// Without further failures everything that the consumer holds has been delivered.
     fn finish(mut self) {
-        self.hear(true);
+        self.contact(true);
         self.new_leader();
         for _ in 0..10 * (self.queue.assigned + 10) {
             self.take_reattaching();
@@ -366,7 +369,7 @@ impl World {
             self.take(7);
             self.fetched(true);
             self.apply();
-            self.look_at_cancel();
+            self.check_cancel();
         }
         assert!(self.cancel.is_none() && self.commands.is_empty());
         if self.consumer.has_ended() {
@@ -390,7 +393,7 @@ enum Step {
     NewLeader,
     Reattach(u64),
     TakeReattaching,
-    Hear(bool),
+    Contact(bool),
     Take(usize),
     Fetched(bool),
     Apply,
@@ -415,7 +418,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Step::NewLeader),
         3 => (0..2_u64).prop_map(Step::Reattach),
         4 => Just(Step::TakeReattaching),
-        2 => prop::bool::weighted(0.7).prop_map(Step::Hear),
+        2 => prop::bool::weighted(0.7).prop_map(Step::Contact),
         8 => (1..5_usize).prop_map(Step::Take),
         4 => prop::bool::weighted(0.8).prop_map(Step::Fetched),
         6 => Just(Step::Apply),
@@ -439,7 +442,7 @@ impl World {
             Step::NewLeader => self.new_leader(),
             Step::Reattach(before) => self.reattach(Term(self.term.0 - before)),
             Step::TakeReattaching => self.take_reattaching(),
-            Step::Hear(is_heard) => self.hear(is_heard),
+            Step::Contact(is_in_contact) => self.contact(is_in_contact),
             Step::Take(count) => self.take(count),
             Step::Fetched(is_found) => self.fetched(is_found),
             Step::Apply => self.apply(),
@@ -452,7 +455,7 @@ impl World {
         }
         let listed = self.consumer.connection.delivering.ready.lock().len();
         assert!(listed <= 1, "a consumer is listed once");
-        self.look_at_cancel();
+        self.check_cancel();
     }
 }
 

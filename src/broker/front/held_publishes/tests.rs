@@ -130,9 +130,9 @@ proptest! {
                 Step::End(consumer) => world.end(consumer),
                 Step::Work => world.work(),
             }
-            let told = world.memory.held_bytes();
+            let held = world.memory.held_bytes();
             let bytes = world.bytes as u64;
-            prop_assert!(told <= bytes && bytes < told + (16 << 10), "{} of {}", told, bytes);
+            prop_assert!(held <= bytes && bytes < held + (16 << 10), "{} of {}", held, bytes);
         }
         world.work();
         prop_assert_eq!(world.memory.held_bytes(), 0);

@@ -13,21 +13,21 @@ use quorate_queue::Command;
 use quorate_types::{BootNumber, NodeId, QueueId, SessionId};
 
 #[test]
-fn dlv_5_nothing_is_shown_of_a_group_that_is_not_heard() {
+fn dlv_5_nothing_is_delivered_without_leader_contact() {
     let leader_contact = LeaderContact::new([GROUP].into_iter(), 100);
     let at = |ms| leader_contact.began + Duration::from_millis(ms);
     assert!(
         leader_contact.may_deliver_at(Home::Node(NodeId(1)), at(0)),
         "its own are never silent"
     );
-    assert!(!leader_contact.may_deliver_at(GROUP, at(0)), "never heard");
-    assert!(leader_contact.note_contact(GROUP, at(10)), "the silence mattered");
+    assert!(!leader_contact.may_deliver_at(GROUP, at(0)), "no contact so far");
+    assert!(leader_contact.note_contact(GROUP, at(10)), "a delivery was withheld");
     assert!(!leader_contact.note_contact(GROUP, at(20)));
     assert!(leader_contact.may_deliver_at(GROUP, at(69)));
     assert!(!leader_contact.may_deliver_at(GROUP, at(70)));
     assert!(leader_contact.note_contact(GROUP, at(80)));
     assert!(leader_contact.may_deliver_at(GROUP, at(80)));
-    assert!(!leader_contact.note_contact(GROUP, at(200)), "nobody has looked meanwhile");
+    assert!(!leader_contact.note_contact(GROUP, at(200)), "no delivery was withheld");
     assert!(!leader_contact.note_contact(Home::Group(quorate_types::GroupId(9)), at(200)));
 }
 
@@ -38,9 +38,9 @@ const BOOT: BootNumber = BootNumber(1);
 /// Duration of each step, ms.
 const STEP: u64 = 100;
 /// How often leaders check nodes and send notices of their majorities, ms.
-const LOOK: u64 = 500;
+const CHECK_INTERVAL: u64 = 500;
 /// A leader sends a notice if a majority has answered it within this time, ms.
-const MAJORITY_HEARD: u64 = 2 * LOOK;
+const MAJORITY_RECENT: u64 = 2 * CHECK_INTERVAL;
 
 #[derive(Clone, Copy, Debug)]
 enum Event {
@@ -178,9 +178,9 @@ impl World {
 
     fn pass(&mut self) -> Result<(), TestCaseError> {
         self.now += STEP;
-        if self.now.is_multiple_of(LOOK) {
-            self.tell();
-            self.look();
+        if self.now.is_multiple_of(CHECK_INTERVAL) {
+            self.send_notices();
+            self.reconcile();
         }
         let now = self.at(self.now);
         for (leader, term, _) in self.notices.extract_if(.., |(.., at)| *at <= self.now) {
@@ -190,26 +190,26 @@ impl World {
         }
         let may_deliver = self.leader_contact.may_deliver_at(GROUP, now);
         prop_assert!(!(self.timed_out && may_deliver), "its messages are another consumer's");
-        let is_audible = |since| self.now >= since + 2 * LOOK + self.delay;
-        let is_heard = self.audible_since.is_some_and(is_audible);
-        prop_assert!(may_deliver || !is_heard, "a leader with a majority was heard");
+        let is_audible = |since| self.now >= since + 2 * CHECK_INTERVAL + self.delay;
+        let is_in_contact = self.audible_since.is_some_and(is_audible);
+        prop_assert!(may_deliver || !is_in_contact, "a leader with a majority was in contact");
         Ok(())
     }
 
     /// Leaders with a majority send notices to the front end.
-    fn tell(&mut self) {
+    fn send_notices(&mut self) {
         for (place, leader) in
             self.leaders.iter().enumerate().filter(|(_, leader)| leader.is_linked)
         {
-            let heard_at = leader.led_since.map(|_| leader.deposed.unwrap_or(self.now));
-            if heard_at.is_some_and(|at| self.now - at < MAJORITY_HEARD) {
+            let answered_at = leader.led_since.map(|_| leader.deposed.unwrap_or(self.now));
+            if answered_at.is_some_and(|at| self.now - at < MAJORITY_RECENT) {
                 self.notices.push((place, leader.term, self.now + self.delay));
             }
         }
     }
 
     /// The present leader reconciles the nodes. Proposals of a former leader are never committed.
-    fn look(&mut self) {
+    fn reconcile(&mut self) {
         let Some(present) = self.present else { return };
         let (leader, now) = (&self.leaders[present], self.at(self.now));
         let outlook = Outlook {
@@ -237,7 +237,7 @@ proptest! {
         events in vec(event(), 1..60),
     ) {
         // A notice that is in flight for longer would count as a new one.
-        let most = timeout / 2 - MAJORITY_HEARD;
+        let most = timeout / 2 - MAJORITY_RECENT;
         let mut world = World::new(timeout, most * delay / 10);
         for event in events {
             world.step(event)?;

@@ -49,7 +49,7 @@ fn while_the_budget_is_full_each_connection_has_one_message_up_to_a_bound() {
     let mut budget_room = Box::pin(one.budget_room());
     assert!(budget_room.as_mut().now_or_never().is_none());
     elsewhere.set(0);
-    assert!(budget_room.as_mut().now_or_never().is_some(), "told by what was released");
+    assert!(budget_room.as_mut().now_or_never().is_some(), "woken by the released bytes");
     assert!(waiting.as_mut().now_or_never().is_some());
     assert_eq!(one.room_bytes() as u64, share - 10);
 }

@@ -30,7 +30,7 @@ fn a_group_without_a_stamp_begins_where_it_is() {
 }
 
 #[test]
-fn a_clock_goes_on_from_where_it_was_told_and_never_back() {
+fn a_clock_continues_from_the_time_that_it_received_and_never_goes_back() {
     let clock = GroupClock::default();
     assert_eq!(clock.now(), None);
     clock.learn(Timestamp(50_000));
@@ -107,7 +107,11 @@ impl Group {
         assert!(begins >= stamps.0, "{begins} before the last entry's {}", stamps.0);
         assert_eq!(process.known.map(|known| shows(known, now)), Some(begins));
         if let Some(known) = known {
-            assert_eq!(begins, known.max(stamps.0), "who knows goes by no wall clock");
+            assert_eq!(
+                begins,
+                known.max(stamps.0),
+                "a process with a known time ignores the wall clock"
+            );
         } else if stamps.1 != WallTime(0) {
             let down = wall.0.saturating_sub(stamps.1.0);
             assert!(begins.0 >= stamps.0.0 + down, "all the time since counts");

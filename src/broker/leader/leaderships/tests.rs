@@ -21,7 +21,7 @@ async fn dlv_02_what_is_sent_before_a_re_attaching_is_not_taken_after_it() {
     consumer.deliver(term, first.number, &[delivery(4)]);
     consumer.deliver(term, second.number, &[delivery(3), delivery(4)]);
     assert_eq!(consumer.reattach(term).unwrap().last, DeliveryNumber(4));
-    assert!(consumer.reattach(Term(2)).is_none(), "a leader that was looked up before");
+    assert!(consumer.reattach(Term(2)).is_none(), "the leader of an earlier term");
 
     let mut leadership = Leadership::default();
     assert!(leadership.attach(consumer.about.id, second.number, |_| true));
@@ -55,7 +55,7 @@ fn consumers_that_are_gone_are_not_remembered_for_ever() {
         leadership.attach(ConsumerId { session, number }, 1, present);
     }
     let kept = leadership.attached.keys().filter(|id| stays(id.number)).count();
-    assert_eq!(kept, 3_000, "who stays is remembered");
+    assert_eq!(kept, 3_000, "attached consumers stay");
     assert!(leadership.attached.len() <= 2 * 3_000 + 2, "{}", leadership.attached.len());
 }
 

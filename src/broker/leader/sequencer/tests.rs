@@ -99,7 +99,7 @@ impl World {
         let handed = std::mem::take(&mut *self.handed.borrow_mut());
         let count = handed.len();
         for (place, (entry, log)) in handed.into_iter().enumerate() {
-            assert!(self.leads, "who does not lead proposes nothing");
+            assert!(self.leads, "a node that does not lead proposes nothing");
             assert!(self.in_flight < IN_FLIGHT_MAX, "more entries in flight than may be");
             self.compare(&entry);
             let is_taken = matches!(log, Log::Takes(1..));

@@ -43,7 +43,7 @@ pub(super) fn number_of(message: &[u8]) -> u64 {
     u64::from_be_bytes(message.try_into().unwrap())
 }
 
-pub(super) fn reply_to_look(number: u64) -> Reply {
+pub(super) fn reply_to_inspect(number: u64) -> Reply {
     match number % 3 {
         0 => Reply::Taken,
         1 => Reply::Gone,
@@ -84,7 +84,7 @@ impl Session {
     fn apply(&mut self, batch: &ProposedBatch, command: &Command) -> Reply {
         if let Command::Look { queue, .. } = command {
             self.applied.push(Item::Look(queue.index));
-            return reply_to_look(queue.index);
+            return reply_to_inspect(queue.index);
         }
         if let Command::Ack { numbers, .. } = command {
             self.applied.extend(numbers.iter().map(|(first, _)| Item::Settle(first.0)));

@@ -3,7 +3,7 @@
 //! change.
 
 use super::{
-    home::{Fate, Item, QUEUES, Session, number_of, queue, reply_to_look},
+    home::{Fate, Item, QUEUES, Session, number_of, queue, reply_to_inspect},
     *,
 };
 use crate::{
@@ -74,7 +74,7 @@ struct Front {
     connection: Arc<ConnectionState>,
     next: u64,
     submitted: BTreeMap<SessionId, Vec<Item>>,
-    looks: BTreeMap<u64, oneshot::Receiver<Reply>>,
+    inspections: BTreeMap<u64, oneshot::Receiver<Reply>>,
     /// Numbers of this session that have been answered.
     answered: BTreeSet<Sequence>,
     fates: BTreeMap<u64, Fate>,
@@ -103,7 +103,7 @@ impl Front {
             connection: testing::lone_connection(),
             next: 0,
             submitted: BTreeMap::new(),
-            looks: BTreeMap::new(),
+            inspections: BTreeMap::new(),
             answered: BTreeSet::new(),
             fates: BTreeMap::new(),
             over: (0, BTreeMap::new()),
@@ -117,12 +117,12 @@ impl Front {
         number
     }
 
-    fn look(&mut self) {
+    fn inspect(&mut self) {
         let number = self.submit(Item::Look);
         let (sender, receiver) = oneshot::channel();
-        self.looks.insert(number, receiver);
-        let look = Command::Look { queue: queue(number), renew: false };
-        self.proposer.submit(&self.link, |batches| batches.push(look, Ticket::Reply(sender)));
+        self.inspections.insert(number, receiver);
+        let inspect = Command::Look { queue: queue(number), renew: false };
+        self.proposer.submit(&self.link, |batches| batches.push(inspect, Ticket::Reply(sender)));
     }
 
     fn settle(&mut self) {
@@ -223,20 +223,20 @@ impl Front {
                     );
                     assert_eq!(fates.insert(number, Fate::RoutedAgain), None);
                 });
-                self.hear_confirms();
+                self.take_confirms();
             }
             Ticket::Get(_) => unreachable!(),
         }
     }
 
-    fn hear_confirms(&mut self) {
+    fn take_confirms(&mut self) {
         let mut events = Vec::new();
         self.connection.mailbox.take_now(&mut events);
         for event in events {
             let Event::Confirmed { first, last, taken, .. } = event else { continue };
             let fate = if taken { Fate::Taken } else { Fate::Refused };
             let new = (first..=last).all(|number| self.fates.insert(number, fate).is_none());
-            assert!(new, "CNF-05: one of {first} to {last} is told twice");
+            assert!(new, "CNF-05: one of {first} to {last} is confirmed twice");
         }
     }
 
@@ -277,10 +277,10 @@ impl Front {
         self.proposer.restart(self.session);
         self.answered.clear();
         self.over = (self.next, self.fates.clone());
-        let open = std::mem::take(&mut self.looks).into_iter();
+        let open = std::mem::take(&mut self.inspections).into_iter();
         for (number, mut caller) in open {
             let reply = caller.try_recv();
-            let expected = reply_to_look(number);
+            let expected = reply_to_inspect(number);
             let given_up = reply == Err(oneshot::error::TryRecvError::Closed);
             assert!(given_up || reply == Ok(expected), "{reply:?}");
         }
@@ -305,8 +305,8 @@ impl Front {
                 break;
             }
         }
-        for (number, mut caller) in std::mem::take(&mut self.looks) {
-            assert_eq!(caller.try_recv(), Ok(reply_to_look(number)), "look {number}");
+        for (number, mut caller) in std::mem::take(&mut self.inspections) {
+            assert_eq!(caller.try_recv(), Ok(reply_to_inspect(number)), "inspection {number}");
         }
         assert_eq!(self.proposer.bytes(), 0);
         self.check_fates();
@@ -317,12 +317,12 @@ impl Front {
         let (over, before) = &self.over;
         let of_old: BTreeMap<_, _> =
             self.fates.range(..over).map(|(&number, &fate)| (number, fate)).collect();
-        assert_eq!(&of_old, before, "SES 6: nothing is told of a session that is over");
+        assert_eq!(&of_old, before, "SES 6: no publish of an ended session is confirmed");
         let home = self.homes.get(&self.session);
         let expected = home.map(|home| home.fates.clone()).unwrap_or_default();
         let confirmed: BTreeMap<_, _> =
             self.fates.range(over..).map(|(&number, &fate)| (number, fate)).collect();
-        assert_eq!(confirmed, expected, "CNF-05: each publish is told what became of it");
+        assert_eq!(confirmed, expected, "CNF-05: each publish gets its outcome");
         let of_all = |number: &u64| self.homes.values().find_map(|home| home.fates.get(number));
         assert!(before.iter().all(|(number, fate)| of_all(number) == Some(fate)));
         if *over == 0 {
@@ -350,7 +350,7 @@ impl Front {
 
 #[derive(Clone, Debug)]
 enum Step {
-    Look,
+    Inspect,
     Settle,
     Publish(u64, usize),
     Deliver(usize, bool),
@@ -370,7 +370,7 @@ fn step() -> impl Strategy<Value = Step> {
     // Mostly in order: a home makes no progress if everything is out of order.
     let place = || prop_oneof![3 => Just(0), 1 => any::<usize>()];
     prop_oneof![
-        4 => Just(Step::Look),
+        4 => Just(Step::Inspect),
         2 => Just(Step::Settle),
         6 => (0..QUEUES, 1..4_usize).prop_map(|(to, count)| Step::Publish(to, count)),
         10 => (place(), repeated()).prop_map(|(at, again)| Step::Deliver(at, again)),
@@ -380,7 +380,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (0..6_usize).prop_map(Step::Room),
         1 => any::<bool>().prop_map(Step::LoseLink),
         2 => prop::option::weighted(0.8, 0..2_u64).prop_map(Step::Announce),
-        1 => prop::bool::weighted(0.3).prop_map(|it| if it { Step::Restart } else { Step::Look }),
+        1 => prop::bool::weighted(0.3).prop_map(|it| if it { Step::Restart } else { Step::Inspect }),
         2 => (0..3_000_u64).prop_map(Step::Pass),
     ]
 }
@@ -388,7 +388,7 @@ fn step() -> impl Strategy<Value = Step> {
 impl Front {
     fn run(&mut self, step: Step) {
         match step {
-            Step::Look => self.look(),
+            Step::Inspect => self.inspect(),
             Step::Settle => self.settle(),
             Step::Publish(to, count) => self.publish(to, count),
             Step::Deliver(at, repeated) => self.deliver(at, repeated),
