@@ -1,6 +1,5 @@
 //! A consumer against a model of its queue: leaders change, messages from them are lost with their
-//! connection or arrive late, groups fall silent, bodies are missing or settled, and limits are
-//! reached.
+//! connection or arrive late, groups fall silent, bodies are missing, and limits are reached.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -146,8 +145,7 @@ impl World {
         }
     }
 
-    /// A full lane refuses the newest delivery; the leader sends no more until the consumer
-    /// re-attaches (DLV 2).
+    /// A full lane refuses the newest delivery; the leader waits for a re-attachment (DLV 2).
     fn refuse_newest(&mut self) {
         if self.link.pop_back().is_some() {
             self.attachment = None;
@@ -157,8 +155,7 @@ impl World {
     /// The connection ends: some messages in flight are lost, some are handled late.
     fn lose_link(&mut self, lost: usize) {
         self.lose_under_way(lost);
-        // The leader announces itself over the next connection, and sends as before until the
-        // consumer re-attaches.
+        // Over the next connection the leader announces itself and sends as before.
         self.reattach(self.term);
     }
 
@@ -286,10 +283,7 @@ impl World {
             }
             Some(Command::Release { numbers, .. }) => {
                 for number in numbers.iter().flat_map(|(first, last)| first.0..=last.0) {
-                    assert!(
-                        !self.shown.contains(&number),
-                        "{number} was delivered, so it is no news"
-                    );
+                    assert!(!self.shown.contains(&number), "{number} was shown before");
                     self.queue.held.remove(&number);
                     self.queue.released.insert(number);
                 }
