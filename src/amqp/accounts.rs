@@ -65,7 +65,7 @@ impl Accounts {
         }
         let since_ms = since_ms.or(self.held_since_ms);
         let age_ms = since_ms.map_or(0, |since_ms| now_ms.saturating_sub(since_ms));
-        connection.tell_unfinished(contents + partial_bytes as u64, age_ms, transactions);
+        connection.report_unfinished(contents + partial_bytes as u64, age_ms, transactions);
         // The second content of a connection does not wait for room: they may hold twice the share.
         if contents > 0 && self.memory.is_overdrawn(Share::Contents, true) {
             connection.relieve(Share::Contents, 2 * self.memory.share_bytes_max(Share::Contents));

@@ -129,7 +129,7 @@ pub trait Connection: Send + Sync + 'static {
 
     /// Reports what the front end holds between two turns: bytes of contents that have not come whole,
     /// for how long they have been under way, and bytes of transactions.
-    fn tell_unfinished(&self, contents: u64, age_ms: u64, transactions: u64);
+    fn report_unfinished(&self, contents: u64, age_ms: u64, transactions: u64);
 
     /// Closes the connections of this node that hold most of that share, until the others hold at most
     /// `bytes_max`.

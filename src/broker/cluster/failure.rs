@@ -236,9 +236,9 @@ impl Leader {
     fn send_majority_contacts(self: &Arc<Self>) {
         let Some(groups) = self.base.context.groups() else { return };
         let led = self.base.led.groups().into_iter();
-        let heard = led.filter(|group| groups.majority_heard_within(*group, 2 * CHECK_INTERVAL));
+        let answered = led.filter(|group| groups.majority_heard_within(*group, 2 * CHECK_INTERVAL));
         let terms =
-            heard.filter_map(|group| Some((group, self.base.led.leading(Home::Group(group))?)));
+            answered.filter_map(|group| Some((group, self.base.led.leading(Home::Group(group))?)));
         self.send_majority_contact(terms);
     }
 

@@ -140,10 +140,10 @@ mod tests {
     };
     use std::time::Duration;
 
-    /// A node that missed entries gets a snapshot in place of them: what they would have told it is
-    /// found in it.
+    /// A node that missed entries gets a snapshot in place of them: the effects of these entries are
+    /// derived from it.
     #[tokio::test]
-    async fn a_snapshot_of_the_catalog_tells_what_its_entries_would_have_told() {
+    async fn a_snapshot_of_the_catalog_has_the_effects_of_its_entries() {
         let broker = crate::Broker(crate::testing::node());
         let node = &broker.0;
         let shape = ClusterShape { cluster: ClusterId(7), queue_groups: 3 };

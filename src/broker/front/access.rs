@@ -256,8 +256,8 @@ mod tests {
         assert!(may_come_from(false, &short("guest"), &[]), "a setting lets guest in too");
     }
 
-    /// PRP-06: only oneself, unless one is an impersonator; an administrator is none. The empty
-    /// name is a name.
+    /// PRP-06: a user may name only itself, unless it is an impersonator; an administrator is no
+    /// impersonator. The empty name counts as a name.
     #[test]
     fn prp_06_who_names_a_user_is_it_or_an_impersonator() {
         let mut catalog = Catalog::default();

@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn ses_7_a_get_whose_answer_has_come_and_is_never_looked_at_gives_its_message_back() {
+    async fn ses_7_a_get_whose_answer_is_never_taken_gives_its_message_back() {
         let node = testing::node();
         let queue = queue(&node).await;
         let get = || {
@@ -112,6 +112,6 @@ mod tests {
 
         let taken = get().await.ok().and_then(GetAnswer::take);
         assert!(matches!(taken, Some((_, Reply::Got(_)))), "{taken:?}");
-        assert_eq!(counts(&node, queue), (0, 1), "who has taken it gives it back itself");
+        assert_eq!(counts(&node, queue), (0, 1), "its caller gives it back itself");
     }
 }

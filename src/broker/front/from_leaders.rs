@@ -124,13 +124,13 @@ mod tests {
     /// DLV 5: an announcement says who leads, not that a majority stands behind it: it is repeated on
     /// every new connection, and by leaders that have lost proposals.
     #[tokio::test]
-    async fn dlv_05_only_a_leader_that_has_just_heard_a_majority_is_heard() {
+    async fn dlv_05_only_a_leader_with_a_majority_counts_as_contact() {
         let (node, home, term) = (crate::testing::node(), Home::Group(GroupId(1)), Term(7));
         node.front.announced(home, NodeId(2), term);
         assert!(!node.front.leader_contact.may_deliver(home));
         node.front.leader_contacted(home, NodeId(3), term);
         node.front.leader_contacted(home, NodeId(2), Term(6));
-        assert!(!node.front.leader_contact.may_deliver(home), "not of the leader that is known");
+        assert!(!node.front.leader_contact.may_deliver(home), "not from the known leader");
         node.front.leader_contacted(home, NodeId(2), term);
         assert!(node.front.leader_contact.may_deliver(home));
     }

@@ -157,7 +157,7 @@ impl client::Connection for Connection {
         self.state.delivering.unwritten.is_given_up()
     }
 
-    fn tell_unfinished(&self, contents: u64, age_ms: u64, transactions: u64) {
+    fn report_unfinished(&self, contents: u64, age_ms: u64, transactions: u64) {
         self.state.unfinished.report(contents, age_ms, transactions);
     }
 

@@ -33,7 +33,7 @@ impl Publisher {
             self.base.lease.until_held().await;
             spread = self.route_some(&connection);
             if spread.is_none() {
-                // The task that waits for room checks again.
+                // Wakes the task that waits for room.
                 connection.publishing.in_flight.landed(0);
                 return;
             }

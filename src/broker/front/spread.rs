@@ -137,9 +137,9 @@ impl Publisher {
         connection.publishing.in_flight.has_room() && !self.is_full_for(connection)
     }
 
-    /// Resolves when there is room for another step, or after [`STEP_PATIENCE`]: copies for a home that
-    /// does not answer must not hold back all others. Publishes that are held behind a message to
-    /// many queues do not count, since they wait for it.
+    /// Resolves when there is room for another step, or after [`STEP_PATIENCE`]: copies for a home
+    /// that does not answer must not hold back all others. Publishes that are held behind a message
+    /// to many queues do not count, since they wait for it.
     async fn room_for_step(&self, bytes: u64) {
         let max = self.base.context.memory.share_bytes_max(Share::InFlight);
         let fits = || takes_body(self.base.proposers.bytes(), bytes, max);

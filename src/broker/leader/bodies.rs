@@ -64,7 +64,7 @@ impl Bodies {
     }
 
     /// Whether an unreadable message of the queue may be logged now.
-    pub(crate) fn may_tell_of_unreadable(&self, queue: QueueId) -> bool {
+    pub(crate) fn may_report_unreadable(&self, queue: QueueId) -> bool {
         self.unreadable.lock().is_due(queue, Instant::now())
     }
 
@@ -95,7 +95,7 @@ impl Bodies {
     }
 
     fn report_unreadable(&self, queue: QueueId, error: &StorageError) {
-        if self.may_tell_of_unreadable(queue) {
+        if self.may_report_unreadable(queue) {
             tracing::error!(
                 %queue, %error, "a message body cannot be read; reading it from another replica"
             );

@@ -1,4 +1,4 @@
-//! What is concluded of nodes, against what the rules say of a history of their processes.
+//! Conclusions about nodes, compared with the rules applied to a history of their processes.
 
 #![expect(clippy::indexing_slicing, reason = "tests")]
 
@@ -34,7 +34,7 @@ fn ses_06_an_accusation_fences_one_start_of_a_process_and_no_later_one() {
     let start = log.start(TWO, BOOT);
     assert_eq!(fence(&mut accusations, &log, false), [start.0]);
     log.apply(down(SessionId { node: TWO, start }));
-    // It lived after all, and begins again before anybody has met it again.
+    // It was alive after all, and announces another start before it is linked again.
     log.start(TWO, BOOT);
     assert!(fence(&mut accusations, &log, false).is_empty());
     assert!(accusations.all().is_empty());
@@ -75,8 +75,8 @@ fn dlv_05_the_end_of_a_former_process_does_not_make_its_successor_unreachable() 
     assert_eq!(absences.time(now, TWO), Some(Duration::ZERO));
 }
 
-/// DLV 5: a leader is linked with itself. If the one before had suspected it, nobody else would say that
-/// it is back, and its consumers would get nothing.
+/// DLV 5: a leader is linked with itself. If its predecessor had suspected it, no other node would
+/// propose that it is back, and its consumers would get nothing.
 #[test]
 fn dlv_05_a_leader_that_was_suspected_is_back() {
     let (mut log, mut group) = (CatalogLog::new(), GroupLog::new());
@@ -91,20 +91,20 @@ fn dlv_05_a_leader_that_was_suspected_is_back() {
     assert!(outlook(&absences).commands(&log.catalog, &group.machine).is_empty());
 }
 
-/// What happens to processes of two nodes, and to what is believed of them.
+/// Events of the processes of two nodes, and of their accusations.
 #[derive(Clone, Copy, Debug)]
 enum Event {
-    /// A process begins in place of the node's former one.
+    /// A process replaces the node's former one.
     Boot(usize),
-    /// The node's process announces itself, unless it has a start that it may believe in.
+    /// The node's process announces itself, unless it has a start that has not been fenced.
     Announce(usize),
-    /// The node's process is believed dead here.
+    /// This node takes the node's process for dead.
     Accuse(usize),
-    /// It is met.
+    /// The process is linked.
     Meet(usize),
-    /// What is due is proposed, and committed.
+    /// The due fences are proposed and committed.
     Fence,
-    /// Another node has found it dead.
+    /// Another node has accused it.
     FencedByOthers(usize),
 }
 
@@ -120,7 +120,7 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// A process: whether it stands accused, and of which start.
+/// A process: whether it is accused, and of which start.
 #[derive(Clone, Copy, Debug)]
 struct Process {
     boot: BootNumber,
@@ -146,7 +146,7 @@ impl Court {
         if place == 0 { NodeId(2) } else { NodeId(3) }
     }
 
-    /// The start of a present process that the cluster has not ended.
+    /// The start of a present process that the cluster has not fenced.
     fn live(&self, place: usize) -> Option<SessionId> {
         let boot = self.processes.get(place)?.boot;
         let session = self.log.catalog.session_of(Self::node(place), boot)?;
@@ -178,7 +178,7 @@ impl Court {
         self.judge(met, matches!(event, Event::Fence))
     }
 
-    /// As often as leaders look: what is due are the starts that stand accused, and no others.
+    /// One check: exactly the starts of accused processes are due.
     fn judge(
         &mut self,
         met: Option<(NodeId, BootNumber)>,
@@ -198,7 +198,7 @@ impl Court {
         }
         let lives = |node, boot| met == Some((node, boot));
         let due = self.accusations.fences_due(&self.log.catalog, lives);
-        // Former processes that have no successor in the catalog yet may be due still.
+        // Former processes without a successor in the catalog may still be due.
         let present = |due: &&SessionId| expected.contains(due);
         prop_assert_eq!(due.iter().filter(present).count(), expected.len(), "{:?}", &due);
         for due in due.iter().filter(|due| !expected.contains(due)) {
@@ -214,8 +214,8 @@ impl Court {
 }
 
 proptest! {
-    /// SES 6: an accusation fences the start that the process has, or else its next one. It ends when
-    /// that start is fenced, or when the process is met.
+    /// SES 6: an accusation fences the present start of the process, or else its next one. It ends
+    /// when that start is fenced, or when the process is linked.
     #[test]
     fn ses_06_what_is_fenced_is_what_stands_accused(events in vec(event(), 1..60)) {
         let mut court = Court::new();
@@ -224,9 +224,9 @@ proptest! {
         }
     }
 
-    /// SES 6: what is accused does not stay so forever, and what is fenced stays fenced.
+    /// SES 6: an accusation ends, and a fenced start stays fenced.
     #[test]
-    fn ses_06_accusations_come_to_an_end(events in vec(event(), 1..40)) {
+    fn ses_06_accusations_end(events in vec(event(), 1..40)) {
         let mut court = Court::new();
         for event in events {
             court.step(event)?;
@@ -239,8 +239,8 @@ proptest! {
         prop_assert!(court.accusations.all().is_empty(), "{:?}", court.accusations);
     }
 
-    /// SES 6, Q-11: a group ends what starts held that the catalog has fenced, leaves the others
-    /// alone, hears of the cluster's present life, and then of nothing more.
+    /// SES 6, Q-11: a group ends what fenced starts held, leaves other starts alone, applies the
+    /// cluster's present life, and then needs no further command.
     #[test]
     fn ses_06_a_group_agrees_with_the_catalog_about_starts_and_lives(
         starts in vec((2_u16..6, any::<bool>(), any::<bool>(), any::<bool>()), 1..20),
@@ -279,13 +279,13 @@ proptest! {
     }
 }
 
-/// Of a leader that has just begun.
+/// The outlook of a leader that has just begun.
 fn outlook(absences: &Absences) -> Outlook<'_> {
     let (led_for, timeout) = (Duration::ZERO, Duration::from_secs(20));
     Outlook { now: Instant::now(), absences, led_for, timeout }
 }
 
-/// What happens between a leader and another node, in hundreds of milliseconds.
+/// Events between a leader and another node, in hundreds of milliseconds.
 #[derive(Clone, Copy, Debug)]
 enum Link {
     Linked,
@@ -306,7 +306,7 @@ fn link() -> impl Strategy<Value = Link> {
 
 proptest! {
     /// DLV 5, Q-62: a node that has been unreachable for more than a second of this leadership is
-    /// suspected, for more than the time of Q-62 timed out, and as soon as it is linked it is back.
+    /// suspected, after more than the time of Q-62 timed out, and back as soon as it is linked.
     #[test]
     fn dlv_05_a_node_is_suspected_and_timed_out_by_its_silence(events in vec(link(), 1..60)) {
         let (mut log, mut group) = (CatalogLog::new(), GroupLog::new());
@@ -316,7 +316,7 @@ proptest! {
             let session = SessionId { node, start };
             group.ask(session, Command::Look { queue, renew: false });
         }
-        // It has nothing in the group, so nothing is said of it.
+        // It has no session in the group, so no command names it.
         log.start(NodeId(3), BOOT);
         let began = Instant::now();
         let at = |time: u64| began + Duration::from_millis(100 * time);

@@ -30,7 +30,7 @@ fn messages_of(command: &Command) -> usize {
     if let Command::Enqueue { count, .. } = command { *count as usize } else { 0 }
 }
 
-/// A batch that was cut, and what it is expected to count as.
+/// A batch that was cut, and its expected counts.
 #[derive(Debug)]
 struct Cut {
     batch: ProposedBatch,
@@ -156,7 +156,7 @@ impl World {
         self.cut.iter().find(|it| !it.answered && it.last >= self.unsent)
     }
 
-    /// The home answers the batches at these places, and what was answered before.
+    /// The home answers the batches at these places; their earlier answers are repeated.
     fn answer(&mut self, from: usize, count: usize) {
         if self.cut.is_empty() {
             return;
@@ -189,7 +189,7 @@ impl World {
         assert!(answered.next().is_none(), "each number is answered once");
     }
 
-    /// All that the batches tell of themselves.
+    /// All figures of the batches.
     fn check(&self) {
         let under_way = || self.cut.iter().filter(|it| !it.answered);
         let counted = |what: fn(&Cut) -> usize| under_way().map(what).sum::<usize>();
@@ -241,8 +241,8 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
 
-    /// Batches are numbered without gaps, kept as they were cut until they are answered, sent in their order,
-    /// and answered by number. What waits and is in flight is counted, and nothing of it stays.
+    /// Batches are numbered without gaps, kept unchanged until they are answered, sent in order,
+    /// and answered by number. What waits and is in flight is counted, and nothing remains of it.
     #[test]
     fn ses_2_to_4_batches_are_numbered_kept_and_answered(steps in vec(step(), 1..150)) {
         let mut world = World::new();

@@ -1,12 +1,12 @@
-//! A commit is told once, when all its publishes have been answered, whether all were taken.
+//! A commit is answered once, when all its publishes have been answered: whether all were taken.
 
 use super::*;
 use proptest::{collection::vec, prelude::*};
 
 proptest! {
-    /// TX-05: one refused publish is enough, whichever it is, and nothing is told before the last answer.
+    /// TX-05: one refused publish fails the commit, and it is answered only after the last publish.
     #[test]
-    fn tx_05_a_commit_is_told_once_whether_all_was_taken(
+    fn tx_05_a_commit_is_answered_once_whether_all_was_taken(
         answers in vec((1..5_u32, prop::bool::weighted(0.8)), 1..20),
     ) {
         let publishes: u32 = answers.iter().map(|(count, _)| count).sum();

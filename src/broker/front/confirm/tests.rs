@@ -1,5 +1,5 @@
-//! Confirms against what they must come to: every publish is told once, what its targets answered; and
-//! what is in flight comes down to nothing.
+//! Confirms against a model: every publish is confirmed once with the answer of its targets, and
+//! the bytes in flight return to zero.
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
@@ -24,7 +24,7 @@ fn ticket(connection: &Arc<ConnectionState>, confirm_to: ConfirmTo, bytes: usize
     }
 }
 
-/// What the connection was told, by confirm number.
+/// The confirms that the connection got, by delivery tag.
 fn confirms(connection: &ConnectionState) -> BTreeMap<u64, Vec<bool>> {
     let mut events = Vec::new();
     connection.mailbox.take_now(&mut events);
@@ -42,10 +42,11 @@ fn answer() -> impl Strategy<Value = TargetAnswer> {
 }
 
 proptest! {
-    /// CNF-04, NAM 6: a publish is refused if any target refused it, taken if one did and none refused,
-    /// and routed again only when all are gone; told once, when the last has answered.
+    /// CNF-04, NAM 6: a publish is refused if any target refused it, taken if one took it and none
+    /// refused, and routed again only when all targets are gone. It is confirmed once, after the
+    /// last answer.
     #[test]
-    fn nam_06_several_targets_come_to_one_answer(answers in vec(answer(), 1..5)) {
+    fn nam_06_several_targets_give_one_answer(answers in vec(answer(), 1..5)) {
         let connection = lone_connection();
         let shared = Arc::new(FanOut::new(u32::try_from(answers.len()).unwrap()));
         let mut verdicts = Vec::new();
@@ -71,10 +72,10 @@ proptest! {
         prop_assert_eq!(connection.publishing.in_flight.bytes(), 0);
     }
 
-    /// Publishes that follow each other share a ticket. Answered together or one by one, each is told
-    /// once, and nothing of them stays in flight.
+    /// Publishes that follow each other share a ticket. Answered together or one by one, each is
+    /// confirmed once, and none of their bytes stays in flight.
     #[test]
-    fn cnf_02_each_publish_of_a_ticket_is_told_once(
+    fn cnf_02_each_publish_of_a_ticket_is_confirmed_once(
         sizes in vec(0_usize..5_000, 1..40),
         answers in vec(answer(), 40),
         first in 1_u64..1_000,

@@ -1,5 +1,5 @@
-//! A consumer against a model of its queue: leaders come and go, what they send is lost with its
-//! connection or comes late, groups fall silent, bodies are not here or are gone, and limits are reached.
+//! A consumer against a model of its queue: leaders change, messages from them are lost with their
+//! connection or arrive late, groups fall silent, bodies are missing, and limits are reached.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -38,7 +38,7 @@ fn new_consumer(connection: &Arc<ConnectionState>, no_ack: bool) -> Arc<FrontCon
     consumer
 }
 
-/// The message of that delivery number, as it is stored.
+/// The stored message of that delivery number.
 fn stored(number: u64) -> bytes::Bytes {
     let body = number.to_be_bytes().to_vec().into();
     message::encode(&Message { body, ..Message::default() })
@@ -48,7 +48,7 @@ fn number_of(delivered: &Delivered) -> u64 {
     u64::from_be_bytes(delivered.message.body.as_ref().try_into().unwrap())
 }
 
-/// What the group has, whoever leads it.
+/// The state of the group, whichever node leads it.
 #[derive(Debug, Default)]
 struct Queue {
     assigned: u64,
@@ -62,27 +62,27 @@ struct World {
     consumer: Arc<FrontConsumer>,
     queue: Queue,
     term: Term,
-    /// The attachment that the leader knows.
+    /// The attachment number that the leader knows.
     attachment: Option<u32>,
-    /// In flight: deliveries, re-attachings, and commands of the front end.
+    /// In flight: deliveries, re-attachments, and commands of the front end.
     link: VecDeque<Sent>,
     late: Vec<Sent>,
     asked: VecDeque<(Term, Attachment)>,
     commands: VecDeque<Command>,
-    is_heard: bool,
+    is_in_contact: bool,
     missed: bool,
     fetches: Arc<Semaphore>,
     shown: Vec<u64>,
     unsettled: BTreeSet<u64>,
     limit: Option<u64>,
-    /// What the channel's other consumers have unsettled.
+    /// Unsettled deliveries of the channel's other consumers.
     others: u64,
-    /// Deliveries up to here were held too long.
+    /// Deliveries up to this number were held too long.
     timed_out: u64,
     /// The body that is being fetched.
     fetching: DeliveryNumber,
     cancel: Option<Pin<Box<dyn Future<Output = ()>>>>,
-    /// This node has the bodies of all that is held; else every fifth is fetched.
+    /// This node has the bodies of all deliveries; else every fifth is fetched.
     has_all: bool,
 }
 
@@ -100,7 +100,7 @@ impl World {
             late: Vec::new(),
             asked: VecDeque::new(),
             commands: VecDeque::new(),
-            is_heard: true,
+            is_in_contact: true,
             missed: false,
             fetches: Arc::new(Semaphore::new(1)),
             shown: Vec::new(),
@@ -135,7 +135,7 @@ impl World {
         }
     }
 
-    /// What was sent over a former connection, or by a former leader: for one attachment in its order.
+    /// Messages over a former connection, or of a former leader: in order for each attachment.
     fn hand_late(&mut self, at: usize) {
         let chosen = self.late.get(at % self.late.len().max(1)).map(|sent| (sent.0, sent.1));
         let first = self.late.iter().position(|sent| Some((sent.0, sent.1)) == chosen);
@@ -145,17 +145,17 @@ impl World {
         }
     }
 
-    /// A full lane refuses the newest; the leader sends no more before it is asked again (DLV 2).
+    /// A full lane refuses the newest delivery; the leader waits for a re-attachment (DLV 2).
     fn refuse_newest(&mut self) {
         if self.link.pop_back().is_some() {
             self.attachment = None;
         }
     }
 
-    /// The connection ends: some of what was in flight is lost, some is worked off late.
+    /// The connection ends: some messages in flight are lost, some are handled late.
     fn lose_link(&mut self, lost: usize) {
         self.lose_under_way(lost);
-        // The leader announces itself over the next one, and sends as before until it is asked.
+        // Over the next connection the leader announces itself and sends as before.
         self.reattach(self.term);
     }
 
@@ -180,7 +180,7 @@ impl World {
         }
     }
 
-    /// The leader takes a re-attaching: it sends what the consumer holds above `last`.
+    /// The leader handles a re-attachment: it sends what the consumer holds above `last`.
     fn take_reattaching(&mut self) {
         let Some((term, Attachment { last, number, .. })) = self.asked.pop_front() else { return };
         if term != self.term || self.attachment.is_some_and(|known| known > number) {
@@ -191,14 +191,14 @@ impl World {
         self.link.push_back((term, number, held));
     }
 
-    fn hear(&mut self, is_heard: bool) {
-        self.is_heard = is_heard;
-        if is_heard && std::mem::take(&mut self.missed) {
+    fn contact(&mut self, is_in_contact: bool) {
+        self.is_in_contact = is_in_contact;
+        if is_in_contact && std::mem::take(&mut self.missed) {
             self.reattach(self.term);
         }
     }
 
-    /// What this node's store says of that message.
+    /// The content of this node's store for that message.
     fn look_up(&self, number: u64) -> StoredMessage {
         match number % 5 {
             0 if !self.has_all => StoredMessage::Unknown,
@@ -220,16 +220,16 @@ impl World {
         };
         let (mut into, mut commands) = (Vec::new(), Vec::new());
         let mut state = consumer.state.lock();
-        let may_deliver = || self.is_heard;
+        let may_deliver = || self.is_in_contact;
         let (taken, is_missing) =
             consumer.show(&mut state, may_deliver, read, &mut into, &mut commands);
-        assert!(!taken.more || state.listed, "who has more is listed");
+        assert!(!taken.more || state.listed, "a consumer with more deliveries is listed");
         if let Some(first) = state.ready.front().filter(|_| is_missing) {
             self.fetching = first.number;
             state.fetching = true;
         }
         drop(state);
-        self.missed |= !self.is_heard;
+        self.missed |= !self.is_in_contact;
         if taken.more {
             self.consumer.connection.delivering.ready.lock().push_back(consumer);
         }
@@ -239,7 +239,7 @@ impl World {
 
     fn note_shown(&mut self, delivered: &Delivered) {
         let number = delivered.number.0;
-        assert!(self.is_heard, "DLV 5: {number} is shown in a silence");
+        assert!(self.is_in_contact, "DLV 5: {number} is delivered during a silence");
         assert!(self.shown.last() < Some(&number), "{number} is shown after {:?}", self.shown);
         assert!(number <= self.queue.assigned && !self.queue.released.contains(&number));
         assert_eq!(number_of(delivered), number, "another message");
@@ -254,7 +254,7 @@ impl World {
         assert!(self.limit.is_none_or(|limit| count <= limit), "QOS-06: {count} are unsettled");
     }
 
-    /// A fetch of the first body comes to an end.
+    /// A fetch of the first body ends.
     fn fetched(&mut self, is_found: bool) {
         if !self.consumer.state.lock().fetching {
             return;
@@ -283,7 +283,7 @@ impl World {
             }
             Some(Command::Release { numbers, .. }) => {
                 for number in numbers.iter().flat_map(|(first, last)| first.0..=last.0) {
-                    assert!(!self.shown.contains(&number), "{number} was shown: it is no news");
+                    assert!(!self.shown.contains(&number), "{number} was shown before");
                     self.queue.held.remove(&number);
                     self.queue.released.insert(number);
                 }
@@ -305,7 +305,7 @@ impl World {
         assert_eq!(self.consumer.settled(1), is_last, "nothing is left to remember");
     }
 
-    /// Deliveries up to one were held too long (CTO-05).
+    /// Deliveries up to one number were held too long (CTO-05).
     fn time_out(&mut self, last: u64) {
         let last = last % (self.queue.assigned + 1);
         if last > 0 && !self.consumer.about.no_ack {
@@ -314,7 +314,7 @@ impl World {
         }
     }
 
-    /// A message returns to its queue, and goes to someone else.
+    /// A message returns to its queue, and is assigned to another consumer.
     fn take_away(&mut self, at: usize) {
         let number = self.queue.held.keys().copied().nth(at % self.queue.held.len().max(1));
         number.map(|number| self.queue.held.remove(&number));
@@ -328,12 +328,12 @@ impl World {
     fn end(&mut self) {
         let (shown, _) = self.consumer.end();
         assert!(self.shown.last().copied().unwrap_or(0) <= shown.0, "DLV 4: what was shown stays");
-        // The queue releases what is above.
+        // The queue releases the messages above that number.
         let above = self.queue.held.split_off(&(shown.0 + 1));
         self.queue.released.extend(above.into_keys());
     }
 
-    /// Others of the channel have so much unsettled, within its limit.
+    /// Others of the channel have this much unsettled, within its limit.
     fn others_hold(&mut self, count: u64) {
         let own = self.unsettled.len() as u64;
         self.others = count.min(self.limit.unwrap_or(0).saturating_sub(own));
@@ -342,8 +342,8 @@ impl World {
         channel.unsettled = own + self.others;
     }
 
-    /// DLV 4: a cancel waits for what is ready, and for no more.
-    fn look_at_cancel(&mut self) {
+    /// DLV 4: a cancel waits for ready deliveries, and for nothing else.
+    fn check_cancel(&mut self) {
         let Some(cancel) = &mut self.cancel else { return };
         let is_done = cancel.as_mut().now_or_never().is_some();
         let is_empty = self.consumer.state.lock().ready.is_empty();
@@ -353,9 +353,9 @@ impl World {
         }
     }
 
-    /// From now on nothing goes wrong: what the consumer holds has been shown.
+    /// Without further failures everything that the consumer holds has been delivered.
     fn finish(mut self) {
-        self.hear(true);
+        self.contact(true);
         self.new_leader();
         for _ in 0..10 * (self.queue.assigned + 10) {
             self.take_reattaching();
@@ -363,7 +363,7 @@ impl World {
             self.take(7);
             self.fetched(true);
             self.apply();
-            self.look_at_cancel();
+            self.check_cancel();
         }
         assert!(self.cancel.is_none() && self.commands.is_empty());
         if self.consumer.has_ended() {
@@ -387,7 +387,7 @@ enum Step {
     NewLeader,
     Reattach(u64),
     TakeReattaching,
-    Hear(bool),
+    Contact(bool),
     Take(usize),
     Fetched(bool),
     Apply,
@@ -412,7 +412,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Step::NewLeader),
         3 => (0..2_u64).prop_map(Step::Reattach),
         4 => Just(Step::TakeReattaching),
-        2 => prop::bool::weighted(0.7).prop_map(Step::Hear),
+        2 => prop::bool::weighted(0.7).prop_map(Step::Contact),
         8 => (1..5_usize).prop_map(Step::Take),
         4 => prop::bool::weighted(0.8).prop_map(Step::Fetched),
         6 => Just(Step::Apply),
@@ -436,7 +436,7 @@ impl World {
             Step::NewLeader => self.new_leader(),
             Step::Reattach(before) => self.reattach(Term(self.term.0 - before)),
             Step::TakeReattaching => self.take_reattaching(),
-            Step::Hear(is_heard) => self.hear(is_heard),
+            Step::Contact(is_in_contact) => self.contact(is_in_contact),
             Step::Take(count) => self.take(count),
             Step::Fetched(is_found) => self.fetched(is_found),
             Step::Apply => self.apply(),
@@ -449,16 +449,16 @@ impl World {
         }
         let listed = self.consumer.connection.delivering.ready.lock().len();
         assert!(listed <= 1, "a consumer is listed once");
-        self.look_at_cancel();
+        self.check_cancel();
     }
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
 
-    /// What is shown is shown in order, each delivery once, never in a silence, beyond the channel's limit,
-    /// or after the end. In the end everything that the queue holds for the consumer has been shown or
-    /// given back, and only what was shown has been settled.
+    /// Messages are delivered in order and once, never during a silence, above the channel's limit,
+    /// or after the end. In the end everything that the queue assigned has been delivered or given
+    /// back, and only delivered messages have been settled.
     #[test]
     fn dlv_1_to_5_and_qos_06_each_delivery_is_shown_once_in_order_or_given_back(
         steps in vec(step(), 1..150),
@@ -471,8 +471,8 @@ proptest! {
         world.finish();
     }
 
-    /// DLV 6: without a limit the queue may assign no more than 2,000 beyond what was shown, and never
-    /// stops while the client takes what it is given.
+    /// DLV 6: without a limit the queue may assign at most 2,000 messages above those delivered,
+    /// and never stops while the client takes its deliveries.
     #[test]
     fn dlv_6_the_window_moves_with_what_was_shown(takes in vec(1..700_usize, 1..40), no_ack: bool) {
         let mut world = World { has_all: true, ..World::new(no_ack, None) };

@@ -1,11 +1,11 @@
-//! What is open is counted as it comes and goes.
+//! Open connections and channels are counted when they open and close.
 
 #![expect(clippy::indexing_slicing, reason = "tests")]
 
 use super::*;
 use proptest::{collection::vec, prelude::*};
 
-/// What is open is known without looking at any connection, and nothing stays of what has gone.
+/// The counts need no pass over the connections, and nothing remains of closed ones.
 #[test]
 fn what_is_open_is_counted_as_it_comes_and_goes() {
     let [vhost, one, other] = ["v", "one", "other"].map(ShortString::from_static);
@@ -25,8 +25,8 @@ fn what_is_open_is_counted_as_it_comes_and_goes() {
 }
 
 proptest! {
-    /// VLM-04: what is counted is what is open, of each virtual host and each user, whatever comes and goes
-    /// in whichever order.
+    /// VLM-04: the counts equal what is open, for each virtual host and each user, in whichever
+    /// order things open and close.
     #[test]
     fn vlm_04_what_is_counted_is_what_is_open(
         steps in vec((0..2_usize, 0..3_usize, 0..4_usize, any::<usize>()), 1..100),

@@ -1,4 +1,4 @@
-//! What is held comes out in order, and nothing is settled before what was published before it.
+//! Held publishes are released in order, and no settle overtakes an earlier publish.
 
 use super::*;
 use crate::{
@@ -39,7 +39,7 @@ enum Step {
     Settle(u64),
     /// A channel ends.
     End(u64),
-    /// The task that works on them takes what is held, or finds nothing left.
+    /// The routing task takes the held publishes, or finds none left.
     Work,
 }
 
@@ -52,11 +52,11 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Held publishes as their connection works with them, and what has come out.
+/// Held publishes as their connection uses them, and what has been released.
 struct World {
     held: HeldPublishes,
     memory: Arc<MemoryBudget>,
-    /// Each with how many publishes had to be routed before it.
+    /// Settles, each with the number of publishes that had to be routed before it.
     waiting: Vec<(Settle, u64)>,
     published: u64,
     routed: u64,
@@ -87,7 +87,8 @@ impl World {
         self.take_out(given);
     }
 
-    /// These are settled now: the first that waited, in their order, each behind what it waited for.
+    /// These settles are performed now: the first ones that waited, in order, each after its
+    /// publishes.
     fn take_out(&mut self, given: Vec<Settle>) {
         for settle in given {
             let (expected, behind) = self.waiting.remove(0);
@@ -117,8 +118,8 @@ impl World {
 }
 
 proptest! {
-    /// NAM 5: publishes that wait come out in order. What is settled behind them waits with them, but not
-    /// longer than its channel lives; and what is held is counted.
+    /// NAM 5: held publishes are released in order. Later settles wait with them, but at most until
+    /// their channel ends; and held publishes are counted as memory.
     #[test]
     fn nam_5_what_is_settled_behind_held_publishes_waits_with_them(steps in vec(step(), 1..40)) {
         let mut world = World::new();
@@ -129,9 +130,9 @@ proptest! {
                 Step::End(consumer) => world.end(consumer),
                 Step::Work => world.work(),
             }
-            let told = world.memory.held_bytes();
+            let held = world.memory.held_bytes();
             let bytes = world.bytes as u64;
-            prop_assert!(told <= bytes && bytes < told + (16 << 10), "{} of {}", told, bytes);
+            prop_assert!(held <= bytes && bytes < held + (16 << 10), "{} of {}", held, bytes);
         }
         world.work();
         prop_assert_eq!(world.memory.held_bytes(), 0);

@@ -1,5 +1,5 @@
-//! What may be shown, against what leaders tell their groups meanwhile: of a message that returns
-//! because its consumer's node cannot be reached, the consumer is shown nothing any more.
+//! What may be delivered, compared with what leaders propose at the same time: once a message
+//! returns because its consumer's node cannot be reached, the consumer must not get it any more.
 
 #![expect(clippy::indexing_slicing, reason = "tests")]
 
@@ -13,21 +13,21 @@ use quorate_queue::Command;
 use quorate_types::{BootNumber, NodeId, QueueId, SessionId};
 
 #[test]
-fn dlv_5_nothing_is_shown_of_a_group_that_is_not_heard() {
+fn dlv_5_nothing_is_delivered_without_leader_contact() {
     let leader_contact = LeaderContact::new([GROUP].into_iter(), 100);
     let at = |ms| leader_contact.began + Duration::from_millis(ms);
     assert!(
         leader_contact.may_deliver_at(Home::Node(NodeId(1)), at(0)),
         "its own are never silent"
     );
-    assert!(!leader_contact.may_deliver_at(GROUP, at(0)), "never heard");
-    assert!(leader_contact.note_contact(GROUP, at(10)), "the silence mattered");
+    assert!(!leader_contact.may_deliver_at(GROUP, at(0)), "no contact so far");
+    assert!(leader_contact.note_contact(GROUP, at(10)), "a delivery was withheld");
     assert!(!leader_contact.note_contact(GROUP, at(20)));
     assert!(leader_contact.may_deliver_at(GROUP, at(69)));
     assert!(!leader_contact.may_deliver_at(GROUP, at(70)));
     assert!(leader_contact.note_contact(GROUP, at(80)));
     assert!(leader_contact.may_deliver_at(GROUP, at(80)));
-    assert!(!leader_contact.note_contact(GROUP, at(200)), "nobody has looked meanwhile");
+    assert!(!leader_contact.note_contact(GROUP, at(200)), "no delivery was withheld");
     assert!(!leader_contact.note_contact(Home::Group(quorate_types::GroupId(9)), at(200)));
 }
 
@@ -35,20 +35,21 @@ fn dlv_5_nothing_is_shown_of_a_group_that_is_not_heard() {
 const LEADERS: u16 = 3;
 const FRONT: NodeId = NodeId(9);
 const BOOT: BootNumber = BootNumber(1);
-/// Milliseconds that each step of the world takes.
+/// Duration of each step, ms.
 const STEP: u64 = 100;
-/// As often as leaders look, and tell that they have heard a majority.
-const LOOK: u64 = 500;
-/// A leader says so if it has heard a majority within this time.
-const MAJORITY_HEARD: u64 = 2 * LOOK;
+/// How often leaders check nodes and send notices of their majorities, ms.
+const CHECK_INTERVAL: u64 = 500;
+/// A leader sends a notice if a majority has answered it within this time, ms.
+const MAJORITY_RECENT: u64 = 2 * CHECK_INTERVAL;
 
 #[derive(Clone, Copy, Debug)]
 enum Event {
-    /// A majority elects this node. The leader before may not notice that it leads no more.
+    /// A majority elects this node. The previous leader may not notice that its leadership has
+    /// ended.
     Elect(usize),
-    /// The link between this node and the front end's opens or ends.
+    /// The link between this node and the front end's opens or closes.
     Link(usize, bool),
-    /// So many steps pass.
+    /// This many steps pass.
     Pass(u64),
 }
 
@@ -61,13 +62,13 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// A node that leads, or did and has not noticed the end.
+/// A node that leads, or that led and has not noticed the end.
 struct Leader {
     absences: Absences,
     is_linked: bool,
     term: u64,
     led_since: Option<u64>,
-    /// When another one was elected.
+    /// When another node was elected.
     deposed: Option<u64>,
 }
 
@@ -75,14 +76,14 @@ struct World {
     began: Instant,
     now: u64,
     timeout: u64,
-    /// How long a notice is in flight.
+    /// How long a notice is in flight, ms.
     delay: u64,
     log: CatalogLog,
     group: GroupLog,
     leader_contact: LeaderContact,
     leaders: Vec<Leader>,
     present: Option<usize>,
-    /// Who sent it in which term, and when it arrives.
+    /// Notices in flight: sender, term, and time of arrival.
     notices: Vec<(usize, u64, u64)>,
     /// The leader and term that the front end knows.
     known: Option<(usize, u64)>,
@@ -161,8 +162,9 @@ impl World {
         Ok(())
     }
 
-    /// Who leads, or believes so, announces itself to a front end that it is linked with. If that knows
-    /// of no later leader, its consumers re-attach, and have then what they hold (SES 5, DLV 2).
+    /// A node that leads, or believes so, announces itself to a linked front end. Unless the front
+    /// end knows of a later leader, its consumers re-attach, and then hold their deliveries (SES 5,
+    /// DLV 2).
     fn meet(&mut self, leader: usize) {
         let Leader { is_linked, term, led_since, .. } = self.leaders[leader];
         let is_later = self.known.is_none_or(|(_, known)| term >= known);
@@ -176,9 +178,9 @@ impl World {
 
     fn pass(&mut self) -> Result<(), TestCaseError> {
         self.now += STEP;
-        if self.now.is_multiple_of(LOOK) {
-            self.tell();
-            self.look();
+        if self.now.is_multiple_of(CHECK_INTERVAL) {
+            self.send_notices();
+            self.reconcile();
         }
         let now = self.at(self.now);
         for (leader, term, _) in self.notices.extract_if(.., |(.., at)| *at <= self.now) {
@@ -188,26 +190,26 @@ impl World {
         }
         let may_deliver = self.leader_contact.may_deliver_at(GROUP, now);
         prop_assert!(!(self.timed_out && may_deliver), "its messages are another consumer's");
-        let is_audible = |since| self.now >= since + 2 * LOOK + self.delay;
-        let is_heard = self.audible_since.is_some_and(is_audible);
-        prop_assert!(may_deliver || !is_heard, "a leader with a majority was heard");
+        let is_audible = |since| self.now >= since + 2 * CHECK_INTERVAL + self.delay;
+        let is_in_contact = self.audible_since.is_some_and(is_audible);
+        prop_assert!(may_deliver || !is_in_contact, "a leader with a majority was in contact");
         Ok(())
     }
 
-    /// Leaders that have heard a majority say so to the front end.
-    fn tell(&mut self) {
+    /// Leaders with a majority send notices to the front end.
+    fn send_notices(&mut self) {
         for (place, leader) in
             self.leaders.iter().enumerate().filter(|(_, leader)| leader.is_linked)
         {
-            let heard_at = leader.led_since.map(|_| leader.deposed.unwrap_or(self.now));
-            if heard_at.is_some_and(|at| self.now - at < MAJORITY_HEARD) {
+            let answered_at = leader.led_since.map(|_| leader.deposed.unwrap_or(self.now));
+            if answered_at.is_some_and(|at| self.now - at < MAJORITY_RECENT) {
                 self.notices.push((place, leader.term, self.now + self.delay));
             }
         }
     }
 
-    /// The present leader looks after the nodes. What a former one proposes is never committed.
-    fn look(&mut self) {
+    /// The present leader reconciles the nodes. Proposals of a former leader are never committed.
+    fn reconcile(&mut self) {
         let Some(present) = self.present else { return };
         let (leader, now) = (&self.leaders[present], self.at(self.now));
         let outlook = Outlook {
@@ -225,16 +227,17 @@ impl World {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
-    /// DLV 5: whatever leads and whoever is cut off, from when a node's messages return until it has
-    /// re-attached, its consumers are shown nothing. A leader that is linked is heard.
+    /// DLV 5: from when a node's messages return until the node has re-attached, its consumers are
+    /// delivered nothing, whichever node leads or is cut off. A front end is in contact with a
+    /// linked leader.
     #[test]
     fn dlv_5_what_has_returned_is_not_shown_to_the_first_consumer(
         timeout in prop::sample::select(vec![4_000_u64, 10_000, 20_000]),
         delay in 0_u64..10,
         events in vec(event(), 1..60),
     ) {
-        // A notice that is in flight for longer than this would be taken for a new one.
-        let most = timeout / 2 - MAJORITY_HEARD;
+        // A notice that is in flight for longer would count as a new one.
+        let most = timeout / 2 - MAJORITY_RECENT;
         let mut world = World::new(timeout, most * delay / 10);
         for event in events {
             world.step(event)?;

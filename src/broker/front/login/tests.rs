@@ -1,4 +1,4 @@
-//! How late failed logins are answered.
+//! The delays of failed logins.
 
 use super::*;
 use proptest::{collection::vec, prelude::*};
@@ -37,8 +37,8 @@ fn one_network_of_ipv6_is_one_source_and_sources_are_bounded() {
 }
 
 proptest! {
-    /// CONN-14: how late a failed login is answered depends on nothing but the failures of its own source
-    /// within a minute of each other, and is between one and five delays.
+    /// CONN-14: the delay of a failed login depends only on failures of its own source within a
+    /// minute of each other, and is one to five delays.
     #[test]
     fn conn_14_a_source_waits_for_its_own_failures_alone(
         logins in vec((0..3_u32, prop_oneof![60 => 0..3_u64, 1 => 50..70_u64]), 1..200),
@@ -58,7 +58,7 @@ proptest! {
     }
 }
 
-/// CONN-14: no more answers wait than there is room for, whatever becomes of those who wait.
+/// CONN-14: the number of delayed answers is bounded, however their clients behave.
 #[tokio::test]
 async fn conn_14_so_many_wait_and_who_goes_makes_room() {
     let logins = Logins::default();

@@ -1,4 +1,4 @@
-//! What a mailbox gives is what was put in.
+//! A mailbox returns what was put in.
 
 use super::*;
 use crate::client::ChannelId;
@@ -28,7 +28,7 @@ fn cnf_02_confirms_that_follow_each_other_are_joined() {
     assert!(!mailbox.take_now(&mut events));
 }
 
-/// The publishes that events confirm, one by one, and the numbers of channels that other events are of.
+/// The publishes that events confirm, one by one, and the channel numbers of other events.
 fn expanded(events: &[Event]) -> Vec<(u16, Option<(u64, bool)>)> {
     let mut all = Vec::new();
     for event in events {
@@ -42,8 +42,8 @@ fn expanded(events: &[Event]) -> Vec<(u16, Option<(u64, bool)>)> {
 }
 
 proptest! {
-    /// CNF-02, CNF-05: whatever is joined, each publish is confirmed as often, in the same order, and for the
-    /// same channel as was put in; other events keep their place among them.
+    /// CNF-02, CNF-05: however confirms are joined, each publish is confirmed as often, in the same
+    /// order, and for the same channel as was put in; other events keep their place among them.
     #[test]
     fn cnf_02_and_05_joined_confirms_say_what_was_put_in(
         puts in vec((1..3_u16, 1..4_u64, prop::bool::weighted(0.8), prop::bool::weighted(0.1)), 1..60),

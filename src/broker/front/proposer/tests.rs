@@ -66,7 +66,7 @@ impl Courier for Lane {
     }
 }
 
-/// Nothing is enqueued here.
+/// Nothing is enqueued in this test.
 struct NoMessages;
 
 impl MessageStore for NoMessages {
@@ -115,7 +115,7 @@ impl World {
         world
     }
 
-    /// The front end makes queues, each with a name of its own.
+    /// The front end creates queues with different names.
     fn submit(&mut self, count: usize) {
         for _ in 0..count {
             let name = ShortString::try_from(format!("queue-{}", self.callers.len())).unwrap();
@@ -142,7 +142,7 @@ impl World {
         self.lane.sent.borrow_mut().pop_front();
     }
 
-    /// Hands the next answer over, `times` times.
+    /// Delivers the next answer `times` times.
     fn answer(&mut self, times: usize) {
         let Some(answer) = self.answers.pop_front() else { return };
         for _ in 0..times {
@@ -171,7 +171,7 @@ impl World {
         }
     }
 
-    /// A new leader, which has nothing of what was sent to the old one.
+    /// A new leader, which has received nothing of what was sent to the old one.
     fn new_term(&mut self) {
         self.term = Term(self.term.0 + 1);
         self.lane.sent.borrow_mut().clear();
@@ -183,7 +183,7 @@ impl World {
         self.proposer.send_overdue(&self.lane);
     }
 
-    /// From now on nothing goes wrong: everything must be answered, and have been done once.
+    /// Without further failures everything must be answered and have been applied once.
     fn finish(mut self) {
         self.set_room(usize::MAX);
         for _ in 0..1_000 {
@@ -387,7 +387,7 @@ fn a_queue_that_shares_its_home_has_as_much_under_way_as_one_that_is_alone() {
     assert!(under_way(8) < 4_096, "{}", under_way(8));
 }
 
-/// Larger rounds cost publishers less, and without consumers there is nothing that they delay.
+/// Larger rounds cost publishers less, and without consumers they delay nothing.
 #[test]
 fn publishers_alone_have_more_under_way_until_something_is_settled() {
     let under_way = |settles: bool| {
@@ -411,8 +411,8 @@ fn settle(number: u64) -> Command {
     Command::Ack { holder, numbers }
 }
 
-/// DLV 6: a consumer's settles do not wait behind what publishers have queued up, and publishers have no
-/// more in flight than a consumer's window can follow.
+/// DLV 6: a consumer's settles do not wait behind queued publishes, and publishers have no more in
+/// flight than a consumer's window can follow.
 #[test]
 fn dlv_06_settles_overtake_the_publishes_that_wait() {
     let mut world = World::new();

@@ -1,4 +1,4 @@
-//! What waits of replies is bounded and in order.
+//! Waiting replies are bounded and in order.
 
 use super::*;
 use crate::client::{ChannelId, HolderRef};
@@ -27,7 +27,7 @@ fn reply(body: usize) -> Delivered {
     }
 }
 
-/// DRT-04: what waits is bounded; further replies are dropped until some have been read.
+/// DRT-04: waiting replies are bounded; further ones are dropped until some have been read.
 #[test]
 fn drt_04_replies_to_who_does_not_read_are_dropped() {
     let memory = MemoryBudget::new(1 << 30);
@@ -45,13 +45,13 @@ fn drt_04_replies_to_who_does_not_read_are_dropped() {
     replies.take(usize::MAX, &mut taken);
     assert!(replies.is_empty());
     assert_eq!((replies.0.lock().bytes, memory.held_bytes()), (0, 0));
-    // A single one of any size passes.
+    // A single reply of any size is accepted.
     assert!(replies.push(reply(WAITING_BYTES_MAX * 2)));
 }
 
 proptest! {
-    /// DRT-04: replies come out in their order, each once and about as many bytes as asked for. No more wait
-    /// than the bound and one, and what waits is what is counted.
+    /// DRT-04: replies are taken in order, each once, about as many bytes as asked for. No more
+    /// wait than the bound and one reply, and the waiting bytes are counted.
     #[test]
     fn drt_04_replies_come_out_in_order_and_are_bounded(
         steps in vec(prop_oneof![

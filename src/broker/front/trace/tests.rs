@@ -1,4 +1,4 @@
-//! What a trace says of a message.
+//! The content of a trace.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::testing;
 use proptest::{collection::vec, prelude::*};
 
-/// A table that is nested so deep that it is large and yet allowed.
+/// A table that is nested so deeply that it is large and yet allowed.
 fn table(names: &[String], bytes: usize) -> FieldTable {
     let value = |name: &String| {
         let name = ShortString::try_from(name.clone()).unwrap_or_default();
@@ -15,14 +15,15 @@ fn table(names: &[String], bytes: usize) -> FieldTable {
     FieldTable(names.iter().map(value).collect())
 }
 
-/// Headers of a trace, by name.
+/// The headers of a trace, by name.
 fn headers_of(properties: &Properties) -> FieldTable {
     let mut bytes = properties.bytes_of(Property::Headers).unwrap();
     FieldTable::decode(&mut bytes).unwrap()
 }
 
 proptest! {
-    /// A trace's key says what was seen and of what, cut at 255 bytes where a letter ends.
+    /// The key of a trace names the event and its exchange or queue, cut at 255 bytes at the end of
+    /// a character.
     #[test]
     fn a_key_is_what_was_seen_and_where(
         name in prop_oneof!["[a-zäß€]{0,90}", "[aä€]{110,130}"],
@@ -46,8 +47,8 @@ proptest! {
         prop_assert!(key.len() == whole.len() || (251..=KEY_BYTES_MAX).contains(&key.len()));
     }
 
-    /// A trace has the headers of the traced message as far as they fit into one frame, in the order of their
-    /// names, and always says who and where.
+    /// A trace has the headers of the traced message as far as they fit into one frame, in the
+    /// order of their names, and always the user and the node.
     #[test]
     fn prp_02_headers_of_a_trace_are_in_order_and_fit_in_a_frame(
         names in vec("[a-z]{1,8}", 0..6),

@@ -1,4 +1,4 @@
-//! What a connection may read ahead, and one body at a time.
+//! What a connection may read ahead, and its one fetched body at a time.
 
 #![expect(clippy::indexing_slicing, reason = "tests")]
 
@@ -49,7 +49,7 @@ fn while_the_budget_is_full_each_connection_has_one_message_up_to_a_bound() {
     let mut budget_room = Box::pin(one.budget_room());
     assert!(budget_room.as_mut().now_or_never().is_none());
     elsewhere.set(0);
-    assert!(budget_room.as_mut().now_or_never().is_some(), "told by what was released");
+    assert!(budget_room.as_mut().now_or_never().is_some(), "woken by the released bytes");
     assert!(waiting.as_mut().now_or_never().is_some());
     assert_eq!(one.room_bytes() as u64, share - 10);
 }
@@ -68,7 +68,7 @@ fn one_body_is_fetched_at_a_time() {
     let fetched = turn.map(|turn| unwritten.fetched(bytes::Bytes::from_static(b"body"), turn));
     assert!(next.as_mut().now_or_never().is_none(), "it waits to be taken");
     assert!(elsewhere.as_mut().now_or_never().is_some(), "the node's turn is over");
-    // What is here is taken, however much of the budget is used up, if by itself.
+    // A fetched body is taken, however much of the budget is used up, if nothing else waits.
     let mut others = budget.account(Share::Deliveries);
     others.set(1 << 20);
     assert_eq!((unwritten.room_bytes(), other.room_bytes()), (1, 0));
@@ -85,20 +85,21 @@ const CONNECTIONS: usize = 4;
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// The connection reads messages as far as it may, one of that size at the end.
+    /// The connection reads messages as far as it may, the last one of that size.
     Read(usize),
-    /// Its client takes so many bytes.
+    /// The client takes this many bytes.
     Write(usize),
-    /// A body is fetched for it, or it takes the one that was.
+    /// A body is fetched for the connection, or the fetched one is taken.
     Fetch(usize),
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
 
-    /// Whatever clients read and do not read: one connection has no more than its bound and one message, all
-    /// together no more than twice their share and a message each; what is counted is what waits; and who
-    /// has taken everything gets on as long as the others have not gone that far.
+    /// Whatever clients read and do not read: one connection holds at most its bound and one
+    /// message, all together at most twice their share and a message each. The counted bytes are
+    /// those that wait. A client that has taken everything continues as long as the others have not
+    /// gone that far.
     #[test]
     fn what_is_read_ahead_is_bounded_and_counted(
         steps in vec((0..CONNECTIONS, prop_oneof![

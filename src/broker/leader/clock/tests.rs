@@ -1,4 +1,4 @@
-//! A group's clock, in one process and in several that tell each other.
+//! A group's clock, in one process and in several that send it to each other.
 
 #![expect(clippy::indexing_slicing, reason = "tests")]
 
@@ -30,7 +30,7 @@ fn a_group_without_a_stamp_begins_where_it_is() {
 }
 
 #[test]
-fn a_clock_goes_on_from_where_it_was_told_and_never_back() {
+fn a_clock_continues_from_the_time_that_it_received_and_never_goes_back() {
     let clock = GroupClock::default();
     assert_eq!(clock.now(), None);
     clock.learn(Timestamp(50_000));
@@ -47,9 +47,9 @@ fn a_clock_goes_on_from_where_it_was_told_and_never_back() {
 struct Process {
     start: ProcessStart,
     known: Known,
-    /// What it showed last.
+    /// The last time that it showed.
     shown: Timestamp,
-    /// How far its wall clock is ahead.
+    /// How far its wall clock is ahead, ms.
     ahead_ms: u64,
 }
 
@@ -58,13 +58,13 @@ struct Group {
     begun: Instant,
     now: Instant,
     processes: [Process; 3],
-    /// Who leads, and with what its clock began.
+    /// The leader, and the time at which its clock began.
     leader: Option<(usize, Timestamp, Instant)>,
     /// The last entry's stamps.
     stamps: (Timestamp, WallTime),
-    /// On its way: to whom, and what it says.
+    /// Notices in flight: the receiver, and the time sent.
     notices: Vec<(usize, Timestamp)>,
-    /// No clock may be ahead.
+    /// No clock may be ahead of real time.
     is_exact: bool,
 }
 
@@ -107,12 +107,16 @@ impl Group {
         assert!(begins >= stamps.0, "{begins} before the last entry's {}", stamps.0);
         assert_eq!(process.known.map(|known| shows(known, now)), Some(begins));
         if let Some(known) = known {
-            assert_eq!(begins, known.max(stamps.0), "who knows goes by no wall clock");
+            assert_eq!(
+                begins,
+                known.max(stamps.0),
+                "a process with a known time ignores the wall clock"
+            );
         } else if stamps.1 != WallTime(0) {
             let down = wall.0.saturating_sub(stamps.1.0);
             assert!(begins.0 >= stamps.0.0 + down, "all the time since counts");
         }
-        // One that nobody has told counts its whole life, also what was before the last entry.
+        // A process that has received no time counts its whole life, also before the last entry.
         let began = process.start.wall;
         self.is_exact &= known.is_some() || stamps.1 == WallTime(0) || stamps.1 <= began;
         let elapsed = self.elapsed_ms();
@@ -141,7 +145,7 @@ impl Group {
         let process = &mut self.processes[of];
         process.start = ProcessStart { at: self.now, wall };
         (process.known, process.shown) = (None, Timestamp(0));
-        // Who is linked with it again tells it.
+        // A newly linked node sends it the time.
         let known = self.processes.iter().filter_map(|process| process.known);
         self.notices.extend(known.map(|known| (of, shows(known, self.now))));
         self.leader.take_if(|(leader, ..)| *leader == of);
@@ -180,9 +184,9 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
 
-    /// whoever leads, and whoever was told late or begins again: a group's time never goes back. Where
-    /// wall clocks are right it does not run ahead either; where they are not, they count only for
-    /// processes that nobody has told.
+    /// a group's time never goes back, whichever node leads, receives the time late or
+    /// restarts. With right wall clocks it does not run ahead either; wrong ones count only in
+    /// processes that have received no time.
     #[test]
     fn q_21_a_groups_time_never_goes_back_whoever_leads(
         ahead in prop_oneof![Just([0; 3]), any::<[u32; 3]>().prop_map(|it| it.map(u64::from))],

@@ -54,7 +54,7 @@ impl DeadLetters {
                 StoredMessage::Here(body) => Some(body),
                 StoredMessage::Absent | StoredMessage::Unknown => None,
             };
-            if body.is_none() && leads() && this.bodies.may_tell_of_unreadable(wanted.queue) {
+            if body.is_none() && leads() && this.bodies.may_report_unreadable(wanted.queue) {
                 tracing::error!(queue = %wanted.queue, "the body of a dead letter is missing");
             }
             let has = body.is_some();

@@ -1,12 +1,13 @@
-//! Which consumers a leader knows, and what a consumer takes of its leaders.
+//! The consumers that a leader has attached, and the deliveries that a consumer takes from its
+//! leaders.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 use super::*;
 use proptest::{collection::vec, prelude::*};
 use quorate_types::{DeliveryNumber, GroupId, SessionId, StartNumber};
 
-/// DLV 2: a reference that was lost with a connection is not passed over, though one that was
-/// sent behind it comes first over the next connection.
+/// DLV 2: a reference that was lost with a connection is not skipped, though one that was sent
+/// after it arrives first over the next connection.
 #[tokio::test]
 async fn dlv_02_what_is_sent_before_a_re_attaching_is_not_taken_after_it() {
     let consumer = crate::testing::consumer(&crate::testing::node());
@@ -16,18 +17,18 @@ async fn dlv_02_what_is_sent_before_a_re_attaching_is_not_taken_after_it() {
     consumer.deliver(term, first.number, &[delivery(1), delivery(2)]);
     let second = consumer.reattach(term).unwrap();
     assert_eq!(second.last, DeliveryNumber(2));
-    // 3 was lost; 4 was in flight behind it, or sent before the leader knew.
+    // 3 was lost; 4 was in flight after it, or was sent before the leader knew.
     consumer.deliver(term, first.number, &[delivery(4)]);
     consumer.deliver(term, second.number, &[delivery(3), delivery(4)]);
     assert_eq!(consumer.reattach(term).unwrap().last, DeliveryNumber(4));
-    assert!(consumer.reattach(Term(2)).is_none(), "a leader that was looked up before");
+    assert!(consumer.reattach(Term(2)).is_none(), "the leader of an earlier term");
 
     let mut leadership = Leadership::default();
     assert!(leadership.attach(consumer.about.id, second.number, |_| true));
     assert!(!leadership.attach(consumer.about.id, first.number, |_| true), "it came late");
 }
 
-/// DLV 2: of what a full lane refused, nothing is passed over for what came later.
+/// DLV 2: references that a full lane refused are not skipped for later ones.
 #[test]
 fn dlv_02_a_node_that_missed_deliveries_gets_none_before_it_re_attaches() {
     let of_node = |node| {
@@ -43,7 +44,7 @@ fn dlv_02_a_node_that_missed_deliveries_gets_none_before_it_re_attaches() {
     assert_eq!(attached, [of_node(3)]);
 }
 
-/// Clients that consume and cancel, again and again, beside some that stay.
+/// Clients that consume and cancel repeatedly, beside some that stay.
 #[test]
 fn consumers_that_are_gone_are_not_remembered_for_ever() {
     let session = SessionId { node: NodeId(1), start: StartNumber(1) };
@@ -54,7 +55,7 @@ fn consumers_that_are_gone_are_not_remembered_for_ever() {
         leadership.attach(ConsumerId { session, number }, 1, present);
     }
     let kept = leadership.attached.keys().filter(|id| stays(id.number)).count();
-    assert_eq!(kept, 3_000, "who stays is remembered");
+    assert_eq!(kept, 3_000, "attached consumers stay");
     assert!(leadership.attached.len() <= 2 * 3_000 + 2, "{}", leadership.attached.len());
 }
 
@@ -76,8 +77,8 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// DLV 2: a leader sends to those that have asked in its term, under the highest number that they asked
-    /// with, until something for their node was lost.
+    /// DLV 2: a leader sends to consumers that have attached in its term, under their highest
+    /// attachment number, until something for their node was lost.
     #[test]
     fn dlv_2_only_who_has_asked_this_leader_is_sent_something(steps in vec(step(), 1..80)) {
         let home = Home::Group(GroupId(1));

@@ -1,5 +1,5 @@
-//! Connection-bound queues, from the commands of a front end to the bodies that they give back, against a
-//! model of two queues.
+//! Connection-bound queues, from the commands of a front end to the bodies that they return,
+//! against a model of two queues.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
@@ -13,14 +13,14 @@ use quorate_types::{
 };
 use std::collections::BTreeSet;
 
-/// Messages that may be ready: one queue refuses further ones, the other drops its head.
+/// Most ready messages: one queue refuses further ones, the other drops its head.
 const LENGTH_MAX: u64 = 4;
 const SESSION: SessionId = SessionId { node: NodeId(1), start: StartNumber(1) };
 
-/// What a queue has to hold.
+/// The expected content of a queue.
 #[derive(Debug, Default)]
 struct Model {
-    /// Numbers of messages, in their order.
+    /// Numbers of the ready messages, in order.
     ready: BTreeSet<u64>,
     /// Messages that gets hold.
     held: BTreeMap<u64, Sequence>,
@@ -30,7 +30,7 @@ struct World {
     queues: LocalQueues,
     ids: Vec<QueueId>,
     models: Vec<Model>,
-    /// Every message, with where it is.
+    /// Every message, with its place.
     messages: Vec<(Bytes, Option<MessageRef>)>,
     next: u64,
     _folder: tempfile::TempDir,
@@ -131,7 +131,7 @@ impl World {
         }
     }
 
-    /// One that is held is settled, or goes back to its place.
+    /// A message that a get holds is settled, or returns to its place.
     fn settle(&mut self, queue: usize, at: usize, how: How) {
         let model = self.models.get_mut(queue).unwrap();
         let count = model.held.len().max(1);
@@ -158,7 +158,7 @@ impl World {
         assert_eq!(reply, Reply::Purged { messages: ready.len() as u64 });
     }
 
-    /// Bodies of messages that are not settled are there; what is asked for is bounded in bytes.
+    /// Bodies of unsettled messages can be read; an answer is bounded in bytes.
     fn check(&self, bytes_max: usize) {
         let queues = self.models.iter();
         let alive: BTreeSet<u64> =
@@ -182,7 +182,7 @@ impl World {
         assert!(next.is_none_or(|next| taken + next > bytes_max), "as many as there is room for");
     }
 
-    /// Nothing stays of what is settled.
+    /// Nothing remains of settled messages.
     fn finish(mut self) {
         for queue in 0..self.ids.len() {
             self.purge(queue);
@@ -232,8 +232,8 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// NAM 8: a connection-bound queue gives its messages in their order, with their bodies, which
-    /// are kept in memory or in files until they are settled; nothing stays of them in the end.
+    /// NAM 8: a connection-bound queue delivers its messages in order with their bodies, which are
+    /// kept in memory or in files until they are settled. In the end nothing of them remains.
     #[test]
     fn nam_8_bodies_are_kept_as_long_as_their_messages(
         steps in vec(step(), 1..60),
@@ -253,8 +253,8 @@ proptest! {
     }
 }
 
-/// NAM 8: with a new run of the node its connection-bound queues are no more, and what was sent to them
-/// before is not worked off.
+/// NAM 8: a new start of the node ends its connection-bound queues, and commands that were sent to
+/// them before are not applied.
 #[test]
 fn nam_8_a_new_run_begins_without_queues() {
     let mut world = World::new();

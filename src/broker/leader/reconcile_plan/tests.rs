@@ -1,5 +1,5 @@
-//! The reconciler in a world where creators crash between the group and the catalog, virtual hosts go,
-//! its catalog copy lags, and what it proposes comes late.
+//! The reconciler while creators crash between the group and the catalog, virtual hosts are
+//! deleted, its catalog copy lags, and its proposals are applied late.
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
@@ -17,23 +17,23 @@ const NAMES: [&str; 3] = ["a", "b", "c"];
 enum Event {
     /// A node creates a queue in its group: NAM 2's first step.
     Create(usize, usize, usize),
-    /// The creator adds the name of one of the queues that it is making: the second step.
+    /// The creator adds the name of one of the queues that it is creating: the second step.
     Name(usize),
-    /// The creator forgets one, as if it had died.
+    /// The creator forgets one queue, as if it had crashed.
     Abandon(usize),
     /// A client ends a queue; its entry stays for now.
     End(usize),
-    /// The node's start is fenced, and it begins again.
+    /// The node's start is fenced, and it announces another.
     Fence(usize),
     DeleteVhost,
     AddVhost,
-    /// The reconciler's catalog copy applies so many entries.
+    /// The reconciler's catalog copy applies this many entries.
     Catch(usize),
-    /// It makes a linearizable read of the catalog, and notes the names.
+    /// The reconciler performs a linearizable read of the catalog, and keeps the names.
     ReadNames,
-    /// It makes one of the group, and compares.
+    /// The reconciler performs a linearizable read of the group, and compares.
     Compare,
-    /// What it proposed is applied.
+    /// The reconciler's proposals are applied.
     Apply,
 }
 
@@ -65,10 +65,10 @@ struct World {
     boots: u64,
     making: Vec<QueueEntry>,
     named: Option<Named>,
-    /// What the reconciler has proposed.
+    /// The commands that the reconciler has proposed.
     to_end: Vec<QueueId>,
     to_remove: Vec<QueueId>,
-    /// Queues that it ended because their creator had been fenced.
+    /// Queues that the reconciler ended because their creator had been fenced.
     condemned: BTreeSet<QueueId>,
 }
 
@@ -120,7 +120,7 @@ impl World {
 
     fn create(&mut self, place: usize, vhost: usize, name: usize) {
         let (creator, name) = (self.sessions[place], queue_name(VHOSTS[vhost], NAMES[name]));
-        // A front end asks its copy, which has the virtual host.
+        // A front end asks its own copy, which has the virtual host.
         if !self.log.catalog.has_vhost(&name.vhost) {
             return;
         }
@@ -156,7 +156,7 @@ impl World {
             CatalogReply::Done => {
                 prop_assert!(!self.condemned.contains(&id), "{id} was ended and gets a name");
             }
-            // A fenced process does nothing more.
+            // A fenced process does nothing any more.
             CatalogReply::Fenced => {}
             CatalogReply::NameTaken { .. } | CatalogReply::Refused(_) => self.end(id),
             other @ (CatalogReply::Started(_) | CatalogReply::Denied(_)) => {
@@ -173,8 +173,8 @@ impl World {
             let is_former = truth.is_of_former_vhost(&view.name.vhost, view.config.resolved_at);
             let is_fenced = view.creator.is_some_and(|creator| truth.is_fenced(creator));
             prop_assert!(is_fenced || is_former, "the creator of {id} may name it still");
-            // What was begun in a former virtual host and named in the next one of its name goes too:
-            // its creator looks whether it lives (NAM 2).
+            // A queue that was created in a deleted virtual host and named in its successor of the
+            // same name ends too: its creator checks whether it still exists (NAM 2).
             prop_assert!(is_former || truth.queue_by_id(id).is_none(), "{id} has a name");
             if is_fenced {
                 self.condemned.insert(id);
@@ -243,15 +243,15 @@ impl World {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
 
-    /// NAM 7: the reconciler ends no queue that has a name or whose creator may name it still, and
-    /// removes no name of a queue that lives. When the creators are through, names and queues agree.
+    /// NAM 7: the reconciler ends no queue that has a name or may still get one, and removes no
+    /// name of an existing queue. When the creators have finished, names and queues agree.
     #[test]
     fn nam_07_names_and_queues_agree_and_nothing_else_goes(events in vec(event(), 1..80)) {
         let mut world = World::new();
         for event in events {
             world.step(event)?;
         }
-        // Creators that live finish what they began (NAM 2); the others are fenced.
+        // Live creators finish what they began (NAM 2); the others are fenced.
         world.apply_proposals();
         while !world.making.is_empty() {
             world.name(0)?;
@@ -267,8 +267,8 @@ proptest! {
         prop_assert_eq!(&named, &live, "a queue with a name was taken away");
     }
 
-    /// NAM 4, 7: what a virtual host held goes though its creator lives, also if there is one of that
-    /// name again.
+    /// NAM 4, 7: the content of a deleted virtual host is removed although its creator lives, also
+    /// if a virtual host of the same name exists again.
     #[test]
     fn nam_04_queues_of_a_former_virtual_host_end(
         events in vec(event(), 1..60),
@@ -289,8 +289,8 @@ proptest! {
         prop_assert!(left.is_empty(), "{left:?}");
     }
 
-    /// NAM 8: a node takes away the names of its own present run's queues that it does not hold, and no
-    /// others.
+    /// NAM 8: a node removes the names of queues of its present start that it does not hold, and no
+    /// other names.
     #[test]
     fn nam_08_a_node_takes_away_the_names_of_its_own_ended_queues(
         queues in vec((any::<bool>(), any::<bool>(), 0_u64..1_000), 0..20),
@@ -336,7 +336,8 @@ proptest! {
         prop_assert!(of_next.is_empty(), "a run that begins has none");
     }
 
-    /// NAM 7: each leadership is compared when it begins, once, and all that are led every 10 s.
+    /// NAM 7: each group is compared once when its leadership begins, and all led groups every 10
+    /// s.
     #[test]
     fn nam_07_groups_are_compared_when_led_and_every_ten_seconds(
         looks in vec((1_u64..40, vec(1_u16..6, 0..3)), 1..80),

@@ -1,5 +1,5 @@
-//! A sequencer against a model of what waits in it and what is in flight, over a log that takes entries,
-//! takes none for a while, or loses them; leaderships come and go.
+//! A sequencer against a model of what waits in it and what is in flight. Its log takes entries,
+//! refuses them for a while, or loses them; leaderships begin and end.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -16,7 +16,7 @@ use std::{
     collections::VecDeque,
 };
 
-/// Who sent a batch, and its first number.
+/// The sender of a batch, and its first number.
 type Name = (SessionId, Sequence);
 
 static ZEROS: [u8; 3 << 20] = [0; 3 << 20];
@@ -39,14 +39,14 @@ fn batch(node: u16, first: u64, bytes: usize) -> ProposedBatch {
     }
 }
 
-/// How the log answers.
+/// The log's answer to an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Log {
     Takes(usize),
     Loses,
 }
 
-/// What the log was handed: the entry, its bytes, and what became of it.
+/// The entries that the log was given, with their bytes and the log's answers.
 type Handing = (CommandEntry, Log);
 
 struct World {
@@ -55,7 +55,7 @@ struct World {
     handed: RefCell<Vec<Handing>>,
     leads: bool,
     next: [u64; 3],
-    /// Batches that wait, with their bytes.
+    /// The batches that wait, with their bytes.
     waiting: VecDeque<(Name, usize)>,
     commands: VecDeque<u64>,
     stalled: Option<CommandEntry>,
@@ -81,7 +81,7 @@ impl World {
         }
     }
 
-    /// Does something, and compares what the log was handed meanwhile with the model.
+    /// Performs a step, and compares the entries that the log was given with the model.
     fn act(&mut self, act: impl FnOnce(&Sequencer, &dyn Fn(CommandEntry) -> Handed)) -> usize {
         let propose = |entry: CommandEntry| {
             let log = self.log.get();
@@ -99,7 +99,7 @@ impl World {
         let handed = std::mem::take(&mut *self.handed.borrow_mut());
         let count = handed.len();
         for (place, (entry, log)) in handed.into_iter().enumerate() {
-            assert!(self.leads, "who does not lead proposes nothing");
+            assert!(self.leads, "a node that does not lead proposes nothing");
             assert!(self.in_flight < IN_FLIGHT_MAX, "more entries in flight than may be");
             self.compare(&entry);
             let is_taken = matches!(log, Log::Takes(1..));
@@ -116,7 +116,7 @@ impl World {
         count
     }
 
-    /// The entry is the one that was not taken before, or has what has waited longest.
+    /// The entry is the one that the log refused before, or has what has waited longest.
     fn compare(&mut self, entry: &CommandEntry) {
         if let Some(stalled) = self.stalled.take() {
             assert_eq!(*entry, stalled, "the same entry is handed again");
@@ -181,7 +181,8 @@ impl World {
         self.act(|sequencer, propose| sequencer.commands(commands, propose));
     }
 
-    /// After a good moment nothing waits but for what is in flight, or for the log.
+    /// After a pace, everything has been proposed, unless the limit in flight or the log prevents
+    /// it.
     fn pace(&mut self, is_applied: bool) {
         if is_applied {
             self.in_flight = self.in_flight.saturating_sub(1);
@@ -271,9 +272,9 @@ impl World {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
 
-    /// SES 2, 3: what a leadership takes becomes entries in the order in which it came, each batch whole and
-    /// once; a repeat of what waits is dropped. No more than eight entries are in flight; one that the log
-    /// does not take is handed again before any other; time never goes back.
+    /// SES 2, 3: the batches that a leadership takes become entries in order of arrival, each whole
+    /// and once; a repeat of a waiting batch is dropped. At most eight entries are in flight; an
+    /// entry that the log refuses is given to it again before any other; time never goes back.
     #[test]
     fn ses_2_and_3_batches_become_entries_whole_in_order_and_once(steps in vec(step(), 1..120)) {
         let mut world = World::new();
@@ -287,7 +288,8 @@ proptest! {
     }
 }
 
-/// Without a majority nothing is applied: what waits is bounded, and taken again when there is room.
+/// Without a majority nothing is applied: waiting batches are bounded, and accepted again once
+/// there is room.
 #[test]
 fn what_waits_is_bounded() {
     let mut world = World::new();

@@ -6,7 +6,7 @@ use super::*;
 use proptest::{collection::vec, prelude::*};
 
 impl Bodies {
-    /// Nothing is kept, in memory or in files.
+    /// Neither memory nor files hold a body.
     pub(crate) fn is_empty(&self) -> bool {
         self.memory_bytes == 0 && self.files.is_empty()
     }
@@ -42,8 +42,8 @@ fn what_cannot_be_written_stays_in_memory() {
 }
 
 proptest! {
-    /// What is kept comes back as it was, in whatever order the rest is forgotten; memory is not exceeded
-    /// while the disk takes the rest, and a file goes with the last of its bodies.
+    /// A stored body is read unchanged, in whatever order others are dropped. The memory budget is
+    /// not exceeded while the disk takes the rest, and a file is removed with its last body.
     #[test]
     fn bodies_come_back_whatever_is_forgotten(
         steps in vec(prop_oneof![2 => (0..600_usize).prop_map(Ok), 1 => any::<usize>().prop_map(Err)], 1..80),

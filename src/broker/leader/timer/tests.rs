@@ -1,4 +1,4 @@
-//! The moments that queues wait for.
+//! The times that queues wait for.
 
 use super::Waiting;
 use proptest::{collection::vec, prelude::*};
@@ -25,10 +25,10 @@ fn the_earliest_moment_of_each_queue_is_kept() {
 }
 
 proptest! {
-    /// a queue is looked at once its earliest moment has come, not before, and once for all that was
-    /// asked for until then; however many come together, the earliest come first.
+    /// a queue is checked once its earliest time has come, not before, and once for all times
+    /// requested until then. If many are due, the earliest come first.
     #[test]
-    fn q_21_each_queue_is_looked_at_when_its_earliest_moment_has_come(
+    fn q_21_each_queue_is_checked_when_its_earliest_time_has_come(
         steps in vec((0..6_u64, 0..100_u64, prop::option::weighted(0.3, 0..5_usize)), 1..80),
     ) {
         let queue = |index| QueueId { home: Home::Group(GroupId(1)), index, position: 0 };

@@ -1,4 +1,4 @@
-//! Chance of the driver, apart from that of the nodes: `SplitMix64`.
+//! The driver's random numbers, separate from those of the nodes: `SplitMix64`.
 
 pub struct Chance(u64);
 
@@ -14,7 +14,7 @@ impl Chance {
         drawn ^ (drawn >> 31)
     }
 
-    /// A number below `end`.
+    /// A random number below `end`.
     pub fn below(&mut self, end: u64) -> u64 {
         self.next() % end
     }

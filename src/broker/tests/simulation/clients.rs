@@ -22,16 +22,16 @@ use tokio::time::{sleep, timeout};
 
 const QUEUES: [&str; 4] = ["a", "b", "c", "d"];
 
-/// Those that are consumed from, and those that messages are got from.
+/// Queues that are consumed from, and queues that messages are got from.
 const CONSUMED: [&str; 3] = ["a", "b", "c"];
 const GOT: [&str; 2] = ["c", "d"];
 
 const CHANNEL: ChannelId = ChannelId { number: 1, opened: 0 };
 
-/// Publishes of a client that may be unconfirmed.
+/// Most unconfirmed publishes of a client.
 const WINDOW: usize = 8;
 
-/// Why a client begins again.
+/// Why a client begins with a new connection.
 #[derive(thiserror::Error, Debug)]
 enum Ended {
     #[error("{0:?}")]
@@ -46,14 +46,14 @@ impl From<Exception> for Ended {
     }
 }
 
-/// What the clients of one process of a node have in common.
+/// The shared state of the clients of one process of a node.
 struct Clients {
     world: Arc<World>,
     broker: Broker,
     name: String,
 }
 
-/// What a client has settled, by queue, and does not know yet to be settled.
+/// What a client has settled, by queue, without knowing yet that the settle was applied.
 type Settling = BTreeMap<&'static str, Vec<String>>;
 
 /// Starts the clients of a process: one publishes, one consumes, one gets.
@@ -71,7 +71,7 @@ impl Clients {
         self.world.trace.note(&format!("client {} {text}", self.name));
     }
 
-    /// A connection with a channel, as soon as the node takes one.
+    /// Opens a connection with a channel, as soon as the node accepts one.
     async fn connect(&self) -> Connection {
         let at = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
         let info = ConnectionInfo {
@@ -219,8 +219,8 @@ impl Clients {
         Ok(())
     }
 
-    /// Gets a message and settles it. A node's commands to a group are carried out in their order:
-    /// when a get is answered, all that this client has settled in its queue before is settled.
+    /// Gets a message and settles it. A node's commands to a group are applied in order: when a get
+    /// is answered, all earlier settles of this client in its queue have been applied.
     async fn get_one(
         &self,
         connection: &Connection,
@@ -230,7 +230,7 @@ impl Clients {
         let before = settling.remove(queue).unwrap_or_default();
         let get = Operation::Get { queue: ShortString::from_static(queue), no_ack: true };
         let answer = connection.ask(CHANNEL, get).await?;
-        // Not if the node has begun again meanwhile.
+        // Not if the node has begun another session meanwhile.
         hear(connection, Duration::ZERO).await?;
         before.iter().for_each(|body| self.world.history.lock().settled(body));
         if let Answer::Got(Some(got)) = answer {
@@ -272,14 +272,14 @@ fn message(number: u64, body: &str) -> Publish {
     }
 }
 
-/// Waits for events that long.
+/// Waits for events during that time.
 async fn hear(connection: &Connection, time: Duration) -> Result<(), Ended> {
     let mut events = Vec::new();
     let _ = timeout(time, connection.events(&mut events)).await;
     events.into_iter().try_for_each(ends)
 }
 
-/// Whether a connection ends with an event.
+/// Whether an event ends a connection.
 fn ends(event: Event) -> Result<(), Ended> {
     match event {
         Event::Close(exception)

@@ -1,4 +1,4 @@
-//! The driver: steps the nodes, and breaks and repairs what they run on.
+//! The driver: steps the nodes, and breaks and repairs their disks and network.
 
 use crate::{
     chance::Chance,
@@ -14,7 +14,7 @@ use std::{
 use tracing_subscriber::EnvFilter;
 use turmoil::{Builder, Sim};
 
-/// For how long things break.
+/// How long a failure lasts.
 const FAULTS: Duration = Duration::from_secs(12);
 
 /// Longest time from the last repair until everything is drained and equal.
@@ -24,7 +24,7 @@ struct Driver {
     sim: Sim<'static>,
     world: Arc<World>,
     chance: Chance,
-    /// What is to be repaired, and when.
+    /// The repairs that are due, and when.
     repairs: Vec<(Duration, Repair)>,
 }
 
@@ -34,7 +34,7 @@ enum Repair {
     Release(NodeId, NodeId),
 }
 
-/// Runs a seed; its trace is complete also if it fails.
+/// Runs a seed; its trace is complete even if it fails.
 pub fn run(seed: u64, trace: Trace) {
     let world = Arc::new(World::new(seed, trace.clone()));
     tracing_subscriber::fmt()
@@ -124,7 +124,7 @@ impl Driver {
 }
 
 impl Driver {
-    /// Something breaks, if not too much is broken already.
+    /// Causes a failure, if there are not too many already.
     fn harm(&mut self) {
         let node = self.chance.one_of(&NODES);
         let others: Vec<_> = NODES.into_iter().filter(|other| *other != node).collect();
@@ -167,7 +167,7 @@ impl Driver {
         }
     }
 
-    /// The node's process ends. Without power it says no farewell to anybody.
+    /// Kills the node's process. On a loss of power it closes no connection.
     fn end(&mut self, node: NodeId, health: Health) {
         self.note(&format!("node {node} is {health:?}"));
         let without_power = health == Health::WithoutPower;
@@ -197,7 +197,7 @@ impl Driver {
         self.repairs.push((until, Repair::Join(one, other)));
     }
 
-    /// Messages between two nodes wait.
+    /// Messages between two nodes are delayed.
     fn hold(&mut self, one: NodeId, other: NodeId, until: Duration) {
         if self.world.is_cut(one, other) {
             return;
@@ -227,7 +227,7 @@ impl Driver {
         }
     }
 
-    /// Of each group on each node: what it has applied, and a digest of its state.
+    /// The applied index of each group on each node, and a digest of its state.
     fn digests(&self) -> Vec<Vec<(Option<quorate_types::LogIndex>, u64)>> {
         let running = self.world.running.lock();
         let of_node = |(_, groups): &(_, Arc<quorate_raft::Groups>)| {

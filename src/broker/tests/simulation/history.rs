@@ -1,13 +1,13 @@
-//! What clients have seen, and what must be true of it.
+//! What clients have observed, and what must hold for it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is known of one message.
+/// The observations of one message.
 #[derive(Default)]
 struct Message {
     confirmed: bool,
     deliveries: u32,
-    /// It was settled, and what its client asked for after that was answered.
+    /// It was settled, and a later request of its client was answered.
     settled: bool,
 }
 
@@ -46,13 +46,13 @@ impl History {
         self.faults.insert(fault);
     }
 
-    /// How many messages were published, confirmed and settled for certain.
+    /// Number of messages that were certainly published, confirmed and settled.
     pub fn counts(&self) -> (usize, usize, usize) {
         let count = |is: fn(&Message) -> bool| self.messages.values().filter(|m| is(m)).count();
         (self.messages.len(), count(|m| m.confirmed), count(|m| m.settled))
     }
 
-    /// What is wrong, once all queues are drained.
+    /// The violated rules, once all queues are drained.
     pub fn faults(&self) -> Vec<String> {
         let lost = self.messages.iter().filter(|(_, m)| m.confirmed && m.deliveries == 0);
         let lost = lost.map(|(body, _)| format!("{body} was confirmed and is lost"));

@@ -1,9 +1,9 @@
 //! Three whole nodes in one process, on simulated disks and a simulated network, driven by a seed:
-//! they are published to, killed, cut off, repaired and drained. Nothing that was confirmed may be
+//! clients publish, nodes are killed, cut off, repaired and drained. No confirmed message may be
 //! lost, and the same seed must give the same trace.
 //!
-//! `QUORATE_SIMULATION_SEEDS=from..to` runs other seeds than CI does. Each run has a process of its
-//! own, since numbers that count for a process go into what nodes say.
+//! `QUORATE_SIMULATION_SEEDS=from..to` runs other seeds than CI does. Each seed has a process of
+//! its own, since log lines contain numbers that are counted for each process.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod chance;
@@ -26,7 +26,7 @@ use world::Trace;
 /// Seeds that CI runs.
 const SEEDS: Range<u64> = 0..10;
 
-/// Tells a child process its seed and where to write its trace.
+/// Gives a child process its seed and the path of its trace.
 const CHILD: &str = "QUORATE_SIMULATION_CHILD";
 
 #[test]

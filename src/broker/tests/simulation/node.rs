@@ -1,4 +1,4 @@
-//! One node, put together as `quorate` does it, on a simulated disk and a simulated network.
+//! One node, composed as `quorate` does it, on a simulated disk and a simulated network.
 
 use crate::{
     clients,
@@ -29,7 +29,7 @@ use turmoil::net::{TcpListener, TcpStream};
 
 const QUEUE_GROUPS: u16 = 3;
 
-/// Where a node's connections come in.
+/// The listener for connections to a node.
 struct Incoming(TcpListener);
 
 impl Accept for Incoming {
@@ -71,7 +71,7 @@ pub async fn run(world: Arc<World>, me: NodeId) -> turmoil::Result {
     };
     let mut raft = Settings::new(me, NODES);
     raft.queue_groups = QUEUE_GROUPS;
-    // So that a node that was down for a second lacks what has been purged.
+    // So that a node that was down for a second misses entries that have been purged.
     raft.log_keep_bytes = 8 << 10;
     let groups = Groups::start(raft, &database, links.clone(), &inbox, sinks).await?;
     let groups = Arc::new(groups);
@@ -102,7 +102,7 @@ fn open(world: &Arc<World>, me: NodeId) -> Arc<Database> {
     Database::open_simulated(world.disks.get(&me).unwrap(), &options).unwrap()
 }
 
-/// A node may not end by itself, unless its disk has lost the power.
+/// A node must not end by itself, unless its disk has lost power.
 fn fatal(
     world: &Arc<World>,
     me: NodeId,
@@ -148,7 +148,7 @@ async fn keep_cluster_id(broker: Broker, database: Arc<Database>, cell: ClusterC
     }
 }
 
-/// Wall time of a simulation, from its beginning.
+/// The wall time of a simulation, from its start.
 fn wall_time() -> WallTime {
     let passed = turmoil::sim_elapsed().unwrap_or_default();
     WallTime(1_700_000_000_000 + passed.as_millis() as u64)

@@ -1,4 +1,4 @@
-//! What the nodes of a simulation and its driver share: disks, the state of the network, the trace.
+//! The shared state of a simulation's nodes and driver: disks, the network's state, the trace.
 
 use crate::history::History;
 use futures::future::pending;
@@ -23,13 +23,13 @@ pub const NODES: [NodeId; 3] = [NodeId(1), NodeId(2), NodeId(3)];
 
 pub const PORT: u16 = 5000;
 
-/// How a node's machine and its process are.
+/// The state of a node's machine and of its process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Health {
     Running,
-    /// The process is gone; the machine refuses connections.
+    /// The process is dead; the machine refuses connections.
     Killed,
-    /// Nothing answers.
+    /// The machine does not answer.
     WithoutPower,
 }
 
@@ -72,7 +72,8 @@ impl World {
         self.health.lock().get(&node).copied().unwrap()
     }
 
-    /// Opens a connection from one node to another. Turmoil refuses one whose first message is lost;
+    /// Opens a connection from one node to another. Turmoil refuses a connection whose first
+    /// message is lost; a real network delays it.
     /// a network lets it wait.
     pub async fn connect(self: Arc<Self>, from: NodeId, to: NodeId) -> io::Result<Box<dyn Socket>> {
         if self.health(to) == Health::Killed && !self.is_cut(from, to) {
@@ -90,7 +91,7 @@ pub fn host(node: NodeId) -> String {
     format!("node-{node}")
 }
 
-/// Everything that happens, line by line.
+/// All events, line by line.
 #[derive(Clone, Default)]
 pub struct Trace(Arc<Mutex<Vec<u8>>>);
 
@@ -105,7 +106,7 @@ impl Trace {
     }
 }
 
-/// What nodes log is a part of the trace.
+/// The log of the nodes is a part of the trace.
 impl Write for Trace {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.lock().write(bytes)

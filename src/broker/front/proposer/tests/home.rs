@@ -1,9 +1,9 @@
-//! A model of what a home keeps of a session, and of how it answers.
+//! A model of the session state of a home, and of its answers.
 
 use super::*;
 use std::collections::BTreeMap;
 
-/// What a command does, as far as its order matters.
+/// The effect of a command, as far as its order matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Item {
     /// Ordered with all but settles.
@@ -15,7 +15,7 @@ pub(super) enum Item {
 }
 
 impl Item {
-    /// Whether it must keep its order among looks and what goes to that queue.
+    /// Whether it must keep its order among inspections and commands to that queue.
     pub(super) fn is_for(&self, queue: u64) -> bool {
         match self {
             Self::Look(_) => true,
@@ -25,7 +25,7 @@ impl Item {
     }
 }
 
-/// What became of a publish.
+/// The outcome of a publish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     Taken,
@@ -43,7 +43,7 @@ pub(super) fn number_of(message: &[u8]) -> u64 {
     u64::from_be_bytes(message.try_into().unwrap())
 }
 
-pub(super) fn reply_to_look(number: u64) -> Reply {
+pub(super) fn reply_to_inspect(number: u64) -> Reply {
     match number % 3 {
         0 => Reply::Taken,
         1 => Reply::Gone,
@@ -72,7 +72,7 @@ impl Session {
                 self.last = number;
                 self.kept.insert(number, reply);
             }
-            // What is forgotten its sender has had.
+            // Answers below the mark have reached the sender.
             let reply = self.kept.get(&number).cloned().unwrap_or(Reply::InUse);
             (reply != Reply::Taken).then(|| other.push((Sequence(number), reply)));
         }
@@ -84,7 +84,7 @@ impl Session {
     fn apply(&mut self, batch: &ProposedBatch, command: &Command) -> Reply {
         if let Command::Look { queue, .. } = command {
             self.applied.push(Item::Look(queue.index));
-            return reply_to_look(queue.index);
+            return reply_to_inspect(queue.index);
         }
         if let Command::Ack { numbers, .. } = command {
             self.applied.extend(numbers.iter().map(|(first, _)| Item::Settle(first.0)));

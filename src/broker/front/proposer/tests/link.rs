@@ -1,9 +1,9 @@
-//! A proposer, with what becomes of its tickets, against a model of the session that a home keeps. Between
-//! them is a link that loses, repeats and reorders batches and answers, refuses them, and ends. Leaders
-//! and sessions come and go.
+//! A proposer and its tickets, against a model of the session that a home keeps. The link between
+//! them loses, repeats, reorders and refuses batches and answers, and ends. Leaders and sessions
+//! change.
 
 use super::{
-    home::{Fate, Item, QUEUES, Session, number_of, queue, reply_to_look},
+    home::{Fate, Item, QUEUES, Session, number_of, queue, reply_to_inspect},
     *,
 };
 use crate::{
@@ -13,7 +13,7 @@ use crate::{
 use quorate_storage::codec::batch::Sender;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is in flight to the home; what was sent to a former leader too.
+/// What is in flight to the home, also what was sent to a former leader.
 struct Link {
     lane: RefCell<Vec<ProposedBatch>>,
     /// Batches as they were sent first.
@@ -59,7 +59,7 @@ impl Courier for Link {
     }
 }
 
-/// What is chosen of several.
+/// The choice among several.
 fn pick<T>(from: &[T], at: usize) -> Option<usize> {
     (!from.is_empty()).then(|| at % from.len())
 }
@@ -74,11 +74,11 @@ struct Front {
     connection: Arc<ConnectionState>,
     next: u64,
     submitted: BTreeMap<SessionId, Vec<Item>>,
-    looks: BTreeMap<u64, oneshot::Receiver<Reply>>,
+    inspections: BTreeMap<u64, oneshot::Receiver<Reply>>,
     /// Numbers of this session that have been answered.
     answered: BTreeSet<Sequence>,
     fates: BTreeMap<u64, Fate>,
-    /// What is below belongs to sessions that are over, and what was told of it until then.
+    /// Lower numbers belong to ended sessions, with the confirms sent until their end.
     over: (u64, BTreeMap<u64, Fate>),
 }
 
@@ -103,7 +103,7 @@ impl Front {
             connection: testing::lone_connection(),
             next: 0,
             submitted: BTreeMap::new(),
-            looks: BTreeMap::new(),
+            inspections: BTreeMap::new(),
             answered: BTreeSet::new(),
             fates: BTreeMap::new(),
             over: (0, BTreeMap::new()),
@@ -117,12 +117,12 @@ impl Front {
         number
     }
 
-    fn look(&mut self) {
+    fn inspect(&mut self) {
         let number = self.submit(Item::Look);
         let (sender, receiver) = oneshot::channel();
-        self.looks.insert(number, receiver);
-        let look = Command::Look { queue: queue(number), renew: false };
-        self.proposer.submit(&self.link, |batches| batches.push(look, Ticket::Reply(sender)));
+        self.inspections.insert(number, receiver);
+        let inspect = Command::Look { queue: queue(number), renew: false };
+        self.proposer.submit(&self.link, |batches| batches.push(inspect, Ticket::Reply(sender)));
     }
 
     fn settle(&mut self) {
@@ -193,7 +193,8 @@ impl Front {
         }
     }
 
-    /// SES 3, 5: what is unanswered from that number on has been sent again, as far as there is room.
+    /// SES 3, 5: everything unanswered from that number on has been sent again, as far as there is
+    /// room.
     fn check_sent_from(&self, from: Sequence) {
         let lane = self.link.lane.borrow();
         if !self.link.is_up.get() || lane.len() >= self.link.room.get() {
@@ -222,20 +223,20 @@ impl Front {
                     );
                     assert_eq!(fates.insert(number, Fate::RoutedAgain), None);
                 });
-                self.hear_confirms();
+                self.take_confirms();
             }
             Ticket::Get(_) => unreachable!(),
         }
     }
 
-    fn hear_confirms(&mut self) {
+    fn take_confirms(&mut self) {
         let mut events = Vec::new();
         self.connection.mailbox.take_now(&mut events);
         for event in events {
             let Event::Confirmed { first, last, taken, .. } = event else { continue };
             let fate = if taken { Fate::Taken } else { Fate::Refused };
             let new = (first..=last).all(|number| self.fates.insert(number, fate).is_none());
-            assert!(new, "CNF-05: one of {first} to {last} is told twice");
+            assert!(new, "CNF-05: one of {first} to {last} is confirmed twice");
         }
     }
 
@@ -246,7 +247,7 @@ impl Front {
         }
     }
 
-    /// The connection ends; what was in flight is lost, or comes late.
+    /// The connection ends; what was in flight is lost or arrives late.
     fn lose_link(&mut self, is_lost: bool) {
         self.link.is_up.set(false);
         if is_lost {
@@ -276,10 +277,10 @@ impl Front {
         self.proposer.restart(self.session);
         self.answered.clear();
         self.over = (self.next, self.fates.clone());
-        let open = std::mem::take(&mut self.looks).into_iter();
+        let open = std::mem::take(&mut self.inspections).into_iter();
         for (number, mut caller) in open {
             let reply = caller.try_recv();
-            let expected = reply_to_look(number);
+            let expected = reply_to_inspect(number);
             let given_up = reply == Err(oneshot::error::TryRecvError::Closed);
             assert!(given_up || reply == Ok(expected), "{reply:?}");
         }
@@ -290,7 +291,7 @@ impl Front {
         self.proposer.send_overdue(&self.link);
     }
 
-    /// From now on nothing goes wrong: everything is answered, and has been done once and in order.
+    /// Without further failures everything is answered, and has been applied once and in order.
     fn finish(mut self) {
         self.announce(Term(self.term.0 + 1));
         self.set_room(usize::MAX);
@@ -304,8 +305,8 @@ impl Front {
                 break;
             }
         }
-        for (number, mut caller) in std::mem::take(&mut self.looks) {
-            assert_eq!(caller.try_recv(), Ok(reply_to_look(number)), "look {number}");
+        for (number, mut caller) in std::mem::take(&mut self.inspections) {
+            assert_eq!(caller.try_recv(), Ok(reply_to_inspect(number)), "inspection {number}");
         }
         assert_eq!(self.proposer.bytes(), 0);
         self.check_fates();
@@ -316,12 +317,12 @@ impl Front {
         let (over, before) = &self.over;
         let of_old: BTreeMap<_, _> =
             self.fates.range(..over).map(|(&number, &fate)| (number, fate)).collect();
-        assert_eq!(&of_old, before, "SES 6: nothing is told of a session that is over");
+        assert_eq!(&of_old, before, "SES 6: no publish of an ended session is confirmed");
         let home = self.homes.get(&self.session);
         let expected = home.map(|home| home.fates.clone()).unwrap_or_default();
         let confirmed: BTreeMap<_, _> =
             self.fates.range(over..).map(|(&number, &fate)| (number, fate)).collect();
-        assert_eq!(confirmed, expected, "CNF-05: each publish is told what became of it");
+        assert_eq!(confirmed, expected, "CNF-05: each publish gets its outcome");
         let of_all = |number: &u64| self.homes.values().find_map(|home| home.fates.get(number));
         assert!(before.iter().all(|(number, fate)| of_all(number) == Some(fate)));
         if *over == 0 {
@@ -349,7 +350,7 @@ impl Front {
 
 #[derive(Clone, Debug)]
 enum Step {
-    Look,
+    Inspect,
     Settle,
     Publish(u64, usize),
     Deliver(usize, bool),
@@ -358,7 +359,7 @@ enum Step {
     LoseAnswer(usize),
     Room(usize),
     LoseLink(bool),
-    /// Of a term by so many later, or one earlier.
+    /// A term that is later by this much, or one earlier.
     Announce(Option<u64>),
     Restart,
     Pass(u64),
@@ -366,10 +367,10 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     let repeated = || prop::bool::weighted(0.1);
-    // Mostly in order: what is always in disorder never gets on.
+    // Mostly in order: a home makes no progress if everything is out of order.
     let place = || prop_oneof![3 => Just(0), 1 => any::<usize>()];
     prop_oneof![
-        4 => Just(Step::Look),
+        4 => Just(Step::Inspect),
         2 => Just(Step::Settle),
         6 => (0..QUEUES, 1..4_usize).prop_map(|(to, count)| Step::Publish(to, count)),
         10 => (place(), repeated()).prop_map(|(at, again)| Step::Deliver(at, again)),
@@ -379,7 +380,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (0..6_usize).prop_map(Step::Room),
         1 => any::<bool>().prop_map(Step::LoseLink),
         2 => prop::option::weighted(0.8, 0..2_u64).prop_map(Step::Announce),
-        1 => prop::bool::weighted(0.3).prop_map(|it| if it { Step::Restart } else { Step::Look }),
+        1 => prop::bool::weighted(0.3).prop_map(|it| if it { Step::Restart } else { Step::Inspect }),
         2 => (0..3_000_u64).prop_map(Step::Pass),
     ]
 }
@@ -387,7 +388,7 @@ fn step() -> impl Strategy<Value = Step> {
 impl Front {
     fn run(&mut self, step: Step) {
         match step {
-            Step::Look => self.look(),
+            Step::Inspect => self.inspect(),
             Step::Settle => self.settle(),
             Step::Publish(to, count) => self.publish(to, count),
             Step::Deliver(at, repeated) => self.deliver(at, repeated),
@@ -412,9 +413,9 @@ impl Front {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
 
-    /// Whatever is lost, repeated or reordered, and whatever leaders and sessions come and go: a home
-    /// applies every command once and in order, every ticket is answered once with the first answer, and
-    /// nothing of a session that is over is answered.
+    /// Whatever is lost, repeated or reordered, and however leaders and sessions change: a home
+    /// applies every command once and in order, every ticket is answered once with the first
+    /// answer, and no command of an ended session is answered.
     #[test]
     fn ses_2_to_6_and_cnf_05_every_command_is_applied_once_and_its_ticket_answered_once(
         steps in prop::collection::vec(step(), 1..200),
