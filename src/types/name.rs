@@ -7,7 +7,7 @@ use std::{borrow::Borrow, fmt};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
     /// More than 255 bytes.
-    #[error("short string of {0} bytes is longer than 255")]
+    #[error("short string of {0} octets is longer than 255")]
     TooLong(usize),
     /// Not UTF-8 (FRM-11).
     #[error("short string is not valid UTF-8")]
