@@ -154,8 +154,8 @@ class Proxy:
 
     async def _pump(self, reader, writer):
         with contextlib.suppress(OSError):
-            while bytes := await reader.read(65536):
-                writer.write(bytes)
+            while chunk := await reader.read(65536):
+                writer.write(chunk)
                 await writer.drain()
         writer.close()
 

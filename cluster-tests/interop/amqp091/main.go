@@ -96,8 +96,8 @@ func eventually(what string, condition func() bool) {
 	}
 }
 
-func random(bytes int) []byte {
-	buffer := make([]byte, bytes)
+func random(size int) []byte {
+	buffer := make([]byte, size)
 	if _, err := rand.Read(buffer); err != nil {
 		panic(err)
 	}
@@ -383,11 +383,11 @@ type mutableConn struct {
 	muted atomic.Bool
 }
 
-func (c *mutableConn) Write(bytes []byte) (int, error) {
+func (c *mutableConn) Write(data []byte) (int, error) {
 	if c.muted.Load() {
-		return len(bytes), nil
+		return len(data), nil
 	}
-	return c.Conn.Write(bytes)
+	return c.Conn.Write(data)
 }
 
 // dialMutable is a connection and the socket below it.
