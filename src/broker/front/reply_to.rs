@@ -15,20 +15,17 @@ use crate::{
         replies::ReplyConsumer,
     },
     memory::Share,
-    pb,
     peers::{
-        PeerMessage, Sent,
+        PeerMessage, PeerReply, PeerRequest, Sent,
         message::{REPLY_KEY_BYTES, ReplyTo},
-        wire,
     },
 };
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use bytes::Bytes;
 use quorate_catalog::{RouteRequest, refusal};
-use quorate_rpc::Lane;
 use quorate_storage::codec::message;
 use quorate_types::{
-    ConsumerId, DeliveryNumber, Exception, GroupId, Holder, NodeId, ReplyCode, ShortString,
+    ConsumerId, DeliveryNumber, Exception, Holder, NodeId, ReplyCode, ShortString,
 };
 use std::iter;
 
@@ -213,30 +210,16 @@ impl DirectReplies {
 
     /// Whether a requester's channel is still open.
     async fn finds_requester(&self, address: &ReplyTo) -> bool {
-        if address.node == self.base.context.me {
-            return self.has_requester(address);
-        }
-        let Some(links) = self.base.context.peers.links() else { return false };
-        let request = pb::RequesterRequest { address: Some(wire::from_reply_to(address)) };
-        let (lane, service, group) = (Lane::Control, wire::REQUESTER, GroupId::CATALOG);
+        let request = PeerRequest::Requester(address.clone());
         let bound = self.base.context.operation_timeout();
-        let node = address.node;
-        let asked = links.call(node, lane, service, group, wire::encode(&request), bound).await;
-        let answer = asked.ok().and_then(|answer| wire::decode(answer, node));
-        answer.is_some_and(|answer: pb::RequesterResponse| answer.present)
+        let reply = self.base.context.peers.ask(address.node, request, bound).await;
+        reply == Some(PeerReply::Requester(true))
     }
 
-    fn has_requester(&self, address: &ReplyTo) -> bool {
+    /// Whether a channel of this node waits for replies at that address.
+    pub(crate) fn has_requester(&self, address: &ReplyTo) -> bool {
         let connection = self.clients.connections.get(address.connection);
         connection.is_some_and(|connection| connection.replies_to(address, |_, _| ()).is_some())
-    }
-
-    /// Answers another node's [`Node::finds_requester`].
-    pub(crate) fn requester_for(&self, from: NodeId, payload: Bytes) -> Option<Bytes> {
-        let request = wire::decode::<pb::RequesterRequest>(payload, from)?;
-        let address = wire::to_reply_to(request.address, self.base.context.me)?;
-        let present = self.has_requester(&address);
-        Some(wire::encode(&pb::RequesterResponse { present }))
     }
 }
 
@@ -262,9 +245,5 @@ mod tests {
         }
         let longer = format!("{name}A");
         assert_eq!(ReplyTo::parse(&ShortString::try_from(longer).unwrap()), None);
-        assert_eq!(
-            wire::to_reply_to(Some(wire::from_reply_to(&address())), NodeId(3)),
-            Some(address())
-        );
     }
 }

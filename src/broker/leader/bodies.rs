@@ -18,15 +18,13 @@ use crate::{
     leader::led_homes::LedHomes,
     memory::{MemoryBudget, Share},
     once_per_minute::OncePerMinute,
-    pb,
-    peers::wire,
+    peers::{PeerReply, PeerRequest},
 };
 use bytes::Bytes;
 use parking_lot::Mutex;
 use quorate_raft::Group;
-use quorate_rpc::{Lane, Responder};
 use quorate_storage::{Committed, MessageRef, StorageError, StoredMessage};
-use quorate_types::{GroupId, Home, NodeId, QueueId, Term};
+use quorate_types::{Home, NodeId, QueueId, Term};
 use std::{sync::Arc, time::Duration};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
@@ -225,42 +223,33 @@ impl Bodies {
         wanted: MessageRef,
         term: Option<Term>,
     ) -> StoredMessage {
-        let (lane, service, group) = (Lane::Bulk, wire::BODIES, GroupId::CATALOG);
-        let messages = vec![wire::from_message_ref(&wanted)];
-        let request = pb::BodiesRequest { messages, term: term.map_or(0, |term| term.0) };
-        let Some(links) = self.context.peers.links() else { return StoredMessage::Unknown };
-        let call = links.call(node, lane, service, group, wire::encode(&request), FETCH);
-        let answer = call.await.ok().and_then(|answer| wire::decode(answer, node));
-        let first = answer.and_then(|answer: pb::BodiesResponse| answer.bodies.into_iter().next());
-        match first {
-            Some(body) if body.present => StoredMessage::Here(body.message),
-            Some(body) if body.settled => StoredMessage::Absent,
+        let request = PeerRequest::Bodies { messages: vec![wanted], term };
+        match self.context.peers.ask(node, request, FETCH).await {
+            Some(PeerReply::Bodies(bodies)) => {
+                bodies.into_iter().next().unwrap_or(StoredMessage::Unknown)
+            }
             Some(_) | None => StoredMessage::Unknown,
         }
     }
 
-    /// Answers another node with as many bodies as an answer may have, at least one.
-    pub(crate) fn answer(&self, from: NodeId, payload: Bytes, responder: Responder) {
-        let Some(request) = wire::decode::<pb::BodiesRequest>(payload, from) else { return };
-        let term = (request.term > 0).then_some(Term(request.term));
+    /// What this node knows of messages, for another node: as many as one reply may have, at least
+    /// one.
+    pub(crate) fn own_copies(
+        &self,
+        messages: &[MessageRef],
+        term: Option<Term>,
+    ) -> Vec<StoredMessage> {
         let mut bodies = Vec::new();
         let mut bytes = 0;
-        for wanted in request.messages.into_iter().take(ANSWER_MAX) {
+        for wanted in messages.iter().take(ANSWER_MAX) {
             if bytes >= ANSWER_BYTES_MAX {
                 break;
             }
-            let Some(wanted) = wire::to_message_ref(wanted) else { return };
-            let found = self.own_copy(wanted, term);
+            let found = self.own_copy(*wanted, term);
             bytes += found.bytes();
-            let settled = found == StoredMessage::Absent;
-            let message = match found {
-                StoredMessage::Here(message) => Some(message),
-                StoredMessage::Absent | StoredMessage::Unknown => None,
-            };
-            let (present, message) = (message.is_some(), message.unwrap_or_default());
-            bodies.push(pb::bodies_response::Body { present, message, settled });
+            bodies.push(found);
         }
-        responder.answer(wire::encode(&pb::BodiesResponse { bodies }));
+        bodies
     }
 }
 

@@ -7,13 +7,11 @@
 use super::{CatalogCopy, RoutingLease, formation::formation};
 use crate::{
     context::{CallError, Context},
-    pb,
-    peers::wire,
+    peers::{PeerReply, PeerRequest},
 };
 use parking_lot::Mutex;
 use quorate_catalog::{CatalogCommand, CatalogEntry, CatalogReply};
 use quorate_raft::Groups;
-use quorate_rpc::Lane;
 use quorate_storage::{CommandEntry, codec};
 use quorate_types::{CatalogIndex, Exception, GroupId, LogIndex, ReplyCode, Stamp, Timestamp};
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
@@ -155,35 +153,21 @@ impl CatalogClient {
 
     async fn try_propose(self: &Arc<Self>, commands: &[CatalogCommand]) -> Option<Outcome> {
         let leader = self.context.catalog_leader()?;
-        let entry = CatalogEntry { stamp: Stamp::default(), commands: commands.to_vec() };
-        let bytes = codec::catalog::encode_entry(&entry);
-        if leader == self.context.me {
-            return self.propose_here(entry.commands, bytes.len()).await;
-        }
-        let request = pb::CatalogRequest { entry: bytes };
+        let request = PeerRequest::Catalog(commands.to_vec());
         let bound = self.context.operation_timeout();
-        // As large as clients make them, so not among the votes and heartbeats.
-        let (lane, service, group) = (Lane::Bulk, wire::CATALOG, GroupId::CATALOG);
-        let payload = wire::encode(&request);
-        let answer = self
-            .context
-            .peers
-            .links()?
-            .call(leader, lane, service, group, payload, bound)
-            .await
-            .ok()?;
-        let answer = wire::decode::<pb::CatalogResponse>(answer, leader)?;
-        let replies = codec::catalog_reply::decode_replies(&answer.replies).ok()?;
-        Some((CatalogIndex(answer.index), replies))
+        let reply = self.context.peers.ask(leader, request, bound).await?;
+        let PeerReply::Catalog { index, replies } = reply else { return None };
+        Some((index, replies))
     }
 
-    /// Proposes commands of so many bytes as the catalog's leader; `None` if this node does not
-    /// lead it (any more).
+    /// Proposes commands as the catalog's leader; `None` if this node does not lead it (any more).
     pub(crate) async fn propose_here(
         self: &Arc<Self>,
         commands: Vec<CatalogCommand>,
-        bytes: usize,
     ) -> Option<Outcome> {
+        let entry = CatalogEntry { stamp: Stamp::default(), commands };
+        let bytes = codec::catalog::encode_entry(&entry).len();
+        let commands = entry.commands;
         let (caller, receiver) = oneshot::channel();
         let begin = {
             let mut waiting = self.waiting.lock();

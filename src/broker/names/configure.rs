@@ -17,13 +17,10 @@ use crate::{
         CatalogCopy,
         configure_plan::{self, COMPARED_AT_ONCE, IN_FORCE_MOST, Proposed, Unconfirmed},
     },
-    pb,
-    peers::wire,
+    peers::{PeerReply, PeerRequest},
 };
-use bytes::Bytes;
 use quorate_catalog::QueueEntry;
 use quorate_queue::{Command, Machine, QueueConfig};
-use quorate_rpc::{Lane, Responder};
 use quorate_types::{CatalogIndex, GroupId, Home, NodeId, QueueId, Term};
 use std::{
     collections::BTreeMap,
@@ -196,20 +193,20 @@ impl Configurer {
 
     /// The groups led by the node whose queues have the settings of the catalog at `index`.
     async fn ask(&self, node: NodeId, index: CatalogIndex) -> Option<Vec<GroupId>> {
-        if node == self.context.me {
-            return Some(self.settings_at(index).await);
-        }
-        let payload = wire::encode(&pb::SettingsRequest { index: index.0 });
-        let (lane, group, most) = (Lane::Control, GroupId::CATALOG, IN_FORCE_MOST);
-        let call =
-            self.context.peers.links()?.call(node, lane, wire::SETTINGS, group, payload, most);
-        let answer = wire::decode::<pb::SettingsResponse>(call.await.ok()?, node)?;
-        let group = |group: u32| u16::try_from(group).ok().map(GroupId);
-        answer.groups.into_iter().map(group).collect()
+        let request = PeerRequest::Settings(index);
+        let reply = self.context.peers.ask(node, request, IN_FORCE_MOST).await?;
+        let PeerReply::Settings(groups) = reply else { return None };
+        Some(groups)
     }
 
-    /// The groups led here, once their queues have the settings of the catalog at `index`.
-    async fn settings_at(&self, index: CatalogIndex) -> Vec<GroupId> {
+    /// The groups led here, once their queues have the settings of the catalog at `index`; none if
+    /// that takes too long.
+    pub(crate) async fn settings_at(&self, index: CatalogIndex) -> Vec<GroupId> {
+        let settled = tokio::time::timeout(IN_FORCE_MOST, self.until_settings_at(index)).await;
+        settled.unwrap_or_default()
+    }
+
+    async fn until_settings_at(&self, index: CatalogIndex) -> Vec<GroupId> {
         self.catalog.applied(index).await;
         let homes = self.led.homes().into_iter().filter_map(|home| {
             let this = self.this.upgrade()?;
@@ -222,14 +219,5 @@ impl Configurer {
             }
         }
         groups
-    }
-
-    /// Answers another node's question for the settings of the queues led here.
-    pub(crate) async fn answer(&self, from: NodeId, payload: Bytes, responder: Responder) {
-        let Some(request) = wire::decode::<pb::SettingsRequest>(payload, from) else { return };
-        let index = CatalogIndex(request.index);
-        let settled = tokio::time::timeout(IN_FORCE_MOST, self.settings_at(index)).await;
-        let groups = settled.unwrap_or_default().into_iter().map(|group| u32::from(group.0));
-        responder.answer(wire::encode(&pb::SettingsResponse { groups: groups.collect() }));
     }
 }

@@ -7,12 +7,10 @@ use super::{
 };
 use crate::{
     context::{CallError, Context},
-    pb,
-    peers::{PeerMessage, wire},
+    peers::{PeerMessage, PeerReply, PeerRequest},
 };
 use parking_lot::Mutex;
-use quorate_rpc::Lane;
-use quorate_types::{BootNumber, CatalogIndex, GroupId, LogIndex, NodeId};
+use quorate_types::{BootNumber, CatalogIndex, LogIndex, NodeId};
 use std::{sync::Arc, time::Duration};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -125,11 +123,7 @@ impl RoutingLease {
             let asked = Instant::now();
             let applied = self.catalog.read().version();
             let renews = self.is_held();
-            let granting = if leader == self.context.me {
-                self.grant(self.context.me, self.context.boot, applied, renews).await
-            } else {
-                self.ask(leader, applied, renews).await
-            };
+            let granting = self.ask(leader, applied, renews).await;
             match granting {
                 Some(Granting::Granted) => return self.granted(asked + LEASE),
                 Some(Granting::NotYet(reach)) if self.catches_up(reach).await => {}
@@ -147,15 +141,11 @@ impl RoutingLease {
     }
 
     async fn ask(&self, leader: NodeId, applied: CatalogIndex, renews: bool) -> Option<Granting> {
-        let request = pb::LeaseRequest { applied: applied.0, renews };
-        let payload = wire::encode(&request);
-        let (lane, group) = (Lane::Control, GroupId::CATALOG);
-        let links = self.context.peers.links()?;
-        let answer = links.call(leader, lane, wire::LEASE, group, payload, LEASE).await.ok()?;
-        let answer = wire::decode::<pb::LeaseResponse>(answer, leader)?;
-        self.note_all_applied(CatalogIndex(answer.all_applied));
-        let not_yet = answer.reach.map(|index| Granting::NotYet(CatalogIndex(index)));
-        Some(not_yet.unwrap_or(Granting::Granted))
+        let request = PeerRequest::Lease { applied, renews };
+        let reply = self.context.peers.ask(leader, request, LEASE).await?;
+        let PeerReply::Lease { all_applied, not_before } = reply else { return None };
+        self.note_all_applied(all_applied);
+        Some(not_before.map_or(Granting::Granted, Granting::NotYet))
     }
 
     /// Grants a lease, once a majority has answered this node since, to a node whose copy of the

@@ -5,19 +5,18 @@ mod tests;
 
 use crate::{
     base::Base,
+    context::Context,
     leader::local::says_gone,
     names::Granting,
     node::Node,
-    pb,
-    peers::{PeerMessage, Retry, wire},
+    peers::{Own, PeerMessage, PeerReply, PeerRequest, Retry, request_wire, wire},
 };
 use bytes::Bytes;
-use quorate_catalog::CatalogEntry;
 use quorate_queue::Answer;
 use quorate_rpc::{Origin, PeerHello, Responder};
-use quorate_storage::codec;
-use quorate_types::{BootNumber, CatalogIndex, GroupId, Home, NodeId};
+use quorate_types::{BootNumber, GroupId, Home, NodeId};
 use std::sync::Arc;
+use tokio::sync::oneshot;
 
 impl Node {
     /// Takes a notice from another node. Must not block.
@@ -59,7 +58,12 @@ impl Node {
         if messages.is_empty() && !led.local.has_work() {
             return false;
         }
-        messages.into_iter().for_each(|message| self.receive(context.me, context.boot, message));
+        for own in messages {
+            match own {
+                Own::Message(message) => self.receive(context.me, context.boot, message),
+                Own::Request(request, reply) => self.own_request(request, reply),
+            }
+        }
         let own = led.own_home();
         led.local.run_one(|output| {
             if says_gone(output) {
@@ -143,77 +147,73 @@ impl Node {
         }
     }
 
-    /// Answers a request of another node. Must not block.
+    /// Takes a request from another node. Must not block.
     pub(crate) fn request(
         self: &Arc<Self>,
         origin: &Origin,
         service: u32,
-        group: GroupId,
         payload: Bytes,
         responder: Responder,
     ) {
-        let from = origin.peer;
-        let node = Arc::clone(self);
-        match service {
-            wire::BODIES => {
-                self.base
-                    .context
-                    .spawn(async move { node.base.bodies.answer(from.node, payload, responder) });
-            }
-            wire::REQUESTER => {
-                if let Some(answer) = self.replies.requester_for(from.node, payload) {
-                    responder.answer(answer);
-                }
-            }
-            wire::CATALOG => {
+        let PeerHello { node: from, boot, .. } = origin.peer;
+        match request_wire::decode_request(service, payload, self.base.context.me) {
+            Ok(request) => {
+                let node = Arc::clone(self);
                 self.base.context.spawn(async move {
-                    node.catalog_request(from.node, payload, responder).await;
+                    // Without a reply, dropping the responder refuses the request.
+                    if let Some(reply) = node.reply(from, boot, request).await {
+                        responder.answer(request_wire::encode_reply(reply));
+                    }
                 });
             }
-            wire::LEASE => {
-                self.base.context.spawn(async move {
-                    let Some(request) = wire::decode::<pb::LeaseRequest>(payload, from.node) else {
-                        return;
-                    };
-                    let applied = CatalogIndex(request.applied);
-                    let granting =
-                        node.base.lease.grant(from.node, from.boot, applied, request.renews);
-                    let reach = match granting.await {
-                        Some(Granting::Granted) => None,
-                        Some(Granting::NotYet(reach)) => Some(reach.0),
-                        None => return,
-                    };
-                    let answer =
-                        pb::LeaseResponse { all_applied: node.base.lease.all_applied().0, reach };
-                    responder.answer(wire::encode(&answer));
-                });
-            }
-            wire::SETTINGS => {
-                self.base.context.spawn(async move {
-                    node.queues.configurer.answer(from.node, payload, responder).await;
-                });
-            }
-            unknown => {
-                tracing::warn!(from = %from.node, %group, service = unknown, "unknown request");
-                responder.refuse(Bytes::from_static(b"unknown service"));
+            Err(error) => {
+                tracing::warn!(%from, service, %error, "cannot decode a request of another node");
+                responder.refuse(Bytes::from(error.to_string()));
             }
         }
     }
 
-    async fn catalog_request(self: &Arc<Self>, from: NodeId, payload: Bytes, responder: Responder) {
-        let Some(request) = wire::decode::<pb::CatalogRequest>(payload, from) else { return };
-        let commands = match codec::catalog::decode_entry(&request.entry) {
-            Ok(CatalogEntry { commands, .. }) => commands,
-            Err(error) => {
-                tracing::warn!(%from, %error, "cannot decode catalog commands");
-                return;
+    /// Takes a request of this node to itself.
+    fn own_request(self: &Arc<Self>, request: PeerRequest, reply: oneshot::Sender<PeerReply>) {
+        let (node, Context { me, boot, .. }) = (Arc::clone(self), &*self.base.context);
+        let (me, boot) = (*me, *boot);
+        self.base.context.spawn(async move {
+            if let Some(value) = node.reply(me, boot, request).await {
+                // The asker may have given up.
+                drop(reply.send(value));
             }
-        };
-        let bytes = request.entry.len();
-        if let Some((index, replies)) = self.base.catalog_client.propose_here(commands, bytes).await
-        {
-            let replies = codec::catalog_reply::encode_replies(&replies);
-            responder.answer(wire::encode(&pb::CatalogResponse { index: index.0, replies }));
-        }
+        });
+    }
+
+    /// The one match on requests of nodes. `None` refuses: this node does not lead the catalog.
+    async fn reply(
+        &self,
+        from: NodeId,
+        boot: BootNumber,
+        request: PeerRequest,
+    ) -> Option<PeerReply> {
+        let Base { bodies, catalog_client, lease, .. } = &self.base;
+        Some(match request {
+            PeerRequest::Bodies { messages, term } => {
+                PeerReply::Bodies(bodies.own_copies(&messages, term))
+            }
+            PeerRequest::Catalog(commands) => {
+                let (index, replies) = catalog_client.propose_here(commands).await?;
+                PeerReply::Catalog { index, replies }
+            }
+            PeerRequest::Lease { applied, renews } => {
+                let not_before = match lease.grant(from, boot, applied, renews).await? {
+                    Granting::Granted => None,
+                    Granting::NotYet(index) => Some(index),
+                };
+                PeerReply::Lease { all_applied: lease.all_applied(), not_before }
+            }
+            PeerRequest::Settings(index) => {
+                PeerReply::Settings(self.queues.configurer.settings_at(index).await)
+            }
+            PeerRequest::Requester(address) => {
+                PeerReply::Requester(self.replies.has_requester(&address))
+            }
+        })
     }
 }

@@ -32,7 +32,7 @@ impl LinkHandler for Handler {
         if self.inbox.serves(service) {
             self.inbox.request(origin, service, group, payload, responder);
         } else {
-            self.broker.0.request(origin, service, group, payload, responder);
+            self.broker.0.request(origin, service, payload, responder);
         }
     }
 

@@ -1,22 +1,25 @@
-//! Messages between brokers, and from a node to itself. A message to another node goes over a link,
-//! one to this node into its own queue, which one task takes from (`Node::receive_own`). So whoever
-//! sends need not know who leads, holds no lock of the receiver's, and is not called back.
+//! Messages and requests between brokers, and from a node to itself. Those to another node go over a
+//! link, those to this node into its own queue, which one task takes from (`Node::receive_own`). So a
+//! sender need not know who leads, holds no lock of the receiver's, and is not called back.
 
 pub(crate) mod handler;
 pub(crate) mod links;
 
 pub(crate) mod message;
+pub(crate) mod request;
+mod request_wire;
 mod retry;
 pub(crate) mod wire;
 
 pub(crate) use message::PeerMessage;
+pub(crate) use request::{PeerReply, PeerRequest};
 pub(crate) use retry::Retry;
 
 use parking_lot::Mutex;
 use quorate_rpc::{Lane, Links, NotifyError, PeerHello};
 use quorate_types::NodeId;
-use std::{collections::BTreeSet, sync::OnceLock};
-use tokio::sync::Notify;
+use std::{collections::BTreeSet, sync::OnceLock, time::Duration};
+use tokio::sync::{Notify, oneshot};
 
 /// What became of sending a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,13 +41,21 @@ struct Retries {
     new: Vec<Retry>,
 }
 
+/// What this node sends to itself.
+#[derive(Debug)]
+pub(crate) enum Own {
+    Message(PeerMessage),
+    /// A request, and where its reply goes.
+    Request(PeerRequest, oneshot::Sender<PeerReply>),
+}
+
 /// The nodes of the cluster, as this node reaches them and itself.
 #[derive(Debug)]
 pub(crate) struct Peers {
     me: NodeId,
     links: OnceLock<Links>,
-    /// Messages to this node, in their order.
-    own: Mutex<Vec<PeerMessage>>,
+    /// Messages and requests to this node, in their order.
+    own: Mutex<Vec<Own>>,
     /// There are some, or work for connection-bound queues.
     arrived: Notify,
     /// What waits for room in full control lanes.
@@ -86,8 +97,7 @@ impl Peers {
     /// Sends a message to a node, which may be this one. Never waits.
     pub(crate) fn send(&self, to: NodeId, message: PeerMessage) -> Sent {
         if to == self.me {
-            self.own.lock().push(message);
-            self.arrived.notify_one();
+            self.send_to_self(Own::Message(message));
             return Sent::OnItsWay;
         }
         let Some(links) = self.links() else { return Sent::Unreachable };
@@ -102,6 +112,31 @@ impl Peers {
                 Sent::Unreachable
             }
         }
+    }
+
+    fn send_to_self(&self, own: Own) {
+        self.own.lock().push(own);
+        self.arrived.notify_one();
+    }
+
+    /// Asks a node, which may be this one, and waits for the reply until `bound` has passed. `None`
+    /// also if the node cannot be reached or refuses; it may have carried the request out.
+    pub(crate) async fn ask(
+        &self,
+        node: NodeId,
+        request: PeerRequest,
+        bound: Duration,
+    ) -> Option<PeerReply> {
+        if node == self.me {
+            let (reply, replied) = oneshot::channel();
+            self.send_to_self(Own::Request(request, reply));
+            return tokio::time::timeout(bound, replied).await.ok()?.ok();
+        }
+        let (lane, service, group, payload) = request_wire::encode_request(request);
+        let reply = self.links()?.call(node, lane, service, group, payload, bound).await.ok()?;
+        request_wire::decode_reply(service, reply)
+            .inspect_err(|error| tracing::warn!(%node, service, %error, "cannot decode a reply"))
+            .ok()
     }
 
     /// Sends a message to all other nodes that are linked; who is not misses it.
@@ -175,8 +210,8 @@ impl Peers {
         self.arrived.notified().await;
     }
 
-    /// Takes this node's messages to itself.
-    pub(crate) fn take_own(&self) -> Vec<PeerMessage> {
+    /// Takes this node's messages and requests to itself.
+    pub(crate) fn take_own(&self) -> Vec<Own> {
         std::mem::take(&mut *self.own.lock())
     }
 }

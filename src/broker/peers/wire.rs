@@ -1,5 +1,5 @@
-//! Messages and requests between brokers as they are on the wire: service numbers, and Protocol
-//! Buffers to and from our own types.
+//! Messages between brokers as they are on the wire: service numbers, and Protocol Buffers to and
+//! from our own types.
 //!
 //! A frame carries a group's number. That of the catalog, 0, stands for the connection-bound queues
 //! of whichever of the two nodes is their home; nothing beyond this file knows of that.
@@ -32,17 +32,6 @@ const ROOM: u32 = 112;
 const COUNTS: u32 = 114;
 const CLOCKS: u32 = 115;
 const REPLY: u32 = 120;
-
-/// Bodies that the asker has no copy of.
-pub(crate) const BODIES: u32 = 105;
-/// Commands to the catalog's leader.
-pub(crate) const CATALOG: u32 = 106;
-/// A node asks for a routing lease.
-pub(crate) const LEASE: u32 = 107;
-/// A node asks whether the queues led by another have the settings of a catalog index.
-pub(crate) const SETTINGS: u32 = 113;
-/// Whether a channel of the receiver waits for replies.
-pub(crate) const REQUESTER: u32 = 121;
 
 /// Why a message of another node cannot be taken.
 #[derive(Debug, thiserror::Error)]
@@ -182,7 +171,7 @@ fn home(group: GroupId, local: NodeId) -> Home {
     if group == GroupId::CATALOG { Home::Node(local) } else { Home::Group(group) }
 }
 
-fn to_group(group: u32) -> Result<GroupId, WireError> {
+pub(super) fn to_group(group: u32) -> Result<GroupId, WireError> {
     u16::try_from(group).map(GroupId).map_err(|_| WireError::Field)
 }
 
@@ -362,7 +351,7 @@ fn to_counts(message: pb::Counts) -> Result<PeerCounts, WireError> {
     Ok(PeerCounts { vhosts, users })
 }
 
-pub(crate) fn from_reply_to(address: &ReplyTo) -> pb::ReplyAddress {
+pub(super) fn from_reply_to(address: &ReplyTo) -> pb::ReplyAddress {
     pb::ReplyAddress {
         connection: address.connection,
         channel: u32::from(address.channel),
@@ -371,14 +360,14 @@ pub(crate) fn from_reply_to(address: &ReplyTo) -> pb::ReplyAddress {
 }
 
 /// `None` for what no node of ours has sent. An address on the wire is of its receiver.
-pub(crate) fn to_reply_to(address: Option<pb::ReplyAddress>, me: NodeId) -> Option<ReplyTo> {
+pub(super) fn to_reply_to(address: Option<pb::ReplyAddress>, me: NodeId) -> Option<ReplyTo> {
     let pb::ReplyAddress { connection, channel, key } = address?;
     let channel = u16::try_from(channel).ok()?;
     let key: [u8; REPLY_KEY_BYTES] = key.as_ref().try_into().ok()?;
     Some(ReplyTo { node: me, connection, channel, key })
 }
 
-pub(crate) fn from_message_ref(wanted: &MessageRef) -> pb::MessageRef {
+pub(super) fn from_message_ref(wanted: &MessageRef) -> pb::MessageRef {
     pb::MessageRef {
         queue: Some(from_queue_id(wanted.queue)),
         level: u32::from(wanted.message.level.0),
@@ -387,26 +376,19 @@ pub(crate) fn from_message_ref(wanted: &MessageRef) -> pb::MessageRef {
     }
 }
 
-pub(crate) fn to_message_ref(wanted: pb::MessageRef) -> Option<MessageRef> {
+pub(super) fn to_message_ref(wanted: pb::MessageRef) -> Option<MessageRef> {
     let level = Level(u8::try_from(wanted.level).ok()?);
     let message = MessageId { level, index: LogIndex(wanted.index), position: wanted.position };
     Some(MessageRef { queue: to_queue_id(wanted.queue)?, message })
 }
 
 /// Encodes a message of ours.
-pub(crate) fn encode(message: &impl prost::Message) -> Bytes {
+pub(super) fn encode(message: &impl prost::Message) -> Bytes {
     Bytes::from(message.encode_to_vec())
 }
 
-fn message<M: prost::Message + Default>(payload: Bytes) -> Result<M, WireError> {
+pub(super) fn message<M: prost::Message + Default>(payload: Bytes) -> Result<M, WireError> {
     Ok(M::decode(payload)?)
-}
-
-/// Decodes a request, or the answer to one; what is none is logged and dropped.
-pub(crate) fn decode<M: prost::Message + Default>(payload: Bytes, from: NodeId) -> Option<M> {
-    M::decode(payload)
-        .inspect_err(|error| tracing::warn!(%from, %error, "cannot decode a message"))
-        .ok()
 }
 
 #[cfg(test)]
