@@ -4,7 +4,7 @@
 //! The decision needs only the copy of the catalog that each node has. `broker/front/access` asks for it
 //! at the operations for which the access rules (ACL) require it.
 
-use crate::{command::ExchangeType, machine::Catalog, permission::Rights, refusal};
+use crate::{machine::Catalog, objects::ExchangeType, permission::Rights, refusal};
 use quorate_types::{CatalogIndex, Exception, ResourceName, ShortString, VhostName};
 use std::sync::Arc;
 

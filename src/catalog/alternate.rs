@@ -1,7 +1,7 @@
 //! Alternate exchanges: where a message goes that an exchange has no destination for (AE-01 to
 //! AE-05, EXC-03, EXC-04).
 
-use crate::{command::ExchangeRecord, machine::Catalog, refusal};
+use crate::{machine::Catalog, objects::ExchangeRecord, refusal};
 use quorate_types::{Exception, ResourceName, ShortString};
 use std::collections::BTreeSet;
 

@@ -3,10 +3,11 @@
 
 use crate::{
     choice::weight,
-    command::{Binding, CatalogReply, Destination, ExchangeType},
+    command::CatalogReply,
     digest::{Digest, Feed},
     headers::Matcher,
     machine::Catalog,
+    objects::{Binding, Destination, ExchangeType},
     output::CatalogOutput,
     record::{BindingId, CatalogKey, CatalogRecordError},
     refusal,

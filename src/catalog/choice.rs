@@ -13,8 +13,8 @@
 //! to that leader.
 
 use crate::{
-    command::{Binding, Destination, ExchangeRecord, ExchangeType},
     digest::{Digest, Feed},
+    objects::{Binding, Destination, ExchangeRecord, ExchangeType},
     refusal,
     route::RouteRequest,
 };

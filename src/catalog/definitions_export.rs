@@ -1,11 +1,11 @@
 //! The catalog as RabbitMQ's definitions: what `export_definitions` writes.
 
 use crate::{
-    command::{Binding, Destination, ExchangeRecord, QueueEntry},
     definitions_table::to_json,
     delayed::delays_for,
     limits::{UserLimits, VhostLimits},
     machine::Catalog,
+    objects::{Binding, Destination, ExchangeRecord, QueueEntry},
     parameter::{ParameterName, ParameterRecord},
     policy::{PolicyKind, PolicyRecord},
     record::{PermissionRecord, TopicPermissionRecord, UserRecord, VhostRecord},

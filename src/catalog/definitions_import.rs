@@ -6,13 +6,11 @@
 
 use crate::{
     access_command::AccessCommand,
-    command::{
-        Binding, CatalogCommand, CatalogEntry, CatalogReply, Destination, ExchangeRecord,
-        ExchangeType, QueueEntry,
-    },
+    command::{CatalogCommand, CatalogEntry, CatalogReply},
     definitions_fields::Fields,
     limits::{UserLimits, VhostLimits},
     machine::Catalog,
+    objects::{Binding, Destination, ExchangeRecord, ExchangeType, QueueEntry},
     output::CatalogOutput,
     parameter::{ParameterName, ParameterRecord},
     password::{HashAlgorithm, PasswordHash},

@@ -4,8 +4,8 @@
 //! them: so it is replicated, listed and counted like any other.
 
 use crate::{
-    command::{ExchangeRecord, ExchangeType},
     machine::Catalog,
+    objects::{ExchangeRecord, ExchangeType},
     output::{CatalogEvent, CatalogOutput},
     refusal,
 };

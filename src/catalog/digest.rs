@@ -2,10 +2,10 @@
 //! same way (`quorate ctl audit`). Not meant to withstand someone who wants a collision.
 
 use crate::{
-    command::{
+    limits::Limit,
+    objects::{
         Binding, ClusterShape, ConnectionId, Destination, ExchangeRecord, ExchangeType, QueueEntry,
     },
-    limits::Limit,
     parameter::{ParameterName, ParameterRecord},
     password::HashAlgorithm,
     permission::{RowKey, TopicRowKey},

@@ -1,7 +1,7 @@
 //! Is a redeclared queue the one that is there (EQV-01 to EQV-08)?
 
 use crate::{
-    command::QueueEntry,
+    objects::QueueEntry,
     refusal::{self, Subject},
 };
 use quorate_types::{Exception, FieldTable, FieldValue, QueueType};

@@ -2,6 +2,7 @@
 //! policies; and routing from it. Every node holds a full copy and routes publishes from it (DESIGN §2).
 
 mod command;
+mod objects;
 mod output;
 mod record;
 
@@ -51,10 +52,7 @@ mod named;
 
 pub use access::{Access, Resource, Who, access_refused};
 pub use access_command::AccessCommand;
-pub use command::{
-    Binding, CatalogCommand, CatalogEntry, CatalogReply, ClusterShape, ConnectionId, Destination,
-    ExchangeRecord, ExchangeType, QueueEntry,
-};
+pub use command::{CatalogCommand, CatalogEntry, CatalogReply};
 pub use definitions_import::{Definitions, DefinitionsError, Step};
 pub use delayed::{DELAY, DELAY_MAX_MS, after_delay, delay_config, delay_of, delays_for};
 pub use denial::Denial;
@@ -63,6 +61,9 @@ pub use exchange::check_deletable;
 pub use limits::{Limit, UserLimit, UserLimits, VhostLimits, reached};
 pub use machine::Catalog;
 pub use node::FORMER_BOOTS_MAX;
+pub use objects::{
+    Binding, ClusterShape, ConnectionId, Destination, ExchangeRecord, ExchangeType, QueueEntry,
+};
 pub use output::{CatalogEvent, CatalogOutput};
 pub use parameter::{PARAMETER_BYTES_MAX, ParameterError, ParameterName, ParameterRecord};
 pub use password::{HashAlgorithm, PasswordHash};

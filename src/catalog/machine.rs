@@ -2,10 +2,11 @@
 //! what has changed.
 
 use crate::{
-    command::{Binding, CatalogCommand, CatalogEntry, CatalogReply, ClusterShape, QueueEntry},
+    command::{CatalogCommand, CatalogEntry, CatalogReply},
     digest::{Digest, Feed},
     exchange::{Exchange, of_every_vhost},
     named::{ByName, Named},
+    objects::{Binding, ClusterShape, QueueEntry},
     output::CatalogOutput,
     parameter::ParameterName,
     permission::{Rights, RowKey, TopicRights, TopicRowKey},

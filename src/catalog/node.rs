@@ -1,8 +1,9 @@
 //! Nodes and their runs: starts, fences, lives of the cluster, its shape (SES 1, SES 6, DESIGN §7).
 
 use crate::{
-    command::{CatalogReply, ClusterShape},
+    command::CatalogReply,
     machine::Catalog,
+    objects::ClusterShape,
     output::{CatalogEvent, CatalogOutput},
     record::{CatalogKey, NodeEntry},
 };

@@ -1,7 +1,7 @@
 //! What an apply hands out, in kinds that are never mixed: a reply to each command, the names of
 //! the records that every replica writes, and what the broker on every node may have to react to.
 
-use crate::{command::CatalogReply, command::ClusterShape, record::CatalogKey};
+use crate::{command::CatalogReply, objects::ClusterShape, record::CatalogKey};
 use quorate_types::{NodeId, QueueId, ResourceName, ShortString, StartNumber, VhostName};
 
 /// Everything that applying one entry hands out. Reused from entry to entry.

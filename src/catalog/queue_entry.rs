@@ -2,9 +2,10 @@
 //! properties and arguments (QUE-02 to QUE-08, Q-10).
 
 use crate::{
-    command::{CatalogReply, QueueEntry},
+    command::CatalogReply,
     delayed::{delay_config, delays_for},
     machine::Catalog,
+    objects::QueueEntry,
     output::{CatalogEvent, CatalogOutput},
     policy_definition::{PolicyDefinition, PolicyKey, smaller_limit},
     record::CatalogKey,

@@ -2,9 +2,9 @@
 //! catalog (routing tables, indexes by name and by end) is derived from them.
 
 use crate::{
-    command::{Binding, ClusterShape, ExchangeRecord, QueueEntry},
     limits::{UserLimits, VhostLimits},
     machine::Catalog,
+    objects::{Binding, ClusterShape, ExchangeRecord, QueueEntry},
     parameter::{ParameterName, ParameterRecord},
     password::PasswordHash,
     permission::{Rights, TopicRights},

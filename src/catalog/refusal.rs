@@ -1,7 +1,7 @@
 //! What clients are told when the catalog says no: RabbitMQ's codes and texts, word for word, in
 //! one place (EXC, BND, QUE, EXQ, ARG of spec/amqp-semantics.md).
 
-use crate::{command::Binding, denial::Denial};
+use crate::{denial::Denial, objects::Binding};
 use quorate_types::{
     ArgumentError, Exception, FieldValue, QueueType, ReplyCode, ResourceName, ShortString,
     VhostName,

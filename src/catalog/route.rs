@@ -2,12 +2,12 @@
 //! nothing; a queue is found at most once, however many ways lead to it.
 
 use crate::{
-    command::{Destination, ExchangeType},
     delayed::delay_of,
     exchange::{Exchange, Routes},
     headers::Headers,
     machine::{Catalog, Vhost},
     named::NameHash,
+    objects::{Destination, ExchangeType},
     refusal,
     server_name::server_named_queue,
     targets::Targets,

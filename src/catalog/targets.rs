@@ -2,7 +2,7 @@
 //! exchange, a whole fanout exchange): each queue and exchange once, however many bindings name
 //! it (BND-03, RTE-10).
 
-use crate::{command::Destination, named::NameHash};
+use crate::{named::NameHash, objects::Destination};
 use quorate_types::{QueueId, ShortString};
 use std::{collections::HashMap, hash::Hash};
 

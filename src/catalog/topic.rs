@@ -1,6 +1,6 @@
 //! Topic patterns as a trie of words: `*` is exactly one word, `#` zero or more (RTE-04).
 
-use crate::{command::Destination, named::ByName, targets::Targets};
+use crate::{named::ByName, objects::Destination, targets::Targets};
 use quorate_types::ShortString;
 
 /// Most `#` that a new binding key may have (BND-09).

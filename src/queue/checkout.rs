@@ -4,7 +4,7 @@
 use crate::{
     apply::Apply,
     consumer::Consumer,
-    death::DeathReason,
+    death_reason::DeathReason,
     digest::{self, Step},
     output::{Delivery, Effect},
     queue::{Queue, take_first},

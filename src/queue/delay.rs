@@ -3,7 +3,7 @@
 
 use crate::{
     apply::Apply,
-    death::DeathReason,
+    death_reason::DeathReason,
     digest::{self, Step},
     letter::{Letter, Stage},
     queue::Queue,

@@ -4,7 +4,7 @@
 use crate::{
     apply::Apply,
     command::{MessageHead, Reply},
-    death::DeathReason,
+    death_reason::DeathReason,
     digest::{self, Step},
     expire::Expiry,
     level::{LevelState, Part, Place},

@@ -9,7 +9,7 @@
 
 use crate::{
     apply::Apply,
-    death::DeathReason,
+    death_reason::DeathReason,
     level::Place,
     queue::{Queue, take_first_of},
     record::QueuedMessage,

@@ -3,7 +3,7 @@
 use crate::{
     apply::Apply,
     command::{Got, Reply},
-    death::DeathReason,
+    death_reason::DeathReason,
     digest::{self, Step},
     machine::{Caller, Machine},
     queue::Queue,

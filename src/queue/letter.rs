@@ -7,7 +7,7 @@
 //! target, are derived from the letters at a start.
 
 use crate::{
-    death::DeathReason,
+    death_reason::DeathReason,
     letter_block::{BLOCK_BITS, Block, PackedBlock, block_of},
     number_set::NumberSet,
 };

@@ -7,7 +7,7 @@
 //! at. `number_set` and `transfer_map` pack what else is kept of letters.
 
 use crate::{
-    death::DeathReason,
+    death_reason::DeathReason,
     letter::{Letter, Routing, Stage, Transfer, Via},
 };
 use quorate_types::{

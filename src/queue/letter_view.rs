@@ -2,7 +2,7 @@
 
 use crate::{
     config::DeadLetter,
-    death::DeathReason,
+    death_reason::DeathReason,
     letter::{Letter, LetterReader, Stage, Transfer, Via},
     machine::Machine,
     outbox::TransferKey,

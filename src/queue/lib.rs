@@ -23,6 +23,7 @@ mod active;
 mod checkout;
 mod consumer;
 mod death;
+mod death_reason;
 mod delay;
 mod service_queue;
 mod timeout;
@@ -58,7 +59,7 @@ pub use command::{
     QueueReport, Reply, RequeueCause, RoutedLetters, Routes, Run, TransferAnswer,
 };
 pub use config::{DeadLetter, QUORUM_DELIVERY_LIMIT, QueueConfig};
-pub use death::DeathReason;
+pub use death_reason::DeathReason;
 pub use letter::{LETTERS_MAX, Letter, Routing, Stage, Transfer, Via};
 pub use letter_view::{LetterView, TargetView, TransferView};
 pub use letter_worker::{Destination, LetterWorker, LiveLetters, Unrouted};

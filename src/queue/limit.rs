@@ -2,8 +2,8 @@
 //! would exceed. Counted are ready messages and the bytes of their bodies.
 
 use crate::{
-    apply::Apply, command::MessageHead, config::QueueConfig, death::DeathReason, queue::Queue,
-    store::StoreError,
+    apply::Apply, command::MessageHead, config::QueueConfig, death_reason::DeathReason,
+    queue::Queue, store::StoreError,
 };
 use quorate_types::Overflow;
 

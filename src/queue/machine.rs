@@ -4,7 +4,7 @@
 use crate::{
     apply::{Apply, Holders, MESSAGES_MAX},
     command::{Command, Entry, Reply},
-    death::DeathReason,
+    death_reason::DeathReason,
     digest::{Digest, Step},
     level::Part,
     outbox::Outbox,

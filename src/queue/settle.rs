@@ -5,7 +5,7 @@ use crate::{
     apply::Apply,
     command::RequeueCause,
     consumer::ALL,
-    death::DeathReason,
+    death_reason::DeathReason,
     digest::{self, Digest, Step},
     level::LevelState,
     machine::Machine,

@@ -8,7 +8,7 @@
 use crate::{
     apply::Apply,
     config::{DeadLetter, QueueConfig},
-    death::DeathReason,
+    death_reason::DeathReason,
     output::Effect,
 };
 use quorate_types::QueueType;

@@ -10,10 +10,7 @@
 //! directories to expect of the others (`Links::open`).
 
 use crate::{
-    group::Group,
-    groups::{Shared, StartError},
-    settings::Settings,
-    type_config::raft_id,
+    group::Group, settings::Settings, shared::Shared, start_error::StartError, type_config::raft_id,
 };
 use openraft::{
     async_runtime::WatchReceiver,

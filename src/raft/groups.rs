@@ -3,94 +3,38 @@
 use crate::{
     aligned_runtime::{every, tick_every},
     catalog_replica::CatalogReplica,
-    codec::{DecodeError, Position, decode_vote},
-    departures::{self, Departures},
+    codec::decode_vote,
+    departures,
     followers::Followers,
     founding,
-    gate::Gate,
     group::{Group, GroupRaft, Parts, ProposeError, ReadError, WriteError},
     heartbeats, leadership,
     log_store::LogStore,
-    machine::{GroupMachine, MachineError},
+    machine::GroupMachine,
     metrics::GroupMetrics,
     network::Network,
     purge::{self, Sending},
     queue_replica::QueueReplica,
-    reach::{self, Reach},
+    reach,
     replica::{Replica, StateMachine},
     service::Inbox,
     settings::Settings,
+    shared::Shared,
     sink::{CatalogSink, FatalHook, GroupSink, QueueSink},
     standing::Standing,
-    succession,
+    start_error::StartError,
     type_config::raft_id,
     watchdog,
 };
 use openraft::Instant as _;
-use openraft::{Config, ConfigError, async_runtime::WatchReceiver};
+use openraft::{Config, async_runtime::WatchReceiver};
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
 use quorate_catalog::Catalog;
 use quorate_queue::Machine;
-use quorate_rpc::{Links, PeerHello};
-use quorate_storage::{CommandEntry, Database, EntryId, GroupStore, LogWriter, StorageError};
+use quorate_rpc::Links;
+use quorate_storage::{CommandEntry, Database, EntryId, GroupStore};
 use quorate_types::{BootNumber, GroupId, LogIndex, NodeId, Term};
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::Duration,
-};
-use tokio::sync::watch;
-
-/// Why the groups do not start.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// Settings that contradict each other.
-    #[error("raft settings: {0}")]
-    Settings(#[from] ConfigError),
-    /// This node is not one of the members.
-    #[error("node {0} is not a member of the cluster")]
-    NotMember(NodeId),
-    /// The data directory belongs to a cluster of other nodes.
-    #[error("the cluster was formed of nodes {formed:?}, but the settings name nodes {asked:?}")]
-    Members {
-        /// Nodes that the group has.
-        formed: BTreeSet<u64>,
-        /// Nodes that the settings name.
-        asked: BTreeSet<u64>,
-    },
-    /// A group's part of the database cannot be read.
-    #[error("group {group}: {source}")]
-    Storage {
-        /// Group whose storage failed.
-        group: GroupId,
-        /// Error of the storage.
-        source: StorageError,
-    },
-    /// A group's state cannot be made of its checkpoint and log.
-    #[error("group {group}: {source}")]
-    Machine {
-        /// Group whose state machine failed.
-        group: GroupId,
-        /// Error of the state machine.
-        source: MachineError,
-    },
-    /// A stored vote cannot be decoded.
-    #[error("group {group}: cannot decode the stored vote: {source}")]
-    Vote {
-        /// Group whose vote cannot be read.
-        group: GroupId,
-        /// Error of the decoder.
-        source: DecodeError,
-    },
-    /// openraft refuses to start.
-    #[error("group {group}: {reason}")]
-    Raft {
-        /// Group that could not be started.
-        group: GroupId,
-        /// What it says.
-        reason: String,
-    },
-}
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 /// What the floor above gives to the groups.
 #[derive(Clone)]
@@ -103,87 +47,6 @@ pub struct Sinks {
     pub copy: Arc<RwLock<Catalog>>,
     /// Ends the process.
     pub fatal: FatalHook,
-}
-
-/// What the groups' tasks share.
-pub(crate) struct Shared {
-    pub(crate) settings: Settings,
-    pub(crate) links: Links,
-    pub(crate) writer: LogWriter,
-    groups: BTreeMap<GroupId, Arc<Group>>,
-    gate: Gate,
-    departures: Departures,
-    reach: Reach,
-    /// Processes taken for dead, the latest of each node.
-    died: Mutex<BTreeMap<NodeId, BootNumber>>,
-    pub(crate) stopping: watch::Sender<bool>,
-    fatal: FatalHook,
-}
-
-impl Shared {
-    pub(crate) fn group(&self, id: GroupId) -> Option<&Arc<Group>> {
-        self.groups.get(&id)
-    }
-
-    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<Group>> {
-        self.groups.values()
-    }
-
-    pub(crate) fn gate(&self) -> &Gate {
-        &self.gate
-    }
-
-    pub(crate) fn departures(&self) -> &Departures {
-        &self.departures
-    }
-
-    pub(crate) fn reach(&self) -> &Reach {
-        &self.reach
-    }
-
-    pub(crate) fn position(&self, id: GroupId) -> Option<Position> {
-        self.group(id)?.position(self.gate.may_lead())
-    }
-
-    /// Ends the process.
-    pub(crate) fn fail(&self, group: GroupId, reason: &str) {
-        (self.fatal)(group, reason);
-    }
-
-    /// A node can be reached again: followers on it need not wait for the next attempt.
-    pub(crate) fn node_connected(self: &Arc<Self>, peer: &PeerHello) {
-        let (shared, node) = (Arc::clone(self), peer.node);
-        self.departures.met(peer);
-        if self.died.lock().remove(&node) == Some(peer.boot) {
-            self.all().for_each(|group| group.standing().leader_lives(node));
-        }
-        if self.gate.is_leaving() {
-            departures::tell(&self.links, node);
-        }
-        tokio::spawn(async move {
-            for group in shared.all() {
-                // A group that has ended needs none.
-                let _ = group.raft().trigger().reset_backoff([raft_id(node)]).await;
-            }
-        });
-    }
-
-    /// A node's process is known dead: there is no need to wait for a timeout (DESIGN §8).
-    pub(crate) fn node_died(self: &Arc<Self>, node: NodeId, boot: BootNumber) {
-        self.died.lock().insert(node, boot);
-        tokio::spawn(succession::succeed(Arc::clone(self), node));
-    }
-
-    /// A group cannot go on, and with it the process.
-    pub(crate) fn end(&self, group: GroupId, reason: &str) {
-        (self.fatal)(group, reason);
-    }
-
-    /// Leaderships are taken, or not, by election timeouts.
-    pub(crate) fn follow_gate(&self) {
-        let may_lead = self.gate.may_lead();
-        self.all().for_each(|group| group.raft().runtime_config().elect(may_lead));
-    }
 }
 
 /// All groups of this node. Cheap to clone; they end with [`Groups::stop`].
@@ -229,18 +92,9 @@ impl Groups {
             groups.insert(id, starter.start(store, Box::new(replica), sink).await?);
             queues.insert(id, machine);
         }
-        let shared = Arc::new(Shared {
-            settings: starter.settings,
-            links: starter.links,
-            writer: database.writer().clone(),
-            groups,
-            gate: Gate::default(),
-            departures: Departures::default(),
-            reach: Reach::default(),
-            died: Mutex::default(),
-            stopping: watch::Sender::new(false),
-            fatal: starter.sinks.fatal,
-        });
+        let Starter { settings, links, sinks, .. } = starter;
+        let writer = database.writer().clone();
+        let shared = Arc::new(Shared::new(settings, links, writer, groups, sinks.fatal));
         let (inbox, queues) = (inbox.clone(), Arc::new(queues));
         let groups = Self { shared, inbox, catalog, queues };
         groups.run().await?;
@@ -376,7 +230,7 @@ impl Groups {
     /// deadline, or as soon as no node is left that could take them.
     pub async fn hand_over_all(&self, deadline: Duration) -> Vec<GroupId> {
         let shared = &self.shared;
-        shared.gate.set_leaving();
+        shared.gate().set_leaving();
         shared.follow_gate();
         for peer in shared.links.all_connected() {
             departures::tell(&shared.links, peer.node);

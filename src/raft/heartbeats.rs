@@ -1,7 +1,7 @@
 //! Heartbeats of all groups that this node leads, at one moment, so that those to one node share a
 //! packet and wake it once. openraft would send each group's at its own.
 
-use crate::{aligned_runtime::every, groups::Shared};
+use crate::{aligned_runtime::every, shared::Shared};
 use futures::future::join_all;
 use std::sync::Arc;
 use tokio::time::timeout;

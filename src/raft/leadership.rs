@@ -2,7 +2,7 @@
 //! them when it has caught up, and are handed over before a stop (DESIGN §2).
 
 use crate::{
-    codec::decode_transfer_answer, group::Group, groups::Shared, service::Service,
+    codec::decode_transfer_answer, group::Group, service::Service, shared::Shared,
     type_config::raft_id,
 };
 use bytes::Bytes;

@@ -7,7 +7,7 @@
 
 use crate::{
     group::Group,
-    groups::Shared,
+    shared::Shared,
     type_config::{LogId, node_of},
 };
 use openraft::async_runtime::WatchReceiver;

@@ -11,9 +11,9 @@ use crate::{
     aligned_runtime::every,
     codec::{decode_nodes, encode_nodes},
     group::Group,
-    groups::Shared,
     leadership,
     service::Service,
+    shared::Shared,
 };
 use bytes::Bytes;
 use futures::future::join_all;

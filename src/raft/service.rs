@@ -9,9 +9,9 @@ use crate::{
     },
     followers,
     group::Group,
-    groups::Shared,
     reach,
     read::follows,
+    shared::Shared,
     snapshot_session::SnapshotSessions,
     type_config::TypeConfig,
 };
@@ -273,7 +273,7 @@ async fn answer(
         Service::Lost => {
             let (vote, acknowledged) = decode_lost(&payload).map_err(text)?;
             if followers::lacks(&member, &vote, &acknowledged) {
-                groups.end(member.id(), &followers::lacking(&acknowledged));
+                groups.fail(member.id(), &followers::lacking(&acknowledged));
             }
             Ok(Bytes::new())
         }

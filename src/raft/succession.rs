@@ -9,9 +9,9 @@
 use crate::{
     codec::{Position, decode_positions, encode_groups},
     group::Group,
-    groups::Shared,
     leadership,
     service::Service,
+    shared::Shared,
     type_config::{Vote, node_of, raft_id},
 };
 use futures::future::join_all;

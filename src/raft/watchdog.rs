@@ -1,7 +1,7 @@
 //! A leader whose disk hangs is the worst kind of alive: it gives up its leaderships and takes no
 //! new ones until the disk answers (DESIGN §8).
 
-use crate::{aligned_runtime::every, groups::Shared, leadership};
+use crate::{aligned_runtime::every, leadership, shared::Shared};
 use std::{sync::Arc, time::Duration};
 
 /// How often the log writer is looked at.
