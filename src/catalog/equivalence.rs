@@ -58,7 +58,7 @@ pub struct Redeclared<'a> {
     /// Arguments, as declared.
     pub arguments: &'a FieldTable,
     /// Setting `quorum_queue.property_equivalence.relaxed_checks_on_redeclaration` (EQV-07).
-    pub relaxed: bool,
+    pub relaxed_redeclaration: bool,
 }
 
 /// Compares a redeclare with what is there.
@@ -67,7 +67,7 @@ pub struct Redeclared<'a> {
 /// 406 that names the first difference; the queue is as before (EQV-08).
 pub fn equivalent(entry: &QueueEntry, declared: &Redeclared<'_>) -> Result<(), Exception> {
     let subject = Subject { kind: "queue", name: &entry.name };
-    let softened = declared.relaxed
+    let softened = declared.relaxed_redeclaration
         && declared.queue_type == QueueType::Classic
         && entry.queue_type == QueueType::Quorum;
     if softened {
