@@ -202,9 +202,9 @@ fn open<S: AsyncRead + AsyncWrite + Unpin, B: Broker>(
     let capabilities = Capabilities::of(&client_properties);
     let settings = broker.front_settings();
     let bounds = Bounds {
-        message_bytes_max: settings.message_bytes_max,
-        consumers_max: settings.consumers_per_channel_max,
-        default_prefetch: settings.default_prefetch,
+        max_message_size: settings.max_message_size,
+        consumer_max_per_channel: settings.consumer_max_per_channel,
+        default_consumer_prefetch: settings.default_consumer_prefetch,
     };
     let info = ConnectionInfo {
         user: user.clone(),

@@ -34,15 +34,15 @@ pub fn fuzz_client(data: &[u8]) {
     }
     let settings = FrontSettings {
         delivery_ahead_bytes: 4 * 1024 * 1024,
-        message_bytes_max: 1 << 20,
-        consumers_per_channel_max: None,
-        default_prefetch: 0,
+        max_message_size: 1 << 20,
+        consumer_max_per_channel: None,
+        default_consumer_prefetch: 0,
         frame_max: FRAME_MAX,
         channel_max: 16,
-        heartbeat_s: 60,
+        amqp_heartbeat_s: 60,
         handshake_timeout_ms: 10_000,
         handshake_max: 1024,
-        receive_buffer_bytes: 0,
+        amqp_receive_buffer: 0,
         write_timeout_ms: 60_000,
         anonymous_user: Some(ShortString::from_static("visitor")),
         server_properties: FieldTable::default(),
@@ -106,7 +106,11 @@ fn open(mut input: BytesMut, limits: Limits) {
         connection_blocked: true,
         consumer_cancel_notify: true,
     };
-    let bounds = Bounds { message_bytes_max: 1 << 20, consumers_max: None, default_prefetch: 0 };
+    let bounds = Bounds {
+        max_message_size: 1 << 20,
+        consumer_max_per_channel: None,
+        default_consumer_prefetch: 0,
+    };
     let mut machine =
         Machine::new(ShortString::from_static("/"), limits, capabilities, bounds, None);
     let mut outbox = Outbox::new();

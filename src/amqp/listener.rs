@@ -41,7 +41,7 @@ pub async fn serve<B: Broker>(
     let stop = shutdown.clone();
     let settings = broker.front_settings();
     let handshakes = Handshakes::new(settings.handshake_max);
-    limit_receive_buffers(&listener, settings.receive_buffer_bytes);
+    limit_receive_buffers(&listener, settings.amqp_receive_buffer);
     let mut clients = JoinSet::new();
     loop {
         tokio::select! {

@@ -90,7 +90,7 @@ pub(crate) struct Session<'c, S, C> {
     machine: Machine,
     frame_max: u32,
     /// Bytes of deliveries taken from the broker and not yet written. Above, no more are taken.
-    deliveries_bytes_max: usize,
+    delivery_ahead_bytes: usize,
     operations: FuturesUnordered<Performing<'c>>,
     accounts: &'c mut Accounts,
     heartbeat: Heartbeat,
@@ -127,7 +127,7 @@ impl<'c, S: AsyncRead + AsyncWrite + Unpin, C: Connection> Session<'c, S, C> {
             connection,
             machine,
             frame_max: info.frame_max,
-            deliveries_bytes_max: usize::try_from(settings.delivery_ahead_bytes)
+            delivery_ahead_bytes: usize::try_from(settings.delivery_ahead_bytes)
                 .unwrap_or(usize::MAX),
             operations: FuturesUnordered::new(),
             accounts,
@@ -318,7 +318,7 @@ impl<'c, S: AsyncRead + AsyncWrite + Unpin, C: Connection> Session<'c, S, C> {
     /// Takes deliveries while the client reads them. True if there may be more to take at once.
     fn deliver(&mut self) -> bool {
         let waiting = self.output_bytes();
-        if !self.deliveries_ready || waiting >= self.deliveries_bytes_max {
+        if !self.deliveries_ready || waiting >= self.delivery_ahead_bytes {
             return false;
         }
         self.connection.report_unwritten(waiting);

@@ -67,8 +67,9 @@ impl Play {
         };
         let vhost = ShortString::from_static("/");
         let alarm = words.get("alarm").map(str::to_owned);
-        let consumers_max = words.number("consumers_max");
-        let bounds = Bounds { message_bytes_max: 20, consumers_max, default_prefetch: 0 };
+        let consumer_max_per_channel = words.number("consumer_max_per_channel");
+        let bounds =
+            Bounds { max_message_size: 20, consumer_max_per_channel, default_consumer_prefetch: 0 };
         Self {
             machine: Machine::new(vhost, limits, capabilities, bounds, alarm),
             outbox: Outbox::new(),

@@ -56,7 +56,7 @@ impl Context {
             groups: OnceLock::new(),
             database: OnceLock::new(),
             session: RwLock::default(),
-            memory: MemoryBudget::new(settings.client_memory_bytes),
+            memory: MemoryBudget::new(settings.client_memory),
             counters: Arc::default(),
             settings,
         }

@@ -12,25 +12,25 @@ use quorate_types::{BootNumber, Incarnation, NodeId, QueueType};
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NodeLimits {
     /// Connections of clients of this node (CONN-20).
-    pub connections_max: Option<u32>,
+    pub connection_max: Option<u32>,
     /// Open channels of this node (CHN-03).
-    pub channels_max: Option<u32>,
+    pub channel_max_per_node: Option<u32>,
     /// Exchanges of the cluster, as this node's copy of the catalog has them (EXC-12).
-    pub exchanges_max: Option<u64>,
+    pub cluster_exchange_limit: Option<u64>,
     /// Queues of the cluster, likewise (QUE-11).
-    pub queues_max: Option<u64>,
+    pub cluster_queue_limit: Option<u64>,
     /// Bindings of the cluster, likewise.
-    pub bindings_max: Option<u64>,
+    pub cluster_binding_limit: Option<u64>,
     /// Consumers of one connection.
-    pub consumers_per_connection_max: Option<u32>,
+    pub consumer_max_per_connection: Option<u32>,
     /// Values in the arguments of a declaration, a binding or a consumer, nested ones included.
-    pub argument_values_max: Option<u32>,
+    pub argument_max: Option<u32>,
     /// Bytes that such arguments take in memory.
-    pub argument_bytes_max: Option<u64>,
+    pub argument_max_bytes: Option<u64>,
     /// Values in the headers of a message, nested ones included.
-    pub header_values_max: Option<u32>,
+    pub header_max: Option<u32>,
     /// Routing keys in `CC` and `BCC` of a message together (RTE-09).
-    pub further_keys_max: Option<u32>,
+    pub cc_max: Option<u32>,
 }
 
 /// Settings of one node's broker.
@@ -65,16 +65,16 @@ pub struct BrokerSettings {
     /// How long an operation waits for a majority, ms.
     pub operation_timeout_ms: u64,
     /// How long a consumer on a node that cannot be reached keeps its messages, ms.
-    pub consumer_disconnected_timeout_ms: u64,
+    pub unreachable_node_timeout_ms: u64,
     /// How long a consumer may hold a delivery unless its queue or it says otherwise, ms (CTO-01).
     pub consumer_timeout_ms: u64,
     /// Bytes of publishes that one connection may have in flight. Above, its socket is not read.
     pub connection_in_flight_bytes: u64,
     /// Bytes of publishes of all connections in flight to one home. Above, sockets that have any in
     /// flight are not read.
-    pub home_in_flight_bytes: u64,
+    pub group_in_flight_bytes: u64,
     /// Bytes of message bodies that clients may make this node hold (see `MemoryBudget`).
-    pub client_memory_bytes: u64,
+    pub client_memory: u64,
     /// Memory and files of connection-bound queues.
     pub spill: SpillSettings,
     /// Watermarks of the alarms for memory and disk.

@@ -4,37 +4,8 @@ use crate::{
     objects::QueueEntry,
     refusal::{self, Subject},
 };
-use quorate_types::{Exception, FieldTable, FieldValue, QueueType};
+use quorate_types::{Exception, FieldTable, FieldValue, QueueType, compared_arguments};
 
-/// Arguments that every type has, in the order that they are compared (ARG-04, ARG-05, Q-12).
-/// `x-queue-type` comes before them.
-const OF_BOTH: [&str; 14] = [
-    "x-expires",
-    "x-message-ttl",
-    "x-dead-letter-exchange",
-    "x-dead-letter-routing-key",
-    "x-dead-letter-strategy",
-    "x-max-length",
-    "x-max-length-bytes",
-    "x-max-priority",
-    "x-overflow",
-    "x-single-active-consumer",
-    "x-delivery-limit",
-    "x-delivery-count-mode",
-    "x-consumer-timeout",
-    "x-queue-leader-locator",
-];
-const OF_CLASSIC: [&str; 3] = ["x-queue-mode", "x-queue-version", "x-queue-master-locator"];
-const OF_QUORUM: [&str; 8] = [
-    "x-max-in-memory-length",
-    "x-max-in-memory-bytes",
-    "x-quorum-initial-group-size",
-    "x-member-placement-tag",
-    "x-consumer-disconnected-timeout",
-    "x-delayed-retry-type",
-    "x-delayed-retry-min",
-    "x-delayed-retry-max",
-];
 /// What a classic redeclare of a quorum queue compares under relaxed checks (EQV-07).
 const RELAXED: [&str; 7] = [
     "x-dead-letter-exchange",
@@ -58,7 +29,7 @@ pub struct Redeclared<'a> {
     /// Arguments, as declared.
     pub arguments: &'a FieldTable,
     /// Setting `quorum_queue.property_equivalence.relaxed_checks_on_redeclaration` (EQV-07).
-    pub relaxed: bool,
+    pub relaxed_redeclaration: bool,
 }
 
 /// Compares a redeclare with what is there.
@@ -67,11 +38,11 @@ pub struct Redeclared<'a> {
 /// 406 that names the first difference; the queue is as before (EQV-08).
 pub fn equivalent(entry: &QueueEntry, declared: &Redeclared<'_>) -> Result<(), Exception> {
     let subject = Subject { kind: "queue", name: &entry.name };
-    let softened = declared.relaxed
+    let softened = declared.relaxed_redeclaration
         && declared.queue_type == QueueType::Classic
         && entry.queue_type == QueueType::Quorum;
     if softened {
-        return equal_arguments(subject, &RELAXED, declared.arguments, &entry.arguments);
+        return equal_arguments(subject, RELAXED, declared.arguments, &entry.arguments);
     }
     let properties = [
         ("durable", declared.durable, entry.durable),
@@ -86,12 +57,8 @@ pub fn equivalent(entry: &QueueEntry, declared: &Redeclared<'_>) -> Result<(), E
     if received != current {
         return Err(subject.different("x-queue-type", received.name(), current.name()));
     }
-    equal_arguments(subject, &OF_BOTH, declared.arguments, &entry.arguments)?;
-    let of_type = match entry.queue_type {
-        QueueType::Classic => OF_CLASSIC.as_slice(),
-        QueueType::Quorum => OF_QUORUM.as_slice(),
-    };
-    equal_arguments(subject, of_type, declared.arguments, &entry.arguments)
+    let names = compared_arguments(entry.queue_type);
+    equal_arguments(subject, names, declared.arguments, &entry.arguments)
 }
 
 /// EXQ-02, EXQ-03: a queue that is another connection's, or exclusive on one side only.
@@ -113,7 +80,7 @@ pub fn check_owner(
 
 fn equal_arguments(
     subject: Subject<'_>,
-    names: &[&str],
+    names: impl IntoIterator<Item = &'static str>,
     declared: &FieldTable,
     current: &FieldTable,
 ) -> Result<(), Exception> {

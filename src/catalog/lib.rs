@@ -70,10 +70,12 @@ pub use password::{HashAlgorithm, PasswordHash};
 pub use pattern::Pattern;
 pub use permission::Rights;
 pub use policy::{ApplyTo, InForce, PolicyKind, PolicyName, PolicyRecord};
-pub use policy_definition::{Merge, PolicyDefinition, PolicyKey, PolicyValue, smaller_limit};
+pub use policy_definition::{
+    Merge, PolicyDefinition, PolicyKey, PolicyValue, effective, leader_locator, smaller_limit,
+};
 pub use policy_parse::{PolicyError, PolicyText};
 pub use policy_pattern::POLICY_PATTERN_BYTES_MAX;
-pub use queue_entry::{check_queue_properties, effective, leader_locator, resolve_queue_type};
+pub use queue_entry::{check_queue_properties, resolve_queue_type};
 pub use record::{
     BindingId, CatalogKey, CatalogRecord, CatalogRecordError, CatalogState, NodeEntry,
     PermissionRecord, TopicPermissionRecord, UserRecord, VhostRecord,

@@ -1,179 +1,41 @@
-//! What a policy sets: its keys (POL-05), the types that have them (POL-08), how a policy and an
-//! operator policy are merged (OPP-03).
+//! What a policy sets: its keys (POL-05), the values that they may have (POL-21), the types that have
+//! them (POL-08), how a policy and an operator policy are merged (OPP-03), and how a queue's
+//! arguments and its policies become its effective settings (POL-07).
 
-use quorate_types::{QueueType, ShortString};
+use quorate_queue::{DeadLetter, QUORUM_DELIVERY_LIMIT, QueueConfig};
+use quorate_types::{
+    CatalogIndex, LeaderLocator, MS_MAX, Overflow, QueueArguments, QueueType, ShortString,
+};
 use std::collections::BTreeMap;
 
-/// A key of a policy, in the order of the names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[expect(missing_docs, reason = "the names are RabbitMQ's own")]
-pub enum PolicyKey {
-    AlternateExchange,
-    ConsumerDisconnectedTimeout,
-    ConsumerTimeout,
-    DeadLetterExchange,
-    DeadLetterRoutingKey,
-    DeadLetterStrategy,
-    DelayedRetryMax,
-    DelayedRetryMin,
-    DelayedRetryType,
-    DeliveryCountMode,
-    DeliveryLimit,
-    Expires,
-    InitialClusterSize,
-    MaxAge,
-    MaxInMemoryBytes,
-    MaxInMemoryLength,
-    MaxLength,
-    MaxLengthBytes,
-    MemberPlacementTag,
-    MessageTtl,
-    Overflow,
-    QueueLeaderLocator,
-    QueueMode,
-    QueueVersion,
-    StreamFilterSizeBytes,
-    StreamMaxSegmentSizeBytes,
-    TargetGroupSize,
+use Merge::{Larger, Limit, Operators, Smaller};
+use Shape::{Age, Integer, Text, Word};
+
+/// What a key says about its values, and about where it may be set.
+struct KeySpec {
+    name: &'static str,
+    /// What its error calls the value (POL-21).
+    noun: &'static str,
+    shape: Shape,
+    /// Types whose queues have it. A policy with a key that they have not does not match them
+    /// (POL-08, Q-12).
+    queue_types: &'static [QueueType],
+    /// How an operator policy's value is merged with the policy's (OPP-03); `None`: operator policies
+    /// cannot have it (OPP-01).
+    merge: Option<Merge>,
 }
 
-impl PolicyKey {
-    /// All keys, in the order of their names.
-    pub const ALL: [Self; 27] = [
-        Self::AlternateExchange,
-        Self::ConsumerDisconnectedTimeout,
-        Self::ConsumerTimeout,
-        Self::DeadLetterExchange,
-        Self::DeadLetterRoutingKey,
-        Self::DeadLetterStrategy,
-        Self::DelayedRetryMax,
-        Self::DelayedRetryMin,
-        Self::DelayedRetryType,
-        Self::DeliveryCountMode,
-        Self::DeliveryLimit,
-        Self::Expires,
-        Self::InitialClusterSize,
-        Self::MaxAge,
-        Self::MaxInMemoryBytes,
-        Self::MaxInMemoryLength,
-        Self::MaxLength,
-        Self::MaxLengthBytes,
-        Self::MemberPlacementTag,
-        Self::MessageTtl,
-        Self::Overflow,
-        Self::QueueLeaderLocator,
-        Self::QueueMode,
-        Self::QueueVersion,
-        Self::StreamFilterSizeBytes,
-        Self::StreamMaxSegmentSizeBytes,
-        Self::TargetGroupSize,
-    ];
-
-    /// The key's name.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::AlternateExchange => "alternate-exchange",
-            Self::ConsumerDisconnectedTimeout => "consumer-disconnected-timeout",
-            Self::ConsumerTimeout => "consumer-timeout",
-            Self::DeadLetterExchange => "dead-letter-exchange",
-            Self::DeadLetterRoutingKey => "dead-letter-routing-key",
-            Self::DeadLetterStrategy => "dead-letter-strategy",
-            Self::DelayedRetryMax => "delayed-retry-max",
-            Self::DelayedRetryMin => "delayed-retry-min",
-            Self::DelayedRetryType => "delayed-retry-type",
-            Self::DeliveryCountMode => "delivery-count-mode",
-            Self::DeliveryLimit => "delivery-limit",
-            Self::Expires => "expires",
-            Self::InitialClusterSize => "initial-cluster-size",
-            Self::MaxAge => "max-age",
-            Self::MaxInMemoryBytes => "max-in-memory-bytes",
-            Self::MaxInMemoryLength => "max-in-memory-length",
-            Self::MaxLength => "max-length",
-            Self::MaxLengthBytes => "max-length-bytes",
-            Self::MemberPlacementTag => "member-placement-tag",
-            Self::MessageTtl => "message-ttl",
-            Self::Overflow => "overflow",
-            Self::QueueLeaderLocator => "queue-leader-locator",
-            Self::QueueMode => "queue-mode",
-            Self::QueueVersion => "queue-version",
-            Self::StreamFilterSizeBytes => "stream-filter-size-bytes",
-            Self::StreamMaxSegmentSizeBytes => "stream-max-segment-size-bytes",
-            Self::TargetGroupSize => "target-group-size",
-        }
-    }
-
-    /// The key of that name.
-    #[must_use]
-    pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|key| key.name() == name)
-    }
-
-    /// Whether queues of the type have it; a policy with one that they have not does not match
-    /// them (POL-08, Q-12).
-    #[must_use]
-    pub fn is_of(self, queue_type: QueueType) -> bool {
-        let quorum = queue_type == QueueType::Quorum;
-        match self {
-            Self::MaxAge | Self::StreamMaxSegmentSizeBytes | Self::InitialClusterSize => false,
-            Self::QueueMode => !quorum,
-            Self::MaxInMemoryBytes | Self::MaxInMemoryLength | Self::TargetGroupSize => quorum,
-            Self::AlternateExchange
-            | Self::ConsumerDisconnectedTimeout
-            | Self::ConsumerTimeout
-            | Self::DeadLetterExchange
-            | Self::DeadLetterRoutingKey
-            | Self::DeadLetterStrategy
-            | Self::DelayedRetryMax
-            | Self::DelayedRetryMin
-            | Self::DelayedRetryType
-            | Self::DeliveryCountMode
-            | Self::DeliveryLimit
-            | Self::Expires
-            | Self::MaxLength
-            | Self::MaxLengthBytes
-            | Self::MemberPlacementTag
-            | Self::MessageTtl
-            | Self::Overflow
-            | Self::QueueLeaderLocator
-            | Self::QueueVersion
-            | Self::StreamFilterSizeBytes => true,
-        }
-    }
-
-    /// How an operator policy's value meets the policy's (OPP-03); `None`: operator policies
-    /// cannot have it (OPP-01).
-    #[must_use]
-    pub fn merge(self) -> Option<Merge> {
-        match self {
-            Self::Expires
-            | Self::MessageTtl
-            | Self::MaxLength
-            | Self::MaxLengthBytes
-            | Self::MaxInMemoryLength
-            | Self::MaxInMemoryBytes
-            | Self::DelayedRetryMax => Some(Merge::Smaller),
-            Self::DelayedRetryMin | Self::TargetGroupSize => Some(Merge::Larger),
-            Self::DeliveryLimit => Some(Merge::Limit),
-            Self::Overflow
-            | Self::QueueVersion
-            | Self::MemberPlacementTag
-            | Self::DelayedRetryType => Some(Merge::Operators),
-            Self::AlternateExchange
-            | Self::ConsumerDisconnectedTimeout
-            | Self::ConsumerTimeout
-            | Self::DeadLetterExchange
-            | Self::DeadLetterRoutingKey
-            | Self::DeadLetterStrategy
-            | Self::DeliveryCountMode
-            | Self::InitialClusterSize
-            | Self::MaxAge
-            | Self::QueueLeaderLocator
-            | Self::QueueMode
-            | Self::StreamFilterSizeBytes
-            | Self::StreamMaxSegmentSizeBytes => None,
-        }
-    }
+/// What the value of a key may be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Shape {
+    /// An integer in this range.
+    Integer(i64, i64),
+    /// A text that is a name or a key.
+    Text,
+    /// One of these words.
+    Word(&'static [&'static str]),
+    /// A number and a unit, such as `7D`.
+    Age,
 }
 
 /// Which of two values wins (OPP-03).
@@ -187,6 +49,122 @@ pub enum Merge {
     Limit,
     /// The operator policy's.
     Operators,
+}
+
+const COUNT: Shape = Integer(0, i64::MAX);
+const TIME: Shape = Integer(0, MS_MAX);
+
+const BOTH: &[QueueType] = &[QueueType::Classic, QueueType::Quorum];
+const CLASSIC: &[QueueType] = &[QueueType::Classic];
+const QUORUM: &[QueueType] = &[QueueType::Quorum];
+const NONE: &[QueueType] = &[];
+
+macro_rules! policy_keys {
+    ($($key:ident = $name:literal, $noun:literal, $shape:expr, $types:expr, $merge:expr;)*) => {
+        /// A key of a policy, in the order of the names.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[expect(missing_docs, reason = "the names are RabbitMQ's own")]
+        pub enum PolicyKey {
+            $($key,)*
+        }
+
+        impl PolicyKey {
+            /// All keys, in the order of their names.
+            pub const ALL: &[Self] = &[$(Self::$key,)*];
+
+            fn spec(self) -> &'static KeySpec {
+                match self {
+                    $(Self::$key => &KeySpec {
+                        name: $name, noun: $noun, shape: $shape, queue_types: $types, merge: $merge,
+                    },)*
+                }
+            }
+        }
+    };
+}
+
+// In the order of the names, which is the order in records: key = name, noun, values, types that
+// have it, how an operator policy's value is merged.
+policy_keys! {
+    AlternateExchange = "alternate-exchange", "alternate exchange name", Text, BOTH, None;
+    ConsumerDisconnectedTimeout = "consumer-disconnected-timeout", "consumer disconnected timeout",
+        TIME, BOTH, None;
+    ConsumerTimeout = "consumer-timeout", "consumer timeout", TIME, BOTH, None;
+    DeadLetterExchange = "dead-letter-exchange", "dead letter exchange name", Text, BOTH, None;
+    DeadLetterRoutingKey = "dead-letter-routing-key", "dead letter routing key", Text, BOTH, None;
+    DeadLetterStrategy = "dead-letter-strategy", "dead letter strategy",
+        Word(&["at-most-once", "at-least-once"]), BOTH, None;
+    DelayedRetryMax = "delayed-retry-max", "delayed retry maximum", TIME, BOTH, Some(Smaller);
+    DelayedRetryMin = "delayed-retry-min", "delayed retry minimum", TIME, BOTH, Some(Larger);
+    DelayedRetryType = "delayed-retry-type", "delayed retry type",
+        Word(&["disabled", "all", "failed", "returned"]), BOTH, Some(Operators);
+    DeliveryCountMode = "delivery-count-mode", "delivery count mode",
+        Word(&["returns", "failures"]), BOTH, None;
+    DeliveryLimit = "delivery-limit", "delivery limit",
+        Integer(i64::MIN, i64::MAX), BOTH, Some(Limit);
+    Expires = "expires", "queue expiry", Integer(1, MS_MAX), BOTH, Some(Smaller);
+    InitialClusterSize = "initial-cluster-size", "cluster size", COUNT, NONE, None;
+    MaxAge = "max-age", "max age", Age, NONE, None;
+    // RabbitMQ says the same of both.
+    MaxInMemoryBytes = "max-in-memory-bytes", "maximum memory in bytes",
+        COUNT, QUORUM, Some(Smaller);
+    MaxInMemoryLength = "max-in-memory-length", "maximum memory in bytes",
+        COUNT, QUORUM, Some(Smaller);
+    MaxLength = "max-length", "maximum length", COUNT, BOTH, Some(Smaller);
+    MaxLengthBytes = "max-length-bytes", "maximum length in bytes", COUNT, BOTH, Some(Smaller);
+    MemberPlacementTag = "member-placement-tag", "member placement tag",
+        Text, BOTH, Some(Operators);
+    MessageTtl = "message-ttl", "message TTL", TIME, BOTH, Some(Smaller);
+    Overflow = "overflow", "overflow value",
+        Word(&["drop-head", "reject-publish", "reject-publish-dlx"]), BOTH, Some(Operators);
+    QueueLeaderLocator = "queue-leader-locator", "queue leader locator value",
+        Word(&["client-local", "balanced", "random", "least-leaders"]), BOTH, None;
+    QueueMode = "queue-mode", "queue-mode value", Word(&["default", "lazy"]), CLASSIC, None;
+    // Version 1 is no more, but policies that name it import.
+    QueueVersion = "queue-version", "queue-version value", Integer(1, 2), BOTH, Some(Operators);
+    StreamFilterSizeBytes = "stream-filter-size-bytes", "filter size. Valid range is 16-255",
+        Integer(16, 255), BOTH, None;
+    StreamMaxSegmentSizeBytes = "stream-max-segment-size-bytes", "segment size", COUNT, NONE, None;
+    TargetGroupSize = "target-group-size", "qq target count value",
+        Integer(1, i64::MAX), QUORUM, Some(Larger);
+}
+
+impl PolicyKey {
+    /// The key's name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        self.spec().name
+    }
+
+    /// The key of that name.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|key| key.name() == name)
+    }
+
+    /// Whether queues of the type have it; a policy with one that they have not does not match
+    /// them (POL-08, Q-12).
+    #[must_use]
+    pub fn is_of(self, queue_type: QueueType) -> bool {
+        self.spec().queue_types.contains(&queue_type)
+    }
+
+    /// How an operator policy's value meets the policy's (OPP-03); `None`: operator policies
+    /// cannot have it (OPP-01).
+    #[must_use]
+    pub fn merge(self) -> Option<Merge> {
+        self.spec().merge
+    }
+
+    /// What its value may be.
+    pub(crate) fn shape(self) -> Shape {
+        self.spec().shape
+    }
+
+    /// What its error calls its value (POL-21).
+    pub(crate) fn noun(self) -> &'static str {
+        self.spec().noun
+    }
 }
 
 /// DLM-01: of two delivery limits the smaller, but if either is negative (none) the larger.
@@ -277,5 +255,106 @@ impl PolicyDefinition {
             (key.name().to_owned(), value)
         };
         serde_json::Value::Object(self.0.iter().map(field).collect())
+    }
+}
+
+/// A queue's effective settings, from its arguments, what its policies come to
+/// (`InForce::definition`), its type, whether it is durable and auto-delete, and the cluster's bound
+/// of letters ([`Catalog::letters_max`]): the one place where they are resolved (POL-07, Q-12).
+#[must_use]
+pub fn effective(
+    arguments: &QueueArguments,
+    policy: &PolicyDefinition,
+    (queue_type, durable, auto_delete): (QueueType, bool, bool),
+    letters_max: u64,
+    resolved_at: CatalogIndex,
+) -> QueueConfig {
+    let smaller = |argument: Option<u64>, key| smaller(argument, policy.count(key));
+    QueueConfig {
+        resolved_at,
+        queue_type,
+        durable,
+        auto_delete,
+        priority_max: arguments.priority_max,
+        message_ttl_ms: smaller(arguments.message_ttl_ms, PolicyKey::MessageTtl),
+        expires_ms: smaller(arguments.expires_ms, PolicyKey::Expires),
+        length_max: smaller(arguments.length_max, PolicyKey::MaxLength),
+        length_bytes_max: smaller(arguments.length_bytes_max, PolicyKey::MaxLengthBytes),
+        overflow: overflow(arguments, policy, queue_type),
+        delivery_limit: delivery_limit(arguments, policy, queue_type),
+        delivery_count_failures: arguments
+            .delivery_count_failures
+            .unwrap_or_else(|| policy.is(PolicyKey::DeliveryCountMode, "failures")),
+        dead_letter: dead_letter(arguments, policy),
+        single_active_consumer: arguments.single_active_consumer,
+        consumer_timeout_ms: smaller(arguments.consumer_timeout_ms, PolicyKey::ConsumerTimeout),
+        letters_max,
+        delays: false,
+    }
+}
+
+/// In which group a new queue is created: as its argument says, else its policy (ARG-13).
+#[must_use]
+pub fn leader_locator(arguments: &QueueArguments, policy: &PolicyDefinition) -> LeaderLocator {
+    let of_policy = || {
+        let name = policy.text(PolicyKey::QueueLeaderLocator)?;
+        LeaderLocator::parse(name.as_bytes())
+    };
+    arguments.leader_locator.or_else(of_policy).unwrap_or_default()
+}
+
+/// Of two limits the smaller one; one alone counts (POL-07).
+fn smaller(argument: Option<u64>, policy: Option<u64>) -> Option<u64> {
+    match (argument, policy) {
+        (Some(argument), Some(policy)) => Some(argument.min(policy)),
+        (Some(one), None) | (None, Some(one)) => Some(one),
+        (None, None) => None,
+    }
+}
+
+/// POL-07: a quorum queue's policy beats its argument, a classic one's does not.
+fn overflow(
+    arguments: &QueueArguments,
+    policy: &PolicyDefinition,
+    queue_type: QueueType,
+) -> Overflow {
+    let of_policy = policy.text(PolicyKey::Overflow);
+    let of_policy = of_policy.and_then(|name| Overflow::parse(name.as_bytes()));
+    let chosen = match queue_type {
+        QueueType::Quorum => of_policy.or(arguments.overflow),
+        QueueType::Classic => arguments.overflow.or(of_policy),
+    };
+    chosen.unwrap_or(Overflow::DropHead)
+}
+
+/// Where dead letters go: each part by argument, else by policy (POL-07).
+fn dead_letter(arguments: &QueueArguments, policy: &PolicyDefinition) -> Option<DeadLetter> {
+    let either = |argument: &Option<ShortString>, key| {
+        argument.as_ref().or_else(|| policy.text(key)).map(ShortString::detached)
+    };
+    Some(DeadLetter {
+        exchange: either(&arguments.dead_letter_exchange, PolicyKey::DeadLetterExchange)?,
+        routing_key: either(&arguments.dead_letter_routing_key, PolicyKey::DeadLetterRoutingKey),
+        at_least_once: arguments
+            .dead_letter_at_least_once
+            .unwrap_or_else(|| policy.is(PolicyKey::DeadLetterStrategy, "at-least-once")),
+    })
+}
+
+/// Q-10, DLM-01: negative is no limit; absent is 20 on a quorum queue, none on a classic one.
+fn delivery_limit(
+    arguments: &QueueArguments,
+    policy: &PolicyDefinition,
+    queue_type: QueueType,
+) -> Option<u32> {
+    let limit = match (arguments.delivery_limit, policy.integer(PolicyKey::DeliveryLimit)) {
+        (Some(argument), Some(policy)) => Some(smaller_limit(argument, policy)),
+        (one, None) | (None, one) => one,
+    };
+    match (limit, queue_type) {
+        (Some(limit), _) if limit < 0 => None,
+        (Some(limit), _) => Some(u32::try_from(limit).unwrap_or(u32::MAX)),
+        (None, QueueType::Quorum) => Some(QUORUM_DELIVERY_LIMIT),
+        (None, QueueType::Classic) => None,
     }
 }

@@ -3,11 +3,11 @@
 
 use crate::{
     policy::{ApplyTo, PolicyKind, PolicyRecord},
-    policy_definition::{PolicyDefinition, PolicyKey, PolicyValue},
+    policy_definition::{PolicyDefinition, PolicyKey, PolicyValue, Shape},
     policy_pattern::PolicyPattern,
     term::{binary, settings, term},
 };
-use quorate_types::{MS_MAX, ShortString, VhostName};
+use quorate_types::{ShortString, VhostName};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
@@ -111,21 +111,9 @@ fn parse_definition(
     Ok(definition)
 }
 
-/// What the value of a key may be.
-enum Shape {
-    /// An integer in this range.
-    Integer(i64, i64),
-    /// A text that is a name or a key.
-    Text,
-    /// One of these words.
-    Word(&'static [&'static str]),
-    /// A number and a unit, such as `7D`.
-    Age,
-}
-
 fn parse_value(key: PolicyKey, value: &Value) -> Result<PolicyValue, String> {
     let text = || value.as_str().and_then(|text| ShortString::try_from(text).ok());
-    let parsed = match shape(key) {
+    let parsed = match key.shape() {
         Shape::Integer(least, most) => {
             let number = value.as_i64().filter(|number| (least..=most).contains(number));
             number.map(PolicyValue::Integer)
@@ -136,7 +124,7 @@ fn parse_value(key: PolicyKey, value: &Value) -> Result<PolicyValue, String> {
         }
         Shape::Age => text().filter(|text| is_age(text.as_str())).map(PolicyValue::Text),
     };
-    parsed.ok_or_else(|| format!("{} is not a valid {}", term(value), noun(key)))
+    parsed.ok_or_else(|| format!("{} is not a valid {}", term(value), key.noun()))
 }
 
 fn is_age(text: &str) -> bool {
@@ -144,77 +132,6 @@ fn is_age(text: &str) -> bool {
     unit.is_some_and(|number| {
         !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
     })
-}
-
-/// The shape of a key's value.
-fn shape(key: PolicyKey) -> Shape {
-    const COUNT: Shape = Shape::Integer(0, i64::MAX);
-    const TIME: Shape = Shape::Integer(0, MS_MAX);
-    match key {
-        PolicyKey::AlternateExchange
-        | PolicyKey::DeadLetterExchange
-        | PolicyKey::DeadLetterRoutingKey
-        | PolicyKey::MemberPlacementTag => Shape::Text,
-        PolicyKey::ConsumerDisconnectedTimeout
-        | PolicyKey::ConsumerTimeout
-        | PolicyKey::DelayedRetryMax
-        | PolicyKey::DelayedRetryMin
-        | PolicyKey::MessageTtl => TIME,
-        PolicyKey::Expires => Shape::Integer(1, MS_MAX),
-        PolicyKey::InitialClusterSize
-        | PolicyKey::MaxInMemoryBytes
-        | PolicyKey::MaxInMemoryLength
-        | PolicyKey::MaxLength
-        | PolicyKey::MaxLengthBytes
-        | PolicyKey::StreamMaxSegmentSizeBytes => COUNT,
-        PolicyKey::TargetGroupSize => Shape::Integer(1, i64::MAX),
-        PolicyKey::DeliveryLimit => Shape::Integer(i64::MIN, i64::MAX),
-        // Version 1 is no more, but policies that name it import.
-        PolicyKey::QueueVersion => Shape::Integer(1, 2),
-        PolicyKey::StreamFilterSizeBytes => Shape::Integer(16, 255),
-        PolicyKey::MaxAge => Shape::Age,
-        PolicyKey::DeadLetterStrategy => Shape::Word(&["at-most-once", "at-least-once"]),
-        PolicyKey::DelayedRetryType => Shape::Word(&["disabled", "all", "failed", "returned"]),
-        PolicyKey::DeliveryCountMode => Shape::Word(&["returns", "failures"]),
-        PolicyKey::Overflow => Shape::Word(&["drop-head", "reject-publish", "reject-publish-dlx"]),
-        PolicyKey::QueueLeaderLocator => {
-            Shape::Word(&["client-local", "balanced", "random", "least-leaders"])
-        }
-        PolicyKey::QueueMode => Shape::Word(&["default", "lazy"]),
-    }
-}
-
-/// What a key's error calls its value (POL-21).
-fn noun(key: PolicyKey) -> &'static str {
-    match key {
-        PolicyKey::AlternateExchange => "alternate exchange name",
-        PolicyKey::ConsumerDisconnectedTimeout => "consumer disconnected timeout",
-        PolicyKey::ConsumerTimeout => "consumer timeout",
-        PolicyKey::DeadLetterExchange => "dead letter exchange name",
-        PolicyKey::DeadLetterRoutingKey => "dead letter routing key",
-        PolicyKey::DeadLetterStrategy => "dead letter strategy",
-        PolicyKey::DelayedRetryMax => "delayed retry maximum",
-        PolicyKey::DelayedRetryMin => "delayed retry minimum",
-        PolicyKey::DelayedRetryType => "delayed retry type",
-        PolicyKey::DeliveryCountMode => "delivery count mode",
-        PolicyKey::DeliveryLimit => "delivery limit",
-        PolicyKey::Expires => "queue expiry",
-        PolicyKey::InitialClusterSize => "cluster size",
-        PolicyKey::MaxAge => "max age",
-        // RabbitMQ says the same of both.
-        PolicyKey::MaxInMemoryBytes | PolicyKey::MaxInMemoryLength => "maximum memory in bytes",
-        PolicyKey::MaxLength => "maximum length",
-        PolicyKey::MaxLengthBytes => "maximum length in bytes",
-        PolicyKey::MemberPlacementTag => "member placement tag",
-        PolicyKey::MessageTtl => "message TTL",
-        PolicyKey::Overflow => "overflow value",
-        PolicyKey::QueueLeaderLocator => "queue leader locator value",
-        PolicyKey::QueueMode => "queue-mode value",
-        PolicyKey::QueueVersion => "queue-version value",
-        PolicyKey::StreamFilterSizeBytes => "filter size. Valid range is 16-255",
-        PolicyKey::StreamMaxSegmentSizeBytes => "segment size",
-        PolicyKey::TargetGroupSize => "qq target count value",
-    }
 }
 
 /// POL-24.

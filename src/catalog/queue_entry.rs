@@ -7,14 +7,13 @@ use crate::{
     machine::Catalog,
     objects::QueueEntry,
     output::{CatalogEvent, CatalogOutput},
-    policy_definition::{PolicyDefinition, PolicyKey, smaller_limit},
+    policy_definition::effective,
     record::CatalogKey,
     refusal,
 };
-use quorate_queue::{DeadLetter, QUORUM_DELIVERY_LIMIT, QueueConfig};
+use quorate_queue::QueueConfig;
 use quorate_types::{
-    CatalogIndex, Exception, FieldValue, Home, LeaderLocator, Levels, Overflow, QueueArguments,
-    QueueId, QueueType, ResourceName, ShortString,
+    Exception, FieldValue, Home, Levels, QueueArguments, QueueId, QueueType, ResourceName,
 };
 
 use std::ops::Bound;
@@ -196,105 +195,4 @@ pub fn check_queue_properties(
         QueueType::Quorum => None,
     };
     wrong.map_or(Ok(()), |property| Err(refusal::invalid_property(name, property)))
-}
-
-/// A queue's effective settings, from its arguments, what its policies come to
-/// (`InForce::definition`), its type, whether it is durable and auto-delete, and the cluster's bound
-/// of letters ([`Catalog::letters_max`]): the one place where they are resolved (POL-07, Q-12).
-#[must_use]
-pub fn effective(
-    arguments: &QueueArguments,
-    policy: &PolicyDefinition,
-    (queue_type, durable, auto_delete): (QueueType, bool, bool),
-    letters_max: u64,
-    resolved_at: CatalogIndex,
-) -> QueueConfig {
-    let smaller = |argument: Option<u64>, key| smaller(argument, policy.count(key));
-    QueueConfig {
-        resolved_at,
-        queue_type,
-        durable,
-        auto_delete,
-        priority_max: arguments.priority_max,
-        message_ttl_ms: smaller(arguments.message_ttl_ms, PolicyKey::MessageTtl),
-        expires_ms: smaller(arguments.expires_ms, PolicyKey::Expires),
-        length_max: smaller(arguments.length_max, PolicyKey::MaxLength),
-        length_bytes_max: smaller(arguments.length_bytes_max, PolicyKey::MaxLengthBytes),
-        overflow: overflow(arguments, policy, queue_type),
-        delivery_limit: delivery_limit(arguments, policy, queue_type),
-        delivery_count_failures: arguments
-            .delivery_count_failures
-            .unwrap_or_else(|| policy.is(PolicyKey::DeliveryCountMode, "failures")),
-        dead_letter: dead_letter(arguments, policy),
-        single_active_consumer: arguments.single_active_consumer,
-        consumer_timeout_ms: smaller(arguments.consumer_timeout_ms, PolicyKey::ConsumerTimeout),
-        letters_max,
-        delays: false,
-    }
-}
-
-/// In which group a new queue is created: as its argument says, else its policy (ARG-13).
-#[must_use]
-pub fn leader_locator(arguments: &QueueArguments, policy: &PolicyDefinition) -> LeaderLocator {
-    let of_policy = || {
-        let name = policy.text(PolicyKey::QueueLeaderLocator)?;
-        LeaderLocator::parse(name.as_bytes())
-    };
-    arguments.leader_locator.or_else(of_policy).unwrap_or_default()
-}
-
-/// Of two limits the smaller one; one alone counts (POL-07).
-fn smaller(argument: Option<u64>, policy: Option<u64>) -> Option<u64> {
-    match (argument, policy) {
-        (Some(argument), Some(policy)) => Some(argument.min(policy)),
-        (Some(one), None) | (None, Some(one)) => Some(one),
-        (None, None) => None,
-    }
-}
-
-/// POL-07: a quorum queue's policy beats its argument, a classic one's does not.
-fn overflow(
-    arguments: &QueueArguments,
-    policy: &PolicyDefinition,
-    queue_type: QueueType,
-) -> Overflow {
-    let of_policy = policy.text(PolicyKey::Overflow);
-    let of_policy = of_policy.and_then(|name| Overflow::parse(name.as_bytes()));
-    let chosen = match queue_type {
-        QueueType::Quorum => of_policy.or(arguments.overflow),
-        QueueType::Classic => arguments.overflow.or(of_policy),
-    };
-    chosen.unwrap_or(Overflow::DropHead)
-}
-
-/// Where dead letters go: each part by argument, else by policy (POL-07).
-fn dead_letter(arguments: &QueueArguments, policy: &PolicyDefinition) -> Option<DeadLetter> {
-    let either = |argument: &Option<ShortString>, key| {
-        argument.as_ref().or_else(|| policy.text(key)).map(ShortString::detached)
-    };
-    Some(DeadLetter {
-        exchange: either(&arguments.dead_letter_exchange, PolicyKey::DeadLetterExchange)?,
-        routing_key: either(&arguments.dead_letter_routing_key, PolicyKey::DeadLetterRoutingKey),
-        at_least_once: arguments
-            .dead_letter_at_least_once
-            .unwrap_or_else(|| policy.is(PolicyKey::DeadLetterStrategy, "at-least-once")),
-    })
-}
-
-/// Q-10, DLM-01: negative is no limit; absent is 20 on a quorum queue, none on a classic one.
-fn delivery_limit(
-    arguments: &QueueArguments,
-    policy: &PolicyDefinition,
-    queue_type: QueueType,
-) -> Option<u32> {
-    let limit = match (arguments.delivery_limit, policy.integer(PolicyKey::DeliveryLimit)) {
-        (Some(argument), Some(policy)) => Some(smaller_limit(argument, policy)),
-        (one, None) | (None, one) => one,
-    };
-    match (limit, queue_type) {
-        (Some(limit), _) if limit < 0 => None,
-        (Some(limit), _) => Some(u32::try_from(limit).unwrap_or(u32::MAX)),
-        (None, QueueType::Quorum) => Some(QUORUM_DELIVERY_LIMIT),
-        (None, QueueType::Classic) => None,
-    }
 }

@@ -10,27 +10,27 @@ const MIB: u64 = 1 << 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Division {
     /// Memory of the machine or cgroup.
-    pub(crate) machine: u64,
+    pub(crate) machine_memory_bytes: u64,
     /// Where publishers are blocked.
-    pub(crate) watermark: u64,
+    pub(crate) memory_high_watermark: u64,
     /// Bytes for the messages that were written last.
-    pub(crate) run_cache: u64,
+    pub(crate) run_cache_bytes: u64,
     /// Bytes for RocksDB's memtables.
-    pub(crate) write_buffers: u64,
+    pub(crate) write_buffer_bytes: u64,
     /// Bytes for RocksDB's block cache.
-    pub(crate) block_cache: u64,
+    pub(crate) block_cache_bytes: u64,
     /// Bodies of connection-bound queues.
-    pub(crate) exclusive: u64,
+    pub(crate) exclusive_memory_bytes: u64,
     /// What waits to be sent to one other node in bulk; a quarter of it for what is urgent.
-    pub(crate) lane: u64,
+    pub(crate) lane_bytes: u64,
     /// Bodies that clients make the node hold.
-    pub(crate) clients: u64,
+    pub(crate) client_memory: u64,
     /// Publishes of one connection in flight.
-    pub(crate) connection_in_flight: u64,
+    pub(crate) connection_in_flight_bytes: u64,
     /// Publishes to one group in flight.
-    pub(crate) group_in_flight: u64,
+    pub(crate) group_in_flight_bytes: u64,
     /// Deliveries read ahead for one connection.
-    pub(crate) delivery_ahead: u64,
+    pub(crate) delivery_ahead_bytes: u64,
 }
 
 impl Division {
@@ -42,17 +42,17 @@ impl Division {
             set.map_or(usual.min(machine / part).max(MIB), |bytes| bytes.0)
         };
         let mut division = Self {
-            machine,
-            watermark: settings.memory_high_watermark.bytes_of(machine),
-            run_cache: size(settings.run_cache_bytes, 64 * MIB, 32),
-            write_buffers: size(settings.write_buffer_bytes, 64 * MIB, 16),
-            block_cache: size(settings.block_cache_bytes, 32 * MIB, 32),
-            exclusive: size(settings.exclusive_memory_bytes, 64 * MIB, 32),
-            lane: size(settings.lane_bytes, 64 * MIB, 32),
-            clients: 0,
-            connection_in_flight: 0,
-            group_in_flight: 0,
-            delivery_ahead: 0,
+            machine_memory_bytes: machine,
+            memory_high_watermark: settings.memory_high_watermark.bytes_of(machine),
+            run_cache_bytes: size(settings.run_cache_bytes, 64 * MIB, 32),
+            write_buffer_bytes: size(settings.write_buffer_bytes, 64 * MIB, 16),
+            block_cache_bytes: size(settings.block_cache_bytes, 32 * MIB, 32),
+            exclusive_memory_bytes: size(settings.exclusive_memory_bytes, 64 * MIB, 32),
+            lane_bytes: size(settings.lane_bytes, 64 * MIB, 32),
+            client_memory: 0,
+            connection_in_flight_bytes: 0,
+            group_in_flight_bytes: 0,
+            delivery_ahead_bytes: 0,
         };
         let peers = settings.cluster.len().saturating_sub(1) as u64;
         let clients = match settings.client_memory {
@@ -60,28 +60,28 @@ impl Division {
             // What is on its way is held twice, as received and as written; and a leader has
             // what all other nodes have in flight, a quarter of their budgets.
             None => {
-                let rest = division.watermark.saturating_sub(division.fixed(peers));
+                let rest = division.memory_high_watermark.saturating_sub(division.fixed(peers));
                 (rest / (8 + peers) * 4).max(machine / 16)
             }
         };
-        division.clients = clients;
+        division.client_memory = clients;
         // A quarter of the budget is for publishes in flight, another for deliveries.
         let of_clients = |set: Option<ByteCount>, usual: u64, part: u64| {
             set.map_or(usual.min(clients / part).max(MIB), |bytes| bytes.0)
         };
         let set = settings.connection_in_flight_bytes;
-        division.connection_in_flight = of_clients(set, 16 * MIB, 8);
-        division.group_in_flight = of_clients(settings.group_in_flight_bytes, 64 * MIB, 4);
-        division.delivery_ahead = of_clients(settings.delivery_ahead_bytes, 4 * MIB, 32);
+        division.connection_in_flight_bytes = of_clients(set, 16 * MIB, 8);
+        division.group_in_flight_bytes = of_clients(settings.group_in_flight_bytes, 64 * MIB, 4);
+        division.delivery_ahead_bytes = of_clients(settings.delivery_ahead_bytes, 4 * MIB, 32);
         division
     }
 
     /// Everything that clients do not share, with so many other nodes.
     fn fixed(&self, peers: u64) -> u64 {
-        let lanes = peers * (self.lane + self.lane / 4);
+        let lanes = peers * (self.lane_bytes + self.lane_bytes / 4);
         // Memtables that are being written to tables are held beside those that are filled.
-        let storage = self.run_cache + 2 * self.write_buffers + self.block_cache;
-        BASE_BYTES + storage + self.exclusive + lanes
+        let storage = self.run_cache_bytes + 2 * self.write_buffer_bytes + self.block_cache_bytes;
+        BASE_BYTES + storage + self.exclusive_memory_bytes + lanes
     }
 }
 
@@ -101,40 +101,51 @@ mod tests {
     #[test]
     fn on_512_mib_everything_together_stays_below_the_alarm() {
         let small = division(&[], 512 * MIB);
-        let all = small.fixed(2) + 2 * small.clients + 2 * small.clients / 4;
-        assert!(all <= small.watermark, "{} MiB: {small:?}", all / MIB);
+        let all = small.fixed(2) + 2 * small.client_memory + 2 * small.client_memory / 4;
+        assert!(all <= small.memory_high_watermark, "{} MiB: {small:?}", all / MIB);
         // `small` of cluster-tests' attacks.rs has the same.
-        assert_eq!(small.clients / MIB, 36);
-        assert_eq!((small.run_cache, small.write_buffers), (16 * MIB, 32 * MIB));
+        assert_eq!(small.client_memory / MIB, 36);
+        assert_eq!((small.run_cache_bytes, small.write_buffer_bytes), (16 * MIB, 32 * MIB));
         assert_eq!(
-            (small.block_cache, small.exclusive, small.lane),
+            (small.block_cache_bytes, small.exclusive_memory_bytes, small.lane_bytes),
             (16 * MIB, 16 * MIB, 16 * MIB)
         );
-        assert_eq!(small.delivery_ahead / 1024, 1167);
+        assert_eq!(small.delivery_ahead_bytes / 1024, 1167);
     }
 
     #[test]
     fn a_large_machine_has_the_usual_sizes() {
         let large = division(&[], 24 << 30);
-        let usual = [large.run_cache, large.write_buffers, large.exclusive, large.lane];
+        let usual = [
+            large.run_cache_bytes,
+            large.write_buffer_bytes,
+            large.exclusive_memory_bytes,
+            large.lane_bytes,
+        ];
         assert_eq!(usual, [64 * MIB; 4]);
-        assert_eq!((large.block_cache, large.delivery_ahead), (32 * MIB, 4 * MIB));
-        assert_eq!((large.connection_in_flight, large.group_in_flight), (16 * MIB, 64 * MIB));
-        assert!(large.clients > 4 << 30, "{large:?}");
-        let all = large.fixed(2) + 2 * large.clients + 2 * large.clients / 4;
-        assert!(all <= large.watermark, "{large:?}");
+        assert_eq!((large.block_cache_bytes, large.delivery_ahead_bytes), (32 * MIB, 4 * MIB));
+        assert_eq!(
+            (large.connection_in_flight_bytes, large.group_in_flight_bytes),
+            (16 * MIB, 64 * MIB)
+        );
+        assert!(large.client_memory > 4 << 30, "{large:?}");
+        let all = large.fixed(2) + 2 * large.client_memory + 2 * large.client_memory / 4;
+        assert!(all <= large.memory_high_watermark, "{large:?}");
     }
 
     #[test]
     fn what_is_set_counts() {
         let set = [("client_memory", "0.25"), ("run_cache_bytes", "1GiB"), ("lane_bytes", "7MiB")];
         let set = division(&set, 1 << 30);
-        assert_eq!((set.clients, set.run_cache, set.lane), (256 * MIB, 1 << 30, 7 * MIB));
+        assert_eq!(
+            (set.client_memory, set.run_cache_bytes, set.lane_bytes),
+            (256 * MIB, 1 << 30, 7 * MIB)
+        );
     }
 
     #[test]
     fn an_unknown_machine_does_not_overflow() {
         let unknown = division(&[], u64::MAX);
-        assert_eq!(unknown.run_cache, 64 * MIB);
+        assert_eq!(unknown.run_cache_bytes, 64 * MIB);
     }
 }

@@ -100,7 +100,7 @@ pub(crate) async fn start(
             peers: peers(settings),
             secret,
             cluster: cluster.clone(),
-            lane_bytes: memory.lane as usize,
+            lane_bytes: memory.lane_bytes as usize,
         },
         broker.link_handler(inbox.clone()),
     );
@@ -131,11 +131,11 @@ fn open(
 ) -> Result<Arc<Database>, OpenError> {
     let mut options = Options::new(settings.node_id, Incarnation(rand::random()));
     options.chance = rand::random();
-    options.write_buffer_bytes = memory.write_buffers as usize;
-    options.block_cache_bytes = memory.block_cache as usize;
-    options.run_cache_bytes = memory.run_cache as usize;
-    options.sync_time_max = Duration::from_millis(settings.watchdog_ms);
-    options.disk_reserve_bytes = settings.disk_free_limit.0;
+    options.write_buffer_bytes = memory.write_buffer_bytes as usize;
+    options.block_cache_bytes = memory.block_cache_bytes as usize;
+    options.run_cache_bytes = memory.run_cache_bytes as usize;
+    options.watchdog = Duration::from_millis(settings.watchdog_ms);
+    options.disk_free_limit = settings.disk_free_limit.0;
     options.fatal = Arc::new(move |error: &StorageError| {
         let _ = tell_fatal.try_send(format!("storage: {error}"));
     });
@@ -160,11 +160,12 @@ fn members(settings: &Settings) -> Vec<NodeId> {
 fn raft_settings(settings: &Settings) -> quorate_raft::Settings {
     let mut raft = quorate_raft::Settings::new(settings.node_id, members(settings));
     raft.queue_groups = settings.queue_groups;
-    raft.heartbeat = Duration::from_millis(settings.raft_heartbeat_ms);
+    raft.raft_heartbeat = Duration::from_millis(settings.raft_heartbeat_ms);
     let ms = Duration::from_millis;
-    raft.election = (ms(settings.election_min_ms), ms(settings.election_max_ms));
-    raft.log_keep_bytes = settings.log_tail_bytes.0;
-    raft.checkpoint_interval = ms(settings.checkpoint_ms);
+    raft.election_min = ms(settings.election_min_ms);
+    raft.election_max = ms(settings.election_max_ms);
+    raft.log_tail_bytes = settings.log_tail_bytes.0;
+    raft.checkpoint = ms(settings.checkpoint_ms);
     raft.checkpoint_bytes = usize::try_from(settings.checkpoint_bytes.0).unwrap_or(usize::MAX);
     raft
 }
@@ -201,16 +202,16 @@ async fn keep_cluster_id(broker: Broker, database: Arc<Database>, cell: ClusterC
 
 fn limits(settings: &Settings) -> NodeLimits {
     NodeLimits {
-        connections_max: settings.connection_max,
-        channels_max: settings.channel_max_per_node,
-        exchanges_max: settings.cluster_exchange_limit,
-        queues_max: settings.cluster_queue_limit,
-        bindings_max: settings.cluster_binding_limit,
-        consumers_per_connection_max: settings.consumer_max_per_connection,
-        argument_values_max: settings.argument_max,
-        argument_bytes_max: settings.argument_max_bytes.map(|bytes| bytes.0),
-        header_values_max: settings.header_max,
-        further_keys_max: settings.cc_max,
+        connection_max: settings.connection_max,
+        channel_max_per_node: settings.channel_max_per_node,
+        cluster_exchange_limit: settings.cluster_exchange_limit,
+        cluster_queue_limit: settings.cluster_queue_limit,
+        cluster_binding_limit: settings.cluster_binding_limit,
+        consumer_max_per_connection: settings.consumer_max_per_connection,
+        argument_max: settings.argument_max,
+        argument_max_bytes: settings.argument_max_bytes.map(|bytes| bytes.0),
+        header_max: settings.header_max,
+        cc_max: settings.cc_max,
     }
 }
 
@@ -240,34 +241,34 @@ fn broker_settings(
         login_failure_delay_ms: settings.login_failure_delay_ms,
         operation_timeout_ms: settings.operation_timeout_ms,
         consumer_timeout_ms: settings.consumer_timeout_ms,
-        consumer_disconnected_timeout_ms: settings.unreachable_node_timeout_ms,
-        connection_in_flight_bytes: memory.connection_in_flight,
-        home_in_flight_bytes: memory.group_in_flight,
-        client_memory_bytes: memory.clients,
+        unreachable_node_timeout_ms: settings.unreachable_node_timeout_ms,
+        connection_in_flight_bytes: memory.connection_in_flight_bytes,
+        group_in_flight_bytes: memory.group_in_flight_bytes,
+        client_memory: memory.client_memory,
         spill: SpillSettings {
-            memory_bytes_max: memory.exclusive,
-            folder: settings.data_dir.clone(),
+            exclusive_memory_bytes: memory.exclusive_memory_bytes,
+            data_dir: settings.data_dir.clone(),
         },
         alarms: AlarmSettings {
             bounds: AlarmBounds {
-                memory_bytes_max: memory.watermark,
-                disk_free_bytes_min: settings.disk_free_limit.0,
+                memory_high_watermark: memory.memory_high_watermark,
+                disk_free_limit: settings.disk_free_limit.0,
             },
-            machine_memory_bytes: memory.machine,
+            machine_memory_bytes: memory.machine_memory_bytes,
             data_dir: settings.data_dir.clone(),
             return_free_memory: allocator::return_free_memory,
         },
         front: FrontSettings {
-            delivery_ahead_bytes: memory.delivery_ahead,
-            message_bytes_max: settings.max_message_size.0,
-            consumers_per_channel_max: settings.consumer_max_per_channel,
-            default_prefetch: settings.default_consumer_prefetch,
+            delivery_ahead_bytes: memory.delivery_ahead_bytes,
+            max_message_size: settings.max_message_size.0,
+            consumer_max_per_channel: settings.consumer_max_per_channel,
+            default_consumer_prefetch: settings.default_consumer_prefetch,
             frame_max: settings.frame_max,
             channel_max: settings.channel_max,
-            heartbeat_s: settings.amqp_heartbeat_s,
+            amqp_heartbeat_s: settings.amqp_heartbeat_s,
             handshake_timeout_ms: settings.handshake_timeout_ms,
             handshake_max: settings.handshake_max,
-            receive_buffer_bytes: usize::try_from(settings.amqp_receive_buffer.0)
+            amqp_receive_buffer: usize::try_from(settings.amqp_receive_buffer.0)
                 .unwrap_or(usize::MAX),
             write_timeout_ms: settings.write_timeout_ms,
             anonymous_user: settings.anonymous_user.clone(),

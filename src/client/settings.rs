@@ -6,11 +6,11 @@ use quorate_types::{FieldTable, ShortString};
 #[derive(Clone, Debug)]
 pub struct FrontSettings {
     /// Largest body taken, bytes.
-    pub message_bytes_max: u64,
+    pub max_message_size: u64,
     /// Consumers that one channel may have (CON-07); `None` for no limit.
-    pub consumers_per_channel_max: Option<u32>,
+    pub consumer_max_per_channel: Option<u32>,
     /// Prefetch of consumers whose channel has set none (QOS-02); 0 for no limit.
-    pub default_prefetch: u16,
+    pub default_consumer_prefetch: u16,
     /// Bytes of deliveries that may be taken from the broker and not yet written, for one connection.
     pub delivery_ahead_bytes: u64,
     /// Offered in connection.tune.
@@ -18,13 +18,13 @@ pub struct FrontSettings {
     /// Offered in connection.tune.
     pub channel_max: u16,
     /// Offered in connection.tune, seconds.
-    pub heartbeat_s: u16,
+    pub amqp_heartbeat_s: u16,
     /// From accept to open, ms (CONN-05).
     pub handshake_timeout_ms: u64,
     /// Handshakes at once; above, the oldest is dropped.
     pub handshake_max: u32,
     /// Receive buffer of a client's socket, bytes; 0 leaves it to the system.
-    pub receive_buffer_bytes: usize,
+    pub amqp_receive_buffer: usize,
     /// How long a client without a heartbeat may take nothing of what it is sent, ms.
     pub write_timeout_ms: u64,
     /// Whom the mechanism ANONYMOUS stands for; `None`: it is not offered.

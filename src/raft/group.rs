@@ -94,7 +94,7 @@ pub struct Group {
     proposal_permits: Arc<Semaphore>,
     proposal_permits_max: u32,
     rounds: Rounds,
-    heartbeat: Duration,
+    raft_heartbeat: Duration,
 }
 
 /// The parts that a group is made of.
@@ -125,7 +125,7 @@ impl Group {
             proposal_permits: Arc::new(Semaphore::new(permits)),
             proposal_permits_max: permits as u32,
             rounds: Rounds::default(),
-            heartbeat: settings.heartbeat,
+            raft_heartbeat: settings.raft_heartbeat,
         })
     }
 
@@ -293,7 +293,7 @@ impl Group {
 
     /// Waits for the moment at which the next heartbeats are sent.
     pub(crate) async fn next_heartbeat(&self) {
-        every(self.heartbeat).tick().await;
+        every(self.raft_heartbeat).tick().await;
     }
 
     pub(crate) fn rounds(&self) -> &Rounds {

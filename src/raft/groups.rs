@@ -75,7 +75,7 @@ impl Groups {
         if !settings.members.contains(&settings.me) {
             return Err(StartError::NotMember(settings.me));
         }
-        tick_every(settings.heartbeat / 2);
+        tick_every(settings.raft_heartbeat / 2);
         let starter = Starter { config: Arc::new(settings.raft()?), settings, links, sinks };
         let mut groups = BTreeMap::new();
         let store = store(database, GroupId::CATALOG)?;
@@ -329,7 +329,7 @@ fn until_stopped(
 
 /// Writes what is dirty, group by group (DESIGN §3).
 async fn checkpoints(shared: Arc<Shared>) {
-    let mut due = every(shared.settings.checkpoint_interval);
+    let mut due = every(shared.settings.checkpoint);
     loop {
         due.tick().await;
         shared.all().for_each(|group| group.replica().checkpoint());

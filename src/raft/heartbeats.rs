@@ -8,7 +8,7 @@ use tokio::time::timeout;
 
 /// Sends heartbeats, for ever.
 pub(crate) async fn run(shared: Arc<Shared>) {
-    let period = shared.settings.heartbeat;
+    let period = shared.settings.raft_heartbeat;
     let mut due = every(period);
     loop {
         due.tick().await;

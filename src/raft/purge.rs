@@ -30,7 +30,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         due.tick().await;
         let groups: Vec<_> = shared.all().collect();
         let sizes: Vec<u64> = groups.iter().map(|group| group.store().log_bytes() as u64).collect();
-        let Some(keep) = keep(&sizes, shared.settings.log_keep_bytes) else { continue };
+        let Some(keep) = keep(&sizes, shared.settings.log_tail_bytes) else { continue };
         for (group, size) in groups.into_iter().zip(sizes) {
             if size > keep {
                 purge(group, size, keep).await;

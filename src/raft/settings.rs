@@ -18,14 +18,16 @@ pub struct Settings {
     /// Queue groups, numbered from 1.
     pub queue_groups: u16,
     /// A leader says this often that it is there.
-    pub heartbeat: Duration,
-    /// A follower that has not heard of a leader for the longest of these, its lease, begins an
-    /// election after a random time between both (DESIGN §8).
-    pub election: (Duration, Duration),
+    pub raft_heartbeat: Duration,
+    /// Shortest random time that a follower waits, after its leader's lease has run out, before it
+    /// begins an election (DESIGN §8).
+    pub election_min: Duration,
+    /// Longest such time, and the lease: how long a follower believes in a leader that is silent.
+    pub election_max: Duration,
     /// Bytes of the logs that are kept for lagging followers, of all groups together.
-    pub log_keep_bytes: u64,
+    pub log_tail_bytes: u64,
     /// Longest time between two checkpoints of changed state (DESIGN §3).
-    pub checkpoint_interval: Duration,
+    pub checkpoint: Duration,
     /// Bytes of changed state of a group that bring its next checkpoint forward.
     pub checkpoint_bytes: usize,
     /// Most proposals under way in one group; beyond it a proposer waits.
@@ -44,10 +46,11 @@ impl Settings {
             me,
             members: members.into_iter().collect(),
             queue_groups: QUEUE_GROUPS,
-            heartbeat: Duration::from_millis(125),
-            election: (Duration::from_millis(300), Duration::from_millis(450)),
-            log_keep_bytes: 64 * 1024 * 1024,
-            checkpoint_interval: Duration::from_millis(100),
+            raft_heartbeat: Duration::from_millis(125),
+            election_min: Duration::from_millis(300),
+            election_max: Duration::from_millis(450),
+            log_tail_bytes: 64 * 1024 * 1024,
+            checkpoint: Duration::from_millis(100),
             checkpoint_bytes: 4 * 1024 * 1024,
             proposals_max: 64,
             proposal_bytes_max: 32 * 1024 * 1024,
@@ -59,11 +62,11 @@ impl Settings {
     pub(crate) fn raft(&self) -> Result<Config, ConfigError> {
         let config = Config {
             cluster_name: "quorate".to_owned(),
-            heartbeat_interval: ms(self.heartbeat),
+            heartbeat_interval: ms(self.raft_heartbeat),
             // This floor sends them, all groups' together.
             enable_heartbeat: false,
-            election_timeout_min: ms(self.election.0),
-            election_timeout_max: ms(self.election.1),
+            election_timeout_min: ms(self.election_min),
+            election_timeout_max: ms(self.election_max),
             // Snapshots and purges are this floor's own affair (openraft's issue 2116).
             snapshot_policy: SnapshotPolicy::Never,
             max_in_snapshot_log_to_keep: u64::MAX,

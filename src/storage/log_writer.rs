@@ -64,7 +64,6 @@ struct Shared {
     fifo: Fifo,
     recorders: Recorders,
     watchdog: Watchdog,
-    sync_time_max: Duration,
     listeners: RwLock<Vec<Listener>>,
     thread: Mutex<Option<JoinHandle<()>>>,
     crash: Crash,
@@ -80,8 +79,7 @@ impl LogWriter {
         let shared = Arc::new(Shared {
             fifo: Fifo::new(),
             recorders: Recorders::default(),
-            watchdog: Watchdog::new(),
-            sync_time_max: options.sync_time_max,
+            watchdog: Watchdog::new(options.watchdog),
             listeners: RwLock::default(),
             thread: Mutex::new(None),
             crash: Crash::new(options),
@@ -186,7 +184,7 @@ impl LogWriter {
     /// no new ones.
     #[must_use]
     pub fn is_stalled(&self) -> bool {
-        self.shared.watchdog.is_late(self.shared.sync_time_max)
+        self.shared.watchdog.is_late()
     }
 
     /// What it has done since the start.

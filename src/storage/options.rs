@@ -29,9 +29,9 @@ pub struct Options {
     pub tail_cache_bytes: usize,
     /// A sync that takes longer makes `LogWriter::is_stalled` true (DESIGN §8); one of many bytes has
     /// more time.
-    pub sync_time_max: Duration,
+    pub watchdog: Duration,
     /// Bytes of the disk that a snapshot leaves free, or it is not received.
-    pub disk_reserve_bytes: u64,
+    pub disk_free_limit: u64,
     /// What to do when a write has failed.
     pub fatal: FatalHook,
     /// Writes to RocksDB after which the writer "crashes".
@@ -55,8 +55,8 @@ impl Options {
             block_cache_bytes: 48 << 20,
             run_cache_bytes: 48 << 20,
             tail_cache_bytes: 2 << 20,
-            sync_time_max: Duration::from_secs(1),
-            disk_reserve_bytes: 0,
+            watchdog: Duration::from_secs(1),
+            disk_free_limit: 0,
             fatal: Arc::new(|error| {
                 tracing::error!("storage failed, the process exits: {error}");
                 std::process::abort();

@@ -9,6 +9,8 @@ use std::{
 /// Set around each sync, read by any thread.
 pub(crate) struct Watchdog {
     origin: Instant,
+    /// Longest time that a sync may take, beside what its bytes explain: setting `watchdog_ms`.
+    limit: Duration,
     /// Microseconds from `origin` to the begin of the sync that runs, plus 1; 0 if none runs.
     began: AtomicU64,
     /// Bytes that it writes.
@@ -19,8 +21,9 @@ pub(crate) struct Watchdog {
 const BYTES_A_SECOND: u64 = 16 << 20;
 
 impl Watchdog {
-    pub(crate) fn new() -> Self {
-        Self { origin: Instant::now(), began: AtomicU64::new(0), bytes: AtomicU64::new(0) }
+    pub(crate) fn new(limit: Duration) -> Self {
+        let (began, bytes) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { origin: Instant::now(), limit, began, bytes }
     }
 
     /// Runs `sync`, of this many bytes, under watch; returns how long it took.
@@ -40,10 +43,10 @@ impl Watchdog {
         }
     }
 
-    /// Whether the sync that runs takes longer than `time_max`, and than its bytes explain.
-    pub(crate) fn is_late(&self, time_max: Duration) -> bool {
+    /// Whether the sync that runs takes longer than the limit, and than its bytes explain.
+    pub(crate) fn is_late(&self) -> bool {
         let writing = self.bytes.load(Relaxed).saturating_mul(1_000) / BYTES_A_SECOND;
-        self.stalled_for() > time_max + Duration::from_millis(writing)
+        self.stalled_for() > self.limit + Duration::from_millis(writing)
     }
 
     fn micros(&self, moment: Instant) -> u64 {

@@ -135,149 +135,142 @@ pub struct QueueArguments {
     pub consumer_timeout_ms: Option<u64>,
 }
 
-/// Every argument that has a meaning or a check, in the order that they are looked at. Of one
-/// given twice the first counts, as everywhere in field tables.
-const KNOWN: [&str; 32] = [
-    // Looked at before all others (QUE-10).
-    "x-dead-letter-exchange",
-    "x-message-ttl",
-    "x-expires",
-    "x-max-length",
-    "x-max-length-bytes",
-    "x-overflow",
-    "x-dead-letter-routing-key",
-    "x-dead-letter-strategy",
-    "x-delivery-limit",
-    "x-delivery-count-mode",
-    "x-max-priority",
-    "x-single-active-consumer",
-    "x-queue-leader-locator",
-    "x-consumer-timeout",
-    "x-queue-mode",
-    "x-queue-version",
-    "x-queue-master-locator",
-    "x-quorum-initial-group-size",
-    "x-max-in-memory-length",
-    "x-max-in-memory-bytes",
-    "x-member-placement-tag",
-    "x-consumer-disconnected-timeout",
-    "x-max-age",
-    "x-stream-max-segment-size-bytes",
-    "x-stream-filter-size-bytes",
-    "x-initial-cluster-size",
-    "x-delayed-retry-type",
-    "x-delayed-retry-min",
-    "x-delayed-retry-max",
-    "x-message-deduplication",
-    "x-cache-size",
-    "x-cache-ttl",
+/// Both queue types; see [`ARGUMENTS`].
+const BOTH: &[QueueType] = &[QueueType::Classic, QueueType::Quorum];
+const CLASSIC: &[QueueType] = &[QueueType::Classic];
+const QUORUM: &[QueueType] = &[QueueType::Quorum];
+const NONE: &[QueueType] = &[];
+
+/// Every argument that has a meaning or a check, the types that take it (ARG-03 to ARG-06), and the
+/// types whose redeclares compare it, in this order (EQV-02). `x-queue-type` is apart.
+const ARGUMENTS: [(&str, &[QueueType], &[QueueType]); 32] = [
+    ("x-expires", BOTH, BOTH),
+    ("x-message-ttl", BOTH, BOTH),
+    ("x-dead-letter-exchange", BOTH, BOTH),
+    ("x-dead-letter-routing-key", BOTH, BOTH),
+    ("x-dead-letter-strategy", BOTH, BOTH),
+    ("x-max-length", BOTH, BOTH),
+    ("x-max-length-bytes", BOTH, BOTH),
+    ("x-max-priority", BOTH, BOTH),
+    ("x-overflow", BOTH, BOTH),
+    ("x-single-active-consumer", BOTH, BOTH),
+    ("x-delivery-limit", BOTH, BOTH),
+    ("x-delivery-count-mode", BOTH, BOTH),
+    ("x-consumer-timeout", BOTH, BOTH),
+    ("x-queue-leader-locator", BOTH, BOTH),
+    ("x-queue-mode", CLASSIC, CLASSIC),
+    ("x-queue-version", CLASSIC, CLASSIC),
+    ("x-queue-master-locator", CLASSIC, CLASSIC),
+    ("x-max-in-memory-length", QUORUM, QUORUM),
+    ("x-max-in-memory-bytes", QUORUM, QUORUM),
+    ("x-quorum-initial-group-size", QUORUM, QUORUM),
+    ("x-member-placement-tag", QUORUM, QUORUM),
+    ("x-consumer-disconnected-timeout", QUORUM, QUORUM),
+    ("x-delayed-retry-type", BOTH, QUORUM),
+    ("x-delayed-retry-min", BOTH, QUORUM),
+    ("x-delayed-retry-max", BOTH, QUORUM),
+    ("x-message-deduplication", BOTH, NONE),
+    ("x-cache-size", BOTH, NONE),
+    ("x-cache-ttl", BOTH, NONE),
+    // Streams' own (ARG-06); there are none here.
+    ("x-max-age", NONE, NONE),
+    ("x-stream-max-segment-size-bytes", NONE, NONE),
+    ("x-stream-filter-size-bytes", NONE, NONE),
+    ("x-initial-cluster-size", NONE, NONE),
 ];
+
+/// The arguments that a redeclare of a queue of this type compares, in this order (EQV-02).
+pub fn compared_arguments(queue_type: QueueType) -> impl Iterator<Item = &'static str> {
+    let rows = ARGUMENTS.iter().filter(move |(_, _, compared)| compared.contains(&queue_type));
+    rows.map(|(name, _, _)| *name)
+}
 
 impl QueueArguments {
     /// Reads and checks a declare's arguments. `default_type` is what the virtual host or node
-    /// takes without `x-queue-type` (QUE-02). Unknown arguments are left alone (Q-13, QUE-18).
+    /// takes without `x-queue-type` (QUE-02). Unknown arguments are left alone (Q-13, QUE-18). Of an
+    /// argument that is given twice the first counts, as everywhere in field tables.
     ///
     /// # Errors
     /// The first argument that cannot be taken: `x-queue-type`, then `x-dead-letter-exchange`
     /// (QUE-10), then the others in a fixed order.
     pub fn parse(table: &FieldTable, default_type: QueueType) -> Result<Self, ArgumentError> {
-        let mut arguments = Self::default();
-        if let Some(value) = table.get("x-queue-type") {
-            arguments.queue_type = Some(queue_type(value)?);
-        }
-        let queue_type = arguments.queue_type.unwrap_or(default_type);
-        for name in KNOWN {
-            if let Some(value) = table.get(name) {
-                arguments.take(name, value, queue_type)?;
-            }
-        }
+        let queue_type = table.get("x-queue-type").map(queue_type).transpose()?;
+        let given = Given { table, queue_type: queue_type.unwrap_or(default_type) };
+        let dead_letter_exchange = given.take("x-dead-letter-exchange", dead_letter_exchange)?;
+        let routing_key = |name, value| match (short(name, value)?, &dead_letter_exchange) {
+            (key, Some(_)) => Ok(key),
+            (_, None) => invalid(name, "routing_key_but_no_dlx_defined"),
+        };
+        // In the order in which they are looked at.
+        let arguments = Self {
+            queue_type,
+            message_ttl_ms: given.take("x-message-ttl", |name, value| time(name, value, 0))?,
+            expires_ms: given.take("x-expires", |name, value| time(name, value, 1))?,
+            length_max: given.take("x-max-length", count)?,
+            length_bytes_max: given.take("x-max-length-bytes", count)?,
+            overflow: given.take("x-overflow", overflow)?,
+            dead_letter_routing_key: given.take("x-dead-letter-routing-key", routing_key)?,
+            dead_letter_at_least_once: given.take("x-dead-letter-strategy", strategy)?,
+            delivery_limit: given
+                .take("x-delivery-limit", anything)?
+                .and_then(|it| it.as_integer()),
+            delivery_count_failures: given.take("x-delivery-count-mode", count_mode)?,
+            priority_max: given.take("x-max-priority", priority)?.flatten(),
+            single_active_consumer: given.take("x-single-active-consumer", boolean)? == Some(true),
+            leader_locator: given.take("x-queue-leader-locator", locator)?,
+            consumer_timeout_ms: given.take("x-consumer-timeout", count)?,
+            dead_letter_exchange,
+        };
+        given.check_others()?;
         Ok(arguments)
-    }
-
-    fn take(
-        &mut self,
-        name: &'static str,
-        value: &FieldValue,
-        queue_type: QueueType,
-    ) -> Result<(), ArgumentError> {
-        match name {
-            "x-message-ttl" => self.message_ttl_ms = Some(time(name, value, 0)?),
-            "x-expires" => self.expires_ms = Some(time(name, value, 1)?),
-            "x-max-length" => self.length_max = Some(count(name, value)?),
-            "x-max-length-bytes" => self.length_bytes_max = Some(count(name, value)?),
-            "x-overflow" => self.overflow = Some(overflow(name, value)?),
-            "x-dead-letter-exchange" => {
-                self.dead_letter_exchange = Some(dead_letter_exchange(name, value)?);
-            }
-            "x-dead-letter-routing-key" => {
-                let key = short(name, value)?;
-                if self.dead_letter_exchange.is_none() {
-                    return invalid(name, "routing_key_but_no_dlx_defined");
-                }
-                self.dead_letter_routing_key = Some(key);
-            }
-            "x-dead-letter-strategy" => {
-                let modes = ("at-most-once", "at-least-once");
-                self.dead_letter_at_least_once =
-                    Some(either(name, value, modes, "invalid_dlx_strategy")?);
-            }
-            "x-delivery-limit" => self.delivery_limit = value.as_integer(),
-            "x-delivery-count-mode" => {
-                let modes = ("returns", "failures");
-                self.delivery_count_failures =
-                    Some(either(name, value, modes, "invalid_delivery_count_mode")?);
-            }
-            "x-max-priority" => self.priority_max = priority(name, value)?,
-            "x-single-active-consumer" => self.single_active_consumer = boolean(name, value)?,
-            "x-queue-leader-locator" => self.leader_locator = Some(locator(name, value)?),
-            "x-consumer-timeout" => self.consumer_timeout_ms = Some(count(name, value)?),
-            other => check_other(other, value, queue_type)?,
-        }
-        Ok(())
     }
 }
 
-/// Arguments without an effect here: checked, then kept only in the table.
-fn check_other(
-    name: &'static str,
-    value: &FieldValue,
+/// What a declare gives.
+struct Given<'a> {
+    table: &'a FieldTable,
     queue_type: QueueType,
-) -> Result<(), ArgumentError> {
-    let only = |of: QueueType| {
-        if of == queue_type {
-            Ok(())
-        } else {
-            Err(ArgumentError::WrongQueueType { name, queue_type })
+}
+
+impl<'a> Given<'a> {
+    /// The argument of that name, if it is given and the queue's type takes it.
+    fn take<T>(
+        &self,
+        name: &'static str,
+        parse: impl Fn(&'static str, &'a FieldValue) -> Result<T, ArgumentError>,
+    ) -> Result<Option<T>, ArgumentError> {
+        let row = || ARGUMENTS.iter().find(|(known, _, _)| *known == name);
+        debug_assert!(row().is_some(), "{name} has no row in the table");
+        let Some(value) = self.table.get(name) else { return Ok(None) };
+        let queue_type = self.queue_type;
+        if row().is_some_and(|(_, taken, _)| !taken.contains(&queue_type)) {
+            return Err(ArgumentError::WrongQueueType { name, queue_type });
         }
-    };
-    match name {
-        "x-queue-mode" => only(QueueType::Classic).and_then(|()| queue_mode(name, value)),
-        "x-queue-version" => only(QueueType::Classic).and_then(|()| queue_version(name, value)),
-        "x-queue-master-locator" => only(QueueType::Classic),
-        "x-quorum-initial-group-size" => {
-            only(QueueType::Quorum)?;
-            match integer(name, value)? {
-                0 => invalid(name, "{value_zero,0}"),
-                _ => Ok(()),
-            }
-        }
-        "x-max-in-memory-length" | "x-max-in-memory-bytes" | "x-consumer-disconnected-timeout" => {
-            only(QueueType::Quorum)?;
-            count(name, value).map(drop)
-        }
-        "x-member-placement-tag" => only(QueueType::Quorum),
-        // Streams' own (ARG-06); there are none here.
-        "x-max-age"
-        | "x-stream-max-segment-size-bytes"
-        | "x-stream-filter-size-bytes"
-        | "x-initial-cluster-size" => Err(ArgumentError::WrongQueueType { name, queue_type }),
+        parse(name, value).map(Some)
+    }
+
+    /// Arguments without an effect here: checked, then kept only in the table.
+    fn check_others(&self) -> Result<(), ArgumentError> {
+        self.take("x-queue-mode", queue_mode)?;
+        self.take("x-queue-version", queue_version)?;
+        self.take("x-queue-master-locator", anything)?;
+        self.take("x-quorum-initial-group-size", group_size)?;
+        self.take("x-max-in-memory-length", count)?;
+        self.take("x-max-in-memory-bytes", count)?;
+        self.take("x-member-placement-tag", anything)?;
+        self.take("x-consumer-disconnected-timeout", count)?;
+        self.take("x-max-age", anything)?;
+        self.take("x-stream-max-segment-size-bytes", anything)?;
+        self.take("x-stream-filter-size-bytes", anything)?;
+        self.take("x-initial-cluster-size", anything)?;
         //
-        "x-delayed-retry-type" => long_string(name, value).map(drop),
-        "x-delayed-retry-min" | "x-delayed-retry-max" | "x-cache-size" | "x-cache-ttl" => {
-            count(name, value).map(drop)
-        }
-        "x-message-deduplication" => boolean(name, value).map(drop),
-        _ => Ok(()),
+        self.take("x-delayed-retry-type", long_string)?;
+        self.take("x-delayed-retry-min", count)?;
+        self.take("x-delayed-retry-max", count)?;
+        self.take("x-message-deduplication", boolean)?;
+        self.take("x-cache-size", count)?;
+        self.take("x-cache-ttl", count)?;
+        Ok(())
     }
 }
 
@@ -293,6 +286,14 @@ fn unacceptable(name: &'static str, value: &FieldValue) -> ArgumentError {
 fn expected_integer(name: &'static str, value: &FieldValue) -> ArgumentError {
     let reason = format!("\"expected integer, got {}\"", value.type_name());
     ArgumentError::Invalid { name, reason }
+}
+
+/// A value that is not looked at here.
+fn anything<'a>(
+    _name: &'static str,
+    value: &'a FieldValue,
+) -> Result<&'a FieldValue, ArgumentError> {
+    Ok(value)
 }
 
 fn boolean(name: &'static str, value: &FieldValue) -> Result<bool, ArgumentError> {
@@ -321,6 +322,14 @@ fn either(
         Some(mode) if mode == no.as_bytes() => Ok(false),
         Some(_) | None => invalid(name, reason),
     }
+}
+
+fn strategy(name: &'static str, value: &FieldValue) -> Result<bool, ArgumentError> {
+    either(name, value, ("at-most-once", "at-least-once"), "invalid_dlx_strategy")
+}
+
+fn count_mode(name: &'static str, value: &FieldValue) -> Result<bool, ArgumentError> {
+    either(name, value, ("returns", "failures"), "invalid_delivery_count_mode")
 }
 
 /// ARG-12 has a text of its own for a wrong type.
@@ -360,6 +369,14 @@ fn integer(name: &'static str, value: &FieldValue) -> Result<i64, ArgumentError>
         Some(negative) if negative < 0 => invalid(name, format!("{{value_negative,{negative}}}")),
         Some(value) => Ok(value),
         None => Err(expected_integer(name, value)),
+    }
+}
+
+/// ARG-13.
+fn group_size(name: &'static str, value: &FieldValue) -> Result<i64, ArgumentError> {
+    match integer(name, value)? {
+        0 => invalid(name, "{value_zero,0}"),
+        size => Ok(size),
     }
 }
 

@@ -13,7 +13,9 @@ mod properties;
 mod source;
 mod time;
 
-pub use arguments::{ArgumentError, LeaderLocator, MS_MAX, Overflow, QueueArguments, QueueType};
+pub use arguments::{
+    ArgumentError, LeaderLocator, MS_MAX, Overflow, QueueArguments, QueueType, compared_arguments,
+};
 pub use delivery::{Counts, Numbers, RequeueCause};
 pub use exception::{Exception, ReplyCode, Scope};
 pub use field_table::{FieldTable, FieldTableError, FieldValue, TABLE_DEPTH_MAX, TableSize};

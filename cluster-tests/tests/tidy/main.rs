@@ -1,10 +1,11 @@
 //! The house in order: imports go downwards, pure floors stay pure, files say what they are and stay
-//! short, cited rules exist, the broker's types and import cycles stay small, and the commands that
-//! README names are there (HOUSE.md).
+//! short, cited rules exist, the broker's types and import cycles stay small, a setting has one name,
+//! and the commands that README names are there (HOUSE.md).
 
 #![expect(clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod rules;
+mod settings;
 mod sizes;
 
 use quorate_cluster_tests::harness::package_dir;

@@ -85,7 +85,7 @@ impl Channel {
             self.ask(id, consume.nowait, Then::Consuming, operation, out);
             return Ok(());
         }
-        if let Some(max) = out.env.bounds.consumers_max
+        if let Some(max) = out.env.bounds.consumer_max_per_channel
             && self.consumers.count() >= max as usize
         {
             let text = format!("reached maximum ({max}) of consumers per channel");

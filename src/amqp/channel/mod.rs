@@ -24,11 +24,11 @@ use std::collections::BTreeMap;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
     /// Largest body taken.
-    pub(crate) message_bytes_max: u64,
+    pub(crate) max_message_size: u64,
     /// Consumers of one channel (CON-07).
-    pub(crate) consumers_max: Option<u32>,
+    pub(crate) consumer_max_per_channel: Option<u32>,
     /// Prefetch of consumers whose channel has set none (QOS-02).
-    pub(crate) default_prefetch: u16,
+    pub(crate) default_consumer_prefetch: u16,
 }
 
 /// What all channels of a connection have in common.

@@ -96,8 +96,8 @@ impl Channel {
             return Err(Fault::new(ReplyCode::FrameError, text, id));
         }
         // One that is too large is counted to its end and refused then (PUB-02, FRM-17).
-        let keep = body_bytes <= out.env.bounds.message_bytes_max
-            && matches!(carrier, Carrier::Publish(_));
+        let keep =
+            body_bytes <= out.env.bounds.max_message_size && matches!(carrier, Carrier::Publish(_));
         let body = Assembly::new(body_bytes, keep);
         if body.is_complete() {
             return self
@@ -114,7 +114,7 @@ impl Channel {
     /// The content goes on with the next frame.
     fn await_body(&mut self, due: Due, out: &mut Out<'_>) -> Result<(), Fault> {
         let held = due.held_bytes();
-        let largest = out.env.bounds.message_bytes_max.max(1 << 20) + LARGE_BYTES;
+        let largest = out.env.bounds.max_message_size.max(1 << 20) + LARGE_BYTES;
         let bound = INCOMPLETE_MESSAGES_MAX.saturating_mul(largest);
         let all = out.effects.content_bytes.saturating_add(held);
         if u64::try_from(all).unwrap_or(u64::MAX) > bound {
@@ -181,7 +181,7 @@ impl Channel {
         if publish.immediate {
             return refuse(ReplyCode::NotImplemented, "immediate=true".to_owned());
         }
-        let bytes_max = out.env.bounds.message_bytes_max;
+        let bytes_max = out.env.bounds.max_message_size;
         if body_bytes > bytes_max {
             let configured =
                 if bytes_max < MESSAGE_BYTES_CEILING { "configured max" } else { "max" };

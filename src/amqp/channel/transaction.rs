@@ -176,7 +176,7 @@ impl Channel {
         transaction.bytes += bytes + PUBLISH_COST_BYTES;
         out.effects.transaction_bytes += bytes + PUBLISH_COST_BYTES;
         let bound =
-            TRANSACTION_MESSAGES_MAX.saturating_mul(out.env.bounds.message_bytes_max.max(1 << 20));
+            TRANSACTION_MESSAGES_MAX.saturating_mul(out.env.bounds.max_message_size.max(1 << 20));
         if out.effects.transaction_bytes as u64 > bound {
             let text = format!("open transactions of all channels are larger than {bound}");
             return Err(Fault::new(ReplyCode::ResourceError, text, hot::Publish::ID));

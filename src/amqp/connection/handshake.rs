@@ -140,7 +140,7 @@ impl Handshake {
         let offer = Limits {
             channel_max: settings.channel_max,
             frame_max: settings.frame_max,
-            heartbeat_s: settings.heartbeat_s,
+            heartbeat_s: settings.amqp_heartbeat_s,
         };
         Self { offer, anonymous: anonymous.cloned(), state: State::StartOk }
     }

@@ -213,7 +213,7 @@ impl Machine {
         self.opened += 1;
         self.channels.insert(
             frame.channel,
-            Box::new(Channel::opening(id, self.env.bounds.default_prefetch)),
+            Box::new(Channel::opening(id, self.env.bounds.default_consumer_prefetch)),
         );
         self.effects.actions.push(Action::OpenChannel(id));
         Ok(())

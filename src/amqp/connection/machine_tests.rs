@@ -27,7 +27,11 @@ const MIB: u64 = 1 << 20;
 fn machine() -> (Machine, Outbox) {
     let limits = Limits { channel_max: 2047, frame_max: 131_072, heartbeat_s: 0 };
     let vhost = ShortString::from_static("/");
-    let bounds = Bounds { message_bytes_max: MIB, consumers_max: None, default_prefetch: 0 };
+    let bounds = Bounds {
+        max_message_size: MIB,
+        consumer_max_per_channel: None,
+        default_consumer_prefetch: 0,
+    };
     (Machine::new(vhost, limits, Capabilities::default(), bounds, None), Outbox::new())
 }
 

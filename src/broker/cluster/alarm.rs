@@ -28,7 +28,7 @@ impl Operator<'_> {
     pub fn set_memory_high_watermark(&self, amount: Amount) {
         let node = &self.0;
         let bytes = amount.bytes_of(node.base.context.settings.alarms.machine_memory_bytes);
-        node.alarms.bounds.lock().memory_bytes_max = bytes;
+        node.alarms.bounds.lock().memory_high_watermark = bytes;
         tracing::info!(bytes, "memory high watermark set");
         node.alarms.check_shortage();
     }
@@ -37,7 +37,7 @@ impl Operator<'_> {
     pub fn set_disk_free_limit(&self, amount: Amount) {
         let node = &self.0;
         let bytes = amount.bytes_of(node.base.context.settings.alarms.machine_memory_bytes);
-        node.alarms.bounds.lock().disk_free_bytes_min = bytes;
+        node.alarms.bounds.lock().disk_free_limit = bytes;
         tracing::info!(bytes, "disk free limit set");
         node.alarms.check_shortage();
     }
@@ -52,7 +52,7 @@ impl Alarms {
         loop {
             interval.tick().await;
             let due = checked.is_none_or(|at| at.elapsed() >= CHECK_INTERVAL);
-            let max = self.bounds().memory_bytes_max;
+            let max = self.bounds().memory_high_watermark;
             // Memory that the allocator keeps free is no shortage, so it is returned before the
             // check.
             let high = if due { max - max / 4 } else { max };
@@ -89,7 +89,7 @@ impl Alarms {
     /// reached, so that clients are not blocked and unblocked ten times a second.
     fn is_above_watermark(&self) -> bool {
         let (was_short, _) = self.of(self.base.context.me);
-        let max = self.bounds().memory_bytes_max;
+        let max = self.bounds().memory_high_watermark;
         let max = if was_short { max - max / 16 } else { max };
         resident_bytes().is_some_and(|bytes| bytes > max)
     }
@@ -103,7 +103,7 @@ impl Alarms {
     fn report_shortage(&self, memory: bool) {
         let (bounds, data_dir) = (self.bounds(), &self.base.context.settings.alarms.data_dir);
         let disk = match quorate_storage::free_bytes(data_dir) {
-            Ok(bytes) => bytes < bounds.disk_free_bytes_min,
+            Ok(bytes) => bytes < bounds.disk_free_limit,
             Err(error) => {
                 tracing::warn!(
                     %error, path = %data_dir.display(), "cannot determine the free disk space"

@@ -6,9 +6,9 @@ use std::path::PathBuf;
 #[derive(Clone, Copy, Debug)]
 pub struct AlarmBounds {
     /// Resident memory above which publishers are blocked, bytes.
-    pub memory_bytes_max: u64,
+    pub memory_high_watermark: u64,
     /// Free space of the data directory's file system below which they are, bytes.
-    pub disk_free_bytes_min: u64,
+    pub disk_free_limit: u64,
 }
 
 /// Settings of this node's alarms.

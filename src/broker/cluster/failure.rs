@@ -260,8 +260,8 @@ impl Leader {
             now: Instant::now(),
             absences: &absences,
             led_for: self.base.led.leaderships.leading_for(Home::Group(group)).unwrap_or_default(),
-            timeout: Duration::from_millis(
-                self.base.context.settings.consumer_disconnected_timeout_ms,
+            unreachable_node_timeout: Duration::from_millis(
+                self.base.context.settings.unreachable_node_timeout_ms,
             ),
         };
         let commands = {

@@ -112,7 +112,7 @@ pub(crate) struct Outlook<'a> {
     /// How long it has led the group.
     pub(crate) led_for: Duration,
     /// The time of Q-62.
-    pub(crate) timeout: Duration,
+    pub(crate) unreachable_node_timeout: Duration,
 }
 
 impl Outlook<'_> {
@@ -148,7 +148,9 @@ impl Outlook<'_> {
             (None, true) => Some(Command::NodeBack { node }),
             (None, false) => None,
             (Some(time), false) if time > SUSPECTED_AFTER => Some(Command::NodeSuspected { node }),
-            (Some(time), true) if time > self.timeout => Some(Command::NodeTimedOut { node }),
+            (Some(time), true) if time > self.unreachable_node_timeout => {
+                Some(Command::NodeTimedOut { node })
+            }
             (Some(_), _) => None,
         }
     }

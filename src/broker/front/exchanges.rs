@@ -96,7 +96,7 @@ impl ExchangeOperations<'_> {
     /// Checks the limit of exchanges (EXC-12). All that lists show count, also the default exchange
     /// of each virtual host.
     fn check_exchange_limit(&self, exchange: &ResourceName) -> Result<(), Exception> {
-        let Some(max) = self.client.base().context.settings.limits.exchanges_max else {
+        let Some(max) = self.client.base().context.settings.limits.cluster_exchange_limit else {
             return Ok(());
         };
         let catalog = self.client.base().catalog.read();
@@ -174,7 +174,7 @@ impl ExchangeOperations<'_> {
     /// Adds a binding, unless it is too large or the limit of bindings is reached.
     async fn add_binding(&self, mut binding: Binding) -> Result<(), Exception> {
         binding.arguments = self.client.bounded(&binding.arguments, &binding.object())?;
-        if let Some(max) = self.client.base().context.settings.limits.bindings_max {
+        if let Some(max) = self.client.base().context.settings.limits.cluster_binding_limit {
             let catalog = self.client.base().catalog.read();
             if catalog.binding_count() as u64 >= max && !catalog.is_bound(&binding) {
                 return Err(refusal::binding_limit(&binding, max));

@@ -36,11 +36,11 @@ struct Contact {
 }
 
 impl LeaderContact {
-    /// No leader has contacted this node. `timeout_ms` is the time of Q-62.
-    pub(crate) fn new(homes: impl Iterator<Item = Home>, timeout_ms: u64) -> Self {
+    /// No leader has contacted this node. `unreachable_node_timeout_ms` is the time of Q-62.
+    pub(crate) fn new(homes: impl Iterator<Item = Home>, unreachable_node_timeout_ms: u64) -> Self {
         Self {
             began: Instant::now(),
-            bound: Duration::from_millis(timeout_ms / 2),
+            bound: Duration::from_millis(unreachable_node_timeout_ms / 2),
             groups: homes.map(|home| (home, Contact::default())).collect(),
             resuming: Mutex::new(()),
         }

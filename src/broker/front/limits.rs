@@ -47,13 +47,13 @@ impl Clients {
 
     /// The node's limit of connections, if it is reached.
     pub(crate) fn node_connections_reached(&self) -> Option<u64> {
-        let limit = i64::from(self.base.context.settings.limits.connections_max?);
+        let limit = i64::from(self.base.context.settings.limits.connection_max?);
         reached(Some(limit), self.counts.own.lock().connections)
     }
 
     /// The node's limit of channels, if it is reached.
     fn node_channels_reached(&self) -> Option<u64> {
-        let limit = i64::from(self.base.context.settings.limits.channels_max?);
+        let limit = i64::from(self.base.context.settings.limits.channel_max_per_node?);
         reached(Some(limit), self.counts.own.lock().channels)
     }
 
@@ -136,7 +136,7 @@ impl NodeLimits {
         object: &dyn Display,
     ) -> Result<(), Exception> {
         let TableSize { values, bytes } = arguments.size();
-        let (values_max, bytes_max) = (self.argument_values_max, self.argument_bytes_max);
+        let (values_max, bytes_max) = (self.argument_max, self.argument_max_bytes);
         exceeds(values as u64, values_max.map(u64::from), || {
             format!("arguments of {object} have {values} values")
         })?;
@@ -154,10 +154,10 @@ impl NodeLimits {
         header_values: usize,
         further_keys: usize,
     ) -> Result<(), Exception> {
-        exceeds(header_values as u64, self.header_values_max.map(u64::from), || {
+        exceeds(header_values as u64, self.header_max.map(u64::from), || {
             format!("invalid message: its headers have {header_values} values")
         })?;
-        exceeds(further_keys as u64, self.further_keys_max.map(u64::from), || {
+        exceeds(further_keys as u64, self.cc_max.map(u64::from), || {
             format!("invalid message: CC and BCC name {further_keys} routing keys")
         })
     }
@@ -195,7 +195,7 @@ impl ConsumerOperations<'_> {
     /// 530.
     pub(crate) fn check_consumers(&self) -> Result<(), Exception> {
         let count = self.client.state.consumers.load(Ordering::Relaxed);
-        match self.client.base().context.settings.limits.consumers_per_connection_max {
+        match self.client.base().context.settings.limits.consumer_max_per_connection {
             Some(max) if count >= u64::from(max) => {
                 let text = format!("reached maximum ({max}) of consumers per connection");
                 Err(Exception::new(ReplyCode::NotAllowed, text))
@@ -247,8 +247,8 @@ mod tests {
     #[test]
     fn arguments_are_measured_in_memory_with_what_is_nested_in_them() {
         let limits = NodeLimits {
-            argument_values_max: Some(1_024),
-            argument_bytes_max: Some(64 << 10),
+            argument_max: Some(1_024),
+            argument_max_bytes: Some(64 << 10),
             ..NodeLimits::default()
         };
         let table = |value| FieldTable(vec![(ShortString::from_static("a"), value)]);
@@ -266,11 +266,7 @@ mod tests {
 
     #[test]
     fn a_message_has_no_more_headers_and_keys_than_it_may() {
-        let limits = NodeLimits {
-            header_values_max: Some(10),
-            further_keys_max: Some(2),
-            ..NodeLimits::default()
-        };
+        let limits = NodeLimits { header_max: Some(10), cc_max: Some(2), ..NodeLimits::default() };
         assert_eq!(limits.check_publish(10, 2), Ok(()));
         for (headers, keys) in [(11, 0), (10, 3)] {
             let refused = limits.check_publish(headers, keys).unwrap_err();

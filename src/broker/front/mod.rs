@@ -80,7 +80,7 @@ impl FrontEnd {
             letters: Arc::clone(letters),
             leader_contact: LeaderContact::new(
                 base.led.queue_groups().map(Home::Group),
-                base.context.settings.consumer_disconnected_timeout_ms,
+                base.context.settings.unreachable_node_timeout_ms,
             ),
         }
     }

@@ -67,7 +67,7 @@ impl Publisher {
         };
         connection.publishing.in_flight.bytes() > little
             && (self.base.proposers.home_bytes_max() as u64
-                > self.base.context.settings.home_in_flight_bytes
+                > self.base.context.settings.group_in_flight_bytes
                 || self.base.context.memory.room_bytes(Share::InFlight) == 0)
     }
 }

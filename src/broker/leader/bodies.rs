@@ -56,7 +56,7 @@ impl Bodies {
         led: Arc<LedHomes>,
         proposers: Arc<Proposers>,
     ) -> Self {
-        let message_bytes_max = context.settings.front.message_bytes_max;
+        let message_bytes_max = context.settings.front.max_message_size;
         let fetches = fetches(&context.memory, message_bytes_max);
         Self { context, led, proposers, unreadable: Mutex::default(), fetches }
     }

@@ -41,9 +41,9 @@ pub(crate) struct LocalQueues {
 #[derive(Clone, Debug)]
 pub struct SpillSettings {
     /// Bytes kept in memory, of all connection-bound queues together.
-    pub memory_bytes_max: u64,
+    pub exclusive_memory_bytes: u64,
     /// Folder of the nameless files for the rest.
-    pub folder: PathBuf,
+    pub data_dir: PathBuf,
 }
 
 #[derive(Debug, Default)]
@@ -87,9 +87,9 @@ impl LocalQueues {
     pub(crate) fn begin(&self, node: NodeId, start: StartNumber) {
         *self.inbox.lock() = Inbox::default();
         self.entries.write().clear();
-        let SpillSettings { memory_bytes_max, folder } = self.spill.clone();
-        let memory_bytes_max = usize::try_from(memory_bytes_max).unwrap_or(usize::MAX);
-        let bodies = Bodies::new(folder, memory_bytes_max);
+        let SpillSettings { exclusive_memory_bytes, data_dir } = self.spill.clone();
+        let exclusive_memory_bytes = usize::try_from(exclusive_memory_bytes).unwrap_or(usize::MAX);
+        let bodies = Bodies::new(data_dir, exclusive_memory_bytes);
         *self.state.lock() = Some(State {
             machine: Machine::new_local(node, start),
             store: LocalStore { runs: BTreeMap::new(), bodies },

@@ -33,7 +33,7 @@ impl Kept {
 #[derive(Debug)]
 pub(crate) struct Bodies {
     folder: PathBuf,
-    memory_bytes_max: usize,
+    exclusive_memory_bytes: usize,
     memory_bytes: usize,
     files: BTreeMap<u64, SpillFile>,
     last: u64,
@@ -49,16 +49,16 @@ struct SpillFile {
 }
 
 impl Bodies {
-    /// Keeps `memory_bytes_max` bytes in memory, and the rest in files of `folder`'s file system.
-    pub(crate) fn new(folder: PathBuf, memory_bytes_max: usize) -> Self {
+    /// Keeps so many bytes in memory, and the rest in files of `folder`'s file system.
+    pub(crate) fn new(folder: PathBuf, exclusive_memory_bytes: usize) -> Self {
         let files = BTreeMap::new();
-        Self { folder, memory_bytes_max, memory_bytes: 0, files, last: 0, failing: false }
+        Self { folder, exclusive_memory_bytes, memory_bytes: 0, files, last: 0, failing: false }
     }
 
     /// Stores a body. A body that cannot be written to disk stays in memory: nothing is lost, and
     /// the memory alarm bounds it.
     pub(crate) fn keep(&mut self, body: &Bytes) -> Kept {
-        if self.memory_bytes + body.len() > self.memory_bytes_max {
+        if self.memory_bytes + body.len() > self.exclusive_memory_bytes {
             match self.write(body) {
                 Ok(kept) => {
                     self.failing = false;

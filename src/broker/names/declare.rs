@@ -134,7 +134,7 @@ impl QueueOperations<'_> {
             durable: declare.durable && !declare.exclusive,
             auto_delete: declare.auto_delete,
             arguments: &declare.arguments,
-            relaxed: self.client.base().context.settings.relaxed_redeclaration,
+            relaxed_redeclaration: self.client.base().context.settings.relaxed_redeclaration,
         };
         equivalent(&entry, &redeclared)?;
         let index = self.client.base().catalog.read().version();
@@ -171,7 +171,7 @@ impl QueueOperations<'_> {
 
     /// QUE-11. Queues of this node that have no entry are counted too.
     fn check_limit(&self, queue: &ResourceName) -> Result<(), Exception> {
-        let in_cluster = self.client.base().context.settings.limits.queues_max;
+        let in_cluster = self.client.base().context.settings.limits.cluster_queue_limit;
         let in_vhost = self.client.base().catalog.read().vhost_limits(&queue.vhost).queues_max;
         if in_vhost.is_none() && in_cluster.is_none() {
             return Ok(());

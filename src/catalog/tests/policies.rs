@@ -9,7 +9,7 @@ use common::*;
 use proptest::prelude::*;
 use quorate_catalog::{
     CatalogCommand as C, CatalogEvent, ExchangeType, ParameterName, ParameterRecord,
-    PolicyDefinition, PolicyKind, PolicyRecord, QueueEntry, effective, leader_locator,
+    PolicyDefinition, PolicyKey, PolicyKind, PolicyRecord, QueueEntry, effective, leader_locator,
     smaller_limit,
 };
 use quorate_queue::QueueConfig;
@@ -125,7 +125,11 @@ fn pol_04_pol_10_settings_follow_the_policy_and_come_back_when_it_is_cleared() {
 #[test]
 fn pol_05_every_key_is_taken_and_shown() {
     let json = r#"{"alternate-exchange":"ae","consumer-disconnected-timeout":1,"consumer-timeout":1,"dead-letter-exchange":"","dead-letter-routing-key":"k","dead-letter-strategy":"at-least-once","delayed-retry-max":2,"delayed-retry-min":1,"delayed-retry-type":"all","delivery-count-mode":"failures","delivery-limit":-1,"expires":1,"initial-cluster-size":3,"max-age":"7D","max-in-memory-bytes":0,"max-in-memory-length":0,"max-length":0,"max-length-bytes":0,"member-placement-tag":"t","message-ttl":0,"overflow":"reject-publish-dlx","queue-leader-locator":"balanced","queue-mode":"lazy","queue-version":2,"stream-filter-size-bytes":16,"stream-max-segment-size-bytes":1,"target-group-size":3}"#;
-    assert_eq!(definition(USER, json).to_json().to_string(), json);
+    let definition = definition(USER, json);
+    assert_eq!(definition.to_json().to_string(), json);
+    assert!(definition.0.keys().eq(PolicyKey::ALL), "a key is not in this test");
+    let names = PolicyKey::ALL.iter().map(|key| key.name());
+    assert!(names.is_sorted(), "records have the keys in this order");
 }
 
 #[test]

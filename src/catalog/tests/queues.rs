@@ -217,7 +217,7 @@ fn redeclare(
         durable: entry.durable,
         auto_delete: entry.auto_delete,
         arguments,
-        relaxed: false,
+        relaxed_redeclaration: false,
     };
     change(&mut declared);
     equivalent(entry, &declared).map_err(|refused| {
@@ -325,7 +325,7 @@ fn eqv_07_relaxed_checks_compare_seven_arguments_and_no_property() {
     let relaxed = |d: &mut Redeclared<'_>| {
         d.queue_type = QueueType::Classic;
         d.durable = false;
-        d.relaxed = true;
+        d.relaxed_redeclaration = true;
     };
     assert_eq!(redeclare(&entry, relaxed, &FieldTable::default()), Ok(()));
     let ttl = table(&[("x-message-ttl", FieldValue::I32(1))]);

@@ -13,7 +13,7 @@ const GROUP: GroupId = GroupId(1);
 
 /// Log kept where a test waits for a purge. Records count, bodies do not (they are kept elsewhere):
 /// about two hundred entries, which also a disk that syncs a few times a second writes in time.
-const LOG_KEEP_BYTES: u64 = 32 * 1024;
+const LOG_TAIL_BYTES: u64 = 32 * 1024;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_proposed_is_applied_equally_everywhere() {
@@ -111,7 +111,7 @@ async fn a_dead_leader_is_succeeded_without_a_timeout_and_catches_up_when_it_is_
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_follower_behind_the_purged_log_catches_up_by_snapshot_while_traffic_flows() {
-    let mut cluster = Cluster::start(|settings| settings.log_keep_bytes = LOG_KEEP_BYTES).await;
+    let mut cluster = Cluster::start(|settings| settings.log_tail_bytes = LOG_TAIL_BYTES).await;
     cluster.balanced().await;
     let leader = cluster.leader_of(GROUP).await.id;
     let lagging = cluster.nodes.keys().copied().find(|id| *id != leader).unwrap();
@@ -276,7 +276,7 @@ async fn a_cluster_that_was_stopped_has_its_state_again() {
 #[ignore = "a soak of a minute"]
 async fn purges_and_installs_under_load_never_stop_a_group() {
     let seconds = std::env::var("QUORATE_SOAK_S").ok().and_then(|s| s.parse().ok()).unwrap_or(60);
-    let mut cluster = Cluster::start(|settings| settings.log_keep_bytes = LOG_KEEP_BYTES).await;
+    let mut cluster = Cluster::start(|settings| settings.log_tail_bytes = LOG_TAIL_BYTES).await;
     cluster.balanced().await;
     let leader = cluster.leader_of(GROUP).await.id;
     let others: Vec<NodeId> = cluster.nodes.keys().copied().filter(|id| *id != leader).collect();

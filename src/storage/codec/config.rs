@@ -9,27 +9,47 @@ use quorate_queue::{DeadLetter, QueueConfig};
 use quorate_types::{CatalogIndex, Overflow, QueueType};
 
 pub(crate) fn put_config(config: &QueueConfig, out: &mut BytesMut) {
-    put_int(out, config.resolved_at.0);
-    put_queue_type(config.queue_type, out);
-    put_bool(out, config.durable);
-    put_bool(out, config.auto_delete);
-    put_option(out, config.priority_max.map(u64::from));
-    put_option(out, config.message_ttl_ms);
-    put_option(out, config.expires_ms);
-    put_option(out, config.length_max);
-    put_option(out, config.length_bytes_max);
-    out.put_u8(match config.overflow {
+    // Every field by name, so that one which is not written does not compile.
+    let QueueConfig {
+        resolved_at,
+        queue_type,
+        durable,
+        auto_delete,
+        priority_max,
+        message_ttl_ms,
+        expires_ms,
+        length_max,
+        length_bytes_max,
+        overflow,
+        delivery_limit,
+        delivery_count_failures,
+        dead_letter,
+        single_active_consumer,
+        consumer_timeout_ms,
+        letters_max,
+        delays,
+    } = config;
+    put_int(out, resolved_at.0);
+    put_queue_type(*queue_type, out);
+    put_bool(out, *durable);
+    put_bool(out, *auto_delete);
+    put_option(out, priority_max.map(u64::from));
+    put_option(out, *message_ttl_ms);
+    put_option(out, *expires_ms);
+    put_option(out, *length_max);
+    put_option(out, *length_bytes_max);
+    out.put_u8(match overflow {
         Overflow::DropHead => 0,
         Overflow::RejectPublish => 1,
         Overflow::RejectPublishDlx => 2,
     });
-    put_option(out, config.delivery_limit.map(u64::from));
-    put_bool(out, config.delivery_count_failures);
-    put_dead_letter(config.dead_letter.as_ref(), out);
-    put_bool(out, config.single_active_consumer);
-    put_option(out, config.consumer_timeout_ms);
-    put_int(out, config.letters_max);
-    put_bool(out, config.delays);
+    put_option(out, delivery_limit.map(u64::from));
+    put_bool(out, *delivery_count_failures);
+    put_dead_letter(dead_letter.as_ref(), out);
+    put_bool(out, *single_active_consumer);
+    put_option(out, *consumer_timeout_ms);
+    put_int(out, *letters_max);
+    put_bool(out, *delays);
 }
 
 pub(crate) fn config(cursor: &mut Cursor<'_>) -> Result<QueueConfig, DecodeError> {

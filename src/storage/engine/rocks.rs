@@ -23,7 +23,7 @@ pub(crate) struct RocksEngine {
     db: DB,
     cache: Cache,
     dir: PathBuf,
-    disk_reserve_bytes: u64,
+    disk_free_limit: u64,
     /// Sequence number up to which everything is known to be on the disk.
     synced: AtomicU64,
     /// Held while tables are taken in: meanwhile the sequence number runs ahead of the disk.
@@ -52,8 +52,8 @@ impl RocksEngine {
             .map_err(|error| disk("cannot open the database", &error))?;
         let synced = AtomicU64::new(db.latest_sequence_number());
         let ingesting = Mutex::default();
-        let (dir, disk_reserve_bytes) = (dir.to_owned(), options.disk_reserve_bytes);
-        let engine = Self { db, cache, dir, disk_reserve_bytes, synced, ingesting, _lock: lock };
+        let (dir, disk_free_limit) = (dir.to_owned(), options.disk_free_limit);
+        let engine = Self { db, cache, dir, disk_free_limit, synced, ingesting, _lock: lock };
         for family in [Family::Log, Family::Heads, Family::Bodies, Family::State, Family::Catalog] {
             let option = [("memtable_max_range_deletions", RANGE_DELETIONS_MAX)];
             engine
@@ -72,7 +72,7 @@ impl RocksEngine {
     pub(super) fn check_room(&self, needed: u64) -> Result<(), StorageError> {
         let free = crate::directory::free_bytes(&self.dir)
             .map_err(file("cannot determine the free disk space"))?;
-        let reserve = self.disk_reserve_bytes;
+        let reserve = self.disk_free_limit;
         if free >= needed.saturating_add(reserve) {
             return Ok(());
         }

@@ -159,7 +159,7 @@ fn a_snapshot_that_does_not_fit_is_refused_before_it_fills_the_disk() {
     );
     let free = crate::directory::free_bytes(to.path()).unwrap();
     let mut options = options();
-    options.disk_reserve_bytes = free - (64 << 20);
+    options.disk_free_limit = free - (64 << 20);
     let database = open(to.path(), options);
     let store = database.group(GROUP).unwrap();
     let begin = |bytes| store.download(id(1, 18), bytes, Bytes::new());
@@ -205,7 +205,7 @@ fn other_groups_do_not_wait_for_an_install() {
     let (open_gate, gate) = crossbeam_channel::bounded::<()>(0);
     let mut options = options();
     options.install_gate = Some(gate);
-    options.sync_time_max = Duration::from_millis(500);
+    options.watchdog = Duration::from_millis(500);
     let database = open(to.path(), options);
     let store = database.group(GROUP).unwrap();
     append(&store, (1..=7).map(|index| entry(9, index, &[(5, 1, 2, 10)])).collect());

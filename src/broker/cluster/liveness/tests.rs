@@ -281,8 +281,8 @@ proptest! {
 
 /// The outlook of a leader that has just begun.
 fn outlook(absences: &Absences) -> Outlook<'_> {
-    let (led_for, timeout) = (Duration::ZERO, Duration::from_secs(20));
-    Outlook { now: Instant::now(), absences, led_for, timeout }
+    let (led_for, unreachable_node_timeout) = (Duration::ZERO, Duration::from_secs(20));
+    Outlook { now: Instant::now(), absences, led_for, unreachable_node_timeout }
 }
 
 /// Events between a leader and another node, in hundreds of milliseconds.
@@ -341,7 +341,7 @@ proptest! {
                 now: at(time),
                 absences: &absences,
                 led_for: at(time) - at(led_since),
-                timeout: Duration::from_secs(20),
+                unreachable_node_timeout: Duration::from_secs(20),
             };
             let commands = outlook.commands(&log.catalog, &group.machine);
             let timed_out = was_suspected && silent_for.is_some_and(|time| time > 200);

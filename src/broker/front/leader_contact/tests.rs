@@ -216,7 +216,7 @@ impl World {
             now,
             absences: &leader.absences,
             led_for: now - self.at(leader.led_since.unwrap_or_default()),
-            timeout: Duration::from_millis(self.timeout),
+            unreachable_node_timeout: Duration::from_millis(self.timeout),
         };
         let commands = outlook.commands(&self.log.catalog, &self.group.machine);
         self.timed_out |= commands.contains(&Command::NodeTimedOut { node: FRONT });

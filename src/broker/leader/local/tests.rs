@@ -40,7 +40,7 @@ impl World {
     /// Two queues, which keep few of their bodies in memory.
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let spill = SpillSettings { memory_bytes_max: 3_000, folder: folder.path().into() };
+        let spill = SpillSettings { exclusive_memory_bytes: 3_000, data_dir: folder.path().into() };
         let queues = LocalQueues::new(spill, WallClock(|| WallTime(1)));
         queues.begin(SESSION.node, SESSION.start);
         let (models, ids) = ([Model::default(), Model::default()].into(), Vec::new());

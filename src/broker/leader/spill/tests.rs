@@ -47,10 +47,10 @@ proptest! {
     #[test]
     fn bodies_come_back_whatever_is_forgotten(
         steps in vec(prop_oneof![2 => (0..600_usize).prop_map(Ok), 1 => any::<usize>().prop_map(Err)], 1..80),
-        memory_bytes_max in 0..2_000_usize,
+        exclusive_memory_bytes in 0..2_000_usize,
     ) {
         let folder = tempfile::tempdir().unwrap();
-        let mut bodies = Bodies::new(folder.path().into(), memory_bytes_max);
+        let mut bodies = Bodies::new(folder.path().into(), exclusive_memory_bytes);
         let mut kept: Vec<(Bytes, Kept)> = Vec::new();
         for (number, step) in (0..u8::MAX).zip(steps) {
             match step {
@@ -68,7 +68,7 @@ proptest! {
             let in_memory = |it: &&(Bytes, Kept)| matches!(it.1, Kept::Memory(_));
             let memory: usize = kept.iter().filter(in_memory).map(|(body, _)| body.len()).sum();
             prop_assert_eq!(bodies.memory_bytes, memory);
-            prop_assert!(memory <= memory_bytes_max);
+            prop_assert!(memory <= exclusive_memory_bytes);
             let in_files = kept.len() - kept.iter().filter(in_memory).count();
             prop_assert_eq!(bodies.files.is_empty(), in_files == 0);
         }

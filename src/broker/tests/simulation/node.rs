@@ -72,7 +72,7 @@ pub async fn run(world: Arc<World>, me: NodeId) -> turmoil::Result {
     let mut raft = Settings::new(me, NODES);
     raft.queue_groups = QUEUE_GROUPS;
     // So that a node that was down for a second misses entries that have been purged.
-    raft.log_keep_bytes = 8 << 10;
+    raft.log_tail_bytes = 8 << 10;
     let groups = Groups::start(raft, &database, links.clone(), &inbox, sinks).await?;
     let groups = Arc::new(groups);
     broker.begin(Arc::clone(&groups), links.clone(), &database);
@@ -171,14 +171,14 @@ fn settings(me: NodeId, database: &Database) -> BrokerSettings {
         loopback_users: Vec::new(),
         login_failure_delay_ms: 0,
         operation_timeout_ms: 10_000,
-        consumer_disconnected_timeout_ms: 20_000,
+        unreachable_node_timeout_ms: 20_000,
         consumer_timeout_ms: 1_800_000,
         connection_in_flight_bytes: 1 << 20,
-        home_in_flight_bytes: 1 << 20,
-        client_memory_bytes: 1 << 30,
-        spill: SpillSettings { memory_bytes_max: 1 << 20, folder: std::env::temp_dir() },
+        group_in_flight_bytes: 1 << 20,
+        client_memory: 1 << 30,
+        spill: SpillSettings { exclusive_memory_bytes: 1 << 20, data_dir: std::env::temp_dir() },
         alarms: AlarmSettings {
-            bounds: AlarmBounds { memory_bytes_max: u64::MAX, disk_free_bytes_min: 0 },
+            bounds: AlarmBounds { memory_high_watermark: u64::MAX, disk_free_limit: 0 },
             machine_memory_bytes: 1 << 30,
             data_dir: std::env::temp_dir(),
             return_free_memory: || (),
@@ -190,16 +190,16 @@ fn settings(me: NodeId, database: &Database) -> BrokerSettings {
 
 fn front() -> FrontSettings {
     FrontSettings {
-        message_bytes_max: 1 << 20,
-        consumers_per_channel_max: None,
-        default_prefetch: 0,
+        max_message_size: 1 << 20,
+        consumer_max_per_channel: None,
+        default_consumer_prefetch: 0,
         delivery_ahead_bytes: 1 << 20,
         frame_max: 1 << 17,
         channel_max: 100,
-        heartbeat_s: 60,
+        amqp_heartbeat_s: 60,
         handshake_timeout_ms: 10_000,
         handshake_max: 1_024,
-        receive_buffer_bytes: 0,
+        amqp_receive_buffer: 0,
         write_timeout_ms: 60_000,
         anonymous_user: None,
         server_properties: Default::default(),
