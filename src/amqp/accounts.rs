@@ -45,7 +45,7 @@ impl Accounts {
     /// Reports what the connection holds between two turns: incomplete contents, the read buffer, and
     /// transactions. `partial_bytes` of the read buffer belong to a frame that is not complete yet. If
     /// a share is used up, the connections that hold most of it are closed.
-    pub(crate) fn tell(
+    pub(crate) fn report(
         &mut self,
         connection: &impl Connection,
         now_ms: u64,

@@ -265,7 +265,7 @@ async fn live<S: AsyncRead + AsyncWrite + Unpin, B: Broker>(
             }
         }
         SessionEnd::Ending(Ending::Server { close, linger }) => {
-            tell_close(connection.info().peer, &close, *node_stops.borrow());
+            log_close(connection.info().peer, &close, *node_stops.borrow());
             Cold::from(*close).put(socket.outbox.buffer(), 0);
             let goodbye = say_goodbye(socket, linger, linger_ms(linger, heartbeat_s));
             if *node_stops.borrow() {
@@ -288,7 +288,7 @@ async fn live<S: AsyncRead + AsyncWrite + Unpin, B: Broker>(
 }
 
 /// A node that stops closes all connections, which the listener says once.
-fn tell_close(peer: SocketAddr, close: &connection::Close, node_stops: bool) {
+fn log_close(peer: SocketAddr, close: &connection::Close, node_stops: bool) {
     let (code, text) = (close.reply_code, &close.reply_text);
     if node_stops {
         tracing::debug!(%peer, code, ?text, "closing a connection");

@@ -164,11 +164,11 @@ impl<'c, S: AsyncRead + AsyncWrite + Unpin, C: Connection> Session<'c, S, C> {
                 // Others have work too.
                 tokio::task::yield_now().await;
             }
-            self.tell_held();
+            self.report_held();
             if let Err(error) = self.wait(more, stop.as_mut()).await {
                 return SessionEnd::Lost(error);
             }
-            if let Err(text) = self.look_at_the_clock() {
+            if let Err(text) = self.check_timers() {
                 return SessionEnd::Lost(io::Error::new(io::ErrorKind::TimedOut, text));
             }
         }
@@ -247,13 +247,13 @@ impl<'c, S: AsyncRead + AsyncWrite + Unpin, C: Connection> Session<'c, S, C> {
     }
 
     /// Reports to the node what is held until the next turn.
-    fn tell_held(&mut self) {
+    fn report_held(&mut self) {
         self.machine.end_turn();
         let held = self.machine.unfinished();
         // What waits while the socket is not read is not its client's fault.
         let partial_bytes = if self.takes_frames() { self.socket.input.len() } else { 0 };
         let input_bytes = (self.socket.input.capacity(), partial_bytes);
-        self.accounts.tell(self.connection, self.now_ms(), held, input_bytes);
+        self.accounts.report(self.connection, self.now_ms(), held, input_bytes);
         self.socket.limit_reads(self.accounts.read_bytes_max());
     }
 
@@ -417,7 +417,7 @@ impl<'c, S: AsyncRead + AsyncWrite + Unpin, C: Connection> Session<'c, S, C> {
 
     /// Why the client is lost: it has been silent for too long (HB-02), or takes nothing of what it
     /// is sent.
-    fn look_at_the_clock(&mut self) -> Result<(), &'static str> {
+    fn check_timers(&mut self) -> Result<(), &'static str> {
         let now_ms = self.now_ms();
         if self.report_at_ms.is_some_and(|at| now_ms >= at) {
             self.report();
@@ -436,11 +436,11 @@ impl<'c, S: AsyncRead + AsyncWrite + Unpin, C: Connection> Session<'c, S, C> {
             return Ok(());
         }
         let bytes = Bytes { written: self.socket.written(), received: self.socket.received() };
-        let look = self.heartbeat.look(now_ms, bytes, self.reads());
-        if look.send && self.socket.outbox.is_empty() {
+        let due = self.heartbeat.check(now_ms, bytes, self.reads());
+        if due.send && self.socket.outbox.is_empty() {
             put_heartbeat(self.socket.outbox.buffer());
         }
-        if look.lost { Err("missed heartbeats from client") } else { Ok(()) }
+        if due.lost { Err("missed heartbeats from client") } else { Ok(()) }
     }
 
     /// Something that lists show may have changed.

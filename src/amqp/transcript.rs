@@ -104,11 +104,11 @@ impl Play {
                 }
                 self.machine.answer(channel, answer, &mut self.outbox);
             }
-            "*" => match script::told(rest) {
-                script::Told::Event(event) => {
+            "*" => match script::event(rest) {
+                script::Report::Event(event) => {
                     let _ = self.machine.events(&mut vec![event], &mut self.outbox);
                 }
-                script::Told::Deliveries(mut deliveries) => {
+                script::Report::Deliveries(mut deliveries) => {
                     self.machine.deliver(&mut deliveries, &mut self.outbox);
                 }
             },

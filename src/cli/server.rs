@@ -16,7 +16,7 @@ use quorate_management::wire::{
 };
 use quorate_management::{
     AccessService, AdminService, ListenerFacts, Naming, NodeFacts, Peers, PolicyService,
-    tell_readiness,
+    log_readiness,
 };
 use quorate_rpc::{ClusterSecret, Connector, Door, ListenError, Listener};
 use std::io;
@@ -191,14 +191,14 @@ pub(crate) async fn run(
     let http = tokio::spawn(quorate_management::serve(http, router, stopped(stopping)));
     node.serve_amqp(handed_over(amqp, &clients.runtime).map_err(system)?, &clients);
     tracing::info!("node started, waiting for a majority of the nodes and leaders of all groups");
-    let telling = tokio::spawn(tell_readiness(node.broker.clone()));
+    let reporting = tokio::spawn(log_readiness(node.broker.clone()));
 
     let reason = tokio::select! {
         signal = asked => ExitReason::Asked(signal.unwrap_or("end of the signal streams")),
         fatal = node.fatal() => ExitReason::Fatal(fatal),
     };
     if let ExitReason::Asked(signal) = reason {
-        telling.abort();
+        reporting.abort();
         tracing::info!(signal, "node is stopping");
         node.stop().await;
         stop.send_replace(true);

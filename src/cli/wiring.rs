@@ -80,10 +80,10 @@ pub(crate) async fn start(
     facts: &NodeFacts,
     secret: ClusterSecret,
 ) -> Result<Node, WiringError> {
-    let (tell_fatal, fatal) = mpsc::channel(1);
+    let (fatal_sender, fatal) = mpsc::channel(1);
     let memory = Division::of(settings, machine::memory_bytes());
     tracing::debug!(?memory, "division of the memory, in bytes");
-    let database = open(settings, &memory, tell_fatal.clone())?;
+    let database = open(settings, &memory, fatal_sender.clone())?;
     let identity = database.identity();
     let cluster = ClusterCell::new(identity.cluster);
     let broker_settings =
@@ -110,7 +110,7 @@ pub(crate) async fn start(
         copy: catalog,
         fatal: Arc::new(move |group, reason| {
             // One line ends the process; others add nothing.
-            let _ = tell_fatal.try_send(format!("group {group}: {reason}"));
+            let _ = fatal_sender.try_send(format!("group {group}: {reason}"));
         }),
     };
     let routes = Routes::default().add_service(links.service());
@@ -127,7 +127,7 @@ pub(crate) async fn start(
 fn open(
     settings: &Settings,
     memory: &Division,
-    tell_fatal: mpsc::Sender<String>,
+    fatal_sender: mpsc::Sender<String>,
 ) -> Result<Arc<Database>, OpenError> {
     let mut options = Options::new(settings.node_id, Incarnation(rand::random()));
     options.chance = rand::random();
@@ -137,7 +137,7 @@ fn open(
     options.watchdog = Duration::from_millis(settings.watchdog_ms);
     options.disk_free_limit = settings.disk_free_limit.0;
     options.fatal = Arc::new(move |error: &StorageError| {
-        let _ = tell_fatal.try_send(format!("storage: {error}"));
+        let _ = fatal_sender.try_send(format!("storage: {error}"));
     });
     Database::open(&settings.data_dir, options)
 }

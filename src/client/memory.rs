@@ -165,11 +165,11 @@ impl MemoryBudget {
     }
 
     /// Wakes all that wait for room in the share.
-    pub fn look_again(&self, share: Share) {
-        self.row(share).look_again();
+    pub fn notify_waiting(&self, share: Share) {
+        self.row(share).notify_waiting();
     }
 
-    /// Resolves once `fits` is true, which is looked at whenever the share releases something.
+    /// Resolves once `fits` is true, which is checked whenever the share releases something.
     pub async fn until(&self, share: Share, mut fits: impl FnMut() -> bool) {
         if fits() {
             return;
@@ -213,16 +213,16 @@ impl MemoryBudget {
 
     fn release(&self, share: Share, bytes: u64) {
         self.row(share).held.fetch_sub(bytes, Ordering::SeqCst);
-        self.row(share).look_again();
+        self.row(share).notify_waiting();
         if share == Share::InFlight {
             // Contents wait for room in both, see `Held::try_grow_content`.
-            self.row(Share::Contents).look_again();
+            self.row(Share::Contents).notify_waiting();
         }
     }
 }
 
 impl Account {
-    fn look_again(&self) {
+    fn notify_waiting(&self) {
         if self.waiting.load(Ordering::SeqCst) > 0 {
             self.room.notify_waiters();
         }
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn little_is_not_told() {
+    fn little_is_not_counted() {
         let budget = MemoryBudget::new(32 * STEP_BYTES);
         let mut replies = budget.account(Share::Replies);
         replies.set_about(STEP_BYTES - 1);

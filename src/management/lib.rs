@@ -41,5 +41,5 @@ pub use facts::{ListenerFacts, Naming, NodeFacts};
 pub use http::{router, serve};
 pub use peers::Peers;
 pub use policies::PolicyService;
-pub use readiness::tell_readiness;
+pub use readiness::log_readiness;
 pub use source::Source;

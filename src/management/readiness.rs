@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tokio::time::{MissedTickBehavior, interval};
 
 /// How often the node is looked at.
-const LOOK: Duration = Duration::from_millis(250);
+const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 /// Until then an election may be under way, which is nothing to report.
 const PATIENCE: Duration = Duration::from_secs(3);
 
@@ -25,15 +25,15 @@ enum News {
 
 /// What has been said.
 #[derive(Debug, Default)]
-struct Told {
+struct Reported {
     was_ready: bool,
     not_ready_since: Option<Instant>,
     /// That it is not ready.
     said: bool,
 }
 
-impl Told {
-    fn look(&mut self, now: Instant, is_ready: bool) -> Option<News> {
+impl Reported {
+    fn update(&mut self, now: Instant, is_ready: bool) -> Option<News> {
         if is_ready {
             self.not_ready_since = None;
             let had_said = std::mem::take(&mut self.said);
@@ -59,14 +59,14 @@ fn unreached(source: &impl Source) -> String {
 }
 
 /// Says in the log whether the node serves clients, for ever.
-pub async fn tell_readiness(source: impl Source) {
-    let mut due = interval(LOOK);
+pub async fn log_readiness(source: impl Source) {
+    let mut due = interval(CHECK_INTERVAL);
     due.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut told = Told::default();
+    let mut reported = Reported::default();
     loop {
         due.tick().await;
         let readiness = source.readiness();
-        let Some(news) = told.look(Instant::now(), readiness.is_ready()) else { continue };
+        let Some(news) = reported.update(Instant::now(), readiness.is_ready()) else { continue };
         let (reason, away) = (not_ready(&readiness), unreached(&source));
         match news {
             News::Ready => tracing::info!("node is ready: clients are served"),
@@ -92,29 +92,30 @@ mod tests {
     #[test]
     fn each_change_is_said_once_and_an_election_is_none() {
         let began = Instant::now();
-        let mut told = Told::default();
-        let mut look = |ms: u64, is_ready| told.look(began + Duration::from_millis(ms), is_ready);
-        assert_eq!(look(0, false), None);
-        assert_eq!(look(2_999, false), None);
-        assert_eq!(look(3_000, false), Some(News::Waits));
-        assert_eq!(look(9_000, false), None);
-        assert_eq!(look(9_250, true), Some(News::Ready), "the first time, waited for or not");
-        assert_eq!(look(9_500, true), None);
-        assert_eq!(look(10_000, false), None);
-        assert_eq!(look(12_000, true), None, "an election");
-        assert_eq!(look(13_000, false), None, "counted anew");
-        assert_eq!(look(15_750, false), None);
-        assert_eq!(look(16_000, false), Some(News::Lost));
-        assert_eq!(look(60_000, false), None);
-        assert_eq!(look(60_250, true), Some(News::Back));
-        assert_eq!(look(60_500, true), None);
+        let mut reported = Reported::default();
+        let mut update =
+            |ms: u64, is_ready| reported.update(began + Duration::from_millis(ms), is_ready);
+        assert_eq!(update(0, false), None);
+        assert_eq!(update(2_999, false), None);
+        assert_eq!(update(3_000, false), Some(News::Waits));
+        assert_eq!(update(9_000, false), None);
+        assert_eq!(update(9_250, true), Some(News::Ready), "the first time, waited for or not");
+        assert_eq!(update(9_500, true), None);
+        assert_eq!(update(10_000, false), None);
+        assert_eq!(update(12_000, true), None, "an election");
+        assert_eq!(update(13_000, false), None, "counted anew");
+        assert_eq!(update(15_750, false), None);
+        assert_eq!(update(16_000, false), Some(News::Lost));
+        assert_eq!(update(60_000, false), None);
+        assert_eq!(update(60_250, true), Some(News::Back));
+        assert_eq!(update(60_500, true), None);
     }
 
     #[test]
     fn a_healthy_start_is_one_line() {
         let began = Instant::now();
-        let mut told = Told::default();
-        assert_eq!(told.look(began, false), None);
-        assert_eq!(told.look(began + LOOK, true), Some(News::Ready));
+        let mut reported = Reported::default();
+        assert_eq!(reported.update(began, false), None);
+        assert_eq!(reported.update(began + CHECK_INTERVAL, true), Some(News::Ready));
     }
 }

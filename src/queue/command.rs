@@ -107,7 +107,7 @@ pub enum Command {
         config: QueueConfig,
     },
     /// Asks whether the queue lives, for a (re)declare (NAM 3).
-    Look {
+    Inspect {
         /// The queue that is inspected.
         queue: QueueId,
         /// A redeclare begins the TTL anew, a passive declare does not.

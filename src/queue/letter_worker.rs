@@ -158,7 +158,7 @@ impl LiveLetters {
 pub struct LetterWorker {
     /// Of each queue the first letter of the routing that was proposed last.
     proposed: BTreeMap<QueueId, (LetterNumber, CatalogIndex, Duration)>,
-    kept: BTreeMap<QueueId, Look>,
+    kept: BTreeMap<QueueId, LastCheck>,
     streams: BTreeMap<LetterHome, Stream>,
     /// Room that targets have told of.
     room: BTreeMap<QueueId, u32>,
@@ -167,7 +167,7 @@ pub struct LetterWorker {
 
 /// The last look at a queue's kept letters.
 #[derive(Debug)]
-struct Look {
+struct LastCheck {
     version: CatalogIndex,
     settings: Option<DeadLetter>,
     /// Those before this one have been looked at.
@@ -235,27 +235,27 @@ impl LetterWorker {
     /// From where on a queue's kept letters are to be looked at: all, if something has changed since;
     /// otherwise those that have come since, which an older copy of the catalog may have kept.
     #[must_use]
-    pub fn look_from(
+    pub fn check_from(
         &self,
         queue: QueueId,
         version: CatalogIndex,
         settings: &Option<DeadLetter>,
     ) -> LetterNumber {
         match self.kept.get(&queue) {
-            Some(look) if look.version == version && look.settings == *settings => look.next,
+            Some(last) if last.version == version && last.settings == *settings => last.next,
             Some(_) | None => LetterNumber(0),
         }
     }
 
     /// Those before `next` have been looked at.
-    pub fn looked(
+    pub fn checked(
         &mut self,
         queue: QueueId,
         version: CatalogIndex,
         settings: Option<DeadLetter>,
         next: LetterNumber,
     ) {
-        self.kept.insert(queue, Look { version, settings, next });
+        self.kept.insert(queue, LastCheck { version, settings, next });
     }
 
     /// The number from which on a stream is to be sent, if there is room in it. While the node's
@@ -318,7 +318,7 @@ impl LetterWorker {
 
     /// A target's home has answered: more transfers may follow those that are answered, and those
     /// that it lacks are sent again.
-    pub fn heard(&mut self, answer: &Answer) {
+    pub fn answered(&mut self, answer: &Answer) {
         if let Answer::Transferred { by, last, .. } = answer {
             if let Some(state) = self.streams.get_mut(by) {
                 state.answered(*last);
@@ -362,7 +362,7 @@ impl LetterWorker {
     }
 
     /// A target has told of room (LET 3).
-    pub fn told_of_room(&mut self, target: QueueId, messages: u32) {
+    pub fn room_reported(&mut self, target: QueueId, messages: u32) {
         self.room.insert(target, messages);
     }
 

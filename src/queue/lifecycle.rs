@@ -1,4 +1,4 @@
-//! A queue's beginning, settings and end: `CreateQueue`, `Configure`, `Look`, `EndQueue`,
+//! A queue's beginning, settings and end: `CreateQueue`, `Configure`, `Inspect`, `EndQueue`,
 //! `NewLife`, and the end of an auto-delete queue (NAM 1 to 4, DEL-01, DEL-02, EXQ-05, Q-11).
 
 use crate::{
@@ -79,8 +79,8 @@ impl Machine {
         Reply::Taken
     }
 
-    /// `Look`: what a declare shows of a queue that lives (NAM 3, Q-22).
-    pub(crate) fn look(&mut self, id: QueueId, renew: bool, apply: &mut Apply<'_>) -> Reply {
+    /// `Inspect`: what a declare shows of a queue that lives (NAM 3, Q-22).
+    pub(crate) fn inspect(&mut self, id: QueueId, renew: bool, apply: &mut Apply<'_>) -> Reply {
         let Some(queue) = self.queues.get_mut(&id) else { return Reply::Gone };
         if renew && queue.used_at != apply.now {
             queue.touch(apply);

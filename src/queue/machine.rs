@@ -182,7 +182,7 @@ impl Machine {
             Command::Configure { queue, config } => {
                 return Ok(self.configure(*queue, config, apply));
             }
-            Command::Look { queue, renew } => return Ok(self.look(*queue, *renew, apply)),
+            Command::Inspect { queue, renew } => return Ok(self.inspect(*queue, *renew, apply)),
             Command::Enqueue { run, first, count } => {
                 let part = Part { run: *run, first: *first, count: *count };
                 return self.enqueue(part, apply);
@@ -243,7 +243,7 @@ impl Machine {
             if let Some(queue) = self.queues.get_mut(&id) {
                 queue.begin_stabilizing();
                 queue.stabilize(apply)?;
-                queue.tell_of_room(apply);
+                queue.notify_room(apply);
             }
         }
         debug_assert!(apply.unstable.is_empty(), "stabilizing touched another queue");
@@ -266,7 +266,7 @@ impl Machine {
             apply.effect(Effect::ContinueSoon);
         }
         apply.wake_dead_letter_worker();
-        apply.tell_tally();
+        apply.report_tally();
         debug_assert!(apply.unstable.is_empty(), "a touched queue was not stabilized");
         debug_assert!(
             apply.ended.iter().all(|ended| !apply.holders.name(*ended)),

@@ -62,7 +62,7 @@ impl Apply<'_> {
     }
 
     /// What the entry counted.
-    pub(crate) fn tell_tally(&mut self) {
+    pub(crate) fn report_tally(&mut self) {
         for ((queue_type, strategy, fact), count) in std::mem::take(&mut self.tally) {
             self.effect(Effect::DeadLettersCounted { queue_type, strategy, fact, count });
         }

@@ -25,13 +25,16 @@ use std::collections::BTreeMap;
 pub(crate) struct Refusal {
     /// The highest attempt refused; that one and lower ones are refused.
     pub(crate) attempt: u32,
-    /// The source has been told of room since. Not state: what a new leader owes, it tells again.
-    told: bool,
+    /// The source has been notified of room since. Not part of the state: a new leader notifies again.
+    notified: bool,
 }
 
 impl Refusal {
     pub(crate) fn from_record(record: BTreeMap<LetterHome, u32>) -> BTreeMap<LetterHome, Self> {
-        record.into_iter().map(|(from, attempt)| (from, Self { attempt, told: false })).collect()
+        record
+            .into_iter()
+            .map(|(from, attempt)| (from, Self { attempt, notified: false }))
+            .collect()
     }
 }
 
@@ -97,7 +100,7 @@ impl Machine {
         let refused = queue.refusals.get(&from).map(|refusal| refusal.attempt);
         if refused.is_some_and(|refused| attempt <= refused) || !queue.has_room_for(head) {
             let attempt = refused.unwrap_or_default().max(attempt);
-            queue.refusals.insert(from, Refusal { attempt, told: false });
+            queue.refusals.insert(from, Refusal { attempt, notified: false });
             apply.digest.step(Step::Refuse, digest::of_letter_home(from), u64::from(attempt));
             queue.touch(apply);
             apply.cut(part);
@@ -160,8 +163,8 @@ impl Queue {
         u32::try_from(length.min(bytes)).unwrap_or(u32::MAX)
     }
 
-    /// Tells those that were refused, once, when there is room again (LET 3).
-    pub(crate) fn tell_of_room(&mut self, apply: &mut Apply<'_>) {
+    /// Notifies the refused sources, once each, when there is room again (LET 3).
+    pub(crate) fn notify_room(&mut self, apply: &mut Apply<'_>) {
         if self.refusals.is_empty() {
             return;
         }
@@ -170,13 +173,13 @@ impl Queue {
             return;
         }
         for (to, refusal) in &mut self.refusals {
-            if !std::mem::replace(&mut refusal.told, true) {
+            if !std::mem::replace(&mut refusal.notified, true) {
                 apply.effect(Effect::Room { queue: self.id, to: *to, messages: room });
             }
         }
     }
 
-    /// What a new leader owes to those that were refused, or an old one again.
+    /// The notices of room that a leader repeats to all refused sources, after an election or later.
     pub(crate) fn owed_room(&self, effects: &mut Vec<Effect>) {
         let messages = if self.refusals.is_empty() { 0 } else { self.room() };
         if messages > 0 {

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 /// How often a node that hands over checks whether another node is left to take over.
-const LOOK: Duration = Duration::from_millis(10);
+const CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// A node that is not linked, and not known dead, is waited for no longer: it may only be between
 /// two connections.
@@ -21,48 +21,48 @@ const UNLINKED_MAX: Duration = Duration::from_millis(200);
 pub(crate) struct Departures {
     leaving: Mutex<BTreeMap<NodeId, BootNumber>>,
     /// Changes with every notice.
-    told: watch::Sender<()>,
+    changed: watch::Sender<()>,
 }
 
 impl Default for Departures {
     fn default() -> Self {
-        Self { leaving: Mutex::default(), told: watch::Sender::new(()) }
+        Self { leaving: Mutex::default(), changed: watch::Sender::new(()) }
     }
 }
 
 /// Informs a node that this one is about to stop. It may be lost with the connection: the next one
 /// brings it again.
-pub(crate) fn tell(links: &Links, node: NodeId) {
+pub(crate) fn notify(links: &Links, node: NodeId) {
     let number = Service::Leaving.number();
     let _ = links.notify(node, Lane::Control, number, GroupId::CATALOG, Bytes::new());
 }
 
 impl Departures {
-    /// A process has said so.
+    /// Records that a process has announced its stop.
     pub(crate) fn note(&self, peer: &PeerHello) {
         tracing::info!(
             node = %peer.node, boot = peer.boot.0, "the node announced that it will stop"
         );
         self.leaving.lock().insert(peer.node, peer.boot);
-        self.told.send_replace(());
+        self.changed.send_replace(());
     }
 
-    /// A process is linked: what a former one of the node has said counts no more.
+    /// A process is linked: an announcement of an earlier process of the node is dropped.
     pub(crate) fn met(&self, peer: &PeerHello) {
         self.leaving.lock().retain(|node, boot| *node != peer.node || *boot == peer.boot);
     }
 
-    /// Whether the node's process has said so.
+    /// Whether the process of the node has announced its stop.
     pub(crate) fn leaves(&self, node: NodeId) -> bool {
         self.leaving.lock().contains_key(&node)
     }
 
-    /// Resolves when the node's process has said so.
+    /// Resolves when the process of the node has announced its stop.
     pub(crate) async fn wait_for(&self, node: NodeId) {
-        let mut told = self.told.subscribe();
+        let mut changes = self.changed.subscribe();
         while !self.leaves(node) {
             // `self` holds the sender.
-            let _ = told.changed().await;
+            let _ = changes.changed().await;
         }
     }
 
@@ -92,7 +92,7 @@ impl Departures {
                 }
                 Hope::Linked => unlinked = None,
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(CHECK_INTERVAL).await;
         }
     }
 }

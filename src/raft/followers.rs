@@ -26,7 +26,7 @@ struct Follower {
     /// The leader's vote, and the last entry that the follower has acknowledged to it.
     acknowledged: Option<(Vote, LogId)>,
     /// It has been logged that the follower lacks that entry.
-    told: bool,
+    logged: bool,
     no_room_until: Option<Instant>,
 }
 
@@ -49,7 +49,7 @@ impl Followers {
         let (_, last) = follower
             .acknowledged
             .filter(|(to, last)| *to == vote && lacking.index <= last.index)?;
-        if !std::mem::replace(&mut follower.told, true) {
+        if !std::mem::replace(&mut follower.logged, true) {
             let entry = entry_id(&last).index;
             tracing::error!(
                 %node, %entry,

@@ -21,9 +21,9 @@ use quorate_types::{GroupId, NodeId};
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 /// How often the founder checks whether all members are reachable.
-const LOOK: Duration = Duration::from_millis(20);
+const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 /// How often it says for whom it waits.
-const TELL_EVERY: u32 = 500;
+const LOG_EVERY: u32 = 500;
 
 /// What keeps this node from founding.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,7 +57,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     let queues = shared.all().filter(|group| group.id() != GroupId::CATALOG).map(Arc::clone);
     let groups: Vec<Arc<Group>> = queues.chain(catalog.clone()).collect();
     let Some(catalog) = catalog else { return };
-    let mut looks = 0;
+    let mut checks = 0;
     while matches!(is_initialized(&catalog).await, Ok(false)) {
         match obstacle(&shared.settings, &shared.links.all_connected()) {
             None => {
@@ -71,10 +71,10 @@ pub(crate) async fn run(shared: Arc<Shared>) {
                 return;
             }
             Some(Obstacle::NotLowest) => return,
-            Some(Obstacle::Missing(nodes)) if looks % TELL_EVERY == 0 => {
+            Some(Obstacle::Missing(nodes)) if checks % LOG_EVERY == 0 => {
                 tracing::info!(?nodes, "waiting for all nodes before the cluster is formed");
             }
-            Some(Obstacle::Formed(nodes)) if looks % TELL_EVERY == 0 => {
+            Some(Obstacle::Formed(nodes)) if checks % LOG_EVERY == 0 => {
                 tracing::warn!(
                     ?nodes,
                     "not forming a cluster: these nodes belong to a cluster already"
@@ -82,8 +82,8 @@ pub(crate) async fn run(shared: Arc<Shared>) {
             }
             Some(Obstacle::Missing(_) | Obstacle::Formed(_)) => {}
         }
-        looks += 1;
-        tokio::time::sleep(LOOK).await;
+        checks += 1;
+        tokio::time::sleep(CHECK_INTERVAL).await;
     }
 }
 

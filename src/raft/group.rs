@@ -155,7 +155,7 @@ impl Group {
         let ended = self.begin(&commands, Room { _one: one, _bytes: bytes });
         let standing = Arc::clone(&self.standing);
         let ticket = Ticket::new(move |result: WriteResult| {
-            ended.told(result.is_ok());
+            ended.record(result.is_ok());
             drop(ended);
             if result.is_err() {
                 standing.proposal_lost();
@@ -185,10 +185,10 @@ impl Group {
         let ended = self.begin(&commands, Room { _one: one, _bytes: bytes });
         let (sender, receiver) = oneshot::channel();
         let ticket = Ticket::new(move |result: WriteResult| {
-            ended.told(result.is_ok());
-            let told = result.map(|written| entry_id(&written.log_id)).map_err(write_error);
+            ended.record(result.is_ok());
+            let outcome = result.map(|written| entry_id(&written.log_id)).map_err(write_error);
             // Who wrote may have given up.
-            let _ = sender.send(told);
+            let _ = sender.send(outcome);
         });
         let write = self.raft.client_write_ff(Proposal(commands), Some(ticket)).await;
         write.map_err(|_| WriteError::Stopped)?;
@@ -381,7 +381,7 @@ struct Ended {
 }
 
 impl Ended {
-    fn told(&self, applied: bool) {
+    fn record(&self, applied: bool) {
         if applied {
             self.metrics.round.add(self.started.elapsed());
         } else {

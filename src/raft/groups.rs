@@ -197,7 +197,7 @@ impl Groups {
     /// Whether this node leads the group and has been heard by a majority of its members within that
     /// time (DLV 5).
     #[must_use]
-    pub fn majority_heard_within(&self, group: GroupId, bound: Duration) -> bool {
+    pub fn majority_answered_within(&self, group: GroupId, bound: Duration) -> bool {
         let Some(group) = self.shared.group(group) else { return false };
         let alone = self.shared.settings.members.len() == 1;
         let acked = group.raft().metrics().borrow_watched().last_quorum_acked;
@@ -233,7 +233,7 @@ impl Groups {
         shared.gate().set_leaving();
         shared.follow_gate();
         for peer in shared.links.all_connected() {
-            departures::tell(&shared.links, peer.node);
+            departures::notify(&shared.links, peer.node);
         }
         leadership::hand_over_all(&self.shared, deadline).await
     }

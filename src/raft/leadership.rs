@@ -83,9 +83,9 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     let (mut seen, mut led, began) = (Seen::default(), Led::default(), Instant::now());
     loop {
         due.tick().await;
-        seen.look(&shared);
+        seen.update(&shared);
         if !shared.gate().is_leaving()
-            && let Some(groups) = led.look(groups_led(&shared), began.elapsed() < FIRST)
+            && let Some(groups) = led.update(groups_led(&shared), began.elapsed() < FIRST)
         {
             tracing::info!(groups = names(groups), "this node leads");
         }
@@ -110,24 +110,24 @@ fn names<'a>(groups: impl IntoIterator<Item = &'a GroupId>) -> String {
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
 
-/// What the log has said of the groups that this node leads: all of them in one line, when they have
+/// The groups that this node leads, as the log has reported them: all of them in one line, when they have
 /// stayed the same for one turn. In a hand-over they change one by one.
 #[derive(Debug, Default)]
 struct Led {
     seen: BTreeSet<GroupId>,
-    told: BTreeSet<GroupId>,
+    logged: BTreeSet<GroupId>,
 }
 
 impl Led {
-    /// What there is to say now.
-    fn look(&mut self, now: BTreeSet<GroupId>, starts: bool) -> Option<&BTreeSet<GroupId>> {
+    /// The groups to log now, if they have changed.
+    fn update(&mut self, now: BTreeSet<GroupId>, starts: bool) -> Option<&BTreeSet<GroupId>> {
         let settled = now == self.seen;
         self.seen = now;
-        let news = settled && self.seen != self.told;
+        let news = settled && self.seen != self.logged;
         if news || starts {
-            self.told.clone_from(&self.seen);
+            self.logged.clone_from(&self.seen);
         }
-        (news && !starts).then_some(&self.told)
+        (news && !starts).then_some(&self.logged)
     }
 }
 
@@ -139,7 +139,7 @@ struct Seen {
 }
 
 impl Seen {
-    fn look(&mut self, shared: &Shared) {
+    fn update(&mut self, shared: &Shared) {
         let linked = shared.links.all_connected();
         self.linked.retain(|node, _| linked.iter().any(|peer| peer.node == *node));
         for peer in linked {
@@ -350,21 +350,21 @@ mod tests {
     }
 
     #[test]
-    fn groups_that_are_led_are_told_when_they_have_settled() {
+    fn led_groups_are_logged_when_they_have_settled() {
         let groups =
             |ids: &[u16]| -> BTreeSet<GroupId> { ids.iter().copied().map(GroupId).collect() };
         let mut led = Led::default();
-        assert_eq!(led.look(groups(&[1]), true), None);
-        assert_eq!(led.look(groups(&[1]), true), None, "part of the start");
-        assert_eq!(led.look(groups(&[1]), false), None);
-        assert_eq!(led.look(groups(&[1, 2]), false), None, "more may come");
-        assert_eq!(led.look(groups(&[1, 2]), false), Some(&groups(&[1, 2])));
-        assert_eq!(led.look(groups(&[1, 2]), false), None, "once");
-        assert_eq!(led.look(groups(&[1]), false), None);
-        assert_eq!(led.look(groups(&[1, 2]), false), None);
-        assert_eq!(led.look(groups(&[1, 2]), false), None, "gone and back within a turn");
-        assert_eq!(led.look(groups(&[]), false), None);
-        assert_eq!(led.look(groups(&[]), false), Some(&groups(&[])));
+        assert_eq!(led.update(groups(&[1]), true), None);
+        assert_eq!(led.update(groups(&[1]), true), None, "part of the start");
+        assert_eq!(led.update(groups(&[1]), false), None);
+        assert_eq!(led.update(groups(&[1, 2]), false), None, "more may come");
+        assert_eq!(led.update(groups(&[1, 2]), false), Some(&groups(&[1, 2])));
+        assert_eq!(led.update(groups(&[1, 2]), false), None, "once");
+        assert_eq!(led.update(groups(&[1]), false), None);
+        assert_eq!(led.update(groups(&[1, 2]), false), None);
+        assert_eq!(led.update(groups(&[1, 2]), false), None, "gone and back within a turn");
+        assert_eq!(led.update(groups(&[]), false), None);
+        assert_eq!(led.update(groups(&[]), false), Some(&groups(&[])));
         assert_eq!(names(&groups(&[1, 2])), "1, 2");
         assert_eq!(names(&groups(&[])), "none");
     }

@@ -85,7 +85,7 @@ async fn written(begin: impl FnOnce(Done)) -> io::Result<()> {
 struct Flushed(Option<IOFlushed<TypeConfig>>);
 
 impl Flushed {
-    fn tell(mut self, result: Result<(), StorageError>) {
+    fn notify(mut self, result: Result<(), StorageError>) {
         if let Some(callback) = self.0.take() {
             callback.io_completed(result.map_err(io::Error::other));
         }
@@ -223,7 +223,7 @@ impl RaftLogStorage<TypeConfig> for LogStore {
     {
         let entries: Vec<_> = entries.into_iter().map(into_log_entry).collect();
         let flushed = Flushed(Some(callback));
-        self.store.append(entries, Box::new(move |result| flushed.tell(result)));
+        self.store.append(entries, Box::new(move |result| flushed.notify(result)));
         Ok(())
     }
 

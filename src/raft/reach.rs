@@ -31,7 +31,7 @@ use tokio::time::sleep;
 /// How often each node asks each other one; heartbeats, by default, come at the same moments.
 const BEAT: Duration = Duration::from_millis(125);
 /// A node is reached if it has answered within this time: two beats.
-const HEARD: Duration = Duration::from_millis(250);
+const ANSWER_MAX_AGE: Duration = Duration::from_millis(250);
 /// A leader hands over when another node has reached more voters for so long. A voter that has died
 /// the others do not say to reach any more by then, one that has just been linked it reaches too.
 const BETTER: Duration = Duration::from_millis(300);
@@ -42,10 +42,10 @@ const DOUBT: Duration = Duration::from_millis(50);
 
 /// What this node knows of whom it reaches, and whom those reach.
 #[derive(Debug, Default)]
-pub(crate) struct Reach(Mutex<BTreeMap<NodeId, Heard>>);
+pub(crate) struct Reach(Mutex<BTreeMap<NodeId, LastAnswer>>);
 
 #[derive(Clone, Debug)]
-struct Heard {
+struct LastAnswer {
     /// When it answered last.
     at: Instant,
     /// Whom it reached then.
@@ -54,7 +54,7 @@ struct Heard {
 
 impl Reach {
     fn answered(&self, now: Instant, node: NodeId, reaches: BTreeSet<NodeId>) {
-        self.0.lock().insert(node, Heard { at: now, reaches });
+        self.0.lock().insert(node, LastAnswer { at: now, reaches });
     }
 
     /// The link to the node has ended.
@@ -64,8 +64,10 @@ impl Reach {
 
     /// Nodes that this one reaches, and whom they reached.
     fn reached(&self, now: Instant) -> BTreeMap<NodeId, BTreeSet<NodeId>> {
-        let heard = self.0.lock();
-        let fresh = heard.iter().filter(|(_, one)| now.saturating_duration_since(one.at) < HEARD);
+        let answers = self.0.lock();
+        let fresh = answers
+            .iter()
+            .filter(|(_, one)| now.saturating_duration_since(one.at) < ANSWER_MAX_AGE);
         fresh.map(|(node, one)| (*node, one.reaches.clone())).collect()
     }
 
@@ -154,7 +156,10 @@ async fn hand_over(shared: Arc<Shared>, group: Arc<Group>, to: NodeId) {
 async fn ask(shared: &Shared, node: NodeId) -> Option<BTreeSet<NodeId>> {
     let (number, lane) = (Service::Reach.number(), Lane::Control);
     let links = &shared.links;
-    let asked = links.call(node, lane, number, GroupId::CATALOG, Bytes::new(), HEARD).await.ok()?;
+    let asked = links
+        .call(node, lane, number, GroupId::CATALOG, Bytes::new(), ANSWER_MAX_AGE)
+        .await
+        .ok()?;
     match decode_nodes(&asked) {
         Ok(reaches) => {
             shared.reach().answered(Instant::now(), node, reaches.clone());

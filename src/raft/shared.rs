@@ -93,7 +93,7 @@ impl Shared {
             self.all().for_each(|group| group.standing().leader_lives(node));
         }
         if self.gate.is_leaving() {
-            departures::tell(&self.links, node);
+            departures::notify(&self.links, node);
         }
         tokio::spawn(async move {
             for group in shared.all() {

@@ -95,7 +95,7 @@ impl Standing {
             self.own_term.store(0, Ordering::Release);
             self.stop_leading();
         }
-        self.tell_leader(&mut present, Term(term), leader);
+        self.report_leader(&mut present, Term(term), leader);
     }
 
     /// An entry of that term has been applied.
@@ -126,7 +126,7 @@ impl Standing {
             Some(vote) if leader_of(vote) == Some(node) => Term(vote.leader_id.term),
             Some(_) | None => return,
         };
-        self.tell_leader(&mut present, term, None);
+        self.report_leader(&mut present, term, None);
     }
 
     /// A process that was known dead lives after all: what it led it leads still, unless it has been
@@ -137,7 +137,7 @@ impl Standing {
             Some(vote) if leader_of(vote) == Some(node) => Term(vote.leader_id.term),
             Some(_) | None => return,
         };
-        self.tell_leader(&mut present, term, Some(node));
+        self.report_leader(&mut present, term, Some(node));
     }
 
     /// A proposal has come to nothing.
@@ -152,7 +152,7 @@ impl Standing {
         }
     }
 
-    fn tell_leader(&self, present: &mut Present, term: Term, leader: Option<NodeId>) {
+    fn report_leader(&self, present: &mut Present, term: Term, leader: Option<NodeId>) {
         if leader.is_none() {
             present.leaderless_since.get_or_insert_with(Instant::now);
         } else if let Some(since) = present.leaderless_since.take() {
@@ -207,88 +207,91 @@ mod tests {
     use quorate_storage::EntryId;
 
     #[derive(Debug, PartialEq, Eq)]
-    enum Told {
+    enum Notice {
         Became(u64),
         Lost,
         Leader(u64, Option<u16>),
     }
 
     #[derive(Default)]
-    struct Ear(Mutex<Vec<Told>>);
+    struct Recorder(Mutex<Vec<Notice>>);
 
-    impl GroupSink for Ear {
+    impl GroupSink for Recorder {
         fn became_leader(&self, _: GroupId, term: Term) {
-            self.0.lock().push(Told::Became(term.0));
+            self.0.lock().push(Notice::Became(term.0));
         }
         fn lost_leadership(&self, _: GroupId) {
-            self.0.lock().push(Told::Lost);
+            self.0.lock().push(Notice::Lost);
         }
         fn leader_changed(&self, _: GroupId, term: Term, leader: Option<NodeId>) {
-            self.0.lock().push(Told::Leader(term.0, leader.map(|node| node.0)));
+            self.0.lock().push(Notice::Leader(term.0, leader.map(|node| node.0)));
         }
         fn installed(&self, _: GroupId, _: EntryId) {}
     }
 
-    fn standing(stored: Option<Vote>) -> (Arc<Ear>, Arc<Standing>) {
-        let ear = Arc::new(Ear::default());
-        let sink = Arc::clone(&ear) as Arc<dyn GroupSink>;
-        (ear, Standing::new(GroupId(1), NodeId(1), sink, stored, Arc::default()))
+    fn standing(stored: Option<Vote>) -> (Arc<Recorder>, Arc<Standing>) {
+        let recorder = Arc::new(Recorder::default());
+        let sink = Arc::clone(&recorder) as Arc<dyn GroupSink>;
+        (recorder, Standing::new(GroupId(1), NodeId(1), sink, stored, Arc::default()))
     }
 
-    fn told(ear: &Ear) -> Vec<Told> {
-        std::mem::take(&mut ear.0.lock())
+    fn notices(recorder: &Recorder) -> Vec<Notice> {
+        std::mem::take(&mut recorder.0.lock())
     }
 
     #[test]
     fn effects_begin_with_the_first_entry_of_the_own_term() {
-        let (ear, standing) = standing(None);
+        let (recorder, standing) = standing(None);
         standing.vote_saved(&vote(3, 1, false));
-        assert_eq!(told(&ear), [Told::Leader(3, None)]);
+        assert_eq!(notices(&recorder), [Notice::Leader(3, None)]);
         standing.vote_saved(&vote(3, 1, true));
-        assert_eq!(told(&ear), [Told::Leader(3, Some(1))]);
+        assert_eq!(notices(&recorder), [Notice::Leader(3, Some(1))]);
         standing.applied(2);
         assert!(!standing.is_leading(), "an entry of an older term gives no effect");
         standing.applied(3);
-        assert_eq!(told(&ear), [Told::Became(3)]);
+        assert_eq!(notices(&recorder), [Notice::Became(3)]);
         standing.applied(3);
-        assert_eq!(told(&ear), []);
+        assert_eq!(notices(&recorder), []);
         assert!(standing.is_leading());
         standing.vote_saved(&vote(4, 2, false));
         assert!(!standing.is_leading());
         standing.vote_saved(&vote(4, 2, true));
         standing.applied(3);
-        assert_eq!(told(&ear), [Told::Lost, Told::Leader(4, None), Told::Leader(4, Some(2))]);
+        assert_eq!(
+            notices(&recorder),
+            [Notice::Lost, Notice::Leader(4, None), Notice::Leader(4, Some(2))]
+        );
         let expected = Leadership { term: Term(4), leader: Some(NodeId(2)), leading: false };
         assert_eq!(standing.leadership(), expected);
     }
 
     #[test]
     fn a_restarted_process_leads_nothing() {
-        let (ear, standing) = standing(Some(vote(3, 1, true)));
+        let (recorder, standing) = standing(Some(vote(3, 1, true)));
         standing.applied(3);
         assert!(!standing.is_leading() && !standing.is_elected());
         assert_eq!(standing.leadership().leader, None);
-        assert_eq!(told(&ear), []);
+        assert_eq!(notices(&recorder), []);
     }
 
     #[test]
     fn a_dead_leader_is_none() {
-        let (ear, standing) = standing(Some(vote(3, 2, true)));
+        let (recorder, standing) = standing(Some(vote(3, 2, true)));
         assert_eq!(standing.leadership().leader, Some(NodeId(2)));
         standing.leader_died(NodeId(3));
         standing.leader_died(NodeId(2));
         standing.leader_died(NodeId(2));
-        assert_eq!(told(&ear), [Told::Leader(3, None)]);
+        assert_eq!(notices(&recorder), [Notice::Leader(3, None)]);
         // The same process is met again: it was not dead.
         standing.leader_lives(NodeId(3));
         standing.leader_lives(NodeId(2));
-        assert_eq!(told(&ear), [Told::Leader(3, Some(2))]);
+        assert_eq!(notices(&recorder), [Notice::Leader(3, Some(2))]);
         standing.leader_died(NodeId(2));
-        assert_eq!(told(&ear), [Told::Leader(3, None)]);
+        assert_eq!(notices(&recorder), [Notice::Leader(3, None)]);
         standing.vote_saved(&vote(4, 1, false));
         standing.leader_lives(NodeId(2));
-        assert_eq!(told(&ear), [Told::Leader(4, None)], "another election has begun");
+        assert_eq!(notices(&recorder), [Notice::Leader(4, None)], "another election has begun");
         standing.vote_saved(&vote(4, 2, true));
-        assert_eq!(told(&ear), [Told::Leader(4, Some(2))]);
+        assert_eq!(notices(&recorder), [Notice::Leader(4, Some(2))]);
     }
 }

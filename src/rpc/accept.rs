@@ -32,7 +32,7 @@ use tonic::{Request, Response, Status, Streaming};
 const HELLO_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Refused streams are logged this often, at most.
-const TELL_EVERY: Duration = Duration::from_secs(1);
+const LOG_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What a frame has beside its payload, bytes, at most.
 const FRAME_HEAD_BYTES_MAX: usize = 1024;
@@ -45,12 +45,12 @@ pub struct Acceptor {
     shared: Arc<Shared>,
     streams: AtomicU64,
     /// When a refusal was logged last.
-    told: Mutex<Option<Instant>>,
+    logged_at: Mutex<Option<Instant>>,
 }
 
 impl Acceptor {
     pub(crate) fn service(shared: Arc<Shared>) -> LinkService {
-        let acceptor = Self { shared, streams: AtomicU64::new(0), told: Mutex::default() };
+        let acceptor = Self { shared, streams: AtomicU64::new(0), logged_at: Mutex::default() };
         LinksServer::new(acceptor).max_decoding_message_size(FRAME_BYTES_MAX + FRAME_HEAD_BYTES_MAX)
     }
 
@@ -82,9 +82,9 @@ impl Acceptor {
     /// The status for who is refused, and a line in the log now and then: it will try again, for
     /// ever and many times in a second.
     fn refuse(&self, refusal: &Refusal) -> Status {
-        let mut told = self.told.lock();
-        if told.is_none_or(|told| told.elapsed() >= TELL_EVERY) {
-            *told = Some(Instant::now());
+        let mut logged = self.logged_at.lock();
+        if logged.is_none_or(|logged| logged.elapsed() >= LOG_INTERVAL) {
+            *logged = Some(Instant::now());
             tracing::warn!("refused a stream of another node: {refusal}");
         }
         status(refusal, self.shared.is_member())
@@ -100,7 +100,7 @@ impl Acceptor {
         };
         let peer = self.shared.examine(&theirs)?;
         let replaced = self.shared.peers.meet(&peer, &theirs.former_boots)?;
-        self.shared.tell_lost(replaced);
+        self.shared.report_lost(replaced);
         Ok(peer)
     }
 }
@@ -154,7 +154,7 @@ async fn read(
     }
     queue.close();
     let PeerHello { node, boot, .. } = origin.peer;
-    shared.tell_lost(shared.peers.stream_ended(node, boot));
+    shared.report_lost(shared.peers.stream_ended(node, boot));
 }
 
 fn hand_on(

@@ -116,11 +116,11 @@ struct Opened {
 pub(crate) async fn keep_linked(shared: Arc<Shared>, node: NodeId, address: String) {
     let mut stopping = shared.stopping.subscribe();
     let dialing = async {
-        let mut told = String::new();
+        let mut logged = String::new();
         loop {
             match open_both(&shared, node, &address).await {
                 Ok((control, bulk)) => {
-                    told.clear();
+                    logged.clear();
                     let opened = Instant::now();
                     run(&shared, control, bulk).await;
                     if opened.elapsed() >= SHORT_LIVED {
@@ -129,7 +129,7 @@ pub(crate) async fn keep_linked(shared: Arc<Shared>, node: NodeId, address: Stri
                 }
                 Err(error) => {
                     shared.note(node, error.attempt());
-                    tell(&shared, node, &address, &error, &mut told);
+                    log_failure(&shared, node, &address, &error, &mut logged);
                 }
             }
             let pause = chance::in_range(PAUSE_MS);
@@ -142,19 +142,25 @@ pub(crate) async fn keep_linked(shared: Arc<Shared>, node: NodeId, address: Stri
     }
 }
 
-/// Says once, not at every attempt, why a node is not linked.
-fn tell(shared: &Shared, node: NodeId, address: &str, error: &DialError, told: &mut String) {
+/// Logs why a node is not linked: once for each reason, not at every attempt.
+fn log_failure(
+    shared: &Shared,
+    node: NodeId,
+    address: &str,
+    error: &DialError,
+    logged: &mut String,
+) {
     if matches!(error, DialError::Refused) {
-        shared.tell_lost(shared.peers.refused(node));
+        shared.report_lost(shared.peers.refused(node));
     }
     let text = error.to_string();
-    if *told != text {
+    if *logged != text {
         if error.stays() {
             tracing::warn!(%node, address, "cannot open a link: {text}");
         } else {
             tracing::debug!(%node, address, "cannot open a link: {text}");
         }
-        *told = text;
+        *logged = text;
     }
 }
 
@@ -214,7 +220,7 @@ fn greeted(shared: &Shared, node: NodeId, first: Frame) -> Result<PeerHello, Dia
     if peer.node != node {
         return Err(Refusal::OtherNode { wanted: node, found: peer.node }.into());
     }
-    shared.tell_lost(shared.peers.meet(&peer, &theirs.former_boots)?);
+    shared.report_lost(shared.peers.meet(&peer, &theirs.former_boots)?);
     Ok(peer)
 }
 
@@ -269,7 +275,7 @@ async fn run(shared: &Shared, mut control: Opened, mut bulk: Opened) {
     }
     shared.linked.write().remove(&peer.node);
     connection.close();
-    shared.tell_lost(shared.peers.closed(peer.node, peer.boot));
+    shared.report_lost(shared.peers.closed(peer.node, peer.boot));
 }
 
 async fn read_answers(answers: &mut Streaming<Frame>, connection: &Connection) {

@@ -43,7 +43,7 @@ const HANDSHAKES_OF_SOURCE_MAX: usize = 128;
 /// How long a wrong proof waits for its answer, so that secrets cannot be tried fast.
 const REFUSAL_DELAY: Duration = Duration::from_millis(250);
 /// Refused connections are logged this often, at most.
-const TELL_EVERY: Duration = Duration::from_secs(1);
+const LOG_INTERVAL: Duration = Duration::from_secs(1);
 /// Pause after a failed accept: there may be no file descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -58,7 +58,7 @@ pub struct Door {
     handshakes: Arc<Semaphore>,
     counts: Arc<Mutex<Counts>>,
     /// When a refusal was logged last.
-    told: Arc<Mutex<Option<Instant>>>,
+    logged_at: Arc<Mutex<Option<Instant>>>,
 }
 
 impl std::fmt::Debug for Door {
@@ -128,7 +128,7 @@ impl Door {
             is_admitted: Arc::new(is_admitted),
             handshakes: Arc::new(Semaphore::new(HANDSHAKES_MAX)),
             counts: Arc::default(),
-            told: Arc::default(),
+            logged_at: Arc::default(),
         }
     }
 
@@ -165,10 +165,10 @@ impl Door {
         counted.then(|| InProgress { door: self.clone(), address, _permit: permit })
     }
 
-    fn tell(&self, address: IpAddr, error: &HandshakeError) {
-        let mut told = self.told.lock();
-        if told.is_none_or(|told| told.elapsed() >= TELL_EVERY) {
-            *told = Some(Instant::now());
+    fn log_refusal(&self, address: IpAddr, error: &HandshakeError) {
+        let mut logged = self.logged_at.lock();
+        if logged.is_none_or(|logged| logged.elapsed() >= LOG_INTERVAL) {
+            *logged = Some(Instant::now());
             tracing::warn!(%address, "refused a connection to the rpc port: {error}");
         }
     }
@@ -187,13 +187,13 @@ async fn admit<S: Socket>(mut stream: S, handshake: InProgress, let_in: mpsc::Se
         Ok(Err(error)) => {
             // A connection that ends early is a port scan, or a dialer that has given up.
             if !matches!(error, HandshakeError::Io(_)) {
-                door.tell(address, &error);
+                door.log_refusal(address, &error);
             }
             if matches!(error, HandshakeError::WrongProof) {
                 sleep(REFUSAL_DELAY).await;
-                let told = handshake::refuse(&mut stream, (door.is_admitted)());
+                let refused = handshake::refuse(&mut stream, (door.is_admitted)());
                 // Who does not take the answer is refused all the same.
-                let _ = timeout(HANDSHAKE_TIMEOUT, told).await;
+                let _ = timeout(HANDSHAKE_TIMEOUT, refused).await;
             }
         }
         Err(_) => {}

@@ -187,7 +187,7 @@ impl Shared {
     }
 
     /// Informs the handler that a process is gone, and drops a connection to it.
-    pub(crate) fn tell_lost(&self, lost: Option<Lost>) {
+    pub(crate) fn report_lost(&self, lost: Option<Lost>) {
         let Some(Lost { node, boot, cause }) = lost else { return };
         tracing::info!(%node, boot = boot.0, ?cause, "link lost");
         if cause.is_known_dead() {

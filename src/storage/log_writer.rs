@@ -311,14 +311,14 @@ impl Writer {
 
     /// Writes a batch of this many bytes, under watch; returns how long that took.
     fn sync(&mut self, rocks: WriteBatch, bytes: usize) -> Result<Duration, StorageError> {
-        self.look_at_the_background()?;
+        self.check_background_errors()?;
         self.shared.crash.step()?;
         let (result, sync) = self.shared.watchdog.watch(bytes, || self.engine.write_synced(rocks));
         result.map(|()| self.engine.sync_time().unwrap_or(sync))
     }
 
     /// A flush or compaction that failed ends the process too, even if this write would not.
-    fn look_at_the_background(&mut self) -> Result<(), StorageError> {
+    fn check_background_errors(&mut self) -> Result<(), StorageError> {
         self.cycles = self.cycles.wrapping_add(1);
         if self.cycles.is_multiple_of(BACKGROUND_CYCLES) && self.engine.background_errors() > 0 {
             return Err(StorageError::Disk {

@@ -97,7 +97,7 @@ impl Reclaim {
 
     /// What the thread does once in a tick, if the database is stepped.
     pub(crate) fn step(&self) -> Result<(), StorageError> {
-        if self.shared.engine.is_stepped() { self.shared.look(false) } else { Ok(()) }
+        if self.shared.engine.is_stepped() { self.shared.scan(false) } else { Ok(()) }
     }
 
     /// Ends the thread; a compaction under way is given up.
@@ -116,7 +116,7 @@ impl Reclaim {
 impl Shared {
     fn run(&self) {
         while self.sleep() {
-            if let Err(error) = self.look(false) {
+            if let Err(error) = self.scan(false) {
                 // The log writer meets the same disk, and ends the process if need be.
                 tracing::warn!("cannot reclaim disk space: {error}");
             }
@@ -136,15 +136,15 @@ impl Shared {
     }
 
     /// Compacts what is worth it, of the ranges that are quiet (or `at_once` all).
-    fn look(&self, at_once: bool) -> Result<(), StorageError> {
+    fn scan(&self, at_once: bool) -> Result<(), StorageError> {
         let seen: Vec<(Place, Removed)> = {
             let mut state = self.state.lock();
-            let look = |(&place, removed): (&Place, &mut Removed)| {
+            let mark = |(&place, removed): (&Place, &mut Removed)| {
                 let before = *removed;
                 removed.quiet = true;
                 (place, before)
             };
-            state.removed.iter_mut().map(look).collect()
+            state.removed.iter_mut().map(mark).collect()
         };
         let mut due = Vec::new();
         let mut total = 0;
@@ -224,7 +224,7 @@ pub(crate) fn one_run(group: GroupId, run: RunKey) -> (GroupId, RunRange) {
 #[cfg(test)]
 impl Reclaim {
     /// Does at once what the thread does when a range has been quiet.
-    pub(crate) fn look_now(&self) -> Result<(), StorageError> {
-        self.shared.look(true)
+    pub(crate) fn scan_now(&self) -> Result<(), StorageError> {
+        self.shared.scan(true)
     }
 }

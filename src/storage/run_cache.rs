@@ -190,7 +190,7 @@ impl RunCache {
         &self,
         group: GroupId,
         run: RunKey,
-        look: impl FnOnce(Term, &RunBodies) -> T,
+        read: impl FnOnce(Term, &RunBodies) -> T,
     ) -> Found<T> {
         let inner = self.inner.lock();
         let bodies = inner.slot(group, run).and_then(|slot| {
@@ -200,7 +200,7 @@ impl RunCache {
             Some((cached.entry.id.term, commands.bodies.get(slot.place)?))
         });
         match bodies {
-            Some((term, bodies)) => Found::Here(look(term, bodies)),
+            Some((term, bodies)) => Found::Here(read(term, bodies)),
             None if run.index <= inner.complete_above(group) => Found::MayBeStored,
             None => Found::Nowhere,
         }

@@ -20,7 +20,7 @@ pub(crate) struct Confirms {
     /// All below are settled, and their confirms have been sent.
     lowest: u64,
     /// Settled ones above `lowest` whose confirms have been sent: first to last.
-    told: BTreeMap<u64, u64>,
+    confirmed: BTreeMap<u64, u64>,
     /// To be sent by the next [`Confirms::emit`].
     taken: Vec<(u64, u64)>,
     refused: Vec<(u64, u64)>,
@@ -32,7 +32,7 @@ impl Confirms {
             next: 1,
             outstanding: 0,
             lowest: 1,
-            told: BTreeMap::new(),
+            confirmed: BTreeMap::new(),
             taken: Vec::new(),
             refused: Vec::new(),
         }
@@ -64,34 +64,34 @@ impl Confirms {
 
     /// Sends everything settled since the last call, with `multiple` where all smaller numbers
     /// are settled too (CNF-02), each number once (CNF-05).
-    pub(crate) fn emit(&mut self, mut tell: impl FnMut(Confirm)) {
+    pub(crate) fn emit(&mut self, mut send: impl FnMut(Confirm)) {
         let mut refused = std::mem::take(&mut self.refused);
         refused.sort_unstable();
         for (first, last) in refused.drain(..) {
             if first == self.lowest && last > first {
-                tell(Confirm { number: last, multiple: true, taken: false });
+                send(Confirm { number: last, multiple: true, taken: false });
             } else {
                 (first..=last)
-                    .for_each(|number| tell(Confirm { number, multiple: false, taken: false }));
+                    .for_each(|number| send(Confirm { number, multiple: false, taken: false }));
             }
             self.mark(first, last);
         }
         self.refused = refused;
-        self.emit_taken(tell);
+        self.emit_taken(send);
     }
 
-    fn emit_taken(&mut self, mut tell: impl FnMut(Confirm)) {
+    fn emit_taken(&mut self, mut send: impl FnMut(Confirm)) {
         let mut taken = std::mem::take(&mut self.taken);
         taken.sort_unstable();
         taken.iter().for_each(|&(first, last)| self.mark(first, last));
         let below = taken.iter().take_while(|&&(_, last)| last < self.lowest);
         let count: u64 = below.clone().map(|(first, last)| last - first + 1).sum();
         if let Some(&(_, number)) = below.last() {
-            tell(Confirm { number, multiple: count > 1, taken: true });
+            send(Confirm { number, multiple: count > 1, taken: true });
         }
         for &(first, last) in taken.iter().filter(|&&(_, last)| last >= self.lowest) {
             (first..=last)
-                .for_each(|number| tell(Confirm { number, multiple: false, taken: true }));
+                .for_each(|number| send(Confirm { number, multiple: false, taken: true }));
         }
         taken.clear();
         self.taken = taken;
@@ -100,14 +100,14 @@ impl Confirms {
     fn mark(&mut self, first: u64, last: u64) {
         if first == self.lowest {
             self.lowest = last + 1;
-            while let Some(last) = self.told.remove(&self.lowest) {
+            while let Some(last) = self.confirmed.remove(&self.lowest) {
                 self.lowest = last + 1;
             }
             return;
         }
-        match self.told.range_mut(..first).next_back() {
+        match self.confirmed.range_mut(..first).next_back() {
             Some((_, end)) if *end + 1 == first => *end = last,
-            Some(_) | None => drop(self.told.insert(first, last)),
+            Some(_) | None => drop(self.confirmed.insert(first, last)),
         }
     }
 }
@@ -120,10 +120,10 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeSet;
 
-    fn told(confirms: &mut Confirms) -> Vec<(u64, bool, bool)> {
-        let mut told = Vec::new();
-        confirms.emit(|confirm| told.push((confirm.number, confirm.multiple, confirm.taken)));
-        told
+    fn emitted(confirms: &mut Confirms) -> Vec<(u64, bool, bool)> {
+        let mut emitted = Vec::new();
+        confirms.emit(|confirm| emitted.push((confirm.number, confirm.multiple, confirm.taken)));
+        emitted
     }
 
     fn with(count: u64) -> Confirms {
@@ -139,13 +139,13 @@ mod tests {
     fn cnf_02_multiple_only_when_all_smaller_are_settled() {
         let mut confirms = with(10);
         confirms.settle(2, 3, true);
-        assert_eq!(told(&mut confirms), [(2, false, true), (3, false, true)]);
+        assert_eq!(emitted(&mut confirms), [(2, false, true), (3, false, true)]);
         confirms.settle(1, 1, true);
-        assert_eq!(told(&mut confirms), [(1, false, true)]);
+        assert_eq!(emitted(&mut confirms), [(1, false, true)]);
         confirms.settle(6, 6, true);
         confirms.settle(4, 5, true);
         confirms.settle(9, 9, true);
-        assert_eq!(told(&mut confirms), [(6, true, true), (9, false, true)]);
+        assert_eq!(emitted(&mut confirms), [(6, true, true), (9, false, true)]);
     }
 
     /// CNF-04.
@@ -155,10 +155,10 @@ mod tests {
         confirms.settle(1, 1, true);
         confirms.settle(2, 2, false);
         confirms.settle(3, 5, true);
-        assert_eq!(told(&mut confirms), [(2, false, false), (5, true, true)]);
+        assert_eq!(emitted(&mut confirms), [(2, false, false), (5, true, true)]);
         let mut confirms = with(5);
         confirms.settle(1, 5, false);
-        assert_eq!(told(&mut confirms), [(5, true, false)]);
+        assert_eq!(emitted(&mut confirms), [(5, true, false)]);
     }
 
     /// A client's book: what it takes each ack and nack to mean.
@@ -176,7 +176,7 @@ mod tests {
     proptest! {
         /// CNF-05: whatever the order, the client learns the outcome of each publish exactly once.
         #[test]
-        fn cnf_05_each_publish_is_told_once_and_rightly(
+        fn cnf_05_each_publish_is_confirmed_once_and_rightly(
             outcomes in proptest::collection::vec(any::<bool>(), 1..60),
             order in any::<proptest::sample::Index>(),
             seed in any::<u64>(),
@@ -201,7 +201,7 @@ mod tests {
             for (number, taken) in learnt {
                 prop_assert_eq!(taken, outcomes[usize::try_from(number - 1).unwrap()]);
             }
-            prop_assert!(confirms.told.is_empty());
+            prop_assert!(confirms.confirmed.is_empty());
             prop_assert_eq!(confirms.lowest, count + 1);
         }
     }

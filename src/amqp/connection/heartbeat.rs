@@ -3,7 +3,7 @@
 
 /// The outcome of a check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Look {
+pub(crate) struct Due {
     /// Nothing was written for half the timeout: a heartbeat is due (HB-01).
     pub(crate) send: bool,
     /// Nothing came between three checks in a row: the connection is lost (HB-02).
@@ -25,7 +25,7 @@ pub(crate) struct Heartbeat {
     send_at_ms: u64,
     receive_at_ms: u64,
     seen: Bytes,
-    silent_looks: u8,
+    silent_checks: u8,
 }
 
 impl Heartbeat {
@@ -36,7 +36,7 @@ impl Heartbeat {
             send_at_ms: now_ms + timeout_ms / 2,
             receive_at_ms: now_ms + timeout_ms,
             seen: Bytes::default(),
-            silent_looks: 0,
+            silent_checks: 0,
         }
     }
 
@@ -47,24 +47,24 @@ impl Heartbeat {
 
     /// A check. `reading` is false while the socket is not read on purpose: then silence is ours
     /// (HB-03).
-    pub(crate) fn look(&mut self, now_ms: u64, bytes: Bytes, reading: bool) -> Look {
-        let mut look = Look::default();
+    pub(crate) fn check(&mut self, now_ms: u64, bytes: Bytes, reading: bool) -> Due {
+        let mut due = Due::default();
         if self.timeout_ms == 0 {
-            return look;
+            return due;
         }
         if now_ms >= self.send_at_ms {
-            look.send = bytes.written == self.seen.written;
+            due.send = bytes.written == self.seen.written;
             self.seen.written = bytes.written;
             self.send_at_ms = now_ms + self.timeout_ms / 2;
         }
         if now_ms >= self.receive_at_ms {
             let silent = reading && bytes.received == self.seen.received;
-            self.silent_looks = if silent { self.silent_looks + 1 } else { 0 };
-            look.lost = self.silent_looks >= 2;
+            self.silent_checks = if silent { self.silent_checks + 1 } else { 0 };
+            due.lost = self.silent_checks >= 2;
             self.seen.received = bytes.received;
             self.receive_at_ms = now_ms + self.timeout_ms;
         }
-        look
+        due
     }
 }
 
@@ -81,26 +81,26 @@ mod tests {
     fn hb_01_a_heartbeat_is_sent_when_nothing_else_was() {
         let mut heartbeat = Heartbeat::new(10, 0);
         assert_eq!(heartbeat.deadline_ms(), Some(5000));
-        assert!(heartbeat.look(5000, bytes(0, 1), true).send);
-        assert!(!heartbeat.look(9999, bytes(8, 2), true).send, "too early to look");
-        assert!(!heartbeat.look(10_000, bytes(8, 3), true).send, "the heartbeat was written");
-        assert!(heartbeat.look(15_000, bytes(8, 4), true).send);
+        assert!(heartbeat.check(5000, bytes(0, 1), true).send);
+        assert!(!heartbeat.check(9999, bytes(8, 2), true).send, "too early to check");
+        assert!(!heartbeat.check(10_000, bytes(8, 3), true).send, "the heartbeat was written");
+        assert!(heartbeat.check(15_000, bytes(8, 4), true).send);
     }
 
     /// HB-02: lost at the second silent check, 2t to 3t after the last byte.
     #[test]
-    fn hb_02_two_silent_looks_lose_the_connection() {
+    fn hb_02_two_silent_checks_lose_the_connection() {
         let mut heartbeat = Heartbeat::new(10, 0);
-        assert!(!heartbeat.look(10_000, bytes(0, 7), true).lost);
-        assert!(!heartbeat.look(20_000, bytes(0, 7), true).lost);
-        assert!(heartbeat.look(30_000, bytes(0, 7), true).lost);
+        assert!(!heartbeat.check(10_000, bytes(0, 7), true).lost);
+        assert!(!heartbeat.check(20_000, bytes(0, 7), true).lost);
+        assert!(heartbeat.check(30_000, bytes(0, 7), true).lost);
     }
 
     #[test]
-    fn hb_02_one_byte_between_two_looks_is_life() {
+    fn hb_02_one_byte_between_two_checks_is_life() {
         let mut heartbeat = Heartbeat::new(10, 0);
-        for (look, received) in [(1, 0), (2, 1), (3, 1), (4, 2), (5, 2), (6, 3)] {
-            assert!(!heartbeat.look(look * 10_000, bytes(0, received), true).lost);
+        for (check, received) in [(1, 0), (2, 1), (3, 1), (4, 2), (5, 2), (6, 3)] {
+            assert!(!heartbeat.check(check * 10_000, bytes(0, received), true).lost);
         }
     }
 
@@ -108,11 +108,11 @@ mod tests {
     #[test]
     fn hb_03_silence_does_not_count_while_the_socket_is_not_read() {
         let mut heartbeat = Heartbeat::new(10, 0);
-        for look in 1..10 {
-            assert!(!heartbeat.look(look * 10_000, bytes(0, 0), false).lost);
+        for check in 1..10 {
+            assert!(!heartbeat.check(check * 10_000, bytes(0, 0), false).lost);
         }
-        assert!(!heartbeat.look(100_000, bytes(0, 0), true).lost);
-        assert!(heartbeat.look(110_000, bytes(0, 0), true).lost);
+        assert!(!heartbeat.check(100_000, bytes(0, 0), true).lost);
+        assert!(heartbeat.check(110_000, bytes(0, 0), true).lost);
     }
 
     /// HB-04.
@@ -120,6 +120,6 @@ mod tests {
     fn hb_04_zero_switches_heartbeats_off() {
         let mut heartbeat = Heartbeat::new(0, 0);
         assert_eq!(heartbeat.deadline_ms(), None);
-        assert_eq!(heartbeat.look(1_000_000, bytes(0, 0), true), Look::default());
+        assert_eq!(heartbeat.check(1_000_000, bytes(0, 0), true), Due::default());
     }
 }

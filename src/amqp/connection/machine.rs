@@ -300,7 +300,7 @@ impl Machine {
                 self.fail(number, &fault, outbox);
             }
         }
-        self.tell_confirms(outbox);
+        self.send_confirms(outbox);
         numbers.sort_unstable();
         numbers.dedup();
         for number in numbers {
@@ -352,7 +352,7 @@ impl Machine {
         if let Err(fault) = channel.answer(answer, out) {
             self.fail(id.number, &fault, outbox);
         }
-        self.tell_cancelled(outbox);
+        self.send_cancelled(outbox);
         self.resume(id.number, outbox);
     }
 
@@ -362,8 +362,8 @@ impl Machine {
         for event in events.drain(..) {
             deliveries_ready |= self.event(event, outbox);
         }
-        self.tell_confirms(outbox);
-        self.tell_cancelled(outbox);
+        self.send_confirms(outbox);
+        self.send_cancelled(outbox);
         deliveries_ready
     }
 
@@ -394,7 +394,7 @@ impl Machine {
             }
             Event::ConsumerCancelled { channel, consumer, tag: _ } => {
                 self.cancelled.push((channel, consumer));
-                self.tell_cancelled(outbox);
+                self.send_cancelled(outbox);
             }
             Event::ConsumerTimedOut { channel, consumer, exception } => {
                 if !self.env.consumer_cancel_notify {
@@ -422,7 +422,7 @@ impl Machine {
     }
 
     /// Sends `basic.cancel` for cancelled consumers, unless the answer to a `queue.delete` has to come first.
-    fn tell_cancelled(&mut self, outbox: &mut Outbox) {
+    fn send_cancelled(&mut self, outbox: &mut Outbox) {
         if self.cancelled.is_empty() || self.channels.values().any(|it| it.awaits_delete()) {
             return;
         }
@@ -434,7 +434,7 @@ impl Machine {
         }
     }
 
-    fn tell_confirms(&mut self, outbox: &mut Outbox) {
+    fn send_confirms(&mut self, outbox: &mut Outbox) {
         while let Some(number) = self.confirmed.pop() {
             if let Some(channel) = self.channels.get_mut(&number) {
                 let out = &mut Out { env: &self.env, outbox, effects: &mut self.effects };

@@ -1,8 +1,8 @@
 //! Whether a client takes what it is sent. Time comes in as milliseconds since the connection was
 //! opened; nothing here reads a clock.
 
-/// How often is looked while something waits to be written.
-const LOOK_MS: u64 = 1_000;
+/// How often progress is checked while something waits to be written.
+const CHECK_MS: u64 = 1_000;
 
 /// How long a client may take nothing while the node's memory for deliveries is used up.
 const PRESSED_MS: u64 = 5_000;
@@ -13,7 +13,7 @@ pub(crate) struct Progress {
     timeout_ms: u64,
     /// Bytes written, when that was last seen to have changed or nothing waited.
     seen: Option<(u64, u64)>,
-    look_at_ms: u64,
+    check_at_ms: u64,
 }
 
 impl Progress {
@@ -23,7 +23,7 @@ impl Progress {
             0 => timeout_ms,
             seconds => 2_000 * u64::from(seconds),
         };
-        Self { timeout_ms, seen: None, look_at_ms: 0 }
+        Self { timeout_ms, seen: None, check_at_ms: 0 }
     }
 
     /// When to check next, given whether something waits to be written.
@@ -34,18 +34,18 @@ impl Progress {
         }
         if self.seen.is_none() {
             self.seen = Some((written, now_ms));
-            self.look_at_ms = now_ms + self.timeout_ms.min(LOOK_MS);
+            self.check_at_ms = now_ms + self.timeout_ms.min(CHECK_MS);
         }
-        Some(self.look_at_ms)
+        Some(self.check_at_ms)
     }
 
     /// A check. True if the client has taken nothing for too long: less time is given while `pressed`.
     pub(crate) fn is_lost(&mut self, now_ms: u64, written: u64, pressed: bool) -> bool {
         let Some((seen, since_ms)) = self.seen else { return false };
-        if now_ms < self.look_at_ms {
+        if now_ms < self.check_at_ms {
             return false;
         }
-        self.look_at_ms = now_ms + self.timeout_ms.min(LOOK_MS);
+        self.check_at_ms = now_ms + self.timeout_ms.min(CHECK_MS);
         if seen != written {
             self.seen = Some((written, now_ms));
             return false;
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_looked_at_while_nothing_waits() {
+    fn nothing_is_checked_while_nothing_waits() {
         let mut progress = Progress::new(0, 2_000);
         assert_eq!(progress.deadline_ms(0, 5, false), None);
         assert!(!progress.is_lost(10_000, 5, false));

@@ -292,17 +292,17 @@ fn message(words: &Words) -> Message {
     }
 }
 
-pub(super) enum Told {
+pub(super) enum Report {
     Event(Event),
     Deliveries(Vec<Delivered>),
 }
 
 /// An event from the broker: `event …`.
-pub(super) fn told(line: &str) -> Told {
+pub(super) fn event(line: &str) -> Report {
     let words = Words::of(line);
     let channel = channel_id(words.get("channel").unwrap_or("1"));
     let who = consumer(words.number("consumer").unwrap_or(0));
-    Told::Event(match words.plain(0) {
+    Report::Event(match words.plain(0) {
         "confirmed" => {
             let (first, last) = words.plain(1).split_once('-').unwrap();
             let (first, last) = (first.parse().unwrap(), last.parse().unwrap());
@@ -340,7 +340,7 @@ pub(super) fn told(line: &str) -> Told {
                 counts: counts(&words),
                 message: message(&words),
             };
-            return Told::Deliveries(numbers.map(deliver).collect());
+            return Report::Deliveries(numbers.map(deliver).collect());
         }
         other => panic!("nothing is told by {other}"),
     })

@@ -86,7 +86,7 @@ impl Cluster {
             added
         };
         if added {
-            self.base.lease.tell_all_applied();
+            self.base.lease.report_all_applied();
         }
         self.fence_dead_nodes().await;
     }
@@ -236,7 +236,8 @@ impl Leader {
     fn send_majority_contacts(self: &Arc<Self>) {
         let Some(groups) = self.base.context.groups() else { return };
         let led = self.base.led.groups().into_iter();
-        let answered = led.filter(|group| groups.majority_heard_within(*group, 2 * CHECK_INTERVAL));
+        let answered =
+            led.filter(|group| groups.majority_answered_within(*group, 2 * CHECK_INTERVAL));
         let terms =
             answered.filter_map(|group| Some((group, self.base.led.leading(Home::Group(group))?)));
         self.send_majority_contact(terms);
@@ -249,7 +250,7 @@ impl Leader {
     ) {
         let groups: Vec<_> = groups.into_iter().collect();
         if !groups.is_empty() {
-            self.base.context.peers.send_to_all(PeerMessage::Heard(groups));
+            self.base.context.peers.send_to_all(PeerMessage::LeaderContact(groups));
         }
     }
 

@@ -109,7 +109,7 @@ impl Node {
     /// Records that this node's catalog copy has been applied up to `index`.
     fn catalog_grown(&self, index: CatalogIndex) {
         self.base.catalog.grown(index);
-        self.base.lease.tell_applied(index);
+        self.base.lease.report_applied(index);
     }
 
     /// Begins leaderships that the groups reported before the broker was started.

@@ -211,7 +211,7 @@ impl Unwritten {
             waits: Arc::clone(&self.has_fetched),
         };
         self.has_fetched.store(true, Ordering::Release);
-        self.budget.look_again(Share::Deliveries);
+        self.budget.notify_waiting(Share::Deliveries);
         fetched
     }
 }

@@ -36,7 +36,7 @@ pub(crate) struct NewQueue {
 /// What became of making a queue.
 pub(crate) enum Made {
     Ok,
-    /// Another was first: look at that one.
+    /// Another was first: inspect that one.
     NameTaken,
     /// The catalog does not take it: what the client is told.
     Refused(Exception),
@@ -116,7 +116,7 @@ impl QueueOperations<'_> {
     ) -> Result<Option<DeclareOk>, Exception> {
         check_owner(&entry, self.client.state.id, Some(declare.exclusive))?;
         let name = entry.name.clone();
-        let Some(report) = self.client.node.queues.look(&entry, true).await? else {
+        let Some(report) = self.client.node.queues.inspect(&entry, true).await? else {
             self.client
                 .node
                 .queues
@@ -255,7 +255,7 @@ impl QueueOperations<'_> {
         let entry = self.client.find_queue(&queue).await?;
         // A quorum queue's lease is not renewed, so that monitoring keeps none alive.
         let renew = entry.queue_type == QueueType::Classic;
-        match self.client.node.queues.look(&entry, renew).await? {
+        match self.client.node.queues.inspect(&entry, renew).await? {
             Some(report) => Ok(declare_ok(&entry.name, report)),
             None => Err(refusal::no_queue(&entry.name)),
         }
@@ -272,13 +272,13 @@ impl Base {
 
 impl Queues {
     /// Looks at a queue in its home; `None` if it has ended.
-    async fn look(
+    async fn inspect(
         &self,
         entry: &QueueEntry,
         renew: bool,
     ) -> Result<Option<QueueReport>, Exception> {
-        let look = Command::Look { queue: entry.id, renew };
-        match self.base.proposers.ask(entry.id.home, look).await {
+        let inspect = Command::Inspect { queue: entry.id, renew };
+        match self.base.proposers.ask(entry.id.home, inspect).await {
             Ok(Reply::Alive(report)) => Ok(Some(report)),
             Ok(Reply::Gone) => Ok(None),
             Ok(other) => Err(unexpected(&entry.name, &other)),
@@ -292,8 +292,8 @@ impl Queues {
         if !asks {
             return true;
         }
-        let look = Command::Look { queue, renew: true };
-        !matches!(self.base.proposers.ask(queue.home, look).await, Ok(Reply::Gone))
+        let inspect = Command::Inspect { queue, renew: true };
+        !matches!(self.base.proposers.ask(queue.home, inspect).await, Ok(Reply::Gone))
     }
 
     /// Creates a queue in its group, then makes its name visible (NAM 2).

@@ -163,7 +163,7 @@ impl ExclusiveQueues {
         });
         let Some(id) = elsewhere else { return refusal::no_queue(name) };
         // Only its own node knows; if that does not answer, the queue may live.
-        match self.base.proposers.ask(id.home, Command::Look { queue: id, renew: false }).await {
+        match self.base.proposers.ask(id.home, Command::Inspect { queue: id, renew: false }).await {
             Ok(Reply::Gone) => refusal::no_queue(name),
             Ok(_) | Err(_) => refusal::exclusive_queue(name),
         }

@@ -162,12 +162,12 @@ impl RoutingLease {
         let committed = CatalogIndex(group.committed_since_now(!renews, BOUND).await?.0);
         let now = Instant::now();
         let granting = self.grants.lock().ask(now, (to, boot), applied, committed);
-        self.tell_all_applied();
+        self.report_all_applied();
         granting
     }
 
     /// This node's catalog copy has grown: tells the catalog's leader.
-    pub(crate) fn tell_applied(&self, index: CatalogIndex) {
+    pub(crate) fn report_applied(&self, index: CatalogIndex) {
         if let Some(leader) = self.context.catalog_leader() {
             // What is lost is said again with the next renewal.
             self.context.peers.send(leader, PeerMessage::Applied(index));
@@ -175,7 +175,7 @@ impl RoutingLease {
     }
 
     /// As the catalog's leader: works out what all have applied, and tells all if it has grown.
-    pub(crate) fn tell_all_applied(&self) {
+    pub(crate) fn report_all_applied(&self) {
         let members = self.context.members();
         let all = self.grants.lock().all_applied(Instant::now(), &members);
         let Some(all) = all else { return };

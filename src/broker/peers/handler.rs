@@ -127,14 +127,14 @@ impl Node {
             }
             PeerMessage::Applied(index) => {
                 self.base.lease.applied(from, boot, index);
-                self.base.lease.tell_all_applied();
+                self.base.lease.report_all_applied();
             }
             PeerMessage::AllApplied(index) => self.base.lease.note_all_applied(index),
             PeerMessage::Room { home, queue, messages } => {
                 self.letters.room_received(home, queue, messages)
             }
             PeerMessage::Shortage(shortage) => self.alarms.alarm(from, shortage),
-            PeerMessage::Heard(groups) => {
+            PeerMessage::LeaderContact(groups) => {
                 for (group, term) in groups {
                     self.front.leader_contacted(Home::Group(group), from, term);
                 }

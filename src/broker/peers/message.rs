@@ -32,7 +32,7 @@ pub(crate) enum PeerMessage {
     /// What the sender is short of (ALM-01).
     Shortage(Shortage),
     /// The sender leads these groups, and has just heard a majority of each (DLV 5).
-    Heard(Vec<(GroupId, Term)>),
+    LeaderContact(Vec<(GroupId, Term)>),
     /// How the clocks of groups stand with the sender (DESIGN §4, *Time*).
     Clocks(Vec<(GroupId, Timestamp)>),
     /// What the sender counts against limits (VLM-04).

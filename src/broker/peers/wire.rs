@@ -27,7 +27,7 @@ const REATTACH: u32 = 104;
 const APPLIED: u32 = 108;
 const ALL_APPLIED: u32 = 109;
 const SHORTAGE: u32 = 110;
-const HEARD: u32 = 111;
+const LEADER_CONTACT: u32 = 111;
 const ROOM: u32 = 112;
 const COUNTS: u32 = 114;
 const CLOCKS: u32 = 115;
@@ -87,7 +87,9 @@ pub(crate) fn encode_message(message: &PeerMessage) -> Frame {
             let payload = [u8::from(*memory), u8::from(*disk)];
             control(SHORTAGE, catalog, Bytes::copy_from_slice(&payload))
         }
-        PeerMessage::Heard(groups) => control(HEARD, catalog, encode(&from_heard(groups))),
+        PeerMessage::LeaderContact(groups) => {
+            control(LEADER_CONTACT, catalog, encode(&from_leader_contact(groups)))
+        }
         PeerMessage::Clocks(clocks) => control(CLOCKS, catalog, encode(&from_clocks(clocks))),
         PeerMessage::Counts(counts) => control(COUNTS, catalog, encode(&from_counts(counts))),
         PeerMessage::Reply { addresses, message } => {
@@ -140,7 +142,7 @@ pub(crate) fn decode_message(
             }
             other => return Err(WireError::ShortageLength(other.len())),
         },
-        HEARD => PeerMessage::Heard(to_heard(message(payload)?)?),
+        LEADER_CONTACT => PeerMessage::LeaderContact(to_leader_contact(message(payload)?)?),
         ROOM => {
             let pb::Room { queue, messages } = message(payload)?;
             let queue = to_queue_id(queue).ok_or(WireError::Field)?;
@@ -302,15 +304,15 @@ fn to_reattach(message: pb::Reattach) -> Result<(Term, Vec<Attachment>), WireErr
     Ok((Term(message.term), consumers.ok_or(WireError::Field)?))
 }
 
-fn from_heard(groups: &[(GroupId, Term)]) -> pb::Heard {
-    let group = |&(group, term): &(GroupId, Term)| pb::heard::Group {
+fn from_leader_contact(groups: &[(GroupId, Term)]) -> pb::LeaderContact {
+    let group = |&(group, term): &(GroupId, Term)| pb::leader_contact::Group {
         group: u32::from(group.0),
         term: term.0,
     };
-    pb::Heard { groups: groups.iter().map(group).collect() }
+    pb::LeaderContact { groups: groups.iter().map(group).collect() }
 }
 
-fn to_heard(message: pb::Heard) -> Result<Vec<(GroupId, Term)>, WireError> {
+fn to_leader_contact(message: pb::LeaderContact) -> Result<Vec<(GroupId, Term)>, WireError> {
     let groups = message.groups.into_iter();
     groups.map(|one| Ok((to_group(one.group)?, Term(one.term)))).collect()
 }

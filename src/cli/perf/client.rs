@@ -152,7 +152,7 @@ impl Client {
             // None: a run that stands still is noticed by its rates.
             heartbeat: 0,
         });
-        self.tell(0, AMQPClass::Connection(tune_ok)).await?;
+        self.send_method(0, AMQPClass::Connection(tune_ok)).await?;
         let virtual_host = ShortString::try_new(uri.vhost.as_str())?;
         let open = Open(connection::Open { virtual_host });
         self.ask(0, AMQPClass::Connection(open), "connection.open").await?;
@@ -167,7 +167,7 @@ impl Client {
     }
 
     /// Sends a method that has no answer.
-    pub(crate) async fn tell(
+    pub(crate) async fn send_method(
         &mut self,
         channel: u16,
         method: AMQPClass,
@@ -182,7 +182,7 @@ impl Client {
         method: AMQPClass,
         name: &'static str,
     ) -> Result<AMQPClass, ClientError> {
-        self.tell(channel, method).await?;
+        self.send_method(channel, method).await?;
         self.answer(name).await
     }
 
@@ -293,7 +293,7 @@ impl Client {
             nowait: true,
             ..basic::Consume::default()
         });
-        self.tell(CHANNEL, AMQPClass::Basic(consume)).await
+        self.send_method(CHANNEL, AMQPClass::Basic(consume)).await
     }
 
     /// Closes the connection; what comes until close-ok is passed over.
@@ -303,7 +303,7 @@ impl Client {
             reply_text: "done".into(),
             ..connection::Close::default()
         });
-        self.tell(0, AMQPClass::Connection(close)).await?;
+        self.send_method(0, AMQPClass::Connection(close)).await?;
         let closed = async {
             loop {
                 let method = self.method().await?;

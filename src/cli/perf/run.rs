@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 /// How often the end of a run is looked for.
-const LOOK: Duration = Duration::from_millis(20);
+const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 /// A ledger is searched for what is missing only when nothing has come for this long.
 const LULL: Duration = Duration::from_millis(200);
 
@@ -208,7 +208,7 @@ impl Run {
                     say(&self.line(started, &last, &reading));
                     last = reading;
                 }
-                () = sleep(LOOK) => {}
+                () = sleep(CHECK_INTERVAL) => {}
                 _ = &mut interrupted => break,
             }
             self.collect();
@@ -297,7 +297,7 @@ impl Run {
         let (mut last, _) = Reading::take(&self.shared, &self.pids);
         let failed = !self.errors.is_empty();
         loop {
-            sleep(LOOK).await;
+            sleep(CHECK_INTERVAL).await;
             self.collect();
             let (now, usage) = Reading::take(&self.shared, &self.pids);
             self.resident_bytes_max = self.resident_bytes_max.max(usage.resident_bytes);
@@ -314,7 +314,7 @@ impl Run {
         }
         self.phase.send_replace(Phase::Stop);
         while !self.publishers.is_empty() || !self.consumers.is_empty() {
-            sleep(LOOK).await;
+            sleep(CHECK_INTERVAL).await;
             self.collect();
         }
         last

@@ -3,7 +3,7 @@
 
 mod harness;
 
-use harness::{Cluster, DEADLINE, Told, enqueue, session, until, write};
+use harness::{Cluster, DEADLINE, Notice, enqueue, session, until, write};
 use quorate_raft::{ProposeError, TransferError, WriteError};
 use quorate_types::{GroupId, NodeId};
 use std::time::Duration;
@@ -55,19 +55,19 @@ async fn effects_begin_with_the_first_entry_of_the_own_term() {
     leader.create(GROUP, session).await;
     for node in cluster.nodes.values() {
         let mut leading = None;
-        for told in node.ear.told() {
-            match told {
-                Told::Became(group, term) if group == GROUP => leading = Some(term),
-                Told::LostLeadership(group) if group == GROUP => leading = None,
-                Told::Applied(group, term, led) if group == GROUP => {
+        for notice in node.recorder.notices() {
+            match notice {
+                Notice::Became(group, term) if group == GROUP => leading = Some(term),
+                Notice::LostLeadership(group) if group == GROUP => leading = None,
+                Notice::Applied(group, term, led) if group == GROUP => {
                     assert_eq!(led, leading == Some(term), "node {}", node.id);
                 }
-                Told::Became(..)
-                | Told::LostLeadership(_)
-                | Told::Leader(..)
-                | Told::Installed(_)
-                | Told::ProposalLost(_)
-                | Told::Applied(..) => {}
+                Notice::Became(..)
+                | Notice::LostLeadership(_)
+                | Notice::Leader(..)
+                | Notice::Installed(_)
+                | Notice::ProposalLost(_)
+                | Notice::Applied(..) => {}
             }
         }
         assert_eq!(leading.is_some(), node.id == leader.id);
@@ -143,7 +143,7 @@ async fn a_follower_behind_the_purged_log_catches_up_by_snapshot_while_traffic_f
         (node.group(GROUP).metrics().snapshots_installed.get() > 0).then_some(())
     })
     .await;
-    assert!(cluster.node(lagging).ear.count(&Told::Installed(GROUP)) > 0);
+    assert!(cluster.node(lagging).recorder.count(&Notice::Installed(GROUP)) > 0);
     let applied = cluster.node(lagging).group(GROUP).applied().unwrap();
     until("entries follow the snapshot", || {
         let now = cluster.node(lagging).group(GROUP).applied()?;
@@ -166,7 +166,7 @@ async fn leadership_is_transferred_and_handed_over_before_a_stop() {
     let to = cluster.nodes.keys().copied().find(|id| *id != from.id).unwrap();
     from.transfer(GROUP, to).await.unwrap();
     until("it leads", || cluster.node(to).group(GROUP).is_leading().then_some(())).await;
-    assert_eq!(from.ear.count(&Told::LostLeadership(GROUP)), 1);
+    assert_eq!(from.recorder.count(&Notice::LostLeadership(GROUP)), 1);
     for group in (0..=3).map(GroupId) {
         cluster.leader_of(group).await;
     }
@@ -210,7 +210,7 @@ async fn nodes_that_all_leave_do_not_wait_for_each_other() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_a_majority_proposals_are_lost_and_told_so() {
+async fn without_a_majority_proposals_are_lost_and_reported() {
     let mut cluster = Cluster::start(|_| {}).await;
     cluster.balanced().await;
     let leader = cluster.leader_of(GROUP).await.id;
@@ -228,7 +228,7 @@ async fn without_a_majority_proposals_are_lost_and_told_so() {
     until("a proposal is lost", || {
         let _ = node.group(GROUP).propose(enqueue(queue, from, number, 1, 10));
         number += 1;
-        (node.ear.count(&Told::ProposalLost(GROUP)) > 0).then_some(())
+        (node.recorder.count(&Notice::ProposalLost(GROUP)) > 0).then_some(())
     })
     .await;
     let refused = node.group(GROUP).write(enqueue(queue, from, 1000, 1, 10)).await;

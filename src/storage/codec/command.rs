@@ -28,7 +28,7 @@ const DETACH: u8 = 9;
 const CREATE_QUEUE: u8 = 10;
 const END_QUEUE: u8 = 11;
 const CONFIGURE: u8 = 12;
-const LOOK: u8 = 13;
+const INSPECT: u8 = 13;
 const PURGE: u8 = 14;
 const SESSION_ENDED: u8 = 15;
 const NODE_DOWN: u8 = 16;
@@ -78,7 +78,7 @@ pub(crate) fn put_command(command: &Command, own: SessionId, out: &mut BytesMut)
             put_on_queue(CONFIGURE, *queue, &[], out);
             put_config(config, out);
         }
-        Command::Look { queue, renew } => put_on_queue(LOOK, *queue, &[*renew], out),
+        Command::Inspect { queue, renew } => put_on_queue(INSPECT, *queue, &[*renew], out),
         Command::Purge { queue } => put_on_queue(PURGE, *queue, &[], out),
         Command::SessionEnded { session } => {
             out.put_u8(SESSION_ENDED);
@@ -161,7 +161,7 @@ fn command(tag: u8, cursor: &mut Cursor<'_>, own: SessionId) -> Result<Command, 
             let (holder, numbers) = held(cursor, own)?;
             Command::Release { holder, numbers }
         }
-        tag @ (GET | ATTACH | CREATE_QUEUE | END_QUEUE | CONFIGURE | LOOK | PURGE) => {
+        tag @ (GET | ATTACH | CREATE_QUEUE | END_QUEUE | CONFIGURE | INSPECT | PURGE) => {
             queue_command(tag, cursor)?
         }
         DETACH => Command::Detach {
@@ -203,7 +203,7 @@ fn queue_command(tag: u8, cursor: &mut Cursor<'_>) -> Result<Command, DecodeErro
             Command::EndQueue { queue, if_unused: cursor.bool()?, if_empty: cursor.bool()? }
         }
         CONFIGURE => Command::Configure { queue, config: config(cursor)? },
-        LOOK => Command::Look { queue, renew: cursor.bool()? },
+        INSPECT => Command::Inspect { queue, renew: cursor.bool()? },
         PURGE => Command::Purge { queue },
         _ => return Err(DecodeError::Invalid("command")),
     })

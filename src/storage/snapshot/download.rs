@@ -21,7 +21,7 @@ const KEY_BYTES_MAX: u64 = 1024;
 const VALUE_BYTES_MAX: u64 = 1 << 30;
 
 /// Bytes received between two checks of the disk's free space.
-const LOOK_BYTES: u64 = 8 << 20;
+const CHECK_BYTES: u64 = 8 << 20;
 
 /// Names of the files of a received snapshot.
 pub(crate) const HEADS: &str = "heads.sst";
@@ -68,8 +68,8 @@ pub struct SnapshotDownload {
     /// Bytes that the sender expects to send; it may be more.
     expected: u64,
     received: u64,
-    /// Bytes received at which the disk's free space is looked at.
-    next_look: u64,
+    /// Bytes received at which the disk's free space is checked.
+    next_check: u64,
 }
 
 impl SnapshotDownload {
@@ -85,8 +85,8 @@ impl SnapshotDownload {
         let files = Files::of(engine.new_folder(&format!("g{group}-{}", applied.index)));
         let action = "cannot create the files of a snapshot";
         let stream = BufWriter::new(files.folder.create(STREAM).map_err(file(action))?);
-        let (received, next_look) = (0, LOOK_BYTES);
-        Ok(Self { engine, group, applied, meta, stream, files, expected, received, next_look })
+        let (received, next_check) = (0, CHECK_BYTES);
+        Ok(Self { engine, group, applied, meta, stream, files, expected, received, next_check })
     }
 
     /// Takes the next piece. Blocks for the disk.
@@ -95,10 +95,10 @@ impl SnapshotDownload {
     /// `NoRoom`, or a failed write.
     pub fn chunk(&mut self, chunk: &[u8]) -> Result<(), StorageError> {
         self.received += chunk.len() as u64;
-        if self.received >= self.next_look {
-            self.next_look = self.received + LOOK_BYTES;
+        if self.received >= self.next_check {
+            self.next_check = self.received + CHECK_BYTES;
             // The rest of the stream, the tables of all of it.
-            let whole = self.expected.max(self.received + LOOK_BYTES);
+            let whole = self.expected.max(self.received + CHECK_BYTES);
             self.engine.check_room((whole - self.received).saturating_add(whole))?;
         }
         self.stream.write_all(chunk).map_err(file("cannot write a snapshot"))

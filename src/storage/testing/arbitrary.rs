@@ -137,7 +137,7 @@ pub(super) fn queue_command() -> impl Strategy<Value = Command> {
             Command::EndQueue { queue, if_unused, if_empty }
         }),
         (queue_id(), config()).prop_map(|(queue, config)| Command::Configure { queue, config }),
-        (queue_id(), any::<bool>()).prop_map(|(queue, renew)| Command::Look { queue, renew }),
+        (queue_id(), any::<bool>()).prop_map(|(queue, renew)| Command::Inspect { queue, renew }),
         (queue_id(), any::<Option<u64>>())
             .prop_map(|(queue, timeout_default_ms)| Command::Get { queue, timeout_default_ms }),
         queue_id().prop_map(|queue| Command::Purge { queue }),

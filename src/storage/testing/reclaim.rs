@@ -38,7 +38,7 @@ fn removed_runs_give_their_space_back_and_others_stay() {
     let before = tables(dir.path());
     assert!(before > (RUNS / 2) * BODY_BYTES as u64, "{before} bytes were flushed");
     remove(&database, 1, RUNS - 2);
-    database.reclaim().look_now().unwrap();
+    database.reclaim().scan_now().unwrap();
     let after = tables(dir.path());
     assert!(after < 4 * BODY_BYTES as u64, "{after} of {before} bytes are left");
     for index in [RUNS - 1, RUNS] {

@@ -82,7 +82,7 @@ fn dlv_05_a_leader_that_was_suspected_is_back() {
     let (mut log, mut group) = (CatalogLog::new(), GroupLog::new());
     let start = log.start(ME, BOOT);
     let queue = quorate_types::QueueId { home: GROUP, index: 1, position: 9 };
-    group.ask(SessionId { node: ME, start }, Command::Look { queue, renew: false });
+    group.ask(SessionId { node: ME, start }, Command::Inspect { queue, renew: false });
     group.lead(vec![Command::NodeSuspected { node: ME }]);
     let absences = Absences::new(Instant::now(), ME, &[ME, TWO]);
     let commands = outlook(&absences).commands(&log.catalog, &group.machine);
@@ -255,7 +255,7 @@ proptest! {
             live.retain(|other: &SessionId| other.node != node);
             if speaks {
                 let queue = quorate_types::QueueId { home: GROUP, index: 1, position: 9 };
-                group.ask(session, Command::Look { queue, renew: false });
+                group.ask(session, Command::Inspect { queue, renew: false });
                 live.insert(session);
             }
             if falls {
@@ -314,7 +314,7 @@ proptest! {
         for node in [ME, TWO] {
             let start = log.start(node, BOOT);
             let session = SessionId { node, start };
-            group.ask(session, Command::Look { queue, renew: false });
+            group.ask(session, Command::Inspect { queue, renew: false });
         }
         // It has no session in the group, so no command names it.
         log.start(NodeId(3), BOOT);

@@ -99,7 +99,7 @@ impl World {
         let (mut log, mut group) = (CatalogLog::new(), GroupLog::new());
         let start = log.start(FRONT, BOOT);
         let queue = QueueId { home: GROUP, index: 1, position: 9 };
-        group.ask(SessionId { node: FRONT, start }, Command::Look { queue, renew: false });
+        group.ask(SessionId { node: FRONT, start }, Command::Inspect { queue, renew: false });
         let leader_contact = LeaderContact::new([GROUP].into_iter(), timeout);
         let began = leader_contact.began;
         let leaders = (1..=LEADERS).map(|node| Leader {

@@ -204,14 +204,14 @@ impl DeadLetters {
             machine.queues_with_kept().filter_map(settings).collect::<Vec<_>>()
         });
         for (queue, settings) in kept.unwrap_or_default() {
-            let from = self.decide(home, |worker, _| worker.look_from(queue, version, &settings));
+            let from = self.decide(home, |worker, _| worker.check_from(queue, version, &settings));
             let Some(from) = from else { continue };
             let gone = settings.is_none();
             if gone && !self.catalog_client.read().await {
                 continue;
             }
             let next = self.route_kept_letters_of(home, queue, gone, from).await;
-            self.decide(home, |worker, _| worker.looked(queue, version, settings, next));
+            self.decide(home, |worker, _| worker.checked(queue, version, settings, next));
         }
     }
 
@@ -321,7 +321,7 @@ impl DeadLetters {
 
     /// Handles a notice that a target of this home's letters has room.
     pub(crate) fn room_received(&self, home: Home, queue: QueueId, messages: u32) {
-        self.decide(home, |worker, _| worker.told_of_room(queue, messages));
+        self.decide(home, |worker, _| worker.room_reported(queue, messages));
         self.wake();
     }
 
@@ -332,7 +332,7 @@ impl DeadLetters {
             return;
         };
         let home = from.home();
-        self.decide(home, |worker, _| worker.heard(&answer));
+        self.decide(home, |worker, _| worker.answered(&answer));
         self.wake();
         if self.led.leading(home).is_some() {
             propose(&self.led, home, LetterWorker::commit(answer));

@@ -259,9 +259,9 @@ proptest! {
 fn nam_8_a_new_run_begins_without_queues() {
     let mut world = World::new();
     world.enqueue(0, &[10]);
-    let look = |queue| Command::Look { queue, renew: false };
+    let inspect = |queue| Command::Inspect { queue, renew: false };
     let old = *world.ids.first().unwrap();
-    world.queues.command(look(old));
+    world.queues.command(inspect(old));
     world.queues.begin(SESSION.node, StartNumber(2));
     assert!(!world.queues.has_work());
     assert_eq!(world.queues.read(|machine| machine.queues().count()), Some(0));

@@ -21,9 +21,9 @@ use tonic::service::Routes;
 const DEADLINE: Duration = Duration::from_secs(20);
 
 /// What a node hears of; a service of 0 is that it is linked.
-struct Heard(mpsc::UnboundedSender<u32>);
+struct Services(mpsc::UnboundedSender<u32>);
 
-impl LinkHandler for Heard {
+impl LinkHandler for Services {
     fn request(&self, _: &Origin, _: u32, _: GroupId, _: Bytes, _: Responder) {}
 
     fn notice(&self, _: &Origin, service: u32, _: GroupId, _: Bytes) {
@@ -43,7 +43,7 @@ fn links(
     listener: Listener,
     peer: (u16, SocketAddr),
 ) -> (Links, mpsc::UnboundedReceiver<u32>) {
-    let (sender, heard) = mpsc::unbounded_channel();
+    let (sender, services) = mpsc::unbounded_channel();
     let config = LinkConfig {
         me: NodeId(me),
         boot: BootNumber(u64::from(me)),
@@ -54,15 +54,15 @@ fn links(
         cluster: ClusterCell::new(Some(ClusterId(1))),
         lane_bytes: 4,
     };
-    let links = Links::new(config, Arc::new(Heard(sender)));
+    let links = Links::new(config, Arc::new(Services(sender)));
     links.open();
     let (routes, door) = (Routes::new(links.service()), links.door());
     tokio::spawn(listener.serve(routes, door, std::future::pending()));
-    (links, heard)
+    (links, services)
 }
 
-async fn next(heard: &mut mpsc::UnboundedReceiver<u32>) -> u32 {
-    timeout(DEADLINE, heard.recv()).await.unwrap().unwrap()
+async fn next(services: &mut mpsc::UnboundedReceiver<u32>) -> u32 {
+    timeout(DEADLINE, services.recv()).await.unwrap().unwrap()
 }
 
 /// DLV 2: a leader whose deliveries a full lane refused announces itself when there is room, so
@@ -73,8 +73,8 @@ async fn dlv_02_what_a_full_lane_refused_is_said_anew() {
     let (mine, other) = (listener(), listener());
     let (at_mine, at_other) = (mine.address(), other.address());
     let (mine, mut linked) = links(1, mine, (2, at_other));
-    let (_other, mut heard) = links(2, other, (1, at_mine));
-    assert_eq!((next(&mut linked).await, next(&mut heard).await), (0, 0));
+    let (_other, mut services) = links(2, other, (1, at_mine));
+    assert_eq!((next(&mut linked).await, next(&mut services).await), (0, 0));
     let (node, home) = (testing::node(), Home::Group(GroupId(1)));
     assert!(node.base.context.peers.link(mine));
     node.base.led.leaderships.lead(home, Term(3));
@@ -86,17 +86,18 @@ async fn dlv_02_what_a_full_lane_refused_is_said_anew() {
     let notify =
         || node.base.context.peers.send_or_retry(message.clone(), Retry::Leadership(home, to));
     assert_eq!([notify(), notify(), notify()], [true, false, false]);
-    assert_eq!(next(&mut heard).await, wire::DELIVERIES);
-    assert_eq!(next(&mut heard).await, wire::LEADER_ANNOUNCED);
+    assert_eq!(next(&mut services).await, wire::DELIVERIES);
+    assert_eq!(next(&mut services).await, wire::LEADER_ANNOUNCED);
     assert!(node.base.context.peers.retries().is_empty());
     assert!(notify(), "there is room");
-    assert_eq!(next(&mut heard).await, wire::DELIVERIES);
+    assert_eq!(next(&mut services).await, wire::DELIVERIES);
     // CTO-05: a get does not re-attach; that it has timed out is itself said anew.
     let get = (session, Sequence(7));
     assert_eq!([notify(), notify()], [true, false]);
     node.leader.send_get_timed_out(home, get);
     assert!(node.base.context.peers.retries().contains(&Retry::GetTimedOut(home, get)));
-    let services = [next(&mut heard).await, next(&mut heard).await, next(&mut heard).await];
+    let services =
+        [next(&mut services).await, next(&mut services).await, next(&mut services).await];
     assert_eq!(services.iter().filter(|it| **it == wire::DELIVERIES).count(), 2);
     assert!(node.base.context.peers.retries().is_empty());
 }

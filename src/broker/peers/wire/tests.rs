@@ -59,7 +59,7 @@ fn batch() -> impl Strategy<Value = ProposedBatch> {
                 commands: vec![
                     Command::Ack { holder: Holder::Consumer(consumer), numbers },
                     Command::Enqueue { run: 0, first: 0, count },
-                    Command::Look { queue, renew: true },
+                    Command::Inspect { queue, renew: true },
                 ],
             }
         },
@@ -165,7 +165,7 @@ fn kind(message: &PeerMessage) -> usize {
         PeerMessage::AllApplied(_) => 6,
         PeerMessage::Room { .. } => 7,
         PeerMessage::Shortage(_) => 8,
-        PeerMessage::Heard(_) => 9,
+        PeerMessage::LeaderContact(_) => 9,
         PeerMessage::Clocks(_) => 10,
         PeerMessage::Counts(_) => 11,
         PeerMessage::Reply { .. } => 12,
@@ -205,7 +205,7 @@ fn message_of(kind: usize) -> BoxedStrategy<PeerMessage> {
             .boxed(),
         9 => terms()
             .prop_map(|all| all.into_iter().map(|(group, term)| (group, Term(term))).collect())
-            .prop_map(PeerMessage::Heard)
+            .prop_map(PeerMessage::LeaderContact)
             .boxed(),
         10 => terms()
             .prop_map(|all| all.into_iter().map(|(group, time)| (group, Timestamp(time))).collect())
@@ -239,7 +239,7 @@ const SERVICES: [u32; KINDS] = [
     APPLIED,
     ALL_APPLIED,
     SHORTAGE,
-    HEARD,
+    LEADER_CONTACT,
     ROOM,
     COUNTS,
     CLOCKS,

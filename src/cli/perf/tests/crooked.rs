@@ -95,7 +95,7 @@ impl Session {
         let mut header = [0; 8];
         self.stream.read_exact(&mut header).await.unwrap();
         let mechanisms = Bytes::from_static(b"PLAIN AMQPLAIN");
-        self.tell(0, connection::Start { mechanisms, ..Default::default() });
+        self.send(0, connection::Start { mechanisms, ..Default::default() });
         let mut input = BytesMut::new();
         loop {
             self.stream.write_all(&self.out).await.unwrap();
@@ -123,7 +123,7 @@ impl Session {
         }
     }
 
-    fn tell(&mut self, channel: u16, method: impl Into<Cold>) {
+    fn send(&mut self, channel: u16, method: impl Into<Cold>) {
         method.into().put(&mut self.out, channel);
     }
 
@@ -153,22 +153,22 @@ impl Session {
             Cold::Connection(connection::Method::StartOk(_)) => {
                 let tune =
                     connection::Tune { channel_max: 10, frame_max: FRAME_MAX, heartbeat: 60 };
-                self.tell(0, tune);
+                self.send(0, tune);
             }
             Cold::Connection(connection::Method::Open(_)) => {
-                self.tell(0, connection::OpenOk::default());
+                self.send(0, connection::OpenOk::default());
             }
             Cold::Connection(connection::Method::Close(_)) => {
-                self.tell(0, connection::CloseOk::default());
+                self.send(0, connection::CloseOk::default());
             }
-            Cold::Channel(channel::Method::Open(_)) => self.tell(1, channel::OpenOk::default()),
+            Cold::Channel(channel::Method::Open(_)) => self.send(1, channel::OpenOk::default()),
             Cold::Confirm(confirm::Method::Select(_)) => {
-                self.tell(1, confirm::SelectOk::default());
+                self.send(1, confirm::SelectOk::default());
             }
-            Cold::Queue(queue::Method::Declare(_)) => self.tell(1, queue::DeclareOk::default()),
-            Cold::Queue(queue::Method::Purge(_)) => self.tell(1, queue::PurgeOk::default()),
-            Cold::Queue(queue::Method::Delete(_)) => self.tell(1, queue::DeleteOk::default()),
-            Cold::Basic(basic::Method::Qos(_)) => self.tell(1, basic::QosOk::default()),
+            Cold::Queue(queue::Method::Declare(_)) => self.send(1, queue::DeclareOk::default()),
+            Cold::Queue(queue::Method::Purge(_)) => self.send(1, queue::PurgeOk::default()),
+            Cold::Queue(queue::Method::Delete(_)) => self.send(1, queue::DeleteOk::default()),
+            Cold::Basic(basic::Method::Qos(_)) => self.send(1, basic::QosOk::default()),
             Cold::Basic(basic::Method::Consume(consume)) => {
                 let mut queue = self.queue.lock().unwrap();
                 queue.consumer = Some((consume.consumer_tag, self.deliveries.clone()));

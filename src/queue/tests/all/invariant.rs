@@ -73,7 +73,7 @@ fn run(counts: std::ops::Range<u32>, cases: u32) -> Seen {
     seen
 }
 
-const COMMANDS: &str = "CreateQueue EndQueue Configure Look Enqueue Attach Detach Ack Requeue \
+const COMMANDS: &str = "CreateQueue EndQueue Configure Inspect Enqueue Attach Detach Ack Requeue \
     Discard Release Credit Get Purge SessionEnded NodeDown NodeSuspected NodeBack NodeTimedOut \
     Continue NewLife ExpireHead Routed";
 
@@ -101,7 +101,7 @@ fn variants(command: &Command) -> usize {
         Command::CreateQueue { .. }
         | Command::EndQueue { .. }
         | Command::Configure { .. }
-        | Command::Look { .. }
+        | Command::Inspect { .. }
         | Command::Enqueue { .. }
         | Command::Attach { .. }
         | Command::Detach { .. }

@@ -208,13 +208,13 @@ impl Cluster {
     pub fn route_kept(&mut self, limit: usize) {
         let (queue, version) = (self.source, CatalogIndex(self.copy.version));
         let Some((_, settings)) = self.worlds[&1].machine.letter_settings(queue) else { return };
-        let mut from = self.worker.look_from(queue, version, &settings);
+        let mut from = self.worker.check_from(queue, version, &settings);
         while let Some(mut kept) = Unrouted::of(&self.worlds[&1].machine, queue, true, from) {
             kept.letters.truncate(limit);
             from = LetterNumber(kept.letters.last().unwrap().number.0 + 1);
             self.route_by_copy(kept, limit, settings.is_none());
         }
-        self.worker.looked(queue, version, settings, from);
+        self.worker.checked(queue, version, settings, from);
     }
 
     /// The log takes the first of what the worker has proposed.
@@ -316,11 +316,11 @@ impl Cluster {
         let world = self.worlds.get_mut(&parcel.to).unwrap();
         world.apply(&entry);
         self.answers.extend(world.out.answers.iter().cloned().map(|answer| (parcel.to, answer)));
-        self.hear(parcel.to);
+        self.take_answers(parcel.to);
     }
 
     /// What a home's last entry had to tell.
-    pub fn hear(&mut self, group: u16) {
+    pub fn take_answers(&mut self, group: u16) {
         let effects = self.worlds[&group].out.effects.clone();
         for effect in effects {
             if let Effect::Room { queue, to, messages } = effect {
@@ -334,7 +334,7 @@ impl Cluster {
     pub fn notice(&mut self, which: usize) {
         if !self.notices.is_empty() {
             let (queue, messages) = self.notices[which % self.notices.len()];
-            self.worker.told_of_room(queue, messages);
+            self.worker.room_reported(queue, messages);
         }
     }
 
@@ -342,7 +342,7 @@ impl Cluster {
     pub fn answer(&mut self, which: usize) {
         if !self.answers.is_empty() {
             let (_, answer) = self.answers[which % self.answers.len()].clone();
-            self.worker.heard(&answer);
+            self.worker.answered(&answer);
             self.proposals.extend(LetterWorker::commit(answer));
         }
     }
@@ -376,7 +376,7 @@ impl Cluster {
             let numbers = vec![(DeliveryNumber(1), DeliveryNumber(1))];
             world.one(session(8, 1), Command::Ack { holder, numbers });
             self.taken.entry(queue).or_default().push(bytes);
-            self.hear(group);
+            self.take_answers(group);
         }
     }
 
@@ -413,7 +413,7 @@ impl Cluster {
         if group == 1 {
             self.worker = LetterWorker::default();
         }
-        self.hear(group);
+        self.take_answers(group);
     }
 
     /// Goes on until nothing is left to do, as all targets that are there take letters.
@@ -441,7 +441,7 @@ impl Cluster {
                 let world = self.worlds.get_mut(&home).unwrap();
                 world.out.effects.clear();
                 world.machine.owed_room(&mut world.out.effects);
-                self.hear(home);
+                self.take_answers(home);
             }
             (0..self.notices.len()).for_each(|which| self.notice(which));
             let all_gone = self.catalog.ended.len() == self.targets.len();

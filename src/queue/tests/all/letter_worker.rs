@@ -253,12 +253,12 @@ fn q_46_without_a_dlx_in_force_a_fresh_copy_drops_every_letter() {
 }
 
 #[test]
-fn kept_letters_are_looked_at_when_something_has_changed() {
+fn kept_letters_are_checked_when_something_has_changed() {
     let mut worker = LetterWorker::default();
     let from =
-        |worker: &LetterWorker, version| worker.look_from(QUEUE, CatalogIndex(version), &None);
+        |worker: &LetterWorker, version| worker.check_from(QUEUE, CatalogIndex(version), &None);
     assert_eq!(from(&worker, 3), LetterNumber(0));
-    worker.looked(QUEUE, CatalogIndex(3), None, LetterNumber(7));
+    worker.checked(QUEUE, CatalogIndex(3), None, LetterNumber(7));
     assert_eq!(from(&worker, 3), LetterNumber(7), "those that come, which an older copy has kept");
     assert_eq!(from(&worker, 4), LetterNumber(0));
 }
@@ -266,12 +266,12 @@ fn kept_letters_are_looked_at_when_something_has_changed() {
 /// Two kept letters whose messages are not at hand do not take turns in the one place for what is
 /// fetched: the second is fetched when the first has been looked at.
 #[test]
-fn kept_letters_are_looked_at_from_where_one_was_not_at_hand() {
+fn kept_letters_are_checked_from_where_one_was_not_at_hand() {
     let mut worker = LetterWorker::default();
     let from =
-        |worker: &LetterWorker, version| worker.look_from(QUEUE, CatalogIndex(version), &None);
+        |worker: &LetterWorker, version| worker.check_from(QUEUE, CatalogIndex(version), &None);
     for next in [4, 9, 20].map(LetterNumber) {
-        worker.looked(QUEUE, CatalogIndex(3), None, next);
+        worker.checked(QUEUE, CatalogIndex(3), None, next);
         assert_eq!(from(&worker, 3), next);
         assert_eq!(from(&worker, 4), LetterNumber(0), "any may have got a route");
     }
@@ -287,10 +287,10 @@ fn q_41_a_full_target_gets_what_it_has_room_for() {
     let full = view(9, 0, true);
     let again = |count| Some(Command::Retry { target: QUEUE, count });
     assert_eq!(worker.retry(&full, false, begun), None, "it has told of no room");
-    worker.told_of_room(QUEUE, 4);
+    worker.room_reported(QUEUE, 4);
     assert_eq!(worker.retry(&view(9, 1, true), false, begun), None, "one is under way");
     assert_eq!(worker.retry(&full, false, begun), again(4));
-    worker.told_of_room(QUEUE, u32::MAX);
+    worker.room_reported(QUEUE, u32::MAX);
     assert_eq!(worker.retry(&full, false, begun + ms(999)), None, "the last try may be under way");
     assert_eq!(worker.retry(&full, false, begun + ms(1_000)), again(RETRY_MAX));
     assert_eq!(worker.retry(&full, false, begun + ms(3_000)), None, "room is used once");
@@ -308,9 +308,9 @@ fn what_is_remembered_of_queues_goes_with_their_letters() {
     let first = |index| unrouted(queue(index), vec![letter(1, 0)]);
     for (index, stream) in [(1, STREAM), (2, other)] {
         worker.routing_proposed(&first(index), now);
-        worker.looked(queue(index), CatalogIndex(9), None, LetterNumber(2));
+        worker.checked(queue(index), CatalogIndex(9), None, LetterNumber(2));
         assert!(worker.retry(&target(index, false), false, now).is_some());
-        worker.told_of_room(queue(index), 5);
+        worker.room_reported(queue(index), 5);
         assert!(worker.send_from(stream, Sequence(1), true, now).is_some());
         worker.sent(stream, Sequence(1), 100);
     }
@@ -321,7 +321,7 @@ fn what_is_remembered_of_queues_goes_with_their_letters() {
     };
     worker.forget_done(&live);
     assert!(!worker.may_route(&first(1), now) && worker.may_route(&first(2), now));
-    let from = |index| worker.look_from(queue(index), CatalogIndex(9), &None);
+    let from = |index| worker.check_from(queue(index), CatalogIndex(9), &None);
     assert_eq!((from(1), from(2)), (LetterNumber(2), LetterNumber(0)));
     assert_eq!(worker.bytes(), 100, "nothing is under way in the other stream");
     let (one, two) = (queue(1), queue(2));
@@ -351,13 +351,13 @@ fn a_stream_has_a_bounded_number_of_bytes_under_way() {
     // Heard is enough: what has been answered is in memory no more.
     let (by, own) = (STREAM, LetterHome::Group(GroupId(1)));
     let (first, last, other) = (Sequence(1), Sequence(4), Vec::new());
-    worker.heard(&Answer::Transferred { from: own, by, first, last, other });
+    worker.answered(&Answer::Transferred { from: own, by, first, last, other });
     assert_eq!(from(&mut worker, 1, true), Some(6));
     assert_eq!(from(&mut worker, 5, false), None);
     assert_eq!(from(&mut worker, 6, false), Some(6), "the state has the answer to all");
     assert_eq!(worker.bytes(), 0);
     worker.sent(STREAM, Sequence(9), 3 * LARGE);
     assert_eq!(from(&mut worker, 6, true), None);
-    worker.heard(&Answer::TransfersWanted { from: own, by, want: Sequence(7) });
+    worker.answered(&Answer::TransfersWanted { from: own, by, want: Sequence(7) });
     assert_eq!(from(&mut worker, 6, true), Some(7), "it did not arrive");
 }

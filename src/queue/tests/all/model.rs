@@ -179,7 +179,7 @@ impl Model {
                     queue.config = config.clone();
                 }
             }
-            Command::Look { queue, renew } => {
+            Command::Inspect { queue, renew } => {
                 let queue = self.queues.get_mut(queue)?;
                 queue.used_at = if *renew { self.now } else { queue.used_at };
                 return Some(Reply::Alive(QueueReport {

@@ -21,7 +21,7 @@ pub enum Op {
         at: u64,
         rules: Rules,
     },
-    Look {
+    Inspect {
         queue: usize,
         renew: bool,
     },
@@ -243,7 +243,7 @@ pub fn op(counts: impl Strategy<Value = u32> + 'static) -> impl Strategy<Value =
         6 => end,
         2 => (q.clone(), 0u64..5, rules())
             .prop_map(|(queue, at, rules)| Op::Configure { queue, at, rules }),
-        6 => (q.clone(), any::<bool>()).prop_map(|(queue, renew)| Op::Look { queue, renew }),
+        6 => (q.clone(), any::<bool>()).prop_map(|(queue, renew)| Op::Inspect { queue, renew }),
         50 => enqueue,
         24 => attach,
         12 => (c.clone(), 0u64..20, detach)

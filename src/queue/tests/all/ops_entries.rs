@@ -146,9 +146,9 @@ impl Known {
                 };
                 Self::leader(Command::Configure { queue, config })
             }
-            Op::Look { queue, renew } => {
+            Op::Inspect { queue, renew } => {
                 let queue = self.queue(queue)?;
-                self.by(self.session(2), Command::Look { queue, renew })
+                self.by(self.session(2), Command::Inspect { queue, renew })
             }
             Op::Enqueue { queue, node, level, count, expiration } => {
                 let queue = self.queue(queue)?;

@@ -158,7 +158,7 @@ impl Script {
                 Command::EndQueue { queue, if_unused, if_empty }
             }
             "configure" => Command::Configure { queue, config: config(line) },
-            "look" => Command::Look { queue, renew: line.flag("renew") },
+            "inspect" => Command::Inspect { queue, renew: line.flag("renew") },
             "purge" => Command::Purge { queue },
             verb => panic!("no such verb: {verb}"),
         }

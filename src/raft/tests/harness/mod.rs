@@ -37,7 +37,7 @@ pub const DEADLINE: Duration = Duration::from_secs(60);
 
 /// What a node's sinks were called with.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum Notice {
     Became(GroupId, Term),
     LostLeadership(GroupId),
     Leader(GroupId, Term, Option<NodeId>),
@@ -48,49 +48,49 @@ pub enum Told {
 }
 
 #[derive(Default)]
-pub struct Ear(Mutex<Vec<Told>>);
+pub struct Recorder(Mutex<Vec<Notice>>);
 
-impl Ear {
-    fn hear(&self, told: Told) {
-        self.0.lock().push(told);
+impl Recorder {
+    fn record(&self, notice: Notice) {
+        self.0.lock().push(notice);
     }
 
-    pub fn told(&self) -> Vec<Told> {
+    pub fn notices(&self) -> Vec<Notice> {
         self.0.lock().clone()
     }
 
-    pub fn count(&self, wanted: &Told) -> usize {
-        self.0.lock().iter().filter(|told| *told == wanted).count()
+    pub fn count(&self, wanted: &Notice) -> usize {
+        self.0.lock().iter().filter(|notice| *notice == wanted).count()
     }
 }
 
-impl GroupSink for Ear {
+impl GroupSink for Recorder {
     fn became_leader(&self, group: GroupId, term: Term) {
-        self.hear(Told::Became(group, term));
+        self.record(Notice::Became(group, term));
     }
     fn lost_leadership(&self, group: GroupId) {
-        self.hear(Told::LostLeadership(group));
+        self.record(Notice::LostLeadership(group));
     }
     fn leader_changed(&self, group: GroupId, term: Term, leader: Option<NodeId>) {
-        self.hear(Told::Leader(group, term, leader));
+        self.record(Notice::Leader(group, term, leader));
     }
     fn proposal_lost(&self, group: GroupId) {
-        self.hear(Told::ProposalLost(group));
+        self.record(Notice::ProposalLost(group));
     }
     fn installed(&self, group: GroupId, _: EntryId) {
-        self.hear(Told::Installed(group));
+        self.record(Notice::Installed(group));
     }
 }
 
-impl QueueSink for Ear {
+impl QueueSink for Recorder {
     fn applied(&self, group: GroupId, id: EntryId, leading: bool, _: &Entry, _: &Output) {
-        self.hear(Told::Applied(group, id.term, leading));
+        self.record(Notice::Applied(group, id.term, leading));
     }
 }
 
-impl CatalogSink for Ear {
+impl CatalogSink for Recorder {
     fn applied(&self, id: EntryId, leading: bool, _: &CatalogEntry, _: &CatalogOutput) {
-        self.hear(Told::Applied(GroupId::CATALOG, id.term, leading));
+        self.record(Notice::Applied(GroupId::CATALOG, id.term, leading));
     }
 }
 
@@ -115,7 +115,7 @@ pub struct Node {
     pub id: NodeId,
     pub groups: Groups,
     pub links: Links,
-    pub ear: Arc<Ear>,
+    pub recorder: Arc<Recorder>,
     database: Arc<Database>,
     stop: oneshot::Sender<()>,
     serving: JoinHandle<()>,
@@ -202,10 +202,10 @@ impl Cluster {
             listener.serve(routes, door, stopped).await.unwrap();
         });
         let over = Arc::clone(&self.over);
-        let ear = Arc::new(Ear::default());
+        let recorder = Arc::new(Recorder::default());
         let sinks = Sinks {
-            queues: Arc::clone(&ear) as _,
-            catalog: Arc::clone(&ear) as _,
+            queues: Arc::clone(&recorder) as _,
+            catalog: Arc::clone(&recorder) as _,
             copy: Arc::default(),
             fatal: Arc::new(move |group, reason| {
                 if over.load(Ordering::Acquire) {
@@ -221,7 +221,7 @@ impl Cluster {
         (self.tune)(&mut settings);
         let groups = Groups::start(settings, &database, links.clone(), &inbox, sinks).await;
         let groups = groups.unwrap();
-        Node { id, groups, links, ear, database, stop, serving }
+        Node { id, groups, links, recorder, database, stop, serving }
     }
 
     pub fn node(&self, id: NodeId) -> &Node {

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Item {
     /// Ordered with all but settles.
-    Look(u64),
+    Inspect(u64),
     /// A message to a queue, ordered with the others to that queue.
     Message { queue: u64, number: u64 },
     /// Overtakes publishes; ordered with other settles.
@@ -18,7 +18,7 @@ impl Item {
     /// Whether it must keep its order among inspections and commands to that queue.
     pub(super) fn is_for(&self, queue: u64) -> bool {
         match self {
-            Self::Look(_) => true,
+            Self::Inspect(_) => true,
             Self::Message { queue: to, .. } => *to == queue,
             Self::Settle(_) => false,
         }
@@ -82,8 +82,8 @@ impl Session {
     }
 
     fn apply(&mut self, batch: &ProposedBatch, command: &Command) -> Reply {
-        if let Command::Look { queue, .. } = command {
-            self.applied.push(Item::Look(queue.index));
+        if let Command::Inspect { queue, .. } = command {
+            self.applied.push(Item::Inspect(queue.index));
             return reply_to_inspect(queue.index);
         }
         if let Command::Ack { numbers, .. } = command {

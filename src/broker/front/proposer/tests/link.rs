@@ -118,10 +118,10 @@ impl Front {
     }
 
     fn inspect(&mut self) {
-        let number = self.submit(Item::Look);
+        let number = self.submit(Item::Inspect);
         let (sender, receiver) = oneshot::channel();
         self.inspections.insert(number, receiver);
-        let inspect = Command::Look { queue: queue(number), renew: false };
+        let inspect = Command::Inspect { queue: queue(number), renew: false };
         self.proposer.submit(&self.link, |batches| batches.push(inspect, Ticket::Reply(sender)));
     }
 
