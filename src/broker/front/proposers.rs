@@ -26,7 +26,7 @@ use tokio::{
 };
 
 /// How often overdue batches are searched for.
-const LOOK: Duration = Duration::from_millis(250);
+const OVERDUE_CHECK: Duration = Duration::from_millis(250);
 
 /// The proposers of a node, one for each home.
 #[derive(Debug)]
@@ -71,9 +71,18 @@ impl Proposers {
 
     /// Sends a command and waits for its reply, at most the time of an operation.
     pub(crate) async fn ask(&self, home: Home, command: Command) -> Result<Reply, CallError> {
+        self.wait(self.submit_for_reply(home, command)).await
+    }
+
+    /// Sends a command, whose reply the receiver gets.
+    pub(crate) fn submit_for_reply(
+        &self,
+        home: Home,
+        command: Command,
+    ) -> oneshot::Receiver<Reply> {
         let (sender, receiver) = oneshot::channel();
         self.fill(home, |batches| batches.push(command, Ticket::Reply(sender)));
-        self.wait(receiver).await
+        receiver
     }
 
     /// Sends a command and waits for its reply without a time limit.
@@ -82,8 +91,7 @@ impl Proposers {
         home: Home,
         command: Command,
     ) -> Result<Reply, CallError> {
-        let (sender, receiver) = oneshot::channel();
-        self.fill(home, |batches| batches.push(command, Ticket::Reply(sender)));
+        let receiver = self.submit_for_reply(home, command);
         receiver.await.map_err(|_| CallError::SessionEnded)
     }
 
@@ -98,7 +106,7 @@ impl Proposers {
 
     /// Sends overdue batches again; runs until the node stops.
     pub(crate) async fn send_overdue(self: Arc<Self>) {
-        let mut ticks = tokio::time::interval(LOOK);
+        let mut ticks = tokio::time::interval(OVERDUE_CHECK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;

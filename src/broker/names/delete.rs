@@ -107,11 +107,15 @@ impl Queues {
 }
 
 impl ExclusiveQueues {
-    /// Ends exclusive queues with their connection (EXQ-01, CONN-27).
+    /// Ends exclusive queues with their connection; afterwards no publish through any node reaches
+    /// them (EXQ-01, CONN-27).
     pub(crate) async fn end_exclusive(self: &Arc<Self>, queues: BTreeSet<QueueId>) {
         let mut entries = Vec::new();
+        let mut ends = Vec::new();
         for id in queues {
-            let was_local = self.drop_local(id);
+            let was_local = self.base.led.local.forget(id);
+            let end = Command::EndQueue { queue: id, if_unused: false, if_empty: false };
+            ends.push(self.base.proposers.submit_for_reply(id.home, end));
             if self.base.catalog.read().queue_by_id(id).is_some() {
                 entries.push(CatalogCommand::RemoveQueue { queue: id });
             } else {
@@ -123,13 +127,18 @@ impl ExclusiveQueues {
                 "cannot delete the exclusive queues of a closed connection yet; will retry"
             );
         }
+        for end in ends {
+            // Without a reply, the queues end with the session (SES 6).
+            if self.base.proposers.wait(end).await.is_err() {
+                return;
+            }
+        }
     }
 
-    /// Ends a connection-bound queue of this node; false if that had been done.
-    pub(crate) fn drop_local(&self, id: QueueId) -> bool {
-        let was_local = self.base.led.local.forget(id);
+    /// Ends a connection-bound queue of this node whose name is not known.
+    pub(crate) fn drop_local(&self, id: QueueId) {
+        self.base.led.local.forget(id);
         self.queues.end_unnamed(id);
-        was_local
     }
 }
 
@@ -150,4 +159,36 @@ impl Queues {
 fn delete_timeout(name: &ResourceName) -> Exception {
     let text = format!("failed to delete queue {name} due to a timeout");
     Exception::new(ReplyCode::InternalError, text)
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+    use super::*;
+    use crate::testing;
+    use quorate_queue::QueueConfig;
+    use quorate_types::{Home, NodeId, QueueType};
+    use tokio::time::{Duration, timeout};
+
+    /// A publish through another node may arrive before this node's own commands are applied.
+    #[tokio::test(start_paused = true)]
+    async fn conn_27_a_close_is_not_confirmed_before_the_queues_have_ended() {
+        let node = testing::node();
+        let home = Home::Node(NodeId(1));
+        let name = ResourceName {
+            vhost: ShortString::from_static("/"),
+            name: ShortString::from_static("q"),
+        };
+        let config = QueueConfig::plain(QueueType::Classic);
+        let create = Command::CreateQueue { name, config, bound: Some(1) };
+        let created = node.base.proposers.ask(home, create).await.unwrap();
+        let Reply::Created(queue) = created else { panic!("not created: {created:?}") };
+        node.exclusive.end_exclusive(BTreeSet::from([queue])).await;
+        let left = node.base.led.with_machine(home, |machine| machine.queue(queue).is_some());
+        assert_eq!(left, Some(false));
+        // A queue that has ended is no reason to wait.
+        let again = node.exclusive.end_exclusive(BTreeSet::from([queue]));
+        timeout(Duration::from_secs(1), again).await.unwrap();
+    }
 }
