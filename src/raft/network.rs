@@ -13,7 +13,7 @@ use crate::{
     metrics::GroupMetrics,
     pipeline::pipeline,
     purge::Sending,
-    service::{self, Service},
+    service::Service,
     snapshot::{Snapshot, SnapshotData},
     type_config::{TypeConfig, Vote, entry_id, node_of},
 };
@@ -393,7 +393,7 @@ impl Client {
     }
 
     fn snapshot_error(&self, error: CallError, timeout: Duration) -> StreamingError<TypeConfig> {
-        let action = service::Service::Snapshot.rpc_type();
+        let action = Service::Snapshot.rpc_type();
         self.rpc_error(error, action, timeout).into()
     }
 }

@@ -139,10 +139,7 @@ impl Publisher {
                     }
                 };
                 tally.count(outcome.as_ref().ok().copied(), confirm, mandatory);
-                outcomes.push(outcome.map_or_else(PublishOutcome::Refused, |found| match found {
-                    true => PublishOutcome::Routed,
-                    false => PublishOutcome::Unroutable,
-                }));
+                outcomes.push(outcome_of(outcome));
                 if spread.is_some() || Instant::now() >= until {
                     break;
                 }
@@ -328,6 +325,14 @@ impl Outgoings {
     }
 }
 
+fn outcome_of(routed: Result<bool, Exception>) -> PublishOutcome {
+    match routed {
+        Ok(true) => PublishOutcome::Routed,
+        Ok(false) => PublishOutcome::Unroutable,
+        Err(exception) => PublishOutcome::Refused(exception),
+    }
+}
+
 /// Routes one publish into `routed`; false if it is unroutable.
 fn route(
     publisher: &Publisher,
@@ -342,12 +347,8 @@ fn route(
     let (vhost, who) = (&connection.info.vhost, connection.who());
     access.check(who, &exchange)?;
     let checked = sender_selected(&properties).and_then(|(further_keys, raw)| {
-        publisher
-            .base
-            .context
-            .settings
-            .limits
-            .check_publish(properties.header_values, further_keys.len())?;
+        let limits = &publisher.base.context.settings.limits;
+        limits.check_publish(properties.header_values, further_keys.len())?;
         check_delay(&properties)?;
         let keys = std::iter::once(&routing_key).chain(&further_keys);
         access.check_topics(catalog, who, &exchange, keys)?;
@@ -378,10 +379,8 @@ fn route(
         publisher.base.led.enqueue_options(catalog, &routed.targets, &properties, &body);
     reply_to::addresses(&request, &mut routed.replies);
     if routed.targets.is_empty() && routed.replies.is_empty() {
-        publisher.warn_of_missing_alternate(
-            catalog,
-            ResourceName { vhost: vhost.clone(), name: exchange },
-        );
+        let name = ResourceName { vhost: vhost.clone(), name: exchange };
+        publisher.warn_of_missing_alternate(catalog, name);
         return Ok(false);
     }
     let message = Message {

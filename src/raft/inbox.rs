@@ -1,0 +1,224 @@
+//! What the other nodes ask of this one's groups: the raft floor's part of the rpc port.
+
+use crate::{
+    append_session::AppendSessions,
+    codec::{
+        decode_groups, decode_heartbeat, decode_lost, decode_transfer, decode_vote,
+        decode_vote_request, encode_append_answer, encode_log_index, encode_positions,
+        encode_transfer_answer, encode_vote_answer,
+    },
+    followers,
+    group::Group,
+    reach,
+    read::follows,
+    service::{SERVICE_MAX, Service},
+    shared::Shared,
+    snapshot_session::SnapshotSessions,
+    type_config::TypeConfig,
+};
+use bytes::Bytes;
+use openraft::raft::{AppendEntriesResponse, StreamAppendError, StreamAppendResult};
+use quorate_rpc::{Cause, Origin, PeerHello, Responder};
+use quorate_types::{BootNumber, GroupId, NodeId};
+use std::sync::{Arc, OnceLock, Weak};
+
+/// Receives what the links bring for the groups. Made before the links, since they need a handler
+/// from their start; refuses everything until the groups have started.
+#[derive(Clone, Default)]
+pub struct Inbox(Arc<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    /// Weak, since the groups hold the links and these hold the inbox.
+    groups: OnceLock<Weak<Shared>>,
+    appends: AppendSessions,
+    snapshots: SnapshotSessions,
+}
+
+impl Inbox {
+    /// An inbox whose groups have not started.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    pub(crate) fn open(&self, groups: &Arc<Shared>) {
+        // Groups are started once for each inbox.
+        let _ = self.0.groups.set(Arc::downgrade(groups));
+    }
+
+    /// The groups stop: what streams there are end.
+    pub(crate) fn close(&self) {
+        self.0.appends.clear();
+        self.0.snapshots.clear();
+    }
+
+    fn groups(&self) -> Option<Arc<Shared>> {
+        let groups = self.0.groups.get()?.upgrade()?;
+        let stopping = *groups.stopping.borrow();
+        (!stopping).then_some(groups)
+    }
+
+    /// Whether a service is this floor's. The handler of the links hands on what is.
+    #[must_use]
+    pub fn serves(&self, service: u32) -> bool {
+        service <= SERVICE_MAX
+    }
+
+    /// A request for one of this floor's services; see [`quorate_rpc::LinkHandler::request`].
+    pub fn request(
+        &self,
+        origin: &Origin,
+        service: u32,
+        group: GroupId,
+        payload: Bytes,
+        responder: Responder,
+    ) {
+        let (Some(groups), Some(service)) = (self.groups(), Service::of(service)) else {
+            return responder.refuse(Bytes::from_static(b"not ready"));
+        };
+        let Some(member) = groups.group(group) else {
+            return responder.refuse(Bytes::from_static(b"no such group"));
+        };
+        match service {
+            Service::Append => self.0.appends.append(member, origin, &payload, responder),
+            Service::Snapshot => self.0.snapshots.step(member, origin, &payload, responder),
+            Service::Heartbeat
+            | Service::Vote
+            | Service::PreVote
+            | Service::Transfer
+            | Service::ReadIndex
+            | Service::Ready
+            | Service::Positions
+            | Service::Leaving
+            | Service::Follows
+            | Service::Reach
+            | Service::Lost => {
+                let member = Arc::clone(member);
+                let answer = answer(groups, member, service, payload);
+                tokio::spawn(async move {
+                    match answer.await {
+                        Ok(answer) => responder.answer(answer),
+                        Err(reason) => responder.refuse(reason.into_bytes()),
+                    }
+                });
+            }
+        }
+    }
+
+    /// A notice for one of this floor's services; see [`quorate_rpc::LinkHandler::notice`].
+    pub fn notice(&self, origin: &Origin, service: u32) {
+        match (self.groups(), Service::of(service)) {
+            (Some(groups), Some(Service::Leaving)) => groups.departures().note(&origin.peer),
+            // Groups that have ended have nobody to hand over to a node that leaves.
+            (None, Some(Service::Leaving)) => {}
+            (_, unexpected) => {
+                tracing::warn!(
+                    from = %origin.peer.node, service, ?unexpected, "unknown notification"
+                );
+            }
+        }
+    }
+
+    /// A node is linked; see [`quorate_rpc::LinkHandler::connected`].
+    pub fn connected(&self, peer: &PeerHello) {
+        if let Some(groups) = self.groups() {
+            groups.node_connected(peer);
+        }
+    }
+
+    /// A process is lost; see [`quorate_rpc::LinkHandler::lost`]. One known dead is succeeded at
+    /// once where it led.
+    pub fn lost(&self, node: NodeId, boot: BootNumber, cause: Cause) {
+        let Some(groups) = self.groups() else { return };
+        groups.reach().lost(node);
+        if cause.is_known_dead() {
+            tokio::spawn(async move {
+                if reach::is_dead(&groups, node, boot).await {
+                    tracing::info!(
+                        %node, boot = boot.0,
+                        "the process of the node has ended: electing leaders of the groups it led"
+                    );
+                    groups.node_died(node, boot);
+                }
+            });
+        }
+    }
+}
+
+/// Answers what is not a stream.
+async fn answer(
+    groups: Arc<Shared>,
+    member: Arc<Group>,
+    service: Service,
+    payload: Bytes,
+) -> Result<Bytes, String> {
+    let raft = member.raft();
+    match service {
+        Service::Heartbeat => {
+            let request = decode_heartbeat(&payload).map_err(text)?;
+            let previous = request.prev_log_id;
+            let answer = raft.append_entries(request).await.map_err(text)?;
+            Ok(encode_append_answer(&stream_result(answer, previous)))
+        }
+        Service::Vote => {
+            let request = decode_vote_request(&payload).map_err(text)?;
+            Ok(encode_vote_answer(&raft.vote(request).await.map_err(text)?))
+        }
+        Service::PreVote => {
+            let request = decode_vote_request(&payload).map_err(text)?;
+            Ok(encode_vote_answer(&raft.pre_vote(request).await.map_err(text)?))
+        }
+        Service::Transfer => {
+            let request = decode_transfer(&payload).map_err(text)?;
+            let to_me = *request.to_node_id() == member.me();
+            let accepted = (!to_me || groups.gate().may_lead())
+                && raft.handle_transfer_leader(request).await.map_err(text)?.is_ok();
+            Ok(encode_transfer_answer(accepted))
+        }
+        Service::ReadIndex => member.read_index().await.map(encode_log_index).map_err(text),
+        Service::Reach => Ok(reach::answer(&groups)),
+        Service::Ready => Ok(encode_transfer_answer(groups.gate().may_lead())),
+        Service::Follows => {
+            let leader = decode_vote(&payload).map_err(text)?;
+            Ok(encode_transfer_answer(follows(member.standing().vote(), leader)))
+        }
+        Service::Positions => {
+            let asked = decode_groups(&payload).map_err(text)?;
+            let positions: Vec<_> =
+                asked.into_iter().filter_map(|group| groups.position(group)).collect();
+            Ok(encode_positions(&positions))
+        }
+        Service::Lost => {
+            let (vote, acknowledged) = decode_lost(&payload).map_err(text)?;
+            if followers::lacks(&member, &vote, &acknowledged) {
+                groups.fail(member.id(), &followers::lacking(&acknowledged));
+            }
+            Ok(Bytes::new())
+        }
+        Service::Append | Service::Snapshot | Service::Leaving => {
+            Err("not a single request".to_owned())
+        }
+    }
+}
+
+fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+/// A heartbeat's answer in the words of a stream of appends.
+fn stream_result(
+    answer: AppendEntriesResponse<TypeConfig>,
+    previous: Option<crate::type_config::LogId>,
+) -> StreamAppendResult<TypeConfig> {
+    match (answer, previous) {
+        (AppendEntriesResponse::HigherVote(vote), _) => Err(StreamAppendError::HigherVote(vote)),
+        (AppendEntriesResponse::Conflict, Some(previous)) => {
+            Err(StreamAppendError::Conflict(previous))
+        }
+        (AppendEntriesResponse::PartialSuccess(matching), _) => Ok(matching),
+        (AppendEntriesResponse::Conflict, None) | (AppendEntriesResponse::Success, _) => {
+            Ok(previous)
+        }
+    }
+}
