@@ -260,7 +260,7 @@ impl PolicyDefinition {
 
 /// A queue's effective settings, from its arguments, what its policies come to
 /// (`InForce::definition`), its type, whether it is durable and auto-delete, and the cluster's bound
-/// of letters ([`Catalog::letters_max`]): the one place where they are resolved (POL-07, Q-12).
+/// of letters ([`crate::Catalog::letters_max`]): the one place where they are resolved (POL-07, Q-12).
 #[must_use]
 pub fn effective(
     arguments: &QueueArguments,
