@@ -1,4 +1,4 @@
-//! The vocabulary of the catalog group's log.
+//! The commands of the catalog group's log.
 
 use crate::{
     access_command::AccessCommand,
@@ -11,36 +11,37 @@ use quorate_types::{
     ResourceName, SessionId, ShortString, Stamp, StartNumber,
 };
 
-/// One entry of the catalog group's log: commands applied one after the other.
+/// One entry of the catalog group's log: commands that are applied one after the other.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CatalogEntry {
-    /// What the leader's clock said.
+    /// Time by the leader's clock.
     pub stamp: Stamp,
     /// The commands, in their order.
     pub commands: Vec<CatalogCommand>,
 }
 
-/// A change of the catalog. Every command is decided in apply, so that of two that race the first
-/// in the log wins; each is harmless when repeated (a proposer that lost its answer sends again).
+/// A change of the catalog. Every command is decided in apply: of two that race, the first in the
+/// log wins. A repeat of each is harmless (a proposer that lost the answer sends again).
 #[derive(Clone, Debug, PartialEq)]
 pub enum CatalogCommand {
-    /// Fixes the cluster's shape; only the first one counts.
+    /// Fixes the cluster's shape; only the first such command has an effect.
     Form(ClusterShape),
     /// A process announces its start; its start number is the index of this entry (SES 1). Ends
     /// and fences every earlier start of the node.
     NodeStarted {
         /// Id of the node.
         node: NodeId,
-        /// Identity of its data directory; another one than before means that its data was lost.
+        /// Identity of the node's data directory; a change means that its data was lost.
         incarnation: Incarnation,
-        /// Drawn by this process; a repeat of the announcement is known by it.
+        /// Drawn by this process; identifies a repeat of the announcement.
         boot: BootNumber,
-        /// Where the node's rpc port is reached, for lists.
+        /// Address of the node's rpc port, shown in lists.
         rpc_address: String,
-        /// Where its AMQP port is reached, for lists.
+        /// Address of the node's AMQP port, shown in lists.
         amqp_address: String,
     },
-    /// A node's process up to `start` is known dead: its names are freed, its creations fenced.
+    /// The node's processes up to `start` are known to be dead: their names are freed, and the
+    /// queues that they still add are refused.
     NodeDown {
         /// Id of the node.
         node: NodeId,
@@ -49,7 +50,7 @@ pub enum CatalogCommand {
     },
     /// The whole cluster has been stopped: a new life begins (DESIGN §7, Q-11).
     NewLife {
-        /// Boot number of the proposing process; a repeat is known by it.
+        /// Boot number of the proposing process; identifies a repeat.
         boot: BootNumber,
     },
     /// Carries out `exchange.declare`.
@@ -58,7 +59,7 @@ pub enum CatalogCommand {
     DeleteExchange {
         /// Name of the exchange.
         exchange: ResourceName,
-        /// Only if it is the source of no binding (EXC-08).
+        /// Only if no binding has the exchange as its source (EXC-08).
         if_unused: bool,
     },
     /// Carries out `queue.bind`, `exchange.bind`.
@@ -67,7 +68,7 @@ pub enum CatalogCommand {
     Unbind(Binding),
     /// Makes a queue's name visible (NAM 2, 8).
     AddQueue(QueueEntry),
-    /// Takes a queue's entry and bindings away, by id (NAM 4).
+    /// Removes a queue's entry and bindings, by id (NAM 4).
     RemoveQueue {
         /// Id of the queue.
         queue: QueueId,
@@ -80,12 +81,12 @@ pub enum CatalogCommand {
     SetParameter(ParameterRecord),
     /// Clears a runtime parameter.
     ClearParameter(ParameterName),
-    /// What an operator changes about who may do what.
+    /// A command of an operator that changes users, virtual hosts, permissions or limits.
     Access(AccessCommand),
 }
 
 impl CatalogCommand {
-    /// The object that it is about, as errors name it.
+    /// The object that the command changes, as errors name it.
     #[must_use]
     pub fn object(&self) -> String {
         match self {
@@ -110,7 +111,7 @@ impl CatalogCommand {
 }
 
 impl Binding {
-    /// As errors name it.
+    /// The object, as errors name it.
     #[must_use]
     pub fn object(&self) -> String {
         let (kind, to) = match &self.destination {
@@ -122,23 +123,23 @@ impl Binding {
     }
 }
 
-/// What became of a command.
+/// The outcome of a command.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CatalogReply {
-    /// Done, or already so.
+    /// The command was carried out, or its effect was there already.
     Done,
-    /// Refused; what the client is told.
+    /// The command was refused; the exception is sent to the client.
     Refused(Exception),
-    /// The start number given.
+    /// The start number that the process was given.
     Started(StartNumber),
     /// The name belongs to another queue already.
     NameTaken {
         /// Id of the queue that has the name.
         by: QueueId,
     },
-    /// The creator's start is fenced.
+    /// The start that created the queue is fenced.
     Fenced,
-    /// An operator's command was not obeyed.
+    /// An operator's command was refused.
     Denied(Denial),
 }
 
@@ -149,7 +150,7 @@ pub struct ExchangeRecord {
     pub name: ResourceName,
     /// Type of the exchange.
     pub kind: ExchangeType,
-    /// Kept, shown and compared only (EXC-11).
+    /// Has no effect; stored, shown and compared (EXC-11).
     pub durable: bool,
     /// Removed with its last binding as a source (EXC-09).
     pub auto_delete: bool,
@@ -179,40 +180,41 @@ pub enum ExchangeType {
 pub struct Binding {
     /// Exchange that messages come from.
     pub source: ResourceName,
-    /// Where they go, in the same virtual host.
+    /// Destination, in the same virtual host.
     pub destination: Destination,
-    /// Binding key; what it means depends on the type of the exchange.
+    /// Binding key; its meaning depends on the type of the exchange.
     pub key: ShortString,
     /// Arguments, as declared.
     pub arguments: FieldTable,
 }
 
-/// Where a binding leads.
+/// The destination of a binding.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Destination {
-    /// A queue, by name; refused if the id is not the name's any more.
+    /// A queue, by name; refused if the name belongs to another id by then.
     Queue {
-        /// Name, unique among things of its kind.
+        /// Name of the queue.
         name: ShortString,
-        /// Id that the proposer found.
+        /// Id that the proposer found under the name.
         id: QueueId,
     },
     /// An exchange, by its name.
     Exchange(ShortString),
 }
 
-/// A queue's entry in the catalog: what a name leads to.
+/// A queue's entry in the catalog: the id, type and properties behind a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueEntry {
     /// Name, with its virtual host.
     pub name: ResourceName,
     /// Id of the queue.
     pub id: QueueId,
-    /// The run of the node that created it; refused when fenced (NAM 2).
+    /// The start of the node that created the queue; the entry is refused if that start is fenced
+    /// (NAM 2).
     pub creator: SessionId,
-    /// Type, given or by default (QUE-02).
+    /// Type, as declared or by default (QUE-02).
     pub queue_type: QueueType,
-    /// As declared (a durable exclusive one is kept as not durable, QUE-05).
+    /// As declared (a durable exclusive queue is stored as not durable, QUE-05).
     pub durable: bool,
     /// `auto-delete`: it ends with its last consumer or binding.
     pub auto_delete: bool,
@@ -222,12 +224,12 @@ pub struct QueueEntry {
     pub arguments: FieldTable,
 }
 
-/// A client connection: the run of the node it is on, and a count.
+/// A client connection: the start of the node that it is on, and a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId {
-    /// Run of the node.
+    /// The node and its start.
     pub session: SessionId,
-    /// Count within the run, from 1.
+    /// Number within the start, from 1.
     pub number: u64,
 }
 
@@ -236,7 +238,7 @@ pub struct ConnectionId {
 pub struct ClusterShape {
     /// Drawn by the node that forms the cluster; nodes of another cluster are refused.
     pub cluster: ClusterId,
-    /// Queue groups, numbered 1 to this.
+    /// Number of queue groups; their numbers start at 1.
     pub queue_groups: u16,
 }
 

@@ -1,10 +1,10 @@
-//! What a policy sets: its keys (POL-05), the types that have them (POL-08), how a policy and an
-//! operator policy are merged (OPP-03).
+//! The settings of a policy: its keys (POL-05), the queue types that support each key (POL-08), and
+//! the merge of a policy and an operator policy (OPP-03).
 
 use quorate_types::{QueueType, ShortString};
 use std::collections::BTreeMap;
 
-/// A key of a policy, in the order of the names.
+/// A key of a policy; the variants are sorted by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[expect(missing_docs, reason = "the names are RabbitMQ's own")]
 pub enum PolicyKey {
@@ -38,7 +38,7 @@ pub enum PolicyKey {
 }
 
 impl PolicyKey {
-    /// All keys, in the order of their names.
+    /// All keys, sorted by name.
     pub const ALL: [Self; 27] = [
         Self::AlternateExchange,
         Self::ConsumerDisconnectedTimeout,
@@ -109,7 +109,7 @@ impl PolicyKey {
         Self::ALL.into_iter().find(|key| key.name() == name)
     }
 
-    /// Whether queues of the type have it; a policy with one that they have not does not match
+    /// True if queues of the type support the key; a policy with an unsupported key does not match
     /// them (POL-08, Q-12).
     #[must_use]
     pub fn is_of(self, queue_type: QueueType) -> bool {
@@ -141,8 +141,8 @@ impl PolicyKey {
         }
     }
 
-    /// How an operator policy's value meets the policy's (OPP-03); `None`: operator policies
-    /// cannot have it (OPP-01).
+    /// How an operator policy's value is merged with the policy's (OPP-03); `None`: operator
+    /// policies cannot set the key (OPP-01).
     #[must_use]
     pub fn merge(self) -> Option<Merge> {
         match self {
@@ -176,7 +176,7 @@ impl PolicyKey {
     }
 }
 
-/// Which of two values wins (OPP-03).
+/// The rule by which one of two values wins (OPP-03).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Merge {
     /// The smaller number.
@@ -185,11 +185,11 @@ pub enum Merge {
     Larger,
     /// Merged by [`smaller_limit`].
     Limit,
-    /// The operator policy's.
+    /// The value of the operator policy.
     Operators,
 }
 
-/// DLM-01: of two delivery limits the smaller, but if either is negative (none) the larger.
+/// DLM-01: of two delivery limits the smaller, but if either is negative (unlimited) the larger.
 #[must_use]
 pub fn smaller_limit(left: i64, right: i64) -> i64 {
     if left < 0 || right < 0 { left.max(right) } else { left.min(right) }
@@ -198,13 +198,13 @@ pub fn smaller_limit(left: i64, right: i64) -> i64 {
 /// A value of a policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PolicyValue {
-    /// An integer, within the bounds of its key.
+    /// An integer within the bounds of its key.
     Integer(i64),
     /// A name or a word.
     Text(ShortString),
 }
 
-/// What a policy sets. Only what [`crate::PolicyText::parse`] takes gets in here.
+/// The settings of a policy. [`crate::PolicyText::parse`] has validated all of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PolicyDefinition(pub BTreeMap<PolicyKey, PolicyValue>);
 
@@ -218,7 +218,7 @@ impl PolicyDefinition {
         }
     }
 
-    /// The integer of a key that has none below zero.
+    /// The integer of a key that cannot be negative.
     #[must_use]
     pub fn count(&self, key: PolicyKey) -> Option<u64> {
         self.integer(key).map(i64::unsigned_abs)
@@ -233,19 +233,19 @@ impl PolicyDefinition {
         }
     }
 
-    /// True if the text of that key is this word.
+    /// True if the text of that key equals the word.
     #[must_use]
     pub fn is(&self, key: PolicyKey, word: &str) -> bool {
         self.text(key).is_some_and(|text| text.as_str() == word)
     }
 
-    /// Whether queues of the type have all its keys (POL-08).
+    /// True if queues of the type support all its keys (POL-08).
     #[must_use]
     pub fn is_of(&self, queue_type: QueueType) -> bool {
         self.0.keys().all(|key| key.is_of(queue_type))
     }
 
-    /// This policy's settings under those of an operator policy, key by key (OPP-03).
+    /// This policy's settings merged with those of an operator policy, key by key (OPP-03).
     #[must_use]
     pub fn under(&self, operator: &Self) -> Self {
         let mut merged = self.clone();
@@ -266,7 +266,7 @@ impl PolicyDefinition {
         merged
     }
 
-    /// As JSON, its keys in order.
+    /// The settings as JSON, with the keys sorted.
     #[must_use]
     pub fn to_json(&self) -> serde_json::Value {
         let field = |(key, value): (&PolicyKey, &PolicyValue)| {
