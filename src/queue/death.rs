@@ -1,4 +1,4 @@
-//! The end of a message that nobody has settled: why it dies, and what becomes of it then (DLX-01).
+//! The death of a message: a message leaves its queue without being acknowledged (DLX-01).
 
 use crate::{
     apply::Apply,
@@ -10,28 +10,28 @@ use crate::{
 };
 use quorate_types::CatalogIndex;
 
-/// Why a message died (DLX-01). The number is part of the digest, so a variant keeps it.
+/// Why a message died (DLX-01). The number is part of the digest, so it never changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum DeathReason {
     /// `basic.reject` or `basic.nack` without requeue.
     Rejected = 1,
-    /// Its time to live is over.
+    /// Its TTL has run out.
     Expired = 2,
     /// A length limit was exceeded (LEN-04, LEN-12).
     MaxLength = 3,
     /// Requeued more often than the delivery limit allows (DLM-05).
     DeliveryLimit = 4,
-    /// None: the time has come that a delayed exchange kept it until (EXC-17).
+    /// The message has not died: its delay in the queue of a delayed exchange is over (EXC-17).
     Delayed = 5,
 }
 
 impl Queue {
-    /// A message that was taken from its level (so that it counts as living) dies. The one way for
-    /// that to happen; settling is another thing. The caller spends of the apply's budget.
+    /// A message that was taken from its level (so that it counts as living) dies. All deaths go
+    /// through this function; the caller subtracts them from the budget of the apply.
     ///
-    /// It becomes a letter if a dead-letter exchange is in force, else the same command drops it
-    /// (LET 1).
+    /// If a dead-letter exchange is in force the message becomes a letter, else this command drops
+    /// it (LET 1).
     pub(crate) fn die(
         &mut self,
         queued: QueuedMessage,
