@@ -1,19 +1,19 @@
-//! How a node's memory is divided: fixed shares first, then what clients may make it hold.
+//! The division of a node's memory: fixed shares first, then the memory for clients.
 
 use super::settings::{ByteCount, Settings};
 
-/// What the process needs before it serves anybody: its program, threads, the catalog.
+/// Memory of the process before it serves clients: program, threads, catalog.
 const BASE_BYTES: u64 = 64 << 20;
 const MIB: u64 = 1 << 20;
 
-/// Bytes of everything that has a bound of its own.
+/// Bytes of every use of memory that has its own bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Division {
     /// Memory of the machine or cgroup.
     pub(crate) machine: u64,
-    /// Where publishers are blocked.
+    /// Memory use at which publishers are blocked.
     pub(crate) watermark: u64,
-    /// Bytes for the messages that were written last.
+    /// Cache of the messages that were written last.
     pub(crate) run_cache: u64,
     /// Bytes for RocksDB's memtables.
     pub(crate) write_buffers: u64,
@@ -21,7 +21,8 @@ pub(crate) struct Division {
     pub(crate) block_cache: u64,
     /// Bodies of connection-bound queues.
     pub(crate) exclusive: u64,
-    /// What waits to be sent to one other node in bulk; a quarter of it for what is urgent.
+    /// Messages that wait to be sent to one other node in bulk; another quarter of it for urgent
+    /// ones.
     pub(crate) lane: u64,
     /// Bodies that clients make the node hold.
     pub(crate) clients: u64,
@@ -34,10 +35,10 @@ pub(crate) struct Division {
 }
 
 impl Division {
-    /// By the settings, on a machine of so many bytes. What is not set is the less the smaller the
-    /// machine is.
+    /// The division by the settings, on a machine with this memory. Defaults are smaller on a small
+    /// machine.
     pub(crate) fn of(settings: &Settings, machine: u64) -> Self {
-        // `part`: one such part of the machine, if that is less than the usual size.
+        // The setting, or else the usual size, at most the given part of the machine's memory.
         let size = |set: Option<ByteCount>, usual: u64, part: u64| {
             set.map_or(usual.min(machine / part).max(MIB), |bytes| bytes.0)
         };
@@ -57,7 +58,7 @@ impl Division {
         let peers = settings.cluster.len().saturating_sub(1) as u64;
         let clients = match settings.client_memory {
             Some(limit) => limit.bytes_of(machine),
-            // What is on its way is held twice, as received and as written; and a leader has
+            // A message in flight is held twice, as received and as written. A leader also holds
             // what all other nodes have in flight, a quarter of their budgets.
             None => {
                 let rest = division.watermark.saturating_sub(division.fixed(peers));
@@ -76,10 +77,10 @@ impl Division {
         division
     }
 
-    /// Everything that clients do not share, with so many other nodes.
+    /// Memory that is not part of the clients' budget, with this number of other nodes.
     fn fixed(&self, peers: u64) -> u64 {
         let lanes = peers * (self.lane + self.lane / 4);
-        // Memtables that are being written to tables are held beside those that are filled.
+        // Memtables that are being flushed are held in addition to those that are being filled.
         let storage = self.run_cache + 2 * self.write_buffers + self.block_cache;
         BASE_BYTES + storage + self.exclusive + lanes
     }
@@ -103,7 +104,7 @@ mod tests {
         let small = division(&[], 512 * MIB);
         let all = small.fixed(2) + 2 * small.clients + 2 * small.clients / 4;
         assert!(all <= small.watermark, "{} MiB: {small:?}", all / MIB);
-        // `small` of cluster-tests' attacks.rs has the same.
+        // `small` in cluster-tests' attacks.rs assumes the same value.
         assert_eq!(small.clients / MIB, 36);
         assert_eq!((small.run_cache, small.write_buffers), (16 * MIB, 32 * MIB));
         assert_eq!(
