@@ -232,7 +232,7 @@ impl SettingValue for UserNames {
 pub enum Identity {
     /// RabbitMQ 4.3.5, since clients choose features by that name.
     RabbitMq,
-    /// As Quorate.
+    /// Quorate, by its own name and version.
     Quorate,
 }
 
