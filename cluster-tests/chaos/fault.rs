@@ -21,19 +21,19 @@ pub enum Fault {
     RollingRestart,
     /// Bytes between nodes are held back, as a partition does, and delivered at the end.
     Partition {
-        /// Which links.
+        /// The links that are cut.
         cut: Cut,
     },
     /// The links of [`Fault::Partition`], cut and healed again and again.
     Flapping {
-        /// Which links.
+        /// The links that are cut and healed.
         cut: Cut,
         /// How long each state lasts, in milliseconds.
         period_ms: u64,
     },
     /// One node's port refuses the others and resets their connections; the node lives.
     Reject {
-        /// Whose port.
+        /// The node whose port refuses.
         victim: Victim,
     },
     /// All connections between nodes are reset once.
@@ -47,33 +47,33 @@ pub enum Fault {
     },
     /// What one node sends and receives passes at a low rate.
     Throttle {
-        /// Whose links.
+        /// The node whose links are slow.
         victim: Victim,
         /// Bytes a second in each direction of each link.
         bytes_per_s: u64,
     },
     /// Each sync of a node's disk takes longer.
     SlowDisk {
-        /// Whose disk.
+        /// The node whose disk is slow.
         victim: Victim,
         /// By this, in milliseconds.
         sync_ms: u64,
     },
     /// Syncs of a node's disk do not return.
     StuckDisk {
-        /// Whose disk.
+        /// The node whose disk hangs.
         victim: Victim,
     },
     /// Calls to a node's disk fail with EIO. The node ends itself and is started again at the end.
     BrokenDisk {
-        /// Whose disk.
+        /// The node whose disk fails.
         victim: Victim,
-        /// Which calls.
+        /// The calls that fail.
         call: DiskCall,
     },
     /// Writes to a node's disk fail with ENOSPC. The node ends itself and is started again at the end.
     FullDisk {
-        /// Whose disk.
+        /// The node whose disk is full.
         victim: Victim,
     },
     /// Clients' connections are reset, with deliveries unsettled and publishes unconfirmed.
@@ -83,7 +83,7 @@ pub enum Fault {
     },
 }
 
-/// One node.
+/// Selects one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Victim {
@@ -99,11 +99,11 @@ pub enum Victim {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Victims {
-    /// One.
+    /// One node.
     One(Victim),
     /// The leader of the measured queue and one more: no majority is left.
     Majority,
-    /// All.
+    /// All nodes of the cluster.
     All,
 }
 
@@ -115,7 +115,7 @@ pub enum Cut {
     Isolated(Victim),
     /// One link, both ways; the third node reaches both of its ends.
     Link {
-        /// One end.
+        /// The node at one end.
         from: Victim,
         /// How many places further, in the circle of ids, the other end is; from 1.
         further: u64,
@@ -129,7 +129,7 @@ pub enum Cut {
     },
     /// Each node hears from the one before it in the circle of ids, and from no other.
     Ring,
-    /// Every link.
+    /// Every link between nodes is cut.
     All,
 }
 
@@ -185,13 +185,13 @@ pub enum Kind {
     Delay,
     /// A slow link.
     Throttle,
-    /// Slow syncs.
+    /// Slow syncs of one node's disk.
     SlowDisk,
     /// Syncs that hang.
     StuckDisk,
-    /// EIO.
+    /// A disk whose calls fail with EIO.
     BrokenDisk,
-    /// ENOSPC.
+    /// A disk whose writes fail with ENOSPC.
     FullDisk,
     /// Clients' connections reset.
     ClientsReset,
@@ -210,7 +210,7 @@ pub enum Resource {
 }
 
 impl Kind {
-    /// All kinds.
+    /// All kinds, in the order of their declaration.
     pub const ALL: [Self; 23] = [
         Self::KillNode,
         Self::KillLeader,

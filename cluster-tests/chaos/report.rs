@@ -56,7 +56,7 @@ fn history(log: &Log, path: &Path) -> std::io::Result<()> {
     file.flush()
 }
 
-/// The page.
+/// The report of a run, as an HTML page.
 #[must_use]
 pub fn page(outcome: &Outcome) -> String {
     let verdict = if outcome.is_good() {

@@ -31,7 +31,7 @@ pub struct Sample {
 /// The time without confirms of the measured queue that a fault caused.
 #[derive(Clone, Copy, Debug)]
 pub struct Gap {
-    /// The fault.
+    /// The kind of the fault.
     pub kind: Kind,
     /// The longest time between two confirms, from its begin until it was undone.
     pub during: Duration,

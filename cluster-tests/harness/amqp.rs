@@ -75,7 +75,7 @@ pub fn passive() -> QueueDeclareOptions {
     QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() }
 }
 
-/// `x-queue-type` alone.
+/// Queue arguments with only `x-queue-type`.
 #[must_use]
 pub fn of_type(queue_type: &str) -> FieldTable {
     let mut arguments = FieldTable::default();

@@ -119,7 +119,7 @@ impl Cluster {
         }
     }
 
-    /// All nodes.
+    /// All nodes, sorted by id.
     #[must_use]
     pub fn nodes(&self) -> &[Node] {
         &self.nodes

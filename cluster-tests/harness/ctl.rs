@@ -13,9 +13,9 @@ const BOUND: Duration = Duration::from_secs(60);
 pub struct CtlOutput {
     /// Exit code; -1 where a signal ended it.
     pub code: i32,
-    /// Standard output.
+    /// The output of the command on standard output.
     pub stdout: String,
-    /// Standard error.
+    /// The output of the command on standard error.
     pub stderr: String,
 }
 

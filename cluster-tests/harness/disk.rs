@@ -33,9 +33,9 @@ const HITS: u64 = 7;
 const DISK: &str = include_str!("../faults/disk.c");
 const POWER: &str = include_str!("../faults/power.c");
 
-/// `EIO`.
+/// The error number of `EIO`.
 pub const EIO: u32 = 5;
-/// `ENOSPC`.
+/// The error number of `ENOSPC`.
 pub const ENOSPC: u32 = 28;
 
 /// The library, compiled, and a control page for each node.

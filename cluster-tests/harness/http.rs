@@ -4,10 +4,10 @@ use std::io;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// An answer.
+/// An HTTP answer.
 #[derive(Clone, Debug)]
 pub struct Response {
-    /// Status code.
+    /// Status code, such as 200.
     pub status: u16,
     /// Header lines as they came, without the status line.
     pub headers: String,

@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// One scrape.
+/// The metrics of one scrape.
 #[derive(Clone, Debug, Default)]
 pub struct Metrics {
     /// Type by family name, from the `# TYPE` lines.
     pub types: BTreeMap<String, String>,
-    /// Every sample.
+    /// All samples, in the order of the text.
     pub samples: Vec<Sample>,
 }
 
@@ -16,9 +16,9 @@ pub struct Metrics {
 pub struct Sample {
     /// Name, with `_bucket`, `_sum`, `_count` where it has them.
     pub name: String,
-    /// Labels.
+    /// Labels by name.
     pub labels: BTreeMap<String, String>,
-    /// Value.
+    /// Value of the sample.
     pub value: f64,
 }
 

@@ -86,7 +86,7 @@ impl Node {
         self.http.address()
     }
 
-    /// `amqp://guest:guest@HOST:PORT/%2f`.
+    /// URI of its AMQP port for user `guest`: `amqp://guest:guest@HOST:PORT/%2f`.
     #[must_use]
     pub fn amqp_uri(&self) -> String {
         format!("amqp://guest:guest@{}/%2f", self.amqp.address())

@@ -42,13 +42,13 @@ impl Port {
         panic!("no free port between {FIRST} and {}", FIRST + COUNT);
     }
 
-    /// The number.
+    /// The port number.
     #[must_use]
     pub fn number(&self) -> u16 {
         self.number
     }
 
-    /// `127.0.0.1:PORT`.
+    /// The address as `127.0.0.1:PORT`.
     #[must_use]
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.number)

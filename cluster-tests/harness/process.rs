@@ -10,9 +10,9 @@ use std::time::Duration;
 /// What is needed to start a process, again and again.
 #[derive(Clone, Debug)]
 pub struct Launch {
-    /// The program.
+    /// Path of the program.
     pub binary: PathBuf,
-    /// Its arguments.
+    /// Arguments of the program.
     pub args: Vec<String>,
     /// Variables set for it. Every other `QUORATE_*` of ours is taken away.
     pub env: Vec<(String, String)>,

@@ -6,15 +6,15 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 
-/// Frame types.
+/// Type of a method frame.
 pub const METHOD: u8 = 1;
-/// A content header.
+/// Type of a content header frame.
 pub const HEADER: u8 = 2;
-/// A piece of a body.
+/// Type of a body frame.
 pub const BODY: u8 = 3;
-/// A heartbeat.
+/// Type of a heartbeat frame.
 pub const HEARTBEAT: u8 = 8;
-/// What every frame ends with.
+/// The last byte of every frame.
 pub const FRAME_END: u8 = 0xCE;
 
 /// The protocol header of AMQP 0-9-1.
@@ -27,11 +27,11 @@ pub const CLOSE_BOUND: Duration = Duration::from_secs(15);
 /// A frame as received.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// Type byte.
+    /// Type byte of the frame.
     pub kind: u8,
-    /// Channel.
+    /// Channel of the frame.
     pub channel: u16,
-    /// Payload.
+    /// Payload, without header and end byte.
     pub payload: Vec<u8>,
 }
 
@@ -57,13 +57,13 @@ impl Frame {
 /// How a broker ended a connection or channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Close {
-    /// Reply code.
+    /// Reply code, such as 406.
     pub code: u16,
-    /// Reply text.
+    /// Reply text, as the client sees it.
     pub text: String,
-    /// Failing class.
+    /// Class of the method that failed.
     pub class: u16,
-    /// Failing method.
+    /// Method, within the class, that failed.
     pub method: u16,
 }
 

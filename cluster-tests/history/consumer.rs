@@ -20,7 +20,7 @@ use tokio::task::JoinHandle;
 pub struct ConsumerOptions {
     /// Where it connects; the next one after each loss.
     pub uris: Vec<String>,
-    /// Its queue.
+    /// The queue that it consumes from.
     pub queue: String,
     /// Prefetch; 0 for none.
     pub prefetch: u16,
@@ -56,7 +56,7 @@ pub struct Consumer {
 }
 
 impl Consumer {
-    /// Starts it.
+    /// Starts a consumer task.
     #[must_use]
     pub fn start(history: Arc<History>, options: ConsumerOptions) -> Self {
         let (stop, stopped) = watch::channel(false);

@@ -23,7 +23,7 @@ pub struct Load {
 /// What came of it, once the verdict was good.
 #[derive(Clone, Copy, Debug)]
 pub struct Summary {
-    /// Publishes confirmed.
+    /// Number of confirmed publishes.
     pub confirmed: usize,
     /// Deliveries, repeated ones included.
     pub deliveries: usize,

@@ -31,7 +31,7 @@ pub enum Answer {
     Refused,
 }
 
-/// One publish.
+/// A published message, and its answer.
 #[derive(Clone, Debug)]
 pub struct Published {
     /// To which queue.
@@ -51,9 +51,9 @@ pub struct Published {
 /// What a client did with a delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// Nothing yet.
+    /// The client has not settled it yet.
     Held,
-    /// Acked.
+    /// The client has acked it.
     Settled,
     /// Given back to the queue.
     Returned,
@@ -73,12 +73,12 @@ pub struct Traits {
     pub single_active: bool,
 }
 
-/// One delivery.
+/// A delivery, and how the client settled it.
 #[derive(Clone, Debug)]
 pub struct Delivered {
     /// From which queue.
     pub queue: String,
-    /// Which message.
+    /// The message that was delivered.
     pub number: Number,
     /// Whose, in [`Log::consumers`].
     pub consumer: usize,
@@ -106,10 +106,10 @@ pub struct Attached {
     pub lost_at: Option<Duration>,
 }
 
-/// Everything recorded.
+/// Everything that a history has recorded.
 #[derive(Clone, Debug, Default)]
 pub struct Log {
-    /// By number.
+    /// Publishes by the message's number.
     pub published: BTreeMap<Number, Published>,
     /// In the order of arrival.
     pub delivered: Vec<Delivered>,

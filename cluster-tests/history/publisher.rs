@@ -26,7 +26,7 @@ pub struct PublisherOptions {
     pub queues: Vec<String>,
     /// Messages get priorities from 0 up to this one, in turn; 0 for none.
     pub priorities: u8,
-    /// Body size.
+    /// Size of a message body.
     pub body_bytes: usize,
     /// Unconfirmed publishes at most.
     pub window: usize,
@@ -65,7 +65,7 @@ pub struct Publisher {
 type Confirm = Pin<Box<dyn Future<Output = (Number, lapin::Result<Confirmation>)> + Send>>;
 
 impl Publisher {
-    /// Starts it.
+    /// Starts a publisher task.
     #[must_use]
     pub fn start(history: Arc<History>, options: PublisherOptions) -> Self {
         let (stop, stopped) = watch::channel(false);

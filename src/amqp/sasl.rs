@@ -96,7 +96,7 @@ mod tests {
             .map(|found| (found.user.to_string(), found.password.unwrap().to_vec()))
     }
 
-    /// CONN-10.
+    /// CONN-10: the format of the response for PLAIN.
     #[test]
     fn conn_10_plain_is_nul_user_nul_password() {
         assert_eq!(plain(b"\0guest\0secret"), Ok(("guest".into(), b"secret".to_vec())));
@@ -107,7 +107,7 @@ mod tests {
         assert_eq!(plain(b""), Err(SaslError::Response));
     }
 
-    /// CONN-11.
+    /// CONN-11: the format of the response for AMQPLAIN.
     #[test]
     fn conn_11_amqplain_is_the_content_of_a_table() {
         let mut content = BytesMut::new();
@@ -122,7 +122,7 @@ mod tests {
         assert_eq!(credentials(b"AMQPLAIN", &Bytes::new(), None), Err(SaslError::Response));
     }
 
-    /// CONN-12.
+    /// CONN-12: other mechanisms, and other spellings, are refused.
     #[test]
     fn conn_12_other_mechanisms_are_unknown() {
         for mechanism in [&b"EXTERNAL"[..], b"ANONYMOUS", b"plain", b""] {
@@ -130,7 +130,7 @@ mod tests {
         }
     }
 
-    ///
+    /// ANONYMOUS logs in as the user of the setting, if it is set.
     #[test]
     fn q_06_anonymous_stands_for_the_user_that_a_setting_names() {
         let named = ShortString::from_static("visitor");

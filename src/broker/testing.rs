@@ -1,5 +1,5 @@
-//! A broker of one node without groups or links, which serves connection-bound queues: what unit
-//! tests of this floor act on. Must be called within a tokio runtime.
+//! A broker with one node, without groups and links, which serves connection-bound queues: for unit
+//! tests of this crate. Its functions must be called within a tokio runtime.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -26,7 +26,7 @@ use std::{
 /// The node's only start.
 pub(crate) const SESSION: SessionId = SessionId { node: NodeId(1), start: StartNumber(1) };
 
-/// A node that has begun its session.
+/// A node whose session has begun.
 pub(crate) fn node() -> Arc<Node> {
     let settings = BrokerSettings {
         me: SESSION.node,
@@ -79,7 +79,7 @@ pub(crate) fn node() -> Arc<Node> {
     node
 }
 
-/// What is kept of a connection of that node.
+/// A client connection of that node, as the front end stores it.
 pub(crate) fn connection(node: &Arc<Node>) -> Arc<ConnectionState> {
     let at = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
     let info = ConnectionInfo {
@@ -98,19 +98,19 @@ pub(crate) fn connection(node: &Arc<Node>) -> Arc<ConnectionState> {
     Arc::new(ConnectionState::new(&node.base.context, id, info, wall, 1 << 20))
 }
 
-/// What is kept of a connection of a node that does nothing, for tests without a runtime.
+/// A connection of a node that does nothing, for tests without a runtime.
 pub(crate) fn lone_connection() -> Arc<ConnectionState> {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let _entered = runtime.enter();
     connection(&node())
 }
 
-/// A consumer of a replicated queue, without a limit.
+/// A consumer of a replicated queue, without a prefetch limit.
 pub(crate) fn consumer(node: &Arc<Node>) -> Arc<FrontConsumer> {
     consumer_on(&connection(node), 1)
 }
 
-/// One more of the same queue on the first channel of that connection, which holds it.
+/// Another consumer of the same queue, on the first channel of that connection, which holds it.
 pub(crate) fn consumer_on(connection: &Arc<ConnectionState>, number: u64) -> Arc<FrontConsumer> {
     let channel = ChannelId { number: 1, opened: 0 };
     let new = ConsumerProperties {
@@ -137,7 +137,7 @@ pub(crate) fn consumer_on(connection: &Arc<ConnectionState>, number: u64) -> Arc
     consumer
 }
 
-/// What the consumer's queue assigns to it under that number: the message of the entry of that index.
+/// A delivery to the consumer with that number, of the message of the entry with that index.
 pub(crate) fn delivery(consumer: &FrontConsumer, number: u64) -> Delivery {
     Delivery {
         consumer: consumer.about.id,

@@ -1,4 +1,4 @@
-//! A catalog and a group's machine, to which tests apply one entry after another.
+//! A catalog and a group's machine, to which tests apply entries.
 
 #![expect(clippy::panic, reason = "tests")]
 
@@ -28,12 +28,12 @@ pub(crate) struct CatalogLog {
 }
 
 impl CatalogLog {
-    /// Without an entry.
+    /// A new catalog, before any entry.
     pub(crate) fn new() -> Self {
         Self { catalog: Catalog::new() }
     }
 
-    /// Applies an entry of these commands: their replies.
+    /// Applies an entry of these commands, and returns their replies.
     pub(crate) fn apply_all(&mut self, commands: Vec<CatalogCommand>) -> Vec<CatalogReply> {
         let index = CatalogIndex(self.catalog.version().0 + 1);
         let entry = CatalogEntry { stamp: Stamp::default(), commands };
@@ -42,12 +42,12 @@ impl CatalogLog {
         output.replies
     }
 
-    /// Applies an entry of one command: its reply.
+    /// Applies an entry of one command, and returns its reply.
     pub(crate) fn apply(&mut self, command: CatalogCommand) -> CatalogReply {
         self.apply_all(vec![command]).pop().unwrap_or(CatalogReply::Done)
     }
 
-    /// A process announces itself: the start that it is given.
+    /// Applies the announcement of a process, and returns the start number that it is given.
     pub(crate) fn start(&mut self, node: NodeId, boot: BootNumber) -> StartNumber {
         let reply = self.apply(started(node, boot));
         let CatalogReply::Started(start) = reply else { panic!("{reply:?}") };
@@ -55,7 +55,7 @@ impl CatalogLog {
     }
 }
 
-/// A process announces itself.
+/// The announcement of a process.
 pub(crate) fn started(node: NodeId, boot: BootNumber) -> CatalogCommand {
     CatalogCommand::NodeStarted {
         node,
@@ -92,12 +92,12 @@ pub(crate) struct GroupLog {
 }
 
 impl GroupLog {
-    /// Without an entry.
+    /// A machine of group 1, before any entry.
     pub(crate) fn new() -> Self {
         Self::with(Machine::new(GROUP))
     }
 
-    /// Of another home.
+    /// A log for this machine.
     pub(crate) fn with(machine: Machine) -> Self {
         Self { machine, index: 0, numbers: BTreeMap::new() }
     }
@@ -117,7 +117,8 @@ impl GroupLog {
         self.apply(Origin::Leader, commands);
     }
 
-    /// Applies an entry of the session's next command: its reply. `None` if the session is fenced.
+    /// Applies an entry of the session's next command, and returns the reply; `None` if the session
+    /// is fenced.
     pub(crate) fn ask(&mut self, session: SessionId, command: Command) -> Option<Reply> {
         let number = self.numbers.entry(session).or_default();
         *number += 1;

@@ -1,8 +1,8 @@
-//! Whether a user may do something: the one place where it is decided (ACL-01 to ACL-16). When
-//! which question is asked is the broker's to know.
+//! Authorization: whether a user may do an operation (ACL-01 to ACL-16). All such decisions are
+//! made in this file.
 //!
-//! The decision needs only the copy of the catalog that each node has. `broker/front/access` asks for it
-//! at the operations for which the access rules (ACL) require it.
+//! The decision needs only the copy of the catalog that each node has. `broker/front/access` asks
+//! for it at the operations for which the access rules (ACL) require it.
 
 use crate::{machine::Catalog, objects::ExchangeType, permission::Rights, refusal};
 use quorate_types::{CatalogIndex, Exception, ResourceName, ShortString, VhostName};
@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// The default exchange is checked under this name (ACL-03).
 const DEFAULT_EXCHANGE: ShortString = ShortString::from_static("amq.default");
 
-/// What is to be done to a queue or exchange.
+/// An operation on a queue or exchange, as permissions distinguish them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are RabbitMQ's own")]
 pub enum Access {
@@ -30,7 +30,7 @@ impl Access {
     }
 }
 
-/// What it is done to.
+/// The queue or exchange that an operation acts on.
 #[derive(Clone, Copy, Debug)]
 pub enum Resource<'a> {
     /// A queue, by its name.
@@ -40,7 +40,7 @@ pub enum Resource<'a> {
 }
 
 impl Resource<'_> {
-    /// The name that is checked.
+    /// The name that the permission's pattern is matched against.
     fn checked(self) -> ShortString {
         match self {
             Self::Exchange(name) if name.is_empty() => DEFAULT_EXCHANGE,
@@ -56,7 +56,7 @@ impl Resource<'_> {
     }
 }
 
-/// Who does it, and where.
+/// The user that asks, and the virtual host in which it asks.
 #[derive(Clone, Copy, Debug)]
 pub struct Who<'a> {
     /// Name of the virtual host.
@@ -66,7 +66,7 @@ pub struct Who<'a> {
 }
 
 impl Rights {
-    /// True if the name is among those that this may be done to.
+    /// True if the permission for `access` matches the resource's name.
     #[must_use]
     pub fn allow(&self, access: Access, resource: Resource<'_>) -> bool {
         let pattern = match access {
@@ -79,20 +79,21 @@ impl Rights {
 }
 
 impl Catalog {
-    /// Grows whenever users, virtual hosts, permissions or limits change: what was found out
-    /// before may not hold any more.
+    /// Grows whenever users, virtual hosts, permissions or limits change: a decision that was
+    /// cached at a lower version may be outdated.
     #[must_use]
     pub fn access_version(&self) -> CatalogIndex {
         self.access_version.0
     }
 
-    /// The user's permissions in the virtual host; `None`: it may not even connect (ACL-01).
+    /// The user's permissions in the virtual host; `None`: the user may not even connect to it
+    /// (ACL-01).
     #[must_use]
     pub fn rights(&self, who: Who<'_>) -> Option<&Arc<Rights>> {
         self.rights.get(&(who.vhost.clone(), who.user.clone()))
     }
 
-    /// Whether this may be done to that (ACL-02 to ACL-04).
+    /// Checks whether the user has `access` to `resource` (ACL-02 to ACL-04).
     ///
     /// # Errors
     /// 403.
@@ -108,7 +109,7 @@ impl Catalog {
         }
     }
 
-    /// A passive declare wants any one of the three.
+    /// Checks a passive declare, which needs any one of the three permissions.
     ///
     /// # Errors
     /// 403 that names `configure` (ACL-04).
@@ -129,8 +130,9 @@ impl Catalog {
         next.is_some_and(|((vhost, user, _), _)| vhost == who.vhost && user == who.user)
     }
 
-    /// Whether a routing key may be published with (`Access::Write`) or a binding key bound with
-    /// (`Access::Read`), where the exchange is a topic exchange (ACL-14, ACL-15).
+    /// Checks topic permissions, if the exchange is a topic exchange: whether the user may publish
+    /// with a routing key (`Access::Write`) or bind with a binding key (`Access::Read`) (ACL-14,
+    /// ACL-15).
     ///
     /// # Errors
     /// 403.
@@ -159,7 +161,7 @@ impl Catalog {
     }
 }
 
-/// ACL-04.
+/// The refusal of an operation that the user has no permission for (ACL-04).
 #[must_use]
 pub fn access_refused(who: Who<'_>, access: Access, resource: Resource<'_>) -> Exception {
     let name = ResourceName { vhost: who.vhost.clone(), name: resource.checked() };

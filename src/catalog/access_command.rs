@@ -1,5 +1,5 @@
-//! What operators change about virtual hosts, users, permissions and limits, dispatched to the files
-//! that own it.
+//! Commands of operators that change virtual hosts, users, permissions and limits, dispatched to
+//! the files that own each object.
 
 use crate::{
     command::CatalogReply,
@@ -13,21 +13,21 @@ use crate::{
 };
 use quorate_types::{ShortString, VhostName};
 
-/// A change of who may do what. Each is harmless when repeated.
+/// A change of virtual hosts, users, permissions or limits. A repeat of each is harmless.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AccessCommand {
     /// rabbitmqctl's `add_vhost`.
     AddVhost {
         /// Name of the virtual host.
         vhost: VhostName,
-        /// What is said of it.
+        /// Description, tags and default queue type.
         metadata: VhostMetadata,
     },
     /// rabbitmqctl's `update_vhost_metadata`.
     UpdateVhost {
         /// Name of the virtual host.
         vhost: VhostName,
-        /// The changes; what is absent stays.
+        /// The changed fields; the others stay as they are.
         update: VhostUpdate,
     },
     /// `delete_vhost`, with everything in it.
@@ -39,23 +39,23 @@ pub enum AccessCommand {
     SetVhostLimits {
         /// Name of the virtual host.
         vhost: VhostName,
-        /// All that it has from now on.
+        /// The new limits, which replace all earlier ones.
         limits: VhostLimits,
     },
-    /// `add_user`. The salt is drawn by who proposes.
+    /// `add_user`. The proposer draws the salt of the password hash.
     AddUser(UserRecord),
     /// rabbitmqctl's `change_password`.
     ChangePassword {
         /// Name of the user.
         user: ShortString,
-        /// Hash of the new one.
+        /// Hash of the new password.
         password: PasswordHash,
     },
     /// rabbitmqctl's `set_user_tags`.
     SetUserTags {
         /// Name of the user.
         user: ShortString,
-        /// All that it has from now on.
+        /// The new tags, which replace all earlier ones.
         tags: Vec<ShortString>,
     },
     /// `delete_user`, with its permissions.
@@ -67,7 +67,7 @@ pub enum AccessCommand {
     SetUserLimits {
         /// Name of the user.
         user: ShortString,
-        /// Those that are set; others stay.
+        /// The new limits; a limit that is not set here stays as it is.
         limits: UserLimits,
     },
     /// rabbitmqctl's `clear_user_limits`.
@@ -94,21 +94,21 @@ pub enum AccessCommand {
         vhost: VhostName,
         /// Name of the user.
         user: ShortString,
-        /// Of this exchange, or of all.
+        /// The exchange; `None`: all exchanges.
         exchange: Option<ShortString>,
     },
     /// rabbitmqctl's `trace_on`, `trace_off`.
     SetTracing {
         /// Name of the virtual host.
         vhost: VhostName,
-        /// On from now on.
+        /// True turns tracing on, false turns it off.
         tracing: bool,
     },
 }
 
 impl Catalog {
-    /// What a deletion names that is not there: for who proposes it, since applying takes that for
-    /// a repeat.
+    /// The object that a deletion names, if it does not exist. The proposer reports this, since
+    /// apply takes such a deletion for a repeat.
     #[must_use]
     pub fn missing_of(&self, command: &AccessCommand) -> Option<Denial> {
         use AccessCommand as C;

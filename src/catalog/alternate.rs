@@ -1,14 +1,14 @@
-//! Alternate exchanges: where a message goes that an exchange has no destination for (AE-01 to
+//! Alternate exchanges: they take the messages for which an exchange has no destination (AE-01 to
 //! AE-05, EXC-03, EXC-04).
 
 use crate::{machine::Catalog, objects::ExchangeRecord, refusal};
 use quorate_types::{Exception, ResourceName, ShortString};
 use std::collections::BTreeSet;
 
-/// The argument that names it.
+/// The argument that names the alternate exchange.
 pub(crate) const ALTERNATE: &str = "alternate-exchange";
 
-/// EXC-03: it is named by a long string.
+/// EXC-03: the argument must be a long string.
 pub(crate) fn check_alternate(declared: &ExchangeRecord) -> Result<(), Exception> {
     match declared.arguments.get(ALTERNATE) {
         Some(value) if value.as_long_string().is_none() => {
@@ -19,21 +19,21 @@ pub(crate) fn check_alternate(declared: &ExchangeRecord) -> Result<(), Exception
 }
 
 impl Catalog {
-    /// Name of an exchange's alternate, which need not be there (AE-03). The default exchange has
-    /// none (AE-05).
+    /// Name of an exchange's alternate, which need not exist (AE-03). The default exchange has no
+    /// alternate (AE-05).
     #[must_use]
     pub fn alternate_of(&self, exchange: &ResourceName) -> Option<ShortString> {
         self.alternate_in_force(self.exchange(exchange)?)
     }
 
-    /// The one that counts of all places that may name one: the argument, else a policy (AE-05).
+    /// The alternate that is in force: the argument wins over a policy (AE-05).
     pub(crate) fn alternate_in_force(&self, exchange: &ExchangeRecord) -> Option<ShortString> {
         let declared = Self::declared_alternate(&exchange.arguments);
         declared.or_else(|| self.policy_alternate(&exchange.name))
     }
 
-    /// The alternate that is named and not there (AE-03), of an exchange that leads nowhere or of
-    /// its alternates in turn: what the operator is warned of.
+    /// The alternate that is named but does not exist (AE-03), if the exchange and its chain of
+    /// alternates end there without a destination. The operator is warned of it.
     #[must_use]
     pub fn missing_alternate(&self, exchange: &ResourceName) -> Option<ResourceName> {
         let mut seen = BTreeSet::new();

@@ -1,5 +1,5 @@
-//! Bindings: bind, unbind, and the indexes that find them by what they are and by either end
-//! (BND-01 to BND-09). None of it costs more for there being many bindings.
+//! Bindings: bind, unbind, and the indexes that find a binding by its identity, its source or its
+//! destination (BND-01 to BND-09). The cost of each does not grow with the number of bindings.
 
 use crate::{
     choice::weight,
@@ -26,7 +26,7 @@ impl Binding {
         ResourceName { vhost: self.source.vhost.clone(), name }
     }
 
-    /// A word that equal bindings share.
+    /// A hash that equal bindings share.
     fn identity(&self) -> u64 {
         let mut digest = Digest::default();
         self.source.feed(&mut digest);
@@ -36,7 +36,8 @@ impl Binding {
         digest.0
     }
 
-    /// BND-03: source, destination, key and arguments, the latter in whatever order.
+    /// BND-03: compares source, destination, key and arguments; the order of the arguments does not
+    /// matter.
     fn same_as(&self, other: &Binding) -> bool {
         self.source == other.source
             && self.destination == other.destination
@@ -45,7 +46,7 @@ impl Binding {
     }
 }
 
-/// A table's bytes in the order of its names, so that tables compare as sets of fields.
+/// A table's bytes with the fields sorted by name, so that tables compare as sets of fields.
 fn canonical(table: &FieldTable) -> Bytes {
     if table.is_empty() {
         return Bytes::new();
@@ -58,7 +59,7 @@ fn canonical(table: &FieldTable) -> Bytes {
 }
 
 impl Catalog {
-    /// What `queue.bind` or `exchange.bind` would be answered from this copy, but for permissions.
+    /// The answer that `queue.bind` or `exchange.bind` gets by this copy, except for permissions.
     ///
     /// # Errors
     /// As BND-01, BND-02, BND-07, BND-09 and RTE-08.
@@ -90,7 +91,7 @@ impl Catalog {
         }
     }
 
-    /// EXC-15: classic queues only, and no key.
+    /// EXC-15: an `x-local-random` exchange can be bound only to classic queues, without a key.
     fn check_local(&self, binding: &Binding, destination: &Destination) -> Result<(), Exception> {
         if !binding.key.is_empty() {
             return Err(refusal::local_random_key(&binding.key));
@@ -106,18 +107,19 @@ impl Catalog {
         }
     }
 
-    /// True if there is that very binding (BND-03).
+    /// True if an equal binding exists (BND-03).
     #[must_use]
     pub fn is_bound(&self, binding: &Binding) -> bool {
         self.find_binding(binding).is_some()
     }
 
-    /// All bindings but those to the default exchanges, in the order that they were made.
+    /// All bindings except the implicit ones of the default exchanges, in the order in which they
+    /// were made.
     pub fn bindings(&self) -> impl Iterator<Item = &Binding> {
         self.bindings.values()
     }
 
-    /// The implicit bindings of the default exchange: every queue by its name (RTE-01).
+    /// The implicit bindings of the default exchange: every queue under its name (RTE-01).
     pub fn default_bindings(&self) -> impl Iterator<Item = Binding> {
         self.queues().map(|queue| Binding {
             source: ResourceName { vhost: queue.name.vhost.clone(), name: ShortString::EMPTY },
@@ -127,18 +129,18 @@ impl Catalog {
         })
     }
 
-    /// Bindings that lead to the queue.
+    /// Bindings whose destination is the queue.
     pub fn bindings_of_queue(&self, queue: QueueId) -> impl Iterator<Item = &Binding> {
         self.ids_of_queue(queue).filter_map(|id| self.bindings.get(&id))
     }
 
-    /// Bindings that the exchange is the source of.
+    /// Bindings whose source is the exchange.
     pub fn bindings_from(&self, exchange: &ResourceName) -> impl Iterator<Item = &Binding> {
         let ids = self.exchange_of(exchange).map(|exchange| &exchange.outgoing);
         ids.into_iter().flatten().filter_map(|id| self.bindings.get(id))
     }
 
-    /// Bindings that lead to the exchange.
+    /// Bindings whose destination is the exchange.
     pub fn bindings_to(&self, exchange: &ResourceName) -> impl Iterator<Item = &Binding> {
         let ids = self.exchange_of(exchange).map(|exchange| &exchange.incoming);
         ids.into_iter().flatten().filter_map(|id| self.bindings.get(id))
@@ -153,7 +155,8 @@ impl Catalog {
         }
         let id = self.next_binding_id();
         if let Err(error) = self.insert_binding(id, binding) {
-            // It was checked. To refuse it is the same on all replicas, and ends none.
+            // The proposer has checked this already. A refusal is the same on all replicas and
+            // stops none of them.
             let refused = Exception::new(ReplyCode::InternalError, error.to_string());
             return CatalogReply::Refused(refused);
         }
@@ -165,7 +168,7 @@ impl Catalog {
         if let Err(refused) = check_ends(binding) {
             return CatalogReply::Refused(refused);
         }
-        // BND-04: what is not there is as good as removed.
+        // BND-04: an unbind of a binding that does not exist succeeds.
         if let Some(id) = self.find_binding(binding) {
             let unused = self.remove_binding(id, out);
             self.remove_exchanges(unused.into_iter().collect(), out);
@@ -187,8 +190,8 @@ impl Catalog {
         self.queue_bindings.range(ids).map(|(_, id)| *id)
     }
 
-    /// The destination with names as the catalog keeps them; `None` if it is not there, or if the
-    /// name belongs to another queue by now (NAM 4: by id, never by name).
+    /// The destination with names as the catalog stores them. `None` if it does not exist, or if
+    /// its name belongs to another queue by now (NAM 4: by id, never by name).
     fn kept_destination(&self, binding: &Binding) -> Option<Destination> {
         match &binding.destination {
             Destination::Queue { id, .. } => {
@@ -205,10 +208,10 @@ impl Catalog {
         }
     }
 
-    /// Puts a binding in place, with all that is derived from it.
+    /// Inserts a binding and updates the indexes and routing tables.
     ///
     /// # Errors
-    /// An end that is not there.
+    /// The source or the destination does not exist.
     pub(crate) fn insert_binding(
         &mut self,
         id: BindingId,
@@ -240,8 +243,8 @@ impl Catalog {
         Ok(())
     }
 
-    /// Removes a binding. Gives its source if that goes with it (EXC-09), for the caller to
-    /// remove.
+    /// Removes a binding. Returns its source if that exchange must be removed too (EXC-09); the
+    /// caller removes it.
     pub(crate) fn remove_binding(
         &mut self,
         id: BindingId,
@@ -266,7 +269,8 @@ impl Catalog {
         source.ends_unused().then(|| source.record.name.clone())
     }
 
-    /// Removes all bindings of a queue, and what goes with them.
+    /// Removes all bindings of a queue, and the exchanges that are auto-deleted with their last
+    /// binding.
     pub(crate) fn remove_bindings_of(&mut self, queue: QueueId, out: &mut CatalogOutput) {
         let ids: Vec<BindingId> = self.ids_of_queue(queue).collect();
         let unused = ids.into_iter().filter_map(|id| self.remove_binding(id, out)).collect();

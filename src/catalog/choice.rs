@@ -1,16 +1,16 @@
-//! Exchanges that hand each message to one of their destinations: by a hash of the message, or by
-//! chance, among all or among those of this node (EXC-14, EXC-15).
+//! Exchanges that route each message to one of their destinations: by a hash of the message, or at
+//! random, among all destinations or among those of this node (EXC-14, EXC-15).
 //!
 //! A consistent-hash exchange keeps no ring of buckets. Each destination draws a number for the
 //! message from the hash and its own name, at the rate of its weight, and the best draw wins. This
-//! needs no state but the bindings, is the same on all nodes, and is exact by weight. A queue that
-//! comes or goes moves only its own share, where RabbitMQ's buckets shift at a removal. It costs a
-//! few ns a destination.
+//! needs no state except the bindings, is the same on all nodes, and is exact by weight. When a
+//! queue is added or removed, only its own share moves; with RabbitMQ, buckets shift at a removal.
+//! The cost is a few ns for each destination.
 //!
 //! For `x-local-random` (EXC-15) a queue is local if this node leads its group, or if it is bound
 //! to a connection of this node. Without a local queue the message is unroutable, or goes to the
-//! alternate exchange. Dead letters are routed by their source's leader, so there a queue is local
-//! to that leader.
+//! alternate exchange. Dead letters are routed by the leader of the group of their source, so a
+//! queue is local to them if it is local to that leader.
 
 use crate::{
     digest::{Digest, Feed},
@@ -28,29 +28,29 @@ const HASH_HEADER: &str = "hash-header";
 /// Argument that names the property to hash.
 const HASH_PROPERTY: &str = "hash-property";
 
-/// The destinations of such an exchange, and how one of them is chosen.
+/// The destinations of such an exchange, and how it selects one of them.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Choice {
     rule: Rule,
-    /// In the order of the destinations.
+    /// Sorted by destination.
     candidates: Vec<Candidate>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 enum Rule {
-    /// `x-random`: any of the bound queues.
+    /// `x-random`: any of the bound queues, at random.
     Chance,
-    /// `x-local-random`: by chance, among those whose leader is on this node.
+    /// `x-local-random`: at random, among the queues whose leader is on this node.
     Local,
     /// `x-modulus-hash`: the hash of the keys, modulo the destinations.
     Modulus,
-    /// `x-consistent-hash`: each destination draws a number for the message, the best draw wins.
-    /// So one that comes takes messages from all others and one that goes leaves its own to all
-    /// others, in proportion to the weights, and nothing else moves.
+    /// `x-consistent-hash`: each destination draws a number for the message, and the best draw
+    /// wins. A new destination takes messages from all others, and a removed one leaves its
+    /// messages to all others, in proportion to the weights; no other message moves.
     Consistent(Hashed),
 }
 
-/// What of a message a consistent-hash exchange hashes.
+/// The part of a message that a consistent-hash exchange hashes.
 #[derive(Clone, Debug, PartialEq)]
 enum Hashed {
     Keys,
@@ -61,38 +61,39 @@ enum Hashed {
 #[derive(Clone, Debug, PartialEq)]
 struct Candidate {
     destination: Destination,
-    /// Of the name, not the id: a queue that is declared anew gets its share back.
+    /// Derived from the name, not the id: a queue that is declared again gets its share back.
     seed: u64,
-    /// Of each binding that leads there, in ascending order.
+    /// The weight of each binding to this destination, ascending.
     weights: Vec<u32>,
 }
 
 impl Choice {
-    /// Of an `x-random` exchange.
+    /// The selection of an `x-random` exchange.
     pub(crate) fn by_chance() -> Self {
         Self { rule: Rule::Chance, candidates: Vec::new() }
     }
 
-    /// Of an `x-local-random` exchange.
+    /// The selection of an `x-local-random` exchange.
     pub(crate) fn local() -> Self {
         Self { rule: Rule::Local, candidates: Vec::new() }
     }
 
-    /// Of an `x-modulus-hash` exchange.
+    /// The selection of an `x-modulus-hash` exchange.
     pub(crate) fn by_modulus() -> Self {
         Self { rule: Rule::Modulus, candidates: Vec::new() }
     }
 
-    /// Of an `x-consistent-hash` exchange, whose arguments were checked when it was declared.
+    /// The selection of an `x-consistent-hash` exchange, whose arguments were checked when it was
+    /// declared.
     pub(crate) fn consistent(exchange: &ExchangeRecord) -> Self {
         let rule = Rule::Consistent(hashed(exchange).unwrap_or(Hashed::Keys));
         Self { rule, candidates: Vec::new() }
     }
 
-    /// Takes a binding in.
+    /// Adds a binding.
     ///
     /// # Errors
-    /// A key that is no weight, where it has to be one.
+    /// The key is not a weight, and the type of the exchange requires one.
     pub(crate) fn add(&mut self, binding: &Binding) -> Result<(), Exception> {
         let weight = self.weight(&binding.key)?;
         match self.place(&binding.destination) {
@@ -112,7 +113,7 @@ impl Choice {
         Ok(())
     }
 
-    /// Takes a binding out.
+    /// Removes a binding.
     pub(crate) fn remove(&mut self, binding: &Binding) {
         let (Ok(at), Ok(weight)) = (self.place(&binding.destination), self.weight(&binding.key))
         else {
@@ -138,7 +139,7 @@ impl Choice {
         }
     }
 
-    /// The one destination of the message; none if there is none at all.
+    /// The destination of the message; `None` if there are no destinations.
     pub(crate) fn choose(&self, request: &RouteRequest<'_>) -> Option<&Destination> {
         let chosen = match &self.rule {
             Rule::Chance => self.by_remainder((request.chance)()),
@@ -171,9 +172,9 @@ impl Choice {
 }
 
 impl Candidate {
-    /// The destination's draw for a message, the lowest of all wins: exponentially distributed at
-    /// the rate of the weight, so that it wins as often as its share of all weights says. Of
-    /// several bindings the heaviest counts.
+    /// The destination's draw for a message; the lowest of all draws wins. Draws are exponentially
+    /// distributed at the rate of the weight, so that a destination wins in proportion to its
+    /// weight. Of several bindings to one destination the heaviest counts.
     fn draw(&self, word: u64) -> f64 {
         let uniform = ((mixed(word ^ self.seed) >> 11) + 1) as f64 / (1u64 << 53) as f64;
         -uniform.ln() / f64::from(self.weights.last().copied().unwrap_or(1))
@@ -181,7 +182,8 @@ impl Candidate {
 }
 
 impl Hashed {
-    /// The same word on every node, for ever; what is not there hashes like nothing.
+    /// The hash of the message: the same on every node, in every release. A missing header or
+    /// property hashes like an empty one.
     fn word(&self, request: &RouteRequest<'_>) -> u64 {
         let mut digest = Digest::default();
         match self {
@@ -201,7 +203,7 @@ impl Hashed {
     }
 }
 
-/// Integers alike in every width, strings by their bytes, all else as it is on the wire.
+/// Integers of all widths hash alike, strings by their bytes, all else by its wire format.
 fn feed_value(value: &FieldValue, digest: &mut Digest) {
     if let Some(integer) = value.as_integer() {
         digest.bytes(&integer.to_be_bytes());
@@ -214,14 +216,14 @@ fn feed_value(value: &FieldValue, digest: &mut Digest) {
     }
 }
 
-/// Every bit of the word takes part in every bit of this one (the end of splitmix64).
+/// Every bit of the input affects every bit of the result (the finalizer of splitmix64).
 fn mixed(word: u64) -> u64 {
     let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     word ^ (word >> 31)
 }
 
-/// EXC-14: the arguments of a new exchange.
+/// EXC-14: checks the arguments of a new exchange.
 pub(crate) fn check_hashed(declared: &ExchangeRecord) -> Result<(), Exception> {
     if declared.routing_kind() != ExchangeType::ConsistentHash {
         return Ok(());
@@ -254,7 +256,7 @@ fn hashed(exchange: &ExchangeRecord) -> Result<Hashed, Exception> {
     }
 }
 
-/// EXC-14: a binding key that is a weight, an integer as Erlang reads it.
+/// EXC-14: a binding key as a weight, an integer in Erlang's syntax.
 pub(crate) fn weight(key: &ShortString) -> Result<u32, Exception> {
     let text = key.as_str();
     let digits = text.strip_prefix(['+', '-']).unwrap_or(text);

@@ -1,4 +1,4 @@
-//! The vocabulary of the catalog group's log.
+//! The commands of the catalog group's log.
 
 use crate::{
     access_command::AccessCommand,
@@ -11,36 +11,37 @@ use quorate_types::{
     BootNumber, Exception, Incarnation, NodeId, QueueId, ResourceName, Stamp, StartNumber,
 };
 
-/// One entry of the catalog group's log: commands applied one after the other.
+/// One entry of the catalog group's log: commands that are applied one after the other.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CatalogEntry {
-    /// What the leader's clock said.
+    /// Time by the leader's clock.
     pub stamp: Stamp,
     /// The commands, in their order.
     pub commands: Vec<CatalogCommand>,
 }
 
-/// A change of the catalog. Every command is decided in apply, so that of two that race the first
-/// in the log wins; each is harmless when repeated (a proposer that lost its answer sends again).
+/// A change of the catalog. Every command is decided in apply: of two that race, the first in the
+/// log wins. A repeat of each is harmless (a proposer that lost the answer sends again).
 #[derive(Clone, Debug, PartialEq)]
 pub enum CatalogCommand {
-    /// Fixes the cluster's shape; only the first one counts.
+    /// Fixes the cluster's shape; only the first such command has an effect.
     Form(ClusterShape),
     /// A process announces its start; its start number is the index of this entry (SES 1). Ends
     /// and fences every earlier start of the node.
     NodeStarted {
         /// Id of the node.
         node: NodeId,
-        /// Identity of its data directory; another one than before means that its data was lost.
+        /// Identity of the node's data directory; a change means that its data was lost.
         incarnation: Incarnation,
-        /// Drawn by this process; a repeat of the announcement is known by it.
+        /// Drawn by this process; identifies a repeat of the announcement.
         boot: BootNumber,
-        /// Where the node's rpc port is reached, for lists.
+        /// Address of the node's rpc port, shown in lists.
         rpc_address: String,
-        /// Where its AMQP port is reached, for lists.
+        /// Address of the node's AMQP port, shown in lists.
         amqp_address: String,
     },
-    /// A node's process up to `start` is known dead: its names are freed, its creations fenced.
+    /// The node's processes up to `start` are known to be dead: their names are freed, and the
+    /// queues that they still add are refused.
     NodeDown {
         /// Id of the node.
         node: NodeId,
@@ -49,7 +50,7 @@ pub enum CatalogCommand {
     },
     /// The whole cluster has been stopped: a new life begins (DESIGN §7, Q-11).
     NewLife {
-        /// Boot number of the proposing process; a repeat is known by it.
+        /// Boot number of the proposing process; identifies a repeat.
         boot: BootNumber,
     },
     /// Carries out `exchange.declare`.
@@ -58,7 +59,7 @@ pub enum CatalogCommand {
     DeleteExchange {
         /// Name of the exchange.
         exchange: ResourceName,
-        /// Only if it is the source of no binding (EXC-08).
+        /// Only if no binding has the exchange as its source (EXC-08).
         if_unused: bool,
     },
     /// Carries out `queue.bind`, `exchange.bind`.
@@ -67,7 +68,7 @@ pub enum CatalogCommand {
     Unbind(Binding),
     /// Makes a queue's name visible (NAM 2, 8).
     AddQueue(QueueEntry),
-    /// Takes a queue's entry and bindings away, by id (NAM 4).
+    /// Removes a queue's entry and bindings, by id (NAM 4).
     RemoveQueue {
         /// Id of the queue.
         queue: QueueId,
@@ -80,12 +81,12 @@ pub enum CatalogCommand {
     SetParameter(ParameterRecord),
     /// Clears a runtime parameter.
     ClearParameter(ParameterName),
-    /// What an operator changes about who may do what.
+    /// A command of an operator that changes users, virtual hosts, permissions or limits.
     Access(AccessCommand),
 }
 
 impl CatalogCommand {
-    /// The object that it is about, as errors name it.
+    /// The object that the command changes, as errors name it.
     #[must_use]
     pub fn object(&self) -> String {
         match self {
@@ -112,19 +113,19 @@ impl CatalogCommand {
 /// What became of a command.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CatalogReply {
-    /// Done, or already so.
+    /// The command was carried out, or its effect was there already.
     Done,
-    /// Refused; what the client is told.
+    /// The command was refused; the exception is sent to the client.
     Refused(Exception),
-    /// The start number given.
+    /// The start number that the process was given.
     Started(StartNumber),
     /// The name belongs to another queue already.
     NameTaken {
         /// Id of the queue that has the name.
         by: QueueId,
     },
-    /// The creator's start is fenced.
+    /// The start that created the queue is fenced.
     Fenced,
-    /// An operator's command was not obeyed.
+    /// An operator's command was refused.
     Denied(Denial),
 }

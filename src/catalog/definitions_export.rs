@@ -1,4 +1,4 @@
-//! The catalog as RabbitMQ's definitions: what `export_definitions` writes.
+//! The catalog in RabbitMQ's definitions format: the output of `export_definitions`.
 
 use crate::{
     definitions_table::to_json,
@@ -15,9 +15,9 @@ use quorate_types::{QueueType, ShortString};
 use serde_json::{Map, Value, json};
 
 impl Catalog {
-    /// Everything that definitions carry, in RabbitMQ's format; `version` is the one that this
-    /// broker passes for. Queues that do not outlive their connection, and exchanges that every
-    /// virtual host has, are left out.
+    /// All definitions, in RabbitMQ's format; `version` is the RabbitMQ version that this broker
+    /// reports. Left out are queues that end with their connection, and the exchanges that every
+    /// virtual host has.
     #[must_use]
     pub fn definitions(&self, version: &str) -> Value {
         let mut parameters: Vec<Value> = self.vhosts().filter_map(limits_parameter).collect();
@@ -31,10 +31,10 @@ impl Catalog {
             }
         }
         parameters.append(&mut of_vhosts);
-        // A delayed exchange brings its queue.
+        // The queue of a delayed exchange is made with that exchange, so it is left out.
         let is_kept =
             |queue: &&QueueEntry| queue.owner.is_none() && delays_for(&queue.name.name).is_none();
-        // Like all else by name, so that what is imported is exported in the same order.
+        // Sorted by name like all else, so that an import and an export give the same order.
         let mut queues: Vec<&QueueEntry> = self.queues().filter(is_kept).collect();
         queues.sort_by(|one, other| one.name.cmp(&other.name));
         json!({
@@ -62,7 +62,7 @@ impl Catalog {
         self.vhosts().flat_map(move |vhost| self.policies(kind, &vhost.name))
     }
 
-    /// A binding goes with its queue.
+    /// A binding is exported if its queue is.
     fn is_exported(&self, binding: &Binding) -> bool {
         match &binding.destination {
             Destination::Queue { id, .. } => {
@@ -174,7 +174,7 @@ fn operator_policy(policy: &PolicyRecord) -> Value {
 }
 
 fn parameter_json(parameter: &ParameterRecord) -> Value {
-    // It was JSON when it was set.
+    // The value was checked to be JSON when it was set.
     let value: Value = serde_json::from_str(&parameter.value).unwrap_or_default();
     match &parameter.name {
         ParameterName::Global(name) => json!({ "name": name.as_str(), "value": value }),

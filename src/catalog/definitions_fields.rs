@@ -1,4 +1,4 @@
-//! The objects of a definitions file, field by field; every error names the object.
+//! The objects of a definitions file, read field by field; every error names the object.
 
 use crate::{definitions_import::DefinitionsError, definitions_table};
 use quorate_types::{FieldTable, ShortString};
@@ -7,9 +7,9 @@ use std::borrow::Cow;
 
 /// One object of a definitions file, read field by field.
 pub(crate) struct Fields<'a> {
-    /// What it is, such as `queue`.
+    /// The kind of object, such as `queue`.
     kind: &'static str,
-    /// The object that errors name, if it is within another one.
+    /// The enclosing object, if there is one: errors name that one.
     within: Option<String>,
     fields: &'a Map<String, Value>,
 }
@@ -23,7 +23,7 @@ impl<'a> Fields<'a> {
         Ok(Self { kind: "definitions", within: None, fields })
     }
 
-    /// Reads every object of a list that the document may have.
+    /// Reads every object of a list; the document may lack the list.
     pub(crate) fn each(
         &self,
         list: &str,
@@ -55,7 +55,7 @@ impl<'a> Fields<'a> {
         object
     }
 
-    /// What is wrong with it.
+    /// The error that the object has, with the reason.
     pub(crate) fn wrong(&self, reason: impl ToString) -> DefinitionsError {
         DefinitionsError::Object { object: self.object(), reason: reason.to_string() }
     }
@@ -64,17 +64,17 @@ impl<'a> Fields<'a> {
         self.wrong(format!("'{name}' must be {what}"))
     }
 
-    /// Whether it has the field.
+    /// True if the object has the field.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.fields.contains_key(name)
     }
 
-    /// A field that must be there.
+    /// A required field.
     pub(crate) fn value(&self, name: &str) -> Result<&'a Value, DefinitionsError> {
         self.fields.get(name).ok_or_else(|| self.wrong(format!("'{name}' is missing")))
     }
 
-    /// A field that need not be there; `null` is as none.
+    /// An optional field; `null` counts as absent.
     fn optional(&self, name: &str) -> Option<&'a Value> {
         self.fields.get(name).filter(|value| !value.is_null())
     }
@@ -93,7 +93,7 @@ impl<'a> Fields<'a> {
         ShortString::try_from(text).map_err(|error| self.wrong(format!("'{name}': {error}")))
     }
 
-    /// A truth value; false if it is not there.
+    /// A boolean; false if it is absent.
     pub(crate) fn truth(&self, name: &str) -> Result<bool, DefinitionsError> {
         let value = self.optional(name);
         value.map_or(Ok(false), |value| {
@@ -106,7 +106,7 @@ impl<'a> Fields<'a> {
         value.map(|value| value.as_i64().ok_or_else(|| self.must(name, "an integer"))).transpose()
     }
 
-    /// Words: a list, or a text with commas between them, as older versions wrote.
+    /// A list of words, or a text of words separated by commas, as older versions wrote it.
     pub(crate) fn words(&self, name: &str) -> Result<Vec<ShortString>, DefinitionsError> {
         let Some(value) = self.optional(name) else { return Ok(Vec::new()) };
         let texts: Option<Vec<&str>> = match value {
@@ -122,7 +122,7 @@ impl<'a> Fields<'a> {
         words.map_err(|error| self.wrong(format!("'{name}': {error}")))
     }
 
-    /// An object within this one; RabbitMQ writes an empty one as an empty list.
+    /// An object within this object; RabbitMQ writes an empty one as an empty list.
     pub(crate) fn optional_object(&self, name: &str) -> Result<Option<Self>, DefinitionsError> {
         match self.optional(name) {
             None => Ok(None),
@@ -139,8 +139,8 @@ impl<'a> Fields<'a> {
         object.ok_or_else(|| self.must(name, "an object"))
     }
 
-    /// An object, which `rabbitmqctl export_definitions` writes as a list of pairs where it is an
-    /// operator policy's.
+    /// An object; `rabbitmqctl export_definitions` writes that of an operator policy as a list of
+    /// pairs.
     pub(crate) fn object_or_pairs(&self, name: &str) -> Result<Cow<'a, Value>, DefinitionsError> {
         let value = self.value(name)?;
         let Value::Array(pairs) = value else { return Ok(Cow::Borrowed(value)) };
@@ -153,7 +153,7 @@ impl<'a> Fields<'a> {
         Ok(Cow::Owned(Value::Object(fields)))
     }
 
-    /// Arguments; none if they are not there.
+    /// Arguments; an empty table if they are absent.
     pub(crate) fn table(&self, name: &str) -> Result<FieldTable, DefinitionsError> {
         match self.optional_object(name)? {
             None => Ok(FieldTable::default()),

@@ -1,8 +1,8 @@
-//! RabbitMQ's definitions as commands: what `import_definitions` reads. A file is read whole, and
-//! tried out on a copy of the catalog, before anything of it is proposed.
+//! RabbitMQ's definitions as commands: the input of `import_definitions`. The whole file is read
+//! and applied to a copy of the catalog before any command is proposed.
 //!
-//! The copy applies commands, queues and bindings with the same `apply` that takes them later. The
-//! first refusal is reported with the object's name, and nothing has been proposed by then.
+//! The copy applies commands, queues and bindings with the same `apply` that the replicas use
+//! later. The first refusal is reported with the object's name, before anything has been proposed.
 
 use crate::{
     access_command::AccessCommand,
@@ -29,26 +29,26 @@ use quorate_types::{
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Why definitions are not imported; it names the object.
+/// Why definitions cannot be imported; the error names the object.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DefinitionsError {
-    /// Not JSON, or no object.
+    /// The document is not JSON, or not an object.
     #[error("definitions are not valid: {0}")]
     Json(String),
-    /// An object that cannot be taken.
+    /// An object cannot be imported.
     #[error("{object}: {reason}")]
     Object {
-        /// Which, such as `queue 'q' in vhost '/'`.
+        /// The object, such as `queue 'q' in vhost '/'`.
         object: String,
-        /// The reason, for people.
+        /// The reason, as text.
         reason: String,
     },
 }
 
-/// A command, and the object that it is about.
+/// A command, and the object that it changes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
-    /// As errors name it.
+    /// The object, as errors name it.
     pub object: String,
     /// Command that the step proposes.
     pub command: CatalogCommand,
@@ -57,25 +57,26 @@ pub struct Step {
 /// Definitions that can be imported into the catalog that they were read for.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Definitions {
-    /// All but queues and bindings, what others need first.
+    /// Everything except queues and bindings, ordered so that an object follows those that it
+    /// needs.
     pub steps: Vec<Step>,
-    /// Queues that are not there yet. Their ids are made up.
+    /// Queues that do not exist yet. Their ids are placeholders.
     pub queues: Vec<QueueEntry>,
-    /// Bindings; those to new queues have the made-up ids.
+    /// Bindings; those to new queues have the placeholder ids.
     pub bindings: Vec<Binding>,
-    /// Bindings that cannot be made, since the file leaves their exchanges out, and why.
+    /// Bindings that cannot be made because the file lacks their exchanges, and why.
     pub left_out: Vec<String>,
 }
 
 impl Definitions {
-    /// Reads definitions in RabbitMQ's JSON format, and tries them out. What is in the catalog
-    /// already stays as it is where it is an exchange, a queue or a binding, and is changed where
-    /// it is something else. `creator` and `default_type` are those of the node that will make the
-    /// queues. `rabbitmqctl export_definitions` leaves internal exchanges out and keeps their
-    /// bindings: these are passed over, as RabbitMQ itself does.
+    /// Reads definitions in RabbitMQ's JSON format, and applies them to a copy of the catalog.
+    /// Exchanges, queues and bindings that exist already stay as they are; other objects that exist
+    /// are changed. `creator` and `default_type` belong to the node that will make the queues.
+    /// `rabbitmqctl export_definitions` leaves internal exchanges out and keeps their bindings:
+    /// such bindings are skipped, as RabbitMQ does.
     ///
     /// # Errors
-    /// The first object that cannot be taken.
+    /// The first object that cannot be imported.
     pub fn read(
         text: &str,
         catalog: &Catalog,
@@ -108,7 +109,7 @@ impl Definitions {
         Ok(reading.definitions)
     }
 
-    /// The bindings, to queues that are there by now.
+    /// The bindings, with the ids of the queues that exist by now.
     #[must_use]
     pub fn binding_steps(&self, catalog: &Catalog) -> Vec<Step> {
         let now = |binding: &Binding| {
@@ -142,10 +143,10 @@ impl Definitions {
 }
 
 impl Step {
-    /// What the catalog has said of it.
+    /// Checks the catalog's reply to the step.
     ///
     /// # Errors
-    /// Why it was not taken.
+    /// Why the catalog refused the step.
     pub fn check(&self, reply: &CatalogReply) -> Result<(), DefinitionsError> {
         let reason = match reply {
             CatalogReply::Done | CatalogReply::Started(_) => return Ok(()),
@@ -163,10 +164,11 @@ struct Reading<'a> {
     definitions: Definitions,
     creator: SessionId,
     default_type: QueueType,
-    /// New ones of the file.
+    /// New exchanges of the file.
     exchanges: BTreeSet<ResourceName>,
     queues: BTreeMap<ResourceName, QueueId>,
-    /// No exchange of the file says whether it is internal, so it is one that leaves these out.
+    /// True if no exchange of the file has the field `internal`: such a file leaves internal
+    /// exchanges out.
     without_internal: bool,
 }
 
@@ -218,7 +220,8 @@ impl Reading<'_> {
 
     fn vhost(&mut self, fields: &Fields<'_>) -> Read {
         let vhost = fields.short("name")?;
-        // 4.0 writes these both beside the name and below `metadata`; older ones only below.
+        // Version 4.0 writes both fields beside the name and below `metadata`; older versions write
+        // them only below `metadata`.
         let below = fields.optional_object("metadata")?;
         let of = below.as_ref().unwrap_or(fields);
         let description = of.optional_text("description")?.unwrap_or_default().to_owned();
@@ -266,7 +269,7 @@ impl Reading<'_> {
         let (vhost, component) = (fields.short("vhost")?, fields.short("component")?);
         let name = fields.short("name")?;
         match component.as_bytes() {
-            // RabbitMQ keeps these as parameters.
+            // RabbitMQ stores virtual host limits as parameters.
             b"vhost-limits" => {
                 let limits = fields.required_object("value")?;
                 let limits = VhostLimits {
@@ -392,9 +395,9 @@ impl Reading<'_> {
         Ok(())
     }
 
-    /// Whether the exchange is there, or comes with the file.
+    /// True if the exchange exists, or is in the file.
     fn has_exchange(&self, name: &ResourceName) -> bool {
-        // Every virtual host has its own.
+        // Every virtual host has these exchanges from the start.
         name.name.as_str().starts_with("amq.")
             || self.exchanges.contains(name)
             || self.catalog.exchange(name).is_some()
@@ -420,7 +423,7 @@ fn binding_step(binding: &Binding) -> Step {
 
 fn queue_type(fields: &Fields<'_>, name: &str) -> Result<QueueType, DefinitionsError> {
     match name {
-        // Some versions write the module's name.
+        // Some versions write the name of the Erlang module.
         "classic" | "rabbit_classic_queue" => Ok(QueueType::Classic),
         "quorum" | "rabbit_quorum_queue" => Ok(QueueType::Quorum),
         other => Err(fields.wrong(format!("unsupported queue type '{other}'"))),

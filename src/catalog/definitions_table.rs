@@ -6,7 +6,7 @@ use quorate_types::{
 };
 use serde_json::{Map, Value};
 
-/// A table as definitions show it.
+/// A field table as definitions write it.
 pub(crate) fn to_json(table: &FieldTable) -> Value {
     let field =
         |(name, value): &(ShortString, FieldValue)| (name.to_string(), value_to_json(value));
@@ -28,7 +28,7 @@ fn value_to_json(value: &FieldValue) -> Value {
         FieldValue::Timestamp(seconds) => Value::from(*seconds),
         FieldValue::Array(values) => values.iter().map(value_to_json).collect(),
         FieldValue::Table(table) => to_json(table),
-        // Integers have been taken above.
+        // All integer types were handled above.
         FieldValue::Void
         | FieldValue::I8(_)
         | FieldValue::U8(_)
@@ -40,21 +40,21 @@ fn value_to_json(value: &FieldValue) -> Value {
     }
 }
 
-/// Why JSON is no field table.
+/// Why a JSON object is not a field table.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ArgumentsError {
     /// A field's name.
     #[error(transparent)]
     Name(#[from] NameError),
-    /// It could be written, and never be read again.
+    /// The table could be written, but not decoded again.
     #[error(transparent)]
     Table(#[from] FieldTableError),
 }
 
-/// A table out of JSON, its types as RabbitMQ chooses them.
+/// A field table from JSON, with the types that RabbitMQ chooses.
 ///
 /// # Errors
-/// A name that is too long; nested too deep.
+/// A name is too long, or tables are nested too deep.
 pub(crate) fn from_json(fields: &Map<String, Value>) -> Result<FieldTable, ArgumentsError> {
     table_from_json(fields, 0)
 }
@@ -101,8 +101,8 @@ mod tests {
     use bytes::BytesMut;
     use serde_json::json;
 
-    /// What definitions bring can be read again wherever it is kept: exactly as deep as the
-    /// decoder goes, and not deeper.
+    /// A table from definitions can be decoded again wherever it is stored: it may be nested
+    /// exactly as deep as the decoder allows.
     #[test]
     fn a_table_out_of_json_is_as_deep_as_can_be_decoded() {
         let nested = |depth: usize, table: bool| {

@@ -1,7 +1,7 @@
-//! Exchanges of type `x-delayed-message` (EXC-17): they route as the type that their argument
-//! `x-delayed-type` names, but keep a message with a positive header `x-delay` for so many
-//! milliseconds first. They keep it in a queue of their own, which is made with them and goes with
-//! them: so it is replicated, listed and counted like any other.
+//! Exchanges of type `x-delayed-message` (EXC-17). They route like the type that their argument
+//! `x-delayed-type` names. A message with a positive header `x-delay` is first kept for that many
+//! milliseconds, in a queue that is created and removed with the exchange. So delayed messages are
+//! replicated, listed and counted like all others.
 
 use crate::{
     machine::Catalog,
@@ -17,24 +17,24 @@ use quorate_types::{
 
 /// The header that asks for a delay, ms.
 pub const DELAY: &str = "x-delay";
-/// The longest delay, ms: ten years, as with times to live (TTL-02).
+/// The longest delay, ms: ten years, the same bound as for TTLs (TTL-02).
 pub const DELAY_MAX_MS: u64 = 315_360_000_000;
-/// What names of the queues of delayed exchanges begin with; no client can declare such a name.
+/// Prefix of the names of the queues of delayed exchanges; no client can declare such a name.
 const PREFIX: &str = "amq.delayed.";
-/// The argument that names the type to delay for.
+/// The argument that names the exchange type by which messages are routed after the delay.
 pub(crate) const DELAYED_TYPE: &str = "x-delayed-type";
 
 impl ExchangeRecord {
-    /// How it routes: its type, or that which it delays for.
+    /// The exchange type by which it routes: its own, or that of the argument `x-delayed-type`.
     pub(crate) fn routing_kind(&self) -> ExchangeType {
         if self.kind != ExchangeType::Delayed {
             return self.kind;
         }
-        // It was accepted at declare.
+        // The declare was refused if the argument was invalid.
         delayed_kind(self).unwrap_or(ExchangeType::Direct)
     }
 
-    /// The queue that a delayed exchange keeps messages in; `None` for every other one.
+    /// The queue in which a delayed exchange keeps messages; `None` for exchanges of other types.
     #[must_use]
     pub fn delay_queue(&self) -> Option<ResourceName> {
         if self.kind != ExchangeType::Delayed {
@@ -45,14 +45,14 @@ impl ExchangeRecord {
     }
 }
 
-/// The exchange whose delayed messages a queue of that name keeps.
+/// The name of the delayed exchange that a queue of this name belongs to.
 #[must_use]
 pub fn delays_for(queue: &ShortString) -> Option<ShortString> {
     ShortString::try_from(queue.as_str().strip_prefix(PREFIX)?).ok()
 }
 
-/// What the queue of a delayed exchange is set to; policies are not for it. What is due and finds
-/// no route is dropped, as a publish without one is.
+/// The settings of the queue of a delayed exchange; policies do not apply to it. A message that
+/// finds no route after its delay is dropped, like an unroutable publish.
 #[must_use]
 pub fn delay_config(exchange: ShortString, resolved_at: CatalogIndex) -> QueueConfig {
     QueueConfig {
@@ -63,10 +63,10 @@ pub fn delay_config(exchange: ShortString, resolved_at: CatalogIndex) -> QueueCo
     }
 }
 
-/// How long a delayed exchange keeps a message, ms; `None`: it routes it at once.
+/// How long a delayed exchange keeps a message, ms; `None`: the message is routed at once.
 #[must_use]
 pub fn delay_of(properties: &Properties) -> Option<u64> {
-    // A look at the bytes spares decoding all other messages' headers.
+    // Searching the bytes avoids decoding the headers of all other messages.
     let bytes = properties.headers.as_ref()?;
     if !bytes.windows(DELAY.len()).any(|name| name == DELAY.as_bytes()) {
         return None;
@@ -76,8 +76,8 @@ pub fn delay_of(properties: &Properties) -> Option<u64> {
     u64::try_from(delay).ok().filter(|delay| *delay > 0)
 }
 
-/// The headers of a message that has been kept for as long as it asked: the header is negated, so
-/// that nothing keeps it again, and its receiver sees how long it was.
+/// The headers of a message after its delay. The header `x-delay` is negated, so that no exchange
+/// delays the message again, and its receiver sees how long the delay was.
 #[must_use]
 pub fn after_delay(headers: FieldTable) -> FieldTable {
     let negated = |(name, value): (ShortString, FieldValue)| match value.as_integer() {
@@ -109,7 +109,7 @@ fn delayed_kind(declared: &ExchangeRecord) -> Result<ExchangeType, Exception> {
 }
 
 impl Catalog {
-    /// All delayed exchanges whose queue is not there (yet).
+    /// All delayed exchanges whose queue does not exist (yet).
     pub fn delayed_exchanges_without_queue(&self) -> impl Iterator<Item = &ExchangeRecord> {
         let without = |record: &&ExchangeRecord| {
             record.delay_queue().is_some_and(|queue| self.queue_by_name(&queue).is_none())
@@ -117,7 +117,7 @@ impl Catalog {
         self.exchanges().filter(without)
     }
 
-    /// A delayed exchange is gone: so is its queue's entry, and the queue ends in its group.
+    /// Removes the queue entry of a delayed exchange that was removed; the queue ends in its group.
     pub(crate) fn remove_delay_queue(&mut self, queue: &ResourceName, out: &mut CatalogOutput) {
         let Some(queue) = self.queue_by_name(queue).map(|entry| entry.id) else { return };
         drop(self.remove_queue(queue, out));

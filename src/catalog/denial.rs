@@ -1,27 +1,27 @@
-//! Why an operator's command was not obeyed (CTL-12, CTL-13).
+//! Why an operator's command was refused (CTL-12, CTL-13).
 
 use quorate_types::{ShortString, VhostName};
 
-/// Why a change of users, virtual hosts, permissions or limits was refused. Nothing was changed.
+/// Why a change of users, virtual hosts, permissions or limits was refused. Nothing has changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Denial {
-    /// There is no such user.
+    /// The user does not exist.
     #[error("User {0} does not exist")]
     NoSuchUser(ShortString),
-    /// There is such a user already.
+    /// The user exists already.
     #[error("User \"{0}\" already exists")]
     UserExists(ShortString),
-    /// There is no such virtual host.
+    /// The virtual host does not exist.
     #[error("Virtual host '{0}' does not exist")]
     NoSuchVhost(VhostName),
-    /// A regular expression that is none.
+    /// The regular expression is invalid.
     #[error("invalid regular expression '{pattern}': {reason} at {at}")]
     InvalidPattern {
-        /// As it was given.
+        /// The regular expression, as it was given.
         pattern: String,
-        /// What is wrong with it.
+        /// The parser's error.
         reason: String,
-        /// Where, bytes from its beginning.
+        /// Position of the error, in bytes from the beginning.
         at: u32,
     },
     /// More tags than a user may have.

@@ -1,5 +1,6 @@
-//! The rolling digest of everything that has changed: two copies that agree on it have gone the
-//! same way (`quorate ctl audit`). Not meant to withstand someone who wants a collision.
+//! The rolling digest of all changes: if two copies of the catalog have the same digest, they have
+//! applied the same changes (`quorate ctl audit`). The digest does not resist deliberate
+//! collisions.
 
 use crate::{
     limits::Limit,
@@ -14,18 +15,18 @@ use crate::{
 };
 use quorate_types::{FieldTable, Home, QueueId, QueueType, ResourceName, SessionId, ShortString};
 
-/// A 64-bit digest that goes on from word to word.
+/// A 64-bit digest that is continued with each word.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Digest(pub(crate) u64);
 
 impl Digest {
-    /// Takes a word in. One-to-one for any given word, so nothing taken in before is lost.
+    /// Adds a word. For a given word the step is one-to-one, so no earlier input is lost.
     pub(crate) fn word(&mut self, word: u64) {
         let mixed = (self.0.rotate_left(23) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         self.0 = mixed ^ (mixed >> 29);
     }
 
-    /// Takes bytes in, with their count, so that neighbours do not run into each other.
+    /// Adds bytes together with their count, so that adjacent fields cannot be confused.
     pub(crate) fn bytes(&mut self, bytes: &[u8]) {
         self.word(bytes.len() as u64);
         for chunk in bytes.chunks(8) {
@@ -35,9 +36,9 @@ impl Digest {
     }
 }
 
-/// What can be taken into a digest.
+/// A value that can be added to a digest.
 pub(crate) trait Feed {
-    /// Takes it in, every part of it.
+    /// Adds every part of the value.
     fn feed(&self, digest: &mut Digest);
 }
 

@@ -1,4 +1,4 @@
-//! Is a redeclared queue the one that is there (EQV-01 to EQV-08)?
+//! Compares a redeclared queue with the existing one (EQV-01 to EQV-08).
 
 use crate::{
     objects::QueueEntry,
@@ -17,12 +17,12 @@ const RELAXED: [&str; 7] = [
     "x-message-ttl",
 ];
 
-/// What a redeclare says. The exclusive owner has been checked before (EXQ-02, EXQ-03).
+/// The properties of a redeclare. The exclusive owner has been checked before (EXQ-02, EXQ-03).
 #[derive(Clone, Copy, Debug)]
 pub struct Redeclared<'a> {
-    /// Type, given or by default (EQV-06).
+    /// Type, as declared or by default (EQV-06).
     pub queue_type: QueueType,
-    /// `durable`, false of an exclusive one (QUE-05).
+    /// `durable`, false for an exclusive queue (QUE-05).
     pub durable: bool,
     /// `auto-delete`: it ends with its last consumer or binding.
     pub auto_delete: bool,
@@ -32,10 +32,10 @@ pub struct Redeclared<'a> {
     pub relaxed_redeclaration: bool,
 }
 
-/// Compares a redeclare with what is there.
+/// Compares a redeclare with the existing queue.
 ///
 /// # Errors
-/// 406 that names the first difference; the queue is as before (EQV-08).
+/// 406 that names the first difference; the queue does not change (EQV-08).
 pub fn equivalent(entry: &QueueEntry, declared: &Redeclared<'_>) -> Result<(), Exception> {
     let subject = Subject { kind: "queue", name: &entry.name };
     let softened = declared.relaxed_redeclaration
@@ -61,8 +61,9 @@ pub fn equivalent(entry: &QueueEntry, declared: &Redeclared<'_>) -> Result<(), E
     equal_arguments(subject, names, declared.arguments, &entry.arguments)
 }
 
-/// EXQ-02, EXQ-03: a queue that is another connection's, or exclusive on one side only.
-/// `exclusive` is `None` where the operation does not say (passive, consume, get, ...).
+/// EXQ-02, EXQ-03: refuses a queue that belongs to another connection, or that is exclusive on one
+/// side only. `exclusive` is `None` if the operation does not state it (passive declare, consume,
+/// get, ...).
 ///
 /// # Errors
 /// 405.
@@ -93,7 +94,8 @@ fn equal_arguments(
     Ok(())
 }
 
-/// EQV-05: integers across widths, everything else by type and value. Absent equals absent.
+/// EQV-05: compares integers of different widths by value, everything else by type and value. Two
+/// absent values are equal.
 pub(crate) fn same_value(left: Option<&FieldValue>, right: Option<&FieldValue>) -> bool {
     match (left, right) {
         (Some(left), Some(right)) => match (left.as_integer(), right.as_integer()) {

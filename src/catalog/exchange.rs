@@ -1,4 +1,4 @@
-//! Exchanges: declare, delete, and what goes with them (EXC-01 to EXC-11).
+//! Exchanges: declare, delete, and the objects that are removed with them (EXC-01 to EXC-11).
 
 use crate::{
     alternate::{ALTERNATE, check_alternate},
@@ -23,7 +23,7 @@ impl ExchangeType {
     /// The type of that name on the wire.
     ///
     /// # Errors
-    /// 406 for any other (EXC-02).
+    /// 406 for any other name (EXC-02).
     pub fn parse(name: &str) -> Result<Self, Exception> {
         match name {
             "direct" => Ok(Self::Direct),
@@ -56,25 +56,25 @@ impl ExchangeType {
     }
 }
 
-/// An exchange with the bindings at either end of it.
+/// An exchange with the ids of its bindings.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Exchange {
     pub(crate) record: ExchangeRecord,
-    /// Bindings that it is the source of.
+    /// Bindings whose source is the exchange.
     pub(crate) outgoing: BTreeSet<BindingId>,
-    /// Bindings that it is the destination of.
+    /// Bindings whose destination is the exchange.
     pub(crate) incoming: BTreeSet<BindingId>,
     pub(crate) routes: Routes,
 }
 
-/// The outgoing bindings as routing looks them up.
+/// The outgoing bindings, indexed for routing.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Routes {
     Direct(ByName<Targets>),
     Fanout(Targets),
     Topic(Topic),
     Headers(BTreeMap<BindingId, (Matcher, Targets)>),
-    /// One of all destinations (EXC-14, EXC-15).
+    /// The message goes to one of all destinations (EXC-14, EXC-15).
     Choice(Choice),
 }
 
@@ -92,10 +92,10 @@ impl Routes {
         }
     }
 
-    /// Takes a binding in.
+    /// Adds a binding.
     ///
     /// # Errors
-    /// Arguments that `check_bind` would have refused (RTE-08).
+    /// The arguments are invalid; `check_bind` refuses such a binding (RTE-08).
     pub(crate) fn add(&mut self, id: BindingId, binding: &Binding) -> Result<(), Exception> {
         match self {
             Self::Direct(keys) => {
@@ -113,7 +113,7 @@ impl Routes {
         Ok(())
     }
 
-    /// Takes a binding out.
+    /// Removes a binding.
     pub(crate) fn remove(&mut self, id: BindingId, binding: &Binding) {
         match self {
             Self::Direct(keys) => {
@@ -137,13 +137,13 @@ impl Exchange {
         Self { record, outgoing: BTreeSet::new(), incoming: BTreeSet::new(), routes }
     }
 
-    /// EXC-09: it goes with its last binding as a source.
+    /// EXC-09: an auto-delete exchange ends with the last binding that it is the source of.
     pub(crate) fn ends_unused(&self) -> bool {
         self.record.auto_delete && self.outgoing.is_empty()
     }
 }
 
-/// The exchanges that every virtual host has, beside the default one, which is implicit (EXC-01).
+/// The exchanges of every virtual host; the default exchange is implicit (EXC-01).
 pub(crate) fn of_every_vhost(vhost: &VhostName) -> impl Iterator<Item = ExchangeRecord> {
     let listed = [
         ("amq.direct", ExchangeType::Direct, false),
@@ -168,8 +168,8 @@ fn is_reserved(name: &ShortString) -> bool {
     name.as_bytes().starts_with(b"amq.")
 }
 
-/// EXC-07: what cannot be deleted is told even when it is not there, and before permissions
-/// (ACL-06).
+/// EXC-07: refuses a name that cannot be deleted, even if no such exchange exists, and before
+/// permissions are checked (ACL-06).
 ///
 /// # Errors
 /// 403.
@@ -183,7 +183,7 @@ pub fn check_deletable(name: &ResourceName) -> Result<(), Exception> {
     Ok(())
 }
 
-/// EXC-04: the first difference is told.
+/// EXC-04: the error names the first difference.
 fn equivalent(current: &ExchangeRecord, declared: &ExchangeRecord) -> Result<(), Exception> {
     let subject = Subject { kind: "exchange", name: &current.name };
     if declared.kind != current.kind {
@@ -199,7 +199,7 @@ fn equivalent(current: &ExchangeRecord, declared: &ExchangeRecord) -> Result<(),
             return Err(subject.different(name, &received.to_string(), &current.to_string()));
         }
     }
-    // The other types know nothing of the argument (EXC-17).
+    // For the other types the argument has no meaning (EXC-17).
     let delayed = (current.kind == ExchangeType::Delayed).then_some(DELAYED_TYPE);
     for argument in delayed.into_iter().chain([ALTERNATE]) {
         let (received, current) =
@@ -212,7 +212,7 @@ fn equivalent(current: &ExchangeRecord, declared: &ExchangeRecord) -> Result<(),
 }
 
 impl Catalog {
-    /// What `exchange.declare` would be answered from this copy: the exchange if it is there and
+    /// The answer that `exchange.declare` gets by this copy: the exchange if it exists and is
     /// equal, `None` if it would be new.
     ///
     /// # Errors
@@ -238,7 +238,8 @@ impl Catalog {
         Ok(None)
     }
 
-    /// Whether clients may publish to the exchange, permissions aside (PUB-01, EXC-10).
+    /// Checks that clients may publish to the exchange; permissions are checked elsewhere (PUB-01,
+    /// EXC-10).
     ///
     /// # Errors
     /// 404, 403.
@@ -253,17 +254,17 @@ impl Catalog {
         }
     }
 
-    /// The alternate exchange that a declare names.
+    /// The alternate exchange that the arguments of a declare name.
     #[must_use]
     pub fn declared_alternate(arguments: &FieldTable) -> Option<ShortString> {
         let bytes = arguments.get(ALTERNATE)?.as_long_string()?;
         ShortString::from_bytes(bytes.clone()).ok()
     }
 
-    /// `exchange.declare` with passive (EXC-06): a read.
+    /// A passive `exchange.declare` (EXC-06): a read.
     ///
     /// # Errors
-    /// 403 for the default exchange, 404 for one that is not there.
+    /// 403 for the default exchange, 404 for an exchange that does not exist.
     pub fn declared_exchange(&self, name: &ResourceName) -> Result<&ExchangeRecord, Exception> {
         if name.name.is_empty() {
             return Err(refusal::default_exchange());
@@ -277,7 +278,7 @@ impl Catalog {
         self.exchange_of(name).map(|exchange| &exchange.record)
     }
 
-    /// All exchanges but the default ones, in the order of their names.
+    /// All exchanges except the default ones, sorted by name.
     pub fn exchanges(&self) -> impl Iterator<Item = &ExchangeRecord> {
         fn of(vhost: &Vhost) -> impl Iterator<Item = &ExchangeRecord> {
             vhost.exchanges.iter().map(|(_, exchange)| &exchange.record)
@@ -311,14 +312,14 @@ impl Catalog {
         }
     }
 
-    /// A record that keeps nothing alive of the log entry that it came with.
+    /// A copy of the record whose names do not share the memory of the log entry.
     fn kept_exchange(&self, declared: &ExchangeRecord) -> ExchangeRecord {
         let vhost = self.vhosts.kept_name(&declared.name.vhost).unwrap_or(&declared.name.vhost);
         let name = ResourceName { vhost: vhost.clone(), name: declared.name.name.detached() };
         ExchangeRecord { name, arguments: declared.arguments.detached(), ..declared.clone() }
     }
 
-    /// Puts an exchange without bindings in place; its virtual host is there.
+    /// Inserts an exchange without bindings; its virtual host exists.
     pub(crate) fn insert_exchange(&mut self, record: ExchangeRecord) {
         if let Some(vhost) = self.vhosts.get_mut(&record.name.vhost) {
             vhost.exchanges.insert(record.name.name.clone(), Exchange::new(record));
@@ -342,8 +343,8 @@ impl Catalog {
         CatalogReply::Done
     }
 
-    /// Removes exchanges with all their bindings, and what goes with those (EXC-08, EXC-09). Costs
-    /// as much as there are bindings, a few microseconds each.
+    /// Removes exchanges with all their bindings, and the auto-delete exchanges that lose their
+    /// last binding (EXC-08, EXC-09). The cost is a few microseconds for each binding.
     pub(crate) fn remove_exchanges(
         &mut self,
         mut names: Vec<ResourceName>,

@@ -1,21 +1,23 @@
-//! Bindings of a headers exchange: their arguments against a message's headers (RTE-05 to RTE-08).
+//! Bindings of a headers exchange: compares their arguments with a message's headers (RTE-05 to
+//! RTE-08).
 
 use crate::refusal::term;
 use quorate_types::{Exception, FieldTable, FieldValue, ReplyCode, ShortString};
 
-/// What a binding's arguments ask of the headers, read once when the binding is made.
+/// The arguments of a binding, decoded once when the binding is made.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Matcher {
     any: bool,
-    /// Arguments compared, without `x-match` and, but for the `-with-x` forms, all `x-` ones.
+    /// The arguments that are compared: without `x-match`, and without `x-` arguments unless
+    /// `x-match` is one of the `-with-x` forms.
     compared: Vec<(ShortString, FieldValue)>,
 }
 
 impl Matcher {
-    /// Reads a binding's arguments.
+    /// Decodes a binding's arguments.
     ///
     /// # Errors
-    /// 406 for an `x-match` that is none of the four (RTE-08).
+    /// 406 for an `x-match` that is not one of the four forms (RTE-08).
     pub(crate) fn parse(arguments: &FieldTable) -> Result<Self, Exception> {
         let (any, with_x) = match arguments.get("x-match") {
             None => (false, false),
@@ -36,27 +38,27 @@ impl Matcher {
         Ok(Self { any, compared })
     }
 
-    /// RTE-07: `all` of nothing is always true, `any` of nothing never.
+    /// RTE-07: with no arguments to compare, `all` always matches and `any` never does.
     pub(crate) fn matches(&self, headers: &Headers<'_>) -> bool {
         let fits = |(name, wanted): &(ShortString, FieldValue)| headers.fits(name, wanted);
         if self.any { self.compared.iter().any(fits) } else { self.compared.iter().all(fits) }
     }
 }
 
-/// A message's headers by name, in order, so that each is found without looking at all of them.
+/// A message's headers sorted by name, for binary search.
 pub(crate) struct Headers<'a>(Vec<(&'a ShortString, &'a FieldValue)>);
 
 impl<'a> Headers<'a> {
-    /// Of several of one name the first counts.
+    /// If several headers have one name, the first counts.
     pub(crate) fn of(table: &'a FieldTable) -> Self {
         let mut fields: Vec<_> = table.0.iter().map(|(name, value)| (name, value)).collect();
-        // Published headers are in order already (PRP-02), and then this is one pass.
+        // Published headers are sorted already (PRP-02); then this sort is one pass.
         fields.sort_by_key(|(name, _)| *name);
         fields.dedup_by_key(|(name, _)| *name);
         Self(fields)
     }
 
-    /// RTE-06: a void value asks only that the header is there.
+    /// RTE-06: a void value requires only that the header is present.
     fn fits(&self, name: &ShortString, wanted: &FieldValue) -> bool {
         let place = self.0.binary_search_by_key(&name, |(header, _)| header).ok();
         let present = place.and_then(|place| self.0.get(place));
@@ -64,8 +66,8 @@ impl<'a> Headers<'a> {
     }
 }
 
-/// Equal by value, whatever the types: numbers as numbers, bytes as bytes (RTE-06). Inside
-/// arrays and tables types count.
+/// Compares by value, whatever the types: numbers as numbers, bytes as bytes (RTE-06). Inside
+/// arrays and tables the types must be equal too.
 fn equal(left: &FieldValue, right: &FieldValue) -> bool {
     match (Plain::of(left), Plain::of(right)) {
         (Plain::Integer(left), Plain::Integer(right)) => left == right,
@@ -79,7 +81,7 @@ fn equal(left: &FieldValue, right: &FieldValue) -> bool {
 }
 
 fn same_number(integer: i128, float: f64) -> bool {
-    // Every integer on the wire is far below 2^127, where the cast back would saturate.
+    // Every integer on the wire is far below 2^127, at which the cast back would saturate.
     float.fract() == 0.0 && float as i128 == integer
 }
 

@@ -1,5 +1,6 @@
 //! The catalog as a pure state machine: nodes, virtual hosts, exchanges, bindings, queue entries,
-//! policies; and routing from it. Every node holds a full copy and routes publishes from it (DESIGN §2).
+//! policies; and routing by them. Every node holds a full copy and routes publishes by it (DESIGN
+//! §2).
 
 mod command;
 mod objects;

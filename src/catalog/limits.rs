@@ -1,5 +1,5 @@
-//! Limits of virtual hosts and users (VLM-01, VLM-02). Connections and channels are counted by
-//! the broker, queues here.
+//! Limits of virtual hosts and users (VLM-01, VLM-02). The broker counts connections and channels;
+//! the catalog counts queues.
 
 use crate::{
     command::CatalogReply,
@@ -12,7 +12,7 @@ use crate::{
 };
 use quorate_types::{Exception, ResourceName, ShortString, VhostName};
 
-/// A limit as it was set; negative: none.
+/// A limit as it was set; a negative value means no limit.
 pub type Limit = i64;
 
 /// Limits of a virtual host; `None`: not set.
@@ -33,7 +33,7 @@ pub struct UserLimits {
     pub channels_max: Option<Limit>,
 }
 
-/// Which limits of a user are taken away.
+/// The limits of a user that are cleared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UserLimit {
     /// `max-connections`: client connections at once.
@@ -44,7 +44,7 @@ pub enum UserLimit {
     All,
 }
 
-/// True if as many as `count` reach a limit: one more would exceed it.
+/// True if `count` has reached the limit: one more would exceed it.
 #[must_use]
 pub fn reached(limit: Option<Limit>, count: u64) -> Option<u64> {
     let limit = u64::try_from(limit?).ok()?;
@@ -52,7 +52,7 @@ pub fn reached(limit: Option<Limit>, count: u64) -> Option<u64> {
 }
 
 impl UserLimits {
-    /// These, with those of `other` that are set in their place.
+    /// These limits, replaced by those of `other` that are set.
     #[must_use]
     pub fn merged(self, other: Self) -> Self {
         Self {
@@ -61,7 +61,7 @@ impl UserLimits {
         }
     }
 
-    /// These without some.
+    /// These limits without those that are cleared.
     #[must_use]
     pub fn without(self, which: UserLimit) -> Self {
         match which {
@@ -85,8 +85,8 @@ impl Catalog {
         self.user(user).map(|record| record.limits).unwrap_or_default()
     }
 
-    /// QUE-11: whether a virtual host that has `uncounted` queues beside those that have entries
-    /// may have one more.
+    /// QUE-11: checks that a virtual host may have one more queue, in addition to those that have
+    /// entries and to `uncounted` queues without an entry.
     ///
     /// # Errors
     /// 406.
@@ -99,7 +99,7 @@ impl Catalog {
         check_queues(vhost, queue, uncounted)
     }
 
-    /// As [`Catalog::check_queue_limit`], for an entry that is added. A queue named by the server
+    /// Like [`Catalog::check_queue_limit`], for an entry that is added. A queue named by the server
     /// was counted when it was declared.
     pub(crate) fn check_new_entry(vhost: &Vhost, queue: &ResourceName) -> Result<(), Exception> {
         match server_named_queue(&queue.vhost, &queue.name) {
@@ -108,7 +108,7 @@ impl Catalog {
         }
     }
 
-    /// `set_vhost_limits`: all of them anew; none set clears them.
+    /// `set_vhost_limits`: replaces all limits; without any limit it clears them.
     pub(crate) fn set_vhost_limits(
         &mut self,
         name: &VhostName,
@@ -125,7 +125,7 @@ impl Catalog {
         CatalogReply::Done
     }
 
-    /// `set_user_limits`: those given; the others stay.
+    /// `set_user_limits`: sets the given limits; the others stay as they are.
     pub(crate) fn set_user_limits(
         &mut self,
         user: &ShortString,

@@ -1,5 +1,5 @@
-//! The catalog's machine: dispatches each command to the file that owns it, and keeps account of
-//! what has changed.
+//! The catalog's state machine: dispatches each command to the file that owns it, and records which
+//! records have changed.
 
 use crate::{
     command::{CatalogCommand, CatalogEntry, CatalogReply},
@@ -21,15 +21,15 @@ use std::{
     sync::Arc,
 };
 
-/// A full copy of what everyone has to know: nodes, virtual hosts, users, exchanges, bindings, and
-/// which queue a name leads to. Every node holds one and routes from it (DESIGN §2).
+/// A full copy of the catalog: nodes, virtual hosts, users, exchanges, bindings, and the queue
+/// behind each name. Every node holds a copy and routes by it (DESIGN §2).
 ///
-/// Two are equal if their state and all that is derived from it are.
+/// Two catalogs are equal if their state and all indexes derived from it are equal.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Catalog {
     version: CatalogIndex,
     digest: Digest,
-    /// What [`Catalog::new`] made has not been handed out as changes.
+    /// The records that [`Catalog::new`] made have not been returned as changes yet.
     unsaved: bool,
     next_binding: u64,
     pub(crate) shape: Option<ClusterShape>,
@@ -43,19 +43,19 @@ pub struct Catalog {
     pub(crate) access_version: AccessVersion,
     pub(crate) queues: BTreeMap<QueueId, QueueEntry>,
     pub(crate) bindings: BTreeMap<BindingId, Binding>,
-    /// Bindings by a word that equal ones share.
+    /// Bindings by a hash that equal bindings share.
     pub(crate) binding_identities: BTreeSet<(u64, BindingId)>,
-    /// Bindings by the queue that they lead to.
+    /// Bindings by their destination queue.
     pub(crate) queue_bindings: BTreeSet<(QueueId, BindingId)>,
-    /// Queues of each group, for placement; no entry stands for none.
+    /// Number of queues of each group, for placement; a group without an entry has no queues.
     pub(crate) queue_counts: BTreeMap<GroupId, u64>,
     pub(crate) policies: Policies,
     /// Runtime parameters, as JSON.
     pub(crate) parameters: BTreeMap<ParameterName, String>,
 }
 
-/// When what decides about access has changed last, or was loaded. No part of the state: all are
-/// equal.
+/// Index of the last change of users, virtual hosts, permissions or limits, or of the load. Not
+/// part of the state: any two versions compare as equal.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AccessVersion(pub(crate) CatalogIndex);
 
@@ -124,10 +124,10 @@ impl Catalog {
         }
     }
 
-    /// Applies the entry at `index`. `out` is filled from where it stands; the caller clears it.
+    /// Applies the entry at `index`. The output is appended to `out`; the caller clears it.
     ///
     /// # Panics
-    /// If the entry is not above the ones applied before.
+    /// If the entry is not above those applied before.
     pub fn apply(&mut self, index: CatalogIndex, entry: &CatalogEntry, out: &mut CatalogOutput) {
         assert!(index > self.version, "catalog entry {index} applied after {}", self.version);
         self.version = index;
@@ -173,8 +173,9 @@ impl Catalog {
         }
     }
 
-    /// Takes note of an entry of the log that carries no command (a leader's first one, a
-    /// membership), so that [`Catalog::version`] follows the log. Not above: no effect.
+    /// Records that the log has an entry without commands (a leader's first one, or a membership),
+    /// so that [`Catalog::version`] follows the log. An index that is not above the last one has no
+    /// effect.
     pub fn advance(&mut self, index: CatalogIndex) {
         self.version = self.version.max(index);
     }
@@ -185,7 +186,7 @@ impl Catalog {
         self.version
     }
 
-    /// Rolling digest of everything applied.
+    /// Rolling digest of all applied changes.
     #[must_use]
     pub fn digest(&self) -> u64 {
         self.digest.0
@@ -218,8 +219,8 @@ impl Catalog {
         self.shape = state.shape;
     }
 
-    /// The record of that key has changed, or is no more: every replica writes it, and the digest
-    /// goes on.
+    /// The record of that key has changed or was removed: every replica writes it, and the digest
+    /// is continued.
     pub(crate) fn changed(&mut self, key: CatalogKey, out: &mut CatalogOutput) {
         let mut digest = self.digest;
         match &key {
@@ -255,7 +256,7 @@ impl Catalog {
     }
 }
 
-/// Takes in which record it is, and what it is now.
+/// Adds the kind and key of a record and its present value.
 fn note<T: Feed>(digest: &mut Digest, kind: u64, key: &impl Feed, record: Option<&T>) {
     digest.word(kind);
     key.feed(digest);

@@ -1,5 +1,5 @@
-//! Things by name: looked up by a hash of the bytes without allocating, listed in the order of
-//! their names.
+//! Maps by name: look-up by a hash of the bytes without allocation, and listing in the order of the
+//! names.
 
 use quorate_types::ShortString;
 use std::{
@@ -8,8 +8,8 @@ use std::{
     sync::OnceLock,
 };
 
-/// The hash of all look-ups. Seeded once a process, by chance, since clients choose the names:
-/// nothing may depend on it but how fast a look-up is.
+/// The hash for all look-ups. Its seed is random for each process, since clients choose the names;
+/// nothing depends on it except the speed of a look-up.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct NameHash;
 
@@ -29,7 +29,7 @@ fn seeded() -> ahash::RandomState {
     ahash::RandomState::with_seeds(a, b, c, d)
 }
 
-/// A map whose keys are names. `HashMap` with this hasher is used for look-up only.
+/// A map by name. `HashMap` with this hasher is used for look-ups only.
 pub(crate) type ByName<T> = HashMap<ShortString, T, NameHash>;
 
 /// A [`ByName`] that can also be listed.
@@ -60,7 +60,7 @@ impl<T> Named<T> {
         self.by_name.get_mut(name)
     }
 
-    /// The name as it is kept, which shares its bytes with nothing that could be let go.
+    /// The name as the map stores it, which shares no bytes with a log entry.
     pub(crate) fn kept_name(&self, name: &ShortString) -> Option<&ShortString> {
         self.by_name.get_key_value(name).map(|(name, _)| name)
     }
@@ -79,7 +79,7 @@ impl<T> Named<T> {
         self.names.len()
     }
 
-    /// In the order of the names.
+    /// All items, sorted by name.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&ShortString, &T)> {
         self.names.iter().filter_map(|name| self.by_name.get_key_value(name))
     }

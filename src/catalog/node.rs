@@ -1,4 +1,5 @@
-//! Nodes and their runs: starts, fences, lives of the cluster, its shape (SES 1, SES 6, DESIGN §7).
+//! Nodes and their starts: announcements, fences, lives of the cluster, its shape (SES 1, SES 6,
+//! DESIGN §7).
 
 use crate::{
     command::CatalogReply,
@@ -9,30 +10,29 @@ use crate::{
 };
 use quorate_types::{BootNumber, Home, NodeId, QueueId, SessionId, StartNumber};
 
-/// Former processes remembered of each node.
+/// Number of former processes that are remembered of each node.
 pub const FORMER_BOOTS_MAX: usize = 8;
 
 impl Catalog {
-    /// What is known of the node.
+    /// The record of the node.
     #[must_use]
     pub fn node(&self, node: NodeId) -> Option<&NodeEntry> {
         self.nodes.get(&node)
     }
 
-    /// All nodes that ever started, in ascending order.
+    /// All nodes that have ever started, in ascending order.
     pub fn nodes(&self) -> impl Iterator<Item = (NodeId, &NodeEntry)> {
         self.nodes.iter().map(|(node, entry)| (*node, entry))
     }
 
-    /// True if that run of the node is over for the cluster (SES 6). A run that this copy has not
-    /// heard of is not.
+    /// True if that start of the node is fenced (SES 6). A start that this copy does not know is
+    /// not fenced.
     #[must_use]
     pub fn is_fenced(&self, session: SessionId) -> bool {
         self.nodes.get(&session.node).is_some_and(|node| session.start <= node.fenced)
     }
 
-    /// True if the queue is a connection-bound one of a run that is over: it has ended (NAM 8,
-    /// LET 4).
+    /// True if the queue is bound to a connection of a fenced start: it has ended (NAM 8, LET 4).
     #[must_use]
     pub fn is_over(&self, queue: QueueId) -> bool {
         match queue.home {
@@ -41,21 +41,22 @@ impl Catalog {
         }
     }
 
-    /// The node's run that may live, if this copy knows of one.
+    /// The node's latest start, unless it is fenced.
     #[must_use]
     pub fn live_session(&self, node: NodeId) -> Option<SessionId> {
         let start = self.nodes.get(&node).filter(|entry| entry.start > entry.fenced)?.start;
         Some(SessionId { node, start })
     }
 
-    /// The run that a process of the node was given, if it is the node's latest.
+    /// The start that a process of the node was given, if it is the node's latest.
     #[must_use]
     pub fn session_of(&self, node: NodeId, boot: BootNumber) -> Option<SessionId> {
         let start = self.nodes.get(&node).filter(|entry| entry.boot == boot)?.start;
         Some(SessionId { node, start })
     }
 
-    /// How often the whole cluster has been stopped, as far as it noticed.
+    /// How often the whole cluster has been stopped and started again, as far as it noticed (Q-11,
+    ///
     #[must_use]
     pub fn life(&self) -> u64 {
         self.life
@@ -67,7 +68,7 @@ impl Catalog {
         self.shape
     }
 
-    /// Only the first one counts.
+    /// Only the first command of this kind has an effect.
     pub(crate) fn form(&mut self, shape: ClusterShape, out: &mut CatalogOutput) -> CatalogReply {
         if self.shape.is_none() {
             self.shape = Some(shape);
@@ -77,9 +78,9 @@ impl Catalog {
         CatalogReply::Done
     }
 
-    /// SES 1: the start number is the index of the entry, so it grows, and is this node's alone if
-    /// at most one announcement of the node in an entry counts; a second one is answered `Fenced`,
-    /// like one of a former process that comes late. A fenced process announces itself anew.
+    /// SES 1: the start number is the index of the entry. It grows, and no other start has it,
+    /// because at most one announcement of the node in an entry counts. A second one is answered
+    /// `Fenced`, like a late one of a former process. A fenced process announces itself again.
     pub(crate) fn node_started(
         &mut self,
         node: NodeId,
@@ -111,7 +112,7 @@ impl Catalog {
         CatalogReply::Started(start)
     }
 
-    /// SES 6. A start that was never given is not fenced: `NodeDown` speaks of what has been.
+    /// SES 6. A start that was never given is not fenced: `NodeDown` is about past starts only.
     pub(crate) fn node_down(
         &mut self,
         node: NodeId,
@@ -130,8 +131,8 @@ impl Catalog {
     }
 
     /// shared queues that are not durable do not outlive a stop of the whole cluster; their
-    /// groups' leaders end them when they learn of the new life. Connection-bound queues go when
-    /// their run is fenced.
+    /// groups' leaders end them when they see the new life. Connection-bound queues end when the
+    /// start of their node is fenced.
     pub(crate) fn new_life(&mut self, boot: BootNumber, out: &mut CatalogOutput) -> CatalogReply {
         if self.life_boot == Some(boot) {
             return CatalogReply::Done;
@@ -149,7 +150,7 @@ impl Catalog {
         CatalogReply::Done
     }
 
-    /// NAM 8: the entries of connection-bound queues go with the run of their node.
+    /// NAM 8: removes the entries of connection-bound queues of the node's fenced starts.
     fn remove_queues_of(&mut self, node: NodeId, out: &mut CatalogOutput) {
         let home = Home::Node(node);
         let fenced = self.nodes.get(&node).map_or(0, |entry| entry.fenced.0);

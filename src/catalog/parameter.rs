@@ -14,22 +14,23 @@ use quorate_types::{ShortString, VhostName};
 /// Bytes of a parameter's value: every node keeps it in memory.
 pub const PARAMETER_BYTES_MAX: usize = 1 << 16;
 
-/// The global parameter that says from how many waiting dead letters on a queue takes no messages
-/// . It decides in queues' groups, so it is the cluster's and goes with queues' settings.
+/// The global parameter for the number of waiting dead letters at which a queue accepts no more
+/// messages. Queue groups decide by it, so it is one value for the cluster and part of the
+/// queues' settings.
 const LETTERS_PARAMETER: &str = "dead_letters_max";
 
 /// A parameter's name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ParameterName {
-    /// Of the whole cluster.
+    /// A parameter of the whole cluster.
     Global(ShortString),
-    /// Of a virtual host.
+    /// A parameter of a virtual host.
     Vhost {
         /// Name of the virtual host.
         vhost: VhostName,
-        /// What it is for.
+        /// The component that uses it.
         component: ShortString,
-        /// Name, unique among things of its kind.
+        /// Name, unique within the component.
         name: ShortString,
     },
 }
@@ -37,13 +38,13 @@ pub enum ParameterName {
 /// A runtime parameter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParameterRecord {
-    /// Name, unique among things of its kind.
+    /// Name of the parameter.
     pub name: ParameterName,
     /// Value, as JSON.
     pub value: String,
 }
 
-/// Why a parameter cannot be taken, as `rabbitmqctl` tells it.
+/// Why a parameter is invalid; the text is that of `rabbitmqctl`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParameterError {
     /// Policies have commands of their own.
@@ -55,13 +56,13 @@ pub enum ParameterError {
     /// The value is not JSON.
     #[error("JSON decoding error. Reason: {{error,{{failed_to_decode_json,{0}}}}}")]
     Json(String),
-    /// The value is not what a parameter that settings follow may be.
+    /// The value of a parameter that queue settings depend on is out of range.
     #[error("parameter '{LETTERS_PARAMETER}' must be an integer above 0, not {0}")]
     NoBound(String),
 }
 
 impl ParameterName {
-    /// Whether queues' settings follow the parameter.
+    /// True if queue settings depend on the parameter.
     #[must_use]
     pub fn is_of_settings(&self) -> bool {
         matches!(self, Self::Global(name) if name.as_str() == LETTERS_PARAMETER)
@@ -93,7 +94,7 @@ impl ParameterRecord {
 }
 
 impl Catalog {
-    /// All parameters, global ones first, in the order of their names.
+    /// All parameters, global ones first, sorted by name.
     pub fn parameters(&self) -> impl Iterator<Item = ParameterRecord> + '_ {
         let record = |(name, value): (&ParameterName, &String)| ParameterRecord {
             name: name.clone(),
@@ -109,7 +110,7 @@ impl Catalog {
         Some(ParameterRecord { name: name.clone(), value })
     }
 
-    /// Dead letters from which on a queue takes no messages.
+    /// Number of waiting dead letters at which a queue accepts no more messages.
     #[must_use]
     pub fn letters_max(&self) -> u64 {
         let name = ParameterName::Global(ShortString::from_static(LETTERS_PARAMETER));
@@ -139,7 +140,7 @@ impl Catalog {
         CatalogReply::Done
     }
 
-    /// The parameters of a virtual host go with it.
+    /// Removes the parameters of a virtual host that is removed.
     pub(crate) fn remove_parameters_of(&mut self, of: &VhostName, out: &mut CatalogOutput) {
         let is_of = |name: &&ParameterName| match name {
             ParameterName::Global(_) => false,

@@ -1,4 +1,4 @@
-//! Passwords as they are kept: RabbitMQ's salted hashes, so that its definitions import (ACL-23).
+//! Stored passwords: RabbitMQ's salted hashes, so that its definitions can be imported (ACL-23).
 
 use md5::Md5;
 use sha2::{Digest, Sha256, Sha512};
@@ -15,7 +15,7 @@ pub enum HashAlgorithm {
     Sha256,
     /// SHA-512, for imported hashes.
     Sha512,
-    /// Imported, from very old brokers.
+    /// MD5, for hashes imported from very old brokers.
     Md5,
 }
 
@@ -48,18 +48,18 @@ impl HashAlgorithm {
     }
 }
 
-/// A password's hash: 4 bytes of salt, then the digest of salt and password. Empty: nobody can
-/// log in with it.
+/// A password's hash: 4 bytes of salt, then the digest of salt and password. If it is empty, nobody
+/// can log in with it.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct PasswordHash {
-    /// How it was made.
+    /// The algorithm of the digest.
     pub algorithm: HashAlgorithm,
     /// Salt and digest.
     pub bytes: Vec<u8>,
 }
 
 impl std::fmt::Debug for PasswordHash {
-    /// Without what is secret.
+    /// Leaves the secret out.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("PasswordHash").field("algorithm", &self.algorithm).finish_non_exhaustive()
     }
@@ -77,11 +77,11 @@ impl PasswordHash {
         Self { algorithm, bytes }
     }
 
-    /// True if it is this password's. Takes as long whatever differs, and for the empty hash too;
-    /// an empty password is always refused (CONN-13).
+    /// True if the hash is that of the password. The time does not depend on where they differ, nor
+    /// on whether the hash is empty; an empty password is always refused (CONN-13).
     #[must_use]
     pub fn is_of(&self, password: &[u8]) -> bool {
-        // No digest equals the empty one.
+        // An empty hash equals no digest.
         let parts = self.bytes.split_at_checked(SALT_BYTES);
         let (salt, digest) = parts.unwrap_or((&[0; SALT_BYTES], &[]));
         let equal: bool = self.algorithm.digest(salt, password).ct_eq(digest).into();
@@ -105,7 +105,7 @@ mod tests {
         assert_eq!(HashAlgorithm::parse("rabbit_password_hashing_rot13"), None);
     }
 
-    /// The example of RabbitMQ's guide on passwords: `test12` with salt 908D C60A.
+    /// The example in RabbitMQ's guide on passwords: `test12` with salt 908D C60A.
     #[test]
     fn acl_23_the_hash_of_rabbitmqs_own_example() {
         let hash = PasswordHash::of(HashAlgorithm::Sha256, [0x90, 0x8d, 0xc6, 0x0a], b"test12");

@@ -1,5 +1,5 @@
-//! Regular expressions of permissions: searched for in names (ACL-02), in time that is linear in
-//! the name, and bounded in size.
+//! Regular expressions of permissions: they are searched for in names (ACL-02), in time that is
+//! linear in the name, and bounded in size.
 //!
 //! Users write these patterns, so matching must not take exponential time. The crate `regex`
 //! guarantees linear time and a bounded size, and has no look-around and no back references. A
@@ -9,14 +9,14 @@ use crate::denial::Denial;
 use regex::bytes::{Regex, RegexBuilder};
 use regex_syntax::ast::{self, ErrorKind};
 
-/// Bytes of a pattern, at most.
+/// Largest length of a pattern, bytes.
 const PATTERN_BYTES_MAX: usize = 4_096;
-/// Bytes that a compiled pattern takes, at most.
+/// Largest size of a compiled pattern, bytes.
 const COMPILED_BYTES_MAX: usize = 1 << 20;
-/// Groups within groups, at most.
+/// Largest depth of nested groups.
 const NESTED_MAX: u32 = 64;
 
-/// A compiled pattern. Two are equal if they were written alike.
+/// A compiled pattern. Two are equal if their texts are equal.
 #[derive(Clone, Debug)]
 pub struct Pattern {
     text: String,
@@ -25,9 +25,9 @@ pub struct Pattern {
 
 #[derive(Clone, Debug)]
 enum Matcher {
-    /// `.*`, which most rows have: spares the search.
+    /// `.*`, which most permissions have: every name matches without a search.
     Everything,
-    /// The empty pattern stands for `^$` (ACL-02).
+    /// The empty pattern, which means `^$` (ACL-02).
     EmptyName,
     Search(Regex),
 }
@@ -47,12 +47,12 @@ impl Pattern {
     /// Compiles a pattern.
     ///
     /// # Errors
-    /// [`Denial::InvalidPattern`] for what is no regular expression, or too large a one.
+    /// [`Denial::InvalidPattern`] if the text is not a regular expression, or too large.
     pub fn new(text: &str) -> Result<Self, Denial> {
         Self::written(text, text)
     }
 
-    /// Compiles `source`, which `text` is written for.
+    /// Compiles `source`, the syntax of this crate for the pattern `text`.
     pub(crate) fn written(text: &str, source: &str) -> Result<Self, Denial> {
         let matcher = match source {
             ".*" | "^.*" => Matcher::Everything,
@@ -62,13 +62,13 @@ impl Pattern {
         Ok(Self { text: text.to_owned(), matcher })
     }
 
-    /// As it was written.
+    /// The text of the pattern.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// True if it is found in the name.
+    /// True if the pattern is found in the name.
     #[must_use]
     pub fn matches(&self, name: &[u8]) -> bool {
         match &self.matcher {
@@ -96,7 +96,8 @@ fn compile(source: &str) -> Result<Regex, Denial> {
         let (reason, at) = explained(&error, source.len());
         return refuse(&reason, at.min(source.len()));
     }
-    // Classes are those of ASCII, as in RabbitMQ; unless the pattern itself goes beyond.
+    // Character classes are those of ASCII, as in RabbitMQ, unless the pattern itself contains
+    // other characters.
     let built = |unicode| {
         let mut builder = RegexBuilder::new(&translated);
         builder.unicode(unicode).nest_limit(NESTED_MAX);
@@ -109,7 +110,7 @@ fn compile(source: &str) -> Result<Regex, Denial> {
     }
 }
 
-/// PCRE's words for what it has words for, and where.
+/// The parser's error in PCRE's words, if PCRE has words for it, and its position.
 #[expect(clippy::wildcard_enum_match_arm, reason = "the rest has no words in PCRE")]
 fn explained(error: &ast::Error, end: usize) -> (String, usize) {
     let at = error.span().start.offset;
@@ -127,7 +128,7 @@ fn explained(error: &ast::Error, end: usize) -> (String, usize) {
     (words.to_owned(), at)
 }
 
-/// A brace that counts nothing stands for itself, as in PCRE.
+/// Escapes braces that are not repetitions, which PCRE takes literally.
 fn with_literal_braces(source: &str) -> String {
     let mut out = String::with_capacity(source.len());
     let mut rest = source;
@@ -150,7 +151,7 @@ fn with_literal_braces(source: &str) -> String {
     out
 }
 
-/// Bytes of an escape at the front: `\d`, or `\x{41}` with its braces.
+/// Length of an escape sequence at the beginning, bytes: `\d`, or `\x{41}` with its braces.
 fn escape_len(text: &str) -> usize {
     let mut letters = text.char_indices().skip(1);
     let Some((_, letter)) = letters.next() else { return text.len() };
@@ -172,7 +173,7 @@ fn is_repetition(text: &str) -> bool {
     !least.is_empty() && is_digits(least) && is_digits(most)
 }
 
-/// A text as a pattern that finds just it.
+/// A pattern that matches exactly the text.
 pub(crate) fn quoted(text: &str) -> String {
     regex::escape(text)
 }

@@ -1,5 +1,5 @@
-//! Permissions: what a user may do in a virtual host, by regular expressions (ACL-01, ACL-02), and
-//! on which topics of an exchange (ACL-14, ACL-15).
+//! Permissions: the operations that a user may do in a virtual host, given by regular expressions
+//! (ACL-01, ACL-02), and the topics of an exchange that it may use (ACL-14, ACL-15).
 
 use crate::{
     command::CatalogReply,
@@ -12,9 +12,9 @@ use crate::{
 use quorate_types::{ShortString, VhostName};
 use std::sync::Arc;
 
-/// Whose row it is: virtual host, user.
+/// Key of a permission: virtual host, user.
 pub(crate) type RowKey = (VhostName, ShortString);
-/// Whose topic row it is: virtual host, user, exchange.
+/// Key of a topic permission: virtual host, user, exchange.
 pub(crate) type TopicRowKey = (VhostName, ShortString, ShortString);
 
 /// A user's permissions in a virtual host, compiled.
@@ -60,7 +60,7 @@ impl Rights {
 
 impl TopicRights {
     pub(crate) fn compile(record: &TopicPermissionRecord) -> Result<Self, Denial> {
-        // ACL-15: what the row is about, quoted; other braces stay.
+        // ACL-15: replaces the variables by the quoted names; other braces stay.
         let expanded = |text: &str| {
             let named = text.replace("{username}", &quoted(record.user.as_str()));
             named.replace("{vhost}", &quoted(record.vhost.as_str()))
@@ -81,12 +81,12 @@ impl TopicRights {
 }
 
 impl Catalog {
-    /// All permissions, by virtual host, then user.
+    /// All permissions, sorted by virtual host, then user.
     pub fn permissions(&self) -> impl Iterator<Item = PermissionRecord> {
         self.rights.iter().map(|(key, rights)| rights.record(key))
     }
 
-    /// All topic permissions, by virtual host, then user, then exchange.
+    /// All topic permissions, sorted by virtual host, then user, then exchange.
     pub fn topic_permissions(&self) -> impl Iterator<Item = TopicPermissionRecord> {
         self.topic_rights.iter().map(|(key, rights)| rights.record(key))
     }
@@ -118,7 +118,7 @@ impl Catalog {
         record: &PermissionRecord,
         out: &mut CatalogOutput,
     ) -> CatalogReply {
-        // RabbitMQ looks at the expressions before anything else.
+        // RabbitMQ checks the expressions before anything else.
         let compiled = Rights::compile(record);
         let checked = compiled.and_then(|rights| {
             self.check_row(&record.vhost, &record.user)?;
@@ -138,7 +138,7 @@ impl Catalog {
         CatalogReply::Done
     }
 
-    /// `clear_permissions`. Nothing to clear is no failure.
+    /// `clear_permissions`. Without permissions to clear it succeeds.
     pub(crate) fn clear_permissions(
         &mut self,
         vhost: &VhostName,
@@ -155,7 +155,7 @@ impl Catalog {
         CatalogReply::Done
     }
 
-    /// `set_topic_permissions`. The exchange need not be there.
+    /// `set_topic_permissions`. The exchange need not exist.
     pub(crate) fn set_topic_permissions(
         &mut self,
         record: &TopicPermissionRecord,
@@ -180,7 +180,7 @@ impl Catalog {
         CatalogReply::Done
     }
 
-    /// `clear_topic_permissions`: of one exchange, or of all.
+    /// `clear_topic_permissions`: for one exchange, or for all.
     pub(crate) fn clear_topic_permissions(
         &mut self,
         vhost: &VhostName,
@@ -198,7 +198,7 @@ impl Catalog {
         CatalogReply::Done
     }
 
-    /// Removes all rows of a kind, topic ones too: their virtual host or user goes.
+    /// Removes the permissions and topic permissions of a virtual host or user that is removed.
     pub(crate) fn remove_permissions(
         &mut self,
         is_meant: impl Fn(&VhostName, &ShortString) -> bool,

@@ -1,13 +1,13 @@
-//! In which group a new queue is created (DESIGN §2, QUE-15).
+//! The group in which a new queue is created (DESIGN §2, QUE-15).
 
 use crate::machine::Catalog;
 use quorate_types::{GroupId, LeaderLocator};
 
 impl Catalog {
-    /// The group for a new queue. `client-local`: the one with the fewest queues of `preferred`,
-    /// those that the declaring client's node leads; without such, or `balanced`: the one with
-    /// the fewest queues of all. The lowest number decides between equals. Group 1 while the
-    /// cluster has no shape.
+    /// The group for a new queue. `client-local`: the group with the fewest queues among
+    /// `preferred`, the groups that the declaring client's node leads. Without such a group, and
+    /// for `balanced`: the group with the fewest queues of all. Of equal groups the lowest number
+    /// wins. Group 1 while the cluster has no shape.
     #[must_use]
     pub fn place(&self, locator: LeaderLocator, preferred: &[GroupId]) -> GroupId {
         let groups = || self.shape.into_iter().flat_map(crate::ClusterShape::groups);
@@ -20,7 +20,7 @@ impl Catalog {
         local.or_else(|| self.least_loaded(groups())).unwrap_or(GroupId(1))
     }
 
-    /// Queues of the group that have an entry.
+    /// Number of queues of the group that have an entry.
     #[must_use]
     pub fn queue_count_of(&self, group: GroupId) -> u64 {
         self.queue_counts.get(&group).copied().unwrap_or(0)

@@ -1,5 +1,5 @@
-//! Policies and operator policies: which one is in force for a queue or an exchange (POL-02,
-//! POL-03, POL-08, OPP-02), and what they come to together (OPP-03).
+//! Policies and operator policies: which policy is in force for a queue or an exchange (POL-02,
+//! POL-03, POL-08, OPP-02), and how both are merged (OPP-03).
 
 use crate::{
     command::CatalogReply,
@@ -13,24 +13,24 @@ use crate::{
 use quorate_types::{QueueType, ResourceName, ShortString, VhostName};
 use std::{borrow::Cow, collections::BTreeMap};
 
-/// Whose policy it is.
+/// The kind of a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PolicyKind {
     /// A policy that users set.
     User,
-    /// An operator policy, which limits what policies and arguments ask for.
+    /// An operator policy, which limits the values of policies and arguments.
     Operator,
 }
 
 impl PolicyKind {
-    /// OPP-01.
+    /// OPP-01: true if a policy of this kind may set the key.
     #[must_use]
     pub fn allows(self, key: PolicyKey) -> bool {
         self == Self::User || key.merge().is_some()
     }
 }
 
-/// What a policy is for (POL-02).
+/// The kind of objects to which a policy applies (POL-02).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[expect(missing_docs, reason = "the names are RabbitMQ's own")]
 pub enum ApplyTo {
@@ -52,7 +52,7 @@ impl ApplyTo {
         Self::Exchanges,
     ];
 
-    /// Name, as rabbitmqctl writes it.
+    /// The name in rabbitmqctl's syntax.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -65,7 +65,7 @@ impl ApplyTo {
         }
     }
 
-    /// The one of that name.
+    /// The value of that name.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|one| one.name() == name)
@@ -88,30 +88,30 @@ impl ApplyTo {
 /// A policy or operator policy, as it was set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyRecord {
-    /// Whose it is.
+    /// Policy or operator policy.
     pub kind: PolicyKind,
     /// Name of the virtual host.
     pub vhost: VhostName,
-    /// Name, of its own within kind and virtual host.
+    /// Name, unique within kind and virtual host.
     pub name: ShortString,
-    /// Regular expression, looked for in the names of queues and exchanges.
+    /// Regular expression, searched for in the names of queues and exchanges.
     pub pattern: String,
-    /// What it is for.
+    /// The kind of objects to which it applies.
     pub apply_to: ApplyTo,
-    /// The highest that matches is in force.
+    /// Of several policies that match, the one with the highest priority is in force.
     pub priority: i64,
-    /// What it sets.
+    /// The settings.
     pub definition: PolicyDefinition,
 }
 
-/// A policy's name.
+/// The full name of a policy.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PolicyName {
-    /// Whose it is.
+    /// Policy or operator policy.
     pub kind: PolicyKind,
     /// Name of the virtual host.
     pub vhost: VhostName,
-    /// Name, unique among things of its kind.
+    /// Name, unique within kind and virtual host.
     pub name: ShortString,
 }
 
@@ -123,15 +123,15 @@ impl PolicyRecord {
     }
 }
 
-/// A policy with its compiled pattern, which is derived.
+/// A policy with its compiled pattern, which is derived from the record.
 #[derive(Clone, Debug, PartialEq)]
 struct Policy {
     record: PolicyRecord,
     pattern: PolicyPattern,
 }
 
-/// The policies of all virtual hosts, each host's in the order that they are looked at: highest
-/// priority first, of equal ones by name.
+/// The policies of all virtual hosts, each host's in the order of precedence: highest priority
+/// first, policies of equal priority by name.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Policies {
     user: BTreeMap<VhostName, Vec<Policy>>,
@@ -181,7 +181,7 @@ impl Policies {
         of_vhost.iter().map(|policy| &policy.record).find(|record| record.name == name.name)
     }
 
-    /// All, in the order of their full names.
+    /// All full names, sorted.
     pub(crate) fn names(&self) -> Vec<PolicyName> {
         let all = self.user.values().chain(self.operator.values()).flatten();
         let mut names: Vec<_> = all.map(|policy| policy.record.full_name()).collect();
@@ -189,7 +189,7 @@ impl Policies {
         names
     }
 
-    /// The first of the kind that matches.
+    /// The first policy of the kind that matches.
     fn first(
         &self,
         kind: PolicyKind,
@@ -212,7 +212,7 @@ pub struct InForce<'a> {
 }
 
 impl<'a> InForce<'a> {
-    /// What they come to together: `effective_policy_definition` (POL-11, OPP-03).
+    /// The merged settings of both, RabbitMQ's `effective_policy_definition` (POL-11, OPP-03).
     #[must_use]
     pub fn definition(&self) -> Cow<'a, PolicyDefinition> {
         match (self.policy, self.operator) {
@@ -226,7 +226,7 @@ impl<'a> InForce<'a> {
 }
 
 impl Catalog {
-    /// The policies in force for a queue of that name and type, whether it is there or not.
+    /// The policies in force for a queue of that name and type, whether it exists or not.
     #[must_use]
     pub fn queue_policies(&self, queue: &ResourceName, queue_type: QueueType) -> InForce<'_> {
         let takes = |policy: &PolicyRecord| {
@@ -258,7 +258,7 @@ impl Catalog {
         policy.definition.text(PolicyKey::AlternateExchange).cloned()
     }
 
-    /// Policies of one kind of a virtual host, in the order of their names.
+    /// Policies of one kind of a virtual host, sorted by name.
     #[must_use]
     pub fn policies(&self, kind: PolicyKind, vhost: &VhostName) -> Vec<&PolicyRecord> {
         let of_vhost = self.policies.of(kind, vhost).iter();
@@ -282,7 +282,7 @@ impl Catalog {
         }
         let record = PolicyRecord { vhost, name: record.name.detached(), ..record.clone() };
         if self.insert_policy(record).is_err() {
-            // It was compiled where it came from, by a version that knows more.
+            // The pattern was compiled at the proposer, by a version that supports more syntax.
             return CatalogReply::Refused(refusal::unknown_pattern(&name.name));
         }
         self.policies_changed(name, out);
@@ -295,7 +295,7 @@ impl Catalog {
         self.policies.get(name)
     }
 
-    /// Clears a policy. That there was none is told before (POL-25), since this may be a repeat.
+    /// Clears a policy. The proposer reports a missing policy (POL-25); here it may be a repeat.
     pub(crate) fn clear_policy(
         &mut self,
         name: &PolicyName,
@@ -307,7 +307,7 @@ impl Catalog {
         CatalogReply::Done
     }
 
-    /// The policies of a virtual host go with it.
+    /// Removes the policies of a virtual host that is removed.
     pub(crate) fn remove_policies_of(&mut self, vhost: &VhostName, out: &mut CatalogOutput) {
         for name in self.policies.names().into_iter().filter(|name| name.vhost == *vhost) {
             self.clear_policy(&name, out);
@@ -319,7 +319,7 @@ impl Catalog {
         out.events.push(CatalogEvent::PoliciesChanged);
     }
 
-    /// Puts a policy in place; false if its pattern does not compile.
+    /// Inserts a policy; false if its pattern does not compile.
     pub(crate) fn insert_policy(&mut self, record: PolicyRecord) -> Result<(), PolicyPatternError> {
         let pattern = PolicyPattern::parse(&record.pattern)?;
         self.policies.insert(Policy { record, pattern });

@@ -38,7 +38,7 @@ pub(crate) enum Shape {
     Age,
 }
 
-/// Which of two values wins (OPP-03).
+/// The rule by which one of two values wins (OPP-03).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Merge {
     /// The smaller number.
@@ -47,7 +47,7 @@ pub enum Merge {
     Larger,
     /// Merged by [`smaller_limit`].
     Limit,
-    /// The operator policy's.
+    /// The value of the operator policy.
     Operators,
 }
 
@@ -176,13 +176,13 @@ pub fn smaller_limit(left: i64, right: i64) -> i64 {
 /// A value of a policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PolicyValue {
-    /// An integer, within the bounds of its key.
+    /// An integer within the bounds of its key.
     Integer(i64),
     /// A name or a word.
     Text(ShortString),
 }
 
-/// What a policy sets. Only what [`crate::PolicyText::parse`] takes gets in here.
+/// The settings of a policy. [`crate::PolicyText::parse`] has validated all of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PolicyDefinition(pub BTreeMap<PolicyKey, PolicyValue>);
 
@@ -196,7 +196,7 @@ impl PolicyDefinition {
         }
     }
 
-    /// The integer of a key that has none below zero.
+    /// The integer of a key that cannot be negative.
     #[must_use]
     pub fn count(&self, key: PolicyKey) -> Option<u64> {
         self.integer(key).map(i64::unsigned_abs)
@@ -211,19 +211,19 @@ impl PolicyDefinition {
         }
     }
 
-    /// True if the text of that key is this word.
+    /// True if the text of that key equals the word.
     #[must_use]
     pub fn is(&self, key: PolicyKey, word: &str) -> bool {
         self.text(key).is_some_and(|text| text.as_str() == word)
     }
 
-    /// Whether queues of the type have all its keys (POL-08).
+    /// True if queues of the type support all its keys (POL-08).
     #[must_use]
     pub fn is_of(&self, queue_type: QueueType) -> bool {
         self.0.keys().all(|key| key.is_of(queue_type))
     }
 
-    /// This policy's settings under those of an operator policy, key by key (OPP-03).
+    /// This policy's settings merged with those of an operator policy, key by key (OPP-03).
     #[must_use]
     pub fn under(&self, operator: &Self) -> Self {
         let mut merged = self.clone();
@@ -244,7 +244,7 @@ impl PolicyDefinition {
         merged
     }
 
-    /// As JSON, its keys in order.
+    /// The settings as JSON, with the keys sorted.
     #[must_use]
     pub fn to_json(&self) -> serde_json::Value {
         let field = |(key, value): (&PolicyKey, &PolicyValue)| {

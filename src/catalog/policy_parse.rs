@@ -1,5 +1,5 @@
-//! A policy as users write it: validated at the edge, with RabbitMQ's texts (POL-20 to POL-24,
-//! OPP-01), before it becomes a command.
+//! The parser of policies: validates a policy before it becomes a command, with RabbitMQ's error
+//! texts (POL-20 to POL-24, OPP-01).
 
 use crate::{
     policy::{ApplyTo, PolicyKind, PolicyRecord},
@@ -11,39 +11,39 @@ use quorate_types::{ShortString, VhostName};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
-/// Why a policy cannot be taken, as `rabbitmqctl` tells it.
+/// Why a policy is invalid; the text is that of `rabbitmqctl`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyError {
-    /// POL-23.
+    /// POL-23: the definition is not JSON.
     #[error("Could not parse JSON document: {{error,{{failed_to_decode_json,{0}}}}}")]
     Json(String),
-    /// POL-20 to POL-22, POL-24: a line for each part that is wrong.
+    /// POL-20 to POL-22, POL-24: a line for each invalid part.
     #[error("Validation failed\n\n{}", .0.join("\n"))]
     Invalid(Vec<String>),
 }
 
-/// A policy as it is given.
+/// A policy as the user wrote it.
 #[derive(Clone, Copy, Debug)]
 pub struct PolicyText<'a> {
     /// Policy or operator policy.
     pub kind: PolicyKind,
     /// Name of the virtual host.
     pub vhost: &'a VhostName,
-    /// Name, unique among things of its kind.
+    /// Name of the policy.
     pub name: &'a ShortString,
     /// Regular expression that names are matched against.
     pub pattern: &'a str,
-    /// `apply-to`: the kind of things that the policy is for.
+    /// `apply-to`: the kind of objects to which the policy applies.
     pub apply_to: &'a str,
     /// Priority; of several policies that match, the highest is in force.
     pub priority: i64,
 }
 
 impl PolicyText<'_> {
-    /// The policy with a definition written in JSON.
+    /// The policy with a definition in JSON text.
     ///
     /// # Errors
-    /// Everything that is wrong with it.
+    /// All that is invalid.
     pub fn parse(&self, definition: &str) -> Result<PolicyRecord, PolicyError> {
         match serde_json::from_str(definition) {
             Ok(value) => self.with(&value),
@@ -54,7 +54,7 @@ impl PolicyText<'_> {
     /// The policy with a definition.
     ///
     /// # Errors
-    /// Everything that is wrong with it.
+    /// All that is invalid.
     pub fn with(&self, definition: &Value) -> Result<PolicyRecord, PolicyError> {
         let pattern = PolicyPattern::parse(self.pattern).map_err(|error| error.to_string());
         let apply_to = ApplyTo::parse(self.apply_to).ok_or_else(|| {
@@ -79,7 +79,7 @@ impl PolicyText<'_> {
                 definition,
             }),
             (pattern, apply_to, definition) => {
-                // In the order in which RabbitMQ tells them.
+                // The order of RabbitMQ's messages.
                 let wrong = [definition.err(), apply_to.err(), pattern.err()];
                 Err(PolicyError::Invalid(wrong.into_iter().flatten().collect()))
             }
@@ -87,7 +87,7 @@ impl PolicyText<'_> {
     }
 }
 
-/// Values first, then keys that nobody knows, as RabbitMQ looks at them.
+/// Checks values first, then unknown keys, in RabbitMQ's order.
 fn parse_definition(
     kind: PolicyKind,
     fields: &Map<String, Value>,

@@ -1,23 +1,24 @@
-//! The pattern of a policy: looked for anywhere in a name (POL-01), bounded like those of
+//! The pattern of a policy: searched for anywhere in a name (POL-01), bounded like the patterns of
 //! permissions.
 //!
 //! Patterns are matched in linear time, so look-around and back references are refused. A leading
-//! `^(?!…)` works all the same, because RabbitMQ's documents use it.
+//! `^(?!…)` is supported nevertheless, because RabbitMQ's documentation uses it.
 
 use crate::{denial::Denial, pattern::Pattern};
 
-/// Bytes of a policy's pattern (POL-22).
+/// Largest length of a policy's pattern, bytes (POL-22).
 pub const POLICY_PATTERN_BYTES_MAX: usize = 1_024;
 
 /// A policy's pattern, compiled.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct PolicyPattern {
     found: Pattern,
-    /// What a name must not begin with: `^(?!this)…`, the one look-ahead that the documents use.
+    /// A pattern that the name must not begin with: `X` of `^(?!X)Y`, the only look-ahead that the
+    /// documentation uses.
     not: Option<Pattern>,
 }
 
-/// Why a text is no pattern, in RabbitMQ's words.
+/// Why a text is not a pattern, in RabbitMQ's words.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum PolicyPatternError {
     #[error("pattern must not exceed {POLICY_PATTERN_BYTES_MAX} bytes")]
@@ -30,8 +31,8 @@ impl PolicyPattern {
     /// Compiles a text.
     ///
     /// # Errors
-    /// What is no regular expression, or one too large. Look-around other than a leading `^(?!…)`
-    /// and back-references are none, since they take more than linear time.
+    /// The text is not a regular expression, or is too large. Look-around other than a leading
+    /// `^(?!…)`, and back references, are refused because they take more than linear time.
     pub(crate) fn parse(text: &str) -> Result<Self, PolicyPatternError> {
         if text.len() > POLICY_PATTERN_BYTES_MAX {
             return Err(PolicyPatternError::TooLong);
@@ -44,19 +45,19 @@ impl PolicyPattern {
                 not: Some(compiled(&format!("^(?:{not})"))?),
                 found: compiled(&format!("^(?:{rest})"))?,
             }),
-            // An empty pattern is found everywhere; that of a permission is not (ACL-02).
+            // The empty pattern matches every name; as a permission it matches none (ACL-02).
             None if text.is_empty() => Ok(Self { found: compiled(".*")?, not: None }),
             None => Ok(Self { found: compiled(text)?, not: None }),
         }
     }
 
-    /// True if it is found in the name.
+    /// True if the pattern is found in the name.
     pub(crate) fn matches(&self, name: &[u8]) -> bool {
         self.found.matches(name) && !self.not.as_ref().is_some_and(|not| not.matches(name))
     }
 }
 
-/// `X` and `Y` of `^(?!X)Y`.
+/// Splits `^(?!X)Y` into `X` and `Y`.
 fn without_look_ahead(text: &str) -> Option<(&str, &str)> {
     let rest = text.strip_prefix("^(?!")?;
     let (mut depth, mut escaped, mut in_class) = (0, false, false);
@@ -82,7 +83,7 @@ fn invalid(denial: Denial, source: &str, text: &str) -> PolicyPatternError {
     let Denial::InvalidPattern { reason, at, .. } = denial else {
         return PolicyPatternError::Invalid { reason: denial.to_string(), at: 0 };
     };
-    // A place within a part of the text says little.
+    // A position within a part of the text would mislead.
     let at = if source == text { at as usize } else { text.len() };
     PolicyPatternError::Invalid { reason, at }
 }

@@ -1,5 +1,5 @@
-//! Queue entries: what a name leads to (NAM 2, 4, 8), and what a declare makes of its type,
-//! properties and arguments (QUE-02 to QUE-08, Q-10).
+//! Queue entries: the queue behind a name (NAM 2, 4, 8), and how type, properties and arguments of
+//! a declare are resolved (QUE-02 to QUE-08, Q-10).
 
 use crate::{
     command::CatalogReply,
@@ -32,49 +32,49 @@ impl Catalog {
         self.queues.get(&id)
     }
 
-    /// All queues that have an entry, in the order of their ids.
+    /// All queues that have an entry, sorted by id.
     pub fn queues(&self) -> impl Iterator<Item = &QueueEntry> {
         self.queues.values()
     }
 
-    /// The queues of a home, in the order of their ids, from the one after `after` on.
+    /// The queues of a home, sorted by id, beginning after `after`.
     pub fn queues_of_home(
         &self,
         home: Home,
         after: Option<QueueId>,
     ) -> impl Iterator<Item = &QueueEntry> {
-        // No queue has index 0.
+        // Indexes begin at 1.
         let after = after.unwrap_or(QueueId { home, index: 0, position: 0 });
         let last = QueueId { home, index: u64::MAX, position: u64::MAX };
         let range = (Bound::Excluded(after), Bound::Included(last));
         self.queues.range(range).map(|(_, entry)| entry)
     }
 
-    /// Bindings of all virtual hosts.
+    /// Number of bindings in all virtual hosts.
     #[must_use]
     pub fn binding_count(&self) -> usize {
         self.bindings.len()
     }
 
-    /// Exchanges of all virtual hosts, but for their default ones.
+    /// Number of exchanges in all virtual hosts, without the default ones.
     #[must_use]
     pub fn exchange_count(&self) -> usize {
         self.vhosts.iter().map(|(_, vhost)| vhost.exchanges.len()).sum()
     }
 
-    /// Queues that have an entry.
+    /// Number of queues that have an entry.
     #[must_use]
     pub fn queue_count(&self) -> usize {
         self.queues.len()
     }
 
-    /// The queue's effective settings as of this copy's version.
+    /// The queue's effective settings by this version of the catalog.
     #[must_use]
     pub fn config_of(&self, entry: &QueueEntry) -> QueueConfig {
         if let Some(exchange) = delays_for(&entry.name.name) {
             return delay_config(exchange, self.version());
         }
-        // They were accepted at declare, so they parse.
+        // The arguments were valid at declare, so they parse.
         let arguments = QueueArguments::parse(&entry.arguments, entry.queue_type);
         let arguments = arguments.unwrap_or_default();
         let policy = self.queue_policies(&entry.name, entry.queue_type).definition();
@@ -82,7 +82,7 @@ impl Catalog {
         effective(&arguments, &policy, kind, self.letters_max(), self.version())
     }
 
-    /// Of two entries for one name the first wins (NAM 2). Harmless when repeated.
+    /// Of two entries for one name the first wins (NAM 2). A repeat is harmless.
     pub(crate) fn add_queue(
         &mut self,
         entry: &QueueEntry,
@@ -104,7 +104,7 @@ impl Catalog {
             return CatalogReply::Refused(refused);
         }
         if let Some(other) = self.queues.get(&entry.id) {
-            // Ids are never used again, so one proposer has taken an id for two names.
+            // Ids are never reused, so a proposer has used one id for two names.
             return CatalogReply::NameTaken { by: other.id };
         }
         let kept = ResourceName { vhost: vhost.record.name.clone(), name: name.name.detached() };
@@ -114,7 +114,7 @@ impl Catalog {
         CatalogReply::Done
     }
 
-    /// Puts an entry in place; its virtual host is there, its name and id are free.
+    /// Inserts an entry; its virtual host exists, its name and id are free.
     pub(crate) fn insert_queue(&mut self, entry: QueueEntry) {
         if let Some(vhost) = self.vhosts.get_mut(&entry.name.vhost) {
             vhost.queues.insert(entry.name.name.clone(), entry.id);
@@ -125,8 +125,8 @@ impl Catalog {
         self.queues.insert(entry.id, entry);
     }
 
-    /// NAM 4: by id, never by name. Its bindings go with it (BND-06), and auto-delete exchanges
-    /// with those (EXQ-06).
+    /// NAM 4: removes by id, never by name. Removes the queue's bindings too (BND-06), and the
+    /// auto-delete exchanges that lose their last binding (EXQ-06).
     pub(crate) fn remove_queue(&mut self, id: QueueId, out: &mut CatalogOutput) -> CatalogReply {
         self.remove_bindings_of(id, out);
         let Some(entry) = self.queues.remove(&id) else { return CatalogReply::Done };
@@ -148,7 +148,7 @@ impl Catalog {
 }
 
 impl QueueEntry {
-    /// The queue's priority levels; no policy changes them (PRI-05, POL-06).
+    /// The queue's priority levels; policies cannot change them (PRI-05, POL-06).
     #[must_use]
     pub fn levels(&self) -> Levels {
         let max = self.arguments.get("x-max-priority").and_then(FieldValue::as_integer);
@@ -157,8 +157,8 @@ impl QueueEntry {
     }
 }
 
-/// The type of a new queue: as given, else the default, unless that cannot have these properties
-/// (QUE-02, QUE-03).
+/// The type of a new queue: as declared, else the default, unless the default type does not support
+/// these properties (QUE-02, QUE-03).
 #[must_use]
 pub fn resolve_queue_type(
     given: Option<QueueType>,
@@ -175,8 +175,8 @@ pub fn resolve_queue_type(
     }
 }
 
-/// QUE-08: properties that a quorum queue does not have, in the order that they are told.
-/// `durable` as declared, before QUE-05.
+/// QUE-08: refuses properties that a quorum queue does not support, in RabbitMQ's order. `durable`
+/// is as declared, before QUE-05.
 ///
 /// # Errors
 /// 406 that names the property.

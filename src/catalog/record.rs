@@ -1,5 +1,5 @@
-//! The state as records: what a checkpoint writes and a start reads back. Everything else in the
-//! catalog (routing tables, indexes by name and by end) is derived from them.
+//! The state as records, which a checkpoint writes and a start reads. All other data of the catalog
+//! (routing tables, indexes by name, source and destination) is derived from them.
 
 use crate::{
     limits::{UserLimits, VhostLimits},
@@ -17,7 +17,7 @@ use quorate_types::{
 };
 use std::{fmt, sync::Arc};
 
-/// A binding's number: given in the order of the log, never used again.
+/// A binding's number: assigned in the order of the log, never reused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BindingId(pub u64);
 
@@ -27,10 +27,10 @@ impl fmt::Display for BindingId {
     }
 }
 
-/// Names one record of the catalog in column family `catalog`.
+/// The key of one record of the catalog in column family `catalog`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CatalogKey {
-    /// The catalog's own: version, digest, counters, life, shape.
+    /// The catalog's own record: version, digest, counters, life, shape.
     State,
     /// A virtual host.
     Vhost(VhostName),
@@ -67,7 +67,7 @@ pub enum CatalogKey {
 }
 
 impl CatalogKey {
-    /// True if what a user may do can follow from the record.
+    /// True if the permissions of a user may depend on the record.
     pub(crate) fn decides_access(&self) -> bool {
         match self {
             Self::Vhost(_)
@@ -88,7 +88,7 @@ impl CatalogKey {
 /// One record. Its key is a [`CatalogKey`] of the same variant.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CatalogRecord {
-    /// The catalog's own.
+    /// The catalog's own record.
     State(CatalogState),
     /// A virtual host.
     Vhost(VhostRecord),
@@ -121,9 +121,10 @@ pub struct CatalogState {
     pub digest: u64,
     /// Number of the next binding.
     pub next_binding: u64,
-    /// Lives begun so far (DESIGN §7, Q-11); 0 until the whole cluster was stopped once.
+    /// Number of lives that have begun (DESIGN §7, Q-11); 0 until the whole cluster was stopped
+    /// once.
     pub life: u64,
-    /// The process that began the present life; a repeat is known by it.
+    /// The process that began the present life; identifies a repeat.
     pub life_boot: Option<BootNumber>,
     /// The cluster's shape; `None` until it is formed.
     pub shape: Option<ClusterShape>,
@@ -134,20 +135,21 @@ pub struct CatalogState {
 pub struct VhostRecord {
     /// Name of the virtual host.
     pub name: VhostName,
-    /// Index of the entry that added it, so that one of the same name before is another one.
+    /// Index of the entry that added it; distinguishes it from an earlier virtual host of the same
+    /// name.
     pub created: CatalogIndex,
-    /// What is said of it.
+    /// Description, tags and default queue type.
     pub metadata: VhostMetadata,
     /// Limits of the virtual host (VLM-01).
     pub limits: VhostLimits,
-    /// Whatever is published and delivered in it is told to `amq.rabbitmq.trace` too.
+    /// True if every publish and delivery in it is also published to `amq.rabbitmq.trace`.
     pub tracing: bool,
 }
 
 /// A user: hash of the password, tags and limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UserRecord {
-    /// Name, unique among things of its kind.
+    /// Name of the user.
     pub name: ShortString,
     /// Hash of the password (ACL-23).
     pub password: PasswordHash,
@@ -157,22 +159,22 @@ pub struct UserRecord {
     pub limits: UserLimits,
 }
 
-/// What a user may do in a virtual host: regular expressions (ACL-02).
+/// The permissions of a user in a virtual host: regular expressions (ACL-02).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PermissionRecord {
     /// Name of the virtual host.
     pub vhost: VhostName,
     /// Name of the user.
     pub user: ShortString,
-    /// Names of what may be declared and deleted.
+    /// Names that the user may declare and delete.
     pub configure: String,
-    /// Names of what may be written to.
+    /// Names that the user may write to.
     pub write: String,
-    /// Names of what may be read from.
+    /// Names that the user may read from.
     pub read: String,
 }
 
-/// Which topics of an exchange a user may use: regular expressions (ACL-14).
+/// The topics of an exchange that a user may use: regular expressions (ACL-14).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TopicPermissionRecord {
     /// Name of the virtual host.
@@ -181,13 +183,13 @@ pub struct TopicPermissionRecord {
     pub user: ShortString,
     /// Name of the exchange.
     pub exchange: ShortString,
-    /// Routing keys that may be published with.
+    /// Routing keys that the user may publish with.
     pub write: String,
-    /// Binding keys that may be bound with.
+    /// Binding keys that the user may bind with.
     pub read: String,
 }
 
-/// What is known of a node.
+/// The record of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeEntry {
     /// Identity of its data directory.
@@ -196,18 +198,18 @@ pub struct NodeEntry {
     pub boot: BootNumber,
     /// Its latest start (SES 1).
     pub start: StartNumber,
-    /// Starts up to this one are fenced (SES 6). Below `start` while that one may live.
+    /// Starts up to this one are fenced (SES 6). Below `start` while the latest start may be alive.
     pub fenced: StartNumber,
-    /// Processes that were followed by another one, latest last, at most
-    /// [`crate::FORMER_BOOTS_MAX`]: an announcement of theirs that comes late starts nothing.
+    /// Former processes of the node, latest last, at most [`crate::FORMER_BOOTS_MAX`]: a late
+    /// announcement of one of them has no effect.
     pub former_boots: Vec<BootNumber>,
-    /// Where its rpc port is reached.
+    /// Address of its rpc port.
     pub rpc_address: String,
-    /// Where its AMQP port is reached.
+    /// Address of its AMQP port.
     pub amqp_address: String,
 }
 
-/// Why records do not make a catalog.
+/// Why records cannot be loaded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("stored catalog: {0}")]
 pub struct CatalogRecordError(pub String);
@@ -217,7 +219,7 @@ fn broken<T>(what: impl Into<String>) -> Result<T, CatalogRecordError> {
 }
 
 impl Catalog {
-    /// The record of that key as it is now; `None` if it is no more.
+    /// The present record of that key; `None` if it was removed.
     #[must_use]
     pub fn record(&self, key: &CatalogKey) -> Option<CatalogRecord> {
         match key {
@@ -266,10 +268,10 @@ impl Catalog {
         named.chain(policies).chain(parameters).collect()
     }
 
-    /// A catalog from the records of a checkpoint, in any order; from none at all, a new one.
+    /// A catalog from the records of a checkpoint, in any order; without records, a new catalog.
     ///
     /// # Errors
-    /// Records that contradict each other or lack one that they need.
+    /// Records that contradict each other, or lack one that they refer to.
     pub fn load(
         records: impl IntoIterator<Item = (CatalogKey, CatalogRecord)>,
     ) -> Result<Self, CatalogRecordError> {
@@ -277,7 +279,8 @@ impl Catalog {
         if records.is_empty() {
             return Ok(Self::new());
         }
-        // Virtual hosts before exchanges before bindings; queues before bindings too.
+        // Records that others refer to come first: virtual hosts before exchanges, exchanges and
+        // queues before bindings.
         records.sort_by(|(left, _), (right, _)| (phase(left), left).cmp(&(phase(right), right)));
         let mut catalog = Self::empty();
         let mut has_state = false;

@@ -1,5 +1,5 @@
-//! What clients are told when the catalog says no: RabbitMQ's codes and texts, word for word, in
-//! one place (EXC, BND, QUE, EXQ, ARG of spec/amqp-semantics.md).
+//! The catalog's refusals, as clients see them: RabbitMQ's codes and texts, verbatim (EXC, BND,
+//! QUE, EXQ, ARG of spec/amqp-semantics.md).
 
 use crate::{denial::Denial, objects::Binding};
 use quorate_types::{
@@ -11,19 +11,19 @@ fn precondition(text: String) -> Exception {
     Exception::new(ReplyCode::PreconditionFailed, text)
 }
 
-/// The virtual host is not there (CONN-20).
+/// The virtual host does not exist (CONN-20).
 #[must_use]
 pub fn no_vhost(vhost: &VhostName) -> Exception {
     Exception::new(ReplyCode::NotAllowed, format!("vhost {vhost} not found"))
 }
 
-/// A virtual host that a command names is not there.
+/// A virtual host that a command names does not exist.
 #[must_use]
 pub fn no_such_vhost(vhost: &VhostName) -> Exception {
     Exception::new(ReplyCode::NotFound, Denial::NoSuchVhost(vhost.clone()).to_string())
 }
 
-/// POL-25: nothing to be cleared.
+/// POL-25: no such parameter or policy to clear.
 #[must_use]
 pub fn no_parameter() -> Exception {
     precondition("Parameter does not exist".to_owned())
@@ -35,7 +35,7 @@ pub fn unknown_pattern(policy: &ShortString) -> Exception {
     precondition(format!("the pattern of policy '{policy}' cannot be used"))
 }
 
-/// CONN-20: the virtual host has as many connections as it may have.
+/// CONN-20: the virtual host has reached its limit of connections.
 #[must_use]
 pub fn vhost_connection_limit(vhost: &VhostName, user: &ShortString, limit: u64) -> Exception {
     let text = format!(
@@ -44,14 +44,14 @@ pub fn vhost_connection_limit(vhost: &VhostName, user: &ShortString, limit: u64)
     Exception::new(ReplyCode::NotAllowed, text)
 }
 
-/// CONN-20: the node has as many connections as it may have.
+/// CONN-20: the node has reached its limit of connections.
 #[must_use]
 pub fn node_connection_limit(limit: u64) -> Exception {
     let text = format!("connection refused: node connection limit ({limit}) is reached");
     Exception::new(ReplyCode::NotAllowed, text)
 }
 
-/// CONN-20: the user has as many connections as it may have.
+/// CONN-20: the user has reached its limit of connections.
 #[must_use]
 pub fn user_connection_limit(user: &ShortString, limit: u64) -> Exception {
     let text =
@@ -66,7 +66,7 @@ pub fn no_permissions(vhost: &VhostName, user: &ShortString) -> Exception {
     Exception::new(ReplyCode::NotAllowed, text)
 }
 
-/// CHN-03: the user has as many channels as it may have.
+/// CHN-03: the user has reached its limit of channels.
 #[must_use]
 pub fn user_channel_limit(user: &ShortString, limit: u64) -> Exception {
     let text = format!(
@@ -76,7 +76,7 @@ pub fn user_channel_limit(user: &ShortString, limit: u64) -> Exception {
     Exception::new(ReplyCode::NotAllowed, text)
 }
 
-/// CHN-03: the node has as many channels as it may have.
+/// CHN-03: the node has reached its limit of channels.
 #[must_use]
 pub fn node_channel_limit(node: &str, limit: u64) -> Exception {
     let text = format!(
@@ -85,19 +85,19 @@ pub fn node_channel_limit(node: &str, limit: u64) -> Exception {
     Exception::new(ReplyCode::NotAllowed, text)
 }
 
-/// CONN-33: the virtual host has been deleted under its connections.
+/// CONN-33: the virtual host of the connection was deleted.
 #[must_use]
 pub fn vhost_deleted(vhost: &VhostName) -> Exception {
     Exception::new(ReplyCode::ConnectionForced, format!("vhost '{vhost}' is deleted"))
 }
 
-/// CONN-33: the user has been deleted under its connections.
+/// CONN-33: the user of the connection was deleted.
 #[must_use]
 pub fn user_deleted(user: &ShortString) -> Exception {
     Exception::new(ReplyCode::ConnectionForced, format!("user '{user}' is deleted"))
 }
 
-/// ACL-04: what a user may not do to a queue or exchange.
+/// ACL-04: the user lacks the permission for the queue or exchange.
 pub(crate) fn access(
     access: &str,
     kind: &str,
@@ -108,7 +108,7 @@ pub(crate) fn access(
     Exception::new(ReplyCode::AccessRefused, text)
 }
 
-/// ACL-15: a topic that a user may not use.
+/// ACL-15: the user lacks the permission for the topic.
 pub(crate) fn topic(
     access: &str,
     key: &ShortString,
@@ -121,7 +121,7 @@ pub(crate) fn topic(
     Exception::new(ReplyCode::AccessRefused, text)
 }
 
-/// QUE-11: the virtual host has as many queues as it may have.
+/// QUE-11: the virtual host has reached its limit of queues.
 pub(crate) fn queue_limit(queue: &ResourceName, limit: u64) -> Exception {
     precondition(format!(
         "cannot declare queue '{}': queue limit in vhost '{}' ({limit}) is reached",
@@ -129,7 +129,7 @@ pub(crate) fn queue_limit(queue: &ResourceName, limit: u64) -> Exception {
     ))
 }
 
-/// QUE-11: the cluster has as many queues as it may have.
+/// QUE-11: the cluster has reached its limit of queues.
 #[must_use]
 pub fn cluster_queue_limit(queue: &ResourceName, limit: u64) -> Exception {
     precondition(format!(
@@ -138,7 +138,7 @@ pub fn cluster_queue_limit(queue: &ResourceName, limit: u64) -> Exception {
     ))
 }
 
-/// EXC-12: the cluster has as many exchanges as it may have.
+/// EXC-12: the cluster has reached its limit of exchanges.
 #[must_use]
 pub fn exchange_limit(exchange: &ResourceName, limit: u64) -> Exception {
     precondition(format!(
@@ -146,7 +146,7 @@ pub fn exchange_limit(exchange: &ResourceName, limit: u64) -> Exception {
     ))
 }
 
-/// The cluster has as many bindings as it may have.
+/// The cluster has reached its limit of bindings.
 #[must_use]
 pub fn binding_limit(binding: &Binding, limit: u64) -> Exception {
     precondition(format!(
@@ -155,7 +155,7 @@ pub fn binding_limit(binding: &Binding, limit: u64) -> Exception {
     ))
 }
 
-/// EXC-02, EXC-07, BND-01: what cannot be done to the default exchange.
+/// EXC-02, EXC-07, BND-01: the operation is not possible on the default exchange.
 #[must_use]
 pub fn default_exchange() -> Exception {
     Exception::new(ReplyCode::AccessRefused, "operation not permitted on the default exchange")
@@ -167,27 +167,28 @@ pub fn no_exchange(exchange: &ResourceName) -> Exception {
     Exception::new(ReplyCode::NotFound, format!("no exchange {exchange}"))
 }
 
-/// EXC-02: a type that is none of ours.
+/// EXC-02: the exchange type is unknown.
 #[must_use]
 pub fn unknown_exchange_type(kind: &str) -> Exception {
     precondition(format!("unknown exchange type '{kind}'"))
 }
 
-/// EXC-03: a new exchange may not begin with `amq.`.
+/// EXC-03: the name of a new exchange may not begin with `amq.`.
 #[must_use]
 pub fn reserved_exchange_name(exchange: &ResourceName) -> Exception {
     let text = format!("exchange name '{}' contains reserved prefix 'amq.*'", exchange.name);
     Exception::new(ReplyCode::AccessRefused, text)
 }
 
-/// EXC-17: what a delayed exchange delays for.
+/// EXC-17: the argument for the routing of a delayed exchange is missing or invalid.
 #[must_use]
 pub fn delayed_type() -> Exception {
     let text = "Invalid argument, 'x-delayed-type' must be an existing exchange type";
     Exception::new(ReplyCode::PreconditionFailed, text)
 }
 
-/// EXC-17: the queue's name is the exchange's with a prefix.
+/// EXC-17: the name of a delayed exchange is too long for the name of its queue, which adds a
+/// prefix.
 #[must_use]
 pub fn delayed_exchange_name(exchange: &ResourceName, prefix: &str) -> Exception {
     let most = usize::from(u8::MAX) - prefix.len();
@@ -195,21 +196,21 @@ pub fn delayed_exchange_name(exchange: &ResourceName, prefix: &str) -> Exception
     Exception::new(ReplyCode::PreconditionFailed, text)
 }
 
-/// EXC-17: the queue of a delayed exchange is the exchange's.
+/// EXC-17: the queue belongs to a delayed exchange, so clients cannot change it.
 #[must_use]
 pub fn delay_queue(queue: &ResourceName, exchange: &ShortString) -> Exception {
     let text = format!("{queue} belongs to delayed exchange '{exchange}' and goes with it");
     Exception::new(ReplyCode::AccessRefused, text)
 }
 
-/// EXC-17: a delayed exchange has lost its queue, or has not got it yet.
+/// EXC-17: a delayed exchange has lost its queue, or its queue does not exist yet.
 #[must_use]
 pub fn no_delay_queue(exchange: &ResourceName) -> Exception {
     let text = format!("exchange {exchange} cannot delay messages now: its queue is missing");
     Exception::new(ReplyCode::InternalError, text)
 }
 
-/// EXC-03: an argument of an exchange that names something is a long string.
+/// EXC-03: an exchange argument that is a name must be a long string.
 #[must_use]
 pub fn wrong_exchange_argument(
     exchange: &ResourceName,
@@ -220,70 +221,70 @@ pub fn wrong_exchange_argument(
     precondition(format!("invalid type '{kind}' for arg '{argument}' in exchange {exchange}"))
 }
 
-/// EXC-14: a property that cannot be hashed.
+/// EXC-14: the property cannot be hashed.
 #[must_use]
 pub fn unsupported_hash_property(property: &str) -> Exception {
     precondition(format!("Unsupported property: {property}"))
 }
 
-/// EXC-14: one thing is hashed.
+/// EXC-14: a header and a property to hash were both given.
 #[must_use]
 pub fn two_things_to_hash() -> Exception {
     precondition("hash-header and hash-property are mutually exclusive".to_owned())
 }
 
-/// EXC-14: a weight below 1.
+/// EXC-14: the weight is below 1.
 #[must_use]
 pub fn weight_too_small() -> Exception {
     precondition("The binding key must be greater than 0".to_owned())
 }
 
-/// EXC-14: a weight above the largest.
+/// EXC-14: the weight is above the largest one.
 #[must_use]
 pub fn weight_too_large(most: u32) -> Exception {
     precondition(format!("The binding key must not exceed {most}"))
 }
 
-/// EXC-14: the binding key is no weight.
+/// EXC-14: the binding key is not a weight.
 #[must_use]
 pub fn weight_no_integer(key: &ShortString) -> Exception {
     let key = term(&FieldValue::LongString(key.to_bytes()));
     precondition(format!("The binding key must be an integer: {key}"))
 }
 
-/// EXC-15: what an `x-local-random` exchange is bound with has no key.
+/// EXC-15: a binding of an `x-local-random` exchange has no key.
 #[must_use]
 pub fn local_random_key(key: &ShortString) -> Exception {
     precondition(format!("Non empty binding '{key}' key not permitted"))
 }
 
-/// EXC-15: a queue of a type that an `x-local-random` exchange does not take.
+/// EXC-15: an `x-local-random` exchange cannot be bound to a queue of this type.
 #[must_use]
 pub fn local_random_queue_type(queue_type: QueueType) -> Exception {
     let kind = queue_type.name();
     precondition(format!("Queue type rabbit_{kind}_queue not valid for this exchange type"))
 }
 
-/// EXC-15: an `x-local-random` exchange is bound to queues only, in RabbitMQ's words.
+/// EXC-15: an `x-local-random` exchange can be bound only to queues, in RabbitMQ's words.
 #[must_use]
 pub fn local_random_exchange() -> Exception {
     precondition("Destination not found".to_owned())
 }
 
-/// EXC-07: `amq.*` stays.
+/// EXC-07: exchanges named `amq.*` cannot be deleted.
 #[must_use]
 pub fn system_exchange(exchange: &ResourceName) -> Exception {
     let text = format!("deletion of system exchange {exchange} not allowed");
     Exception::new(ReplyCode::AccessRefused, text)
 }
 
-/// EXC-08: it is the source of a binding.
+/// EXC-08: the exchange is the source of a binding.
 #[must_use]
 pub fn exchange_in_use(exchange: &ResourceName) -> Exception {
     precondition(format!("exchange {exchange} in use"))
 }
 
-/// EXC-10: clients may not publish to it.
+/// EXC-10: clients may not publish to an internal exchange.
 #[must_use]
 pub fn internal_exchange(exchange: &ResourceName) -> Exception {
     let text = format!("cannot publish to internal exchange {exchange}");
@@ -304,7 +305,7 @@ pub fn no_queue(queue: &ResourceName) -> Exception {
     Exception::new(ReplyCode::NotFound, format!("no queue {queue}"))
 }
 
-/// EXQ-02, EXQ-03: the queue belongs to another connection, or is not what it is taken for.
+/// EXQ-02, EXQ-03: the queue belongs to another connection, or is exclusive on one side only.
 #[must_use]
 pub fn exclusive_queue(queue: &ResourceName) -> Exception {
     let text = format!(
@@ -315,38 +316,38 @@ pub fn exclusive_queue(queue: &ResourceName) -> Exception {
     Exception::new(ReplyCode::ResourceLocked, text)
 }
 
-/// QUE-09: names that begin with `amq.` are the server's to give.
+/// QUE-09: only the server may give names that begin with `amq.`.
 #[must_use]
 pub fn reserved_queue_name(queue: &ResourceName) -> Exception {
     let text = format!("queue name '{}' contains reserved prefix 'amq.*'", queue.name);
     Exception::new(ReplyCode::AccessRefused, text)
 }
 
-/// QUE-07: quorum queues have names of their own.
+/// QUE-07: a quorum queue cannot have a name given by the server.
 #[must_use]
 pub fn server_named_quorum_queue() -> Exception {
     precondition("Cannot declare a server-named queue for type rabbit_quorum_queue".to_owned())
 }
 
-/// QUE-08: a property that the queue type does not have.
+/// QUE-08: the queue type does not support the property.
 #[must_use]
 pub fn invalid_property(queue: &ResourceName, property: &str) -> Exception {
     precondition(format!("invalid property '{property}' for queue {queue}"))
 }
 
-/// DEL-02: it has consumers.
+/// DEL-02: the queue has consumers.
 #[must_use]
 pub fn queue_in_use(queue: &ResourceName) -> Exception {
     precondition(format!("queue {queue} in use"))
 }
 
-/// DEL-02: it has ready messages.
+/// DEL-02: the queue has ready messages.
 #[must_use]
 pub fn queue_not_empty(queue: &ResourceName) -> Exception {
     precondition(format!("queue {queue} not empty"))
 }
 
-/// ARG-01, ARG-02, ARG-03, ARG-12: a declare argument that cannot be taken.
+/// ARG-01, ARG-02, ARG-03, ARG-12: an argument of a declare is invalid.
 #[must_use]
 pub fn invalid_argument(error: &ArgumentError, queue: &ResourceName) -> Exception {
     precondition(match error {
@@ -391,7 +392,7 @@ fn timeout(text: String) -> Exception {
     Exception::new(ReplyCode::InternalError, text)
 }
 
-/// What an equivalence text is about.
+/// The object that an equivalence text is about.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Subject<'a> {
     /// `queue` or `exchange`.
@@ -400,12 +401,12 @@ pub(crate) struct Subject<'a> {
 }
 
 impl Subject<'_> {
-    /// EXC-04, EQV-01, EQV-03: both have it, with different values.
+    /// EXC-04, EQV-01, EQV-03: both sides have the property, with different values.
     pub(crate) fn different(self, arg: &str, received: &str, current: &str) -> Exception {
         self.inequivalent(arg, format!("received '{received}' but current is '{current}'"))
     }
 
-    /// EXC-04, EQV-03, EQV-04: an argument that differs, or that one side lacks.
+    /// EXC-04, EQV-03, EQV-04: an argument differs, or one side lacks it.
     pub(crate) fn different_argument(
         self,
         arg: &str,
@@ -435,7 +436,7 @@ impl Subject<'_> {
     }
 }
 
-/// A value as a text shows it: strings as they are, the rest as terms.
+/// A value as an error text shows it: strings as they are, other values as terms.
 fn shown(value: &FieldValue) -> String {
     match value.as_long_string() {
         Some(bytes) => String::from_utf8_lossy(bytes).into_owned(),

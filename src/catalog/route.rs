@@ -1,5 +1,5 @@
-//! Routing: from an exchange and keys to queues (RTE-01 to RTE-10, BND-08). Look-ups allocate
-//! nothing; a queue is found at most once, however many ways lead to it.
+//! Routing: from an exchange and keys to queues (RTE-01 to RTE-10, BND-08). Look-ups do not
+//! allocate; a queue is returned at most once, however many bindings lead to it.
 
 use crate::{
     delayed::delay_of,
@@ -17,17 +17,17 @@ use quorate_types::{
 };
 use std::{collections::HashSet, iter};
 
-/// What is near to who routes.
+/// Facts about queues and homes, as seen from the node that routes.
 pub trait Locality: std::fmt::Debug {
-    /// Whether this node leads the queue's group, or holds it if it is connection-bound.
+    /// True if this node leads the queue's group, or holds the queue if it is connection-bound.
     fn is_local(&self, queue: QueueId) -> bool;
 
-    /// Whether the cluster has that home. A name that a client made up may stand for a queue of a
-    /// node that is no member, to which nothing can be sent.
+    /// True if the cluster has that home. A name that a client made up may encode a queue of a node
+    /// that is not a member, to which nothing can be sent.
     fn is_known(&self, home: Home) -> bool;
 }
 
-/// What is to be routed.
+/// A message to be routed.
 #[derive(Clone, Copy, Debug)]
 pub struct RouteRequest<'a> {
     /// Name of the virtual host.
@@ -36,34 +36,35 @@ pub struct RouteRequest<'a> {
     pub exchange: &'a ShortString,
     /// The message's own routing key.
     pub routing_key: &'a ShortString,
-    /// Those of headers `CC` and `BCC` (RTE-09).
+    /// Routing keys of the headers `CC` and `BCC` (RTE-09).
     pub further_keys: &'a [ShortString],
-    /// The message's properties; headers are decoded only where an exchange asks for them.
+    /// The message's properties; headers are decoded only if an exchange needs them.
     pub properties: &'a Properties,
-    /// Draws a number: asked by exchanges that choose by chance (EXC-15).
+    /// Draws a random number, for exchanges that select at random (EXC-15).
     pub chance: fn() -> u64,
-    /// Which queues are local: asked by exchanges that route to those only (EXC-15).
+    /// Which queues are local, for exchanges that route only to those (EXC-15).
     pub locality: &'a dyn Locality,
-    /// The broker itself routes (a dead letter): internal exchanges take it (EXC-10, DLX-07).
+    /// True if the broker itself routes (a dead letter): internal exchanges accept the message
+    /// (EXC-10, DLX-07).
     pub by_broker: bool,
 }
 
-/// Why nothing is routed at all.
+/// Why a message is not routed at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RouteError {
-    /// There is no such exchange (PUB-01).
+    /// The exchange does not exist (PUB-01).
     #[error("no such exchange")]
     NoExchange,
     /// The exchange is internal (EXC-10).
     #[error("the exchange is internal")]
     Internal,
-    /// A delayed exchange on the way has no queue (EXC-17).
+    /// A delayed exchange on the path has no queue (EXC-17).
     #[error("a delayed exchange has no queue")]
     NoDelayQueue,
 }
 
 impl RouteError {
-    /// What a publishing client is told.
+    /// The exception that the publishing client gets.
     #[must_use]
     pub fn exception(self, exchange: &ResourceName) -> Exception {
         match self {
@@ -82,11 +83,11 @@ impl RouteRequest<'_> {
 }
 
 impl Catalog {
-    /// Appends the queues that the message goes to, each once; none is unroutable. `targets` is
-    /// filled from where it stands.
+    /// Appends the queues that the message goes to, each once; without any queue the message is
+    /// unroutable. Earlier items of `targets` stay.
     ///
     /// # Errors
-    /// As [`RouteError`] says; nothing is appended then.
+    /// As [`RouteError`]; then nothing is appended.
     pub fn route(
         &self,
         request: &RouteRequest<'_>,
@@ -133,7 +134,7 @@ impl Catalog {
     }
 }
 
-/// RTE-10, PRP-08: what several lists named several times stays once.
+/// RTE-10, PRP-08: removes duplicates that come from several lists.
 fn each_once(targets: &mut Vec<QueueId>, first: usize) {
     if first == 0 {
         targets.sort_unstable();
@@ -146,19 +147,19 @@ fn each_once(targets: &mut Vec<QueueId>, first: usize) {
     }
 }
 
-/// The way of one message through an exchange and those bound to it.
+/// The traversal of one message through an exchange and those that are reached from it.
 struct Walk<'a, 't> {
     catalog: &'a Catalog,
     vhost: &'a Vhost,
     request: &'a RouteRequest<'a>,
     targets: &'t mut Vec<QueueId>,
-    /// Lists that queues were taken from; within one of them each queue is named once.
+    /// Number of target lists that queues were taken from; within one list each queue occurs once.
     lists: usize,
-    /// Destinations that bindings have led to, exchanges included (AE-01).
+    /// Number of destinations that bindings have led to, exchanges included (AE-01).
     destinations: usize,
-    /// Exchanges come to, not yet gone through.
+    /// Exchanges that were reached and have not been visited yet.
     pending: Vec<&'a Exchange>,
-    /// Names of all exchanges come to; none while there is but the first.
+    /// Names of all exchanges that were reached; `None` while there is only the first.
     seen: Option<HashSet<&'a ShortString, NameHash>>,
     headers: Option<FieldTable>,
     refused: Option<RouteError>,
@@ -193,8 +194,9 @@ impl<'a, 't> Walk<'a, 't> {
         }
     }
 
-    /// AE-01: where an exchange's bindings have no destination at all, its alternate is gone
-    /// through, unless it has been come to before (AE-02); one that is not there is none (AE-03).
+    /// AE-01: if an exchange's bindings have no destination at all, its alternate is visited,
+    /// unless it was reached before (AE-02). An alternate that does not exist counts as none
+    /// (AE-03).
     fn pass(&mut self, exchange: &'a Exchange, origin: &'a Exchange) {
         let before = self.destinations;
         self.go_through(exchange, origin);
@@ -216,7 +218,7 @@ impl<'a, 't> Walk<'a, 't> {
         }
     }
 
-    /// EXC-17: what a delayed exchange keeps goes to its queue and nowhere else.
+    /// EXC-17: a message that a delayed exchange delays goes only to its queue.
     fn is_delayed(&mut self, exchange: &'a Exchange) -> bool {
         if exchange.record.kind != ExchangeType::Delayed {
             return false;
@@ -253,7 +255,8 @@ impl<'a, 't> Walk<'a, 't> {
                     self.take(targets, origin);
                 });
             }
-            // Many keys may fit one pattern; what is taken stays in proportion to the bindings.
+            // Many keys may match one pattern; the result stays in proportion to the number of
+            // bindings.
             Routes::Topic(patterns) => {
                 let mut taken = HashSet::<*const Targets, NameHash>::default();
                 for key in request.keys() {
@@ -310,7 +313,7 @@ impl<'a, 't> Walk<'a, 't> {
     }
 }
 
-/// The headers; none where there are none, or where they cannot be read (the front end has
+/// The decoded headers. Empty if there are none, or if they cannot be decoded (the front end has
 /// refused such a message, FRM-11).
 fn decoded(properties: &Properties) -> FieldTable {
     properties.decode_headers().ok().flatten().unwrap_or_default()

@@ -1,13 +1,13 @@
-//! Names that the server gives to queues: `amq.gen-` and 22 characters of URL-safe base64 (QUE-06)
-//! from which any node knows the queue's id without a catalog entry (NAM 8).
+//! Names that the server gives to queues: `amq.gen-` and 22 characters of URL-safe base64 (QUE-06).
+//! Any node can compute the queue's id from the name, without a catalog entry (NAM 8).
 //!
-//! A name is what entitles to reach the queue, within its virtual host: it holds 64 random bits, and
-//! the id that it stands for is a hash of them and of the virtual host in which the name is used.
-//! A name that is guessed, changed, or used in another virtual host stands for an id that the
-//! home has no queue for.
+//! The name is a capability: whoever knows it may reach the queue, within its virtual host. It
+//! holds 64 random bits, and the id is a hash of these bits and of the virtual host in which the
+//! name is used. A name that is guessed, changed, or used in another virtual host gives an id for
+//! which the home has no queue.
 //!
-//! The name also holds the node and its start, and the position of the queue's id is 64 bits of
-//! that hash. So this holds on every way that ids take: publishes, dead letters and bindings. The
+//! The name also holds the node and its start. The position of the queue's id is 64 bits of the
+//! hash. So this protection covers all uses of ids: publishes, dead letters and bindings. The
 //! position of an exclusive queue that the client has named is 64 random bits.
 
 use bytes::{BufMut, BytesMut};
@@ -15,12 +15,12 @@ use quorate_types::{Home, NodeId, QueueId, SessionId, ShortString, VhostName};
 use sha2::{Digest, Sha256};
 
 const PREFIX: &[u8] = b"amq.gen-";
-/// Node, start number (a catalog index, of which 48 bits are enough), chance.
+/// Node, start number (a catalog index, of which 48 bits are enough), random number.
 const BYTES: usize = 2 + 6 + 8;
 const CHARACTERS: usize = 22;
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-/// The name of a connection-bound queue of that run of a node, whose id has the position
+/// The name of a connection-bound queue of that start of a node, whose id has the position
 /// [`bound_position`] of the same `chance`.
 #[must_use]
 pub fn server_given_name(session: SessionId, chance: u64) -> ShortString {
@@ -32,12 +32,12 @@ pub fn server_given_name(session: SessionId, chance: u64) -> ShortString {
     for place in 0..CHARACTERS {
         name.put_u8(character(word, place));
     }
-    // 30 bytes of ASCII are a short string.
+    // 30 bytes of ASCII fit into a short string.
     ShortString::from_bytes(name.freeze()).unwrap_or_default()
 }
 
-/// Position of the id of a connection-bound queue that the server names: it cannot be turned back
-/// into `chance`, so that a name of one virtual host yields none that works in another.
+/// Position of the id of a connection-bound queue that the server names. `chance` cannot be
+/// computed from it, so a name of one virtual host does not reveal a name of another.
 #[must_use]
 pub fn bound_position(vhost: &VhostName, chance: u64) -> u64 {
     let digest = Sha256::new().chain_update(chance.to_be_bytes()).chain_update(vhost.as_bytes());
@@ -45,7 +45,7 @@ pub fn bound_position(vhost: &VhostName, chance: u64) -> u64 {
     digest.iter().take(8).fold(0, |word, byte| word << 8 | u64::from(*byte))
 }
 
-/// Six bits of the word, from the front; the last character holds two, and four zeros.
+/// Six bits of the word, from the front; the last character holds two bits and four zeros.
 fn character(word: u128, place: usize) -> u8 {
     let bits = (BYTES * 8).checked_sub((place + 1) * 6);
     let value = match bits {
@@ -55,8 +55,8 @@ fn character(word: u128, place: usize) -> u8 {
     ALPHABET.get((value & 63) as usize).copied().unwrap_or(b'A')
 }
 
-/// The id that a name of the form that [`server_given_name`] makes stands for in a virtual host;
-/// `None` for any other name. Whether there is, or was, such a queue its node knows.
+/// The id of the queue with this name in a virtual host, if [`server_given_name`] can have made the
+/// name; `None` for any other name. Only the queue's node knows whether the queue exists.
 #[must_use]
 pub fn server_named_queue(vhost: &VhostName, name: &ShortString) -> Option<QueueId> {
     let text = name.as_bytes().strip_prefix(PREFIX)?;
@@ -107,7 +107,7 @@ mod tests {
     }
 
     proptest! {
-        /// NAM 8, QUE-06: the id comes back out of the name, which has RabbitMQ's shape.
+        /// NAM 8, QUE-06: the id can be computed from the name, which has RabbitMQ's format.
         #[test]
         fn a_server_given_name_stands_for_the_id(node: u16, start in 0u64..1 << 48, chance: u64) {
             let session = SessionId { node: NodeId(node), start: StartNumber(start) };
@@ -119,8 +119,8 @@ mod tests {
             prop_assert_eq!(server_named_queue(&vhost("a"), &name), Some(id));
         }
 
-        /// A name reaches nothing in another virtual host, and none that differs from it by a bit
-        /// reaches what it reaches.
+        /// In another virtual host a name gives another id, and a change of any bit gives another
+        /// id.
         #[test]
         fn a_name_is_of_one_virtual_host_and_every_bit_of_it_counts(chance: u64, bit in 0u32..64) {
             let session = SessionId { node: NodeId(1), start: StartNumber(2) };
@@ -131,8 +131,8 @@ mod tests {
             prop_assert_ne!(server_named_queue(&vhost("a"), &other), id);
         }
 
-        /// Whatever a client uses as a name is read or not, but never a panic, and what is read
-        /// is a name that could have been given.
+        /// Any text from a client is decoded or rejected without a panic, and a decoded text is a
+        /// name that the server could have given.
         #[test]
         fn any_text_is_read_or_refused(text in "(amq\\.gen-)?[A-Za-z0-9_-]{20,24}") {
             let name = ShortString::try_from(text).unwrap();

@@ -1,17 +1,17 @@
-//! Where the bindings of one place lead (a key of a direct exchange, a pattern of a topic
-//! exchange, a whole fanout exchange): each queue and exchange once, however many bindings name
+//! The destinations of the bindings under one key of a direct exchange, one pattern of a topic
+//! exchange, or a whole fanout exchange: each queue and exchange once, however many bindings name
 //! it (BND-03, RTE-10).
 
 use crate::{named::NameHash, objects::Destination};
 use quorate_types::{QueueId, ShortString};
 use std::{collections::HashMap, hash::Hash};
 
-/// Above this many items their places are indexed, so that adding and removing stay cheap.
+/// Above this number of items a list has an index by item, so that adding and removing stay cheap.
 const INDEXED_ABOVE: usize = 16;
-/// Below this many the index is given up again.
+/// Below this number the index is dropped again.
 const UNINDEXED_BELOW: usize = 8;
 
-/// Where the bindings of one place lead.
+/// The destinations under one key, pattern or exchange.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Targets {
     queues: Counted<QueueId>,
@@ -19,7 +19,7 @@ pub(crate) struct Targets {
 }
 
 impl Targets {
-    /// One more binding leads there.
+    /// Adds a binding to the destination.
     pub(crate) fn add(&mut self, destination: &Destination) {
         match destination {
             Destination::Queue { id, .. } => self.queues.add(*id),
@@ -27,7 +27,7 @@ impl Targets {
         }
     }
 
-    /// One binding less leads there.
+    /// Removes a binding to the destination.
     pub(crate) fn remove(&mut self, destination: &Destination) {
         match destination {
             Destination::Queue { id, .. } => self.queues.remove(id),
@@ -39,19 +39,19 @@ impl Targets {
         self.queues.items.is_empty() && self.exchanges.items.is_empty()
     }
 
-    /// Queues, each once, in no order that matters.
+    /// Queues, each once, in no particular order.
     pub(crate) fn queues(&self) -> impl ExactSizeIterator<Item = QueueId> {
         self.queues.items.iter().map(|(queue, _)| *queue)
     }
 
-    /// Exchanges, each once, in no order that matters.
+    /// Exchanges, each once, in no particular order.
     pub(crate) fn exchanges(&self) -> impl ExactSizeIterator<Item = &ShortString> {
         self.exchanges.items.iter().map(|(name, _)| name)
     }
 }
 
-/// Items with the number of bindings that lead to each. A plain list to read; large ones have an
-/// index beside it to write.
+/// Items with the number of bindings to each. Reads use the plain list; writes to a large list use
+/// an index too.
 #[derive(Clone, Debug)]
 struct Counted<T> {
     items: Vec<(T, u32)>,
@@ -130,8 +130,8 @@ mod tests {
     use std::collections::BTreeMap;
 
     proptest! {
-        /// However items come and go, the list holds each once with its count, and the index of a
-        /// large list agrees with it.
+        /// After any additions and removals the list holds each item once with its count, and the
+        /// index of a large list agrees with it.
         #[test]
         fn counted_list_agrees_with_a_map(steps in prop::collection::vec((0u16..40, any::<bool>()), 0..400)) {
             let mut list = Counted::default();

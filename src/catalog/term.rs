@@ -1,8 +1,9 @@
-//! JSON as RabbitMQ's texts print it: as an Erlang term (`<<"text">>`, `#{<<"k">> => 1}`).
+//! JSON in the notation of RabbitMQ's error texts: as an Erlang term (`<<"text">>`, `#{<<"k">> =>
+//! 1}`).
 
 use serde_json::Value;
 
-/// A value as `~tp` prints it.
+/// A value in the notation of Erlang's `~tp`.
 pub(crate) fn term(value: &Value) -> String {
     match value {
         Value::Null => "null".to_owned(),
@@ -26,7 +27,7 @@ pub(crate) fn settings<'a>(settings: impl Iterator<Item = (&'a String, &'a Value
     )
 }
 
-/// `<<"text">>`; one with control characters by its bytes.
+/// A string as `<<"text">>`; as a list of bytes if it contains control characters.
 pub(crate) fn binary(text: &str) -> String {
     if text.is_empty() {
         return "<<>>".to_owned();

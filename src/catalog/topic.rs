@@ -1,9 +1,9 @@
-//! Topic patterns as a trie of words: `*` is exactly one word, `#` zero or more (RTE-04).
+//! Topic patterns as a trie of words: `*` matches exactly one word, `#` zero or more (RTE-04).
 
 use crate::{named::ByName, objects::Destination, targets::Targets};
 use quorate_types::ShortString;
 
-/// Most `#` that a new binding key may have (BND-09).
+/// Largest number of `#` in a new binding key (BND-09).
 pub(crate) const HASHES_MAX: usize = 2;
 
 /// The patterns of one topic exchange.
@@ -12,21 +12,21 @@ pub(crate) struct Topic {
     root: Node,
 }
 
-/// What is reached by the words on the way from the root.
+/// A node of the trie; the path from the root spells the words of a pattern.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Node {
-    /// Next word spelt out.
+    /// Children for literal words.
     words: ByName<Node>,
-    /// Next word any.
+    /// Child for `*`.
     star: Option<Box<Node>>,
-    /// Next words any, or none.
+    /// Child for `#`.
     hash: Option<Box<Node>>,
-    /// Where patterns that end here lead.
+    /// Destinations of the patterns that end here.
     targets: Targets,
 }
 
 impl Topic {
-    /// A binding with this pattern leads there.
+    /// Adds a binding with this pattern to the destination.
     pub(crate) fn add(&mut self, pattern: &ShortString, destination: &Destination) {
         let mut node = &mut self.root;
         for word in words_of_pattern(pattern.as_bytes()) {
@@ -35,30 +35,30 @@ impl Topic {
         node.targets.add(destination);
     }
 
-    /// It does so no longer. Leaves nothing behind that no pattern needs.
+    /// Removes such a binding, and the nodes that no pattern needs any more.
     pub(crate) fn remove(&mut self, pattern: &ShortString, destination: &Destination) {
         self.root.remove(&mut words_of_pattern(pattern.as_bytes()), destination);
     }
 
-    /// Hands `found` the targets of every pattern that matches, each pattern's once.
+    /// Calls `found` once with the targets of every pattern that matches.
     pub(crate) fn matches<'a>(&'a self, key: &[u8], found: &mut impl FnMut(&'a Targets)) {
         let rest = if key.is_empty() { None } else { Some(key) };
         Search { found, entered: Vec::new() }.descend(&self.root, rest, false);
     }
 }
 
-/// How many `#` words the pattern has.
+/// Number of `#` words in the pattern.
 pub(crate) fn hashes(pattern: &ShortString) -> usize {
     words(pattern.as_bytes()).filter(|word| *word == b"#").count()
 }
 
-/// Words between the dots; the empty text has none.
+/// The words between the dots; an empty text has no words.
 fn words(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     text.split(|byte| *byte == b'.').filter(move |_| !text.is_empty())
 }
 
-/// The words of a pattern; `#.#` means the same as `#`, so that the search need not try all ways
-/// to share out words between neighbours.
+/// The words of a pattern. `#.#` becomes `#`, which means the same, so that the search need not try
+/// all ways to divide the words between the two.
 fn words_of_pattern(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut after_hash = false;
     words(text).filter(move |word| {
@@ -74,13 +74,13 @@ impl Node {
         match word {
             b"*" => self.star.get_or_insert_default(),
             b"#" => self.hash.get_or_insert_default(),
-            // Words come out of a short string, so they are short; those cut out of the middle
-            // of UTF-8 text at dots are UTF-8.
+            // The words come from a short string, so they are short; words cut at dots out of UTF-8
+            // text are UTF-8.
             word => self.words.entry(short(word)).or_default(),
         }
     }
 
-    /// True if nothing is left in the node.
+    /// Removes the words of a pattern below the node; true if the node is empty afterwards.
     fn remove<'a>(
         &mut self,
         words: &mut impl Iterator<Item = &'a [u8]>,
@@ -125,15 +125,16 @@ fn short(word: &[u8]) -> ShortString {
     ShortString::from_bytes(bytes::Bytes::copy_from_slice(word)).unwrap_or_default()
 }
 
-/// One walk through the trie.
+/// One traversal of the trie.
 ///
 /// It ends at each node at most once: behind the last `#` of a pattern a fixed number of words
-/// follows, so only one way to share out the key fits it, and the node of each `#` is entered once
-/// only. The first time that a walk comes to the node of a second `#` is with the most words left
-/// (those before take words in ascending number), and covers what later times could find.
+/// follows, so only one division of the key matches it, and the node of each `#` is entered only
+/// once. The first time that a traversal reaches the node of a second `#`, most words are left (the
+/// `#` before it takes words in ascending number); that visit covers everything that later visits
+/// could find.
 struct Search<'f, F> {
     found: &'f mut F,
-    /// Nodes of a `#` below another `#` that the walk has been in.
+    /// Nodes of a `#` below another `#` that the traversal has entered.
     entered: Vec<*const Node>,
 }
 
@@ -158,8 +159,8 @@ impl<'a, F: FnMut(&'a Targets)> Search<'_, F> {
         }
     }
 
-    /// In the node of a `#`: patterns that end here match whatever is left, those that go on may
-    /// do so at every word. (A second `#` right behind is not there: `words_of_pattern`.)
+    /// In the node of a `#`: patterns that end here match whatever is left, and longer patterns may
+    /// continue at every word. (`words_of_pattern` has removed a second `#` directly behind.)
     fn skip_words(&mut self, hash: &'a Node, mut rest: Option<&[u8]>, below_hash: bool) {
         if below_hash {
             let address = std::ptr::from_ref(hash);
@@ -185,7 +186,7 @@ impl<'a, F: FnMut(&'a Targets)> Search<'_, F> {
     }
 }
 
-/// The first word, and what is behind its dot.
+/// The first word, and the text behind its dot.
 fn first_word(text: &[u8]) -> (&[u8], Option<&[u8]>) {
     match text.iter().position(|byte| *byte == b'.') {
         Some(dot) => {
@@ -202,8 +203,8 @@ mod tests {
 
     use super::*;
 
-    /// Each pattern is found once, not once for every way to share out the words of a long key
-    /// (there are 8,128 for the first), and the trie is empty again in the end.
+    /// Each pattern is found once, not once for every division of the words of a long key (the
+    /// first pattern has 8,128), and the trie is empty again in the end.
     #[test]
     fn a_pattern_is_found_once_however_many_ways_it_fits() {
         let key = ["a"; 128].join(".");

@@ -1,4 +1,4 @@
-//! Users: who may log in, with which password and tags (ACL-20, ACL-22 to ACL-25).
+//! Users: accounts with password, tags and limits (ACL-20, ACL-22 to ACL-25).
 
 use crate::{
     command::CatalogReply,
@@ -10,19 +10,19 @@ use crate::{
 };
 use quorate_types::ShortString;
 
-/// Tags of a user, at most.
+/// Largest number of tags of a user.
 pub const USER_TAGS_MAX: usize = 64;
 
-/// The user of a new cluster (ACL-22).
+/// The user that a new cluster has (ACL-22).
 pub(crate) const GUEST: ShortString = ShortString::from_static("guest");
 
-/// `guest`'s password is `guest` (ACL-22), kept as ACL-23 says.
+/// Hash of the password `guest` of user `guest` (ACL-22), in the format of ACL-23.
 const GUEST_PASSWORD_HASH: [u8; 36] = [
     81, 117, 111, 114, 63, 234, 200, 126, 198, 252, 247, 4, 150, 128, 179, 156, 248, 198, 84, 200,
     147, 132, 105, 217, 132, 218, 127, 56, 30, 40, 135, 191, 114, 102, 225, 7,
 ];
 
-/// ACL-22.
+/// The record of user `guest` (ACL-22).
 pub(crate) fn guest() -> UserRecord {
     UserRecord {
         name: GUEST,
@@ -55,12 +55,13 @@ impl Catalog {
         self.users.get(name)
     }
 
-    /// All users, in the order of their names.
+    /// All users, sorted by name.
     pub fn users(&self) -> impl Iterator<Item = &UserRecord> {
         self.users.values()
     }
 
-    /// True if that password is the user's (CONN-13). Takes as long for users that there are not.
+    /// True if the password is the user's (CONN-13). For a user that does not exist the check takes
+    /// as long.
     #[must_use]
     pub fn is_password(&self, user: &ShortString, password: &[u8]) -> bool {
         match self.users.get(user) {
@@ -69,7 +70,7 @@ impl Catalog {
         }
     }
 
-    /// `add_user`. The very same one again is a repeat.
+    /// `add_user`. An equal record for an existing user is a repeat.
     pub(crate) fn add_user(&mut self, user: &UserRecord, out: &mut CatalogOutput) -> CatalogReply {
         if let Err(denied) = check_tags(&user.tags) {
             return CatalogReply::Denied(denied);
@@ -86,7 +87,7 @@ impl Catalog {
         CatalogReply::Done
     }
 
-    /// `change_password`. Open connections stay (ACL-25).
+    /// `change_password`. Open connections stay open (ACL-25).
     pub(crate) fn change_password(
         &mut self,
         user: &ShortString,
@@ -109,7 +110,7 @@ impl Catalog {
         }
     }
 
-    /// Changes a user's record, if it is there and becomes another.
+    /// Changes a user's record, if the user exists and the record differs.
     pub(crate) fn change_user(
         &mut self,
         name: &ShortString,
@@ -127,8 +128,8 @@ impl Catalog {
         CatalogReply::Done
     }
 
-    /// `delete_user`: with all permissions. Its connections are closed (CONN-33). That there is
-    /// none (any more) is no failure, so that a repeat is harmless.
+    /// `delete_user`: removes the user with all permissions. Its connections are closed (CONN-33).
+    /// If the user does not exist (any more) the command succeeds, so that a repeat is harmless.
     pub(crate) fn delete_user(
         &mut self,
         name: &ShortString,

@@ -1,9 +1,9 @@
-//! Virtual hosts: each with its own exchanges, queues, permissions, defaults and limits (EXC-01,
+//! Virtual hosts: each has its own exchanges, queues, permissions, defaults and limits (EXC-01,
 //! QUE-02, CONN-33).
 //!
-//! The queues of a virtual host live in many groups, so its deletion ends them in two steps. The
-//! catalog drops everything in the virtual host in one entry and names the queues, and the leaders
-//! of their groups end them. The reconciler finds queues that were missed in a change of leaders:
+//! The queues of a virtual host live in many groups, so its deletion has two steps. The catalog
+//! removes everything in the virtual host in one entry and names the queues, and the leaders of
+//! their groups end them. The reconciler finds queues that were missed during a change of leaders:
 //! queues without a name whose settings were resolved before their virtual host, or a later one of
 //! the same name, was created (`Catalog::is_of_former_vhost`).
 
@@ -18,33 +18,33 @@ use crate::{
 };
 use quorate_types::{CatalogIndex, QueueId, QueueType, ResourceName, ShortString, VhostName};
 
-/// The virtual host that is always there at first.
+/// The virtual host that a new cluster has.
 pub(crate) const DEFAULT_VHOST: ShortString = ShortString::from_static("/");
 
-/// What an operator says of a virtual host.
+/// Properties of a virtual host that an operator sets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VhostMetadata {
-    /// Description for people.
+    /// Description, for people; it has no effect.
     pub description: String,
-    /// Tags for people; they have no effect.
+    /// Tags, for people; they have no effect.
     pub tags: Vec<ShortString>,
-    /// Type of queues declared without one (QUE-02); `None`: the node's.
+    /// Type of queues that are declared without one (QUE-02); `None`: the node's default.
     pub default_queue_type: Option<QueueType>,
 }
 
-/// What `update_vhost_metadata` changes; `None`: stays.
+/// The changes of `update_vhost_metadata`; `None` leaves a field as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VhostUpdate {
     /// New description; `None` leaves it.
     pub description: Option<String>,
     /// New tags; `None` leaves them.
     pub tags: Option<Vec<ShortString>>,
-    /// Type of queues declared without one.
+    /// New type of queues that are declared without one; `None` leaves it.
     pub default_queue_type: Option<QueueType>,
 }
 
 impl VhostMetadata {
-    /// Of a new cluster's virtual host.
+    /// The properties of a new cluster's virtual host.
     pub(crate) fn of_default() -> Self {
         Self { description: "Default virtual host".to_owned(), ..Self::default() }
     }
@@ -66,38 +66,39 @@ impl Catalog {
         self.vhosts.get(name).map(|vhost| &vhost.record)
     }
 
-    /// True if there is that virtual host.
+    /// True if the virtual host exists.
     #[must_use]
     pub fn has_vhost(&self, name: &VhostName) -> bool {
         self.vhosts.get(name).is_some()
     }
 
-    /// All virtual hosts, in the order of their names.
+    /// All virtual hosts, sorted by name.
     pub fn vhosts(&self) -> impl Iterator<Item = &VhostRecord> {
         self.vhosts.iter().map(|(_, vhost)| &vhost.record)
     }
 
-    /// True if what is published and delivered in a virtual host is traced.
+    /// True if publishes and deliveries in the virtual host are traced.
     #[must_use]
     pub fn is_traced(&self, name: &VhostName) -> bool {
         self.vhost(name).is_some_and(|vhost| vhost.tracing)
     }
 
-    /// True if a queue whose settings were resolved at `resolved_at`, and that has no entry,
-    /// belonged to a virtual host that is no more, even if there is one of its name again.
+    /// True if a queue without an entry, whose settings were resolved at `resolved_at`, belonged to
+    /// a virtual host that was deleted, even if another one of its name exists now.
     #[must_use]
     pub fn is_of_former_vhost(&self, name: &VhostName, resolved_at: CatalogIndex) -> bool {
         self.vhost(name).is_none_or(|vhost| vhost.created > resolved_at)
     }
 
-    /// Puts an empty virtual host in place.
+    /// Inserts an empty virtual host.
     pub(crate) fn insert_vhost(&mut self, record: VhostRecord) {
         let name = record.name.clone();
         let vhost = Vhost { record, exchanges: Named::default(), queues: ByName::default() };
         self.vhosts.insert(name, vhost);
     }
 
-    /// `add_vhost`: with the exchanges that every one has. One that is there stays as it is.
+    /// `add_vhost`: adds the virtual host with the standard exchanges. An existing one stays as it
+    /// is.
     pub(crate) fn add_vhost(
         &mut self,
         name: &VhostName,
@@ -157,9 +158,9 @@ impl Catalog {
         CatalogReply::Done
     }
 
-    /// `delete_vhost`: with everything in it. Its queues end in their groups, by id (NAM 4); its
-    /// connections are closed (CONN-33). That there is none (any more) is no failure, so that a
-    /// repeat is harmless.
+    /// `delete_vhost`: removes the virtual host with everything in it. Its queues end in their
+    /// groups, by id (NAM 4); its connections are closed (CONN-33). If it does not exist (any more)
+    /// the command succeeds, so that a repeat is harmless.
     pub(crate) fn delete_vhost(
         &mut self,
         name: &VhostName,

@@ -1,7 +1,7 @@
-//! Log lines: to standard error, filtered as `--log` says, as text or JSON.
+//! Log lines: written to standard error, filtered by `--log`, as text or JSON.
 //!
-//! Much of what is logged clients choose: names, keys, texts. Whatever it is, one event is one line,
-//! and no terminal takes orders from it.
+//! Clients choose much of what is logged: names, keys, texts. Whatever it contains, one event is
+//! one line, and it cannot control a terminal.
 //!
 //! Control characters are escaped where a line is written, not where it is logged: that is one
 //! place, and it covers the lines of libraries too. `ctl` does the same for its lists
@@ -11,20 +11,21 @@ use super::settings::LogFormat;
 use std::io::{self, Write};
 use tracing_subscriber::EnvFilter;
 
-/// Begins logging. Only the first call has an effect.
+/// Starts logging. Only the first call has an effect.
 pub(crate) fn begin(filter: &str, format: LogFormat) {
-    // Settings with a filter that makes no sense have been refused.
+    // The settings have been checked, so the filter is valid.
     let filter = EnvFilter::try_new(filter).unwrap_or_else(|_| EnvFilter::new("info"));
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false);
     let begun = match format {
         LogFormat::Json => builder.with_writer(io::stderr).json().flatten_event(true).try_init(),
         LogFormat::Text => builder.with_writer(|| Visible(io::stderr())).try_init(),
     };
-    // Another subscriber is there already: in tests.
+    // In tests another subscriber may be installed already.
     drop(begun);
 }
 
-/// Writes lines, each given at once, with every control character but the line's end escaped.
+/// A writer that escapes every control character except the line end; each call writes a whole
+/// line.
 struct Visible<W>(W);
 
 impl<W: Write> Write for Visible<W> {
@@ -72,7 +73,7 @@ mod tests {
         }
     }
 
-    /// A name with a line's end in it does not make a line of its own, and none clears the screen.
+    /// A line end in a name does not start a new line, and no name can clear the screen.
     #[test]
     fn an_event_is_one_line_whatever_clients_put_into_it() {
         let kept = Kept::default();

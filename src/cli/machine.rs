@@ -1,12 +1,12 @@
-//! The memory that this process may use: the machine's, or its cgroup's where that is less.
+//! The memory that this process may use: the machine's, or that of its cgroup if it is less.
 
 use std::path::{Path, PathBuf};
 
-/// Where a cgroup's files are, and what they are called there.
+/// The location and the names of a cgroup version's files.
 struct Hierarchy {
-    /// How lines of `/proc/self/cgroup` name it: the list of controllers, empty for version 2.
+    /// The controllers in lines of `/proc/self/cgroup`; empty for version 2.
     controllers: &'static str,
-    /// Mount points, the usual ones.
+    /// The usual mount points.
     roots: &'static [&'static str],
     /// The file with the limit.
     file: &'static str,
@@ -25,14 +25,15 @@ const HIERARCHIES: [Hierarchy; 2] = [
     },
 ];
 
-/// Bytes of memory that the process may use; without an answer of the system's, a limit that no
-/// machine reaches.
+/// Bytes of memory that the process may use; if the system gives no answer, a limit that no machine
+/// reaches.
 pub(crate) fn memory_bytes() -> u64 {
     let read = |path: &Path| std::fs::read_to_string(path).ok();
     least(&read).unwrap_or(u64::MAX)
 }
 
-/// The least of what the machine has and of every cgroup's limit from the process's own up.
+/// The minimum of the machine's memory and of the limits of the process's cgroup and those above
+/// it.
 fn least(read: &impl Fn(&Path) -> Option<String>) -> Option<u64> {
     let machine = read(Path::new("/proc/meminfo")).and_then(|text| mem_total(&text));
     let groups = read(Path::new("/proc/self/cgroup")).unwrap_or_default();
@@ -47,13 +48,13 @@ fn mem_total(text: &str) -> Option<u64> {
     kib.checked_mul(1024)
 }
 
-/// The limit that such a file says; `None` for `max`, which is no limit.
+/// The limit in such a file; `None` for `max`, which means no limit.
 fn limit(text: &str) -> Option<u64> {
     text.trim().parse().ok()
 }
 
-/// Files that may limit the process, by `/proc/self/cgroup`: a cgroup is bound by those above it
-/// too. In a container the path may be the host's and only the root be there.
+/// Files that may limit the process, by `/proc/self/cgroup`: the cgroups above also limit it. In a
+/// container the path may be the host's, while only the root exists.
 fn limit_files(groups: &str) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for line in groups.lines() {
@@ -100,7 +101,7 @@ mod tests {
             ("/sys/fs/cgroup/memory.max", "536870912\n"),
         ];
         assert_eq!(least_of(&own), Some(512 << 20));
-        // The host's path, of which nothing is mounted.
+        // A path of the host, of which nothing is mounted.
         let hosts = [
             ("/proc/meminfo", MEMINFO),
             ("/proc/self/cgroup", "9:cpu,cpuacct:/x\n7:memory:/docker/0123\n0::/\n"),

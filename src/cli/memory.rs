@@ -1,12 +1,12 @@
-//! How a node's memory is divided: fixed shares first, then what clients may make it hold.
+//! The division of a node's memory: fixed shares first, then the memory for clients.
 
 use super::settings::{ByteCount, Settings};
 
-/// What the process needs before it serves anybody: its program, threads, the catalog.
+/// Memory of the process before it serves clients: program, threads, catalog.
 const BASE_BYTES: u64 = 64 << 20;
 const MIB: u64 = 1 << 20;
 
-/// Bytes of everything that has a bound of its own.
+/// Bytes of every use of memory that has its own bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Division {
     /// Memory of the machine or cgroup.
@@ -34,10 +34,10 @@ pub(crate) struct Division {
 }
 
 impl Division {
-    /// By the settings, on a machine of so many bytes. What is not set is the less the smaller the
-    /// machine is.
+    /// The division by the settings, on a machine with this memory. Defaults are smaller on a small
+    /// machine.
     pub(crate) fn of(settings: &Settings, machine: u64) -> Self {
-        // `part`: one such part of the machine, if that is less than the usual size.
+        // The setting, or else the usual size, at most the given part of the machine's memory.
         let size = |set: Option<ByteCount>, usual: u64, part: u64| {
             set.map_or(usual.min(machine / part).max(MIB), |bytes| bytes.0)
         };
@@ -57,7 +57,7 @@ impl Division {
         let peers = settings.cluster.len().saturating_sub(1) as u64;
         let clients = match settings.client_memory {
             Some(limit) => limit.bytes_of(machine),
-            // What is on its way is held twice, as received and as written; and a leader has
+            // A message in flight is held twice, as received and as written. A leader also holds
             // what all other nodes have in flight, a quarter of their budgets.
             None => {
                 let rest = division.memory_high_watermark.saturating_sub(division.fixed(peers));
@@ -76,7 +76,7 @@ impl Division {
         division
     }
 
-    /// Everything that clients do not share, with so many other nodes.
+    /// Memory that is not part of the clients' budget, with this number of other nodes.
     fn fixed(&self, peers: u64) -> u64 {
         let lanes = peers * (self.lane_bytes + self.lane_bytes / 4);
         // Memtables that are being written to tables are held beside those that are filled.

@@ -1,4 +1,4 @@
-//! The process: what `quorate` is asked to do on its command line.
+//! The process: parses the command line of `quorate` and runs the command.
 
 mod allocator;
 mod ctl;
@@ -21,14 +21,14 @@ use std::process::ExitCode;
 use tokio::runtime::Runtime;
 use wiring::Clients;
 
-/// Exit code of a command line or a setting that makes no sense.
+/// Exit code for an invalid command line or setting.
 const USAGE: u8 = 64;
 
-/// Runs what the command line says.
+/// Runs the command of a command line.
 pub(crate) fn main(line: &[String]) -> ExitCode {
     let program = line.first().map_or("quorate", String::as_str);
     let name = Path::new(program).file_name().and_then(|name| name.to_str());
-    // By this name the binary is rabbitmqctl (DESIGN §1).
+    // Under this name the binary acts as rabbitmqctl (DESIGN §1).
     if name == Some("rabbitmqctl") {
         return ctl(line.get(1..).unwrap_or_default(), "rabbitmqctl");
     }
@@ -39,7 +39,7 @@ pub(crate) fn main(line: &[String]) -> ExitCode {
         Ok(matches) => matches,
         Err(error) => {
             let code = if error.use_stderr() { USAGE } else { 0 };
-            // A reader that has gone is no reason to fail.
+            // A closed reader is not an error.
             let _ = error.print();
             return ExitCode::from(code);
         }
@@ -48,7 +48,7 @@ pub(crate) fn main(line: &[String]) -> ExitCode {
         Some(("server", matches)) => serve(matches),
         Some(("dev", matches)) => with_options(matches, |options| dev::main(&options)),
         Some(("perf", matches)) => with_options(matches, perf::main),
-        // `ctl` was looked for above; without a verb, help is shown.
+        // `ctl` was handled above; without a command, the help is printed.
         Some(_) | None => ExitCode::from(USAGE),
     }
 }
@@ -104,8 +104,8 @@ fn serve(matches: &ArgMatches) -> ExitCode {
     }
 }
 
-/// Runs a node; the error is one line. Clients have threads of their own, so that nothing that they
-/// ask for keeps elections, leases and heartbeats waiting.
+/// Runs a node; the error is one line. Clients have separate threads, so that no request of theirs
+/// delays elections, leases and heartbeats.
 fn run_node(loaded: Loaded, exit_on_stdin_close: bool) -> Result<(), String> {
     system::keep_files_private();
     let connections_max = system::raise_descriptors()?;
@@ -114,7 +114,7 @@ fn run_node(loaded: Loaded, exit_on_stdin_close: bool) -> Result<(), String> {
     let clients = self::runtime("clients", threads)?;
     let served = Clients { runtime: clients.handle().clone(), connections_max };
     let ran = runtime.block_on(server::run(loaded, exit_on_stdin_close, served));
-    // What is still under way for clients is cut off, as the process's end would.
+    // Drops the clients' unfinished work, as the end of the process would.
     clients.shutdown_background();
     match ran {
         Ok(ExitReason::Asked(_)) => Ok(()),

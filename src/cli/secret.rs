@@ -1,5 +1,5 @@
-//! The cluster secret: what lets nodes and `quorate ctl` in at the rpc port (DESIGN §1), as
-//! Erlang's cookie does for RabbitMQ.
+//! The cluster secret: nodes and `quorate ctl` authenticate with it at the rpc port (DESIGN §1), as
+//! RabbitMQ does with Erlang's cookie.
 
 use quorate_rpc::{ClusterSecret, SECRET_BYTES_MIN};
 use rand::{RngCore, TryRngCore, rngs::OsRng};
@@ -8,19 +8,19 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// Variable that holds the secret itself.
+/// Environment variable that contains the secret.
 pub(crate) const VARIABLE: &str = "QUORATE_CLUSTER_SECRET";
-/// Random bytes of a secret that is made; twice as many hexadecimal digits.
+/// Random bytes of a new secret; it has twice as many hexadecimal digits.
 const SECRET_BYTES: usize = 32;
-/// Fewest characters of a secret. Shorter ones can be guessed.
+/// Minimum length of a secret, in characters. Shorter ones can be guessed.
 const CHARACTERS_LEAST: usize = SECRET_BYTES_MIN;
 /// A file longer than this is not a secret.
 const FILE_BYTES_MOST: u64 = 4096;
 
-/// Why there is no secret.
+/// Why the secret cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SecretError {
-    /// The file could not be read or made.
+    /// The file could not be read or created.
     #[error("setting cluster_secret_file: {path}: {source}")]
     File {
         /// Name of the file.
@@ -28,7 +28,7 @@ pub(crate) enum SecretError {
         /// Error of the operating system.
         source: io::Error,
     },
-    /// Others than the owner may read the file.
+    /// Users other than the owner may read the file.
     #[error("setting cluster_secret_file: {path} has mode {mode:o}; it must be 600 (owner only)")]
     Open {
         /// Name of the file.
@@ -45,12 +45,12 @@ pub(crate) enum SecretError {
         /// File or variable.
         origin: String,
     },
-    /// No file was named, and the home directory is not known.
+    /// No file was named, and the home directory is unknown.
     #[error("setting cluster_secret_file: the setting is empty and HOME is not set")]
     NoHome,
 }
 
-/// A secret that does not print itself.
+/// A secret whose debug output does not contain it.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Secret(String);
 
@@ -61,10 +61,10 @@ impl Secret {
         &self.0
     }
 
-    /// The secret as the rpc floor takes it.
+    /// The secret in the form that the rpc crate takes.
     ///
     /// # Errors
-    /// It is shorter than that floor takes.
+    /// It is shorter than that crate requires.
     pub(crate) fn cluster_secret(&self) -> Result<ClusterSecret, SecretError> {
         let unfit = |_| SecretError::Unfit { origin: "the secret file".to_owned() };
         ClusterSecret::new(self.0.as_bytes()).map_err(unfit)
@@ -85,16 +85,16 @@ impl std::fmt::Debug for Secret {
     }
 }
 
-/// Where the secret is, unless a file is named.
+/// The path of the secret, unless the settings name a file.
 pub(crate) fn default_path(home: Option<&str>) -> Result<PathBuf, SecretError> {
     let home = home.filter(|home| !home.is_empty()).ok_or(SecretError::NoHome)?;
     Ok(Path::new(home).join(".quorate").join("secret"))
 }
 
-/// The secret given in the environment, else the file's.
+/// The secret from the environment, else from the file.
 ///
 /// # Errors
-/// There is none, or it cannot be read, or others can read it.
+/// There is no secret, it cannot be read, or other users can read it.
 pub(crate) fn find(
     variable: Option<&str>,
     file: Option<&Path>,
@@ -109,8 +109,8 @@ pub(crate) fn find(
     }
 }
 
-/// As [`find`]; a file that is not there is made. Of processes that make it at once, all get
-/// the same secret.
+/// Like [`find`], but creates a missing file. If several processes create it at the same time, all
+/// get the same secret.
 ///
 /// # Errors
 /// As [`find`].
@@ -147,8 +147,8 @@ fn read(path: &Path) -> Result<Secret, SecretError> {
     Secret::check(&text, &named)
 }
 
-/// Writes a fresh secret under a name of its own and links it to `path`, so that the file is
-/// there with all of its content or not at all, and the first of several makers wins.
+/// Writes a new secret to a file of a unique name and links that to `path`, so that `path` has all
+/// of its content or does not exist, and the first of several processes wins.
 fn make(path: &Path) -> io::Result<()> {
     let directory = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,

@@ -29,34 +29,35 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{oneshot, watch};
 use tonic::service::Routes;
 
-/// Why a node ended that had started.
+/// Why a node stopped after its start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ExitReason {
-    /// It was told to, by this signal or by its parent's end.
+    /// A signal, or the end of the parent process, asked it to stop.
     Asked(&'static str),
-    /// Something happened that a node must not survive (DESIGN §8).
+    /// An error that a node must not survive (DESIGN §8).
     Fatal(String),
 }
 
-/// Why a node does not start. Each is one line that names the setting to look at, if it is one's.
+/// Why a node cannot start. Each error is one line that names the setting to check, if there is
+/// one.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StartError {
-    /// No cluster secret.
+    /// The cluster secret cannot be used.
     #[error(transparent)]
     Secret(#[from] SecretError),
-    /// An address that cannot be listened at.
+    /// The node cannot listen at an address.
     #[error("setting {setting}: {address}: {source}")]
     Address { setting: &'static str, address: String, source: io::Error },
-    /// A port in use.
+    /// A port is in use.
     #[error("setting {setting}: {address} is in use by another process")]
     InUse { setting: &'static str, address: String },
-    /// The rpc port.
+    /// The rpc port cannot be served.
     #[error("setting rpc_listen: {0}")]
     Rpc(#[from] ListenError),
-    /// What the process needs of the system.
+    /// A call to the operating system failed.
     #[error("{what}: {source}")]
     System { what: &'static str, source: io::Error },
-    /// The broker could not be put together.
+    /// The broker's parts could not be started.
     #[error(transparent)]
     Wiring(#[from] WiringError),
 }
@@ -151,10 +152,10 @@ fn find_secret(settings: &Settings) -> Result<ClusterSecret, SecretError> {
     secret::find_or_make(variable.as_deref(), file, home.as_deref())?.cluster_secret()
 }
 
-/// Runs a node until it is told to stop, or must. AMQP clients are served as `clients` says.
+/// Runs a node until it is asked to stop, or must. AMQP clients are served as `clients` says.
 ///
 /// # Errors
-/// Why it did not start.
+/// Why it could not start.
 pub(crate) async fn run(
     loaded: Loaded,
     exit_on_stdin_close: bool,
@@ -211,7 +212,7 @@ pub(crate) async fn run(
     Ok(reason)
 }
 
-/// A listener that another runtime is woken by.
+/// The listener, registered with another runtime.
 fn handed_over(listener: TcpListener, to: &Handle) -> io::Result<TcpListener> {
     let listener = listener.into_std()?;
     let _entered = to.enter();
@@ -240,11 +241,11 @@ async fn serve_rpc(
 
 /// Resolves when the node stops.
 async fn stopped(mut stopping: watch::Receiver<bool>) {
-    // The sender's end is an end too.
+    // The loss of the sender means a stop too.
     let _ = stopping.wait_for(|stop| *stop).await;
 }
 
-/// What asks the node to stop: signals, and the end of standard input if that counts.
+/// The requests to stop: signals, and the end of standard input if that is enabled.
 fn stop_requests(
     exit_on_stdin_close: bool,
 ) -> Result<impl Future<Output = Option<&'static str>>, StartError> {
@@ -261,11 +262,11 @@ fn stop_requests(
     })
 }
 
-/// Resolves at the end of standard input; never, if that does not count.
+/// Resolves at the end of standard input; never, if that is disabled.
 fn stdin_end(counts: bool) -> Result<impl Future<Output = ()>, StartError> {
     let (ended, end) = oneshot::channel();
     if counts {
-        // A thread: a read of standard input cannot be cancelled.
+        // A thread, since a read of standard input cannot be cancelled.
         let read = move || {
             let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
             let _ = ended.send(());

@@ -1,34 +1,34 @@
-//! What the process asks of the system before anything else: that its files are its own, and that
-//! there are descriptors enough.
+//! Requests to the operating system at the start: files that only their owner can read, and enough
+//! file descriptors.
 
 use rustix::fs::Mode;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit, umask};
 
-/// Descriptors without which a node does not start.
+/// Minimum of descriptors for a node to start.
 const LEAST: u64 = 4_096;
-/// Descriptors below which the log says that there should be more.
+/// Number of descriptors below which the log recommends more.
 const ENOUGH: u64 = 65_536;
-/// Descriptors kept for everything but AMQP clients: RocksDB's files (512), the rpc port (512), HTTP
-/// (256), and what the process has open beside them.
+/// Descriptors reserved for everything except AMQP clients: RocksDB's files (512), the rpc port
+/// (512), HTTP (256), and the other files of the process.
 const RESERVE: u64 = 1_536;
-/// Clients served at once, however many descriptors there are.
+/// Maximum of clients served at once, however many descriptors there are.
 const CLIENTS_MAX: u64 = 65_536;
 
-/// Files and folders that the process makes are nobody else's: they hold messages and password
-/// hashes.
+/// Makes files and folders of the process private to their owner: they contain messages and
+/// password hashes.
 pub(crate) fn keep_files_private() {
     umask(Mode::RWXG | Mode::RWXO);
 }
 
-/// Raises the limit of open files as far as it goes. Gives how many AMQP clients that leaves room
-/// for.
+/// Raises the limit of open files as far as possible. Returns the number of AMQP clients that the
+/// limit leaves room for.
 ///
 /// # Errors
-/// There would be too few, in one line.
+/// The limit is too low; the error is one line.
 pub(crate) fn raise_descriptors() -> Result<usize, String> {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let raised = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
-    // None stands for no limit.
+    // `None` means no limit.
     let limit = if raised.is_ok() { maximum } else { current }.unwrap_or(u64::MAX);
     let clients = clients_max(limit)?;
     if limit < ENOUGH {
@@ -56,7 +56,7 @@ fn clients_max(descriptors: u64) -> Result<usize, String> {
 mod tests {
     use super::*;
 
-    /// Clients never take the descriptors that the log and the other nodes need.
+    /// Clients never use the descriptors that the log and the other nodes need.
     #[test]
     fn clients_leave_descriptors_for_everything_else() {
         assert!(clients_max(1_024).is_err_and(|why| why.contains("1024")));

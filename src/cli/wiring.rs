@@ -1,4 +1,4 @@
-//! What a node is made of, put together: storage, groups, links, broker, AMQP front end.
+//! Assembles a node from its parts: storage, groups, links, broker, AMQP front end.
 
 use super::{
     allocator, machine,
@@ -27,13 +27,13 @@ use tokio::{
 };
 use tonic::service::Routes;
 
-/// How long a stop may take to hand leaderships over.
+/// Longest time for handing leaderships over at a stop.
 const HAND_OVER: Duration = Duration::from_secs(5);
 
-/// Why the parts do not start.
+/// Why the parts cannot start.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WiringError {
-    /// The data directory.
+    /// The data directory cannot be opened.
     #[error("setting data_dir: {0}")]
     Open(#[from] OpenError),
     /// The Raft groups could not be started.
@@ -44,7 +44,7 @@ pub(crate) enum WiringError {
     QueueGroups { formed: u16, asked: u16 },
 }
 
-/// A node's parts, running.
+/// The running parts of a node.
 pub(crate) struct Node {
     pub(crate) broker: Broker,
     /// gRPC services of the links between nodes.
@@ -56,20 +56,20 @@ pub(crate) struct Node {
     amqp: Option<Amqp>,
 }
 
-/// What AMQP clients are served with.
+/// The resources for serving AMQP clients.
 #[derive(Clone, Debug)]
 pub(crate) struct Clients {
-    /// Threads of their own.
+    /// The runtime of the clients' threads.
     pub(crate) runtime: Handle,
-    /// How many are served at once.
+    /// Maximum of connections at once.
     pub(crate) connections_max: usize,
 }
 
-/// What serves AMQP clients, and how it is stopped.
+/// The server of AMQP clients, and the ways to stop it.
 struct Amqp {
-    /// Nobody is let in any more.
+    /// True: no new connections are accepted.
     full: watch::Sender<bool>,
-    /// All clients are let go.
+    /// True: all clients are disconnected.
     stop: watch::Sender<bool>,
     serving: JoinHandle<()>,
 }
@@ -109,7 +109,7 @@ pub(crate) async fn start(
         catalog: Arc::new(broker.clone()),
         copy: catalog,
         fatal: Arc::new(move |group, reason| {
-            // One line ends the process; others add nothing.
+            // The first line ends the process; further ones add nothing.
             let _ = fatal_sender.try_send(format!("group {group}: {reason}"));
         }),
     };
@@ -118,7 +118,8 @@ pub(crate) async fn start(
     let groups = Arc::new(groups.await?);
     check_shape(&groups, settings)?;
     broker.begin(Arc::clone(&groups), links.clone(), &database);
-    // Not before the catalog has told which data directories the others are believed with.
+    // Only now, since the links must know from the catalog which data directories of the other
+    // nodes are valid.
     links.open();
     tokio::spawn(keep_cluster_id(broker.clone(), Arc::clone(&database), cluster));
     Ok(Node { broker, routes, groups, links, database, fatal, amqp: None })
@@ -180,7 +181,7 @@ fn check_shape(groups: &Groups, settings: &Settings) -> Result<(), WiringError> 
     }
 }
 
-/// Writes the cluster's identity down once it is known, and tells it to the links.
+/// Stores the cluster's identity once it is known, and passes it to the links.
 async fn keep_cluster_id(broker: Broker, database: Arc<Database>, cell: ClusterCell) {
     let mut formed = broker.formed();
     let shape = match formed.wait_for(Option::is_some).await {
@@ -278,7 +279,7 @@ fn broker_settings(
     }
 }
 
-/// CONN-07, CONN-08, Q-01.
+/// The server properties in `connection.start` (CONN-07, CONN-08, Q-01).
 fn server_properties(settings: &Settings, facts: &NodeFacts) -> FieldTable {
     let (product, version) = match settings.identify_as {
         Identity::RabbitMq => ("RabbitMQ", RABBITMQ_VERSION),
@@ -311,7 +312,7 @@ fn server_properties(settings: &Settings, facts: &NodeFacts) -> FieldTable {
 }
 
 impl Node {
-    /// Who may come in at the rpc port.
+    /// Authenticates connections to the rpc port.
     pub(crate) fn door(&self) -> Door {
         self.links.door()
     }
@@ -325,8 +326,8 @@ impl Node {
         self.amqp = Some(Amqp { full, stop, serving });
     }
 
-    /// Resolves with one line when something happened that the node must not survive, or when it
-    /// turns out that its place is not in this cluster.
+    /// Resolves with one line after an error that the node must not survive, or when the cluster
+    /// rejects this node.
     pub(crate) async fn fatal(&mut self) -> String {
         tokio::select! {
             // The senders live as long as the groups and the database.
@@ -335,8 +336,8 @@ impl Node {
         }
     }
 
-    /// Lets nobody in any more, hands leaderships over, lets clients go, and leaves the disk in
-    /// order.
+    /// Stops accepting clients, hands leaderships over, disconnects clients, and closes the
+    /// database.
     pub(crate) async fn stop(&mut self) {
         let amqp = self.amqp.take();
         if let Some(amqp) = &amqp {
@@ -344,7 +345,7 @@ impl Node {
         }
         self.groups.hand_over_all(HAND_OVER).await;
         if let Some(Amqp { stop, serving, .. }) = amqp {
-            // Clients have a bound of their own to answer in.
+            // The server has its own bound for the clients' answers.
             stop.send_replace(true);
             if let Err(error) = serving.await {
                 tracing::warn!(%error, "the AMQP server failed");

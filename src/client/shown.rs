@@ -84,7 +84,7 @@ mod tests {
         assert_eq!(delivery_properties(&sent, None), sent.properties);
     }
 
-    /// CON-20, CON-22, Q-32.
+    /// CON-20, CON-22, Q-32: the delivery counts replace headers of the same name from the client.
     #[test]
     fn con_20_a_redelivery_carries_its_counts_over_the_clients() {
         let sent = message(Some(vec![field("x-delivery-count", 77), field("b", 1), field("a", 2)]));

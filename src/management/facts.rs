@@ -10,7 +10,7 @@ use std::time::Instant;
 pub enum Naming {
     /// As `rabbitID@HOST`.
     RabbitMq,
-    /// As `quorateID@HOST`.
+    /// Quorate: its name is `quorateID@HOST` by default.
     Quorate,
 }
 

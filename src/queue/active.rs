@@ -1,5 +1,5 @@
-//! Single active consumer (SAC): of a queue that was declared so, one consumer at a time is served,
-//! the others wait for their turn.
+//! Single active consumer (SAC): a queue that was declared with it serves one consumer at a time;
+//! the others wait until it is their turn.
 
 use crate::{
     apply::Apply,
@@ -17,15 +17,16 @@ impl Consumer {
 }
 
 impl Queue {
-    /// Whether only the active consumer may be served, and this is another one.
+    /// True if only the active consumer may be served, and this is another one.
     #[inline]
     pub(crate) fn waits_inactive(&self, id: ConsumerId) -> bool {
         self.config.single_active_consumer && self.active != Some(id)
     }
 
-    /// Decides who is active. The active one stays while it is there and in time, its node
-    /// suspected or not (NDF-05); on a quorum queue it makes way for one of higher priority, gets
-    /// nothing more, and is replaced once it holds nothing (SAC-05).
+    /// Selects the active consumer. The active one stays while it is attached and has no timed-out
+    /// delivery, whether its node is suspected or not (NDF-05). On a quorum queue it yields to a
+    /// consumer of higher priority: it gets no more deliveries, and is replaced once it holds
+    /// nothing (SAC-05).
     pub(crate) fn choose_active(&mut self, apply: &mut Apply<'_>) {
         if !self.config.single_active_consumer {
             return;
@@ -42,7 +43,7 @@ impl Queue {
                 Some(best)
             }
             (Some(present), Some(_) | None) => Some(present),
-            // What a lost consumer held returns first (SAC-03).
+            // The messages of a lost consumer are requeued first (SAC-03).
             (None, _) if self.consumers.values().any(|consumer| consumer.lost) => None,
             (None, best) => best,
         };
@@ -53,8 +54,8 @@ impl Queue {
         self.consumers.get(&id).is_some_and(|consumer| consumer.may_be_active())
     }
 
-    /// Who comes next: of those whose node is up, the one of highest priority (on a quorum queue:
-    /// SAC-05, SAC-06) that came first.
+    /// The next active consumer: of those whose node is reachable, the first to attach, on a quorum
+    /// queue among those of the highest priority (SAC-05, SAC-06).
     fn best_waiting(&self) -> Option<ConsumerId> {
         let waiting = self.consumers.iter().filter(|(id, consumer)| {
             consumer.may_be_active() && !consumer.suspected && self.active != Some(**id)
@@ -70,7 +71,7 @@ impl Queue {
         }
     }
 
-    /// Whether the one is of higher priority than the other.
+    /// True if the first consumer has a higher priority than the second.
     fn precedes(&self, one: ConsumerId, other: ConsumerId) -> bool {
         let priority = |id| self.consumers.get(&id).map(|consumer| self.priority(consumer));
         priority(one) > priority(other)

@@ -1,4 +1,5 @@
-//! The applying of one entry: what a command's file may read and write besides its queue.
+//! The context in which one entry is applied: the state outside its queue that a command's file may
+//! read and write.
 
 use crate::{
     command::{Command, Entry, MessageHead, Run},
@@ -15,42 +16,42 @@ use quorate_types::{
 };
 use std::collections::BTreeMap;
 
-/// Messages that one apply assigns or returns on its own account. What is beyond waits as
-/// [`LeftOver`] for `Continue` (DESIGN §4, *Bounded*). What a client names in one command (at most
-/// its prefetch) is done at once, and counts.
+/// Messages that one apply assigns or requeues on its own account. Work beyond this bound is stored
+/// as [`LeftOver`] for `Continue` (DESIGN §4, *Bounded*). The messages that a client names in one
+/// command (at most its prefetch) are handled at once, and count too.
 pub(crate) const MESSAGES_MAX: u32 = 5_000;
 
-/// One entry being applied.
+/// The context of one entry that is applied.
 pub(crate) struct Apply<'a> {
     pub(crate) index: LogIndex,
     pub(crate) entry: &'a Entry,
     pub(crate) store: &'a dyn MessageStore,
     pub(crate) out: &'a mut Output,
-    /// The entry's own stamp, as the heads of its runs carry it.
+    /// The stamp of this entry, which the heads of its runs carry.
     pub(crate) stamped: Timestamp,
     /// The replicated clock: the highest stamp so far.
     pub(crate) now: Timestamp,
     pub(crate) group: GroupRecord,
     pub(crate) holders: Holders,
     pub(crate) outbox: Outbox,
-    /// [`Effect::DeadLettersChanged`] is owed.
+    /// True if [`Effect::DeadLettersChanged`] is to be emitted.
     pub(crate) letters_changed: bool,
     pub(crate) tally: Tally,
     pub(crate) digest: Digest,
-    /// Messages that may still be handled.
+    /// Number of messages that this apply may still handle.
     pub(crate) budget: u32,
-    /// Place of the present command, counted over all batches (NAM 1).
+    /// Position of the present command, counted over all batches (NAM 1).
     pub(crate) position: u32,
-    /// Something was left over, or is still.
+    /// True if work is left over, from this entry or an earlier one.
     pub(crate) more: bool,
-    /// Queues that this entry changed, and those that the present command did.
+    /// Queues that this entry has changed, and queues that the present command has changed.
     pub(crate) touched: Vec<QueueId>,
     pub(crate) unstable: Vec<QueueId>,
     /// Queues that ended in this entry.
     pub(crate) ended: Vec<QueueId>,
 }
 
-/// Where each holder's queue is. Not stored: a start derives it.
+/// The queue of each holder. Not stored: derived from the records at a start.
 #[derive(Debug, Default)]
 pub(crate) struct Holders {
     pub(crate) consumers: BTreeMap<ConsumerId, QueueId>,
@@ -65,7 +66,7 @@ impl Holders {
         }
     }
 
-    /// Whether anyone is said to hold something of the queue. Looks at all, so for checks only.
+    /// True if some holder refers to the queue. The search is linear, so it is for checks only.
     pub(crate) fn name(&self, queue: QueueId) -> bool {
         self.consumers.values().chain(self.gets.values()).any(|of| *of == queue)
     }
@@ -81,7 +82,8 @@ impl Holders {
         self.consumers.range(low..=high).map(|(consumer, queue)| (*consumer, *queue))
     }
 
-    /// The sessions from `first` to `last` and the queues that they hold gets of, ascending.
+    /// The sessions from `first` to `last` that have gets with a message, each with the queue of
+    /// the message, ascending.
     pub(crate) fn gets_of(
         &self,
         first: SessionId,
@@ -93,7 +95,7 @@ impl Holders {
 }
 
 impl Apply<'_> {
-    /// The messages of a part of one of the entry's runs; empty if there is no such part.
+    /// The messages of a part of one of the entry's runs; empty if the part does not exist.
     pub(crate) fn messages(&self, part: Part) -> &[MessageHead] {
         let run = self.entry.runs.get(part.run as usize);
         run.and_then(|run| slice(run, part)).unwrap_or_default()
@@ -107,13 +109,13 @@ impl Apply<'_> {
         self.out.effects.push(effect);
     }
 
-    /// So many messages have been handled.
+    /// Subtracts handled messages from the budget.
     #[inline]
     pub(crate) fn spend(&mut self, messages: usize) {
         self.budget = self.budget.saturating_sub(u32::try_from(messages).unwrap_or(u32::MAX));
     }
 
-    /// Leaves work for `Continue`.
+    /// Stores work for a later `Continue`.
     pub(crate) fn leave(&mut self, work: LeftOver) {
         let (queue, session) = match work {
             LeftOver::RequeueSession { queue, session, .. } => (queue, digest::of_session(session)),
@@ -124,14 +126,14 @@ impl Apply<'_> {
         self.more = true;
     }
 
-    /// Wakes the dead-letter worker, once an entry, if the entry has left something for it to do.
+    /// Wakes the dead-letter worker, once for each entry, if the entry has changed letters.
     pub(crate) fn wake_dead_letter_worker(&mut self) {
         if self.letters_changed {
             self.effect(Effect::DeadLettersChanged);
         }
     }
 
-    /// A command that is not applied takes its messages with it (STO 4).
+    /// Cuts the messages of a command that is not applied (STO 4).
     pub(crate) fn cut_enqueue(&mut self, command: &Command) {
         if let Command::Enqueue { run, first, count } = command {
             self.cut(Part { run: *run, first: *first, count: *count });
@@ -140,11 +142,12 @@ impl Apply<'_> {
         }
     }
 
-    /// Cuts a part out of its run. Neighbouring cuts become one.
+    /// Cuts a part out of its run. Adjacent cuts are merged.
     pub(crate) fn cut(&mut self, part: Part) {
         let Some(run) = self.entry.runs.get(part.run as usize) else { return };
         let nothing = slice(run, part).is_none_or(<[MessageHead]>::is_empty);
-        // Its end takes every run up to this index, and a cut after it would name what is gone.
+        // The removal of the queue removes every run up to this index; a later cut would name a
+        // removed run.
         if nothing || self.ended.contains(&run.queue) {
             return;
         }
@@ -152,13 +155,13 @@ impl Apply<'_> {
         self.push_cut(run.queue, first, part.first + (part.count - 1));
     }
 
-    /// Cuts the message of a letter that has ended out of its run, since it lies above its level's
-    /// head, where removals do not come (LEN-12).
+    /// Cuts the message of an ended letter out of its run, if the message lies above its level's
+    /// head, where removals do not reach (LEN-12).
     pub(crate) fn cut_letter(&mut self, queue: QueueId, message: MessageId) {
         self.push_cut(queue, message, message.position);
     }
 
-    /// Cuts a message of a run, and those behind it up to position `to`.
+    /// Cuts the messages of a run from one message to position `to`.
     fn push_cut(&mut self, of: QueueId, from: MessageId, to: u32) {
         self.digest.step(
             Step::Cut,
@@ -182,7 +185,7 @@ fn slice(run: &Run, part: Part) -> Option<&[MessageHead]> {
     run.messages.get(first..first.checked_add(part.count as usize)?)
 }
 
-/// The lowest and the highest session that a node can have had up to `start`.
+/// The lowest and the highest session of a node with starts up to `start`.
 pub(crate) fn sessions_of(
     node: quorate_types::NodeId,
     start: StartNumber,

@@ -1,5 +1,5 @@
-//! Check-out: ready messages are assigned to consumers with free credit, one by one, round robin
-//! among equals, as part of the state (DESIGN §4, CON-08, Q-36).
+//! Check-out: assigns ready messages to consumers with free credit, one by one, round robin among
+//! consumers of equal priority. Assignments are part of the state (DESIGN §4, CON-08, Q-36).
 
 use crate::{
     apply::Apply,
@@ -14,7 +14,7 @@ use crate::{
 use quorate_types::{ConsumerId, DeliveryNumber, Holder, QueueId};
 
 impl Queue {
-    /// What is left of stabilizing is for `Continue`.
+    /// Leaves the rest of the stabilization for `Continue`.
     pub(crate) fn leave_stabilizing(&mut self, apply: &mut Apply<'_>) {
         if !self.stabilizing_left {
             self.stabilizing_left = true;
@@ -22,7 +22,8 @@ impl Queue {
         }
     }
 
-    /// Assigns until nothing is ready, nobody has credit, or this apply has handled enough.
+    /// Assigns until no message is ready, no consumer has credit, or the budget of this apply is
+    /// spent.
     pub(crate) fn check_out(&mut self, apply: &mut Apply<'_>) -> Result<(), StoreError> {
         while let Some(id) = self.service_queue.first() {
             if apply.budget == 0 {
@@ -38,8 +39,9 @@ impl Queue {
         Ok(())
     }
 
-    /// Serves the consumer whose turn it is: one message, or all it may have if it has no equal.
-    /// Returns how many messages and turns that used; 0 means that nothing is ready.
+    /// Serves the consumer whose turn it is: one message, or all that it may have if no other
+    /// consumer has the same priority. Returns the number of messages and turns that it used; 0
+    /// means that no message is ready.
     fn serve(&mut self, id: ConsumerId, apply: &mut Apply<'_>) -> Result<u64, StoreError> {
         let lifetime = self.lifetime();
         let alone = self.service_queue.first_is_alone();

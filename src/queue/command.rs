@@ -1,7 +1,7 @@
-//! The vocabulary of a group's log: entries, batches, commands, replies.
+//! The contents of a group's log: entries, batches, commands, replies.
 //!
-//! A log entry carries batches of commands, one batch for each session that had something to say,
-//! and the heads of the runs that its enqueues refer to. The bodies travel beside it (DESIGN §3).
+//! A log entry carries batches of commands, at most one batch for each session, and the heads of
+//! the runs that its enqueues refer to. The bodies are sent and stored beside it (DESIGN §3).
 
 use crate::{config::QueueConfig, letter::Via};
 use quorate_types::{
@@ -13,7 +13,7 @@ pub use quorate_types::{Counts, Numbers, RequeueCause};
 /// One entry of a queue group's log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Entry {
-    /// What the leader's clock said when it cut the entry.
+    /// Time of the leader's clock when it made the entry.
     pub stamp: Stamp,
     /// Heads of the runs that the enqueues of this entry refer to, at most one for each
     /// (queue, level). Their bodies are stored under the same (queue, level, index).
@@ -25,15 +25,15 @@ pub struct Entry {
 /// The messages of one entry for one queue and level.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// Queue that the messages are for.
+    /// Queue to which the messages belong.
     pub queue: QueueId,
     /// Priority level, computed by the proposer.
     pub level: Level,
-    /// One head a message; its place is the message's position.
+    /// One head for each message; its index is the message's position.
     pub messages: Vec<MessageHead>,
 }
 
-/// What expiry and limits need to know of a message.
+/// The properties of a message that expiry and limits need.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MessageHead {
     /// Bytes of the body.
@@ -45,35 +45,35 @@ pub struct MessageHead {
 /// Commands of one origin, numbered from `first` without gaps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch {
-    /// Session or line of dead letters that numbers the commands.
+    /// Session, or stream of dead letters, that numbers the commands.
     pub origin: Origin,
     /// The commands, in the order of their numbers.
     pub commands: Vec<Command>,
 }
 
-/// Who proposes a batch.
+/// The sender of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// A node's proposer, under its session (SES 2, 3).
+    /// A node's proposer, in its session (SES 2, 3).
     Session {
         /// Node and start that number the commands.
         session: SessionId,
         /// Number of the batch's first command.
         first: Sequence,
-        /// Lowest number whose answer the sender has not yet had; answers below are forgotten.
+        /// Lowest number whose answer the sender has not received; answers below are deleted.
         mark: Sequence,
     },
-    /// Another home with letters for queues of this one, under its own numbers (LET 1).
+    /// Another home that sends dead letters for queues of this home, under its own numbers (LET 1).
     Letters {
-        /// Home whose dead letters these are.
+        /// Home that sends the dead letters.
         from: LetterHome,
         /// Number of the batch's first command.
         first: Sequence,
         /// Lowest number whose answer the sender has not yet applied (LET 2).
         mark: Sequence,
     },
-    /// The group's leader itself: timers, failure detection, continuations. Not numbered; each
-    /// such command is harmless when repeated.
+    /// The group's leader itself: timers, failure detection, continuations. These commands are not
+    /// numbered; a repeat of each is harmless.
     Leader,
 }
 
@@ -83,20 +83,20 @@ pub enum Command {
     /// Creates a queue; its id is (group, log index, position of this command in the entry,
     /// counted over all batches) (NAM 1, 2).
     CreateQueue {
-        /// Name, for reports and for what is told when it ends.
+        /// Name, for reports and for events about its end.
         name: ResourceName,
         /// Its effective settings.
         config: QueueConfig,
-        /// Of a connection-bound queue: the position of its id, drawn by its node (NAM 8).
+        /// For a connection-bound queue: the position of its id, drawn by its node (NAM 8).
         bound: Option<u64>,
     },
-    /// Ends a queue, if the conditions hold (NAM 4, DEL-01, DEL-02).
+    /// Ends a queue, if the conditions are met (NAM 4, DEL-01, DEL-02).
     EndQueue {
         /// The queue that ends.
         queue: QueueId,
-        /// Only without consumers.
+        /// Only if it has no consumers.
         if_unused: bool,
-        /// Only without ready messages.
+        /// Only if it has no ready messages.
         if_empty: bool,
     },
     /// New effective settings; ignored if resolved at a lower catalog index (NAM 2).
@@ -106,21 +106,21 @@ pub enum Command {
         /// The whole new configuration.
         config: QueueConfig,
     },
-    /// Asks whether the queue lives, for a (re)declare (NAM 3).
+    /// Asks whether the queue exists, for a (re)declare (NAM 3).
     Inspect {
         /// The queue that is inspected.
         queue: QueueId,
-        /// A redeclare begins the TTL anew, a passive declare does not.
+        /// A redeclare restarts the queue's TTL, a passive declare does not.
         renew: bool,
     },
     /// Enqueues `count` messages of run `run` of this entry, from position `first`. The enqueues
     /// of an entry cover each of its runs exactly once, in order.
     Enqueue {
-        /// Place of the run in [`Entry::runs`].
+        /// Index of the run in [`Entry::runs`].
         run: u32,
         /// Position of the first message.
         first: u32,
-        /// Messages, at least 1.
+        /// Number of messages, at least 1.
         count: u32,
     },
     /// Attaches a consumer (`basic.consume`).
@@ -129,32 +129,33 @@ pub enum Command {
         queue: QueueId,
         /// Consumer; its session is the batch's.
         consumer: ConsumerId,
-        /// How it consumes.
+        /// Properties of the consumer.
         terms: ConsumerTerms,
     },
     /// A consumer ends, by `basic.cancel` or with its channel (DLV 4).
     Detach {
-        /// The consumer that leaves.
+        /// The consumer that ends.
         consumer: ConsumerId,
-        /// Last number that the client was shown. What is held above it goes back unmarked.
+        /// Last number that was shown to the client. Deliveries above it are requeued unmarked.
         shown: DeliveryNumber,
-        /// What becomes of the deliveries at or below `shown`.
+        /// How deliveries at or below `shown` are handled.
         how: Detach,
     },
-    /// `basic.ack`: the messages are done with. Numbers no longer held have no effect (DLV 3).
+    /// `basic.ack`: the messages are settled. Numbers that are not held any more have no effect
+    /// (DLV 3).
     Ack {
         /// The consumer or channel that holds the deliveries.
         holder: Holder,
         /// Deliveries; `(1, 1)` for a get.
         numbers: Numbers,
     },
-    /// Requeued by the client, marked redelivered.
+    /// The client requeues messages; they are marked as redelivered.
     Requeue {
         /// The consumer or channel that holds the deliveries.
         holder: Holder,
         /// Numbers of the deliveries, within the holder.
         numbers: Numbers,
-        /// By which method, since delivery limits count them differently.
+        /// The method, since delivery limits count the methods differently.
         cause: RequeueCause,
     },
     /// `basic.reject` / `basic.nack` without requeue: the messages die, reason `rejected`.
@@ -164,8 +165,8 @@ pub enum Command {
         /// Numbers of the deliveries, within the holder.
         numbers: Numbers,
     },
-    /// Given back unseen: no count, no redelivered mark; the consumer is paused until its next
-    /// `Credit` (DLV 6).
+    /// Gives messages back that the client has not seen: without a count and without the
+    /// redelivered mark. The consumer is paused until its next `Credit` (DLV 6).
     Release {
         /// The consumer or channel that holds the deliveries.
         holder: Holder,
@@ -179,11 +180,13 @@ pub enum Command {
         /// Highest delivery number that it may be assigned.
         up_to: DeliveryNumber,
     },
-    /// `basic.get`: takes one ready message; held by `Holder::Get(session, this sequence)`.
+    /// `basic.get`: takes one ready message, which `Holder::Get(session, sequence of this command)`
+    /// then holds.
     Get {
-        /// The queue that is asked for a message.
+        /// The queue that the message is taken from.
         queue: QueueId,
-        /// How long the session's gets may hold a message unless the queue says otherwise, ms (CTO-04).
+        /// How long the session's gets may hold a message unless the queue sets another time, ms
+        /// (CTO-04).
         timeout_default_ms: Option<u64>,
     },
     /// `queue.purge` (DEL-07): all ready messages are removed.
@@ -191,16 +194,16 @@ pub enum Command {
         /// The queue that is emptied.
         queue: QueueId,
     },
-    /// The session's node says that it has ended for good: its answers may be forgotten, the
+    /// The session's node reports that the session has ended for good: its answers are deleted, the
     /// fence stays (SES 6).
     SessionEnded {
         /// The session whose consumers and holders end.
         session: SessionId,
     },
-    /// All runs of the node up to `start` are known dead: what they held returns, counted, and
-    /// they are fenced (SES 6, Q-62).
+    /// All starts of the node up to `start` are known to be dead: the messages that they held are
+    /// requeued and counted, and the starts are fenced (SES 6, Q-62).
     NodeDown {
-        /// The node that is down for good, as the catalog says.
+        /// The node that is down for good, by the catalog.
         node: NodeId,
         /// Highest dead start.
         start: StartNumber,
@@ -210,47 +213,48 @@ pub enum Command {
         /// The node that cannot be reached.
         node: NodeId,
     },
-    /// It is back in time: deliveries go on.
+    /// The node is reachable again before the time-out: deliveries continue.
     NodeBack {
         /// The node that can be reached again.
         node: NodeId,
     },
-    /// What the suspected node's consumers held returns, uncounted, and they are detached.
+    /// The messages of the suspected node's consumers are requeued, uncounted, and the consumers
+    /// are detached.
     NodeTimedOut {
         /// The node that could not be reached for the time of Q-62.
         node: NodeId,
     },
-    /// A moment that the queue waited for has come: a message, a delivery or the queue itself may
-    /// have expired (Q-21, Q-22, CTO-05).
+    /// A moment that the queue waited for has come: the TTL of a message, the time-out of a
+    /// delivery or the TTL of the queue itself may have run out (Q-21, Q-22, CTO-05).
     ExpireHead {
         /// The queue whose head may have expired.
         queue: QueueId,
     },
-    /// Takes up work that an earlier apply left because it would not have been bounded.
+    /// Continues work that an earlier apply has left over because of its bound.
     Continue,
-    /// One routing of letters of a queue (LET 1).
+    /// Commits one routing of letters of a queue (LET 1).
     Routed {
-        /// Queue that they died in.
+        /// Queue in which the letters died.
         queue: QueueId,
         /// Version of the catalog copy that routed them.
         at: CatalogIndex,
-        /// What was in force then.
+        /// The dead-letter settings that were in force then.
         via: Via,
-        /// Letters and where they go.
+        /// The letters with their destinations.
         letters: Vec<RoutedLetters>,
     },
-    /// A dead letter of another home arrives, under that home's own numbers (LET 1).
+    /// A dead letter of another home arrives, numbered by that home (LET 1).
     Transfer {
-        /// Place of its run in [`Entry::runs`].
+        /// Index of its run in [`Entry::runs`].
         run: u32,
-        /// Its position there.
+        /// Its position in the run.
         first: u32,
-        /// Attempt of the target's in the source (LET 3).
+        /// Number of the attempt to send to this target (LET 3).
         attempt: u32,
     },
     /// Answers to the transfers with these numbers (LET 2).
     DeadLettered {
-        /// Stream, by the home at its end.
+        /// Stream, named by the home at its other end.
         stream: LetterHome,
         /// First answered transfer, by its number.
         first: Sequence,
@@ -259,7 +263,7 @@ pub enum Command {
         /// Answers other than `Taken`, ascending.
         other: Vec<(Sequence, TransferAnswer)>,
     },
-    /// The first letters that wait for a full target are sent again (LET 3).
+    /// Numbers are assigned again to the first letters that wait for a full target (LET 3).
     Retry {
         /// Queue that the transfers go to.
         target: QueueId,
@@ -274,46 +278,46 @@ pub enum Command {
     },
 }
 
-/// Letters with neighbouring numbers that are routed alike.
+/// Letters with consecutive numbers and equal destinations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RoutedLetters {
     /// First letter of the range.
     pub first: LetterNumber,
     /// Last letter of the range, included.
     pub last: LetterNumber,
-    /// Where they go.
+    /// The destinations.
     pub routes: Routes,
 }
 
-/// What a routing came to.
+/// The result of a routing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Routes {
-    /// To these queues, each once.
+    /// The letters are sent to these queues, each once.
     To(Vec<QueueId>),
-    /// Nowhere, and they are kept until something takes them (at-least-once, Q-40).
+    /// No destination; the letters are kept until there is one (at-least-once, Q-40).
     Keep,
-    /// Nowhere, and they are dropped.
+    /// No destination; the letters are dropped.
     Drop,
-    /// Nowhere but round in a circle, and they are dropped.
+    /// All destinations would form a cycle; the letters are dropped.
     Cycle,
 }
 
-/// What a target said to a transfer (LET 2). The number is part of the digest.
+/// The answer of a target to a transfer (LET 2). The number is part of the digest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum TransferAnswer {
     /// The target has the message.
     Taken = 1,
-    /// It is full and refuses.
+    /// The target is full and refuses the message.
     Full = 2,
-    /// It has ended.
+    /// The target has ended.
     Gone = 3,
 }
 
-/// How a consumer consumes.
+/// Properties of a consumer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConsumerTerms {
-    /// Most unsettled deliveries; `None` is no limit of the client's, with `Credit` in force.
+    /// Maximum of unsettled deliveries; `None`: the client set no limit, and only `Credit` limits.
     pub prefetch: Option<u32>,
     /// Deliveries up to this number may be assigned at once (DLV 6).
     pub up_to: DeliveryNumber,
@@ -323,55 +327,58 @@ pub struct ConsumerTerms {
     pub priority: i64,
     /// The client's consumer tag, for lists.
     pub tag: quorate_types::ShortString,
-    /// The client does not acknowledge: the front end settles for it, and no delivery times out.
+    /// The client does not acknowledge: the front end settles for it, and deliveries do not time
+    /// out.
     pub no_ack: bool,
-    /// `x-consumer-timeout`, ms, in place of the queue's (CTO-04).
+    /// `x-consumer-timeout`, ms; it wins over the queue's (CTO-04).
     pub timeout_ms: Option<u64>,
-    /// What holds if neither says anything, ms (CTO-01).
+    /// Time-out if neither the consumer nor the queue sets one, ms (CTO-01).
     pub timeout_default_ms: Option<u64>,
 }
 
 /// How a consumer ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detach {
-    /// `basic.cancel`: what was shown stays with the client to settle (ACK-10).
+    /// `basic.cancel`: the client still settles the deliveries that it was shown (ACK-10).
     Cancel,
-    /// Its channel or connection has ended: what was shown returns, marked and counted.
+    /// Its channel or connection has ended: deliveries that were shown are requeued, marked and
+    /// counted.
     ChannelEnd,
 }
 
 /// The answer to one command of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// Done as asked. The one answer that is not kept (SES 3).
+    /// The command was carried out. The only answer that is not stored (SES 3).
     Taken,
-    /// The queue's id.
+    /// The queue was created; its id.
     Created(QueueId),
-    /// The queue is not, or no more, in this group.
+    /// The group does not have the queue, or not any more.
     Gone,
-    /// The queue lives.
+    /// The queue exists.
     Alive(QueueReport),
-    /// Ended; ready messages that went with it.
+    /// The queue has ended.
     Ended {
         /// Ready messages at the end.
         ready: u64,
     },
-    /// Not ended: it has consumers.
+    /// The queue was not ended: it has consumers.
     InUse,
-    /// Not ended: it has ready messages.
+    /// The queue was not ended: it has ready messages.
     NotEmpty,
-    /// Of the enqueue's messages these were refused, as inclusive ranges of positions counted
-    /// from the enqueue's first (reject-publish).
+    /// These messages of the enqueue were refused, as inclusive ranges of positions counted from
+    /// the enqueue's first (reject-publish).
     Refused(Vec<(u32, u32)>),
-    /// Not attached: another consumer is exclusive, or this one would be and is not alone.
+    /// The consumer was not attached: another consumer is exclusive, or this one asks to be
+    /// exclusive and others exist.
     ExclusiveInUse,
     /// The message that a get took.
     Got(Got),
-    /// Nothing was ready.
+    /// No message was ready.
     Empty,
     /// The queue has no room for the transfer (LET 3).
     Full,
-    /// Ready messages that were removed.
+    /// The ready messages were removed.
     Purged {
         /// Number of messages that were removed.
         messages: u64,
@@ -387,17 +394,17 @@ pub struct Got {
     pub message: MessageId,
     /// How often it was acquired and returned before.
     pub counts: Counts,
-    /// Ready messages left.
+    /// Number of ready messages left.
     pub ready: u64,
 }
 
-/// What a declare shows of a queue that lives.
+/// The facts about an existing queue that a declare returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueReport {
-    /// Messages that are ready to be delivered.
+    /// Number of ready messages.
     pub ready: u64,
-    /// Consumers that are attached.
+    /// Number of attached consumers.
     pub consumers: u32,
-    /// Catalog index that its settings were resolved at.
+    /// Catalog index at which its settings were resolved.
     pub configured_at: CatalogIndex,
 }

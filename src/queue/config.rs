@@ -1,60 +1,60 @@
 //! A queue's effective settings, as the catalog resolves them from arguments and policies.
 //!
-//! Apply must decide alike on every replica, so a cluster-wide setting that apply needs is part of
-//! each queue's settings. The bound of waiting letters, the global parameter `dead_letters_max`, is
-//! resolved into `QueueConfig` like a policy, and a change of it reaches queues as a policy's
-//! change does. The type is in this crate because imports go downwards: `catalog` resolves
-//! arguments and policies into it.
+//! Apply must decide the same on every replica, so a cluster-wide setting that apply needs is part
+//! of each queue's settings. The bound of waiting letters, the global parameter `dead_letters_max`,
+//! is resolved into `QueueConfig` like a policy, and a change of it is distributed to the queues as
+//! the change of a policy is. The type is in this crate because imports go downwards: `catalog`
+//! resolves arguments and policies into it.
 
 use crate::letter::LETTERS_MAX;
 use quorate_types::{CatalogIndex, Overflow, QueueType, ShortString};
 
-/// Effective settings of one queue, and the catalog index that they were resolved at. Of two, the
+/// Effective settings of one queue, and the catalog index at which they were resolved. Of two, the
 /// one resolved at the higher index wins (NAM 2).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueConfig {
-    /// Catalog index that the settings were resolved at.
+    /// Catalog index at which the settings were resolved.
     pub resolved_at: CatalogIndex,
     /// Interface: classic or quorum.
     pub queue_type: QueueType,
     /// Survives a stop of the whole cluster.
     pub durable: bool,
-    /// Ends when its last consumer has gone, if it ever had one (EXQ-05).
+    /// Ends with its last consumer (EXQ-05).
     pub auto_delete: bool,
     /// `x-max-priority`: the highest priority level.
     pub priority_max: Option<u8>,
-    /// Queue TTL, ms.
+    /// TTL of messages (`x-message-ttl`), ms.
     pub message_ttl_ms: Option<u64>,
     /// TTL of an unused queue (`x-expires`), ms.
     pub expires_ms: Option<u64>,
-    /// Most ready messages.
+    /// Maximum of ready messages.
     pub length_max: Option<u64>,
-    /// Most bytes of ready bodies.
+    /// Maximum of bytes of ready bodies.
     pub length_bytes_max: Option<u64>,
-    /// What happens to what exceeds.
+    /// What happens to messages above a limit.
     pub overflow: Overflow,
-    /// Counted returns allowed; `None` is no limit.
+    /// Maximum of counted returns of a message; `None`: unlimited.
     pub delivery_limit: Option<u32>,
-    /// Count only failures.
+    /// Count only returns that mean a failure.
     pub delivery_count_failures: bool,
-    /// Dead-letter exchange and key.
+    /// Dead-letter exchange, routing key and strategy.
     pub dead_letter: Option<DeadLetter>,
     /// One active consumer at a time.
     pub single_active_consumer: bool,
     /// Delivery-acknowledgement timeout, ms.
     pub consumer_timeout_ms: Option<u64>,
-    /// Dead letters from which on it takes no messages.
+    /// Number of dead letters at which the queue accepts no more messages.
     pub letters_max: u64,
-    /// It is the queue of a delayed exchange (EXC-17).
+    /// The queue belongs to a delayed exchange (EXC-17).
     pub delays: bool,
 }
 
-/// Where a queue's dead letters go.
+/// The destination of a queue's dead letters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeadLetter {
     /// Exchange; empty is the default exchange.
     pub exchange: ShortString,
-    /// Key in place of the message's own.
+    /// Routing key that replaces the message's own.
     pub routing_key: Option<ShortString>,
     /// Letters that cannot be routed are kept.
     pub at_least_once: bool,
@@ -64,7 +64,7 @@ pub struct DeadLetter {
 pub const QUORUM_DELIVERY_LIMIT: u32 = 20;
 
 impl QueueConfig {
-    /// True if both say the same, whenever they were resolved.
+    /// True if both are equal except for the index at which they were resolved.
     #[must_use]
     pub fn agrees_with(&self, other: &Self) -> bool {
         Self { resolved_at: other.resolved_at, ..self.clone() } == *other

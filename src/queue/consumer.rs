@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(crate) const ALL: (DeliveryNumber, DeliveryNumber) =
     (DeliveryNumber(0), DeliveryNumber(u64::MAX));
 
-/// An attached consumer, and what it has been assigned.
+/// An attached consumer, and the messages assigned to it.
 #[derive(Debug)]
 pub(crate) struct Consumer {
     pub(crate) terms: ConsumerTerms,
@@ -29,11 +29,11 @@ pub(crate) struct Consumer {
     pub(crate) lost: bool,
     pub(crate) paused: bool,
     pub(crate) unacked: UnackedSet,
-    /// Its node cannot be reached (DLV 5). Derived from the node's record.
+    /// The consumer's node is suspected to be unreachable (DLV 5). Derived from the node's record.
     pub(crate) suspected: bool,
-    /// It is in the service queue. Derived.
+    /// The consumer is in the service queue. Derived.
     pub(crate) in_service_queue: bool,
-    /// The present entry changed it.
+    /// The present entry has changed the consumer.
     pub(crate) changed: bool,
 }
 
@@ -69,8 +69,8 @@ impl Consumer {
         }
     }
 
-    /// How many messages it may be assigned now: the client's prefetch (QOS-03) and the front
-    /// end's credit (DLV 6) must both allow them; none if it is cancelled, timed out, paused or
+    /// Number of messages that may be assigned to it now: the client's prefetch (QOS-03) and the
+    /// front end's credit (DLV 6) must both allow them. 0 if it is cancelled, timed out, paused or
     /// suspected.
     #[inline]
     pub(crate) fn room(&self) -> u64 {
@@ -93,7 +93,7 @@ impl Machine {
         caller: Caller,
         apply: &mut Apply<'_>,
     ) -> Reply {
-        // A consumer of another session than the batch's would not end with it.
+        // A consumer of another session than the batch's would not end with that session.
         if caller.session() != Some(consumer.session) {
             return Reply::Gone;
         }
@@ -112,8 +112,9 @@ impl Machine {
         Reply::Taken
     }
 
-    /// `Detach`. What is held above `shown` goes back unmarked, since the client never saw it; what
-    /// is at or below stays with the client to settle, or goes back marked and counted (DLV 4).
+    /// `Detach`. Deliveries above `shown` are requeued unmarked, since the client never saw them.
+    /// Deliveries at or below `shown` stay with the client until it settles them, or are requeued,
+    /// marked and counted (DLV 4).
     pub(crate) fn detach(
         &mut self,
         id: ConsumerId,
@@ -194,7 +195,7 @@ impl Queue {
         self.regain_turn(id);
     }
 
-    /// Takes the consumer out of service; what it holds stays for now.
+    /// Removes the consumer from service; it keeps its unsettled messages for now.
     pub(crate) fn cancel(&mut self, id: ConsumerId, apply: &mut Apply<'_>) {
         let Some(consumer) = self.consumers.get_mut(&id) else { return };
         if consumer.cancelled {
@@ -215,7 +216,7 @@ impl Queue {
         self.change_consumer(id);
     }
 
-    /// A cancelled consumer is forgotten once it holds nothing (ACK-10).
+    /// Removes a cancelled consumer once it holds no message (ACK-10).
     pub(crate) fn forget_if_done(&mut self, id: ConsumerId, apply: &mut Apply<'_>) {
         let Some(consumer) = self.consumers.get(&id) else { return };
         if consumer.cancelled && consumer.unacked.is_empty() {
@@ -226,7 +227,7 @@ impl Queue {
         }
     }
 
-    /// Puts the consumer into the service queue if it may be served and is not there yet.
+    /// Adds the consumer to the service queue if it may be served and is not in it yet.
     #[inline]
     pub(crate) fn regain_turn(&mut self, id: ConsumerId) {
         if self.waits_inactive(id) {
@@ -241,7 +242,7 @@ impl Queue {
         }
     }
 
-    /// Stops serving the consumer for now.
+    /// Removes the consumer from the service queue.
     pub(crate) fn lose_turn(&mut self, id: ConsumerId) {
         if let Some(consumer) = self.consumers.get_mut(&id)
             && std::mem::take(&mut consumer.in_service_queue)

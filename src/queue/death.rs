@@ -12,11 +12,11 @@ use crate::{
 use quorate_types::CatalogIndex;
 
 impl Queue {
-    /// A message that was taken from its level (so that it counts as living) dies. The one way for
-    /// that to happen; settling is another thing. The caller spends of the apply's budget.
+    /// A message that was taken from its level (so that it counts as living) dies. All deaths go
+    /// through this function; the caller subtracts them from the budget of the apply.
     ///
-    /// It becomes a letter if a dead-letter exchange is in force, else the same command drops it
-    /// (LET 1).
+    /// If a dead-letter exchange is in force the message becomes a letter, else this command drops
+    /// it (LET 1).
     pub(crate) fn die(
         &mut self,
         queued: QueuedMessage,

@@ -1,5 +1,5 @@
-//! The queue of a delayed exchange (EXC-17): nothing in it ever becomes ready. What is enqueued is
-//! kept as a letter until its time, and is then routed as letters are, to nobody's loss.
+//! The queue of a delayed exchange (EXC-17): its messages never become ready. An enqueued message
+//! is stored as a letter until its time, and is then routed like dead letters are, at least once.
 
 use crate::{
     apply::Apply,
@@ -12,8 +12,8 @@ use crate::{
 use quorate_types::CatalogIndex;
 
 impl Queue {
-    /// Delays what the present command has enqueued. A message's `expiration_ms` is its delay
-    /// here.
+    /// Delays the messages that the present command has enqueued. A message's `expiration_ms` is
+    /// its delay here.
     pub(crate) fn delay_arrivals(&mut self, apply: &mut Apply<'_>) -> Result<(), StoreError> {
         if !self.config.delays {
             return Ok(());
@@ -33,8 +33,8 @@ impl Queue {
         Ok(())
     }
 
-    /// Releases those whose time has come, in the order of their times, as much as this apply may
-    /// handle.
+    /// Releases the letters whose time has come, in the order of their times, as many as the budget
+    /// of this apply allows.
     pub(crate) fn release_due(&mut self, apply: &mut Apply<'_>) {
         while self.letters.next_due().is_some_and(|due| due <= apply.now) {
             if apply.budget == 0 {
@@ -43,7 +43,7 @@ impl Queue {
             }
             let Some(letter) = self.letters.take_due() else { break };
             apply.digest.step(Step::Delay, digest::of_message(letter.message), 0);
-            // A new number: letters are routed in the order of those.
+            // A new number, since letters are routed in the order of their numbers.
             let stage = Stage::Waiting { after: CatalogIndex(0) };
             self.letters.push(Letter { died_at: apply.group.wall, stage, ..letter });
             apply.outbox.waiting.insert(self.id);

@@ -1,9 +1,9 @@
-//! The rolling digest of a group's state: every change mixes in a few words that say what changed.
-//! Two replicas that applied the same log have the same digest (`quorate ctl audit`).
+//! The rolling digest of a group's state: every change adds a few words that describe it. Two
+//! replicas that have applied the same log have the same digest (`quorate ctl audit`).
 
 use quorate_types::{Holder, Home, LetterHome, MessageId, QueueId, SessionId};
 
-/// What changed. The number is mixed in, so a variant keeps its number for ever.
+/// The kind of a change. The number is part of the digest, so a variant keeps its number for ever.
 #[derive(Clone, Copy, Debug)]
 #[repr(u8)]
 pub(crate) enum Step {
@@ -42,12 +42,12 @@ pub(crate) enum Step {
     Source = 45,
 }
 
-/// The digest as it stands.
+/// The present value of the digest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Digest(pub(crate) u64);
 
 impl Digest {
-    /// Mixes in a change and two words about it. Costs two multiplications.
+    /// Adds a change and two words about it. The cost is two multiplications.
     #[inline]
     pub(crate) fn step(&mut self, step: Step, a: u64, b: u64) {
         let first = fold(self.0 ^ a, 0x9E37_79B9_7F4A_7C15 ^ ((step as u64) << 48));
@@ -55,7 +55,8 @@ impl Digest {
     }
 }
 
-/// Both halves of the 128-bit product: every bit of the result depends on every bit of the word.
+/// Combines both halves of the 128-bit product: every bit of the result depends on every bit of the
+/// word.
 #[inline]
 fn fold(word: u64, multiplier: u64) -> u64 {
     let product = u128::from(word).wrapping_mul(u128::from(multiplier));
@@ -64,7 +65,7 @@ fn fold(word: u64, multiplier: u64) -> u64 {
     low ^ (product >> 64) as u64
 }
 
-/// Who sends letters, as one word.
+/// A home that sends letters, as one word.
 pub(crate) fn of_letter_home(home: LetterHome) -> u64 {
     match home {
         LetterHome::Group(group) => u64::from(group.0) | 1 << 40,

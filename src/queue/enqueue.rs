@@ -1,5 +1,5 @@
-//! `Enqueue`: a part of one of the entry's runs joins its queue (DESIGN §3), but for what a length
-//! limit refuses (LEN-07), which may become a dead letter (LEN-12).
+//! `Enqueue`: appends a part of one of the entry's runs to its queue (DESIGN §3), except for the
+//! messages that a length limit refuses (LEN-07), which may become dead letters (LEN-12).
 
 use crate::{
     apply::Apply,
@@ -15,8 +15,8 @@ use crate::{
 use quorate_types::Level;
 
 impl Machine {
-    /// `Enqueue`: `Taken`; `Refused`, and what was refused is cut out of its run or a letter; or
-    /// `Gone`, and the whole part is cut (STO 4).
+    /// `Enqueue`. Replies `Taken`; `Refused`, where refused messages are cut out of their run or
+    /// become letters; or `Gone`, where the whole part is cut (STO 4).
     pub(crate) fn enqueue(
         &mut self,
         part: Part,
@@ -27,7 +27,7 @@ impl Machine {
             apply.cut(part);
             return Ok(Reply::Gone);
         };
-        // Borrowed from the entry, not from `apply`.
+        // Borrowed from the entry, not from `apply`, so that `apply` can be changed below.
         let end = part.first as usize + part.count as usize;
         let Some(messages) = run.messages.get(part.first as usize..end) else {
             return Ok(Reply::Gone);
@@ -38,7 +38,7 @@ impl Machine {
             return Ok(Reply::Refused(vec![(0, part.count.saturating_sub(1))]));
         }
         if queue.config.refuses_publishes() {
-            // What has expired takes no room.
+            // Expired messages do not count towards the limits.
             queue.expire(Expiry::Over, apply)?;
             let refused = queue.refused(messages);
             if !refused.is_empty() {
@@ -73,7 +73,7 @@ impl Queue {
         self.levels.entry(level).or_insert_with(new)
     }
 
-    /// Appends what lies between the refused ranges.
+    /// Appends the messages between the refused ranges.
     fn append_between(
         &mut self,
         level: Level,
@@ -100,7 +100,7 @@ impl Queue {
         }
     }
 
-    /// What is refused is cut out of its run, unless it becomes a letter (LEN-12).
+    /// Cuts refused messages out of their run, unless they become letters (LEN-12).
     fn refuse(
         &mut self,
         level: Level,

@@ -1,6 +1,7 @@
 //! Message TTL (TTL, Q-20, Q-21): a message dies when it is the first of its level and has been in
-//! the queue longer than the lower of the queue's TTL of this moment and its own `expiration`.
-//! Nothing is stored at enqueue, so a changed policy acts on what is already there.
+//! the queue longer than the queue's present TTL or its own `expiration`, whichever is shorter.
+//! Nothing is stored at enqueue, so a changed policy applies to messages that are already in the
+//! queue.
 //!
 //! The clock may show the same millisecond for several entries, so a TTL of 0 is not measured by
 //! the clock. A message with a TTL of 0 can be delivered by the entry that enqueues it, and has
@@ -17,18 +18,18 @@ use crate::{
 };
 use quorate_types::{LogIndex, Timestamp};
 
-/// How long messages of a queue live, as of this moment.
+/// The TTL rule of a queue at present.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lifetime {
     pub(crate) queue_ttl_ms: Option<u64>,
 }
 
-/// Which first messages of the levels are looked for.
+/// Which of the first messages of the levels die.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Expiry {
-    /// Those whose time is over.
+    /// Those whose TTL has run out.
     Over,
-    /// Those that live no longer than the command that enqueued them, too: nobody could take them
+    /// Also those with a TTL of 0 that the present command enqueued: no consumer could take them
     /// (TTL-07).
     OverOrZero,
 }
@@ -42,8 +43,9 @@ impl Lifetime {
         }
     }
 
-    /// Whether it has been in the queue longer than that. A message of TTL 0 lives no longer than
-    /// the entry that enqueued it, whatever the clock shows: one that comes back dies.
+    /// True if the message has been in the queue longer than its TTL. A message of TTL 0 expires
+    /// with the entry that enqueued it, whatever the clock shows; if it is requeued later it dies
+    ///
     #[inline]
     pub(crate) fn is_over(self, queued: &QueuedMessage, now: Timestamp, entry: LogIndex) -> bool {
         self.of(queued).is_some_and(|ms| {
@@ -51,7 +53,7 @@ impl Lifetime {
         })
     }
 
-    /// The first moment at which it has.
+    /// The first moment at which the message has expired.
     pub(crate) fn end(self, queued: &QueuedMessage) -> Option<Timestamp> {
         self.of(queued).map(|ms| queued.enqueued_at.plus_ms(ms).plus_ms(1))
     }
@@ -62,8 +64,8 @@ impl Queue {
         Lifetime { queue_ttl_ms: self.config.message_ttl_ms }
     }
 
-    /// Lets what has expired at the heads die, as much as this apply may handle; the rest is for
-    /// `Continue`.
+    /// Lets expired messages at the heads of the levels die, as many as the budget of this apply
+    /// allows; the rest is left for `Continue`.
     pub(crate) fn expire(
         &mut self,
         which: Expiry,
@@ -103,7 +105,7 @@ impl Queue {
         Ok(None)
     }
 
-    /// When the first of the levels' first messages expires.
+    /// The earliest moment at which the first message of a level expires.
     pub(crate) fn next_expiry(
         &mut self,
         apply: &Apply<'_>,
@@ -135,7 +137,8 @@ mod tests {
     }
 
     proptest! {
-        /// longer than the lower of the two, at any moment; the end is the first such moment.
+        /// the shorter of both TTLs counts at any moment; the end is the first moment beyond
+        /// it.
         #[test]
         fn q_20_the_lower_of_both_counts(queue in ms(), own in ms(), at in 0u64..1_000, after in 0u64..120) {
             let queued = QueuedMessage {

@@ -1,4 +1,4 @@
-//! `Get`: one ready message at once, even if consumers wait without credit (GET-01, GET-03).
+//! `Get`: takes one ready message at once, even if consumers without credit wait (GET-01, GET-03).
 
 use crate::{
     apply::Apply,
@@ -13,8 +13,8 @@ use crate::{
 use quorate_types::{Holder, QueueId};
 
 impl Machine {
-    /// `Get`: `Got`, `Empty` or `Gone`. The get holds the message until it is settled (DLV 3), and
-    /// does not count as a consumer, though it uses the queue.
+    /// `Get`: replies `Got`, `Empty` or `Gone`. The get holds the message until it is settled (DLV
+    /// 3). A get does not count as a consumer, but as a use of the queue.
     pub(crate) fn get(
         &mut self,
         id: QueueId,
@@ -22,7 +22,7 @@ impl Machine {
         caller: Caller,
         apply: &mut Apply<'_>,
     ) -> Result<Reply, StoreError> {
-        // Without a session nobody could settle it.
+        // Without a session no client could settle the message.
         let Caller::Session { session, number } = caller else { return Ok(Reply::Gone) };
         let Some(queue) = self.queues.get_mut(&id) else { return Ok(Reply::Gone) };
         queue.touch(apply);
@@ -48,8 +48,8 @@ impl Machine {
 }
 
 impl Queue {
-    /// Takes the first message that has not expired (TTL-03). If more have than one apply may
-    /// handle, the queue counts as empty meanwhile.
+    /// Takes the first message that has not expired (TTL-03). If more have expired than one apply
+    /// may handle, the queue counts as empty until they are removed.
     fn take_first_living(
         &mut self,
         apply: &mut Apply<'_>,

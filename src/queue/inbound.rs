@@ -1,5 +1,6 @@
 //! Numbered batches of a session, or of another home that sends dead letters: new commands are
-//! applied in order, repeats are answered from what is kept, gaps are asked for (SES 1 to 7, LET 2).
+//! applied in order, repeats are answered from stored answers, and gaps are requested again (SES 1
+//! to 7, LET 2).
 
 use crate::{
     apply::Apply,
@@ -13,12 +14,12 @@ use crate::{
 };
 use quorate_types::{LetterHome, Sequence, SessionId, StartNumber};
 
-/// Who numbers its commands to this machine.
+/// A sender that numbers its commands to this machine.
 #[derive(Clone, Copy, Debug)]
 enum Sender {
     /// A node's front end.
     Session(SessionId),
-    /// A home with dead letters for queues of this one (LET 1).
+    /// A home that sends dead letters for queues of this home (LET 1).
     Letters(LetterHome),
 }
 
@@ -27,7 +28,7 @@ struct Numbered<'a> {
     sender: Sender,
     /// Number of the first command.
     first: Sequence,
-    /// The sender has had every answer below.
+    /// The sender has received every answer below this number.
     mark: Sequence,
     commands: &'a [Command],
 }
@@ -56,7 +57,7 @@ impl Machine {
             return Ok(());
         }
         if let Sender::Session(SessionId { node, start }) = sender {
-            // A start is fenced by the first sight of a higher one (SES 6).
+            // A batch of a higher start fences all earlier starts of the node (SES 6).
             self.fence(node, StartNumber(start.0.saturating_sub(1)), apply)?;
             self.stabilize(apply)?;
         }
@@ -72,7 +73,7 @@ impl Machine {
         }
         let (done, other) = self.apply_new(batch, last, apply)?;
         self.keep(batch, last, done, other, apply);
-        // The batch itself may have ended its session.
+        // A command of this batch may have ended its session.
         let rest = commands.get(done..).unwrap_or_default();
         if !rest.is_empty() {
             refuse_over(sender, rest, apply);
@@ -80,9 +81,9 @@ impl Machine {
         Ok(())
     }
 
-    /// Applies the commands above `last`, and looks up what the others were answered. Returns how
-    /// many that were (all, unless one of them fenced the sender) and the answers other than
-    /// `Taken`.
+    /// Applies the commands above `last`, and looks up the stored answers of the others. Returns
+    /// the number of commands handled (all, unless one of them fenced the sender) and the answers
+    /// other than `Taken`.
     fn apply_new(
         &mut self,
         batch: &Numbered<'_>,
@@ -108,8 +109,8 @@ impl Machine {
         Ok((done, other))
     }
 
-    /// Answers the first `count` commands, and keeps for a repeat what those above `before` were
-    /// answered, from the mark on (SES 3).
+    /// Answers the first `count` commands. Stores the answers to those above `before`, from the
+    /// mark on, for repeats (SES 3).
     fn keep(
         &mut self,
         batch: &Numbered<'_>,
@@ -147,7 +148,7 @@ impl Machine {
         }
     }
 
-    /// Whether nothing is taken from there any more (SES 6).
+    /// True if the sender is fenced, so that its commands are refused (SES 6).
     fn is_sender_over(&self, sender: Sender) -> bool {
         match sender {
             Sender::Session(session) => self.is_fenced(session),
@@ -155,7 +156,7 @@ impl Machine {
         }
     }
 
-    /// What has come from there.
+    /// The record of the commands received from the sender.
     fn received(&self, sender: Sender) -> Option<&SessionRecord> {
         match sender {
             Sender::Session(session) => self.sessions.get(&session),
@@ -172,7 +173,7 @@ impl Sender {
         }
     }
 
-    /// How the digest and the records name it.
+    /// The sender's kind and word for the digest, and the key of its record.
     fn names(self) -> (Step, u64, RecordKey) {
         match self {
             Self::Session(session) => {
@@ -186,7 +187,7 @@ impl Sender {
 }
 
 impl SessionRecord {
-    /// The sender has had every answer below the mark.
+    /// Deletes the answers below the mark, which the sender has received.
     fn forget_below(&mut self, mark: Sequence) {
         if mark <= self.mark {
             return;
@@ -198,7 +199,8 @@ impl SessionRecord {
     }
 }
 
-/// Commands of a sender that is over. Nobody waits for an answer to letters of an ended start.
+/// Refuses commands of a fenced sender. Letters of an ended start are not answered, since nobody
+/// waits for the answer.
 fn refuse_over(sender: Sender, commands: &[Command], apply: &mut Apply<'_>) {
     refuse(commands, apply);
     match sender {
@@ -207,7 +209,7 @@ fn refuse_over(sender: Sender, commands: &[Command], apply: &mut Apply<'_>) {
     }
 }
 
-/// Commands that are not applied: their enqueues are cut, their places counted (NAM 1, STO 4).
+/// Refuses commands: their enqueues are cut, and their positions are counted (NAM 1, STO 4).
 fn refuse(commands: &[Command], apply: &mut Apply<'_>) {
     for command in commands {
         apply.cut_enqueue(command);

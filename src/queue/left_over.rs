@@ -1,5 +1,5 @@
-//! `Continue`: takes up work that an earlier apply left, oldest first, as much as one apply may
-//! handle (DESIGN §4, *Bounded*).
+//! `Continue`: continues work that an earlier apply left over, oldest first, as much as one apply
+//! may handle (DESIGN §4, *Bounded*).
 
 use crate::{
     apply::Apply,
@@ -11,12 +11,12 @@ use crate::{
 use quorate_types::{QueueId, Sequence, SessionId};
 
 impl Machine {
-    /// Takes up what was left over until nothing is, or this apply has handled enough.
+    /// Continues left-over work until none is left, or the budget of this apply is spent.
     pub(crate) fn take_up(&mut self, apply: &mut Apply<'_>) -> Result<(), StoreError> {
         apply.more = true;
         while apply.budget > 0 {
             let Some(work) = apply.group.left_over.pop_front() else { break };
-            // So that much work on nothing ends too.
+            // Each item costs one message, so that many items without messages are bounded too.
             apply.spend(1);
             match work {
                 LeftOver::CheckOut { queue } => self.take_up_stabilizing(queue, apply)?,
@@ -42,8 +42,8 @@ impl Machine {
         queue.stabilize(apply)
     }
 
-    /// Returns what the session's lost consumers and its gets hold of the queue. False if something
-    /// is left; the queue's check-out follows when it is stabilized.
+    /// Requeues the messages of the queue that the session's lost consumers and its gets hold.
+    /// False if some are left; the queue is checked out when it is stabilized.
     fn return_session(
         &mut self,
         id: QueueId,

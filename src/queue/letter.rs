@@ -1,10 +1,10 @@
-//! Dead letters: the messages that died in a queue whose settings name a dead-letter exchange, from
-//! their death until all their targets have taken them (LET 1, Q-40, Q-45). They are never
-//! rewritten: a letter names a message of its queue, and keeps that message's run alive.
+//! Dead letters: messages that died in a queue whose settings name a dead-letter exchange, from
+//! their death until all their targets have accepted them (LET 1, Q-40, Q-45). Messages are never
+//! rewritten: a letter refers to a message of its queue, and keeps that message's run alive.
 //!
 //! 256 letters of a queue make one record (`RecordKey::Letters`), so that letters that come and go
-//! between two checkpoints do not cost one record each. The streams, and what waits for a full
-//! target, are derived from the letters at a start.
+//! between two checkpoints do not cost one record each. The streams, and the letters that wait for
+//! a full target, are derived from the letters at a start.
 
 use crate::{
     death_reason::DeathReason,
@@ -16,11 +16,12 @@ use quorate_types::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Letters of a queue from which on it takes no messages, unless its settings say otherwise: a queue
-/// whose letters find nobody pushes back on its publishers instead of growing for ever.
+/// Number of letters at which a queue accepts no more messages, unless its settings name another: a
+/// queue whose letters find no target slows its publishers down instead of growing without bound
+///
 pub const LETTERS_MAX: u64 = 1_000_000;
 
-/// Letters of one record: those whose numbers differ in the lowest bits alone.
+/// Letters whose numbers differ only in this many lowest bits make one record.
 const PAGE_BITS: u32 = 8;
 
 /// A dead letter.
@@ -34,23 +35,24 @@ pub struct Letter {
     pub reason: DeathReason,
     /// When it died.
     pub died_at: WallTime,
-    /// How far it is.
+    /// Its progress.
     pub stage: Stage,
 }
 
-/// How far a letter is.
+/// The progress of a letter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// It is to be routed, by a catalog copy of a version above this one.
+    /// The letter waits to be routed, by a catalog copy of a version above `after`.
     Waiting {
-        /// Version of the copy whose routing failed since all targets had ended (LET 4); 0: any.
+        /// Version of the copy by which the last routing failed because all targets had ended (LET
+        /// 4); 0: any.
         after: CatalogIndex,
     },
-    /// Nothing takes it, and it waits until something does (at-least-once, Q-40).
+    /// No queue accepts the letter; it waits until one does (at-least-once, Q-40).
     Kept,
-    /// It is on its way, as it was routed once (LET 1).
+    /// The letter was routed once and is being sent (LET 1).
     Routed(Box<Routing>),
-    /// It is delayed until then (EXC-17).
+    /// The letter is delayed until a moment (EXC-17).
     Delayed {
         /// When it is to be routed.
         until: Timestamp,
@@ -60,13 +62,14 @@ pub enum Stage {
 /// One routing of a letter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Routing {
-    /// By what it was routed.
+    /// The dead-letter settings by which it was routed.
     pub via: Via,
-    /// Version of the catalog copy.
+    /// Version of the catalog copy by which it was routed.
     pub at: CatalogIndex,
-    /// Place among all routings of the home, from 1: the order into each target (LET 6).
+    /// Number among all routings of the home, from 1: letters are sent to each target in this order
+    /// (LET 6).
     pub order: u64,
-    /// A target has taken it.
+    /// A target has accepted the letter.
     pub taken: bool,
     /// Targets that have not yet answered.
     pub transfers: BTreeMap<QueueId, Transfer>,
@@ -77,44 +80,44 @@ pub struct Routing {
 pub struct Via {
     /// Exchange that the message was published to.
     pub exchange: ShortString,
-    /// Key in place of the message's own.
+    /// Routing key that replaces the message's own.
     pub routing_key: Option<ShortString>,
 }
 
-/// A letter's way into one target.
+/// The sending of a letter to one target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transfer {
-    /// It has a number, and is sent until that is answered.
+    /// The transfer has a number, and is sent until it is answered.
     UnderWay {
         /// Number in the stream to the target's home.
         number: Sequence,
-        /// Attempt of the target's (LET 3).
+        /// Number of the attempt to send to this target (LET 3).
         attempt: u32,
     },
-    /// The target is full; it has no number until the target is tried again.
+    /// The target is full; the transfer gets no number until the target is tried again.
     Waits,
 }
 
-/// Letters of one queue. The message of each counts among its run's living ones.
+/// Letters of one queue. The message of each letter counts as living in its run.
 #[derive(Debug, Default)]
 pub(crate) struct Letters {
     packed: BTreeMap<u64, PackedBlock>,
-    /// Blocks that the present entry looks at; packed again when it ends.
+    /// Unpacked blocks that the present entry uses; packed again when it ends.
     open: BTreeMap<u64, Block>,
     count: u64,
-    /// Number of the last one.
+    /// Number of the last letter.
     last: LetterNumber,
-    /// Those that are to be routed, and those kept. Derived.
+    /// Numbers of the letters that wait to be routed, and of the kept ones. Derived.
     waiting: NumberSet,
     kept: NumberSet,
-    /// Those delayed. Derived.
+    /// Delayed letters by time. Derived.
     delayed: BTreeSet<(Timestamp, LetterNumber)>,
     /// Pages that the present entry has changed.
     changed: BTreeSet<u64>,
 }
 
 impl Letters {
-    /// None yet; the next one has the number after `last`.
+    /// No letters yet; the next one gets the number after `last`.
     pub(crate) fn after(last: LetterNumber) -> Self {
         Self { last, ..Self::default() }
     }
@@ -138,7 +141,7 @@ impl Letters {
         self.last
     }
 
-    /// Puts a letter in place, new or from a record.
+    /// Inserts a letter, new or from a record.
     pub(crate) fn insert(&mut self, number: LetterNumber, letter: Letter) {
         self.note(number, &letter.stage);
         if self.block_mut(number).insert(number, letter).is_none() {
@@ -147,7 +150,7 @@ impl Letters {
         self.changed.insert(page(number));
     }
 
-    /// The block of a letter, to be changed.
+    /// The block of a letter, for a change.
     fn block_mut(&mut self, number: LetterNumber) -> &mut Block {
         let block = block_of(number);
         let packed = self.packed.remove(&block);
@@ -156,7 +159,7 @@ impl Letters {
             .or_insert_with(|| packed.map(|block| block.unpack()).unwrap_or_default())
     }
 
-    /// Takes a letter that is waiting or kept out of those, for a routing. False if it is neither.
+    /// Removes a letter from the waiting or kept ones, for a routing. False if it is neither.
     pub(crate) fn take_unrouted(&mut self, number: LetterNumber) -> bool {
         let found = self.waiting.remove(number) || self.kept.remove(number);
         if found {
@@ -174,7 +177,7 @@ impl Letters {
         }
     }
 
-    /// The routing of a letter that is under way, to be changed.
+    /// The routing of a letter that was routed, for a change.
     pub(crate) fn routing_mut(&mut self, number: LetterNumber) -> Option<&mut Routing> {
         self.changed.insert(page(number));
         match &mut self.block_mut(number).get_mut(&number)?.stage {
@@ -183,7 +186,7 @@ impl Letters {
         }
     }
 
-    /// The letter is done with.
+    /// Removes the letter.
     pub(crate) fn remove(&mut self, number: LetterNumber) -> Option<Letter> {
         self.waiting.remove(number);
         self.kept.remove(number);
@@ -196,28 +199,28 @@ impl Letters {
         Some(letter)
     }
 
-    /// When the first of those delayed is to be routed.
+    /// The time at which the first delayed letter is due.
     pub(crate) fn next_due(&self) -> Option<Timestamp> {
         self.delayed.first().map(|(until, _)| *until)
     }
 
-    /// Takes out the first of those delayed.
+    /// Removes the first delayed letter from the delayed ones.
     pub(crate) fn take_due(&mut self) -> Option<Letter> {
         let (_, number) = *self.delayed.first()?;
         self.remove(number)
     }
 
-    /// Numbers of those delayed.
+    /// Numbers of the delayed letters.
     pub(crate) fn delayed(&self) -> Vec<LetterNumber> {
         self.delayed.iter().map(|(_, number)| *number).collect()
     }
 
-    /// All that there is is delayed.
+    /// True if all letters are delayed.
     pub(crate) fn are_all_delayed(&self) -> bool {
         self.delayed.len() as u64 == self.count
     }
 
-    /// Takes out those kept as unroutable.
+    /// Removes the letters kept as unroutable from the kept ones.
     pub(crate) fn take_kept(&mut self) -> Vec<Letter> {
         let kept: Vec<_> = self.kept.range(LetterNumber(0)).collect();
         kept.into_iter().filter_map(|number| self.remove(number)).collect()
@@ -231,7 +234,7 @@ impl Letters {
         !self.kept.is_empty()
     }
 
-    /// Those that are to be routed (or those kept) from a number on.
+    /// The letters that wait to be routed (or with `kept` the kept ones), from a number on.
     pub(crate) fn unrouted(
         &self,
         kept: bool,
@@ -242,8 +245,7 @@ impl Letters {
         numbers.range(from).filter_map(move |number| Some((number, reader.get(number)?.clone())))
     }
 
-    /// The present entry has ended: packs what it has looked at, and tells the pages that it has
-    /// changed.
+    /// Ends the present entry: packs the unpacked blocks, and returns the pages that have changed.
     pub(crate) fn take_changed(&mut self) -> BTreeSet<u64> {
         for (number, block) in std::mem::take(&mut self.open) {
             if !block.is_empty() {
@@ -253,14 +255,14 @@ impl Letters {
         std::mem::take(&mut self.changed)
     }
 
-    /// Every page that is written, or may be.
+    /// Every page that was written, or may have been.
     pub(crate) fn pages(&self) -> BTreeSet<u64> {
         let blocks = self.packed.keys().chain(self.open.keys());
         let pages = blocks.map(|block| block >> (PAGE_BITS - BLOCK_BITS));
         pages.chain(self.changed.iter().copied()).collect()
     }
 
-    /// What a page holds; `None` if nothing.
+    /// The letters of a page; `None` if there are none.
     pub(crate) fn page(&self, page: u64) -> Option<BTreeMap<LetterNumber, Letter>> {
         let first = page << (PAGE_BITS - BLOCK_BITS);
         let blocks = first..first + (1 << (PAGE_BITS - BLOCK_BITS));
@@ -286,7 +288,7 @@ impl Letters {
     }
 }
 
-/// Looks letters up, neighbours cheaply: it keeps the block that it has unpacked last.
+/// A look-up of letters that is cheap for consecutive ones: it keeps the last unpacked block.
 pub(crate) struct LetterReader<'a> {
     letters: &'a Letters,
     block: Option<(u64, Block)>,
@@ -297,7 +299,7 @@ impl<'a> LetterReader<'a> {
         Self { letters, block: None }
     }
 
-    /// The letter of this number, if it waits here.
+    /// The letter of this number, if the queue has it.
     pub(crate) fn get(&mut self, number: LetterNumber) -> Option<&Letter> {
         let wanted = block_of(number);
         if self.block.as_ref().is_none_or(|(block, _)| *block != wanted) {

@@ -1,10 +1,10 @@
-//! Neighbouring letters in little memory. A queue may have a million letters, which are looked at a
-//! few times each: when they are routed, sent and answered. In between they are packed, some twelve
-//! bytes each, and only what an entry looks at is unpacked.
+//! Blocks of letters in little memory. A queue may have a million letters, of which each is read
+//! only a few times: when it is routed, sent and answered. In between letters are packed, about
+//! twelve bytes each, and an entry unpacks only the blocks that it uses.
 //!
-//! A million letters that wait take 16 to 31 MiB of a node (`queue/tests/letters_memory`). Kept one
-//! by one they took 150 to 900 bytes each. An entry unpacks the blocks of 32 letters that it looks
-//! at. `number_set` and `transfer_map` pack what else is kept of letters.
+//! A million waiting letters take 16 to 31 MiB of a node (`queue/tests/letters_memory`). Stored one
+//! by one they took 150 to 900 bytes each. An entry unpacks blocks of 32 letters. `number_set` and
+//! `transfer_map` pack the other indexes of letters.
 
 use crate::{
     death_reason::DeathReason,
@@ -15,7 +15,7 @@ use quorate_types::{
 };
 use std::collections::BTreeMap;
 
-/// Letters of one block: those whose numbers differ in the lowest bits alone.
+/// Letters whose numbers differ only in this many lowest bits make one block.
 pub(crate) const BLOCK_BITS: u32 = 5;
 
 /// The block of a letter.
@@ -26,14 +26,14 @@ pub(crate) fn block_of(number: LetterNumber) -> u64 {
 /// Letters of one block, by number.
 pub(crate) type Block = BTreeMap<LetterNumber, Letter>;
 
-/// A block that nobody looks at.
+/// A packed block.
 #[derive(Debug)]
 pub(crate) struct PackedBlock {
-    /// Numbers of all fields, each as the difference to the letter before.
+    /// The numbers of all fields, each as the difference to the previous letter.
     bytes: Box<[u8]>,
-    /// What routings share, named by their place.
+    /// Dead-letter settings that routings share, referred to by index.
     vias: Box<[Via]>,
-    /// Targets, named by their place.
+    /// Targets, referred to by index.
     targets: Box<[QueueId]>,
 }
 
@@ -60,7 +60,7 @@ impl PackedBlock {
     }
 }
 
-/// Fields of the letter before.
+/// Fields of the previous letter.
 #[derive(Clone, Copy, Debug, Default)]
 struct Last {
     number: u64,
@@ -72,7 +72,7 @@ struct Last {
     sequence: u64,
 }
 
-/// A number as its difference to the one before: small, whichever is the greater.
+/// A number as its difference to the previous one, in a form that is small for both signs.
 fn difference(last: &mut u64, value: u64) -> u64 {
     let signed = value.wrapping_sub(*last).cast_signed();
     *last = value;
@@ -94,7 +94,7 @@ struct Writer {
 }
 
 impl Writer {
-    /// Seven bits in a byte, the lowest first.
+    /// Writes seven bits in each byte, the lowest first.
     fn number(&mut self, mut number: u64) {
         while number > 0x7f {
             self.bytes.push((number & 0x7f) as u8 | 0x80);
@@ -144,7 +144,7 @@ impl Writer {
             let target = place_of(&mut self.targets, target);
             self.number(target);
             match transfer {
-                // No attempt is 0 (LET 3).
+                // 0 means waiting, since attempts begin at 1 (LET 3).
                 Transfer::Waits => self.number(0),
                 Transfer::UnderWay { number, attempt } => {
                     self.number(u64::from(*attempt));
@@ -155,7 +155,7 @@ impl Writer {
     }
 }
 
-/// The place of a value in its table, at its end if it is new.
+/// The index of a value in its table; a new value is appended.
 fn place_of<T: Clone + PartialEq>(table: &mut Vec<T>, value: &T) -> u64 {
     let found = table.iter().rposition(|one| one == value);
     let place = found.unwrap_or_else(|| {
@@ -165,7 +165,7 @@ fn place_of<T: Clone + PartialEq>(table: &mut Vec<T>, value: &T) -> u64 {
     place as u64
 }
 
-/// Reads what [`Writer`] has written in this process: a field is always there.
+/// Reads the output of [`Writer`] in the same process, so every field is present.
 struct Reader<'a> {
     packed: &'a PackedBlock,
     bytes: &'a [u8],

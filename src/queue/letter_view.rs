@@ -1,4 +1,4 @@
-//! What the dead-letter worker sees of the letters: what is to be routed, what is to be sent.
+//! The dead-letter worker's view of the letters: those to be routed, and those to be sent.
 
 use crate::{
     config::DeadLetter,
@@ -15,7 +15,7 @@ use quorate_types::{
 };
 use std::collections::BTreeMap;
 
-/// A letter that is to be routed.
+/// A letter that waits to be routed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LetterView {
     /// Number of the letter in its home.
@@ -24,18 +24,18 @@ pub struct LetterView {
     pub message: MessageId,
     /// Why it died.
     pub reason: DeathReason,
-    /// A catalog copy of a higher version than this one is wanted (LET 4).
+    /// The catalog copy must have a version above this one (LET 4).
     pub after: CatalogIndex,
 }
 
-/// A transfer that is under way.
+/// A transfer in flight.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TransferView {
     /// Number in its stream.
     pub number: Sequence,
     /// Queue that the transfer goes to.
     pub target: QueueId,
-    /// Attempt of the target's.
+    /// Number of the attempt to send to this target.
     pub attempt: u32,
     /// Queue that the message died in.
     pub queue: QueueId,
@@ -47,20 +47,20 @@ pub struct TransferView {
     pub reason: DeathReason,
     /// When it died, by the group's clock.
     pub died_at: WallTime,
-    /// By what it was routed.
+    /// The dead-letter settings by which it was routed.
     pub via: Via,
 }
 
-/// A target that letters are for.
+/// A target of letters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TargetView {
     /// Queue that transfers wait for.
     pub target: QueueId,
-    /// Letters that wait since it is full.
+    /// Number of letters that wait because it is full.
     pub waits: u64,
-    /// Transfers to it under way.
+    /// Number of transfers to it in flight.
     pub under_way: u64,
-    /// It has refused letters in its present attempt.
+    /// It has refused letters of the present attempt.
     pub refused: bool,
 }
 
@@ -69,7 +69,8 @@ impl Machine {
         self.queues.get(&id).or_else(|| self.ended_queues.get(&id)).map(Box::as_ref)
     }
 
-    /// What is owed for letters: theirs, and to those whose letters were refused (LET 3).
+    /// The effects owed for the machine's own letters, and for refused letters of other homes (LET
+    /// 3).
     pub(crate) fn owed_letters(&self, effects: &mut Vec<Effect>) {
         let has_idle_target = self.targets().any(|target| target.under_way == 0);
         let has_transfers = self.streams().next().is_some();
@@ -79,12 +80,12 @@ impl Machine {
         self.owed_room(effects);
     }
 
-    /// What queues owe to those whose letters they have refused, and have room for now (LET 3).
+    /// The notices of room owed to homes whose letters the queues have refused (LET 3).
     pub fn owed_room(&self, effects: &mut Vec<Effect>) {
         self.queues.values().for_each(|queue| queue.owed_room(effects));
     }
 
-    /// Queues with letters that are to be routed.
+    /// Queues with letters that wait to be routed.
     pub fn queues_with_letters(&self) -> impl Iterator<Item = QueueId> + '_ {
         self.outbox.waiting.iter().copied()
     }
@@ -95,14 +96,15 @@ impl Machine {
         all.filter(|(_, queue)| queue.letters.has_kept()).map(|(id, _)| *id)
     }
 
-    /// Name and dead-letter settings of a queue with letters; of one that has ended, its last ones.
+    /// Name and dead-letter settings of a queue with letters; if the queue has ended, its last
+    /// ones.
     #[must_use]
     pub fn letter_settings(&self, id: QueueId) -> Option<(ResourceName, Option<DeadLetter>)> {
         let queue = self.letters_of(id)?;
         Some((queue.name.clone(), queue.config.dead_letter.clone()))
     }
 
-    /// Letters of a queue that are to be routed, or with `kept` those kept, from a number on.
+    /// Letters of a queue that wait to be routed, or with `kept` the kept ones, from a number on.
     #[must_use]
     pub fn unrouted(
         &self,
@@ -124,7 +126,7 @@ impl Machine {
         queue.letters.unrouted(kept, from).take(limit).map(view).collect()
     }
 
-    /// Streams with transfers under way.
+    /// Streams with transfers in flight.
     pub fn streams(&self) -> impl Iterator<Item = LetterHome> + '_ {
         self.outbox.streams.keys().copied()
     }
@@ -137,7 +139,7 @@ impl Machine {
         Sequence(first.unwrap_or(last + 1))
     }
 
-    /// Transfers of a stream that are under way, from a number on, ascending.
+    /// Transfers of a stream in flight, from a number on, ascending.
     #[must_use]
     pub fn transfers(&self, stream: LetterHome, from: Sequence, limit: usize) -> Vec<TransferView> {
         let keys = self.outbox.streams.get(&stream).into_iter().flat_map(|keys| keys.range(from.0));
@@ -152,7 +154,7 @@ impl Machine {
         }
         found
     }
-    /// Targets that letters are for.
+    /// Targets of letters.
     pub fn targets(&self) -> impl Iterator<Item = TargetView> + '_ {
         self.outbox.targets.iter().map(|(target, state)| TargetView {
             target: *target,
@@ -162,7 +164,7 @@ impl Machine {
         })
     }
 
-    /// Letters of all queues, and of those how many are of queues that have ended.
+    /// Number of letters of all queues, and number of those whose queue has ended.
     #[must_use]
     pub fn letter_counts(&self) -> (u64, u64) {
         let of = |queues: &BTreeMap<QueueId, Box<Queue>>| -> u64 {

@@ -1,10 +1,10 @@
-//! What the dead-letter worker of one home decides while its node leads that home: which letters are
-//! routed and where they go, what is sent and sent again, which full targets are tried again, what
-//! an answer is proposed as (LET 1 to 5). Its driver (`broker/leader/dead_letter`) reads the catalog and
-//! the bodies, proposes and sends.
+//! The decisions of the dead-letter worker of one home, while its node leads that home: which
+//! letters are routed and where they are sent, which transfers are sent again, which full targets
+//! are tried again, and which command an answer becomes (LET 1 to 5). Its driver
+//! (`broker/leader/dead_letter`) reads the catalog and the bodies, proposes and sends.
 //!
-//! Everything that a worker remembers is a hint; what is owed follows from the state (STO 7). Its
-//! time is counted from any fixed moment.
+//! A worker's memory contains only hints; its duties follow from the state (STO 7). Its time is the
+//! duration since any fixed moment.
 
 use crate::{
     command::{Command, RoutedLetters, Routes, TransferAnswer},
@@ -23,16 +23,16 @@ use std::{
     time::Duration,
 };
 
-/// Letters of one queue that are routed by one command.
+/// Maximum of letters of one queue that one command routes.
 const ROUTE_MAX: usize = 512;
 
-/// Transfers of one batch.
+/// Maximum of transfers in one batch.
 const SEND_MAX: usize = 256;
 
-/// Letters of one queue that are to be routed, and what is in force for them.
+/// Letters of one queue that wait to be routed, and the settings in force for them.
 #[derive(Clone, Debug)]
 pub struct Unrouted {
-    /// Queue that they died in.
+    /// Queue in which the letters died.
     pub queue: QueueId,
     /// That queue's name.
     pub name: ResourceName,
@@ -40,25 +40,25 @@ pub struct Unrouted {
     pub settings: Option<DeadLetter>,
     /// The letters, ascending.
     pub letters: Vec<LetterView>,
-    /// They are kept as unroutable, and may have got a route since.
+    /// True if the letters are kept as unroutable; they may have a route by now.
     pub kept: bool,
 }
 
-/// Where a letter goes by a copy of the catalog.
+/// Where a letter is routed by a copy of the catalog.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Destination {
-    /// These queues take it.
+    /// These queues.
     Targets(Vec<QueueId>),
-    /// Nothing takes it: no exchange, no route.
+    /// No destination: no exchange, or no route.
     Nothing,
-    /// A delayed exchange on the way has not got its queue yet (EXC-17).
+    /// A delayed exchange on the path has no queue yet (EXC-17).
     NotYet,
-    /// All that would take it are queues that it has died in (DLX-28, Q-44).
+    /// The letter has died in all queues that it would be routed to (DLX-28, Q-44).
     Cycle,
 }
 
 impl Unrouted {
-    /// The first letters of a queue from a number on: those that wait, or with `kept` those kept.
+    /// The first letters of a queue from a number on: waiting ones, or with `kept` the kept ones.
     #[must_use]
     pub fn of(machine: &Machine, queue: QueueId, kept: bool, from: LetterNumber) -> Option<Self> {
         let (name, settings) = machine.letter_settings(queue)?;
@@ -66,9 +66,9 @@ impl Unrouted {
         (!letters.is_empty()).then_some(Self { queue, name, settings, letters, kept })
     }
 
-    /// Routes the letters by a copy of the catalog of that version. Gives the command that commits
-    /// the routing, and the letters that nothing takes by that copy: they are to be routed by a
-    /// `fresh` one, by which they are kept or dropped (LET 5).
+    /// Routes the letters by a copy of the catalog of that version. Returns the command that
+    /// commits the routing, and the letters without a route by that copy: they must be routed again
+    /// by a `fresh` copy, which decides whether they are kept or dropped (LET 5).
     #[must_use]
     pub fn route(
         &self,
@@ -84,7 +84,7 @@ impl Unrouted {
             None => Via { exchange: ShortString::default(), routing_key: None },
         };
         let (mut letters, mut left) = (Vec::new(), None);
-        // Those whose targets had ended wait until the copy knows of that (LET 4).
+        // Letters whose targets had ended wait until the copy contains those ends (LET 4).
         let routable = self.letters.iter().take_while(|letter| letter.after < version);
         for (place, letter) in routable.enumerate() {
             let found = match self.settings {
@@ -95,7 +95,7 @@ impl Unrouted {
                 Some(routes) => add(&mut letters, letter.number, routes),
                 None if self.kept => {}
                 None => {
-                    // Order is kept: those behind it wait for the fresh copy too.
+                    // The order is preserved: the letters behind wait for the fresh copy too.
                     left = self.letters.get(place..).filter(|_| !fresh);
                     break;
                 }
@@ -107,7 +107,7 @@ impl Unrouted {
         (routed, left)
     }
 
-    /// What becomes of a letter; `None`: it needs a fresh copy to be decided, or is kept on.
+    /// The result for a letter; `None`: a fresh copy must decide, or the letter stays kept.
     fn fate(&self, found: Destination, fresh: bool) -> Option<Routes> {
         match found {
             Destination::Targets(targets) => Some(Routes::To(targets)),
@@ -122,7 +122,7 @@ impl Unrouted {
     }
 }
 
-/// Joins letters that are routed alike.
+/// Appends a letter; joins consecutive letters with equal routes.
 fn add(routed: &mut Vec<RoutedLetters>, number: LetterNumber, routes: Routes) {
     match routed.last_mut() {
         Some(last) if last.last.0 + 1 == number.0 && last.routes == routes => last.last = number,
@@ -130,19 +130,19 @@ fn add(routed: &mut Vec<RoutedLetters>, number: LetterNumber, routes: Routes) {
     }
 }
 
-/// What the letters of a home are of, for, and under way in.
+/// The queues, targets and streams that the letters of a home refer to at present.
 #[derive(Clone, Debug, Default)]
 pub struct LiveLetters {
-    /// Queues with letters that wait or are kept.
+    /// Queues with waiting or kept letters.
     pub queues: BTreeSet<QueueId>,
-    /// Targets that letters are for.
+    /// Targets of letters.
     pub targets: BTreeSet<QueueId>,
-    /// Streams with transfers under way.
+    /// Streams with transfers in flight.
     pub streams: BTreeSet<LetterHome>,
 }
 
 impl LiveLetters {
-    /// The present ones.
+    /// Collects them from the machine.
     #[must_use]
     pub fn of(machine: &Machine) -> Self {
         Self {
@@ -153,34 +153,34 @@ impl LiveLetters {
     }
 }
 
-/// What the worker of one home remembers.
+/// The memory of the worker of one home.
 #[derive(Debug, Default)]
 pub struct LetterWorker {
-    /// Of each queue the first letter of the routing that was proposed last.
+    /// For each queue the first letter of its last proposed routing.
     proposed: BTreeMap<QueueId, (LetterNumber, CatalogIndex, Duration)>,
     kept: BTreeMap<QueueId, LastCheck>,
     streams: BTreeMap<LetterHome, Stream>,
-    /// Room that targets have told of.
+    /// Room that targets have reported.
     room: BTreeMap<QueueId, u32>,
     retried: BTreeMap<QueueId, Duration>,
 }
 
-/// The last look at a queue's kept letters.
+/// The last check of a queue's kept letters.
 #[derive(Debug)]
 struct LastCheck {
     version: CatalogIndex,
     settings: Option<DeadLetter>,
-    /// Those before this one have been looked at.
+    /// The letters before this one have been checked.
     next: LetterNumber,
 }
 
-/// How far a stream has been sent.
+/// The progress of a stream.
 #[derive(Debug)]
 struct Stream {
     through: Sequence,
     mark: Sequence,
     moved: Duration,
-    /// Last number and bytes of each batch that is under way.
+    /// Last number and bytes of each batch in flight.
     batches: VecDeque<(Sequence, usize)>,
 }
 
@@ -189,23 +189,22 @@ impl Stream {
         self.batches.iter().map(|(_, bytes)| bytes).sum()
     }
 
-    /// What was sent up to here has been answered.
+    /// Removes the batches that are answered up to `last`.
     fn answered(&mut self, last: Sequence) {
         while self.batches.pop_front_if(|(through, _)| *through <= last).is_some() {}
     }
 }
 
 impl LetterWorker {
-    /// A proposal that has brought nothing for so long is made again.
+    /// A proposal without an effect within this time is repeated.
     pub const PROPOSAL_LOST: Duration = Duration::from_secs(1);
-    /// Transfers of a stream that may be under way unanswered.
+    /// Maximum of unanswered transfers of a stream.
     pub const STREAM_MAX: u64 = 2_048;
-    /// Bytes of a stream that may be under way unanswered: as many as a client's publishes may have.
-    /// One batch may always be.
+    /// Maximum of bytes of unanswered transfers of a stream, the same as for a client's publishes.
+    /// One batch is always allowed.
     pub const STREAM_BYTES_MAX: usize = 16 << 20;
 
-    /// Forgets queues without letters, targets that letters are no longer for, and streams with nothing
-    /// under way.
+    /// Forgets queues without letters, former targets, and streams without transfers in flight.
     pub fn forget_done(&mut self, live: &LiveLetters) {
         self.proposed.retain(|queue, _| live.queues.contains(queue));
         self.kept.retain(|queue, _| live.queues.contains(queue));
@@ -214,8 +213,8 @@ impl LetterWorker {
         self.retried.retain(|target, _| live.targets.contains(target));
     }
 
-    /// Whether the letters may be routed now: one routing of a queue's waiting letters is under way
-    /// at a time, so that order is kept (LET 6).
+    /// True if the letters may be routed now: a queue has one routing of waiting letters in flight
+    /// at a time, so that the order is preserved (LET 6).
     #[must_use]
     pub fn may_route(&self, unrouted: &Unrouted, now: Duration) -> bool {
         let Some(first) = unrouted.letters.first() else { return false };
@@ -225,15 +224,16 @@ impl LetterWorker {
         })
     }
 
-    /// A routing of these letters has been proposed.
+    /// Records that a routing of these letters was proposed.
     pub fn routing_proposed(&mut self, unrouted: &Unrouted, now: Duration) {
         if let Some(first) = unrouted.letters.first().filter(|_| !unrouted.kept) {
             self.proposed.insert(unrouted.queue, (first.number, first.after, now));
         }
     }
 
-    /// From where on a queue's kept letters are to be looked at: all, if something has changed since;
-    /// otherwise those that have come since, which an older copy of the catalog may have kept.
+    /// The kept letter of a queue from which the next check begins: the first, if catalog or
+    /// settings have changed since the last check; otherwise the first that was kept since, perhaps
+    /// by an older copy of the catalog.
     #[must_use]
     pub fn check_from(
         &self,
@@ -247,7 +247,7 @@ impl LetterWorker {
         }
     }
 
-    /// Those before `next` have been looked at.
+    /// Records that the kept letters before `next` have been checked.
     pub fn checked(
         &mut self,
         queue: QueueId,
@@ -258,8 +258,8 @@ impl LetterWorker {
         self.kept.insert(queue, LastCheck { version, settings, next });
     }
 
-    /// The number from which on a stream is to be sent, if there is room in it. While the node's
-    /// budget has no room, one batch at a time is under way in it.
+    /// The number from which a stream is to be sent, if it has room. While the node's budget has no
+    /// room, only one batch at a time is in flight.
     #[must_use]
     pub fn send_from(
         &mut self,
@@ -275,7 +275,7 @@ impl LetterWorker {
             (state.mark, state.moved) = (mark, now);
             state.answered(through);
         } else if now.saturating_sub(state.moved) > Self::PROPOSAL_LOST * 3 {
-            // Nothing has been answered for long: what was sent is lost.
+            // No transfer was answered for a long time: those that were sent are taken for lost.
             *state = begun();
         }
         let from = Sequence(state.through.0.max(mark.0 - 1) + 1);
@@ -284,7 +284,8 @@ impl LetterWorker {
         (fits && from.0 - mark.0 < Self::STREAM_MAX).then_some(from)
     }
 
-    /// The transfers of a stream with neighbouring numbers from `from` on: the most that one batch takes.
+    /// The transfers of a stream with consecutive numbers from `from` on, as many as one batch
+    /// takes.
     #[must_use]
     pub fn batch(machine: &Machine, stream: LetterHome, from: Sequence) -> Vec<TransferView> {
         let mut transfers = machine.transfers(stream, from, SEND_MAX);
@@ -295,7 +296,7 @@ impl LetterWorker {
         transfers
     }
 
-    /// A batch has been sent that ends with the transfer `through`.
+    /// Records that a batch up to the transfer `through` was sent.
     pub fn sent(&mut self, stream: LetterHome, through: Sequence, bytes: usize) {
         if let Some(state) = self.streams.get_mut(&stream) {
             state.through = through;
@@ -303,7 +304,7 @@ impl LetterWorker {
         }
     }
 
-    /// The stream is sent again from there on (SES 5).
+    /// Makes the stream be sent again from a number on (SES 5).
     pub fn send_again(&mut self, stream: LetterHome, from: Sequence) {
         if let Some(state) = self.streams.get_mut(&stream) {
             state.through = Sequence(state.through.0.min(from.0.saturating_sub(1)));
@@ -311,13 +312,13 @@ impl LetterWorker {
         }
     }
 
-    /// Every stream to this home is sent again.
+    /// Makes every stream to this home be sent again.
     pub fn send_all_again(&mut self, home: Home) {
         self.streams.retain(|stream, _| stream.home() != home);
     }
 
-    /// A target's home has answered: more transfers may follow those that are answered, and those
-    /// that it lacks are sent again.
+    /// A target's home has answered: transfers may follow the answered ones, and those that the
+    /// home lacks are sent again.
     pub fn answered(&mut self, answer: &Answer) {
         if let Answer::Transferred { by, last, .. } = answer {
             if let Some(state) = self.streams.get_mut(by) {
@@ -328,7 +329,7 @@ impl LetterWorker {
         }
     }
 
-    /// The command that commits answers to transfers (LET 2).
+    /// The command that commits an answer to transfers (LET 2).
     #[must_use]
     pub fn commit(answer: Answer) -> Option<Command> {
         match answer {
@@ -342,8 +343,8 @@ impl LetterWorker {
         }
     }
 
-    /// The start at the end of the stream is over, and its queues have ended: the command that answers
-    /// all that is under way there (LET 4).
+    /// The start at the other end of the stream is fenced, and its queues have ended: the command
+    /// that answers all transfers in flight to it (LET 4).
     #[must_use]
     pub fn end_stream(machine: &Machine, stream: LetterHome) -> Option<Command> {
         let first = machine.stream_mark(stream);
@@ -355,19 +356,19 @@ impl LetterWorker {
         Some(Command::DeadLettered { stream, first, last, other })
     }
 
-    /// Bytes of all that is under way.
+    /// Bytes of all transfers in flight.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.streams.values().map(Stream::bytes).sum()
     }
 
-    /// A target has told of room (LET 3).
+    /// A target has reported room (LET 3).
     pub fn room_reported(&mut self, target: QueueId, messages: u32) {
         self.room.insert(target, messages);
     }
 
-    /// The command that sends again what waits for a target, if it is to be tried now: it has told of
-    /// room, or was not refused, or has `ended` (LET 3, 4).
+    /// The command that sends again the transfers that wait for a target, if it is to be tried now:
+    /// the target has reported room, or has not refused the attempt, or has `ended` (LET 3, 4).
     #[must_use]
     pub fn retry(&mut self, view: &TargetView, ended: bool, now: Duration) -> Option<Command> {
         let target = view.target;

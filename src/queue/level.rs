@@ -1,10 +1,11 @@
-//! One priority level of a queue: what is ready in it, in order. That is the requeued messages,
-//! each at its old place, and the *fresh* range from the head on, which was never assigned.
+//! One priority level of a queue: its ready messages, in order. These are the requeued messages,
+//! each at its old position, and the *fresh* range from the head on, whose messages were never
+//! assigned.
 //!
-//! The fresh range is a cursor and two counts. A *window* holds the heads of its first messages; it
-//! is a cache: not state, never hashed, and what comes out does not depend on what is in it. A queue
-//! that is emptied as fast as it is filled is served from the window alone; what does not fit is
-//! counted, and read from the [`crate::MessageStore`] when its turn comes.
+//! The fresh range is a cursor and two counts. A *window* holds the heads of its first messages. It
+//! is a cache: not part of the state, never hashed, and without effect on the output. A queue that
+//! is emptied as fast as it is filled is served from the window alone. Messages that do not fit are
+//! counted, and read from the [`crate::MessageStore`] when they are due.
 
 use crate::{
     apply::Apply,
@@ -17,11 +18,11 @@ use crate::{
 use quorate_types::{Level, LogIndex, MessageId, QueueId, Timestamp};
 use std::collections::{BTreeMap, VecDeque};
 
-/// Messages up to which new runs go into the window of a queue that has consumers.
+/// Window size up to which a queue with consumers adds new runs to the window.
 const WINDOW_SERVED: usize = 2_048;
-/// The same without consumers: many such queues may hold a backlog at the same time.
+/// The same for a queue without consumers: many such queues may have a backlog at the same time.
 const WINDOW_IDLE: usize = 32;
-/// Runs read in the first call of a refill, and at most in one call.
+/// Number of runs that the first read of a refill requests, and maximum of one read.
 const RUNS_FIRST: usize = 16;
 const RUNS_MAX: usize = 256;
 
@@ -40,11 +41,11 @@ pub(crate) struct LevelState {
     window: VecDeque<QueuedMessage>,
     /// The first fresh message, while the window is empty; also a cache.
     first: Option<QueuedMessage>,
-    /// Parts of this entry's run that did not go into the window.
+    /// Parts of this entry's run that were not added to the window.
     late: Vec<Part>,
-    /// Position after the last message that this entry enqueued here; 0 if it enqueued none.
+    /// Position after the last message that this entry enqueued in this level; 0 if there is none.
     entry_end: u32,
-    /// This entry put something into the window.
+    /// This entry has added messages to the window.
     appended: bool,
 }
 
@@ -56,7 +57,7 @@ pub(crate) struct Part {
     pub(crate) count: u32,
 }
 
-/// A level's address, for reads and errors.
+/// A level's queue and number, for reads and errors.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     pub(crate) queue: QueueId,
@@ -66,12 +67,12 @@ pub(crate) struct Place {
 }
 
 impl LevelState {
-    /// A level whose first message comes at `index`.
+    /// A level whose first message will have the log index `index`.
     pub(crate) fn starting_at(index: LogIndex) -> Self {
         Self { record: LevelRecord::starting_at(index), ..Self::default() }
     }
 
-    /// A level as a checkpoint has it, with `living` counted from what is requeued and held.
+    /// A level from its record; `living` is counted from the requeued and unacked messages.
     pub(crate) fn stored(record: LevelRecord) -> Self {
         Self { record, ..Self::default() }
     }
@@ -84,7 +85,7 @@ impl LevelState {
         self.record.fresh_bytes + self.requeued_bytes
     }
 
-    /// Whether a ready message has an `expiration` of its own.
+    /// True if a ready message has an `expiration` of its own.
     pub(crate) fn has_expiring(&self) -> bool {
         self.record.fresh_expiring + self.requeued_expiring > 0
     }
@@ -93,7 +94,7 @@ impl LevelState {
         (!self.requeued.is_empty()).then(|| RequeuedRecord { messages: self.requeued.clone() })
     }
 
-    /// Appends a part of this entry's run. Returns the bytes of its bodies.
+    /// Appends a part of this entry's run. Returns the number of bytes of its bodies.
     pub(crate) fn append(
         &mut self,
         place: Place,
@@ -117,8 +118,8 @@ impl LevelState {
         bytes
     }
 
-    /// Refused messages of this entry's run stay at their place for their letters, and are never
-    /// ready (LEN-12).
+    /// Keeps refused messages of this entry's run at their position for their letters; they are
+    /// never ready (LEN-12).
     pub(crate) fn keep_refused(
         &mut self,
         level: Level,
@@ -137,8 +138,9 @@ impl LevelState {
         (part.first..).zip(messages).map(one).collect()
     }
 
-    /// Whether the next part of the run at `index` goes into the window: only if all before it is
-    /// there, and the parts of one run go the same way, since a window holds whole runs.
+    /// True if the next part of the run at `index` is added to the window: only if the window has
+    /// all messages before it, and all parts of one run are treated alike, since a window holds
+    /// whole runs.
     fn fits(&self, served: bool, index: LogIndex) -> bool {
         let bound = if served { WINDOW_SERVED } else { WINDOW_IDLE };
         self.record.fresh == self.window.len() as u64
@@ -160,7 +162,7 @@ impl LevelState {
         }));
     }
 
-    /// The first ready message, which stays.
+    /// The first ready message; it stays in the level.
     pub(crate) fn first(
         &mut self,
         place: Place,
@@ -181,8 +183,8 @@ impl LevelState {
         Ok(self.window.front().copied())
     }
 
-    /// Takes the first ready message. Requeued ones were all taken from the head before, so they
-    /// come before every fresh one.
+    /// Takes the first ready message. Requeued messages were all taken from the head before, so
+    /// they precede every fresh one.
     pub(crate) fn take(
         &mut self,
         place: Place,
@@ -209,8 +211,9 @@ impl LevelState {
         Ok(Some(queued))
     }
 
-    /// Moves the head past a message. Past the last message of a run it goes to the next index, so
-    /// that the run is below it. Of this entry's own run more may follow.
+    /// Moves the head past a message. Past the last message of a run the head moves to the next
+    /// index, so that the run lies below it. This entry's own run may still grow, so there the head
+    /// stays in the run.
     fn advance_past(&mut self, message: MessageId, current: LogIndex) {
         let more = self.window.front().is_some_and(|next| next.message.index == message.index);
         if more || message.index == current {
@@ -226,7 +229,7 @@ impl LevelState {
         self.refused_letters.pass((index, position));
     }
 
-    /// Puts a message back to its place.
+    /// Puts a message back at its old position.
     pub(crate) fn requeue(&mut self, mut queued: QueuedMessage) {
         queued.unacked_since = Timestamp(0);
         self.requeued_bytes += u64::from(queued.head.body_bytes);
@@ -237,7 +240,7 @@ impl LevelState {
         debug_assert!(replaced.is_none(), "a message was requeued twice");
     }
 
-    /// Drops all that is ready (DEL-07): the head jumps to the tail. Returns how many.
+    /// Drops all ready messages (DEL-07): the head jumps to the tail. Returns their number.
     pub(crate) fn purge(&mut self, current: LogIndex) -> u64 {
         let purged = self.ready();
         for (index, _) in std::mem::take(&mut self.requeued).into_keys() {
@@ -248,7 +251,7 @@ impl LevelState {
         self.requeued_expiring = 0;
         if self.record.fresh > 0 {
             self.living.jump(self.record.head_index);
-            // Runs of letters part what is dead.
+            // Runs with messages of letters divide the range of dead runs.
             self.refused_letters.runs().into_iter().for_each(|run| self.living.jump(run));
             let removed_below = self.record.removed_below;
             self.record = LevelRecord::starting_at(current);
@@ -261,9 +264,9 @@ impl LevelState {
         purged
     }
 
-    /// Ends the entry: a head that stands behind the last message of this entry's run moves on. In
-    /// a queue that nobody consumes from, what this entry put into the window is mostly left to the
-    /// store; `shorten` says that the last consumer has left.
+    /// Ends the entry: a head behind the last message of this entry's run moves on. If the queue
+    /// has no consumers, most messages that this entry added to the window are removed from it
+    /// again; `shorten` means that the last consumer has left.
     pub(crate) fn end_entry(&mut self, current: LogIndex, served: bool, shorten: bool) {
         if self.entry_end > 0 && self.record.fresh == 0 {
             self.move_head(current.next(), 0);
@@ -276,8 +279,7 @@ impl LevelState {
         }
     }
 
-    /// Fills the empty window: with stored runs, and once there are no more with what this entry
-    /// brought.
+    /// Fills the empty window: with stored runs, then with the messages of this entry.
     fn refill(&mut self, place: Place, apply: &Apply<'_>) -> Result<(), StoreError> {
         self.first = None;
         let enough = if place.served { WINDOW_SERVED / 2 } else { WINDOW_IDLE };
@@ -327,8 +329,9 @@ impl LevelState {
         }
     }
 
-    /// The store must show what the state counts: a run missing or left over is a fault of the
-    /// disk or of this program, and going on would lose or invent messages (STO).
+    /// Checks that the store shows as many messages as the state counts. A missing or surplus run
+    /// is a fault of the disk or of this program, and to continue would lose or duplicate messages
+    /// (STO).
     fn check_window(&self, place: Place, exhausted: bool) -> Result<(), StoreError> {
         let window = self.window.len() as u64;
         let fresh = self.record.fresh;
@@ -342,7 +345,7 @@ impl LevelState {
         )))
     }
 
-    /// Leaves only the first whole runs in the window; none, if the first is a long one.
+    /// Shortens the window to its first whole runs; empties it if the first run is long.
     fn shorten_window(&mut self) {
         if self.window.len() > WINDOW_IDLE * 2 {
             let index = |at: usize| self.window.get(at).map(|queued| queued.message.index);
@@ -354,7 +357,7 @@ impl LevelState {
         }
     }
 
-    /// Gives back memory that a past burst took.
+    /// Releases memory that an earlier burst used.
     pub(crate) fn trim(&mut self) {
         if self.window.capacity() > 64 && self.window.capacity() > self.window.len() * 4 {
             self.window.shrink_to(self.window.len() * 2);
@@ -363,7 +366,7 @@ impl LevelState {
     }
 }
 
-/// A message that was never held.
+/// A message that was never assigned.
 fn fresh(message: MessageId, head: MessageHead, enqueued_at: Timestamp) -> QueuedMessage {
     let (counts, unacked_since) = (crate::command::Counts::default(), Timestamp(0));
     QueuedMessage { message, counts, head, enqueued_at, unacked_since }

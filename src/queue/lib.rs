@@ -1,5 +1,6 @@
-//! One group's queues as a pure state machine: no clock, no randomness, no I/O but through
-//! [`MessageStore`]. The same log gives the same state, byte for byte, on every replica (DESIGN §4).
+//! One group's queues as a pure state machine: no clock, no randomness, no I/O except through
+//! [`MessageStore`]. The same log gives the same state, byte for byte, on every replica (DESIGN
+//! §4).
 
 mod command;
 mod config;

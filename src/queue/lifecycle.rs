@@ -1,4 +1,4 @@
-//! A queue's beginning, settings and end: `CreateQueue`, `Configure`, `Inspect`, `EndQueue`,
+//! Creation, configuration and end of queues: `CreateQueue`, `Configure`, `Inspect`, `EndQueue`,
 //! `NewLife`, and the end of an auto-delete queue (NAM 1 to 4, DEL-01, DEL-02, EXQ-05, Q-11).
 
 use crate::{
@@ -16,7 +16,7 @@ use quorate_types::{DeliveryNumber, Holder, Home, LetterNumber, QueueId, Resourc
 use std::collections::{BTreeMap, VecDeque};
 
 impl Machine {
-    /// `CreateQueue`: `Created` with the new id; `Gone` if there can be none.
+    /// `CreateQueue`: replies `Created` with the new id; `Gone` if the queue cannot be created.
     pub(crate) fn create_queue(
         &mut self,
         name: &ResourceName,
@@ -50,8 +50,8 @@ impl Machine {
         Reply::Created(id)
     }
 
-    /// Of a group: (log index, position in the entry) (NAM 1). Of a node: (start, the number drawn
-    /// for it); none without a number, or with that of a queue that is there (NAM 8).
+    /// In a group: (log index, position in the entry) (NAM 1). On a node: (start, the number drawn
+    /// for the queue). `None` without such a number, or if a queue has the id already (NAM 8).
     fn new_queue_id(&self, bound: Option<u64>, apply: &Apply<'_>) -> Option<QueueId> {
         let (index, position) = match self.home {
             Home::Group(_) => (apply.index.0, u64::from(apply.position)),
@@ -61,7 +61,8 @@ impl Machine {
         (!self.queues.contains_key(&id) && !self.ended_queues.contains_key(&id)).then_some(id)
     }
 
-    /// `Configure`: takes settings unless they were resolved at a lower catalog index (NAM 2).
+    /// `Configure`: replaces the settings unless the new ones were resolved at a lower catalog
+    /// index (NAM 2).
     pub(crate) fn configure(
         &mut self,
         id: QueueId,
@@ -79,7 +80,7 @@ impl Machine {
         Reply::Taken
     }
 
-    /// `Inspect`: what a declare shows of a queue that lives (NAM 3, Q-22).
+    /// `Inspect`: the counts of a queue that a declare returns (NAM 3, Q-22).
     pub(crate) fn inspect(&mut self, id: QueueId, renew: bool, apply: &mut Apply<'_>) -> Reply {
         let Some(queue) = self.queues.get_mut(&id) else { return Reply::Gone };
         if renew && queue.used_at != apply.now {
@@ -94,7 +95,7 @@ impl Machine {
         })
     }
 
-    /// `EndQueue`: `Ended`, or why not; `Gone` if it has ended before.
+    /// `EndQueue`: replies `Ended`, or why not; `Gone` if the queue has ended before.
     pub(crate) fn end_queue(
         &mut self,
         id: QueueId,
@@ -114,7 +115,7 @@ impl Machine {
         Reply::Ended { ready }
     }
 
-    /// `NewLife`: queues that do not outlive a stop of the whole cluster end.
+    /// `NewLife`: ends the queues that do not outlive a stop of the whole cluster.
     pub(crate) fn new_life(&mut self, life: u64, apply: &mut Apply<'_>) {
         if life <= apply.group.life {
             return;
@@ -127,14 +128,14 @@ impl Machine {
         for id in ended {
             self.end(id, apply);
         }
-        // Leases start anew when the whole cluster was down.
+        // TTLs of queues begin again after the whole cluster was down.
         for queue in self.queues.values_mut().filter(|queue| queue.config.expires_ms.is_some()) {
             queue.touch(apply);
             queue.used_at = apply.now;
         }
     }
 
-    /// Ends the queue if it is auto-delete and its last consumer has just left (EXQ-05).
+    /// Ends the queue if it is auto-delete and has just lost its last consumer (EXQ-05).
     pub(crate) fn end_if_abandoned(&mut self, id: QueueId, apply: &mut Apply<'_>) -> bool {
         let Some(queue) = self.queues.get_mut(&id) else { return true };
         let abandoned = std::mem::take(&mut queue.abandoned) && queue.attached == 0;
@@ -145,8 +146,9 @@ impl Machine {
         ends
     }
 
-    /// Takes the queue out of the state with all that it has. That it ended is not remembered: the
-    /// reconciler compares what lives with the catalog (NAM 7), so nothing is owed for ever.
+    /// Removes the queue and all that belongs to it from the state. Its end is not stored: the
+    /// reconciler compares the existing queues with the catalog (NAM 7), so no notice is owed for
+    /// ever.
     pub(crate) fn end(&mut self, id: QueueId, apply: &mut Apply<'_>) {
         let Some(mut queue) = self.queues.remove(&id) else { return };
         apply.digest.step(Step::End, digest::of_queue(id), queue.ready());
@@ -164,7 +166,7 @@ impl Machine {
         }
         apply.out.changes.extend(queue.keys().map(Change::Record));
         apply.effect(Effect::QueueEnded { queue: id });
-        // What a delayed exchange kept goes with it (EXC-17).
+        // Messages that a delayed exchange keeps are removed with its queue (EXC-17).
         if queue.letters.are_all_delayed() {
             apply.ended.push(id);
             apply.out.changes.push(Change::QueueRemoved { queue: id });
@@ -176,7 +178,7 @@ impl Machine {
 }
 
 impl Queue {
-    /// The queue has ended with letters: of all else only what the letters need stays.
+    /// Reduces a queue that has ended with letters to the data that the letters need.
     fn leave_letters(&mut self, apply: &mut Apply<'_>) {
         self.ended = true;
         let mut burial = Burial::default();

@@ -1,5 +1,5 @@
-//! Length limits (LEN, Q-33), exact: drop-head makes room at the head, reject-publish refuses what
-//! would exceed. Counted are ready messages and the bytes of their bodies.
+//! Length limits (LEN, Q-33), exact: drop-head removes messages at the head, reject-publish refuses
+//! messages that would exceed a limit. Limits count ready messages and the bytes of their bodies.
 
 use crate::{
     apply::Apply, command::MessageHead, config::QueueConfig, death_reason::DeathReason,
@@ -7,7 +7,7 @@ use crate::{
 };
 use quorate_types::Overflow;
 
-/// What a queue may hold ready, and what of that is taken.
+/// The limits of ready messages, and their present use.
 #[derive(Clone, Copy, Debug)]
 struct Room {
     messages_max: u64,
@@ -30,7 +30,7 @@ impl Room {
         self.messages > self.messages_max || self.bytes > self.bytes_max
     }
 
-    /// Whether one more message still fits; then it is counted.
+    /// Counts one more message if it fits; false if it does not.
     fn take(&mut self, body_bytes: u32) -> bool {
         let more = Self {
             messages: self.messages.saturating_add(1),
@@ -50,7 +50,7 @@ impl QueueConfig {
         self.length_max.is_some() || self.length_bytes_max.is_some()
     }
 
-    /// Publishes that would exceed a limit are refused (LEN-07, LEN-12).
+    /// True if publishes that would exceed a limit are refused (LEN-07, LEN-12).
     pub(crate) fn refuses_publishes(&self) -> bool {
         match self.overflow {
             Overflow::DropHead => false,
@@ -58,16 +58,16 @@ impl QueueConfig {
         }
     }
 
-    /// What is refused becomes a dead letter (LEN-12).
+    /// True if refused messages become dead letters (LEN-12).
     pub(crate) fn dead_letters_refused(&self) -> bool {
         self.overflow == Overflow::RejectPublishDlx && self.dead_letter.is_some()
     }
 }
 
 impl Queue {
-    /// Drops what would be delivered next until both limits hold (LEN-04). What the command itself
-    /// made ready makes way at once; of what a lowered limit leaves over, only as much as one apply
-    /// may handle. Tells whether anything was dropped.
+    /// Drops the messages that would be delivered next until both limits are kept (LEN-04). As many
+    /// messages as the command made ready are dropped at once; of those above a lowered limit, only
+    /// as many as the budget of this apply allows. True if any message was dropped.
     pub(crate) fn drop_head(&mut self, apply: &mut Apply<'_>) -> Result<bool, StoreError> {
         if !self.config.is_limited() || self.config.overflow != Overflow::DropHead {
             return Ok(false);
@@ -94,8 +94,8 @@ impl Queue {
         Ok(room.messages < before)
     }
 
-    /// Of messages about to be enqueued, those that would exceed a limit, as inclusive ranges of
-    /// places. What consumers with credit take at once does not count.
+    /// Of messages to be enqueued, those that would exceed a limit, as inclusive ranges of indexes.
+    /// Messages that consumers with credit take at once do not count.
     pub(crate) fn refused(&self, messages: &[MessageHead]) -> Vec<(u32, u32)> {
         let mut room = Room::of(self);
         let mut taken_at_once = self.credit().saturating_sub(room.messages);
@@ -113,7 +113,7 @@ impl Queue {
         refused
     }
 
-    /// How many messages consumers may be assigned now.
+    /// Number of messages that may be assigned to consumers now.
     fn credit(&self) -> u64 {
         let served = self.consumers.values().filter(|consumer| consumer.in_service_queue);
         served.map(|consumer| consumer.room()).fold(0, u64::saturating_add)
@@ -126,7 +126,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// refused is exactly what would exceed, one after the other.
+        /// messages are refused exactly if they would exceed a limit, in order.
         #[test]
         fn q_33_exactly_what_would_exceed_is_refused(
             messages_max in prop::option::of(0u64..6),

@@ -1,4 +1,4 @@
-//! The state as records, out and in again: what a checkpoint writes, and what a start makes of it.
+//! The state as records: written by a checkpoint, loaded by a start.
 
 use crate::{
     consumer::Consumer,
@@ -18,7 +18,7 @@ impl Machine {
     /// A machine from the records of a checkpoint, in any order.
     ///
     /// # Errors
-    /// A record that contradicts another.
+    /// A record contradicts another.
     pub fn load(
         home: Home,
         records: impl IntoIterator<Item = (RecordKey, Record)>,
@@ -42,7 +42,7 @@ impl Machine {
         Ok(machine)
     }
 
-    /// The record of that name as it is now; `None` if it is no more.
+    /// The present record of that key; `None` if it was removed.
     #[must_use]
     pub fn record(&self, key: RecordKey) -> Option<Record> {
         match key {
@@ -70,7 +70,7 @@ impl Machine {
         }
     }
 
-    /// Names of all records, ascending.
+    /// Keys of all records, ascending.
     #[must_use]
     pub fn keys(&self) -> Vec<RecordKey> {
         let mut keys = vec![RecordKey::Group];
@@ -85,8 +85,8 @@ impl Machine {
         keys
     }
 
-    /// All that is dead below the heads, as removals: a start carries them out again, since those
-    /// handed out before may have waited for a later checkpoint (STO 3).
+    /// All dead runs below the heads, as removals. A start repeats them, since removals of earlier
+    /// entries may have been meant for a later checkpoint (STO 3).
     #[must_use]
     pub fn dead_ranges(&self) -> Vec<Change> {
         let mut changes = Vec::new();
@@ -99,7 +99,7 @@ impl Machine {
     }
 }
 
-/// Records that belong to a queue, until all queues are there.
+/// Records of a queue's parts, until all queues are loaded.
 #[derive(Default)]
 struct Parts {
     consumers: Vec<(QueueId, ConsumerId, ConsumerRecord)>,
@@ -242,7 +242,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Takes letters in, and takes up what they are on their way with.
+    /// Adds letters to their queue, and restores their transfers.
     fn join_letters(
         &mut self,
         letters: BTreeMap<LetterNumber, Letter>,
@@ -260,7 +260,7 @@ impl Queue {
             }
             self.letters.insert(number, letter);
         }
-        // What a checkpoint holds has not changed since.
+        // The records of a checkpoint count as unchanged.
         self.letters.take_changed();
         Ok(())
     }
@@ -298,7 +298,8 @@ impl Queue {
         Ok(())
     }
 
-    /// Counts a message that was taken from the head before: it must lie below the head.
+    /// Counts a requeued or unacked message: it was taken from the head, so it must lie below the
+    /// head.
     fn join_out(&mut self, message: MessageId) -> Result<(), RecordError> {
         let place = (message.index, message.position);
         let below = |record: LevelRecord| place < (record.head_index, record.head_position);

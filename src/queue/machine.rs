@@ -1,5 +1,5 @@
-//! The machine of one group: dispatches each command to the file that owns it, then lets the
-//! touched queues are stabilized (end what is to end, hand out what is ready).
+//! The state machine of one group: dispatches each command to the file that owns it, then
+//! stabilizes the queues that the command touched (ends queues, assigns ready messages).
 
 use crate::{
     apply::{Apply, Holders, MESSAGES_MAX},
@@ -20,42 +20,42 @@ use quorate_types::{
 };
 use std::collections::BTreeMap;
 
-/// Entries after which one more queue gives back memory that it no longer needs.
+/// After this number of entries one more queue releases memory that it no longer needs.
 const TRIM_EVERY: u64 = 64;
 
 /// All queues of one group, or all connection-bound queues of one node.
 #[derive(Debug)]
 pub struct Machine {
     pub(crate) home: Home,
-    /// Of a node's machine: its start (NAM 8).
+    /// For a node's machine: the node's start (NAM 8).
     pub(crate) start: StartNumber,
     pub(crate) group: GroupRecord,
     pub(crate) nodes: BTreeMap<NodeId, NodeRecord>,
     pub(crate) sessions: BTreeMap<SessionId, SessionRecord>,
-    /// Boxed, since a tree's nodes are half empty and there may be 100,000 queues.
+    /// Boxed, because a tree's nodes are half empty and there may be 100,000 queues.
     pub(crate) queues: BTreeMap<QueueId, Box<Queue>>,
-    /// Queues that have ended, for their letters.
+    /// Queues that have ended and are kept for their letters.
     pub(crate) ended_queues: BTreeMap<QueueId, Box<Queue>>,
-    /// What other homes have sent (LET 1).
+    /// The records of other homes that send letters (LET 1).
     pub(crate) sources: BTreeMap<LetterHome, SessionRecord>,
     pub(crate) outbox: Outbox,
     pub(crate) holders: Holders,
-    /// Emptied lists, kept for their memory.
+    /// Empty lists, kept to reuse their memory.
     lists: (Vec<QueueId>, Vec<QueueId>),
-    /// The queue trimmed last. A matter of memory alone, so not state.
+    /// The queue that was trimmed last. It concerns memory only, so it is not part of the state.
     trimmed: Option<QueueId>,
     applied: u64,
 }
 
-/// Who gives the present command.
+/// The sender of the present command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Caller {
-    /// A session, by its command of that number.
+    /// A session, with the number of its command.
     Session {
         session: SessionId,
         number: Sequence,
     },
-    /// Another home, with letters.
+    /// Another home that sends letters.
     Letters(LetterHome),
     Leader,
 }
@@ -70,7 +70,7 @@ impl Caller {
 }
 
 impl Machine {
-    /// An empty machine. One of a node has start 0; see [`Machine::new_local`].
+    /// An empty machine. For a node it has start 0; see [`Machine::new_local`].
     #[must_use]
     pub fn new(home: Home) -> Self {
         Self {
@@ -91,17 +91,17 @@ impl Machine {
     }
 
     /// An empty machine for a node's connection-bound queues: their ids are (node, start, a number
-    /// that the command brings) (NAM 8). It is never stored, since they end with their connections;
-    /// the caller applies entries under indexes that only grow, from 1.
+    /// that the command contains) (NAM 8). It is never stored, since these queues end with their
+    /// connections. The caller applies entries with ascending indexes from 1.
     #[must_use]
     pub fn new_local(node: NodeId, start: StartNumber) -> Self {
         Self { start, ..Self::new(Home::Node(node)) }
     }
 
-    /// Applies the entry at `index`. `out` is filled from where it stands; the caller clears it.
+    /// Applies the entry at `index`. The output is appended to `out`; the caller clears it.
     ///
     /// # Errors
-    /// A failed read of the store; the machine is then of no further use.
+    /// A read of the store has failed; the machine cannot be used any more.
     pub fn apply(
         &mut self,
         index: LogIndex,
@@ -124,7 +124,7 @@ impl Machine {
         out: &'a mut Output,
     ) -> Apply<'a> {
         let mut group = std::mem::take(&mut self.group);
-        // The clock never goes back (DESIGN §4, *Time*).
+        // The clock never moves backwards (DESIGN §4, *Time*).
         group.time = group.time.max(entry.stamp.time);
         group.wall = entry.stamp.wall;
         let mut digest = Digest(group.digest);
@@ -233,7 +233,7 @@ impl Machine {
         Ok(Reply::Taken)
     }
 
-    /// Ends what is to end and hands out what is ready, in the queues that the command touched.
+    /// Stabilizes the queues that the command touched: ends them, or assigns their ready messages.
     pub(crate) fn stabilize(&mut self, apply: &mut Apply<'_>) -> Result<(), StoreError> {
         let mut queues = std::mem::take(&mut apply.unstable);
         for id in queues.drain(..) {
@@ -251,7 +251,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Ends the entry: names the records that changed and keeps the group's own.
+    /// Ends the entry: returns the keys of changed records, and stores the group's own record.
     fn finish(&mut self, mut apply: Apply<'_>) -> Result<(), StoreError> {
         let mut touched = std::mem::take(&mut apply.touched);
         for id in touched.drain(..) {
@@ -285,7 +285,7 @@ impl Machine {
         Ok(())
     }
 
-    /// One queue after the other gives back memory.
+    /// Releases memory, one queue after the other.
     fn trim(&mut self) {
         let next = match self.trimmed {
             Some(last) => self.queues.range_mut(last..).find(|(id, _)| **id != last),
@@ -297,7 +297,7 @@ impl Machine {
         });
     }
 
-    /// The queue whose message the holder holds, or would hold.
+    /// The queue whose message the holder has or may have.
     pub(crate) fn queue_of(&mut self, holder: Holder, apply: &Apply<'_>) -> Option<&mut Queue> {
         self.queues.get_mut(&apply.holders.queue_of(holder)?).map(Box::as_mut)
     }

@@ -1,5 +1,5 @@
-//! What becomes of a node's holders when it dies, cannot be reached, comes back or ends:
-//! `NodeDown`, `NodeSuspected`, `NodeBack`, `NodeTimedOut`, `SessionEnded` (SES 6, DLV 5, Q-62).
+//! The holders of a node that dies, cannot be reached, comes back or ends: `NodeDown`,
+//! `NodeSuspected`, `NodeBack`, `NodeTimedOut`, `SessionEnded` (SES 6, DLV 5, Q-62).
 
 use crate::{
     apply::{Apply, sessions_of},
@@ -15,13 +15,14 @@ use quorate_types::{ConsumerId, NodeId, QueueId, Sequence, SessionId, StartNumbe
 use std::collections::BTreeSet;
 
 impl Machine {
-    /// Whether the session's start is over for ever (SES 6). Starts count from 1.
+    /// True if the session's start is fenced (SES 6). Starts count from 1.
     pub(crate) fn is_fenced(&self, session: SessionId) -> bool {
         session.start <= self.fenced(session.node)
     }
 
-    /// `NodeDown`, `SessionEnded`, or a higher start was seen: starts up to this one are fenced, and
-    /// all that they held returns, marked and counted, since nobody knows what was shown (NDF-01).
+    /// `NodeDown`, `SessionEnded`, or a batch of a higher start: starts up to this one are fenced.
+    /// All messages that they held are requeued, marked and counted, since it is unknown which of
+    /// them clients have seen (NDF-01).
     pub(crate) fn fence(
         &mut self,
         node: NodeId,
@@ -34,7 +35,7 @@ impl Machine {
         self.nodes.entry(node).or_default().fenced = start;
         apply.digest.step(Step::Fence, u64::from(node.0), start.0);
         apply.change(RecordKey::Node(node));
-        // Suspicion was of a run that is over; the next one begins without.
+        // The suspicion was about a fenced start; the next start is not suspected.
         self.set_suspected(node, false, apply);
         let (first, last) = sessions_of(node, start);
         let ended: Vec<SessionId> = self.sessions.range(first..=last).map(|(id, _)| *id).collect();
@@ -47,7 +48,8 @@ impl Machine {
         self.lose(first, last, true, apply)
     }
 
-    /// `NodeSuspected` and `NodeBack`: deliveries to the node's consumers stop, and go on (DLV 5).
+    /// `NodeSuspected` and `NodeBack`: deliveries to the node's consumers stop, and continue (DLV
+    /// 5).
     pub(crate) fn set_suspected(&mut self, node: NodeId, suspected: bool, apply: &mut Apply<'_>) {
         if self.nodes.get(&node).is_some_and(|node| node.suspected) == suspected {
             return;
@@ -65,8 +67,8 @@ impl Machine {
         }
     }
 
-    /// `NodeTimedOut`: what the node's holders hold returns, marked and not counted, and its
-    /// consumers are detached (Q-62, NDF-03). Not if the node has come back before.
+    /// `NodeTimedOut`: the messages of the node's holders are requeued, marked and not counted, and
+    /// its consumers are detached (Q-62, NDF-03). No effect if the node has come back before.
     pub(crate) fn node_timed_out(
         &mut self,
         node: NodeId,
@@ -79,8 +81,8 @@ impl Machine {
         self.lose(first, last, false, apply)
     }
 
-    /// All holders of these sessions are lost: their consumers stop at once, what they and the gets
-    /// hold returns, as much as this apply may handle, and the rest by `Continue`.
+    /// Ends all holders of these sessions: their consumers stop at once. The messages of consumers
+    /// and gets are requeued, as many as the budget of this apply allows, the rest by `Continue`.
     fn lose(
         &mut self,
         first: SessionId,
@@ -136,7 +138,7 @@ impl Queue {
         self.forget_if_done(id, apply);
     }
 
-    /// The session's lost consumers that still hold something, at most `limit`.
+    /// The session's lost consumers that still hold messages, at most `limit`.
     pub(crate) fn lost_consumers(&self, session: SessionId, limit: usize) -> Vec<ConsumerId> {
         let low = ConsumerId { session, number: 0 };
         let high = ConsumerId { session, number: u64::MAX };

@@ -1,4 +1,5 @@
-//! Sets of letters' numbers, kept as ranges: letters that wait are neighbours nearly always.
+//! Sets of letters' numbers, stored as ranges: the numbers of waiting letters are nearly always
+//! consecutive.
 
 use quorate_types::LetterNumber;
 use std::collections::BTreeMap;
@@ -6,7 +7,7 @@ use std::collections::BTreeMap;
 /// A set of numbers.
 #[derive(Debug, Default)]
 pub(crate) struct NumberSet {
-    /// Ranges by their first numbers, with their last ones. They neither overlap nor touch.
+    /// First number of each range, with its last number. Ranges neither overlap nor touch.
     ranges: BTreeMap<u64, u64>,
 }
 
@@ -15,7 +16,7 @@ impl NumberSet {
         self.ranges.is_empty()
     }
 
-    /// The range that has the number.
+    /// The range that contains the number.
     fn range_of(&self, number: u64) -> Option<(u64, u64)> {
         let (first, last) = self.ranges.range(..=number).next_back()?;
         (number <= *last).then_some((*first, *last))
@@ -34,7 +35,7 @@ impl NumberSet {
         self.ranges.insert(first, last);
     }
 
-    /// Takes a number out; false if it was not there.
+    /// Removes a number; false if the set does not contain it.
     pub(crate) fn remove(&mut self, number: LetterNumber) -> bool {
         let LetterNumber(number) = number;
         let Some((first, last)) = self.range_of(number) else { return false };
@@ -48,7 +49,7 @@ impl NumberSet {
         true
     }
 
-    /// The numbers from one on, ascending.
+    /// The numbers from `from` on, ascending.
     pub(crate) fn range(&self, from: LetterNumber) -> impl Iterator<Item = LetterNumber> + '_ {
         let LetterNumber(from) = from;
         let first = self.range_of(from).map_or(from, |(first, _)| first);
@@ -80,7 +81,7 @@ mod tests {
                     prop_assert_eq!(numbers, expected);
                 }
                 prop_assert_eq!(set.is_empty(), model.is_empty());
-                // Neighbours are one range.
+                // Adjacent ranges are merged.
                 let follow = set.ranges.values().zip(set.ranges.keys().skip(1));
                 prop_assert!(follow.into_iter().all(|(last, next)| last + 1 < *next));
             }

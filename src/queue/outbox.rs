@@ -1,5 +1,5 @@
-//! What a home's dead letters are on their way with: one routing each, a number for each transfer,
-//! answers as they come, full targets tried again attempt by attempt (LET 1 to 4).
+//! Sending a home's dead letters: one routing for each letter, a number for each transfer, answers,
+//! and full targets that are tried again in numbered attempts (LET 1 to 4).
 
 use crate::{
     apply::Apply,
@@ -16,21 +16,22 @@ use crate::{
 use quorate_types::{CatalogIndex, Home, LetterHome, LetterNumber, QueueId, Sequence, SessionId};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Numbers that one `Retry` gives at most (LET 3).
+/// Maximum of numbers that one `Retry` assigns (LET 3).
 pub const RETRY_MAX: u32 = 5_000;
 
-/// What is derived from the letters of all queues. What cannot be is in the group's record.
+/// Indexes derived from the letters of all queues. State that cannot be derived is in the group's
+/// record.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
-    /// Queues with letters to be routed.
+    /// Queues with letters that wait to be routed.
     pub(crate) waiting: BTreeSet<QueueId>,
     /// Transfers that have a number, by stream.
     pub(crate) streams: BTreeMap<LetterHome, TransferMap>,
-    /// By target: what is on the way to it, and what waits since it is full.
+    /// For each target, its transfers in flight, and those that wait because it is full.
     pub(crate) targets: BTreeMap<QueueId, Target>,
 }
 
-/// One letter on its way to one target.
+/// The transfer of one letter to one target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct TransferKey {
     pub(crate) queue: QueueId,
@@ -38,16 +39,16 @@ pub(crate) struct TransferKey {
     pub(crate) target: QueueId,
 }
 
-/// What goes to one target.
+/// The transfers to one target.
 #[derive(Debug, Default)]
 pub(crate) struct Target {
     pub(crate) under_way: u64,
-    /// In the order of routing.
+    /// Waiting transfers in the order of routing.
     pub(crate) waits: TransferMap,
 }
 
 impl Outbox {
-    /// Takes up a letter's routing as it is, from a record.
+    /// Restores the transfers of a letter's routing, from a record.
     pub(crate) fn take_up(&mut self, queue: QueueId, letter: LetterNumber, routing: &Routing) {
         for (target, transfer) in &routing.transfers {
             let key = TransferKey { queue, letter, target: *target };
@@ -67,7 +68,7 @@ impl Outbox {
         self.targets.entry(key.target).or_default().waits.insert(order, key);
     }
 
-    /// Takes what has these numbers, ascending.
+    /// Removes the transfers with these numbers, ascending.
     fn take(
         &mut self,
         stream: LetterHome,
@@ -89,7 +90,7 @@ impl Outbox {
         answered.into_iter().map(|(number, key)| (Sequence(number), key)).collect()
     }
 
-    /// Forgets a target that nothing goes to; true if so.
+    /// Forgets a target without transfers; true if it was forgotten.
     fn tidy(&mut self, target: QueueId) -> bool {
         let idle =
             self.targets.get(&target).is_some_and(|it| it.under_way == 0 && it.waits.is_empty());
@@ -99,7 +100,7 @@ impl Outbox {
         idle
     }
 
-    /// Whether letters are for a queue of that start.
+    /// True if letters have a target among the queues of that start.
     fn has_targets_of(&self, start: SessionId) -> bool {
         let queue =
             |position| QueueId { home: Home::Node(start.node), index: start.start.0, position };
@@ -108,14 +109,14 @@ impl Outbox {
 }
 
 impl Machine {
-    /// A queue that has letters, or had: it lives, or has ended and goes with its last letter.
+    /// A queue that has or had letters: it lives, or has ended and is removed with its last letter.
     fn with_letters(&mut self, id: QueueId) -> Option<&mut Queue> {
         let queue = self.queues.get_mut(&id).or_else(|| self.ended_queues.get_mut(&id));
         queue.map(Box::as_mut)
     }
 
-    /// `Routed`: commits one routing of letters (LET 1). Those that have been routed since are left
-    /// alone.
+    /// `Routed`: commits one routing of letters (LET 1). Letters that were routed since stay as
+    /// they are.
     pub(crate) fn routed(
         &mut self,
         id: QueueId,
@@ -131,12 +132,12 @@ impl Machine {
             }
         }
         self.after_routing(id, apply);
-        // A routing takes a bounded number of letters.
+        // A routing handles a bounded number of letters, so some may still wait.
         apply.letters_changed |= apply.outbox.waiting.contains(&id);
     }
 
-    /// A queue of a start that is over takes nothing (LET 4), and the stream there is forgotten: it
-    /// must not begin again under numbers that it has had.
+    /// Removes targets of fenced starts: such a queue accepts nothing (LET 4), and the stream to
+    /// its start is forgotten, so it must not begin again with numbers that were used.
     fn without_ended_starts(&self, routes: &Routes) -> Routes {
         let lives = |target: &QueueId| !self.is_over(target.letter_home());
         match routes {
@@ -185,8 +186,8 @@ impl Machine {
         }
     }
 
-    /// What changed letters leave behind: the queue is written, what waits is known, an ended queue
-    /// without letters goes.
+    /// Records the changes after a routing: the queue is written, its waiting letters are indexed,
+    /// and an ended queue without letters is removed.
     fn after_routing(&mut self, id: QueueId, apply: &mut Apply<'_>) {
         let Some(queue) = self.with_letters(id) else { return };
         queue.note_letters(apply);
@@ -198,7 +199,7 @@ impl Machine {
         self.remove_ended_if_done(id, apply);
     }
 
-    /// An ended queue goes with its last letter.
+    /// Removes an ended queue without letters.
     fn remove_ended_if_done(&mut self, id: QueueId, apply: &mut Apply<'_>) {
         if !self.ended_queues.get(&id).is_some_and(|queue| queue.letters.is_empty()) {
             return;
@@ -210,8 +211,8 @@ impl Machine {
         apply.out.changes.push(Change::QueueRemoved { queue: id });
     }
 
-    /// `DeadLettered`: answers to transfers with these numbers, `Taken` but for those in `other`
-    /// (LET 2). A number that is no longer under way has been answered before.
+    /// `DeadLettered`: commits the answers to transfers with these numbers, `Taken` except for
+    /// those in `other` (LET 2). A number that is not in flight any more was answered before.
     pub(crate) fn dead_lettered(
         &mut self,
         stream: LetterHome,
@@ -276,8 +277,8 @@ impl Machine {
         }
     }
 
-    /// `Retry`: the first `count` that wait for a full target get numbers of its next attempt (LET 3).
-    /// Nothing if something to it is under way.
+    /// `Retry`: assigns numbers of the next attempt to the first `count` transfers that wait for a
+    /// full target (LET 3). No effect if a transfer to it is in flight.
     pub(crate) fn retry(&mut self, id: QueueId, count: u32, apply: &mut Apply<'_>) {
         let Some(target) = apply.outbox.targets.get_mut(&id) else { return };
         if target.under_way > 0 || target.waits.is_empty() {
@@ -303,8 +304,8 @@ impl Machine {
     }
 }
 
-/// Streams to these starts, which are over, go once nothing is on its way to them: nothing is sent there
-/// again.
+/// Forgets the streams to these fenced starts once no transfer to them is in flight: nothing is
+/// sent to them again.
 pub(crate) fn forget_streams(first: SessionId, last: SessionId, apply: &mut Apply<'_>) {
     let Apply { group, outbox, .. } = apply;
     let ended = LetterHome::Start(first)..=LetterHome::Start(last);
@@ -314,7 +315,8 @@ pub(crate) fn forget_streams(first: SessionId, last: SessionId, apply: &mut Appl
     });
 }
 
-/// A letter sets out for a target: with a number, or behind those that wait for it (LET 3).
+/// Begins the transfer of a letter to a target: with a number, or behind those that wait for the
+/// target (LET 3).
 fn start(key: TransferKey, order: u64, apply: &mut Apply<'_>) -> Transfer {
     let waits = apply.outbox.targets.get(&key.target).is_some_and(|it| !it.waits.is_empty());
     let refused =
@@ -337,12 +339,12 @@ fn give_number(key: TransferKey, apply: &mut Apply<'_>) -> Transfer {
     Transfer::UnderWay { number, attempt }
 }
 
-/// Nothing is on the way to a target for which letters wait: it can be tried again (LET 3).
+/// A target has no transfer in flight, and letters wait for it: it can be tried again (LET 3).
 fn settle_target(id: QueueId, apply: &mut Apply<'_>) {
     let refused = apply.group.letters.attempts.get(&id).is_some_and(|attempt| attempt.refused);
     if apply.outbox.tidy(id) && !refused {
-        // The target has taken a letter of its present attempt, or has ended: it refuses no attempt of
-        // this home's any more, and counting begins anew.
+        // The target has accepted a letter of the present attempt, or has ended: it refuses no
+        // attempt of this home any more, so attempts are counted from the beginning again.
         apply.group.letters.attempts.remove(&id);
     }
     let Some(target) = apply.outbox.targets.get(&id) else { return };
@@ -352,7 +354,7 @@ fn settle_target(id: QueueId, apply: &mut Apply<'_>) {
 }
 
 impl Queue {
-    /// Drops the letters kept as unroutable; returns how many.
+    /// Drops the letters kept as unroutable; returns their number.
     pub(crate) fn forget_kept(&mut self, apply: &mut Apply<'_>) -> u64 {
         let kept = self.letters.take_kept();
         for letter in &kept {
@@ -361,7 +363,7 @@ impl Queue {
         kept.len() as u64
     }
 
-    /// Drops what a delayed exchange keeps; returns how many.
+    /// Drops the messages that a delayed exchange keeps; returns their number.
     pub(crate) fn forget_delayed(&mut self, apply: &mut Apply<'_>) -> u64 {
         let delayed = self.letters.delayed();
         for number in &delayed {
@@ -370,13 +372,13 @@ impl Queue {
         delayed.len() as u64
     }
 
-    /// The letter has ended in that way.
+    /// Ends a letter, and counts the outcome.
     fn end_letter(&mut self, number: LetterNumber, how: DeadLetterFact, apply: &mut Apply<'_>) {
         apply.count(&self.config, how);
         self.forget_letter(number, apply);
     }
 
-    /// The letter is done with, and so is its message.
+    /// Removes a letter and its message.
     fn forget_letter(&mut self, number: LetterNumber, apply: &mut Apply<'_>) {
         if let Some(letter) = self.letters.remove(number) {
             self.bury_letter(&letter, apply);

@@ -1,5 +1,5 @@
-//! What an apply hands out, in three kinds that are never mixed: the reply of each command is
-//! returned, a change is written by every replica, an effect is performed by the leader alone.
+//! The output of apply, in three kinds that are never mixed: answers to sessions, changes that
+//! every replica writes, and effects that only the leader performs.
 
 use crate::{
     command::{Counts, Reply, TransferAnswer},
@@ -10,19 +10,19 @@ use quorate_types::{
     Sequence, SessionId, Timestamp,
 };
 
-/// Everything that applying one entry hands out. Reused from entry to entry.
+/// The output of one entry. The value is reused for later entries.
 #[derive(Debug, Default)]
 pub struct Output {
     /// Answers to sessions, in the order of the commands.
     pub answers: Vec<Answer>,
-    /// What every replica writes.
+    /// Changes, which every replica writes.
     pub changes: Vec<Change>,
-    /// What the leader does.
+    /// Effects, which the leader performs.
     pub effects: Vec<Effect>,
 }
 
 impl Output {
-    /// Empties it, keeping its memory.
+    /// Empties the output and keeps its memory.
     pub fn clear(&mut self) {
         self.answers.clear();
         self.changes.clear();
@@ -30,10 +30,10 @@ impl Output {
     }
 }
 
-/// What the machine has to say to a session about a batch (SES 3, 4).
+/// The machine's answer to a batch of a session or stream (SES 3, 4).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// All commands numbered `first` to `last` are answered: `Taken` but for those in `other`.
+    /// All commands numbered `first` to `last` are answered: `Taken` except for those in `other`.
     Answered {
         /// Session whose commands are answered.
         session: SessionId,
@@ -44,7 +44,7 @@ pub enum Answer {
         /// Answers other than `Taken`, in ascending order.
         other: Vec<(Sequence, Reply)>,
     },
-    /// There is a gap before the batch: send again from `want`. Nothing is answered (SES 3).
+    /// A gap precedes the batch: send again from `want`. No command is answered (SES 3).
     Want {
         /// Session whose next commands are missing.
         session: SessionId,
@@ -53,14 +53,15 @@ pub enum Answer {
     },
     /// The session's start is fenced (SES 6).
     Fenced {
-        /// Session that is refused from now on.
+        /// Session whose commands are refused from now on.
         session: SessionId,
     },
-    /// The transfers numbered `first` to `last` are answered: `Taken` but for those in `other` (LET 2).
+    /// The transfers numbered `first` to `last` are answered: `Taken` except for those in `other`
+    /// (LET 2).
     Transferred {
-        /// Who sent them.
+        /// Home that sent them.
         from: LetterHome,
-        /// Home that took the transfers.
+        /// Home that answers.
         by: LetterHome,
         /// First transfer that is answered.
         first: Sequence,
@@ -69,9 +70,9 @@ pub enum Answer {
         /// Answers other than `Taken`, ascending.
         other: Vec<(Sequence, TransferAnswer)>,
     },
-    /// There is a gap before the transfers: send again from `want` (SES 3).
+    /// A gap precedes the transfers: send again from `want` (SES 3).
     TransfersWanted {
-        /// Who sent them.
+        /// Home that sent them.
         from: LetterHome,
         /// Home that misses transfers.
         by: LetterHome,
@@ -80,11 +81,11 @@ pub enum Answer {
     },
 }
 
-/// A change that every replica makes durable with its next checkpoint. Records are named, not
-/// given: a checkpoint encodes each named record once, from the state as it then is.
+/// A change that every replica makes durable with its next checkpoint. Records are named by their
+/// keys: a checkpoint encodes each record once, from the state at that time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// The record has changed, or is no more.
+    /// The record has changed or was removed.
     Record(RecordKey),
     /// All messages of the runs with `first` ≤ index ≤ `last` of that queue and level are settled.
     Removed {
@@ -97,10 +98,10 @@ pub enum Change {
         /// Last log index of the range, included.
         last: LogIndex,
     },
-    /// Of the run at `index` the positions `first` to `last` were not taken (STO 4), or were letters
-    /// among fresh messages and have ended (LEN-12). From now on
-    /// [`crate::MessageStore`] shows the run without them; a run that is cut as a whole, of a queue
-    /// that has ended, for one, holds nothing and may go at once.
+    /// The messages at positions `first` to `last` of the run at `index` were not accepted (STO 4),
+    /// or were letters among fresh messages and have ended (LEN-12). From now on
+    /// [`crate::MessageStore`] shows the run without them. A run that is cut completely, for
+    /// example of a queue that has ended, is empty and may be deleted at once.
     Cut {
         /// Queue that the bodies belong to.
         queue: QueueId,
@@ -108,26 +109,27 @@ pub enum Change {
         level: Level,
         /// Log index of the entry that is cut.
         index: LogIndex,
-        /// First position in the entry that stays.
+        /// First position that is cut.
         first: u32,
-        /// Last position in the entry that stays, included.
+        /// Last position that is cut, included.
         last: u32,
     },
-    /// The queue is no more: every run of it up to the applied index goes. No cut of it follows.
+    /// The queue has ended: all its runs up to the applied index are removed. No cut of them
+    /// follows.
     QueueRemoved {
-        /// The queue that is no more.
+        /// The queue that has ended.
         queue: QueueId,
     },
 }
 
-/// Names one record of the state in column family `state`.
+/// The key of one record of the state in column family `state`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RecordKey {
-    /// The group's own: clock, digest, life, continuations.
+    /// The group's own record: clock, digest, life, left-over work.
     Group,
     /// A node's fence and suspicion.
     Node(NodeId),
-    /// A session: highest number, answers kept.
+    /// A session: highest number, stored answers.
     Session(SessionId),
     /// A queue: settings, heads, counts.
     Queue(QueueId),
@@ -143,19 +145,19 @@ pub enum RecordKey {
     Source(LetterHome),
 }
 
-/// Something that the leader does, once it has applied its own term's first entry (STO 7). An
-/// effect is a hint, the state is the duty: `obligations` derives what is owed from the state.
+/// An action of the leader, performed once the leader has applied the first entry of its own term
+/// (STO 7). An effect is only a hint: `obligations` derives all owed effects from the state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Send a delivery to the consumer's node (DLV 1).
     Deliver(Delivery),
-    /// The queue has ended under the consumer: tell its front end (CON-13).
+    /// The consumer's queue has ended: inform its front end (CON-13).
     CancelConsumer {
         /// The consumer that is cancelled.
         consumer: ConsumerId,
     },
-    /// The queue has ended otherwise than by `EndQueue` (auto-delete, expiry, a new life), or by
-    /// it: its catalog entry goes, by id (NAM 4). Owed until the reconciler has seen it.
+    /// The queue has ended, by `EndQueue` or otherwise (auto-delete, TTL, a new life): its catalog
+    /// entry is removed, by id (NAM 4). Owed until the reconciler has seen it.
     QueueEnded {
         /// The queue that has ended.
         queue: QueueId,
@@ -169,42 +171,42 @@ pub enum Effect {
     },
     /// Propose `Continue`: work is left over.
     ContinueSoon,
-    /// Deliveries of the consumer have timed out: its client is to be told (CTO-05). Owed until it
-    /// has settled all of them (CTO-06).
+    /// Deliveries of the consumer have timed out: inform its client (CTO-05). Owed until it has
+    /// settled all of them (CTO-06).
     ConsumerTimedOut {
         /// The consumer that did not settle in time.
         consumer: ConsumerId,
-        /// The last of them.
+        /// The last delivery that timed out.
         last: DeliveryNumber,
     },
-    /// The message that a get held has timed out: its front end closes the channel (CTO-05).
+    /// The message of a get has timed out: its front end closes the channel (CTO-05).
     GetTimedOut {
         /// Session of the get.
         session: SessionId,
         /// Number of the get in its session.
         sequence: Sequence,
     },
-    /// Something is to be done for dead letters, which the worker finds in the state: propose `Routed`
-    /// for those that have no route yet, send transfers that have got numbers until they are answered
-    /// (LET 1), propose `Retry` for a target to which nothing is on the way (LET 3).
+    /// The dead-letter worker has work, which it finds in the state: propose `Routed` for letters
+    /// without a route, send numbered transfers until they are answered (LET 1), propose `Retry`
+    /// for a target without transfers in flight (LET 3).
     DeadLettersChanged,
-    /// Tell the source that this queue, which has refused its letters, has room (LET 3).
+    /// Inform the source that this queue, which has refused its letters, has room (LET 3).
     Room {
         /// The queue that has room again.
         queue: QueueId,
         /// Home whose transfers waited for room.
         to: LetterHome,
-        /// For so many messages, about.
+        /// Approximate number of messages that there is room for.
         messages: u32,
     },
-    /// So many of a queue's messages died, or of its letters ended, in this way: for metrics. Not
-    /// owed, so what a leader applies before it performs anything is not counted.
+    /// This number of a queue's messages died, or of its letters ended, in this way: for metrics.
+    /// Not owed: what a leader applies before it performs effects is not counted.
     DeadLettersCounted {
         /// The queue's type.
         queue_type: QueueType,
-        /// What its settings say of dead letters.
+        /// The queue's dead-letter strategy.
         strategy: DeadLetterStrategy,
-        /// What is counted.
+        /// The event that is counted.
         fact: DeadLetterFact,
         /// Number of dead letters.
         count: u64,
@@ -222,6 +224,6 @@ pub struct Delivery {
     pub queue: QueueId,
     /// Position of the message in its queue.
     pub message: MessageId,
-    /// How often it was held before.
+    /// Times it was acquired and returned before.
     pub counts: Counts,
 }

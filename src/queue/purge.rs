@@ -1,6 +1,6 @@
-//! `Purge`: drops every ready message; what is held stays (DEL-07). Nothing is dead-lettered
-//! (DEL-05, DEL-09); letters kept as unroutable go too, and what a
-//! delayed exchange keeps. The fresh range goes by a jump of the head, whatever its length.
+//! `Purge`: drops every ready message; unacked messages stay (DEL-07). No message is dead-lettered
+//! (DEL-05, DEL-09). Letters kept as unroutable and the messages of a delayed exchange are
+//! dropped too. The fresh range is dropped by a jump of the head, whatever its length.
 
 use crate::{
     apply::Apply,
@@ -11,7 +11,7 @@ use crate::{
 use quorate_types::QueueId;
 
 impl Machine {
-    /// `Purge`: `Purged` or `Gone`.
+    /// `Purge`: replies `Purged` or `Gone`.
     pub(crate) fn purge(&mut self, id: QueueId, apply: &mut Apply<'_>) -> Reply {
         let Some(queue) = self.queues.get_mut(&id) else { return Reply::Gone };
         queue.touch(apply);

@@ -1,5 +1,5 @@
-//! One queue as it is in memory: its record taken apart into levels, consumers and gets, and what
-//! is derived from them.
+//! One queue in memory: its record divided into levels, consumers and gets, and the data derived
+//! from them.
 
 use crate::{
     apply::Apply,
@@ -34,29 +34,29 @@ pub(crate) struct Queue {
     pub(crate) active: Option<ConsumerId>,
     pub(crate) arrivals: u64,
     pub(crate) had_consumer: bool,
-    /// Boxed, as consumers are: most queues have one level and few consumers, and a tree's node has
-    /// room for eleven.
+    /// Boxed, like consumers: most queues have one level and few consumers, but a node of the tree
+    /// has room for eleven.
     pub(crate) levels: BTreeMap<Level, Box<LevelState>>,
     pub(crate) consumers: BTreeMap<ConsumerId, Box<Consumer>>,
     pub(crate) gets: BTreeMap<SessionId, GetsRecord>,
     pub(crate) service_queue: ServiceQueue,
     pub(crate) letters: Letters,
     pub(crate) refusals: BTreeMap<LetterHome, Refusal>,
-    /// It has ended, and goes with its last letter.
+    /// The queue has ended, and is removed with its last letter.
     pub(crate) ended: bool,
     /// Consumers that are not cancelled. Derived.
     pub(crate) attached: u32,
-    /// Unacked messages. Derived.
+    /// Number of unacked messages. Derived.
     pub(crate) unacked: u64,
-    /// A `CheckOut` of this queue is left over: it is not stable yet. Derived.
+    /// A `CheckOut` of this queue is left over: the queue is not stable yet. Derived.
     pub(crate) stabilizing_left: bool,
-    /// It has a TTL, and someone used it after the last command. Derived.
+    /// The queue has a TTL, and was in use after the last command. Derived.
     pub(crate) in_use: bool,
-    /// Messages that the present command made ready.
+    /// Number of messages that the present command made ready.
     pub(crate) arrived: u64,
-    /// The last consumer left in the present command (EXQ-05).
+    /// The present command ended the last consumer (EXQ-05).
     pub(crate) abandoned: bool,
-    /// The last consumer left in the present entry.
+    /// The present entry ended the last consumer.
     pub(crate) deserted: bool,
     touched: bool,
     unstable: bool,
@@ -65,7 +65,7 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    /// Bytes of the bodies of all messages held, added up for a list.
+    /// Bytes of the bodies of all unacked messages, summed up for lists.
     pub(crate) fn held_bytes(&self) -> u64 {
         let by_consumers =
             self.consumers.values().flat_map(|consumer| consumer.unacked.above(DeliveryNumber(0)));
@@ -151,7 +151,7 @@ impl Queue {
         }
     }
 
-    /// Marks the queue as changed where its consumers are not concerned.
+    /// Marks the queue as changed by letters only, so that it need not be stabilized.
     pub(crate) fn note_letters(&mut self, apply: &mut Apply<'_>) {
         if !self.touched {
             self.touched = true;
@@ -159,7 +159,7 @@ impl Queue {
         }
     }
 
-    /// The present command's stabilizing begins with this queue.
+    /// Begins the stabilization of this queue after the present command.
     pub(crate) fn begin_stabilizing(&mut self) {
         self.unstable = false;
     }
@@ -205,7 +205,7 @@ impl Queue {
         take_first(&mut self.levels, self.id, self.attached > 0, apply)
     }
 
-    /// Ends the entry for this queue: heads move on, records and removals are handed out.
+    /// Ends the entry for this queue: heads move on, changed records and removals are returned.
     pub(crate) fn end_entry(&mut self, apply: &mut Apply<'_>) {
         self.touched = false;
         apply.change(RecordKey::Queue(self.id));
@@ -232,7 +232,7 @@ impl Queue {
         }
     }
 
-    /// Every record of the queue, when it ends.
+    /// The keys of all records of the queue, for its end.
     pub(crate) fn keys(&self) -> impl Iterator<Item = RecordKey> + '_ {
         let id = self.id;
         let pages = self.letters.pages().into_iter();
@@ -245,7 +245,7 @@ impl Queue {
             .chain(pages.map(move |page| RecordKey::Letters(id, page)))
     }
 
-    /// Gives back memory that past bursts took.
+    /// Releases memory that earlier bursts used.
     pub(crate) fn trim(&mut self) {
         for state in self.levels.values_mut() {
             state.trim();
@@ -268,7 +268,7 @@ pub(crate) fn take_first_of(
     }
 }
 
-/// [`Queue::take_first`] for those who hold another part of the queue.
+/// [`Queue::take_first`] for callers that borrow another part of the queue.
 #[inline]
 pub(crate) fn take_first(
     levels: &mut BTreeMap<Level, Box<LevelState>>,
@@ -281,8 +281,8 @@ pub(crate) fn take_first(
     state.take(Place { queue, level: *level, served }, apply)
 }
 
-/// Counts messages that are done with run by run, so that the count of a run is changed once for
-/// many neighbours.
+/// Counts settled messages, run by run, so that the count of a run is changed once for many
+/// consecutive messages.
 #[derive(Debug, Default)]
 pub(crate) struct Burial {
     last: Option<MessageId>,

@@ -1,5 +1,5 @@
-//! Queue TTL (EXP, Q-22): a queue that nobody has used for the time of its TTL ends. Used is a
-//! queue by its consumers, by `basic.get` and by being declared again; its messages do not count.
+//! Queue TTL (EXP, Q-22): a queue ends if it was not used for the time of its TTL. Consumers,
+//! `basic.get` and redeclares use a queue; its messages do not.
 
 use crate::{apply::Apply, machine::Machine, queue::Queue};
 use quorate_types::{QueueId, QueueType, Timestamp};
@@ -18,7 +18,7 @@ impl Machine {
 }
 
 impl Queue {
-    /// A queue in use, or that was until now, is used now.
+    /// Sets the time of last use to now if the queue is in use, or was until now.
     pub(crate) fn note_use(&mut self, now: Timestamp) {
         let in_use = self.has_ttl_in_use();
         if in_use || self.in_use {
@@ -27,19 +27,19 @@ impl Queue {
         self.in_use = in_use;
     }
 
-    /// It has a TTL, which does not run at present.
+    /// True if the queue has a TTL that does not run at present.
     pub(crate) fn has_ttl_in_use(&self) -> bool {
         self.config.expires_ms.is_some() && self.is_used()
     }
 
-    /// When the queue ends if nobody uses it before.
+    /// When the queue ends if it is not used before.
     pub(crate) fn ttl_end(&self) -> Option<Timestamp> {
         let ttl = self.config.expires_ms?;
         (!self.is_used()).then(|| self.used_at.plus_ms(ttl))
     }
 
-    /// A consumer uses it, but not while its node is suspected. Of a quorum queue, what is held
-    /// unsettled after a cancel or by a get does too (EXP-03).
+    /// A consumer uses the queue, but not while its node is suspected. Messages of a quorum queue
+    /// that are unacked after a cancel or by a get use it too (EXP-03).
     fn is_used(&self) -> bool {
         let holders_count = self.config.queue_type == QueueType::Quorum;
         let mut consumers = self.consumers.values().filter(|consumer| !consumer.suspected);

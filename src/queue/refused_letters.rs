@@ -1,15 +1,15 @@
-//! Refused letters: dead letters that lie above their level's head, among fresh messages, since they
-//! were refused as they came and never were ready (LEN-12). They count as living, and are passed over
-//! by whoever looks for fresh messages. Not stored: a start derives them from the letters.
+//! Refused letters: dead letters above their level's head, among fresh messages, since they were
+//! refused on arrival and never were ready (LEN-12). They count as living, and are skipped where
+//! fresh messages are taken. Not stored: derived from the letters at a start.
 
 use quorate_types::LogIndex;
 use std::collections::BTreeSet;
 
-/// Places of such messages in one level.
+/// Positions of such messages in one level.
 #[derive(Debug, Default)]
 pub(crate) struct RefusedLetters {
     places: BTreeSet<(LogIndex, u32)>,
-    /// Those whose letter ended in this entry: the store shows their messages till its end.
+    /// Positions whose letter ended in this entry: the store shows their messages until its end.
     ended: Vec<(LogIndex, u32)>,
 }
 
@@ -22,7 +22,7 @@ impl RefusedLetters {
         self.places.contains(&place)
     }
 
-    /// The letter has ended; tells whether its message is a refused one.
+    /// Ends the letter at a position; true if its message is a refused one.
     pub(crate) fn end(&mut self, place: (LogIndex, u32)) -> bool {
         let refused = self.contains(place);
         if refused {
@@ -31,14 +31,14 @@ impl RefusedLetters {
         refused
     }
 
-    /// From now on the store shows what was cut as cut.
+    /// After the entry the store shows the run without the cut messages.
     pub(crate) fn end_entry(&mut self) {
         for place in self.ended.drain(..) {
             self.places.remove(&place);
         }
     }
 
-    /// The head has come to that place: letters below it are as any other.
+    /// The head has moved to that position: letters below it are not special any more.
     #[inline]
     pub(crate) fn pass(&mut self, head: (LogIndex, u32)) {
         while self.places.first().is_some_and(|first| *first < head) {
@@ -46,7 +46,7 @@ impl RefusedLetters {
         }
     }
 
-    /// Runs that have such messages, ascending.
+    /// Runs with such messages, ascending.
     pub(crate) fn runs(&self) -> Vec<LogIndex> {
         let mut runs: Vec<LogIndex> = self.places.iter().map(|(run, _)| *run).collect();
         runs.dedup();

@@ -4,7 +4,7 @@
 use quorate_types::ConsumerId;
 use std::collections::VecDeque;
 
-/// Consumers with free credit, each once, in the order of their turn.
+/// Consumers with free credit, each once, in the order of service.
 #[derive(Debug, Default)]
 pub(crate) struct ServiceQueue {
     /// Consumers in the order of service, highest priority first.
@@ -20,13 +20,14 @@ impl ServiceQueue {
         self.order.front().map(|(_, consumer)| *consumer)
     }
 
-    /// Whether the first has no equal: it is served as long as it has credit.
+    /// True if no other consumer has the priority of the first: it is served as long as it has
+    /// credit.
     pub(crate) fn first_is_alone(&self) -> bool {
         let priority = |at: usize| self.order.get(at).map(|(priority, _)| *priority);
         priority(0) != priority(1)
     }
 
-    /// Puts a consumer behind its equals.
+    /// Adds a consumer behind those of equal priority.
     pub(crate) fn push(&mut self, priority: i64, consumer: ConsumerId) {
         if self.order.back().is_none_or(|(last, _)| *last >= priority) {
             self.order.push_back((priority, consumer));
@@ -36,7 +37,7 @@ impl ServiceQueue {
         }
     }
 
-    /// The first has been served: it goes behind its equals.
+    /// Moves the first consumer, which has been served, behind those of equal priority.
     pub(crate) fn rotate(&mut self) {
         if let Some((priority, consumer)) = self.order.pop_front() {
             self.push(priority, consumer);

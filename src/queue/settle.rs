@@ -1,5 +1,5 @@
-//! What ends a delivery: `Ack`, `Discard`, `Requeue`, `Release` (ACK-06 to ACK-10, DLV 3). They
-//! name holder and numbers, never messages; what is no longer held is passed over silently.
+//! Commands that end a delivery: `Ack`, `Discard`, `Requeue`, `Release` (ACK-06 to ACK-10, DLV 3).
+//! They name holder and numbers, never messages; numbers that are not held any more are ignored.
 
 use crate::{
     apply::Apply,
@@ -15,25 +15,25 @@ use crate::{
 use quorate_types::{ConsumerId, DeliveryNumber, Holder, Level, Sequence, SessionId};
 use std::collections::BTreeMap;
 
-/// What becomes of a message whose delivery ends.
+/// What happens to a message when its delivery ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// It is done with.
+    /// It is settled.
     Done,
-    /// It dies of that.
+    /// It dies for this reason.
     Dies(DeathReason),
-    /// It goes back to its place.
+    /// It is requeued at its old position.
     Back(Marking),
 }
 
-/// What a message that goes back remembers of it (CON-20, Q-31).
+/// How a requeued message is marked (CON-20, Q-31).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Marking {
-    /// The client was not shown it.
+    /// Unmarked: the client was not shown the message.
     Unseen,
-    /// It is redelivered, and nobody's fault.
+    /// Marked as redelivered, not counted.
     Uncounted,
-    /// It is redelivered, and counts towards the delivery limit.
+    /// Marked as redelivered, and counted towards the delivery limit.
     Counted,
 }
 
@@ -49,7 +49,7 @@ impl Machine {
         self.end_deliveries(holder, numbers, |_| fate, apply);
     }
 
-    /// `Requeue`. In count mode `failures` nack and recover are free.
+    /// `Requeue`. In count mode `failures`, nack and recover do not count.
     pub(crate) fn requeue(
         &mut self,
         holder: Holder,
@@ -67,7 +67,8 @@ impl Machine {
         self.end_deliveries(holder, numbers, fate, apply);
     }
 
-    /// `Release`: back unseen; a consumer then waits for its `Credit` (DLV 6), a get is over (SES 7).
+    /// `Release`: requeues unmarked. A consumer then waits for its `Credit` (DLV 6), a get ends
+    /// (SES 7).
     pub(crate) fn release(
         &mut self,
         holder: Holder,
@@ -93,7 +94,7 @@ impl Machine {
         fate: impl FnOnce(&Queue) -> Fate,
         apply: &mut Apply<'_>,
     ) {
-        // Its queue has ended, or nothing is held any more (ACK-11, DLV 3).
+        // The queue has ended, or the holder holds nothing any more (ACK-11, DLV 3).
         let Some(queue) = self.queue_of(holder, apply) else { return };
         queue.touch(apply);
         let fate = fate(queue);
@@ -130,7 +131,7 @@ impl Queue {
         }
     }
 
-    /// Ends at most `limit` of a consumer's deliveries in a range. Returns how many.
+    /// Ends at most `limit` of a consumer's deliveries in a range. Returns their number.
     pub(crate) fn end_range(
         &mut self,
         id: ConsumerId,
@@ -209,7 +210,7 @@ impl Queue {
         self.change_gets(session);
     }
 
-    /// Returns everything that a consumer holds, at most `limit`. Returns how many.
+    /// Requeues the messages of a consumer, at most `limit`. Returns their number.
     pub(crate) fn return_all(
         &mut self,
         id: ConsumerId,
@@ -221,7 +222,7 @@ impl Queue {
     }
 }
 
-/// Notes in a message that goes back how it was held.
+/// Records in a requeued message how it was held.
 fn mark(mut queued: QueuedMessage, marking: Marking) -> QueuedMessage {
     let counts = &mut queued.counts;
     match marking {
@@ -235,8 +236,8 @@ fn mark(mut queued: QueuedMessage, marking: Marking) -> QueuedMessage {
     queued
 }
 
-/// A message whose counted returns exceed the limit is given up at the return (DLM-04). A lowered
-/// limit is looked at with the next one that counts (DLM-06).
+/// True if the message's counted returns exceed the limit: then it dies at the return (DLM-04). A
+/// lowered limit takes effect at the next counted return (DLM-06).
 fn is_given_up(queued: &QueuedMessage, marking: Marking, limit: Option<u32>) -> bool {
     marking == Marking::Counted && limit.is_some_and(|limit| queued.counts.returned > limit)
 }

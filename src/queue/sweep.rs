@@ -1,11 +1,13 @@
-//! Removal: which runs hold nothing any more (DESIGN §3, STO 3). A run below a level's head is dead
-//! once none of its messages is held or requeued; dead runs go as ranges between living ones.
+//! Removal: finds runs without living messages (DESIGN §3, STO 3). A run below a level's head is
+//! dead once none of its messages is unacked, requeued or a letter; dead runs are removed as ranges
+//! between living ones.
 
 use crate::{level::LevelState, output::Change};
 use quorate_types::{Level, LogIndex, QueueId};
 use std::collections::BTreeMap;
 
-/// How many messages of each run are held, requeued or letters. Not stored: a start counts again.
+/// Number of messages of each run that are unacked, requeued or letters. Not stored: counted again
+/// at a start.
 #[derive(Debug, Default)]
 pub(crate) struct Living {
     runs: BTreeMap<LogIndex, u32>,
@@ -14,7 +16,7 @@ pub(crate) struct Living {
 }
 
 impl Living {
-    /// One more message of the run is out.
+    /// Counts one more living message of the run.
     #[inline]
     pub(crate) fn add(&mut self, index: LogIndex) {
         if let Some(mut newest) = self.runs.last_entry()
@@ -26,7 +28,7 @@ impl Living {
         }
     }
 
-    /// So many messages of the run are done with.
+    /// Subtracts messages that were settled from the run's count.
     pub(crate) fn bury(&mut self, index: LogIndex, count: u32) {
         let Some(left) = self.runs.get_mut(&index) else {
             debug_assert!(false, "a message of run {index} died that was not out");
@@ -40,14 +42,14 @@ impl Living {
         }
     }
 
-    /// The head jumps from this run: it, and those after it, may be dead.
+    /// The head jumps from this run on: it and the following runs may be dead.
     pub(crate) fn jump(&mut self, from: LogIndex) {
         self.died.push(from);
         self.died.push(from.next());
     }
 
-    /// The dead ranges that contain a run that died in this entry, between `from` and the living
-    /// run or `head` above, ascending, each once.
+    /// The dead ranges that contain a run that died in this entry, from `from` up to the next
+    /// living run or `head`, ascending, each once.
     fn take_gaps(&mut self, from: LogIndex, head: LogIndex) -> Vec<(LogIndex, LogIndex)> {
         let mut gaps = Vec::new();
         self.died.sort_unstable();
@@ -67,7 +69,8 @@ impl Living {
 }
 
 impl LevelState {
-    /// Hands out what died in this entry. `removed_below` rises when nothing below lives.
+    /// Appends the removals of runs that died in this entry. `removed_below` rises to the lowest
+    /// living run.
     pub(crate) fn sweep(&mut self, queue: QueueId, level: Level, changes: &mut Vec<Change>) {
         if self.living.died.is_empty() {
             return;
@@ -81,8 +84,8 @@ impl LevelState {
         self.record.removed_below = from.max(lowest);
     }
 
-    /// Every dead range below the head, from the very first index: what a start removes again,
-    /// since removals may have waited while the state's record went ahead (STO 3).
+    /// Every dead range below the head, from the first index on. A start removes them again, since
+    /// the state's record may have been written before the removals (STO 3).
     pub(crate) fn dead_ranges(&self, queue: QueueId, level: Level, changes: &mut Vec<Change>) {
         let mut first = LogIndex(0);
         let head = self.record.head_index;

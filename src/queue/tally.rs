@@ -1,8 +1,8 @@
-//! What is counted of dead letters, for metrics: why messages died, and what became of the letters.
-//! Counted as it is applied and told as an effect, so that the leader counts it for all replicas.
+//! Counts of dead letters, for metrics: why messages died, and how letters ended. Counted in apply
+//! and returned as an effect, so that the leader counts for all replicas.
 //!
-//! A message must count once, not once for each replica. An effect says how many messages died of
-//! what in an entry. Effects of this kind are not owed: what a new leader applies before it
+//! A message must count once, not once for each replica. An effect says how many messages of an
+//! entry died for a reason. Effects of this kind are not owed: what a new leader applies before it
 //! performs effects is not counted.
 
 use crate::{
@@ -14,31 +14,32 @@ use crate::{
 use quorate_types::QueueType;
 use std::collections::BTreeMap;
 
-/// What a queue's settings say of its dead letters.
+/// A queue's dead-letter strategy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DeadLetterStrategy {
-    /// There is no dead-letter exchange: what dies is dropped.
+    /// There is no dead-letter exchange: messages that die are dropped.
     Disabled,
-    /// What cannot be routed is dropped.
+    /// Unroutable letters are dropped.
     AtMostOnce,
-    /// What cannot be routed is kept.
+    /// Unroutable letters are kept.
     AtLeastOnce,
 }
 
-/// What is counted.
+/// A counted event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DeadLetterFact {
     /// A message died.
     Died(DeathReason),
-    /// A letter has got into every queue that it was routed to and that takes it.
+    /// A letter was accepted by every queue that it was routed to, except ended ones.
     Confirmed,
-    /// A letter was dropped, since nothing takes it or no dead-letter exchange is in force (LET 5).
+    /// A letter was dropped because it has no destination or no dead-letter exchange is in force
+    /// (LET 5).
     Unroutable,
-    /// A letter was dropped, since it would go round in a circle.
+    /// A letter was dropped because it would go round in a cycle.
     Cycle,
 }
 
-/// So often in one entry.
+/// Number of each event in one entry.
 pub(crate) type Tally = BTreeMap<(QueueType, DeadLetterStrategy, DeadLetterFact), u64>;
 
 impl DeadLetterStrategy {
@@ -52,7 +53,8 @@ impl DeadLetterStrategy {
 }
 
 impl Apply<'_> {
-    /// Counts it for a queue with these settings. What a delayed exchange lets go has not died.
+    /// Counts an event for a queue with these settings. Messages that a delayed exchange releases
+    /// have not died, so they do not count.
     pub(crate) fn count(&mut self, config: &QueueConfig, fact: DeadLetterFact) {
         if config.delays {
             return;
@@ -61,7 +63,7 @@ impl Apply<'_> {
         *self.tally.entry(of).or_default() += 1;
     }
 
-    /// What the entry counted.
+    /// Emits the counts of the entry as effects.
     pub(crate) fn report_tally(&mut self) {
         for ((queue_type, strategy, fact), count) in std::mem::take(&mut self.tally) {
             self.effect(Effect::DeadLettersCounted { queue_type, strategy, fact, count });

@@ -1,6 +1,6 @@
-//! Delivery-acknowledgement timeout (CTO, Q-35): a delivery that is held too long goes back to its
-//! place, marked and not counted. Its consumer's client is told, or its channel is closed; until it
-//! has settled all that timed out it gets no more (CTO-06).
+//! Delivery-acknowledgement timeout (CTO, Q-35): a delivery that is held too long is requeued,
+//! marked and not counted. The consumer's client is informed, or its channel is closed; the
+//! consumer gets no more deliveries until it has settled all that timed out (CTO-06).
 
 use crate::{
     apply::Apply,
@@ -13,20 +13,20 @@ use crate::{
 };
 use quorate_types::{ConsumerId, DeliveryNumber, Holder, Sequence, SessionId, Timestamp};
 
-/// The first moment at which it has been held for longer than that.
+/// The first moment at which the message has been held for longer than the timeout.
 fn end(queued: &QueuedMessage, timeout_ms: u64) -> Timestamp {
     queued.unacked_since.plus_ms(timeout_ms).plus_ms(1)
 }
 
 impl Consumer {
-    /// The time that it has to settle a delivery (CTO-04).
+    /// The consumer's time to settle a delivery (CTO-04).
     fn timeout_ms(&self, of_queue: Option<u64>) -> Option<u64> {
         let terms = &self.terms;
         let timeout = terms.timeout_ms.or(of_queue).or(terms.timeout_default_ms);
         timeout.filter(|_| !terms.no_ack)
     }
 
-    /// When its oldest delivery times out.
+    /// When the consumer's oldest delivery times out.
     fn next_timeout(&self, of_queue: Option<u64>) -> Option<Timestamp> {
         Some(end(&self.unacked.oldest()?, self.timeout_ms(of_queue)?))
     }
@@ -43,7 +43,7 @@ impl GetsRecord {
 }
 
 impl Queue {
-    /// Takes back what has been held for too long.
+    /// Requeues the messages that were held for too long.
     pub(crate) fn time_out(&mut self, apply: &mut Apply<'_>) {
         if self.timeout_at.is_none_or(|at| at > apply.now) {
             return;
@@ -72,7 +72,8 @@ impl Queue {
         }
     }
 
-    /// Its deliveries that are over go back, as many as this apply may handle; it gets no more.
+    /// Requeues the consumer's timed-out deliveries, as many as the budget of this apply allows;
+    /// the consumer gets no more.
     fn time_out_consumer(&mut self, id: ConsumerId, apply: &mut Apply<'_>) {
         let Some(consumer) = self.consumers.get_mut(&id) else { return };
         let Some(ms) = consumer.timeout_ms(self.config.consumer_timeout_ms) else { return };
@@ -96,8 +97,8 @@ impl Queue {
         self.forget_if_done(id, apply);
     }
 
-    /// What a consumer settles late, in whatever way, is settled: with the last of it the consumer is
-    /// served again (CTO-06).
+    /// Deliveries that a consumer settles late, in whatever way, count as settled: after the last
+    /// of them the consumer is served again (CTO-06).
     pub(crate) fn settle_late(
         &mut self,
         id: ConsumerId,
@@ -119,7 +120,7 @@ impl Queue {
         }
     }
 
-    /// Looks at all that is held for the moment at which something times out.
+    /// Searches all unacked messages for the next timeout.
     pub(crate) fn arm_timeout(&mut self) {
         let of_queue = self.config.consumer_timeout_ms;
         let consumers = self.consumers.values().filter_map(|it| it.next_timeout(of_queue));
@@ -127,8 +128,8 @@ impl Queue {
         self.timeout_at = consumers.chain(gets).min();
     }
 
-    /// Looks at what the present entry gave to consumers. That something may have been settled
-    /// since is seen when the moment comes.
+    /// Considers the deliveries of the present entry. If one was settled since, that is noticed
+    /// when its time comes.
     pub(crate) fn note_timeouts(&mut self) {
         let of_queue = self.config.consumer_timeout_ms;
         let changed = self.changed_consumers.iter().filter_map(|id| self.consumers.get(id));
@@ -136,7 +137,7 @@ impl Queue {
         self.timeout_at = [self.timeout_at, next].into_iter().flatten().min();
     }
 
-    /// A get has taken a message.
+    /// Considers a message that a get has taken.
     pub(crate) fn note_get_timeout(
         &mut self,
         queued: &QueuedMessage,

@@ -1,11 +1,13 @@
-//! The target's half of a dead letter's way: `Transfer`, under the numbers of the home that it comes
-//! from, and what a full queue owes to those that it has refused (LET 2, 3, Q-41).
+//! The target's side of a dead letter's transfer: `Transfer`, numbered by the home that sends it,
+//! and the notices of room that a full queue owes to the sources that it has refused (LET 2, 3,
+//!
 //!
-//! A start that is over sends and takes nothing more, so nothing of it stays in a group (SES 6,
-//! LET 4). What it sent and what refused it is forgotten with its fence, and so is the stream to it
-//! once nothing is under way there. Its letters are then refused without an answer, and letters get
-//! no numbers towards it. The attempt of a target begins anew when all letters for the target have
-//! been taken, because the target then refuses none any more (LET 3).
+//! A fenced start sends and accepts nothing more, so no data about it stays in a group (SES 6, LET
+//! 4). The transfers that it sent and its refusals are forgotten with its fence, and so is the
+//! stream to it once no transfer is in flight. Later letters of such a start are refused without an
+//! answer, and letters get no numbers towards it. The attempt of a target begins again when all
+//! letters for the target have been accepted, because the target then refuses none any more (LET
+//! 3).
 
 use crate::{
     apply::Apply,
@@ -23,7 +25,7 @@ use std::collections::BTreeMap;
 /// A source whose letters the queue has refused.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Refusal {
-    /// The highest attempt refused; that one and lower ones are refused.
+    /// The highest refused attempt; lower ones are refused too.
     pub(crate) attempt: u32,
     /// The source has been notified of room since. Not part of the state: a new leader notifies again.
     notified: bool,
@@ -39,7 +41,7 @@ impl Refusal {
 }
 
 impl Machine {
-    /// This machine, as others send letters to it.
+    /// This machine, as the address for letters of other homes.
     #[must_use]
     pub fn letter_home(&self) -> LetterHome {
         match self.home {
@@ -48,7 +50,7 @@ impl Machine {
         }
     }
 
-    /// Whether it is a start of a node that is over for ever (SES 6).
+    /// True if the home is a fenced start of a node (SES 6).
     pub(crate) fn is_over(&self, home: LetterHome) -> bool {
         match home {
             LetterHome::Group(_) => false,
@@ -56,7 +58,7 @@ impl Machine {
         }
     }
 
-    /// Starts that are over send no more: nothing is kept of what they have sent (SES 6).
+    /// Deletes the records of transfers from these fenced starts, which send no more (SES 6).
     pub(crate) fn forget_sources(
         &mut self,
         first: SessionId,
@@ -66,7 +68,7 @@ impl Machine {
         let starts = LetterHome::Start(first)..=LetterHome::Start(last);
         let ended: Vec<_> = self.sources.range(starts.clone()).map(|(from, _)| *from).collect();
         if ended.is_empty() {
-            // Only what has been sent can have been refused.
+            // Without transfers there are no refusals either.
             return;
         }
         for from in ended {
@@ -82,7 +84,8 @@ impl Machine {
         }
     }
 
-    /// `Transfer`: `Taken`, `Full` or `Gone`; if not taken, it is cut out of its run (STO 4).
+    /// `Transfer`: replies `Taken`, `Full` or `Gone`; if not taken, the message is cut out of its
+    /// run (STO 4).
     pub(crate) fn transfer(
         &mut self,
         part: Part,
@@ -107,7 +110,7 @@ impl Machine {
             return Ok(Reply::Full);
         }
         if refused.is_some() {
-            // A higher attempt: what was owed has been had (LET 3).
+            // A higher attempt shows that the source has received the notice of room (LET 3).
             queue.refusals.remove(&from);
             apply.digest.step(Step::Refuse, digest::of_letter_home(from), 0);
         }
@@ -115,7 +118,7 @@ impl Machine {
     }
 }
 
-/// What the source is told of the reply to a transfer.
+/// The answer to the source for the reply to a transfer.
 pub(crate) fn answer_of(reply: &Reply) -> TransferAnswer {
     match reply {
         Reply::Taken => TransferAnswer::Taken,
@@ -134,18 +137,18 @@ pub(crate) fn answer_of(reply: &Reply) -> TransferAnswer {
 }
 
 impl Queue {
-    /// Whether a letter may come in: a queue that refuses publishes refuses letters too.
+    /// True if a letter may be enqueued: a queue that refuses publishes refuses letters too.
     fn has_room_for(&self, head: MessageHead) -> bool {
         let fits = !self.config.refuses_publishes() || self.refused(&[head]).is_empty();
         fits && !self.has_letters_enough()
     }
 
-    /// So many letters wait that nothing more may come in.
+    /// True if so many letters wait that the queue accepts nothing more.
     pub(crate) fn has_letters_enough(&self) -> bool {
         self.letters.len() >= self.config.letters_max
     }
 
-    /// Messages that there is room for, about; 0 if none.
+    /// Approximate number of messages that there is room for; 0 if there is none.
     fn room(&self) -> u32 {
         if self.has_letters_enough() {
             return 0;
@@ -157,7 +160,7 @@ impl Queue {
         let length = self.config.length_max.map_or(u64::MAX, |most| most.saturating_sub(ready));
         let bytes = self.config.length_bytes_max.map_or(u64::MAX, |most| {
             let size = ready_bytes.checked_div(ready).unwrap_or(0).max(1);
-            // One is worth a try while there is any room, whatever its size.
+            // Rounded up: one message is tried while there is any room, whatever its size.
             most.saturating_sub(ready_bytes).div_ceil(size)
         });
         u32::try_from(length.min(bytes)).unwrap_or(u32::MAX)

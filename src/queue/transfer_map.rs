@@ -1,6 +1,6 @@
-//! Transfers of letters, by ascending numbers (of a stream, or of routings). Those that
-//! follow each other at equal distances are kept as one, since a queue's letters mostly go to few
-//! targets, and a million of them may be on their way.
+//! Transfers of letters, by ascending numbers (of a stream, or of routings). Transfers at equal
+//! distances are stored as one series, since a queue's letters mostly go to few targets, and a
+//! million of them may be in flight.
 
 use crate::outbox::TransferKey;
 use quorate_types::LetterNumber;
@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 /// Transfers by number.
 #[derive(Debug, Default)]
 pub(crate) struct TransferMap {
-    /// Series by their first keys. The keys of two may interleave only in gaps that neither uses.
+    /// Series by their first keys. The keys of two series may interleave only in gaps that neither
+    /// uses.
     series: BTreeMap<u64, Series>,
     count: u64,
 }
@@ -18,9 +19,10 @@ pub(crate) struct TransferMap {
 #[derive(Clone, Copy, Debug)]
 struct Series {
     first: TransferKey,
-    /// Transfers, at least 1.
+    /// Number of transfers, at least 1.
     count: u64,
-    /// Distance of neighbouring keys, and of their letters; at least 1 if there are two.
+    /// Distance between consecutive keys, and between their letters; at least 1 if there are two
+    /// transfers.
     key_step: u64,
     letter_step: u64,
 }
@@ -35,26 +37,26 @@ impl Series {
         first_key + (self.count - 1) * self.key_step
     }
 
-    /// The transfer at a place, from 0.
+    /// The transfer at an index, from 0.
     fn transfer(&self, place: u64) -> TransferKey {
         let letter = LetterNumber(self.first.letter.0 + place * self.letter_step);
         TransferKey { letter, ..self.first }
     }
 
-    /// The place of a key, if it is one of the series'.
+    /// The index of a key, if the series contains it.
     fn place_of(&self, first_key: u64, key: u64) -> Option<u64> {
         let distance = key.checked_sub(first_key)?;
         let place = distance / self.key_step;
         (distance.is_multiple_of(self.key_step) && place < self.count).then_some(place)
     }
 
-    /// What is left from a place on.
+    /// The rest of the series from an index on.
     fn beginning_at(&self, place: u64) -> Option<Self> {
         let count = self.count.checked_sub(place).filter(|count| *count > 0)?;
         Some(Self { first: self.transfer(place), count, ..*self })
     }
 
-    /// Takes one more at its end; false if it does not fit.
+    /// Appends one transfer; false if it does not fit.
     fn extend(&mut self, first_key: u64, key: u64, transfer: TransferKey) -> bool {
         if (self.first.queue, self.first.target) != (transfer.queue, transfer.target) {
             return false;
@@ -89,7 +91,7 @@ impl TransferMap {
         self.series.first_key_value().map(|(key, _)| *key)
     }
 
-    /// Adds a transfer under a key that there is none for.
+    /// Adds a transfer under a key that is not in the map.
     pub(crate) fn insert(&mut self, key: u64, transfer: TransferKey) {
         self.count += 1;
         if let Some((&first_key, series)) = self.series.range_mut(..key).next_back() {
@@ -102,7 +104,7 @@ impl TransferMap {
         self.series.insert(key, Series::one(transfer));
     }
 
-    /// Parts the series so that one begins above `key`.
+    /// Splits the series so that one begins above `key`.
     fn part(&mut self, first_key: u64, key: u64) {
         let Some(series) = self.series.get_mut(&first_key) else { return };
         let below = (key - first_key).div_ceil(series.key_step);
@@ -114,7 +116,7 @@ impl TransferMap {
         }
     }
 
-    /// Takes a transfer out.
+    /// Removes a transfer.
     pub(crate) fn remove(&mut self, key: u64) -> Option<TransferKey> {
         let (&first_key, series) = self.series.range(..=key).next_back()?;
         let place = series.place_of(first_key, key)?;
@@ -129,7 +131,7 @@ impl TransferMap {
         Some(series.transfer(place))
     }
 
-    /// Takes the first transfer out.
+    /// Removes the first transfer.
     pub(crate) fn pop_first(&mut self) -> Option<(u64, TransferKey)> {
         let key = self.first_key()?;
         self.remove(key).map(|transfer| (key, transfer))
@@ -142,7 +144,7 @@ impl TransferMap {
             (0..series.count)
                 .map(move |place| (key + place * series.key_step, series.transfer(place)))
         });
-        // Only the first series may begin below; it is not walked through.
+        // Only the first series may begin below; its earlier transfers are skipped without a scan.
         let skipped = self.series.get(&first).map_or(0, |series| {
             from.saturating_sub(first).div_ceil(series.key_step).min(series.count)
         });
@@ -166,7 +168,7 @@ mod tests {
         Insert(u64, TransferKey),
         Remove(u64),
         Pop,
-        /// Some at equal distances.
+        /// Several transfers at equal distances.
         Many {
             key: u64,
             step: u64,

@@ -1,15 +1,16 @@
-//! Unacked messages of one consumer, by delivery number: numbers ascend, and are mostly
-//! settled from the front, so it is a ring with holes rather than a tree.
+//! Unacked messages of one consumer, by delivery number. Numbers ascend and are mostly settled from
+//! the front, so a ring buffer with holes is used, not a tree.
 
 use crate::record::QueuedMessage;
 use quorate_types::DeliveryNumber;
 use std::collections::{BTreeMap, VecDeque};
 
-/// Holes that are left in place before the ring is packed.
+/// Number of holes up to which the ring is not compacted.
 const HOLES_MIN: usize = 32;
 
 /// Deliveries in ascending order of number. The first and the last slot are never holes, and at
-/// most half of the slots, or [`HOLES_MIN`], are: memory follows what is held.
+/// most half of the slots, or [`HOLES_MIN`], are holes, so that memory is proportional to the
+/// number of messages.
 #[derive(Debug, Default)]
 pub(crate) struct UnackedSet {
     slots: VecDeque<Slot>,
@@ -31,15 +32,15 @@ impl UnackedSet {
         self.slots.is_empty()
     }
 
-    /// Adds a delivery; its number is above all others.
+    /// Adds a delivery; its number is higher than all others.
     #[inline]
     pub(crate) fn push(&mut self, number: DeliveryNumber, queued: QueuedMessage) {
         debug_assert!(self.slots.back().is_none_or(|last| last.number < number));
         self.slots.push_back(Slot { number, message: Some(queued) });
     }
 
-    /// Takes out what is held from `first` to `last`, at most `limit`, in ascending order.
-    /// Returns how many that were.
+    /// Removes the deliveries from `first` to `last`, at most `limit`, in ascending order. Returns
+    /// their number.
     pub(crate) fn take(
         &mut self,
         first: DeliveryNumber,
@@ -99,7 +100,7 @@ impl UnackedSet {
         Self { slots: slots.collect(), holes: 0 }
     }
 
-    /// Gives back memory that a past burst took.
+    /// Releases memory that an earlier burst used.
     pub(crate) fn trim(&mut self) {
         if self.slots.capacity() > 64 && self.slots.capacity() > self.slots.len() * 4 {
             self.slots.shrink_to(self.slots.len() * 2);

@@ -1,4 +1,4 @@
-//! What lists, metrics, front ends and a new leader see of the state.
+//! The state as lists, metrics, front ends and a new leader see it.
 
 use crate::{
     command::ConsumerTerms,
@@ -17,21 +17,21 @@ use quorate_types::{
 pub struct QueueView {
     /// Name of the queue, with its virtual host.
     pub name: ResourceName,
-    /// Configuration from arguments and policies together.
+    /// Effective settings, from arguments and policies.
     pub config: QueueConfig,
     /// The session that created it (NAM 7).
     pub creator: Option<SessionId>,
-    /// Messages that are ready to be delivered.
+    /// Number of ready messages.
     pub ready: u64,
     /// Bytes of their bodies.
     pub ready_bytes: u64,
-    /// Messages held by consumers and gets.
+    /// Number of unacked messages of consumers and gets.
     pub unacknowledged: u64,
     /// Bytes of their bodies.
     pub unacknowledged_bytes: u64,
-    /// Consumers attached.
+    /// Number of attached consumers.
     pub consumers: u32,
-    /// Dead letters that have not got into all their targets.
+    /// Number of dead letters that not all targets have accepted.
     pub letters: u64,
 }
 
@@ -40,17 +40,17 @@ pub struct QueueView {
 pub struct ConsumerView {
     /// Id of the consumer.
     pub consumer: ConsumerId,
-    /// How it consumes.
+    /// Properties of the consumer.
     pub terms: ConsumerTerms,
-    /// Messages that it holds.
+    /// Number of its unacked messages.
     pub unacked: u64,
 }
 
 impl Machine {
-    /// Every effect that the state still owes: what a new leader performs first. Deliveries are
-    /// not among them; front ends ask by re-attaching (DLV 2), and learn then too that a queue has
-    /// ended. Queues that ended are not remembered: the reconciler compares with the catalog
-    /// (NAM 7).
+    /// Every effect that the state owes, which a new leader performs first. Deliveries are not
+    /// among them: front ends ask for them by re-attaching (DLV 2), and then also learn that a
+    /// queue has ended. Ended queues are not stored: the reconciler compares with the catalog (NAM
+    /// 7).
     pub fn obligations(&self, effects: &mut Vec<Effect>) {
         if !self.group.left_over.is_empty() {
             effects.push(Effect::ContinueSoon);
@@ -67,8 +67,9 @@ impl Machine {
         self.owed_letters(effects);
     }
 
-    /// What the consumer holds above number `after`, for a re-attach (DLV 2). `None`: no such
-    /// consumer; its queue has ended, or it was detached because its node had timed out.
+    /// The consumer's deliveries above number `after`, for a re-attach (DLV 2). `None`: the
+    /// consumer does not exist; its queue has ended, or it was detached because its node had timed
+    /// out.
     #[must_use]
     pub fn unacked_after(
         &self,
@@ -87,19 +88,19 @@ impl Machine {
         Some(state.unacked.above(after).map(delivery).collect())
     }
 
-    /// Whether the consumer is attached, or holds something still.
+    /// True if the consumer is attached, or still holds messages.
     #[must_use]
     pub fn has_consumer(&self, consumer: ConsumerId) -> bool {
         self.holders.consumers.contains_key(&consumer)
     }
 
-    /// Whether the queue lives.
+    /// True if the queue exists.
     #[must_use]
     pub fn has_queue(&self, id: QueueId) -> bool {
         self.queues.contains_key(&id)
     }
 
-    /// Rolling digest of everything applied.
+    /// Rolling digest of all applied changes.
     #[must_use]
     pub fn digest(&self) -> u64 {
         self.group.digest
@@ -111,20 +112,20 @@ impl Machine {
         self.group.time
     }
 
-    /// What the leader's wall clock said when it cut the last entry applied.
+    /// Time of the leader's wall clock when it made the last applied entry.
     #[must_use]
     pub fn wall(&self) -> WallTime {
         self.group.wall
     }
 
-    /// The life of the cluster that the group last heard of. A leader that knows a later one
+    /// The life of the cluster that the group has seen last. A leader that knows a later one
     /// proposes `NewLife` before anything else.
     #[must_use]
     pub fn life(&self) -> u64 {
         self.group.life
     }
 
-    /// Nodes that are suspected: a new leader watches over them from the start (DLV 5).
+    /// Suspected nodes: a new leader monitors them from the start (DLV 5).
     pub fn suspected(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.nodes.iter().filter(|(_, record)| record.suspected).map(|(node, _)| *node)
     }
@@ -135,8 +136,8 @@ impl Machine {
         self.nodes.get(&node).map_or(StartNumber(0), |record| record.fenced)
     }
 
-    /// Sessions that have spoken and are not fenced, ascending: a new leader tells `NodeDown` of
-    /// those whose process is known dead.
+    /// Sessions that have sent batches and are not fenced, ascending: a new leader proposes
+    /// `NodeDown` for those whose process is known to be dead.
     pub fn sessions(&self) -> impl Iterator<Item = SessionId> + '_ {
         self.sessions.keys().copied()
     }
@@ -164,7 +165,7 @@ impl Machine {
         self.queues.get(&queue)?.config.priority_max
     }
 
-    /// Of the consumer's deliveries that have timed out, and that it has not settled, the last one.
+    /// The last of the consumer's deliveries that have timed out and are not settled.
     #[must_use]
     pub fn timed_out(&self, consumer: ConsumerId) -> Option<DeliveryNumber> {
         let queue = self.queues.get(self.holders.consumers.get(&consumer)?)?;
@@ -176,8 +177,8 @@ impl Machine {
         self.queues.keys().copied()
     }
 
-    /// The consumers of a virtual host's queues that have a single active one, cancelled ones left
-    /// out; and whether each is the active one (SAC-02).
+    /// The consumers of a virtual host's queues with a single active consumer, without cancelled
+    /// ones; true for the active one (SAC-02).
     #[must_use]
     pub fn single_active(&self, vhost: &VhostName) -> Vec<(ConsumerId, bool)> {
         let single =
@@ -190,7 +191,7 @@ impl Machine {
         consumers.collect()
     }
 
-    /// A queue's consumers, cancelled ones left out.
+    /// A queue's consumers, without cancelled ones.
     #[must_use]
     pub fn consumers(&self, queue: QueueId) -> Vec<ConsumerView> {
         let Some(queue) = self.queues.get(&queue) else { return Vec::new() };

@@ -1,18 +1,19 @@
-//! The moment at which a queue has something to do though nobody says anything: a first message, a
-//! delivery or the queue itself expires, a delayed message's time comes. Its leader's timer then proposes `ExpireHead`.
+//! The moment at which a queue has work without a command: the TTL of a first message or of the
+//! queue itself runs out, a delivery times out, or a delay ends. The timer of the group's leader
+//! then proposes `ExpireHead`.
 
 use crate::{apply::Apply, machine::Machine, output::Effect, queue::Queue, store::StoreError};
 use quorate_types::{QueueId, Timestamp};
 
 impl Machine {
-    /// `ExpireHead`: what has expired is looked at when the queue is stabilized.
+    /// `ExpireHead`: touches the queue, so that it is stabilized and expired messages die.
     pub(crate) fn expire_head(&mut self, id: QueueId, apply: &mut Apply<'_>) {
         if let Some(queue) = self.queues.get_mut(&id) {
             queue.touch(apply);
         }
     }
 
-    /// When the queue next has something to do that no command brings.
+    /// When the queue next has work without a command.
     #[must_use]
     pub fn wake_at(&self, queue: QueueId) -> Option<Timestamp> {
         self.queues.get(&queue)?.wake_at
@@ -20,8 +21,8 @@ impl Machine {
 }
 
 impl Queue {
-    /// Ends the entry: says when the queue has something to do next. A later moment than the one
-    /// said before is not said, since the timer looks again when that comes.
+    /// Ends the entry: emits the time at which the queue next has work. A time later than the one
+    /// emitted before is not emitted, since the timer checks the queue again at the earlier time.
     pub(crate) fn set_wake(&mut self, apply: &mut Apply<'_>) -> Result<(), StoreError> {
         if self.ended {
             self.wake_at = None;

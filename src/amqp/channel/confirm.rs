@@ -134,7 +134,7 @@ mod tests {
         confirms
     }
 
-    /// CNF-02.
+    /// CNF-02: `multiple` is set only if all lower numbers are settled too.
     #[test]
     fn cnf_02_multiple_only_when_all_smaller_are_settled() {
         let mut confirms = with(10);
@@ -148,7 +148,7 @@ mod tests {
         assert_eq!(emitted(&mut confirms), [(6, true, true), (9, false, true)]);
     }
 
-    /// CNF-04.
+    /// CNF-04: nacks are sent before acks with `multiple`, which would cover them.
     #[test]
     fn cnf_04_a_nack_comes_before_the_ack_that_would_cover_it() {
         let mut confirms = with(5);

@@ -74,7 +74,7 @@ proptest! {
         prop_assert_eq!(left, model.into_iter().collect::<Vec<_>>());
     }
 
-    /// ACK-02 to ACK-05, ACK-07.
+    /// ACK-02 to ACK-05, ACK-07: random settlements, compared with a map of unacked deliveries.
     #[test]
     fn ack_02_to_05_what_is_settled_is_what_a_plain_map_says(
         steps in prop::collection::vec(step(), 0..400),

@@ -196,7 +196,7 @@ mod tests {
         Properties::parse(raw.freeze()).unwrap()
     }
 
-    /// PRP-04.
+    /// PRP-04: the forms of `expiration` that are accepted, and their canonical form.
     #[test]
     fn prp_04_an_expiration_is_a_decimal_number_in_canonical_form() {
         for (sent, canonical) in [
@@ -283,7 +283,7 @@ mod tests {
         }
     }
 
-    /// PRP-09.
+    /// PRP-09: other types of `CC` and `BCC` are refused.
     #[test]
     fn prp_09_cc_and_bcc_are_arrays() {
         for name in ["CC", "BCC"] {
@@ -303,7 +303,7 @@ mod tests {
         }
     }
 
-    ///
+    /// other types of headers that Quorate interprets are refused.
     #[test]
     fn q_50_reserved_headers_are_integers() {
         for name in ["x-delay", "x-opt-delivery-time"] {
@@ -331,7 +331,7 @@ mod tests {
         }
     }
 
-    /// PUB-04.
+    /// PUB-04: the headers of a returned message.
     #[test]
     fn pub_04_headers_are_returned_in_order_and_without_bcc() {
         let properties = with_header("BCC", FieldValue::Array(vec![]));

@@ -76,7 +76,7 @@ mod tests {
         assert_eq!(string("a\"b"), "\"a\\\"b\"");
     }
 
-    /// FRM-02.
+    /// FRM-02: the error text contains at most the first sixteen bytes of the payload.
     #[test]
     fn of_a_long_payload_sixteen_bytes_are_shown() {
         assert_eq!(frame(1, b"abcd", "x"), "type 1, all octets = <<\"abcd\">>: x");

@@ -180,7 +180,7 @@ mod tests {
         assert_eq!(take(&mut tolerated, 131_072), Ok(None));
     }
 
-    /// FRM-02.
+    /// FRM-02: a frame with another end byte is refused.
     #[test]
     fn frm_02_a_wrong_end_is_refused() {
         assert_eq!(
@@ -189,7 +189,7 @@ mod tests {
         );
     }
 
-    /// FRM-03.
+    /// FRM-03: a frame of an unknown type is refused.
     #[test]
     fn frm_03_an_unknown_type_is_refused() {
         for kind in [0, 4, 5, 6, 7, 9, 255] {

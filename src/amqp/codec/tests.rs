@@ -353,7 +353,7 @@ fn has_table(method: &Method) -> bool {
     cold.fields().contains("FieldTable([(")
 }
 
-/// FRM-08.
+/// FRM-08: a body longer than the header announced is refused.
 #[test]
 fn frm_08_more_than_announced_is_refused() {
     let mut assembly = Assembly::new(5, true);

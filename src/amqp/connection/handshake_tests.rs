@@ -102,7 +102,7 @@ fn text(ending: &Ending) -> (u16, &str, Linger) {
     (close.reply_code, close.reply_text.as_str(), *linger)
 }
 
-/// CONN-01 to CONN-05, Q-02.
+/// CONN-01 to CONN-05, Q-02: the protocol headers that are accepted.
 #[test]
 fn conn_01_to_04_only_our_protocol_is_let_in() {
     let first = |bytes: &[u8]| protocol_header(&mut BytesMut::from(bytes));
@@ -122,7 +122,7 @@ fn conn_01_to_04_only_our_protocol_is_let_in() {
     assert_eq!(first(b""), FirstBytes::Missing);
 }
 
-/// CONN-06, CONN-07.
+/// CONN-06, CONN-07: the fields of `connection.start`.
 #[test]
 fn conn_06_start_offers_plain_and_amqplain() {
     let mut play = Play::begin();
@@ -186,7 +186,7 @@ fn conn_12_an_unknown_mechanism_and_a_malformed_response_meet_silence() {
     }
 }
 
-/// CONN-14.
+/// CONN-14: clients with the capability get a close with the reason; others are disconnected.
 #[test]
 fn conn_14_a_refused_login_is_told_to_those_who_can_hear_it() {
     let mut play = Play::begin();
@@ -207,7 +207,7 @@ fn conn_14_a_refused_login_is_told_to_those_who_can_hear_it() {
     );
 }
 
-/// CONN-17, CONN-18, Q-03.
+/// CONN-17, CONN-18, Q-03: the bounds of `connection.tune-ok`, and the reason of a refusal.
 #[test]
 fn q_03_a_negotiation_out_of_range_is_refused_with_its_reason() {
     for (channel_max, frame_max, reason) in [
@@ -224,7 +224,7 @@ fn q_03_a_negotiation_out_of_range_is_refused_with_its_reason() {
     assert_eq!(Play::authenticated().tune(2047, 131_072), Ok(None));
 }
 
-/// CONN-23.
+/// CONN-23: a method in the wrong state closes silently before tune-ok, and with 504 after it.
 #[test]
 fn conn_23_out_of_turn_is_silence_until_tune_ok_and_504_from_then_on() {
     let open = || connection::Open { virtual_host: short("/"), ..Default::default() };
@@ -238,7 +238,7 @@ fn conn_23_out_of_turn_is_silence_until_tune_ok_and_504_from_then_on() {
     assert_eq!(text(&ending), (504, expected, Linger::CloseOk));
 }
 
-/// FRM-04.
+/// FRM-04: frames of other channels, or of other types, are refused before `connection.open`.
 #[test]
 fn frm_04_only_channel_0_before_open() {
     let mut play = Play::begin();
@@ -287,7 +287,7 @@ fn q_04_a_table_nested_8_000_deep_is_502() {
     }
 }
 
-/// CONN-09.
+/// CONN-09: without a table of capabilities the client has none.
 #[test]
 fn conn_09_a_missing_or_mistyped_table_of_capabilities_means_none() {
     let of = |value| Capabilities::of(&FieldTable(vec![(short("capabilities"), value)]));

@@ -104,7 +104,7 @@ mod tests {
         }
     }
 
-    /// HB-03.
+    /// HB-03: silence does not count while the broker itself does not read.
     #[test]
     fn hb_03_silence_does_not_count_while_the_socket_is_not_read() {
         let mut heartbeat = Heartbeat::new(10, 0);
@@ -115,7 +115,7 @@ mod tests {
         assert!(heartbeat.check(110_000, bytes(0, 0), true).lost);
     }
 
-    /// HB-04.
+    /// HB-04: a timeout of 0 turns heartbeats off.
     #[test]
     fn hb_04_zero_switches_heartbeats_off() {
         let mut heartbeat = Heartbeat::new(0, 0);

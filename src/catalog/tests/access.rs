@@ -1,4 +1,4 @@
-//! Virtual hosts, users, permissions, limits: what the commands do, and what they decide.
+//! Virtual hosts, users, permissions, limits: the effects of commands, and the decisions.
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
@@ -52,7 +52,7 @@ fn add_vhost(name: &str) -> A {
     A::AddVhost { vhost: short(name), metadata: VhostMetadata::default() }
 }
 
-/// A world with user `u`, who may nothing yet, and virtual host `v`.
+/// A world with user `u`, who has no permissions, and virtual host `v`.
 fn world() -> World {
     let mut world = World::new();
     world.access(A::AddUser(user("u")));
@@ -60,7 +60,7 @@ fn world() -> World {
     world
 }
 
-/// What user `u` is told in virtual host `/`.
+/// The text of the refusal that user `u` gets in virtual host `/`; empty if allowed.
 fn told(world: &World, access: Access, resource: Resource<'_>) -> String {
     let (vhost, user) = (short("/"), short("u"));
     let who = Who { vhost: &vhost, user: &user };
@@ -178,7 +178,7 @@ fn acl_14_15_topic_permissions_are_for_topic_exchanges_with_a_row() {
     assert_eq!(world.catalog.topic_permissions().count(), 0);
 }
 
-/// A name put into a topic pattern is quoted: it is no pattern itself.
+/// A user's name in a topic pattern is quoted: its characters have no meaning as a pattern.
 #[test]
 fn acl_15_a_users_name_is_no_pattern() {
     let mut world = World::new();
@@ -189,7 +189,7 @@ fn acl_15_a_users_name_is_no_pattern() {
     let check =
         |key: &str| world.catalog.check_topic(who, Access::Write, &short("amq.topic"), &short(key));
     assert!(check("a.c").is_ok() && check("abc").is_err());
-    // The row is kept as it was written.
+    // The row is stored as it was written.
     assert_eq!(world.catalog.topic_permissions().next().unwrap().write, "^{username}$");
 }
 
@@ -253,7 +253,7 @@ fn acl_20_users_have_tags_and_passwords_that_change() {
     assert_eq!(world.denial(nobody), Denial::NoSuchUser(short("nobody")));
 }
 
-/// CONN-33: what is told to brokers so that they close connections; and that rows go.
+/// CONN-33: brokers get an event by which they close connections; the user's rows are removed.
 #[test]
 fn conn_33_a_user_goes_with_its_permissions() {
     let mut world = world();
@@ -294,7 +294,7 @@ fn exc_01_every_virtual_host_has_its_own_exchanges_and_they_go_with_it() {
     );
     assert_eq!(world.catalog.permissions().count(), 1);
     assert_eq!(world.refusal(C::AddQueue(entry)), "530 NOT_ALLOWED - vhost v not found");
-    // NAM 4: one of the same name is another one.
+    // NAM 4: a later virtual host of the same name is a different one.
     assert!(world.catalog.is_of_former_vhost(&short("v"), CatalogIndex(100)));
     world.access(add_vhost("v"));
     assert!(world.catalog.is_of_former_vhost(&short("v"), created));
@@ -320,7 +320,7 @@ fn ctl_07_metadata_of_a_virtual_host_changes_in_parts() {
         (metadata.description.as_str(), metadata.default_queue_type),
         ("text", Some(QueueType::Quorum))
     );
-    // Added again, it stays as it is.
+    // A second `add_vhost` leaves it as it is.
     world.access(add_vhost("v"));
     assert_eq!(world.catalog.vhost(&short("v")).unwrap().metadata, metadata);
 }
@@ -338,7 +338,7 @@ fn que_11_vlm_01_a_virtual_host_has_at_most_max_queues() {
         world.refusal(C::AddQueue(queue("b", id(2)))),
         "406 PRECONDITION_FAILED - cannot declare queue 'b': queue limit in vhost '/' (1) is reached"
     );
-    // The same one again is no new one.
+    // The same queue again is not counted as a new one.
     world.add("a", 1);
     assert!(world.catalog.check_queue_limit(&name("b"), 0).is_err());
     world.access(limit(Some(2)));
@@ -383,7 +383,7 @@ fn vlm_02_a_users_limits_are_set_and_cleared_one_by_one() {
     assert_eq!(limits(&world), (None, None));
 }
 
-/// ACL-13: what a broker remembers of a decision it forgets when this grows.
+/// ACL-13: the broker's cached decisions are valid until this version grows.
 #[test]
 fn acl_13_the_access_version_grows_with_what_decides() {
     let mut world = world();
@@ -398,8 +398,8 @@ fn acl_13_the_access_version_grows_with_what_decides() {
 }
 
 proptest! {
-    /// Whatever is written as an expression is compiled or refused, in bounded time, and never a
-    /// panic; and what was compiled matches any name or not.
+    /// Any text given as an expression is compiled or refused, in bounded time, without a panic;
+    /// and a compiled one can be matched against any name.
     #[test]
     fn any_pattern_is_taken_or_refused(pattern in r"[a-c.*+?(){}|^$0-9,\[\]\\xpé-]{0,30}", name in "[a-cé{}]{0,20}") {
         if let Ok(compiled) = Pattern::new(&pattern) {
@@ -408,7 +408,7 @@ proptest! {
         }
     }
 
-    /// ACL-02 against the obvious model, for patterns that are plain words.
+    /// ACL-02 against a simple model, for patterns that are plain words.
     #[test]
     fn acl_02_a_plain_word_is_searched(word in "[a-c]{1,3}", name in "[a-c]{0,8}") {
         let pattern = Pattern::new(&word).unwrap();
@@ -424,13 +424,13 @@ fn tracing_is_a_property_of_one_virtual_host() {
     assert_eq!(traced(&world), [false; 3]);
     world.access(A::SetTracing { vhost: short("v"), tracing: true });
     assert_eq!(traced(&world), [false, true, false]);
-    // Not by a change of something else.
+    // A change of other properties does not switch tracing off.
     world.access(A::UpdateVhost { vhost: short("v"), update: VhostUpdate::default() });
     world.access(add_vhost("v"));
     assert_eq!(traced(&world), [false, true, false]);
     world.access(A::SetTracing { vhost: short("v"), tracing: false });
     assert_eq!(traced(&world), [false; 3]);
-    // A virtual host of the same name is another one.
+    // A new virtual host of the same name is not traced.
     world.access(A::SetTracing { vhost: short("v"), tracing: true });
     world.access(A::DeleteVhost { vhost: short("v") });
     world.access(add_vhost("v"));
@@ -441,7 +441,7 @@ fn tracing_is_a_property_of_one_virtual_host() {
 #[test]
 fn a_denied_command_changes_nothing() {
     let mut world = world();
-    // All but the catalog's own record, which counts every command.
+    // All records except the catalog's own, which counts every command.
     let records = |world: &World| {
         let keys = world.catalog.keys().into_iter();
         let records = keys.map(|key| (world.catalog.record(&key), key));

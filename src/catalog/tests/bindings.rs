@@ -1,4 +1,4 @@
-//! Bindings (BND-01 to BND-09): identity, ends, words, and nothing left behind.
+//! Bindings (BND-01 to BND-09): identity, source and destination, words, removal without remains.
 
 #![expect(clippy::indexing_slicing, reason = "tests")]
 
@@ -15,7 +15,7 @@ fn bnd_01_the_default_exchange_cannot_be_bound() {
     let mut world = World::new();
     world.add("q", 1);
     assert_eq!(world.refusal(C::Bind(to_queue("", "k", "q", id(1)))), DEFAULT);
-    // Told before what is missing.
+    // This refusal comes before that of a missing queue.
     assert_eq!(world.refusal(C::Bind(to_queue("", "k", "nothing", id(9)))), DEFAULT);
 }
 
@@ -52,7 +52,7 @@ fn nam_04_a_bind_that_means_an_earlier_queue_of_that_name_is_refused() {
         "404 NOT_FOUND - no queue 'r' in vhost '/'"
     );
     world.bind(to_queue("amq.direct", "k", "q", id(2)));
-    // An unbind that means the earlier one does nothing.
+    // An unbind of the earlier queue, by its id, has no effect.
     world.done(C::Unbind(to_queue("amq.direct", "k", "q", id(1))));
     assert_eq!(world.route("amq.direct", "k"), [id(2)]);
 }
@@ -191,7 +191,7 @@ fn rte_08_a_bad_x_match_is_refused_at_bind() {
         world.refusal(C::Bind(binding.clone())),
         "406 PRECONDITION_FAILED - Invalid x-match field type signedint (value 5); expected longstr"
     );
-    // Other exchanges do not look at it.
+    // Exchanges of other types do not check the key.
     binding.source = name("amq.direct");
     world.bind(binding);
 }
@@ -206,7 +206,7 @@ fn default_bindings_list_every_queue_by_its_name() {
     assert_eq!(listed[0].destination, Destination::Queue { name: short("q"), id: id(1) });
 }
 
-/// Bindings that share one word of identity are told apart: 3,000 on one exchange and queue.
+/// Bindings that share one identity hash are distinguished: 3,000 on one exchange and queue.
 #[test]
 fn many_bindings_of_one_queue_are_found_one_by_one() {
     let mut world = World::new();

@@ -28,7 +28,7 @@ fn world(kind: ExchangeType, weights: &[u32]) -> World {
     world
 }
 
-/// Where each of many keys goes; always to exactly one.
+/// The queue that each of many keys goes to; always exactly one.
 fn places(world: &World) -> Vec<QueueId> {
     (0..KEYS)
         .map(|key| match world.route("x", &format!("key-{key}"))[..] {
@@ -62,7 +62,7 @@ fn hashing(argument: &str, value: &str) -> World {
     world
 }
 
-/// Properties with nothing but a correlation id (bit 10), message id (bit 7), or timestamp (6).
+/// Properties with only a correlation id (bit 10), message id (bit 7), or timestamp (6).
 fn property(bit: u16, bytes: &[u8]) -> Properties {
     let mut raw = BytesMut::new();
     raw.put_u16(1 << bit);
@@ -73,7 +73,8 @@ fn property(bit: u16, bytes: &[u8]) -> Properties {
     Properties::parse(raw.freeze()).unwrap()
 }
 
-/// How many queues 200 messages go to that differ only in what `message` makes of their number.
+/// Number of queues that 200 messages go to, which differ only in what `message` makes of their
+/// number.
 fn spread(world: &World, message: impl Fn(u64) -> Properties) -> usize {
     let places: Vec<_> = (0..200).map(|n| routed(world, &message(n), "k")).collect();
     let again: Vec<_> = (0..200).map(|n| routed(world, &message(n), "other")).collect();
@@ -99,7 +100,7 @@ fn exc_14_a_binding_key_is_a_weight_from_1_to_10_000() {
     for key in ["1", "+5", "007", "10000"] {
         world.bind(to_queue("x", key, "q1", id(1)));
     }
-    // Nor does an unbind of what could not be bound disturb anything.
+    // An unbind with an invalid weight has no effect either.
     world.done(C::Unbind(to_queue("x", "abc", "q1", id(1))));
     assert_eq!(world.route("x", "k"), [id(1)]);
     assert_eq!(world.catalog, world.reloaded());
@@ -126,7 +127,7 @@ fn exc_14_the_arguments_of_a_consistent_hash_exchange_are_checked() {
         refusal(&[("hash-header", FieldValue::Bool(true))]),
         "406 PRECONDITION_FAILED - invalid type 'bool' for arg 'hash-header' in exchange 'x' in vhost '/'"
     );
-    // Other types do not look at them (EXC-05).
+    // Other types do not check these arguments (EXC-05).
     let mut record = exchange("d", ExchangeType::Direct);
     record.arguments = table(&[header, property]);
     world.done(C::DeclareExchange(record));
@@ -190,7 +191,7 @@ fn exc_14_an_exchange_may_be_the_one_chosen_and_none_leads_to_the_alternate() {
 #[test]
 fn exc_15_a_modulus_hash_exchange_shares_out_evenly() {
     let mut world = world(ExchangeType::ModulusHash, &[1, 1, 1, 1]);
-    // Keys of bindings mean nothing here, and two bindings are one destination.
+    // The keys have no meaning here, and two bindings to a queue count as one destination.
     world.bind(to_queue("x", "anything", "q1", id(1)));
     let before = places(&world);
     for (queue, count) in counts(&before) {
@@ -210,7 +211,8 @@ fn exc_15_a_random_exchange_chooses_by_chance() {
     }
 }
 
-/// EXC-15: only queues whose leader is here, by chance; none is unroutable, or for the alternate.
+/// EXC-15: only queues whose leader is local, at random; without one the message is unroutable or
+/// goes to the alternate.
 #[test]
 fn exc_15_a_local_random_exchange_chooses_among_local_queues() {
     let mut world = World::new();
@@ -238,7 +240,7 @@ fn exc_15_a_local_random_exchange_chooses_among_local_queues() {
     assert_eq!(world.catalog, world.reloaded());
 }
 
-/// EXC-15: what may be bound to it, in RabbitMQ's words.
+/// EXC-15: the destinations that can be bound, and RabbitMQ's words for others.
 #[test]
 fn exc_15_a_local_random_exchange_takes_classic_queues_without_a_key() {
     let mut world = World::new();
@@ -278,8 +280,8 @@ fn exc_15_a_local_random_exchange_takes_classic_queues_without_a_key() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// EXC-14: a queue that comes takes messages from others, one that goes leaves its own to
-    /// others, and no message moves between two that stay.
+    /// EXC-14: a new queue takes messages from others, a removed one leaves its messages to others,
+    /// and no message moves between two queues that stay.
     #[test]
     fn exc_14_nothing_moves_between_queues_that_stay(
         weights in prop::collection::vec(1u32..=20, 2..12),
@@ -300,7 +302,7 @@ proptest! {
         let moved = with.iter().filter(|queue| **queue == id(number)).count() as u64;
         prop_assert!(moved.abs_diff(share) < KEYS / 20, "{} moved, {} expected", moved, share);
         if permanent {
-            // Declared anew, with another id: the same messages come back to the name.
+            // The queue is declared again, with another id: the same messages go to its name.
             world.done(C::RemoveQueue { queue: id(number) });
             let name = format!("q{number}");
             world.done(C::AddQueue(queue(&name, id(100))));

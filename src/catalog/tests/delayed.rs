@@ -1,4 +1,4 @@
-//! Delayed exchanges: what they keep, what they route at once, and the queue that is theirs
+//! Delayed exchanges: the messages that they keep, those that they route at once, and their queue
 //! (EXC-17).
 
 #![expect(clippy::unwrap_used, reason = "tests")]
@@ -44,14 +44,15 @@ fn exc_17_a_positive_delay_goes_to_the_exchanges_queue_and_nothing_else_does() {
     for delay in [None, Some(0), Some(-5)] {
         assert_eq!(route(&world, "x", delay), [id(1)], "{delay:?}");
     }
-    // Also where another exchange leads to it, beside what that leads to itself.
+    // The delay also applies if another exchange routes to it; the other destinations of that one
+    // get the message at once.
     world.declare("f", ExchangeType::Fanout);
     world.add("other", 2);
     world.bind(to_exchange("f", "", "x"));
     world.bind(to_queue("f", "", "other", id(2)));
     assert_eq!(route(&world, "f", Some(5)), [id(2), id(9)]);
     assert_eq!(route(&world, "f", None), [id(1), id(2)]);
-    // No route now is none of its concern: it is looked for when the time has come.
+    // The exchange keeps a message without a route too: it is routed after the delay.
     assert_eq!(world.route_by("x", &["b"], Some(&with_delay(5))), Ok(vec![id(9)]));
 }
 
@@ -95,7 +96,7 @@ fn exc_17_arguments_are_checked_and_compared() {
         "406 PRECONDITION_FAILED - inequivalent arg 'x-delayed-type' for exchange 'x' in vhost '/': \
          received 'fanout' but current is 'topic'"
     );
-    // Bindings are those of the type that it delays for.
+    // Bindings are checked like those of the type given by `x-delayed-type`.
     let mut hashed = delayed("h", "x-consistent-hash");
     hashed.arguments.0.push((short("hash-header"), text("k")));
     world.done(C::DeclareExchange(hashed));
@@ -130,7 +131,7 @@ fn exc_17_no_policy_is_for_the_queue_of_an_exchange() {
 }
 
 proptest! {
-    /// What has been kept once is kept by nobody again.
+    /// A message that was delayed once is not delayed again.
     #[test]
     fn exc_17_after_its_delay_a_message_has_none(delay in any::<i64>(), other in any::<i64>()) {
         prop_assume!(delay != i64::MIN);
@@ -143,7 +144,7 @@ proptest! {
         prop_assert_eq!(after.get("mine"), Some(&FieldValue::I64(other)));
     }
 
-    /// Whatever the bytes of a message's properties are, they are no panic.
+    /// Any bytes as a message's headers are handled without a panic.
     #[test]
     fn exc_17_any_header_is_no_panic(text in "x-delay|y", value in any::<Vec<u8>>()) {
         let headers = FieldTable(vec![(short(&text), FieldValue::LongString(value.into()))]);

@@ -1,4 +1,4 @@
-//! Exchanges (EXC-01 to EXC-11): what is declared, refused, deleted, and with which words.
+//! Exchanges (EXC-01 to EXC-11): declares, refusals and their texts, deletions.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -196,7 +196,7 @@ fn exc_08_if_unused_looks_at_bindings_as_a_source_and_deleting_takes_all_binding
     assert_eq!(world.catalog.bindings().count(), 0);
     assert_eq!(world.catalog.exchange(&name("x")), None);
     assert!(world.out.changes.contains(&CatalogKey::Exchange(name("x"))));
-    // Being a destination is no use.
+    // An exchange that is only a destination is not in use.
     world.declare("x", ExchangeType::Direct);
     world.bind(to_exchange("y", "", "x"));
     world.done(delete("x", true));
@@ -213,7 +213,7 @@ fn exc_09_an_auto_delete_exchange_goes_with_its_last_binding_as_a_source() {
     }
     world.add("q", 1);
     world.add("r", 2);
-    // c is only a destination, and stays; a → b → q goes from the end.
+    // c is only a destination, so it stays; a → b → q is removed from its end.
     world.bind(to_queue("b", "", "q", id(1)));
     world.bind(to_queue("b", "", "r", id(2)));
     world.bind(to_exchange("a", "", "b"));

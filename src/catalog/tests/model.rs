@@ -1,5 +1,5 @@
-//! Routing against an obviously right model: every binding looked at, one after the other, with a
-//! matcher that tries all ways.
+//! Routing against a simple model: it checks every binding, one after the other, with a matcher
+//! that tries all ways.
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
@@ -21,10 +21,11 @@ const EXCHANGES: [(&str, ExchangeType); 6] = [
 ];
 const QUEUES: u64 = 6;
 
-/// The alternate of each exchange, as its place in the list; one place more is missing.
+/// The alternate of each exchange, as its position in the list; one position beyond the list means
+/// a missing exchange.
 type Alternates = [Option<usize>; EXCHANGES.len()];
 
-/// RTE-04, by trying out how many words each `#` takes.
+/// RTE-04, by trying all numbers of words for each `#`.
 fn topic_fits(pattern: &[&str], words: &[&str]) -> bool {
     match pattern.split_first() {
         None => words.is_empty(),
@@ -95,7 +96,7 @@ fn model(
         let fitting = fitting.filter(|b| fits(EXCHANGES[at].1, b, keys, headers));
         let destinations: BTreeSet<_> = fitting.map(|binding| &binding.destination).collect();
         if destinations.is_empty() {
-            // AE-01, AE-03: the seventh is not there.
+            // AE-01, AE-03: the seventh exchange does not exist.
             let alternate = alternates[at].and_then(|at| EXCHANGES.get(at));
             pending.extend(alternate.map(|(text, _)| (*text).to_owned()));
         }
@@ -178,8 +179,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     /// RTE-01 to RTE-10, BND-08, AE-01 to AE-03: the routing tables agree with a scan of the
-    /// bindings, over graphs of bound and alternate exchanges with all their circles, also after
-    /// some bindings have gone again.
+    /// bindings, over graphs of bound and alternate exchanges with all their cycles, also after
+    /// some bindings were removed.
     #[test]
     fn routing_agrees_with_a_scan_of_all_bindings(
         alternates in any_alternates(),
@@ -209,7 +210,7 @@ proptest! {
         prop_assert_eq!(world.reloaded(), world.catalog);
     }
 
-    /// RTE-04: single patterns against single keys, longer ones than above.
+    /// RTE-04: single patterns against single keys, longer than above.
     #[test]
     fn a_topic_pattern_agrees_with_trying_all_ways(
         pattern in any_pattern(),

@@ -60,7 +60,7 @@ fn ses_06_node_down_fences_and_the_same_process_may_announce_a_new_start() {
     assert_eq!(world.events(), []);
     assert_eq!(world.started(1, 11), start(4));
     assert!(!world.catalog.is_fenced(session(1, 4)));
-    // What comes late about the earlier start, and what was never given, touches nothing.
+    // Late commands about the earlier start, or about a start that was never given, have no effect.
     world.done(C::NodeDown { node: NodeId(1), start: StartNumber(1) });
     assert_eq!(world.catalog.live_session(NodeId(1)), Some(session(1, 4)));
     world.done(C::NodeDown { node: NodeId(7), start: StartNumber(1) });

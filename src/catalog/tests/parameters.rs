@@ -1,4 +1,4 @@
-//! Global parameters that queues' settings follow.
+//! Global parameters that queue settings depend on.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 

@@ -1,5 +1,5 @@
-//! Policies: which is in force, and what it comes to with an operator policy and with arguments (POL,
-//! OPP, DLM-01, Q-12, VLM-03).
+//! Policies: which is in force, and how it is merged with an operator policy and with arguments
+//! (POL, OPP, DLM-01, Q-12, VLM-03).
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -54,7 +54,7 @@ fn pol_01_a_pattern_is_found_anywhere_in_the_name_and_the_same_name_replaces() {
     assert_eq!(in_force(&world, "xaby", QueueType::Classic), None);
     assert_eq!(in_force(&world, "ab", QueueType::Classic).as_deref(), Some("p"));
     assert_eq!(world.catalog.policies(USER, &short("/")).len(), 1);
-    // Set once more as it is, nothing changes, and no queue is asked to change.
+    // Setting an equal policy again changes nothing, and no queue is reconfigured.
     set(&mut world, "p", "^ab$", "all", 0, r#"{"max-length":2}"#);
     assert_eq!(world.events(), []);
 }
@@ -159,7 +159,7 @@ fn pol_07_arguments_and_policy_meet_by_the_type_s_rules() {
         let policy_s = queue_type == QueueType::Quorum;
         assert_eq!(config.overflow == Overflow::RejectPublish, policy_s);
     }
-    // One side alone counts, on every type (Q-12).
+    // A value on one side only is in force, for every type (Q-12).
     for queue_type in TYPES {
         let config = resolved(&[], json, queue_type);
         assert_eq!(config.overflow, Overflow::RejectPublish);
@@ -188,7 +188,7 @@ fn pol_08_q_12_a_key_that_the_type_has_not_keeps_a_policy_from_matching() {
         set(&mut world, "high", "", "all", 1, json);
         assert_eq!(in_force(&world, "q", queue_type).as_deref(), Some("low"), "{json}");
     }
-    // Q-12: these work on classic queues too.
+    // Q-12: these keys work on classic queues too.
     for json in [
         r#"{"delivery-limit":3}"#,
         r#"{"dead-letter-strategy":"at-least-once"}"#,
@@ -260,7 +260,7 @@ fn opp_02_opp_03_an_operator_policy_is_chosen_apart_and_merged_key_by_key() {
         merged.to_json().to_string(),
         r#"{"dead-letter-exchange":"d","delayed-retry-max":8,"delayed-retry-min":2,"delayed-retry-type":"failed","delivery-limit":7,"expires":4,"max-length":5,"message-ttl":5,"overflow":"reject-publish","target-group-size":5}"#
     );
-    // It limits a queue that no policy matches, and what its own arguments say (OPP-03, POL-07).
+    // It limits a queue that no policy matches, and the queue's own arguments (OPP-03, POL-07).
     let arguments = FieldTable(vec![(short("x-max-length"), FieldValue::I32(100))]);
     let queue_type = QueueType::Quorum;
     let other = QueueEntry { arguments, queue_type, ..queue("other", id(3)) };
@@ -353,7 +353,7 @@ impl Given {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// Against a list that is searched from end to end.
+    /// Compares with a linear search of the list.
     #[test]
     fn pol_03_opp_03_the_same_policies_are_in_force_as_in_a_plain_list(
         given in prop::collection::vec(any_given(), 0..12),

@@ -1,4 +1,4 @@
-//! Policies that are refused, and how that is told (POL-06, POL-20 to POL-24, OPP-01). The nouns were
+//! Refused policies and their error texts (POL-06, POL-20 to POL-24, OPP-01). The nouns were
 //! compared with RabbitMQ 4.0.5.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
@@ -21,7 +21,7 @@ fn in_force(world: &World, queue: &str, queue_type: QueueType) -> Option<String>
     policies.policy.map(|policy| policy.name.to_string())
 }
 
-/// What is told about a policy that is not taken.
+/// The error text for an invalid policy.
 fn refused(kind: PolicyKind, pattern: &str, apply_to: &str, definition: &str) -> String {
     let (vhost, name) = (short("/"), short("p"));
     let text = PolicyText { kind, vhost: &vhost, name: &name, pattern, apply_to, priority: 0 };
@@ -95,7 +95,7 @@ fn pol_21_wrong_values_are_named() {
     for (json, told) in wrong {
         assert_eq!(refused(USER, "", "all", json), format!("Validation failed\n\n{told}"));
     }
-    // Values are looked at before unknown keys.
+    // Values are checked before unknown keys.
     let both = refused(USER, "", "all", r#"{"foo":1,"expires":0}"#);
     assert_eq!(both, "Validation failed\n\n0 is not a valid queue expiry");
 }
@@ -118,7 +118,7 @@ fn pol_22_apply_to_and_pattern_are_checked() {
     assert_eq!(pattern("[a"), invalid("{\"missing terminating ] for character class\",2}"));
     let long = "x".repeat(1_025);
     assert_eq!(pattern(&long), "Validation failed\n\npattern must not exceed 1024 bytes");
-    // Everything that is wrong is told at once.
+    // All errors are reported together.
     let told = refused(USER, "(", "foo", "{}");
     let begins: Vec<_> = told.lines().skip(2).map(|line| line.split(' ').next()).collect();
     assert_eq!(begins, [Some("no"), Some("apply-to"), Some("pattern")]);
@@ -131,7 +131,7 @@ fn pol_22_a_pattern_is_bounded_in_size_and_in_time() {
     let deep = "(".repeat(500) + &")".repeat(500);
     assert!(refused(USER, &deep, "all", r#"{"max-length":1}"#).contains("is invalid"));
     let mut world = World::new();
-    // Takes exponential time where expressions are matched by trying.
+    // With backtracking this pattern takes exponential time.
     set(&mut world, "p", "^(a+)+$", "all", 0, r#"{"max-length":1}"#);
     assert_eq!(in_force(&world, &("a".repeat(254) + "b"), QueueType::Classic), None);
 }

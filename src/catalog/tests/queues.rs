@@ -94,7 +94,7 @@ fn nam_08_connection_bound_entries_go_with_the_run_of_their_node() {
     assert_eq!(world.route("amq.direct", "k"), [bound_id(2, 2, 1)]);
     assert!(world.catalog.is_over(bound_id(1, 1, 1)));
     assert!(!world.catalog.is_over(bound_id(2, 2, 1)));
-    // One that comes late adds nothing, whoever adds it.
+    // An entry of a fenced start that comes late is refused, whoever proposes it.
     assert_eq!(world.one(C::AddQueue(queue("a", bound_id(1, 1, 1)))), CatalogReply::Fenced);
     assert_eq!(world.one(C::AddQueue(bound("a", 1, 1, 1))), CatalogReply::Fenced);
     assert_eq!(world.catalog, world.reloaded());
@@ -117,7 +117,7 @@ fn q_11_a_new_life_ends_shared_queues_that_are_not_durable() {
             CatalogEvent::QueueRemoved { id: id(2), name: name("transient") },
         ]
     );
-    // A repeat is the same life; another process that begins one begins the next.
+    // A repeat does not begin a new life; another process does.
     world.done(C::NewLife { boot: BootNumber(77) });
     assert_eq!(world.catalog.life(), 1);
     world.done(C::NewLife { boot: BootNumber(78) });
@@ -248,7 +248,7 @@ fn eqv_02_que_18_only_arguments_that_the_type_has_are_compared() {
     entry.arguments = table(&[("x-foo", FieldValue::I32(1))]);
     let other = table(&[("x-foo", FieldValue::I32(2)), ("bar", text("baz"))]);
     assert_eq!(redeclare(&entry, |_| {}, &other), Ok(()));
-    // Q-12 gives a classic queue a delivery limit, so it is compared; a quorum queue has no mode.
+    // a classic queue has a delivery limit, so it is compared; a quorum queue has no mode.
     let limit = table(&[("x-delivery-limit", FieldValue::I32(2))]);
     assert!(redeclare(&entry, |_| {}, &limit).is_err());
     entry.queue_type = QueueType::Quorum;

@@ -1,5 +1,5 @@
-//! Any sequence of commands: what the changes name is enough to make the same catalog again, the
-//! same log gives the same digest, and what goes leaves nothing behind.
+//! Any sequence of commands: the records that the changes name are enough to restore the catalog,
+//! equal logs give equal digests, and removed objects leave nothing behind.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -195,7 +195,7 @@ fn any_log() -> impl Strategy<Value = Vec<Vec<C>>> {
     prop::collection::vec(prop::collection::vec(any_command(), 0..5), 1..40)
 }
 
-/// What a checkpoint after each entry leaves on disk.
+/// What a checkpoint after each entry writes to disk.
 fn write(disk: &mut BTreeMap<CatalogKey, CatalogRecord>, catalog: &Catalog, out: &CatalogOutput) {
     for key in &out.changes {
         match catalog.record(key) {
@@ -213,9 +213,9 @@ fn policies(catalog: &Catalog) -> Vec<PolicyRecord> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// The changes are complete: from what they made the disk hold, the same catalog comes back,
-    /// with all its indexes and its digest, and goes on alike. Equality of the indexes also says
-    /// that what was removed left nothing in them.
+    /// The changes are complete: a catalog loaded from the records that they wrote is equal, with
+    /// all indexes and its digest, and behaves alike afterwards. Equality of the indexes also shows
+    /// that removed objects left nothing in them.
     #[test]
     fn records_written_by_changes_make_the_same_catalog(log in any_log(), tail in any_log(), at in 0..40usize) {
         let mut world = World::new();
@@ -239,7 +239,7 @@ proptest! {
         prop_assert_eq!(other.catalog, world.catalog);
     }
 
-    /// The same log gives the same digest; one that did something else gives another.
+    /// Equal logs give equal digests; a different log gives another digest.
     #[test]
     fn the_digest_follows_what_was_done(log in any_log(), extra in any_queue()) {
         let (mut left, mut right) = (World::new(), World::new());
@@ -256,8 +256,9 @@ proptest! {
         prop_assert_ne!(left.catalog.digest(), right.catalog.digest());
     }
 
-    /// Every command is harmless when repeated at once: the state is as after the first time, but
-    /// for the log's own index (SES 3; a proposer that lost its answer sends again).
+    /// A repeat of any command directly after it is harmless: the state is the same as after the
+    /// first time, except for the index of the log (SES 3; a proposer that lost the answer sends
+    /// again).
     #[test]
     fn a_repeated_command_changes_nothing(log in any_log(), command in any_command()) {
         let mut world = World::new();
@@ -273,8 +274,8 @@ proptest! {
         }
     }
 
-    /// When everything has been deleted, a catalog is as one in which nothing ever was, but for its
-    /// version, digest and counters.
+    /// After everything has been deleted, a catalog equals one in which nothing ever existed,
+    /// except for its version, digest and counters.
     #[test]
     fn what_is_removed_leaves_nothing_behind(log in any_log()) {
         let mut world = World::new();
@@ -303,8 +304,8 @@ proptest! {
     }
 }
 
-/// The digest of one fixed log, so that a change of what goes into it does not pass unnoticed: it
-/// would make replicas of two releases differ.
+/// The digest of one fixed log, so that a change of its input is noticed: with such a change the
+/// replicas of two releases would differ.
 #[test]
 fn the_digest_of_a_fixed_log_is_fixed() {
     let mut world = World::new();

@@ -27,7 +27,7 @@ fn nam_08_the_default_exchange_knows_server_given_names_until_their_run_is_over(
     let queue = bound_id(3, 1, bound_position(&short("/"), 5));
     let text = server_given_name(session(3, 1), 5);
     assert_eq!(world.route("", text.as_str()), [queue]);
-    // Bound, it has an entry too, and is still one queue.
+    // With a binding the queue has an entry too, and it is still one queue.
     world.done(C::AddQueue(common::queue(text.as_str(), queue)));
     assert_eq!(world.route_by("", &[text.as_str(), text.as_str()], None), Ok(vec![queue]));
     world.started(3, 34);
@@ -133,7 +133,7 @@ fn rte_04_patterns_that_share_words_do_not_disturb_each_other() {
     }
 }
 
-/// A long key and patterns with two `#` must not make the search explode (BND-09).
+/// A long key and patterns with two `#` must not make the search take exponential time (BND-09).
 #[test]
 fn rte_04_a_key_of_128_words_against_two_hashes_is_found_once() {
     let mut world = World::new();
@@ -240,7 +240,7 @@ fn rte_10_prp_08_a_queue_gets_one_copy_by_whatever_keys_and_bindings() {
     }
     assert_eq!(world.route_by("amq.topic", &["a", "b", "a.b"], None), Ok(vec![id(1)]));
     assert_eq!(world.route_by("amq.direct", &["a", "b", "a.b"], None), Ok(vec![id(1)]));
-    // What stood in the list before is left alone, and takes no part.
+    // Earlier items of the list stay as they are, and do not take part.
     let request_into = |mut targets: Vec<QueueId>| {
         let (vhost, exchange, key) = (short("/"), short("amq.topic"), short("a"));
         let request = quorate_catalog::RouteRequest {
@@ -259,7 +259,7 @@ fn rte_10_prp_08_a_queue_gets_one_copy_by_whatever_keys_and_bindings() {
     assert_eq!(request_into(vec![id(9), id(1)]), [id(9), id(1), id(1)]);
 }
 
-/// What is taken stays in proportion to the bindings, however many keys fit each of them.
+/// The result stays in proportion to the number of bindings, however many keys match each of them.
 #[test]
 fn many_keys_take_no_more_than_there_are_bindings() {
     let mut world = World::new();
@@ -289,7 +289,7 @@ fn many_keys_take_no_more_than_there_are_bindings() {
     assert!(targets.capacity() <= 2 * 100 * patterns.len(), "{}", targets.capacity());
 }
 
-/// As many headers as a frame holds, against a binding that names as many others.
+/// As many headers as fit into a frame, against a binding with as many other names.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "a clock is what it is about")]
 fn headers_are_matched_by_look_up() {
@@ -376,7 +376,7 @@ fn ae_01_to_03_an_exchange_without_a_destination_leads_to_its_alternate() {
     };
     world.done(with_alternate("a", "b"));
     world.done(with_alternate("b", "c"));
-    // A circle ends (AE-02).
+    // A cycle ends (AE-02).
     world.done(with_alternate("c", "a"));
     world.done(with_alternate("lonely", "missing"));
     world.add("q", 1);
@@ -387,7 +387,7 @@ fn ae_01_to_03_an_exchange_without_a_destination_leads_to_its_alternate() {
     assert_eq!(world.route("a", "other"), [id(2)]);
     assert_eq!(world.route("a", "nothing"), []);
     assert_eq!(world.route("lonely", "k"), []);
-    // AE-03, AE-05: what is told of them.
+    // AE-03, AE-05: the alternates that the operator is warned of.
     assert_eq!(world.catalog.alternate_of(&name("a")), Some(short("b")));
     assert_eq!(world.catalog.alternate_of(&name("amq.direct")), None);
     assert_eq!(world.catalog.alternate_of(&name("")), None);

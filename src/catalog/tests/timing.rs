@@ -18,7 +18,7 @@ use std::time::Instant;
 const QUEUES: u64 = 10_000;
 const ROUNDS: u64 = 2_000_000;
 
-/// Nanoseconds a call over `ROUNDS` calls, one key after the other.
+/// Nanoseconds for each of `ROUNDS` calls, one key after the other.
 fn route_ns(world: &World, exchange: &str, keys: &[ShortString], expected: usize) -> f64 {
     let (vhost, exchange) = (short("/"), short(exchange));
     let mut targets = Vec::with_capacity(16);
@@ -43,7 +43,7 @@ fn route_ns(world: &World, exchange: &str, keys: &[ShortString], expected: usize
 }
 
 fn keys(shape: impl Fn(u64) -> String) -> Vec<ShortString> {
-    // In an order that does not walk memory.
+    // An order that does not follow the layout in memory.
     (0..QUEUES).map(|n| short(&shape(n.wrapping_mul(7_919) % QUEUES))).collect()
 }
 

@@ -1,5 +1,5 @@
-//! `set_vm_memory_high_watermark` and `set_disk_free_limit`: where the alarms of one node begin,
-//! until it is started again (ALM-01).
+//! `set_vm_memory_high_watermark` and `set_disk_free_limit`: set the threshold of an alarm of one
+//! node, until the node is started again (ALM-01).
 
 use super::Console;
 use super::connect::{self, Target, call_failure};
@@ -8,14 +8,14 @@ use super::options::{Invocation, refusal};
 use quorate_management::wire::{self, alarm_request::BeginsAt};
 use quorate_rpc::Connector;
 
-/// What an alarm is about.
+/// The resource of an alarm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Resource {
     Memory,
     Disk,
 }
 
-/// Units as rabbitmqctl reads them, and ours.
+/// Units of rabbitmqctl, and those of Quorate.
 const UNITS: [(&str, u64); 12] = [
     ("", 1),
     ("k", 1 << 10),
@@ -31,17 +31,17 @@ const UNITS: [(&str, u64); 12] = [
     ("GB", 1_000_000_000),
 ];
 
-/// Why words cannot be taken.
+/// Why the arguments are invalid.
 #[derive(Debug, PartialEq, Eq)]
 enum Wrong {
     TooFew,
     TooMany,
-    /// Nothing is said beyond that.
+    /// No further reason is printed.
     Bad,
     Because(&'static str),
 }
 
-/// What the words behind the verb come to.
+/// The threshold that the arguments give.
 fn amount(resource: Resource, words: &[&str]) -> Result<BeginsAt, Wrong> {
     match (resource, words) {
         (_, []) | (Resource::Memory, ["absolute"]) | (Resource::Disk, ["mem_relative"]) => {
@@ -81,7 +81,7 @@ fn bytes(text: &str) -> Result<u64, Wrong> {
 }
 
 fn fraction(text: &str) -> Result<f64, Wrong> {
-    // Without words such as `inf` and `nan`.
+    // Excludes words such as `inf` and `nan`.
     let begins = text.starts_with(|letter: char| letter.is_ascii_digit());
     match text.parse::<f64>() {
         Ok(number) if begins && number.is_finite() => Ok(number),
@@ -89,10 +89,10 @@ fn fraction(text: &str) -> Result<f64, Wrong> {
     }
 }
 
-/// What is asked for.
+/// The threshold that the command line gives.
 ///
 /// # Errors
-/// Words that cannot be taken, in rabbitmqctl's words.
+/// The arguments are invalid; the message is rabbitmqctl's.
 pub(super) fn read(
     resource: Resource,
     invocation: &Invocation,
@@ -129,7 +129,7 @@ fn banner(resource: Resource, invocation: &Invocation, target: &Target) -> Strin
     }
 }
 
-/// Sets it on the node asked.
+/// Sets the threshold on the node that the command is connected to.
 pub(super) async fn set(
     resource: Resource,
     begins_at: BeginsAt,

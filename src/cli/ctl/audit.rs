@@ -1,30 +1,30 @@
-//! `quorate ctl audit`: do all replicas of every group hold the same state at the same index?
-//! Pure: digests in, findings out.
+//! `quorate ctl audit`: compares the state of the replicas of each group at the same index. Pure:
+//! its input is digests, its output findings.
 
 use super::names::Names;
 use quorate_management::wire;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is found of one group.
+/// The result for one group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Finding {
     /// All replicas that answered have this digest at this index.
     Same { index: u64, digest: u64, nodes: Vec<u32> },
-    /// They differ at this index.
+    /// The replicas have different digests at this index.
     Different { index: u64, digests: BTreeMap<u32, u64> },
-    /// No index of which all replicas that answered gave a digest.
+    /// There is no index for which all replicas that answered gave a digest.
     NoCommonIndex { last: BTreeMap<u32, u64> },
 }
 
-/// Digests of several rounds of asking, until every group can be compared.
+/// Digests of several rounds of requests, until every group can be compared.
 #[derive(Debug, Default)]
 pub(crate) struct Audit {
-    /// By group and node: digest by index.
+    /// For each group and node, the digest at each index.
     groups: BTreeMap<u32, BTreeMap<u32, BTreeMap<u64, u64>>>,
 }
 
 impl Audit {
-    /// Adds what one round of asking brought.
+    /// Adds the digests of one round.
     pub(crate) fn add(&mut self, digests: &[wire::Digest]) {
         for digest in digests {
             let nodes = self.groups.entry(digest.group).or_default();
@@ -37,13 +37,13 @@ impl Audit {
         self.groups.iter().map(|(group, nodes)| (*group, finding(nodes))).collect()
     }
 
-    /// The replicas of every group have been seen to stand at one index, so that nothing newer is
-    /// left to compare.
+    /// True if the replicas of every group have the same last index, so that no newer one is left
+    /// to compare.
     pub(crate) fn is_settled(&self) -> bool {
         !self.groups.is_empty() && self.groups.values().all(is_newest)
     }
 
-    /// Every group has an index of which all its replicas gave a digest.
+    /// True if every group has an index for which all its replicas gave a digest.
     pub(crate) fn is_complete(&self) -> bool {
         !self.groups.is_empty()
             && self.findings().values().all(|finding| match finding {

@@ -1,10 +1,10 @@
-//! Which columns of a list are shown.
+//! Selects the columns of a list.
 
 use super::exit::Failure;
 use super::options::{Invocation, refusal};
 use super::rows;
 
-/// A `list_…` verb, which has columns of its own.
+/// A `list_…` verb, with its own columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Listing {
     Queues,
@@ -30,7 +30,7 @@ pub(crate) fn names(listing: Listing) -> Vec<&'static str> {
     }
 }
 
-/// Columns of a list for which none are named.
+/// Columns of a list if the command line names none.
 pub(crate) fn defaults(listing: Listing) -> Vec<&'static str> {
     match listing {
         Listing::Queues => vec!["name", "messages"],
@@ -50,17 +50,17 @@ pub(crate) fn defaults(listing: Listing) -> Vec<&'static str> {
     }
 }
 
-/// The columns to show: those named, each once, or the defaults.
+/// The columns to print: those named, each once, or the defaults.
 ///
 /// # Errors
-/// Names that are no columns, in rabbitmqctl's words.
+/// A name is not a column; the message is rabbitmqctl's.
 pub(crate) fn choose(
     listing: Listing,
     invocation: &Invocation,
     line: &[String],
     program: &str,
 ) -> Result<Vec<&'static str>, Failure> {
-    // rabbitmqctl takes `a,b` for `a b`.
+    // rabbitmqctl accepts `a,b` for `a b`.
     let named: Vec<&str> = invocation
         .arguments
         .iter()
@@ -99,7 +99,7 @@ mod tests {
     use bytes::Bytes;
     use quorate_management::wire;
 
-    /// What `rabbitmqctl help` of RabbitMQ 4.0.5 says that each list has.
+    /// The columns of each list in `rabbitmqctl help` of RabbitMQ 4.0.5.
     const PEERS: [(Listing, &str); 6] = [
         (
             Listing::Queues,
@@ -146,7 +146,8 @@ mod tests {
         }
     }
 
-    /// What RabbitMQ shows for classic queues or TLS alone, and is empty for a quorum queue.
+    /// Columns that RabbitMQ fills only for classic queues or TLS, and that are empty for a quorum
+    /// queue.
     const EMPTY: [&str; 21] = [
         "consumer_capacity",
         "consumer_utilisation",
@@ -166,7 +167,7 @@ mod tests {
         "ssl_hash",
         "ssl_key_exchange",
         "ssl_protocol",
-        // Of a row that has none of it.
+        // Empty in a row without an operator policy.
         "operator_policy",
         "owner_pid",
         "policy",

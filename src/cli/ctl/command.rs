@@ -1,4 +1,4 @@
-//! The verbs of `quorate ctl`: what each takes, as its usage tells.
+//! The verbs of `quorate ctl` and their arguments, as usage lines show them.
 
 use super::access::{self, AccessVerb};
 use super::alarms::Resource;
@@ -21,7 +21,7 @@ pub(crate) enum Verb {
     ExportDefinitions,
     ImportDefinitions,
     Access(AccessVerb),
-    /// Where this resource's alarm begins.
+    /// Sets the threshold of this resource's alarm.
     SetAlarm(Resource),
 }
 
@@ -36,7 +36,7 @@ pub(crate) enum PolicyVerb {
     ListParameters(ParameterScope),
 }
 
-/// What a runtime parameter applies to.
+/// The scope of a runtime parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ParameterScope {
     /// A component of one virtual host.
@@ -45,22 +45,22 @@ pub(crate) enum ParameterScope {
     Global,
 }
 
-/// What the help says of a verb.
+/// The help of a verb.
 #[derive(Debug)]
 pub(crate) struct Manual {
     pub(crate) verb: Verb,
     pub(crate) name: &'static str,
     pub(crate) section: &'static str,
-    /// After the name in the usage line.
+    /// The text after the name in the usage line.
     pub(crate) arguments: &'static str,
     pub(crate) summary: &'static str,
-    /// Least and most positional arguments.
+    /// Minimum and maximum of positional arguments.
     pub(crate) positional: (usize, usize),
-    /// Options beyond the general ones, long names without dashes.
+    /// Options in addition to the general ones, long names without dashes.
     pub(crate) switches: &'static [&'static str],
 }
 
-/// As many arguments as one likes.
+/// A verb with this maximum takes any number of arguments.
 pub(crate) const NO_LIMIT: usize = 256;
 const LIST: &str = "[--no-table-headers] [<column> ...] [--timeout <timeout>]";
 const LIST_OF_VHOST: &str =
@@ -84,7 +84,7 @@ const fn list(
     }
 }
 
-/// The manual of a verb that is no list.
+/// The manual of a verb that prints no list.
 pub(crate) const fn plain(
     verb: Verb,
     name: &'static str,
@@ -424,7 +424,7 @@ pub(crate) fn overview(program: &str) -> String {
     text
 }
 
-/// What is told about a name that is no verb, with the nearest one.
+/// The error text for an unknown verb, with the most similar one.
 pub(crate) fn unknown(name: &str) -> String {
     let near = manuals()
         .map(|manual| (distance(name, manual.name), manual.name))
@@ -438,7 +438,7 @@ pub(crate) fn unknown(name: &str) -> String {
     }
 }
 
-/// Levenshtein's distance, in bytes.
+/// Levenshtein distance, in bytes.
 fn distance(a: &str, b: &str) -> usize {
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (at, left) in a.bytes().enumerate() {

@@ -1,4 +1,4 @@
-//! Reaching a node's admin service.
+//! Connections to a node's admin service.
 
 use super::exit::{Exit, Failure};
 use super::options::Options;
@@ -13,7 +13,7 @@ use std::time::Duration;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
-/// Where a node is, unless it is said.
+/// Port of a node, unless the command line gives one.
 const DEFAULT_PORT: u16 = 7672;
 const DEFAULT_HOST: &str = "127.0.0.1";
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -24,10 +24,10 @@ pub(crate) type AccessPeer = AccessClient<Channel>;
 pub(crate) type Client = AdminClient<Channel>;
 pub(crate) type PolicyClient = PoliciesClient<Channel>;
 
-/// A node as `-n` names it.
+/// A node, as given with `-n`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
-    /// As it was given.
+    /// The text as it was given.
     pub(crate) text: String,
     /// The whole name, if it was given as `NAME@HOST`.
     pub(crate) name: Option<String>,
@@ -35,7 +35,7 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// Reads `HOST:PORT`, `HOST`, `NAME@HOST` or `NAME@HOST:PORT`.
+    /// Parses `HOST:PORT`, `HOST`, `NAME@HOST` or `NAME@HOST:PORT`.
     pub(crate) fn read(text: Option<&str>) -> Self {
         let text = text.unwrap_or(DEFAULT_HOST);
         let (name, host) = match text.split_once('@') {
@@ -62,7 +62,7 @@ impl Target {
     }
 }
 
-/// Opens connections with the cluster secret as a client has it.
+/// Creates the connector, with the cluster secret that a client has.
 pub(crate) fn connector(options: &Options) -> Result<Connector, Failure> {
     let variable = std::env::var(secret::VARIABLE).ok();
     let home = std::env::var("HOME").ok();
@@ -75,7 +75,7 @@ pub(crate) fn connector(options: &Options) -> Result<Connector, Failure> {
     }
 }
 
-/// A connection to a node that has answered: its client, and the cluster as it sees it.
+/// A connection to a node that has answered: its client, and the cluster as that node sees it.
 pub(crate) struct Connected {
     pub(crate) client: Client,
     pub(crate) policies: PolicyClient,
@@ -84,14 +84,14 @@ pub(crate) struct Connected {
 }
 
 impl Connected {
-    /// The node that answers.
+    /// The node that the client is connected to.
     pub(crate) fn asked(&self) -> Option<&wire::Member> {
         self.cluster.members.iter().find(|member| member.id == self.cluster.asked)
     }
 }
 
-/// Connects to a node. If it was named, and the node at that address knows one of that name
-/// elsewhere, connects to that one: so nodes of one host can be told apart by name.
+/// Connects to a node. If the target has a name, and the node at that address knows a node of that
+/// name at another address, connects to that one: so nodes of one host can be selected by name.
 pub(crate) async fn connect(target: &Target, connector: &Connector) -> Result<Connected, Failure> {
     let connected = connect_to(&target.address, target, connector).await?;
     let Some(name) = &target.name else { return Ok(connected) };
@@ -135,7 +135,7 @@ fn innermost(error: &dyn std::error::Error) -> String {
     error.to_string()
 }
 
-/// rabbitmqctl's words, with what helps to find the cause.
+/// rabbitmqctl's message, with hints that help to find the cause.
 fn unreachable(target: &Target, exit: Exit, cause: &str) -> Failure {
     let text = format!(
         "Error: unable to perform an operation on node '{}'. Please see diagnostics information and suggestions below.
@@ -157,7 +157,7 @@ cause: {cause}
     Failure::new(exit, text)
 }
 
-/// A call that failed: rabbitmqctl's words for what it has, and its exit codes (CTL-12).
+/// A call that failed, with rabbitmqctl's text if there is one, and its exit code (CTL-12).
 pub(crate) fn call_failure(status: &Status) -> Failure {
     let text = status.message();
     match status.code() {

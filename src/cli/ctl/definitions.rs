@@ -13,14 +13,14 @@ use tonic::Code;
 
 /// Bytes of definitions in one message, far below the 4 MiB that gRPC takes.
 const CHUNK_BYTES: usize = 1 << 20;
-/// The name that stands for standard input and output.
+/// The file name that means standard input or output.
 const STANDARD: &str = "-";
 
 fn path(invocation: &Invocation) -> &str {
     invocation.arguments.first().map_or(STANDARD, String::as_str)
 }
 
-/// rabbitmqctl's banner; none where the definitions themselves are written to standard output.
+/// rabbitmqctl's banner; none if the definitions are written to standard output.
 pub(super) fn export_banner(invocation: &Invocation) -> String {
     match path(invocation) {
         STANDARD => String::new(),
@@ -36,7 +36,7 @@ pub(super) fn import_banner(invocation: &Invocation) -> String {
     }
 }
 
-/// Writes what the node has to a file or to standard output.
+/// Writes the node's definitions to a file or to standard output.
 pub(super) async fn export(
     invocation: &Invocation,
     client: &mut PolicyClient,
@@ -55,13 +55,13 @@ pub(super) async fn export(
         console.say(&format!("{}\n", String::from_utf8_lossy(&bytes)));
         return Ok(());
     }
-    // It holds password hashes.
+    // The file contains password hashes.
     let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path);
     let written = file.and_then(|mut file| file.write_all(&bytes));
     written.map_err(|error| file_failure(path, &error))
 }
 
-/// Reads a file or standard input, and has the node take it.
+/// Reads definitions from a file or standard input, and imports them into the node.
 pub(super) async fn import(
     invocation: &Invocation,
     client: &mut PolicyClient,

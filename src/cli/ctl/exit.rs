@@ -1,34 +1,34 @@
 //! Exit codes and failures of `quorate ctl` (CTL-12).
 
-/// Codes of sysexits, as rabbitmqctl uses them.
+/// Exit codes of `sysexits.h`, as rabbitmqctl uses them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
     /// The command was carried out.
     Done = 0,
     /// The command line is wrong.
     Usage = 64,
-    /// What was named is not there, or is nothing that can be named.
+    /// A named object does not exist, or the name is invalid.
     Data = 65,
-    /// There is no such user.
+    /// The user does not exist.
     NoUser = 67,
-    /// The host is not known.
+    /// The host name cannot be resolved.
     NoHost = 68,
-    /// The node cannot be reached, or refused.
+    /// The node cannot be reached, or has refused the command.
     Unavailable = 69,
-    /// What came back makes no sense; replicas differ.
+    /// The answer is invalid, or replicas differ.
     Software = 70,
-    /// Not in time; trying again may help.
+    /// The command timed out; a retry may succeed.
     TimedOut = 75,
 }
 
 impl Exit {
-    /// The number that the process exits with.
+    /// The exit code of the process.
     pub(crate) fn code(self) -> u8 {
         self as u8
     }
 }
 
-/// A command that failed: what is told on standard error, and the exit code.
+/// A failed command: the text for standard error, and the exit code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
     pub(crate) exit: Exit,

@@ -4,15 +4,15 @@ use super::options::Formatter;
 use super::value::Value;
 use serde_json::json;
 
-/// A list to be written.
+/// A list to be printed.
 #[derive(Debug)]
 pub(crate) struct Sheet {
     pub(crate) columns: Vec<String>,
-    /// Each as long as `columns`.
+    /// Each row is as long as `columns`.
     pub(crate) rows: Vec<Vec<Value>>,
 }
 
-/// The list as text; without rows there are no headers, as in rabbitmqctl.
+/// The list as text; without rows there is no header, as in rabbitmqctl.
 pub(crate) fn render(sheet: &Sheet, formatter: Formatter, headers: bool) -> String {
     match formatter {
         Formatter::Table => table(sheet, headers),
@@ -49,7 +49,7 @@ fn csv(sheet: &Sheet) -> String {
     ended(lines)
 }
 
-/// One object a line, so that a long list can be read as it comes.
+/// One object on each line, so that a long list can be read while it arrives.
 fn json(sheet: &Sheet) -> String {
     let mut lines = vec!["[".to_owned()];
     for (at, row) in sheet.rows.iter().enumerate() {
@@ -209,7 +209,7 @@ mod tests {
         "#]].assert_eq(&render(&sheet(), Formatter::Erlang, true));
     }
 
-    /// What clients have chosen as names gives no orders to the terminal of who reads a list.
+    /// Names that clients choose cannot send control sequences to the terminal of the reader.
     #[test]
     fn control_characters_are_shown_and_not_written() {
         let name = "\u{1b}[2J\u{7}\u{9b}31m\nq";

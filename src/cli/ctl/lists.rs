@@ -15,7 +15,7 @@ use quorate_types::FieldTableError;
 use std::collections::BTreeMap;
 use tonic::{Status, Streaming};
 
-/// rabbitmqctl's banner, spaces and all.
+/// rabbitmqctl's banner, with its spaces.
 pub(super) fn banner(listing: Listing, options: &Options) -> String {
     let vhost = options.vhost();
     match listing {
@@ -31,7 +31,7 @@ pub(super) fn banner(listing: Listing, options: &Options) -> String {
     }
 }
 
-/// Everything of a list, and the nodes that did not answer for it.
+/// The items of a list, and the nodes that did not answer.
 struct Listed<T> {
     items: Vec<T>,
     silent: Vec<u32>,
@@ -81,7 +81,7 @@ fn request(options: &Options) -> wire::ListRequest {
     }
 }
 
-/// Asks for a list, and writes it.
+/// Requests a list, and prints it.
 pub(super) async fn list(
     listing: Listing,
     columns: &[&'static str],
@@ -148,7 +148,7 @@ async fn queues(
     let answer = connected.client.list_queues(request(options)).await;
     let mut listed = read(answer, |batch| (batch.queues, batch.silent)).await?;
     listed.items.retain(|queue| wanted(queue, options, asked));
-    // They are known where their connections are.
+    // Only the node of its connection knows whether a consumer is exclusive.
     let consumers = if columns.iter().any(|column| column.starts_with("exclusive_consumer")) {
         let answer = connected.client.list_consumers(request(options)).await;
         read(answer, |batch| (batch.consumers, batch.silent)).await?
@@ -164,7 +164,7 @@ async fn queues(
     Ok((fill(rows::QUEUES, columns, &items, names)?, silent))
 }
 
-/// `--online`, `--offline`, `--local`.
+/// True if the options `--online`, `--offline` and `--local` select the queue.
 fn wanted(queue: &wire::Queue, options: &Options, asked: u32) -> bool {
     let online = queue.counts.is_some();
     !(options.has("online") && !online

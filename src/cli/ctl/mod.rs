@@ -34,27 +34,27 @@ use std::io::Write;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 
-/// Time for a command that names none.
+/// Time limit of a command without `--timeout`.
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(60);
-/// Time for a start that is awaited.
+/// Time limit for awaiting a start.
 const AWAIT_DEFAULT: Duration = Duration::from_secs(300);
-/// Pause between attempts to reach a node whose start is awaited.
+/// Pause between attempts to reach a node that is starting.
 const AWAIT_PAUSE: Duration = Duration::from_millis(200);
 /// Pause between rounds of an audit under load.
 const AUDIT_PAUSE: Duration = Duration::from_millis(200);
-/// Rounds after which an audit is content with an index that is not the newest.
+/// Number of rounds after which an audit accepts an index that is not the newest.
 const AUDIT_ROUNDS: u32 = 5;
-/// Longest that an audit looks for indexes to compare at.
+/// Time limit for finding indexes to compare in an audit.
 const AUDIT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Where a command writes.
+/// The output streams of a command.
 pub(crate) struct Console<'a> {
     pub(crate) out: &'a mut dyn Write,
     pub(crate) err: &'a mut dyn Write,
 }
 
 impl Console<'_> {
-    /// Writes to standard output. A reader that has gone is no reason to fail.
+    /// Writes to standard output. A closed reader is not an error.
     fn say(&mut self, text: &str) {
         let _ = self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush());
     }
@@ -114,7 +114,7 @@ async fn obey(line: &[String], program: &str, console: &mut Console<'_>) -> Resu
         | Verb::Access(_)
         | Verb::SetAlarm(_) => {}
     }
-    // A wrong column is refused before anything is asked.
+    // An invalid column is refused before any request.
     let columns = if let Verb::List(listing) = manual.verb {
         columns::choose(listing, &invocation, line, program)?
     } else {
@@ -136,7 +136,7 @@ async fn obey(line: &[String], program: &str, console: &mut Console<'_>) -> Resu
     within(limit, manual.name, &target, ask).await
 }
 
-/// The version that nodes pass for, unless the environment tells them not to.
+/// The version that nodes report, unless the environment selects Quorate's own.
 fn version(identify_as: Option<String>) -> &'static str {
     match identify_as.as_deref() {
         Some("quorate") => env!("CARGO_PKG_VERSION"),
@@ -144,7 +144,7 @@ fn version(identify_as: Option<String>) -> &'static str {
     }
 }
 
-/// rabbitmqctl's failure after a time.
+/// Runs a command; after the time limit it fails with rabbitmqctl's text.
 async fn within(
     limit: Duration,
     operation: &str,
@@ -263,8 +263,9 @@ fn show_status(
     Ok(())
 }
 
-/// Asks until every group can be compared, or for `AUDIT_TIMEOUT`. A few rounds more are given to
-/// replicas that are about to stand still, to compare all that they have applied.
+/// Requests digests until every group can be compared, or until `AUDIT_TIMEOUT`. A few more rounds
+/// are made if replicas are about to reach the same last index, so that all that they have applied
+/// is compared.
 async fn audit_groups(
     invocation: &Invocation,
     connected: &mut Connected,
@@ -297,7 +298,7 @@ async fn audit_groups(
     Err(Failure::new(Exit::Software, "Error:\nnot all replicas are known to be identical\n"))
 }
 
-/// Waits for a node, that may not be running yet, to serve.
+/// Waits until a node serves; the node may not be running yet.
 async fn await_startup(
     target: &Target,
     connector: &Connector,

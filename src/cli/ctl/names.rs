@@ -1,4 +1,4 @@
-//! Names of nodes and Erlang-like process ids, which lists have where RabbitMQ's have them.
+//! Names of nodes and Erlang-like process ids, which lists show where RabbitMQ's lists have them.
 
 use quorate_management::wire;
 use std::collections::BTreeMap;
@@ -25,11 +25,11 @@ impl Names {
         self.channel(id, 0)
     }
 
-    /// The connection that [`Names::connection`] names so; also with its angle brackets left out.
+    /// The connection with that name; the angle brackets may be left out.
     pub(crate) fn connection_of(&self, pid: &str) -> Option<wire::ConnectionId> {
         let pid = pid.strip_prefix('<').unwrap_or(pid);
         let pid = pid.strip_suffix('>').unwrap_or(pid);
-        // From the end: a node's name may have points.
+        // Split from the end, since a node's name may contain dots.
         let mut parts = pid.rsplitn(4, '.');
         let (channel, number) = (parts.next()?, parts.next()?);
         let (start, name) = (parts.next()?, parts.next()?);

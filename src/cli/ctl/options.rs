@@ -1,11 +1,11 @@
-//! The command line of `quorate ctl`, read as rabbitmqctl reads its own: options anywhere.
+//! The command line of `quorate ctl`, parsed like rabbitmqctl's: options may be anywhere.
 
 use super::command::{self, Manual};
 use super::exit::{Exit, Failure};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How results are written.
+/// The output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Formatter {
     /// Tab separated, or the report of a status command.
@@ -29,9 +29,9 @@ pub(crate) struct Options {
     pub(crate) help: bool,
     pub(crate) priority: Option<i64>,
     pub(crate) apply_to: Option<String>,
-    /// Long names of the switches given, without dashes.
+    /// Long names of the given switches, without dashes.
     pub(crate) switches: Vec<&'static str>,
-    /// Options that have a value, long names without dashes.
+    /// Options with a value; long names without dashes.
     pub(crate) values: Vec<(&'static str, String)>,
 }
 
@@ -40,7 +40,7 @@ impl Options {
         self.switches.contains(&switch)
     }
 
-    /// The value of an option that a verb has of its own; the last one counts.
+    /// The value of a verb's own option; the last one counts.
     pub(crate) fn value(&self, name: &str) -> Option<&str> {
         let given = self.values.iter().rev().find(|(option, _)| *option == name);
         given.map(|(_, value)| value.as_str())
@@ -50,7 +50,7 @@ impl Options {
         self.formatter.unwrap_or(Formatter::Table)
     }
 
-    /// Banners are for people who read tables.
+    /// Banners are printed only with tables, which people read.
     pub(crate) fn banners(&self) -> bool {
         let for_people = match self.formatter() {
             Formatter::Table | Formatter::Pretty | Formatter::Erlang => true,
@@ -68,7 +68,7 @@ impl Options {
     }
 }
 
-/// A command line that makes sense.
+/// A valid command line.
 #[derive(Debug)]
 pub(crate) struct Invocation {
     pub(crate) manual: &'static Manual,
@@ -76,7 +76,7 @@ pub(crate) struct Invocation {
     pub(crate) arguments: Vec<String>,
 }
 
-/// An option, by what it takes.
+/// An option, by its effect and its value.
 enum Option_ {
     Node,
     Vhost,
@@ -86,13 +86,13 @@ enum Option_ {
     Quiet,
     Silent,
     Help,
-    /// Long node names: there is nothing to it here.
+    /// Long node names: accepted without effect.
     Ignored,
     Switch(&'static str),
     Priority,
     ApplyTo,
     Format,
-    /// One of some verbs that has a value.
+    /// An option of some verbs, with a value.
     Valued(&'static str),
 }
 
@@ -127,7 +127,7 @@ fn option(name: &str) -> Option<Option_> {
     })
 }
 
-/// Options as they are found, and those that make no sense.
+/// The options found so far, and the invalid ones.
 #[derive(Default)]
 struct Reading {
     options: Options,
@@ -167,7 +167,7 @@ impl Reading {
     }
 }
 
-/// False if the option cannot have the value.
+/// Sets an option's value; false if the value is invalid.
 fn valued(options: &mut Options, option: &Option_, value: &str) -> bool {
     match option {
         Option_::Node => options.node = Some(value.to_owned()),
@@ -211,10 +211,10 @@ fn valued(options: &mut Options, option: &Option_, value: &str) -> bool {
     true
 }
 
-/// Reads a command line, without the program's name.
+/// Parses a command line, without the program's name.
 ///
 /// # Errors
-/// What the caller did wrong, with exit code 64.
+/// The command line is invalid; exit code 64.
 pub(crate) fn parse(line: &[String], program: &str) -> Result<Invocation, Failure> {
     let mut reading = Reading::default();
     let mut rest = line.iter().cloned();
@@ -260,7 +260,7 @@ pub(crate) fn parse(line: &[String], program: &str) -> Result<Invocation, Failur
     Ok(Invocation { manual, options: reading.options, arguments })
 }
 
-/// rabbitmqctl's words for a command line that it does not take.
+/// rabbitmqctl's text for an invalid command line.
 pub(crate) fn refusal(why: &str, line: &[String], manual: &Manual, program: &str) -> Failure {
     let usage = command::usage(manual, program);
     let text = format!(

@@ -11,7 +11,7 @@ use quorate_catalog::PolicyKind;
 use quorate_management::wire;
 use tonic::{Code, Status, Streaming};
 
-/// The positional argument at a place; the command line has as many as the verb takes.
+/// The positional argument at an index; the number of arguments has been checked.
 fn argument(invocation: &Invocation, place: usize) -> &str {
     invocation.arguments.get(place).map_or("", String::as_str)
 }
@@ -68,7 +68,7 @@ pub(super) fn banner(verb: PolicyVerb, invocation: &Invocation) -> String {
     }
 }
 
-/// Does what the verb says.
+/// Carries out a verb.
 pub(super) async fn obey(
     verb: PolicyVerb,
     invocation: &Invocation,
@@ -105,7 +105,7 @@ pub(super) async fn obey(
     done.map_err(|status| refusal(&status))
 }
 
-/// What a node has refused: a text of RabbitMQ's, and the exit code that it has there.
+/// The refusal of a node, as RabbitMQ's text and exit code.
 fn refusal(status: &Status) -> Failure {
     let told = |exit| Failure::new(exit, format!("Error:\n{}\n", status.message()));
     if matches!(status.code(), Code::InvalidArgument | Code::FailedPrecondition) {

@@ -58,7 +58,7 @@ pub(super) async fn change(
                 .say(&format!("Queue was successfully deleted with {messages} ready messages\n"));
             Ok(())
         }
-        // rabbitmqctl's own exit code for it.
+        // rabbitmqctl's exit code for a missing queue.
         Err(status) if status.code() == Code::NotFound => {
             Err(Failure::new(Exit::Usage, "Error:\nQueue not found\n"))
         }

@@ -1,4 +1,4 @@
-//! `cluster_status` and `status`, laid out as rabbitmqctl's.
+//! `cluster_status` and `status`, in rabbitmqctl's layout.
 
 use quorate_management::wire::{Cluster, Member, Node};
 use serde_json::{Value, json};
@@ -93,7 +93,7 @@ pub(crate) fn cluster_status(cluster: &Cluster) -> String {
     report.text
 }
 
-/// Which groups each node leads.
+/// The groups that each node leads.
 fn group_lines(cluster: &Cluster) -> Vec<String> {
     statuses(cluster)
         .map(|(member, node)| {
@@ -171,7 +171,7 @@ fn groups_json(node: &Node) -> Value {
         .collect()
 }
 
-/// Billions of bytes, with four digits after the point, as rabbitmqctl has them.
+/// A number of bytes in units of 10^9, with four decimal places, as in rabbitmqctl.
 fn gigabytes(bytes: u64) -> String {
     let parts = bytes / 100_000;
     format!("{}.{:04} gb", parts / 10_000, parts % 10_000)

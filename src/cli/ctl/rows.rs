@@ -1,5 +1,5 @@
-//! The columns of each list, with what their cells show: rabbitmqctl's, and what Quorate has beyond
-//! them. They stand in the order of the help.
+//! The columns of each list, and the contents of their cells: rabbitmqctl's columns, and Quorate's
+//! own. They are in the order of the help.
 
 use super::names::Names;
 use super::value::Value;
@@ -9,14 +9,14 @@ use quorate_types::{FieldTable, FieldTableError};
 
 type Cell = Result<Value, FieldTableError>;
 
-/// A column of a list whose rows are made of `T`.
+/// A column of a list; `T` is the source of a row.
 pub(crate) struct Column<T> {
     pub(crate) name: &'static str,
-    /// What its cell shows.
+    /// Computes the cell.
     pub(crate) cell: fn(&T, &Names) -> Cell,
 }
 
-/// A column of RabbitMQ's that has no meaning here; its cells are empty.
+/// A column of RabbitMQ that has no meaning in Quorate; its cells are empty.
 const fn unused<T>(name: &'static str) -> Column<T> {
     Column { name, cell: |_, _| Ok(Value::Empty) }
 }
@@ -32,7 +32,7 @@ pub(crate) struct QueueRow {
     pub(crate) alone: Option<wire::Consumer>,
 }
 
-/// A field table of the wire, its fields by name, as RabbitMQ keeps them.
+/// A field table of the protocol, with the fields sorted by name, as RabbitMQ keeps them.
 fn table(bytes: &Bytes) -> Cell {
     let mut table = FieldTable::decode(&mut bytes.clone())?;
     table.0.sort_by(|(a, _), (b, _)| a.cmp(b));
@@ -43,7 +43,7 @@ fn number(number: impl Into<u64>) -> Value {
     Value::Number(number.into())
 }
 
-/// Running; minority: too few of its members can be reached; down: its leader cannot.
+/// Running; minority: too few members are reachable; down: the leader is not reachable.
 fn queue_state(queue: &wire::Queue) -> &'static str {
     if queue.counts.is_some() {
         "running"
@@ -54,12 +54,12 @@ fn queue_state(queue: &wire::Queue) -> &'static str {
     }
 }
 
-/// A policy's name, if one is in force.
+/// The name of the policy in force; empty without one.
 fn policy(name: &str) -> Value {
     if name.is_empty() { Value::Empty } else { Value::text(name) }
 }
 
-/// A number that the queue's leader knows; empty if it does not answer.
+/// A number that only the queue's leader knows; empty if the leader does not answer.
 fn counted(row: &QueueRow, count: fn(&wire::QueueCounts) -> u64) -> Cell {
     Ok(row.queue.counts.as_ref().map_or(Value::Empty, |counts| number(count(counts))))
 }
@@ -69,7 +69,7 @@ fn leader(row: &QueueRow, names: &Names) -> Cell {
     Ok(if leader == 0 { Value::Empty } else { Value::word(names.node(leader)) })
 }
 
-/// A definition; that of no policy is empty (POL-11).
+/// The definition of a policy; empty without a policy (POL-11).
 fn definition(json: &str) -> Value {
     let empty = || serde_json::Value::Object(serde_json::Map::new());
     Value::Json(serde_json::from_str(json).unwrap_or_else(|_| empty()))

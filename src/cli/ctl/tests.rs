@@ -1,4 +1,4 @@
-//! Whole commands against a real admin service over TCP, with made-up views behind it.
+//! Complete commands against a real admin service over TCP, with simulated views behind it.
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
@@ -31,7 +31,7 @@ fn transcript(cluster: &Cluster, line: &str) -> String {
     text.replace(&format!("--cluster-secret-file {secret} "), "")
 }
 
-/// Without what differs from machine to machine.
+/// The text without parts that differ from machine to machine.
 fn masked(text: &str) -> String {
     let differs = [
         "OS PID: ",
@@ -375,7 +375,8 @@ fn a_node_is_found_by_its_name_behind_another() {
     let line = format!("-n rabbit2@127.0.0.1:{port} -q status");
     let status = transcript(&cluster, &line);
     assert!(status.contains("Node name: rabbit2@127.0.0.1\n"), "{status}");
-    // A name that nobody has, as scripts have RabbitMQ's default, is the node at the address.
+    // A name that no node has, such as RabbitMQ's default in scripts, means the node at the
+    // address.
     let line = format!("-n rabbit@127.0.0.1:{port} -q status");
     let status = transcript(&cluster, &line);
     assert!(status.contains("Node name: rabbit1@127.0.0.1\n"), "{status}");
@@ -426,7 +427,7 @@ fn another_secret_is_refused_and_an_absent_node_is_69_ctl_12() {
     let refused = transcript(&cluster, &line);
     assert!(refused.contains("! cause: the cluster secret does not match"), "{refused}");
     assert!(refused.ends_with("= 69\n"), "{refused}");
-    // Nothing listens on port 1.
+    // No process listens on port 1.
     let absent = transcript(&cluster, "-n 127.0.0.1:1 -q list_queues");
     assert!(absent.contains("! attempted to contact: 127.0.0.1:1"), "{absent}");
     assert!(absent.ends_with("= 69\n"), "{absent}");

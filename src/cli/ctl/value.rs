@@ -1,4 +1,4 @@
-//! A cell of a list, and how each formatter writes it.
+//! A cell of a list, and its text in each output format.
 
 use quorate_types::{FieldTable, FieldValue};
 use serde_json::json;
@@ -6,11 +6,11 @@ use serde_json::json;
 /// Value of a cell of a list.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Value {
-    /// There is no such thing for this row.
+    /// The row has no such property.
     Empty,
     /// A name, or other text that users choose.
     Text(String),
-    /// A word that the broker chooses: a node, a state.
+    /// A word that the broker chooses, such as the name of a node or a state.
     Word(String),
     Number(u64),
     /// A number that may be negative.
@@ -31,7 +31,7 @@ impl Value {
         Self::Word(word.into())
     }
 
-    /// As tables and CSV have it.
+    /// The text in tables and CSV.
     pub(crate) fn plain(&self) -> String {
         match self {
             Self::Empty => String::new(),
@@ -58,7 +58,7 @@ impl Value {
         }
     }
 
-    /// As an Erlang term.
+    /// The value as an Erlang term.
     pub(crate) fn erlang(&self) -> String {
         match self {
             Self::Empty => "''".to_owned(),
@@ -77,7 +77,7 @@ impl Value {
     }
 }
 
-/// Control characters would move the columns, or give orders to the reader's terminal.
+/// Escapes control characters, which could move columns or control the reader's terminal.
 fn visible(text: &str) -> String {
     text.chars()
         .map(|letter| match letter {
@@ -94,7 +94,7 @@ fn quoted(text: &str) -> String {
     format!("\"{}\"", visible(&text.replace('\\', "\\\\").replace('"', "\\\"")))
 }
 
-/// Words that begin with a lower-case letter stand for themselves.
+/// A word as an Erlang atom; a word that begins with a lower-case letter needs no quotes.
 fn atom(word: &str) -> String {
     let plain = word.starts_with(|letter: char| letter.is_ascii_lowercase())
         && word.chars().all(|letter| letter.is_ascii_alphanumeric() || "_@".contains(letter));
@@ -122,7 +122,7 @@ fn plain_field(value: &FieldValue) -> String {
     }
 }
 
-/// Name, type and value of every field, as rabbitmqctl's JSON has them.
+/// Name, type and value of every field, as in rabbitmqctl's JSON.
 fn json_table(table: &FieldTable) -> serde_json::Value {
     let fields = table
         .0
@@ -189,12 +189,12 @@ fn erlang_json(value: &serde_json::Value) -> String {
     }
 }
 
-/// A field by what writing it takes.
+/// A field, by how it is written.
 enum Field<'a> {
     List(&'a [FieldValue]),
     Table(&'a FieldTable),
     Text(String),
-    /// A number, a truth value, or null.
+    /// A number, a boolean, or null.
     Plain(serde_json::Value),
 }
 

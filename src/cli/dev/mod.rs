@@ -1,5 +1,5 @@
-//! `quorate dev`: a whole cluster on this machine in one command, for trying things. Each node
-//! is a child process of the same binary.
+//! `quorate dev`: runs a whole cluster on this machine with one command, for trials. Each node is a
+//! child process of the same binary.
 
 mod node;
 pub(crate) mod registry;
@@ -17,13 +17,13 @@ use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, sleep};
 
-/// Longest wait for the cluster to serve.
+/// Time limit for the start of the cluster.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
-/// Pause between questions whether it does.
+/// Pause between two checks of the nodes' readiness.
 const READY_PAUSE: Duration = Duration::from_millis(100);
-/// Until then nodes that are ready have said so.
+/// Time for ready nodes to write their last log lines before the greeting.
 const LAST_WORDS: Duration = Duration::from_millis(400);
-/// Longest wait for a node to stop by itself.
+/// Time limit for a node to stop by itself.
 const STOP_PATIENCE: Duration = Duration::from_secs(15);
 
 /// Runs a cluster on this machine until Ctrl-C: AMQP ports 5672 and up, rpc 7672 and up, HTTP
@@ -49,7 +49,7 @@ pub(crate) struct Options {
     flags: Vec<OsString>,
 }
 
-/// Why the cluster does not run, or not any more.
+/// Why the cluster cannot run, or has stopped.
 #[derive(Debug, thiserror::Error)]
 enum DevError {
     #[error(transparent)]
@@ -68,7 +68,7 @@ fn io_error(what: impl Into<String>) -> impl FnOnce(io::Error) -> DevError {
     |source| DevError::Io { what: what.into(), source }
 }
 
-/// Runs the cluster; the exit code says whether it ended as it should.
+/// Runs the cluster; the exit code says whether it stopped without an error.
 pub(crate) fn main(options: &Options) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let result = runtime
@@ -83,7 +83,7 @@ pub(crate) fn main(options: &Options) -> ExitCode {
     }
 }
 
-/// The nodes' data: a directory that was given, or one of our own, removed when dropped.
+/// The nodes' data: the given directory, or a temporary one that is removed when dropped.
 struct Data {
     path: PathBuf,
     remove: bool,
@@ -96,7 +96,8 @@ impl Data {
             std::env::temp_dir().join(name)
         };
         let path = given.map_or_else(own, Path::to_owned);
-        // In a folder that all may write to, one that is there already is somebody else's.
+        // In a folder that everybody can write to, an existing directory may belong to another
+        // user.
         let made = DirBuilder::new().recursive(given.is_some()).mode(0o700).create(&path);
         made.map_err(io_error(path.display().to_string()))?;
         Ok(Self { path, remove: given.is_none() })
@@ -131,7 +132,7 @@ fn plans(options: &Options, data: &Path) -> Result<Vec<NodePlan>, DevError> {
 }
 
 async fn run(options: &Options) -> Result<(), DevError> {
-    // Before the nodes would, so that a refusal is told once.
+    // Checked here before the nodes check it, so that an error is printed once.
     let variable = std::env::var(secret::VARIABLE).ok();
     let home = std::env::var("HOME").ok();
     let file = std::env::var("QUORATE_CLUSTER_SECRET_FILE").ok().map(PathBuf::from);
@@ -170,7 +171,7 @@ fn entries(nodes: &[Node]) -> Vec<registry::Entry> {
     nodes.iter().filter_map(entry).collect()
 }
 
-/// Waits until the cluster serves, says so, and goes on until a node ends.
+/// Waits until the cluster serves, prints the greeting, and runs until a node exits.
 async fn serve(nodes: &mut [Node], data: &Data) -> Result<(), DevError> {
     let until = Instant::now() + START_TIMEOUT;
     loop {
@@ -202,7 +203,7 @@ fn headline(text: &str) -> String {
     format!("{:=^80}", format!(" {text} "))
 }
 
-/// Comes after all that the nodes say, and ends with where to connect.
+/// The greeting. It follows all lines of the nodes, and ends with the addresses to connect to.
 fn greeting(nodes: &[Ports], data: &Data) -> String {
     let running = match nodes.len() {
         1 => "Quorate: one node is running".to_owned(),
@@ -227,7 +228,7 @@ fn greeting(nodes: &[Ports], data: &Data) -> String {
     lines.join("\n") + "\n"
 }
 
-/// Waits for any node to end, which none should.
+/// Waits until any node exits, which none should.
 async fn first_ended(nodes: &mut [Node]) -> DevError {
     let ends = nodes.iter_mut().map(|node| {
         Box::pin(async {

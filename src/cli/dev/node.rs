@@ -10,16 +10,16 @@ use tokio::net::TcpStream;
 use tokio::process::{Child, ChildStdin, Command};
 use tokio::time::timeout;
 
-/// Ports of node 1; those of node N are N - 1 above.
+/// Ports of node 1; those of node N are higher by N - 1.
 const AMQP_PORT: u16 = 5672;
 const RPC_PORT: u16 = 7672;
 const HTTP_PORT: u16 = 15672;
-/// Most bytes of a log line that are passed on at once.
+/// Maximum of bytes of a log line that are passed on at once.
 const LINE_BYTES_MAX: u64 = 64 * 1024;
-/// Longest wait for one answer about readiness.
+/// Time limit for one answer to a readiness check.
 const READY_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Where a node listens.
+/// The ports of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ports {
     pub(crate) amqp: u16,
@@ -35,20 +35,20 @@ impl Ports {
     }
 }
 
-/// How a node is started.
+/// The arguments with which a node is started.
 #[derive(Clone, Debug)]
 pub(crate) struct NodePlan {
     pub(crate) id: u16,
     pub(crate) ports: Ports,
     pub(crate) data_dir: PathBuf,
-    /// `--cluster`, the same for all.
+    /// The value of `--cluster`, the same for all nodes.
     pub(crate) cluster: String,
     /// Further flags of `quorate server`.
     pub(crate) extra: Vec<OsString>,
 }
 
 impl NodePlan {
-    /// The flags of `quorate`.
+    /// The flags for `quorate`.
     pub(crate) fn flags(&self) -> Vec<OsString> {
         let Ports { amqp, rpc, http } = self.ports;
         let mut flags: Vec<OsString> = [
@@ -70,19 +70,19 @@ impl NodePlan {
     }
 }
 
-/// A node's process. Its standard input is held open: when this process ends, however it does,
-/// the node reads the end of it and stops.
+/// A node's process. Its standard input is held open: when this process ends, in whatever way, the
+/// node reads end of file and stops.
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) plan: NodePlan,
     child: Child,
-    /// Not in `child`, whose `wait` would close it.
+    /// Held here and not in `child`, whose `wait` would close it.
     stdin: Option<ChildStdin>,
 }
 
 impl Node {
-    /// Starts the process. Its log lines go to standard error with the node's number before
-    /// them, or to a file.
+    /// Starts the process. Its log lines go to standard error, prefixed with the node's number, or
+    /// to a file.
     pub(crate) fn start(
         program: &Path,
         plan: NodePlan,
@@ -90,7 +90,7 @@ impl Node {
     ) -> io::Result<Self> {
         let mut command = Command::new(program);
         command.args(plan.flags()).stdin(Stdio::piped()).stdout(Stdio::null()).kill_on_drop(true);
-        // A group of its own: a terminal's Ctrl-C is for the cluster's process to hear.
+        // A process group of its own, so that the terminal's Ctrl-C reaches only this process.
         command.process_group(0);
         match log_dir {
             Some(directory) => {
@@ -119,12 +119,12 @@ impl Node {
         self.child.wait().await
     }
 
-    /// Tells the process to stop.
+    /// Asks the process to stop.
     pub(crate) fn stop(&mut self) {
         drop(self.stdin.take());
     }
 
-    /// Waits for a process that was told to stop; kills it after a time.
+    /// Waits for a process that was asked to stop; kills it after a time.
     pub(crate) async fn stopped(&mut self, patience: Duration) -> io::Result<ExitStatus> {
         match timeout(patience, self.child.wait()).await {
             Ok(status) => status,
@@ -135,10 +135,10 @@ impl Node {
         }
     }
 
-    /// Whether the node says that it can serve clients.
+    /// Checks whether the node can serve clients.
     ///
     /// # Errors
-    /// Why it cannot, in words.
+    /// Why it cannot, as text.
     pub(crate) async fn ready(&self) -> Result<(), String> {
         match timeout(READY_TIMEOUT, health(self.plan.ports.http)).await {
             Ok(Ok((200, _))) => Ok(()),
@@ -207,7 +207,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_node_that_reads_the_end_of_its_input_stops() {
-        // Writes what it was given to its log, and ends when its input does.
+        // Writes its arguments to its log, and exits at the end of its input.
         let (directory, program) = script("printf '%s\\n' \"$@\" >&2; cat; exit 7");
         let mut node = Node::start(&program, plan(), Some(directory.path())).unwrap();
         assert!(timeout(Duration::from_millis(50), node.ended()).await.is_err(), "it runs");

@@ -1,4 +1,4 @@
-//! Which `dev` clusters run on this machine, so that `quorate perf` finds their processes:
+//! The `dev` clusters that run on this machine, so that `quorate perf` can find their processes:
 //! one small file for each in `~/.quorate`.
 
 use serde::{Deserialize, Serialize};
@@ -25,7 +25,7 @@ fn home() -> Option<String> {
     std::env::var("HOME").ok().filter(|home| !home.is_empty())
 }
 
-/// A cluster's entry in the registry; taken out when dropped.
+/// A cluster's entry in the registry; removed when dropped.
 #[derive(Debug)]
 pub(crate) struct Registered {
     path: PathBuf,
@@ -33,12 +33,12 @@ pub(crate) struct Registered {
 
 impl Drop for Registered {
     fn drop(&mut self) {
-        // Nothing depends on it: readers check that the processes live.
+        // A failure has no consequence: readers check that the processes exist.
         let _ = fs::remove_file(&self.path);
     }
 }
 
-/// Registers a cluster. Without a home directory there is nowhere to.
+/// Registers a cluster. Without a home directory this does nothing.
 pub(crate) fn register(port_offset: u16, entries: &[Entry]) -> Option<Registered> {
     let home = home()?;
     write(&home, port_offset, entries).ok()
@@ -51,7 +51,7 @@ fn write(home: &str, port_offset: u16, entries: &[Entry]) -> io::Result<Register
     Ok(Registered { path })
 }
 
-/// The processes of the clusters that have a node at one of these AMQP ports: all their nodes,
+/// The process ids of the clusters that have a node at one of these AMQP ports: of all their nodes,
 /// since each takes part in every message.
 pub(crate) fn pids_at(ports: &[u16]) -> Vec<u32> {
     home().map(|home| find(&home, ports, is_alive)).unwrap_or_default()

@@ -14,16 +14,16 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// Largest frame that is agreed to.
+/// Largest frame size that the client accepts.
 const FRAME_MAX: u32 = 131_072;
-/// Longest wait for an answer.
+/// Time limit for an answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
-/// Declares sent before their answers are read.
+/// Number of declares that are sent before their answers are read.
 const PIPELINE: usize = 64;
-/// The channel that everything happens on.
+/// The channel of all methods.
 pub(crate) const CHANNEL: u16 = 1;
 
-/// Why a connection is of no use.
+/// Why a connection cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ClientError {
     #[error("{address}: {source}")]
@@ -52,12 +52,12 @@ pub(crate) struct Client {
 pub(crate) fn put(out: &mut Vec<u8>, frame: &AMQPFrame) {
     match gen_frame(frame)(WriteContext::from(std::mem::take(out))) {
         Ok(context) => *out = context.into_inner().0,
-        // Only what does not grow is ever too small.
+        // Only a buffer that cannot grow is ever too small.
         Err(_) => unreachable!("a frame is appended to a vector"),
     }
 }
 
-/// What a server method means to a client that did not expect it.
+/// The error for a server method that the client did not expect.
 pub(crate) fn unexpected(method: AMQPClass) -> ScanError {
     if let Some(why) = closed(&method) {
         return why;
@@ -70,7 +70,7 @@ pub(crate) fn unexpected(method: AMQPClass) -> ScanError {
     ScanError::UnexpectedMethod(Box::new(method))
 }
 
-/// Why the server closes, if that is what the method does.
+/// The server's reason, if the method is a close.
 fn closed(method: &AMQPClass) -> Option<ScanError> {
     let (code, text) = if let AMQPClass::Connection(connection::AMQPMethod::Close(close)) = method {
         (close.reply_code, &close.reply_text)
@@ -149,7 +149,7 @@ impl Client {
         let tune_ok = TuneOk(connection::TuneOk {
             channel_max: tune.channel_max,
             frame_max: self.frame_max,
-            // None: a run that stands still is noticed by its rates.
+            // No heartbeats: the rates show when a run stands still.
             heartbeat: 0,
         });
         self.send_method(0, AMQPClass::Connection(tune_ok)).await?;
@@ -200,7 +200,7 @@ impl Client {
                 if frame.kind != METHOD {
                     continue;
                 }
-                // Deliveries and confirms that are still under way are nobody's any more.
+                // Deliveries and confirms that still arrive are ignored.
                 let scan::Hot::Other(method) = scan::method(frame.payload)? else { continue };
                 let is_return = matches!(*method, AMQPClass::Basic(basic::AMQPMethod::Return(_)));
                 if is_return || blocked(&method).is_some() {
@@ -273,13 +273,13 @@ impl Client {
         self.ask(CHANNEL, AMQPClass::Confirm(select), "confirm.select").await.map(|_| ())
     }
 
-    /// Sets the prefetch of the consumers to come.
+    /// Sets the prefetch of later consumers.
     pub(crate) async fn prefetch(&mut self, prefetch_count: u16) -> Result<(), ClientError> {
         let qos = basic::AMQPMethod::Qos(basic::Qos { prefetch_count, global: false });
         self.ask(CHANNEL, AMQPClass::Basic(qos), "basic.qos").await.map(|_| ())
     }
 
-    /// Consumes from a queue, without awaiting the answer, since deliveries may come before it.
+    /// Consumes from a queue, without awaiting the answer, since deliveries may arrive before it.
     pub(crate) async fn consume(
         &mut self,
         queue: &ShortString,
@@ -296,7 +296,7 @@ impl Client {
         self.send_method(CHANNEL, AMQPClass::Basic(consume)).await
     }
 
-    /// Closes the connection; what comes until close-ok is passed over.
+    /// Closes the connection; ignores what arrives before close-ok.
     pub(crate) async fn close(mut self) -> Result<(), ClientError> {
         let close = connection::AMQPMethod::Close(connection::Close {
             reply_code: REPLY_SUCCESS,

@@ -1,4 +1,4 @@
-//! One consumer: reads deliveries, acknowledges, keeps times and the ledger.
+//! One consumer: reads and acknowledges deliveries, and records latencies and arrivals.
 
 use super::client::{CHANNEL, Client, ClientError, unexpected};
 use super::message::{self, HEAD_BYTES, Head};
@@ -14,10 +14,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-/// Deliveries that have waited this long for others to be acknowledged with wait no more.
+/// Longest time that a delivery waits to be acknowledged together with others.
 const ACK_DELAY: Duration = Duration::from_millis(50);
 
-/// What became of a consumer.
+/// The result of a consumer.
 #[derive(Debug)]
 pub(crate) struct Consumed {
     pub(crate) latencies: Latencies,
@@ -25,24 +25,24 @@ pub(crate) struct Consumed {
     pub(crate) error: Option<String>,
 }
 
-/// A delivery whose body is not all there yet.
+/// A delivery whose body is incomplete.
 #[derive(Clone, Copy, Debug)]
 struct Open {
     delivery_tag: u64,
     redelivered: bool,
     queue: u32,
-    /// Bytes of body still to come; `None` before the header.
+    /// Bytes of the body that have not arrived yet; `None` before the header.
     left: Option<u64>,
     head: [u8; HEAD_BYTES],
     head_bytes: usize,
 }
 
-/// How a consumer settles what it gets.
+/// How a consumer settles deliveries.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settling {
-    /// So many at once; 0: the broker acknowledges.
+    /// Number of deliveries that are settled together; 0: the broker acknowledges.
     pub(crate) every: u64,
-    /// It rejects them.
+    /// True if it rejects deliveries.
     pub(crate) nack: bool,
 }
 
@@ -58,7 +58,7 @@ struct Consumer {
     acks: BytesMut,
 }
 
-/// Consumes until the phase says stop. `client` has sent its consumes already.
+/// Consumes until the phase is `Stop`. `client` has sent its consumes already.
 pub(crate) async fn consume(
     at: u16,
     client: Client,
@@ -117,7 +117,7 @@ impl Consumer {
         client.close().await
     }
 
-    /// Handles what was read.
+    /// Handles the frames that were read.
     fn deliveries(&mut self, client: &mut Client) -> Result<(), ClientError> {
         let now_ns = self.shared.now_ns();
         let measuring = self.shared.is_measuring();
@@ -138,7 +138,7 @@ impl Consumer {
         Ok(())
     }
 
-    /// Takes a frame; gives the delivery that it completes.
+    /// Handles a frame; returns the delivery that it completes.
     fn frame(&mut self, frame: Frame<'_>) -> Result<Option<Open>, ClientError> {
         match (frame.kind, self.open.as_mut()) {
             (METHOD, None) => {
@@ -158,7 +158,7 @@ impl Consumer {
                 room.zip(frame.payload).for_each(|(slot, byte)| *slot = *byte);
                 open.head_bytes = (open.head_bytes + frame.payload.len()).min(HEAD_BYTES);
             }
-            // At any place.
+            // Heartbeats may arrive between any two frames.
             (HEARTBEAT, _) => return Ok(None),
             _ => return Err(ScanError::Unexpected("frame").into()),
         }
@@ -186,12 +186,12 @@ impl Consumer {
         }
     }
 
-    /// A whole delivery; `now_ns` if times are to be kept.
+    /// Handles a complete delivery; `now_ns` if its latency is to be recorded.
     fn arrived(&mut self, open: Open, now_ns: Option<u64>) {
         let body = open.head.get(..open.head_bytes).unwrap_or_default();
         let head = Head::read(body);
         let sent_ns = match head {
-            // Of another run, by another clock.
+            // The message is from another run, whose clock is different.
             Some(head) if head.run != self.shared.run => None,
             Some(head) => Some(head.sent_ns),
             None => message::sent_ns(body),
@@ -218,7 +218,7 @@ impl Consumer {
         }
     }
 
-    /// Settles everything until now.
+    /// Settles all deliveries so far.
     fn acknowledge(&mut self) {
         if self.unacked == 0 {
             return;
@@ -234,7 +234,7 @@ impl Consumer {
     }
 }
 
-/// A consumer tag that is a queue's index.
+/// The queue's index, which the consumer tag contains.
 fn number(tag: &[u8]) -> u32 {
     tag.iter().fold(0, |number: u32, digit| {
         number.wrapping_mul(10).wrapping_add(u32::from(digit.wrapping_sub(b'0')))

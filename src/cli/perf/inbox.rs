@@ -2,10 +2,10 @@
 
 use super::scan::{self, Frame, ScanError};
 
-/// Bytes read at once, beyond what is kept of a frame that is not all there.
+/// Bytes read at once, in addition to an incomplete frame.
 const READ_BYTES: usize = 256 * 1024;
 
-/// Bytes read and not yet looked at, in a buffer that never grows.
+/// Bytes that were read and not yet parsed, in a buffer that never grows.
 #[derive(Debug)]
 pub(crate) struct Inbox {
     buffer: Vec<u8>,
@@ -20,7 +20,7 @@ impl Inbox {
         Self { buffer: vec![0; frame_max + READ_BYTES], start: 0, end: 0, payload_max: frame_max }
     }
 
-    /// Where to read to: never empty, since a frame that is not all there leaves room.
+    /// Free space to read into: never empty, since an incomplete frame leaves room.
     pub(crate) fn room(&mut self) -> &mut [u8] {
         if self.start > 0 {
             self.buffer.copy_within(self.start..self.end, 0);
@@ -30,12 +30,12 @@ impl Inbox {
         self.buffer.get_mut(self.end..).unwrap_or_default()
     }
 
-    /// So many bytes were read.
+    /// Records that bytes were read.
     pub(crate) fn filled(&mut self, bytes: usize) {
         self.end = (self.end + bytes).min(self.buffer.len());
     }
 
-    /// The next frame that is all there.
+    /// The next complete frame.
     pub(crate) fn next(&mut self) -> Result<Option<Frame<'_>>, ScanError> {
         let bytes = self.buffer.get(self.start..self.end).unwrap_or_default();
         match scan::first(bytes, self.payload_max)? {

@@ -1,7 +1,7 @@
-//! What is written into a message's body to know it again: when, by which run and publisher, and
-//! its number there.
+//! The head that identifies a message, written into its body: send time, run, publisher, and number
+//! within the publisher.
 
-/// Bytes of the whole head. Shorter bodies have what fits: from 8 bytes on the time.
+/// Bytes of the whole head. A shorter body contains a part of it: with 8 bytes or more the time.
 pub(crate) const HEAD_BYTES: usize = 20;
 /// Bytes of the time.
 const TIME_BYTES: usize = 8;
@@ -9,9 +9,9 @@ const TIME_BYTES: usize = 8;
 /// The head of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
-    /// When it was handed to the socket, ns on the run's clock.
+    /// When it was passed to the socket, ns on the run's clock.
     pub(crate) sent_ns: u64,
-    /// Random number of the run: messages of another one have another clock.
+    /// Random number of the run: messages of another run use another clock.
     pub(crate) run: u32,
     /// Publisher, from 0.
     pub(crate) publisher: u16,
@@ -20,7 +20,7 @@ pub(crate) struct Head {
 }
 
 impl Head {
-    /// The bytes that a body begins with.
+    /// The bytes at the beginning of a body.
     pub(crate) fn bytes(self) -> [u8; HEAD_BYTES] {
         let [t0, t1, t2, t3, t4, t5, t6, t7] = self.sent_ns.to_be_bytes();
         let [r0, r1, r2, r3] = self.run.to_be_bytes();
@@ -29,7 +29,7 @@ impl Head {
         [t0, t1, t2, t3, t4, t5, t6, t7, r0, r1, r2, r3, p0, p1, n0, n1, n2, n3, n4, n5]
     }
 
-    /// The head of a body, if it is long enough for the whole of it.
+    /// The head of a body, if the body is long enough.
     pub(crate) fn read(body: &[u8]) -> Option<Self> {
         let bytes: &[u8; HEAD_BYTES] = body.first_chunk()?;
         let [t0, t1, t2, t3, t4, t5, t6, t7, r0, r1, r2, r3, p0, p1, n0, n1, n2, n3, n4, n5] =
@@ -43,7 +43,7 @@ impl Head {
     }
 }
 
-/// The time alone, of a body too short for a whole head.
+/// The time alone, from a body that is too short for a whole head.
 pub(crate) fn sent_ns(body: &[u8]) -> Option<u64> {
     body.first_chunk::<TIME_BYTES>().map(|bytes| u64::from_be_bytes(*bytes))
 }

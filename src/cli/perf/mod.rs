@@ -1,4 +1,4 @@
-//! `quorate perf`: a load generator modelled on RabbitMQ PerfTest that costs little itself.
+//! `quorate perf`: a load generator modelled on RabbitMQ PerfTest, with little overhead of its own.
 
 mod client;
 mod consumer;
@@ -24,8 +24,8 @@ use crate::cli::dev;
 use std::io::Write;
 use std::process::ExitCode;
 
-/// Runs, prints, and says by the exit code whether all went well: 2 for flags that make no sense,
-/// 1 for an error or a broken promise.
+/// Runs, and prints the result. The exit code is 2 for invalid flags, 1 for an error or a broken
+/// guarantee.
 pub(crate) fn main(mut options: Options) -> ExitCode {
     if let Err(why) = options.check() {
         complain(&why);
@@ -74,7 +74,7 @@ fn is_local(host: &str) -> bool {
         || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-/// A reader that has gone is no reason to fail.
+/// A closed reader is not an error.
 fn print(line: &str) {
     let _ = writeln!(std::io::stdout(), "{line}");
 }

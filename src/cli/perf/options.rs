@@ -121,7 +121,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
 }
 
 impl Options {
-    /// Refuses what makes no sense together.
+    /// Refuses flags that contradict each other.
     pub(crate) fn check(&self) -> Result<(), String> {
         if self.publishers == 0 && self.consumers == 0 {
             return Err("--publishers and --consumers must not both be 0".to_owned());
@@ -144,7 +144,7 @@ impl Options {
         self.queue_arguments().map(|_| ())
     }
 
-    /// Seconds to go on, if nothing else ends the run.
+    /// Duration in seconds, if nothing else ends the run.
     pub(crate) fn duration(&self) -> Option<Duration> {
         match (self.duration, self.messages) {
             (None, None) => Some(Duration::from_secs(10)),
@@ -189,8 +189,8 @@ impl Options {
         Ok(arguments)
     }
 
-    /// Indexes of the queues of worker `at` of `workers`: every one has at least one, and every
-    /// queue at least one worker.
+    /// Indexes of the queues of worker `at` of `workers`: every worker has at least one queue, and
+    /// every queue at least one worker.
     pub(crate) fn queues_of(&self, at: u16, workers: u16) -> Vec<u32> {
         let (at, workers) = (u32::from(at), u32::from(workers.max(1)));
         if workers >= self.queues {

@@ -2,10 +2,10 @@
 
 use std::fs;
 
-/// Clock ticks a second in `/proc`: 100 on every Linux (USER_HZ).
+/// Duration of a clock tick in `/proc`: 100 ticks a second on every Linux (USER_HZ).
 const TICK_US: u64 = 10_000;
 
-/// What processes have used together.
+/// The resources that processes have used together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Usage {
     /// User and system time, microseconds.
@@ -14,7 +14,7 @@ pub(crate) struct Usage {
     pub(crate) resident_bytes: u64,
 }
 
-/// What these processes have used until now. One that is gone counts no more.
+/// The resources that these processes have used so far. A process that has ended does not count.
 pub(crate) fn usage(pids: &[u32]) -> Usage {
     let mut usage = Usage::default();
     for pid in pids {
@@ -26,12 +26,12 @@ pub(crate) fn usage(pids: &[u32]) -> Usage {
     usage
 }
 
-/// What this process has used until now.
+/// The CPU time that this process has used so far.
 pub(crate) fn own_cpu_us() -> u64 {
     cpu_us(&fs::read_to_string("/proc/self/stat").unwrap_or_default()).unwrap_or(0)
 }
 
-/// The command's name may hold spaces and parentheses, so fields count from the last `)`.
+/// The command's name may contain spaces and parentheses, so fields are counted from the last `)`.
 fn cpu_us(stat: &str) -> Option<u64> {
     let (_, fields) = stat.rsplit_once(") ")?;
     let mut fields = fields.split_whitespace().skip(11);

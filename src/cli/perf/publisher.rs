@@ -20,7 +20,7 @@ use tokio::time::sleep;
 /// Bytes of frames written at once.
 const WRITE_BYTES: usize = 256 * 1024;
 
-/// What a publisher does.
+/// The task of a publisher.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     /// Number of the publisher, from 0.
@@ -34,15 +34,15 @@ pub(crate) struct Plan {
     pub(crate) messages: Option<u64>,
 }
 
-/// What became of it.
+/// The result of a publisher.
 #[derive(Debug)]
 pub(crate) struct Published {
     pub(crate) at: u16,
     pub(crate) published: u64,
     pub(crate) confirms: bool,
-    /// Numbers neither confirmed nor refused.
+    /// Numbers of publishes without ack or nack.
     pub(crate) unconfirmed: Vec<u64>,
-    /// Numbers refused (basic.nack), ascending.
+    /// Numbers of refused publishes (basic.nack), ascending.
     pub(crate) refused: Vec<u64>,
     pub(crate) latencies: Latencies,
     pub(crate) error: Option<String>,
@@ -62,7 +62,7 @@ struct Publisher {
     began_ns: u64,
 }
 
-/// Publishes until the phase says otherwise, then awaits the confirms until it says stop.
+/// Publishes until the phase changes, then awaits the confirms until the phase is `Stop`.
 pub(crate) async fn publish(
     client: Client,
     plan: Plan,
@@ -143,7 +143,7 @@ impl Publisher {
         self.written == self.out.len()
     }
 
-    /// Publishes that may be sent now: by window, rate, and what is left.
+    /// Number of publishes that may be sent now: by window, rate, and the messages left.
     fn allowance(&self, now_ns: u64) -> u64 {
         let most = u64::MAX;
         let window = match self.plan.window {
@@ -159,7 +159,7 @@ impl Publisher {
         window.min(left).min(due)
     }
 
-    /// Appends frames, at most `WRITE_BYTES` beyond what is not yet written.
+    /// Appends frames, as long as less than `WRITE_BYTES` are unwritten.
     fn fill(&mut self) {
         if self.is_written() {
             self.out.clear();
@@ -186,7 +186,7 @@ impl Publisher {
         self.shared.published.fetch_add(count, Relaxed);
     }
 
-    /// Writes what can be written; true if there is more.
+    /// Writes as much as possible; true if more is left.
     fn write(&mut self, client: &Client) -> Result<bool, ClientError> {
         while let Some(rest) = self.out.get(self.written..).filter(|rest| !rest.is_empty()) {
             match client.stream.try_write(rest) {
@@ -198,7 +198,7 @@ impl Publisher {
         Ok(false)
     }
 
-    /// How long until there may be more to send, if that is not for a confirm to say.
+    /// How long until more may be sent, unless a confirm is needed for that.
     fn pause(&self) -> Option<Duration> {
         let now_ns = self.shared.now_ns();
         if self.allowance(now_ns) > 0 {
@@ -208,11 +208,11 @@ impl Publisher {
         if full || self.plan.rate <= 0.0 {
             return None;
         }
-        // A timer's grain is 1 ms; what is due by then goes together.
+        // The timer's resolution is 1 ms; messages due within it are sent together.
         Some(Duration::from_millis(1))
     }
 
-    /// Handles what was read.
+    /// Handles the frames that were read.
     fn confirms(&mut self, client: &mut Client) -> Result<(), ClientError> {
         let measuring = self.shared.is_measuring();
         let now_ns = self.shared.now_ns();
@@ -243,7 +243,7 @@ impl Publisher {
     }
 }
 
-/// A method that is no confirm.
+/// Handles a method that is not a confirm.
 fn rare(method: AMQPClass, shared: &Shared, is_blocked: &mut bool) -> Result<(), ClientError> {
     if let AMQPClass::Basic(basic::AMQPMethod::Return(_)) = method {
         shared.returned.fetch_add(1, Relaxed);
@@ -262,7 +262,7 @@ fn rare(method: AMQPClass, shared: &Shared, is_blocked: &mut bool) -> Result<(),
     Ok(())
 }
 
-/// Messages due after a time, at a rate a second.
+/// Number of messages due after a time, at a rate in messages a second.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,

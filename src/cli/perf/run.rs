@@ -1,4 +1,4 @@
-//! One run: sets up, starts the workers, watches, ends.
+//! One run: sets up, starts the workers, measures, ends.
 
 use super::client::{Client, ClientError};
 use super::consumer::{Consumed, Settling, consume};
@@ -17,9 +17,9 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
-/// How often the end of a run is looked for.
+/// How often the end of a run is checked.
 const CHECK_INTERVAL: Duration = Duration::from_millis(20);
-/// A ledger is searched for what is missing only when nothing has come for this long.
+/// The ledger is searched for missing messages only after nothing has arrived for this long.
 const LULL: Duration = Duration::from_millis(200);
 
 /// The counters at one moment.
@@ -71,10 +71,10 @@ struct Run {
     errors: Vec<String>,
 }
 
-/// Runs with these options; `say` is given a line every second.
+/// Runs with these options; calls `say` with a line every second.
 ///
 /// # Errors
-/// What kept the run from starting.
+/// The run could not start.
 pub(crate) async fn run(
     options: Options,
     pids: Vec<u32>,
@@ -117,11 +117,11 @@ fn declare_uri(options: &Options) -> Option<&AMQPUri> {
     options.declare_uri.as_ref().or(first)
 }
 
-/// Declares the queues; the connection is kept to delete them.
+/// Declares the queues; the connection is kept for deleting them.
 async fn declare(options: &Options, names: &[ShortString]) -> Result<Option<Client>, ClientError> {
     let Some(uri) = declare_uri(options) else { return Ok(None) };
     let mut client = Client::connect(uri).await?;
-    // Checked with the options.
+    // The options have been checked.
     let arguments = options.queue_arguments().unwrap_or_default();
     client.declare(names, &arguments).await?;
     if !options.no_purge {
@@ -140,7 +140,7 @@ fn own(names: &[ShortString], indexes: &[u32]) -> Vec<ShortString> {
 }
 
 impl Run {
-    /// Connects all, consumers first, so that no publish finds a consumer missing.
+    /// Connects all workers, consumers first, so that every publish finds its consumer attached.
     async fn start(&mut self, names: &[ShortString]) -> Result<(), ClientError> {
         let options = &self.options;
         let uris = options.consumer_uris().iter().cycle();
@@ -186,7 +186,7 @@ impl Run {
         Ok(())
     }
 
-    /// Lets the workers work until the run is over; gives the readings at the end of the warm-up
+    /// Lets the workers work until the run is over; returns the readings at the end of the warm-up
     /// and at the end.
     async fn measure(&mut self, say: &impl Fn(&str)) -> (Reading, Reading) {
         let (mut last, _) = Reading::take(&self.shared, &self.pids);
@@ -220,7 +220,7 @@ impl Run {
             if progress != last_progress.1 {
                 last_progress = (now, progress);
             }
-            // What was published and is not confirmed for so long never will be.
+            // Publishes that are unconfirmed for this long will never be confirmed.
             let stuck = self.has_published() && now - last_progress.0 >= self.options.drain;
             if over_at.is_some_and(|over_at| now >= over_at) || self.is_over() || stuck {
                 break;
@@ -229,14 +229,14 @@ impl Run {
         (from, Reading::take(&self.shared, &self.pids).0)
     }
 
-    /// All of `--messages` has been published.
+    /// True if all of `--messages` have been published.
     fn has_published(&self) -> bool {
         let published = self.shared.published.load(Relaxed);
         self.options.publishers > 0
             && self.options.messages.is_some_and(|messages| published >= messages)
     }
 
-    /// The workers have done what they were to do, or cannot.
+    /// True if the workers have finished their tasks, or have failed.
     fn is_over(&self) -> bool {
         let published = self.options.publishers > 0 && self.publishers.is_empty();
         let received = self.options.publishers == 0
@@ -244,7 +244,7 @@ impl Run {
         !self.errors.is_empty() || published || received
     }
 
-    /// Takes the results of workers that have ended.
+    /// Collects the results of workers that have ended.
     fn collect(&mut self) {
         while let Some(ended) = self.publishers.try_join_next() {
             match ended {
@@ -290,8 +290,8 @@ impl Run {
         line
     }
 
-    /// Awaits what is under way, as long as something comes; then ends all workers. Gives the
-    /// reading when the last of it had come.
+    /// Awaits messages in flight as long as some arrive; then ends all workers. Returns the reading
+    /// when the last message had arrived.
     async fn drain(&mut self) -> Reading {
         self.phase.send_replace(Phase::Drain);
         let (mut last, _) = Reading::take(&self.shared, &self.pids);
@@ -320,7 +320,7 @@ impl Run {
         last
     }
 
-    /// Everything that was published and not refused has arrived.
+    /// True if every message that was published and not refused has arrived.
     fn has_all(&self, now: &Reading, lull: Duration) -> bool {
         if self.options.publishers == 0 || self.options.consumers == 0 {
             return true;
@@ -375,15 +375,15 @@ impl Run {
         let verify = self.shared.ledger.is_some().then(|| self.verdict());
         let (mut confirm, mut end_to_end) = (latencies(), latencies());
         for of in &self.published {
-            // Histograms of one precision that grow can always be added.
+            // Histograms of equal precision that can grow can always be added.
             let _ = confirm.add(&of.latencies);
         }
         for of in &self.consumed {
             let _ = end_to_end.add(&of.latencies);
         }
         let seconds = (to.at - from.at).as_secs_f64();
-        // CPU is counted until the last message has arrived: by all messages published, or, if
-        // none are, received.
+        // CPU time is counted until the last message has arrived. It is divided by the number of
+        // published messages, or, without publishers, of received ones.
         let messages = match self.options.publishers {
             0 => end.received - from.received,
             _ => end.published - from.published,

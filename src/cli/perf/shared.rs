@@ -1,4 +1,4 @@
-//! What the workers of a run share: clock, counters, phase.
+//! State that the workers of a run share: clock, counters, phase.
 
 use super::verify::Ledger;
 use hdrhistogram::Histogram;
@@ -6,17 +6,17 @@ use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
-/// How far the run is.
+/// The phase of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Phase {
     Run,
-    /// Publish no more; what is under way is awaited.
+    /// No more publishes; messages in flight are awaited.
     Drain,
-    /// Nothing is awaited any more.
+    /// Nothing is awaited any more: the workers end.
     Stop,
 }
 
-/// Shared by all workers. Counters are written once a batch.
+/// Shared by all workers. Counters are written once for each batch.
 #[derive(Debug)]
 pub(crate) struct Shared {
     started: Instant,
@@ -27,7 +27,7 @@ pub(crate) struct Shared {
     pub(crate) refused: AtomicU64,
     pub(crate) returned: AtomicU64,
     pub(crate) received: AtomicU64,
-    /// Publishing connections that the broker has blocked.
+    /// Number of publishing connections that the broker has blocked.
     pub(crate) blocked: AtomicU64,
     /// The warm-up is over: latencies are recorded.
     pub(crate) measuring: AtomicBool,
@@ -55,7 +55,7 @@ impl Shared {
         u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Grows as long as anything happens.
+    /// A counter that grows with every event.
     pub(crate) fn progress(&self) -> u64 {
         [&self.published, &self.confirmed, &self.refused, &self.received]
             .map(|counter| counter.load(Relaxed))
@@ -71,18 +71,18 @@ impl Shared {
 /// Latencies, in microseconds.
 pub(crate) type Latencies = Histogram<u64>;
 
-/// An empty histogram with three digits; it grows with what is recorded.
+/// An empty histogram with three significant digits; its range grows as needed.
 pub(crate) fn latencies() -> Latencies {
     match Histogram::new(3) {
         Ok(histogram) => histogram,
-        // Only a number of digits above 5 is refused.
+        // Only more than 5 digits are refused.
         Err(_) => unreachable!("three digits are a histogram's"),
     }
 }
 
 /// Records the time from `sent_ns` to `now_ns`.
 pub(crate) fn record(latencies: &mut Latencies, sent_ns: u64, now_ns: u64) {
-    // It grows with what is recorded, so nothing is refused.
+    // The range grows as needed, so no value is refused.
     let _ = latencies.record(now_ns.saturating_sub(sent_ns) / 1000);
 }
 

@@ -1,4 +1,4 @@
-//! What a run comes to, as JSON and in words.
+//! The result of a run, as JSON and as text.
 
 use super::shared::Latencies;
 use serde::Serialize;
@@ -43,35 +43,35 @@ impl Percentiles {
     }
 }
 
-/// What `--verify` found.
+/// The findings of `--verify`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Verdict {
     pub(crate) published: u64,
     pub(crate) confirmed: u64,
-    /// Neither confirmed nor refused, in the time of `--drain`.
+    /// Neither confirmed nor refused within the time of `--drain`.
     pub(crate) unconfirmed: u64,
     /// Refused with basic.nack.
     pub(crate) refused: u64,
-    /// Confirmed, and never arrived.
+    /// Confirmed, but never arrived.
     pub(crate) lost: u64,
     /// Arrived again without the redelivered mark.
     pub(crate) doubled: u64,
-    /// Arrived again with it.
+    /// Arrived again with the redelivered mark.
     pub(crate) redelivered: u64,
-    /// Arrived after a later one of the same publisher and queue, without the mark.
+    /// Arrived after a later message of the same publisher and queue, without the redelivered mark.
     pub(crate) reordered: u64,
-    /// A few lost and doubled ones, as PUBLISHER:NUMBER.
+    /// Some of the lost and doubled messages, as PUBLISHER:NUMBER.
     pub(crate) examples: Vec<String>,
 }
 
 impl Verdict {
-    /// Nothing promised was broken. What is unconfirmed or refused was promised nothing.
+    /// True if no guarantee was broken. Unconfirmed and refused messages have no guarantee.
     pub(crate) fn is_good(&self) -> bool {
         self.lost == 0 && self.doubled == 0 && self.reordered == 0
     }
 }
 
-/// The run as a whole. Rates are of the measured time, from the end of the warm-up on.
+/// The result of the whole run. Rates are those of the measured time, after the warm-up.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Summary {
     pub(crate) seconds: f64,
@@ -89,7 +89,7 @@ pub(crate) struct Summary {
     pub(crate) broker_processes: usize,
     /// CPU time of all brokers together for each message, microseconds.
     pub(crate) broker_cpu_us_per_message: Option<f64>,
-    /// Most resident memory of any broker at any second.
+    /// Largest resident memory of any broker, sampled every second.
     pub(crate) broker_resident_bytes_max: u64,
     pub(crate) perf_cpu_us_per_message: f64,
     pub(crate) verify: Option<Verdict>,
@@ -97,7 +97,7 @@ pub(crate) struct Summary {
 }
 
 impl Summary {
-    /// No error, and nothing that `--verify` minds.
+    /// True if there was no error and `--verify` found no broken guarantee.
     pub(crate) fn is_good(&self) -> bool {
         self.errors.is_empty() && self.verify.as_ref().is_none_or(Verdict::is_good)
     }

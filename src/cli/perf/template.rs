@@ -1,4 +1,4 @@
-//! The frames of a publish, made once: a publish then costs one copy and one patch.
+//! The frames of a publish, made once: a publish then costs one copy and a few changed bytes.
 
 use super::client::put;
 use super::message::HEAD_BYTES;
@@ -11,12 +11,12 @@ use quorate_amqp::codec::{content, frame};
 #[derive(Clone, Debug)]
 pub(crate) struct Template {
     frames: Vec<u8>,
-    /// Where the body begins, and how much of the head fits it.
+    /// Where the body begins, and how many bytes of the head it has room for.
     body_at: usize,
     head_bytes: usize,
 }
 
-/// What all messages of a run have in common.
+/// The properties that all messages of a run share.
 #[derive(Clone, Debug)]
 pub(crate) struct Shape {
     pub(crate) body_bytes: usize,
@@ -70,7 +70,7 @@ mod tests {
     use bytes::BytesMut;
     use quorate_amqp::codec::method::Method;
 
-    /// The body that a server reads, and the routing key.
+    /// The body and the routing key, as a server decodes them.
     fn read(bytes: &[u8], frame_max: u32) -> (String, Vec<u8>) {
         let mut input = BytesMut::from(bytes);
         let method = frame::take(&mut input, frame_max).unwrap().unwrap();

@@ -1,5 +1,5 @@
-//! AMQP URIs on the command line: `amqp://user:password@host:port/vhost`. No message repeats one,
-//! since it contains a password.
+//! AMQP URIs on the command line: `amqp://user:password@host:port/vhost`. No error message contains
+//! the URI, since it contains a password.
 
 use amq_protocol::uri::AMQPUri;
 use clap::builder::TypedValueParser;
@@ -9,7 +9,7 @@ use std::ffi::OsStr;
 
 const SCHEME: &str = "amqp://";
 
-/// Reads a flag's URI.
+/// Parses a flag's URI.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct UriParser;
 
@@ -24,14 +24,14 @@ impl TypedValueParser for UriParser {
     ) -> Result<AMQPUri, Error> {
         parse(&value.to_string_lossy()).map_err(|why| {
             let flag = argument.map(Arg::to_string).unwrap_or_default();
-            // clap's own message for a refused value repeats it.
+            // clap's own message for a refused value contains the value.
             let text = format!("invalid AMQP URI for '{flag}': {why}\n");
             Error::raw(ErrorKind::ValueValidation, text).with_cmd(command)
         })
     }
 }
 
-/// Parts that are left out or empty are guest, guest, localhost, 5672 and /.
+/// Defaults for missing or empty parts are guest, guest, localhost, 5672 and /.
 fn parse(text: &str) -> Result<AMQPUri, String> {
     let rest =
         text.strip_prefix(SCHEME).ok_or_else(|| format!("it does not begin with {SCHEME}"))?;
@@ -51,13 +51,14 @@ fn parse(text: &str) -> Result<AMQPUri, String> {
         address.clone_into(&mut uri.authority.host);
     }
     if uri.vhost.is_empty() {
-        // Most clients take an empty path for the default virtual host.
+        // Most clients interpret an empty path as the default virtual host.
         "/".clone_into(&mut uri.vhost);
     }
     Ok(uri)
 }
 
-/// The address in brackets, which amq-protocol takes for no host: it would connect to localhost.
+/// The IPv6 address in brackets, which amq-protocol does not parse as a host: it would connect to
+/// localhost.
 fn ipv6(rest: &str) -> Option<&str> {
     let authority = rest.split('/').next()?;
     let place = authority.rsplit('@').next()?;

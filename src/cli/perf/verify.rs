@@ -1,30 +1,30 @@
-//! Which messages have arrived: lost, doubled, out of order (`--verify`). Pure.
+//! Checks which messages have arrived: lost, doubled, out of order (`--verify`). Pure.
 
 use std::collections::HashMap;
 
-/// One message, as a consumer got it.
+/// A message that a consumer received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Arrival {
     pub(crate) publisher: u16,
-    /// Number of the message, from 1, by its publisher.
+    /// Number of the message within its publisher, from 1.
     pub(crate) number: u64,
     pub(crate) redelivered: bool,
 }
 
-/// Every message that has arrived, of all consumers.
+/// All messages that have arrived at any consumer.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
-    /// A bit for each number, by publisher.
+    /// For each publisher, a bit for each number.
     arrived: Vec<Vec<u64>>,
-    /// Arrivals of a message that had arrived before and was not marked redelivered.
+    /// Number of messages that arrived again without the redelivered mark.
     pub(crate) doubled: u64,
-    /// Those that were.
+    /// Number of messages that arrived again with the redelivered mark.
     pub(crate) redelivered: u64,
-    /// A few of the doubled: publisher and number.
+    /// Some of the doubled messages: publisher and number.
     pub(crate) examples: Vec<(u16, u64)>,
 }
 
-/// How many examples a report gives.
+/// Number of examples in a report.
 const EXAMPLES: usize = 5;
 
 fn place(number: u64) -> Option<(usize, u64)> {
@@ -33,7 +33,7 @@ fn place(number: u64) -> Option<(usize, u64)> {
 }
 
 impl Ledger {
-    /// Records arrivals. Numbers above 2^40 are of no run of ours, and left out.
+    /// Records arrivals. Numbers above 2^40 cannot be from a run of this program, and are ignored.
     pub(crate) fn record(&mut self, arrivals: &[Arrival]) {
         for arrival in arrivals.iter().filter(|arrival| arrival.number < 1 << 40) {
             let publisher = usize::from(arrival.publisher);
@@ -67,8 +67,8 @@ impl Ledger {
             .unwrap_or(false)
     }
 
-    /// Messages 1 to `published` of a publisher that have not arrived, without those of
-    /// `excused` (ascending): how many, and the first few.
+    /// The messages 1 to `published` of a publisher that have not arrived, without those of
+    /// `excused` (ascending): their number, and the first few.
     pub(crate) fn missing(
         &self,
         publisher: u16,
@@ -94,12 +94,12 @@ impl Ledger {
 #[derive(Debug, Default)]
 pub(crate) struct Order {
     last: HashMap<(u16, u32), u64>,
-    /// Arrivals with a lower number than one before, not marked redelivered.
+    /// Number of arrivals with a lower number than an earlier one, without the redelivered mark.
     pub(crate) reordered: u64,
 }
 
 impl Order {
-    /// An arrival from the queue with this index.
+    /// Records an arrival from the queue with this index.
     pub(crate) fn record(&mut self, queue: u32, arrival: Arrival) {
         let last = self.last.entry((arrival.publisher, queue)).or_default();
         if arrival.number > *last {

@@ -2,14 +2,14 @@
 
 use std::collections::VecDeque;
 
-/// A publish: when it was sent, and whether it still waits for its confirm.
+/// A publish: when it was sent, and whether it is unconfirmed.
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     sent_ns: u64,
     waits: bool,
 }
 
-/// Publishes by number, from the lowest that waits.
+/// Publishes by number, from the lowest unconfirmed one.
 #[derive(Debug)]
 pub(crate) struct Window {
     first: u64,
@@ -18,24 +18,24 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// Before the first publish, which will have number 1.
+    /// An empty window; the first publish gets number 1.
     pub(crate) fn new() -> Self {
         Self { first: 1, slots: VecDeque::new(), waiting: 0 }
     }
 
-    /// Publishes not yet confirmed.
+    /// Number of unconfirmed publishes.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting
     }
 
-    /// A publish is sent.
+    /// Records that a publish is sent.
     pub(crate) fn sent(&mut self, now_ns: u64) {
         self.slots.push_back(Slot { sent_ns: now_ns, waits: true });
         self.waiting += 1;
     }
 
-    /// A confirm: calls `settled` with number and time of each publish that it settles. Those
-    /// settled before, or never sent, are passed over.
+    /// Handles a confirm: calls `settled` with number and time of each publish that it settles.
+    /// Publishes that were settled before, or never sent, are skipped.
     pub(crate) fn settle(
         &mut self,
         number: u64,
@@ -59,7 +59,7 @@ impl Window {
         }
     }
 
-    /// Numbers that still wait.
+    /// Numbers of unconfirmed publishes.
     pub(crate) fn unconfirmed(&self) -> Vec<u64> {
         (self.first..)
             .zip(&self.slots)

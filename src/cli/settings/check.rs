@@ -1,23 +1,24 @@
-//! What settings must hold together, beyond each one by itself.
+//! Checks of settings against each other and against fixed bounds.
 
 use super::{SettingError, Settings};
 
 /// Most that `max_message_size` may be.
 const MESSAGE_BYTES_MOST: u64 = 128 << 20;
-/// Least memory for what clients send and are sent: below, nothing goes on at a useful pace.
+/// Minimum of memory for messages of clients: with less, clients make no useful progress.
 const CLIENT_BYTES_LEAST: u64 = 1 << 20;
 /// Least frame size that a client can agree on (CONN-17).
 const FRAME_BYTES_LEAST: u32 = 8192;
-/// Most: a frame is held whole.
+/// Maximum: a frame is held in memory as a whole.
 const FRAME_BYTES_MOST: u32 = 16 << 20;
-/// Most: nobody should have to wait for minutes to learn of a mistyped password.
+/// Maximum: a user should not wait for minutes to learn of a mistyped password.
 const LOGIN_DELAY_MS_MOST: u64 = 10_000;
-/// Least time of Q-62: leaders say twice a second that they are heard, and a quarter of it may pass without.
+/// Minimum of the time of Q-62: leaders report contact twice a second, and a quarter of this time
+/// may pass without a report.
 const UNREACHABLE_MS_MIN: u64 = 4_000;
 /// Most nodes that a cluster may have for now: all are voters of every group (DESIGN §2).
 const MEMBERS_MOST: usize = 5;
 
-/// Refuses what cannot work.
+/// Refuses settings that cannot work.
 pub(super) fn check(settings: &Settings) -> Result<(), SettingError> {
     cluster(settings)?;
     timing(settings)?;

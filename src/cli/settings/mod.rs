@@ -21,10 +21,10 @@ use value::SettingValue;
 /// The version that a node passes for.
 pub const RABBITMQ_VERSION: &str = "4.3.5";
 
-/// Why a node does not start with its settings; always names the setting.
+/// Why a node cannot start with its settings; the error always names the setting.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SettingError {
-    /// A value that the setting cannot have.
+    /// A value that is invalid for the setting.
     #[error("setting {name} ({origin}): '{value}' {why}")]
     Value {
         /// Name of the setting.
@@ -39,7 +39,7 @@ pub enum SettingError {
     /// A name in the file that is no setting.
     #[error("setting {name} (in {file}): there is no such setting")]
     Unknown {
-        /// Name that no setting has.
+        /// The unknown name.
         name: String,
         /// Name of the file.
         file: String,
@@ -118,7 +118,7 @@ impl Settings {
     }
 }
 
-/// An address that listens everywhere cannot be reached by that name; the host's can.
+/// Other nodes cannot connect to an address such as 0.0.0.0; the host's name is used instead.
 fn reachable(listen: &HostPort) -> HostPort {
     if listen.host != "0.0.0.0" && listen.host != "::" {
         return listen.clone();
@@ -131,7 +131,7 @@ fn reachable(listen: &HostPort) -> HostPort {
     HostPort { host, port: listen.port }
 }
 
-/// The settings of a node, and what is odd about them but no error.
+/// The settings of a node, and warnings about them.
 #[derive(Debug)]
 pub struct Loaded {
     /// The settings, checked.
@@ -170,7 +170,7 @@ pub(crate) fn settings_of(flags: &[(&str, &str)]) -> Result<Settings, SettingErr
     load(flags.collect(), Vec::new()).map(|loaded| loaded.settings)
 }
 
-/// Variables that begin with `QUORATE_` and are no settings.
+/// Variables that begin with `QUORATE_` and are not settings.
 const OTHER_VARIABLES: [&str; 1] = ["cluster_secret"];
 
 fn environment_layer(
@@ -220,8 +220,8 @@ fn read_file(path: &Path) -> Result<Layer, SettingError> {
     Ok(layer)
 }
 
-/// A TOML value as one would write it in a flag. Of tables there is the cluster's:
-/// `cluster = { 1 = "HOST:PORT", … }`.
+/// A TOML value in the syntax of a flag. The only table is the cluster's: `cluster = { 1 =
+/// "HOST:PORT", … }`.
 fn text_of(value: &toml::Value) -> Result<String, String> {
     match value {
         toml::Value::String(text) => Ok(text.clone()),

@@ -1,4 +1,4 @@
-//! Settings: which origin wins, what is refused and how the refusal reads.
+//! Settings: the order of precedence, refused values, and the text of the refusals.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 

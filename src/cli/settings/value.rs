@@ -1,15 +1,15 @@
-//! How the text of a setting becomes a value: the same for flags, environment and file.
+//! Parses the text of a setting into a value: the same for flags, environment and file.
 
 use quorate_broker::Amount;
 use quorate_types::{NodeId, QueueType, ShortString};
 use std::{collections::BTreeMap, fmt, path::PathBuf};
 
-/// A type that settings may have. The error says what the text should have been.
+/// A type of settings. The error says what the text should have been.
 pub(crate) trait SettingValue: Sized {
     /// What `--help` shows in the place of the value, with the unit.
     const SHAPE: &'static str;
 
-    /// Takes the text.
+    /// Parses the text.
     fn take(text: &str) -> Result<Self, String>;
 }
 
@@ -227,12 +227,12 @@ impl SettingValue for UserNames {
     }
 }
 
-/// Whom the node passes for.
+/// The product as which the node identifies itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Identity {
     /// RabbitMQ 4.3.5, since clients choose features by that name.
     RabbitMq,
-    /// As Quorate.
+    /// Quorate, by its own name and version.
     Quorate,
 }
 
@@ -260,7 +260,7 @@ impl SettingValue for QueueType {
     }
 }
 
-/// How log lines are written.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFormat {
     /// Lines of text for people.

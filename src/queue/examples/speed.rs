@@ -1,5 +1,6 @@
-//! What a message costs in the machine: enqueued in entries of 100, assigned to one consumer of
-//! prefetch 1,000, settled in ranges of 100. `cargo run --release -p quorate-queue --example speed`.
+//! Measures the cost of a message in the machine: enqueued in entries of 100, assigned to one
+//! consumer of prefetch 1,000, settled in ranges of 100. `cargo run --release -p quorate-queue
+//! --example speed`.
 #![expect(
     clippy::print_stdout,
     clippy::disallowed_types,
@@ -23,7 +24,7 @@ use quorate_types::{
 };
 use std::time::Instant;
 
-/// A queue that is emptied as fast as it is filled never reads its store.
+/// A store without messages: a queue that is emptied as fast as it is filled never reads its store.
 struct Unread;
 
 impl MessageStore for Unread {
@@ -141,13 +142,13 @@ fn fill(consumers: u64, per_entry: u32, per_run_commands: u32, queues: u32, entr
     load
 }
 
-/// Bytes that the process has in memory.
+/// Resident memory of the process, bytes.
 fn resident() -> usize {
     let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
     pages.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
 }
 
-/// What a queue costs in memory: declared only, and with a consumer after some messages.
+/// Memory of a queue: only declared, or with consumers after some messages.
 fn memory(consumers: u64, entries: u64) -> usize {
     let queues = 100_000;
     let before = resident();

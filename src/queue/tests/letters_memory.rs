@@ -1,5 +1,5 @@
-//! A million dead letters that wait cost a node less than 100 MiB, whatever they wait for. A
-//! program of its own, since it looks at the memory of the process.
+//! A million waiting dead letters cost a node less than 100 MiB, whatever they wait for.
+//! This is a separate program, since it measures the memory of the process.
 
 #![expect(clippy::disallowed_methods, reason = "a test looks at its own memory")]
 
@@ -17,7 +17,7 @@ const RUN: u64 = 1_000;
 const BYTES_MAX: u64 = 100 << 20;
 const EXCHANGE: ShortString = ShortString::from_static("dlx");
 
-/// Runs of `RUN` messages each from the second entry on, which are not kept.
+/// A store of runs of `RUN` messages each from the second entry on; they are computed, not stored.
 struct Runs;
 
 impl MessageStore for Runs {
@@ -51,7 +51,7 @@ struct World {
 }
 
 impl World {
-    /// A queue with a time to live, a dead-letter exchange and `LETTERS` messages.
+    /// A queue with a message TTL, a dead-letter exchange and `LETTERS` messages.
     fn new() -> Self {
         let home = Home::Group(GroupId(1));
         let queue = QueueId { home, index: 1, position: 0 };
@@ -86,7 +86,7 @@ impl World {
         assert!(applied.is_ok(), "{applied:?}");
     }
 
-    /// All expire together.
+    /// All messages expire together.
     fn expire(&mut self) {
         self.apply(100_000, Vec::new(), Command::ExpireHead { queue: self.queue });
         while self.machine.letter_counts().0 < LETTERS {
@@ -94,7 +94,7 @@ impl World {
         }
     }
 
-    /// All are routed to a target in another group, which answers that it is full.
+    /// All letters are routed to a target in another group, which answers that it is full.
     fn route_to_full(&mut self) {
         let target = QueueId { home: Home::Group(GroupId(2)), index: 7, position: 0 };
         let via = Via { exchange: EXCHANGE, routing_key: None };

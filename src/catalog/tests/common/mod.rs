@@ -1,4 +1,4 @@
-//! A catalog to drive in tests: short names for commands, one entry a command.
+//! A catalog for tests: short constructors of commands, one entry for each command.
 
 #![expect(dead_code, reason = "every test file takes what it needs")]
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
@@ -110,13 +110,13 @@ pub fn with_headers(table: &FieldTable) -> Properties {
     Properties::parse(plain.with_headers(Some(table)).unwrap()).unwrap()
 }
 
-/// Instead of chance: one number after the other.
+/// Replaces the random source: consecutive numbers.
 pub fn in_turn() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// All queues but these are local.
+/// All queues except these are local.
 #[derive(Debug, Default)]
 pub struct Elsewhere(pub Vec<QueueId>);
 
@@ -130,7 +130,7 @@ impl Locality for Elsewhere {
     }
 }
 
-/// A catalog and its log's end.
+/// A catalog and the index of its last entry.
 pub struct World {
     pub catalog: Catalog,
     pub index: u64,
@@ -166,7 +166,7 @@ impl World {
         self.done(CatalogCommand::Access(command));
     }
 
-    /// Why an operator is not obeyed.
+    /// The refusal of an operator's command.
     pub fn denial(&mut self, command: AccessCommand) -> Denial {
         let reply = self.one(CatalogCommand::Access(command));
         let CatalogReply::Denied(denial) = reply else { panic!("not denied: {reply:?}") };
@@ -230,7 +230,7 @@ impl World {
         Ok(targets)
     }
 
-    /// What the client is told.
+    /// The text of the refusal that the client gets.
     pub fn refusal(&mut self, command: CatalogCommand) -> String {
         let reply = self.one(command);
         let CatalogReply::Refused(exception) = reply else { panic!("not refused: {reply:?}") };

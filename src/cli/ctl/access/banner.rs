@@ -1,10 +1,10 @@
-//! What rabbitmqctl says before it does something.
+//! The line that rabbitmqctl prints before it carries out a verb.
 
 use super::super::connect::Target;
 use super::super::options::Invocation;
 use super::{AccessVerb, Table, word};
 
-/// The banner of a verb, without its line's end.
+/// The banner of a verb, without the line end.
 pub(super) fn banner(verb: AccessVerb, invocation: &Invocation, target: &Target) -> String {
     use AccessVerb as V;
     let (first, second) = (word(invocation, 0), word(invocation, 1));

@@ -1,4 +1,4 @@
-//! What the verbs ask to be changed, and what is said when that is refused.
+//! The changes that the verbs request, and the messages when a change is refused.
 
 use super::super::exit::{Exit, Failure};
 use super::super::options::Invocation;
@@ -16,7 +16,7 @@ fn refuse<T>(exit: Exit, text: impl AsRef<str>) -> Result<T, Failure> {
     Err(Failure::new(exit, format!("Error:\n{}\n", text.as_ref())))
 }
 
-/// A number that an option has.
+/// The value of an option that takes a number.
 pub(super) fn number(invocation: &Invocation, name: &str) -> Result<Option<u32>, Failure> {
     match invocation.options.value(name).map(str::parse) {
         None => Ok(None),
@@ -25,10 +25,10 @@ pub(super) fn number(invocation: &Invocation, name: &str) -> Result<Option<u32>,
     }
 }
 
-/// What is to be changed; `None` for verbs that change nothing.
+/// The change that the command line requests; `None` for verbs that change nothing.
 ///
 /// # Errors
-/// Words that cannot be taken.
+/// The arguments are invalid.
 pub(super) fn request(
     verb: AccessVerb,
     invocation: &Invocation,
@@ -174,7 +174,7 @@ fn queue_type(invocation: &Invocation) -> Result<Option<String>, Failure> {
     }
 }
 
-/// Limits as a JSON document has them.
+/// Limits from a JSON document.
 fn limits(document: &str, names: [&str; 2], component: &str) -> Result<[Option<i64>; 2], Failure> {
     let Ok(Value::Object(given)) = serde_json::from_str(document) else {
         return refuse(
@@ -235,7 +235,7 @@ pub(super) fn failure(verb: AccessVerb, denial: &wire::Denial) -> Failure {
     Failure::new(exit, format!("{text}\n"))
 }
 
-/// A text as Elixir shows a list of characters.
+/// A text in Elixir's notation for a list of characters.
 fn charlist(text: &str) -> String {
     format!("~c\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }

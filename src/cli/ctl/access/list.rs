@@ -13,7 +13,7 @@ use serde_json::{Map, json};
 const VHOST_COLUMNS: [&str; 6] =
     ["cluster_state", "default_queue_type", "description", "name", "tags", "tracing"];
 
-/// Asks for a list, and writes it.
+/// Requests a list, and prints it.
 pub(super) async fn list(
     table: Table,
     invocation: &Invocation,
@@ -80,7 +80,7 @@ pub(super) async fn list(
     Ok(())
 }
 
-/// A list without rows may be one of nobody.
+/// If a list has no rows, checks whether the user or virtual host exists.
 async fn check_subject(
     table: Table,
     connected: &mut Connected,
@@ -160,7 +160,7 @@ async fn vhosts(invocation: &Invocation, connected: &mut Connected) -> Result<Sh
         "description" => Value::text(&vhost.description),
         "tags" => Value::Words(vhost.tags.clone()),
         "tracing" => Value::Bool(vhost.tracing),
-        // A virtual host is on every node.
+        // Every node has every virtual host.
         "cluster_state" => {
             let state = |running| json!(if running { "running" } else { "nodedown" });
             let members = connected.cluster.members.iter();
@@ -192,11 +192,11 @@ fn user_limits(of: Option<wire::UserLimits>) -> Limits {
 }
 
 enum Shown {
-    /// Those of all that have some.
+    /// The limits of all users or virtual hosts that have limits.
     Sheet(Sheet),
-    /// Those of one, as JSON.
+    /// The limits of one user or virtual host, as JSON.
     Text(String),
-    /// There is no such one.
+    /// The user or virtual host does not exist.
     Nobody,
 }
 

@@ -1,9 +1,10 @@
-//! What the verbs on access take, as their usages tell.
+//! The arguments of the verbs on users, permissions and virtual hosts, as their usage lines show
+//! them.
 
 use super::super::command::{Manual, NO_LIMIT, Verb, plain};
 use super::{AccessVerb, Table};
 
-/// All of them, in the order of the help.
+/// All manuals, in the order of the help.
 pub(crate) const MANUALS: &[Manual] = &[
     plain(
         Verb::Access(AccessVerb::AddUser),

@@ -44,7 +44,7 @@ pub(crate) enum AccessVerb {
     TraceOff,
 }
 
-/// What is listed.
+/// The kind of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Table {
     Users,
@@ -57,12 +57,12 @@ pub(crate) enum Table {
     VhostLimits,
 }
 
-/// The nth word behind the verb; the number of words has been checked.
+/// The nth argument of the verb; the number of arguments has been checked.
 fn word(invocation: &Invocation, place: usize) -> &str {
     invocation.arguments.get(place).map_or("", String::as_str)
 }
 
-/// Does what a verb says.
+/// Carries out a verb.
 pub(super) async fn run(
     verb: AccessVerb,
     invocation: &Invocation,
@@ -113,7 +113,7 @@ pub(super) async fn run(
     }
 }
 
-/// What is said of a change that was made.
+/// The message after a change.
 fn done(verb: AccessVerb, invocation: &Invocation, connected: &Connected) -> String {
     const ADDED: &str = "Done. Don't forget to grant the user permissions to some virtual hosts! \
                          See 'rabbitmqctl help set_permissions' to learn more.";
@@ -175,7 +175,7 @@ async fn authenticate(
     Err(Failure::new(Exit::Data, text))
 }
 
-/// CTL-11, CONN-29.
+/// Closes connections (CTL-11, CONN-29).
 async fn close(
     verb: AccessVerb,
     invocation: &Invocation,

@@ -1,4 +1,4 @@
-//! Nodes with made-up views behind real admin services.
+//! Nodes with simulated views behind real admin services.
 
 use crate::cli::secret;
 use quorate_broker::view::*;
@@ -30,7 +30,7 @@ pub(super) struct World {
     catalog: Arc<Mutex<Catalog>>,
 }
 
-/// Nodes that run until this is dropped.
+/// Nodes that run until this value is dropped.
 pub(super) struct Cluster {
     pub(super) addresses: Vec<String>,
     pub(super) worlds: Vec<World>,
@@ -39,7 +39,7 @@ pub(super) struct Cluster {
 }
 
 pub(super) fn secret_file(secret: &str) -> tempfile::NamedTempFile {
-    // Made with mode 600.
+    // The temporary file has mode 600.
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(secret.replace(' ', "-").as_bytes()).unwrap();
     file
@@ -170,7 +170,7 @@ impl Source for World {
             return Vec::new();
         }
         let mut queues = vec![self.queue("orders", 1, 1, 5), self.queue("billing", 2, 2, 7)];
-        // Node 3 leads it, and there is no node 3.
+        // Node 3 leads it, but does not exist.
         queues.push(self.queue("lost", 3, 3, 0));
         queues
     }
@@ -257,7 +257,7 @@ impl Source for World {
     }
 
     fn single_active(&self, _vhost: &VhostName) -> Vec<(ConsumerId, bool)> {
-        // Of a queue that node 1 leads, the consumer of node 2 is the active one.
+        // Of the consumers of a queue that node 1 leads, the one on node 2 is active.
         let turns = [(self.consumer_id(1), false), (self.consumer_id(2), true)];
         if self.id == 1 && self.members.len() > 1 { turns.to_vec() } else { Vec::new() }
     }
@@ -309,7 +309,7 @@ impl Source for World {
             index: LogIndex(index),
             digest,
         };
-        // The nodes are at different indexes, with one in common.
+        // The nodes have digests at different indexes, one of which they share.
         let ahead = u64::from(self.id);
         vec![digest(0, 19, 0xabc), digest(1, 30, 0xdef + spoiled), digest(1, 30 + ahead, ahead)]
     }

@@ -1,4 +1,4 @@
-//! A broker that keeps one queue in memory, and may lose, double or reorder what it is given.
+//! A broker with one queue in memory that can lose, double or reorder messages.
 
 use bytes::{Bytes, BytesMut};
 use quorate_amqp::codec::cold::{Cold, basic, channel, confirm, connection, queue};
@@ -15,18 +15,18 @@ use tokio::sync::mpsc;
 
 const FRAME_MAX: u32 = 8192;
 
-/// What the broker does wrong, by the number of the publish on its connection.
+/// The faults of the broker, by the number of the publish on its connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Faults {
     pub(super) lose: Option<u64>,
     pub(super) double: Option<u64>,
-    /// Delivered after the next one.
+    /// Delivered after the next message.
     pub(super) late: Option<u64>,
     /// Refused with basic.nack, and not delivered.
     pub(super) refuse: Option<u64>,
     /// Never confirmed, though delivered.
     pub(super) silent: Option<u64>,
-    /// Confirms are sent for so many publishes at once.
+    /// Number of publishes that one confirm settles.
     pub(super) confirm_every: u64,
 }
 
@@ -59,11 +59,11 @@ struct Session {
     publishes: u64,
     delivered: u64,
     acknowledged: Arc<Mutex<u64>>,
-    /// A publish whose body is not all there.
+    /// A publish whose body is incomplete.
     open: Option<(u64, Vec<u8>)>,
 }
 
-/// The broker's address, and the highest delivery tag acknowledged to it.
+/// Starts the broker: returns its address, and the highest delivery tag acknowledged to it.
 pub(super) async fn start(faults: Faults) -> (SocketAddr, Arc<Mutex<u64>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let at = listener.local_addr().unwrap();
@@ -220,7 +220,7 @@ impl Session {
             return;
         }
         if crosses_fault || faults.silent.is_some() {
-            // One by one, so as not to settle what a fault is about.
+            // One by one, so that publishes with a fault are not settled too.
             hot::Ack { delivery_tag: number, multiple: false }.put(&mut self.out, 1);
         } else if number.is_multiple_of(every) {
             hot::Ack { delivery_tag: number, multiple: every > 1 }.put(&mut self.out, 1);

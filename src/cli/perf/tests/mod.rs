@@ -1,4 +1,4 @@
-//! Whole runs against a broker that does things wrong: what `--verify` must find, and what not.
+//! Complete runs against a faulty broker: what `--verify` must find, and what it must not.
 
 #![expect(
     clippy::unwrap_used,
@@ -66,7 +66,7 @@ async fn a_lost_message_is_found() {
 async fn a_doubled_message_is_found() {
     let (good, verdict) = verdict(Faults { double: Some(77), ..Faults::default() }).await;
     assert!(!good);
-    // The second one is out of order too.
+    // The second message is out of order too.
     assert_eq!((verdict.lost, verdict.doubled, verdict.reordered), (0, 1, 1));
     assert_eq!(verdict.examples, ["1:77 doubled"]);
 }
@@ -111,7 +111,7 @@ async fn a_rate_is_kept() {
     let line = format!("perf --uri amqp://{at} --rate 1000 --duration 0.5");
     let options = Options::try_parse_from(line.split_whitespace()).unwrap();
     let summary = run(options, Vec::new(), |_| {}).await.unwrap();
-    // Never ahead of it; behind only by what the machine is busy with.
+    // Never above the rate; below it only if the machine is busy.
     assert!(summary.published > 0 && summary.published_per_s < 1100.0, "{summary:?}");
 }
 

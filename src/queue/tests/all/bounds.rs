@@ -1,6 +1,6 @@
-//! Bounds and what a queue costs: no apply handles more than 5,000 messages, a queue that is
-//! emptied as fast as it is filled never reads its store, a purge reads nothing, and dead runs go
-//! as ranges.
+//! Bounds and the cost of a queue: no apply handles more than 5,000 messages, a queue that is
+//! emptied as fast as it is filled never reads its store, a purge reads nothing, and dead runs are
+//! removed as ranges.
 
 use crate::{
     store::TestStore,
@@ -179,7 +179,7 @@ fn a_dead_node_returns_its_masses_bit_by_bit() {
         continues += 1;
     }
     assert_eq!((continues, ready(&world)), (2, 12_000));
-    // What a dead node held was counted, and order is identity.
+    // The messages of the dead node were counted, and delivered in their order.
     attach(&mut world, queue, session(2, 1), 9, Some(4_000));
     let Effect::Deliver(first) = &world.out.effects[0] else { panic!("nothing delivered") };
     assert_eq!((first.counts.acquired, first.counts.returned), (1, 1));
@@ -223,7 +223,7 @@ fn a_purge_reads_nothing_however_long_the_queue() {
     let reads = world.store.reads.get();
     assert_eq!(world.one(a(), Command::Purge { queue }), Reply::Purged { messages: 4_850 });
     assert_eq!(world.store.reads.get(), reads);
-    // Run 4 (the first two entries created and attached) and half of run 5 are held.
+    // Run 4 (the first two entries created and attached) and half of run 5 are unacked.
     let index = world.index.0;
     assert_eq!(removed(&world), [(5, index - 1)]);
     settle(&mut world, a(), 1, 101, 150);

@@ -1,5 +1,5 @@
-//! The queue of a delayed exchange: what is delayed goes when its time comes, in the order of the
-//! times, whatever restarts lie between (EXC-17).
+//! The queue of a delayed exchange: delayed messages are released when their time comes, in the
+//! order of their times, across any restarts (EXC-17).
 
 use crate::{
     letter_model::{stream, via, with_dlx},
@@ -19,9 +19,9 @@ use std::collections::BTreeMap;
 enum Act {
     /// Messages with these delays.
     Publish(Vec<u64>),
-    /// So much time passes.
+    /// This much time passes.
     Pass(u64),
-    /// The first that wait are routed nowhere.
+    /// The first waiting letters are routed to no queue.
     Drop(u64),
     Restart,
 }
@@ -56,7 +56,7 @@ fn publish(world: &mut World, queue: QueueId, delays: &[u64], first_bytes: u32) 
     world.apply(&builder.build(world.time));
 }
 
-/// Sizes of the bodies of those that are to be routed, in their order.
+/// Sizes of the bodies of letters that wait to be routed, in their order.
 fn to_be_routed(world: &World, queue: QueueId) -> Vec<u32> {
     let letters = world.machine.unrouted(queue, false, LetterNumber(0), 10_000);
     let head = |id: quorate_types::MessageId| {
@@ -73,7 +73,7 @@ proptest! {
         acts in prop::collection::vec(act(), 1..60),
     ) {
         let (mut world, queue, mut checkpoint) = delaying();
-        // Those delayed by (time, number), and those gone; bodies are numbered by their sizes.
+        // Delayed letters by (time, number), and ended ones; bodies are numbered by their sizes.
         let mut aside: BTreeMap<(u64, u32), ()> = BTreeMap::new();
         let mut gone: Vec<u32> = Vec::new();
         let mut next = 1u32;

@@ -1,5 +1,5 @@
-//! Long random runs: after every entry the store holds what the queues have and nothing else, and
-//! the random commands reach every kind of outcome (a test of the tests).
+//! Long random runs: after every entry the store holds exactly the messages of the queues, and the
+//! random commands reach every kind of outcome (a test of the tests).
 
 use crate::{ops::entries, ops_entries::Known, world::World};
 use proptest::{
@@ -91,11 +91,11 @@ fn random_commands_reach_every_outcome() {
     }
     let left_over = large.0.get("ContinueSoon").copied().unwrap_or(0);
     assert!(left_over >= 5, "work was left over only {left_over} times");
-    // A command that the list above does not know would go untested.
+    // A command that is missing in the list above would stay untested.
     assert_eq!(COMMANDS.split_whitespace().count(), variants(&Command::Continue));
 }
 
-/// How many commands there are; a new one does not compile here until it is counted above.
+/// Number of commands; a new one does not compile here until it is counted above.
 fn variants(command: &Command) -> usize {
     match command {
         Command::CreateQueue { .. }
@@ -121,7 +121,7 @@ fn variants(command: &Command) -> usize {
         | Command::NewLife { .. }
         | Command::ExpireHead { .. }
         | Command::Routed { .. } => 23,
-        // Their random tests are those of `letters`.
+        // The random tests of these commands are in `letters`.
         Command::Transfer { .. } | Command::DeadLettered { .. } | Command::Retry { .. } => 0,
     }
 }

@@ -1,6 +1,7 @@
-//! A few homes with letters between them, where anything that is sent may come late, twice or never:
-//! what the tests of letters act on. The source's letters are in the hands of the worker that the
-//! broker runs ([`LetterWorker`]); its driver, its catalog copy and the log are modelled.
+//! A few homes that send letters to each other, where anything that is sent may arrive late, twice
+//! or never: the model on which the tests of letters act. The source's letters are handled by the
+//! worker that the broker runs ([`LetterWorker`]); its driver, its catalog copy and the log are
+//! modelled.
 
 use crate::{
     store::TestStore,
@@ -20,7 +21,7 @@ use std::{
     time::Duration,
 };
 
-/// Homes: 1 is where messages die, 2 and 3 take them; 1 too.
+/// Homes: messages die in 1; 1, 2 and 3 have targets.
 pub const HOMES: [u16; 3] = [1, 2, 3];
 
 pub fn stream(group: u16) -> LetterHome {
@@ -43,7 +44,7 @@ pub fn via() -> Via {
     Via { exchange: ShortString::from_static("dlx"), routing_key: None }
 }
 
-/// A batch of transfers on its way.
+/// A batch of transfers that was sent.
 #[derive(Clone, Debug)]
 pub struct Parcel {
     pub to: u16,
@@ -53,11 +54,11 @@ pub struct Parcel {
     pub transfers: Vec<(QueueId, u32, u32)>,
 }
 
-/// What the catalog says, or a copy of it.
+/// The contents of the catalog, or of a copy of it.
 #[derive(Clone, Debug)]
 struct Catalog {
     version: u64,
-    /// Targets that the dead-letter exchange leads to, a bit each.
+    /// Targets that the dead-letter exchange routes to, a bit for each.
     bound: u8,
     ended: BTreeSet<QueueId>,
 }
@@ -67,20 +68,20 @@ pub struct Cluster {
     worker: LetterWorker,
     now: Duration,
     catalog: Catalog,
-    /// The worker's copy, which may be behind.
+    /// The worker's copy, which may be outdated.
     copy: Catalog,
-    /// What the worker has proposed and the log does not have yet.
+    /// Commands that the worker has proposed and the log does not have yet.
     proposals: VecDeque<Command>,
     pub source: QueueId,
     pub targets: Vec<QueueId>,
-    /// Everything ever sent; any of it may arrive at any time, often.
+    /// Every batch ever sent; any of them may arrive at any time, any number of times.
     pub sent: Vec<Parcel>,
     pub answers: Vec<(u16, Answer)>,
-    /// Every notice of room; any of them may arrive at any time, often.
+    /// Every notice of room; any of them may arrive at any time, any number of times.
     notices: Vec<(QueueId, u32)>,
     pub published: u32,
     pub routed: BTreeMap<u32, Vec<QueueId>>,
-    /// What clients took out of targets.
+    /// Messages that clients have taken out of targets.
     pub taken: BTreeMap<QueueId, Vec<u32>>,
 }
 
@@ -123,7 +124,7 @@ impl Cluster {
         self.worlds.get_mut(&1).unwrap()
     }
 
-    /// Publishes messages, each of a size of its own, and rejects them.
+    /// Publishes messages, each of a different size, and rejects them.
     pub fn kill(&mut self, count: u32) {
         let sizes: Vec<u32> = (1..=count).map(|more| self.published + more).collect();
         self.published += count;
@@ -141,13 +142,13 @@ impl Cluster {
         }
     }
 
-    /// The dead-letter exchange leads to these targets from now on, as the catalog has it.
+    /// Changes the catalog: the dead-letter exchange routes to these targets from now on.
     pub fn bind(&mut self, bound: u8) {
         self.catalog.version += 1;
         self.catalog.bound = bound;
     }
 
-    /// The worker's copy of the catalog is as new as the catalog itself.
+    /// Updates the worker's copy of the catalog.
     pub fn read_catalog(&mut self) {
         self.copy = self.catalog.clone();
     }
@@ -156,7 +157,8 @@ impl Cluster {
         self.now += Duration::from_millis(ms);
     }
 
-    /// Routes what waits in the source, as far as the bodies of `limit` letters are at hand.
+    /// Routes the letters that wait in the source, if the bodies of up to `limit` letters are
+    /// available.
     pub fn route(&mut self, limit: usize) {
         let queue = self.source;
         let machine = &self.worlds[&1].machine;
@@ -204,7 +206,7 @@ impl Cluster {
         left
     }
 
-    /// Looks whether letters kept as unroutable have got a route, `limit` at a time.
+    /// Checks whether letters kept as unroutable have a route by now, `limit` at a time.
     pub fn route_kept(&mut self, limit: usize) {
         let (queue, version) = (self.source, CatalogIndex(self.copy.version));
         let Some((_, settings)) = self.worlds[&1].machine.letter_settings(queue) else { return };
@@ -217,7 +219,7 @@ impl Cluster {
         self.worker.checked(queue, version, settings, from);
     }
 
-    /// The log takes the first of what the worker has proposed.
+    /// Appends the first of the worker's proposals to the log.
     pub fn commit(&mut self, count: usize) {
         for _ in 0..count {
             let Some(command) = self.proposals.pop_front() else { return };
@@ -226,21 +228,22 @@ impl Cluster {
                 for group in letters {
                     let Routes::To(targets) = &group.routes else { continue };
                     let numbers = group.first..=group.last;
-                    // A letter may be routed again when all its targets had ended.
+                    // A letter is routed again if all its targets had ended.
                     for (number, size) in &mut unrouted {
                         if numbers.contains(number) {
                             self.routed.insert(*size, targets.clone());
                         }
                     }
                 }
-                // Twice, as an old leader's might be: the second finds nothing to route.
+                // Twice, like the proposal of an old leader: the second one finds no letters to
+                // route.
                 self.source().leader(command.clone());
             }
             self.source().leader(command);
         }
     }
 
-    /// Number and size of each letter that waits or is kept.
+    /// Number and size of each letter that is waiting or kept.
     fn unrouted(&mut self) -> Vec<(LetterNumber, u32)> {
         let (queue, world) = (self.source, &self.worlds[&1]);
         let letters = |kept| world.machine.unrouted(queue, kept, LetterNumber(0), usize::MAX);
@@ -251,13 +254,13 @@ impl Cluster {
         all.map(|it| (it.number, size(it.message))).collect()
     }
 
-    /// A proposal is lost.
+    /// Loses a proposal.
     pub fn lose(&mut self) {
         self.proposals.pop_front();
     }
 
-    /// Sends what the worker would send to a home, in batches of up to `limit`; with `full`, a lane
-    /// refuses the first.
+    /// Sends the transfers that the worker would send to a home, in batches of up to `limit`; with
+    /// `full`, a lane refuses the first one.
     pub fn send(&mut self, to: u16, limit: usize, has_room: bool, full: bool) {
         let Self { worlds, worker, sent, now, .. } = self;
         let world = &worlds[&1];
@@ -286,12 +289,12 @@ impl Cluster {
         }
     }
 
-    /// A home's leader has announced itself.
+    /// A home's leader announces itself.
     pub fn announce(&mut self, group: u16) {
         self.worker.send_all_again(Home::Group(GroupId(group)));
     }
 
-    /// Something that was sent arrives; what comes of it is on its way back.
+    /// Something that was sent arrives; the answers are sent back.
     pub fn arrive(&mut self, which: usize) {
         if self.sent.is_empty() {
             return;
@@ -319,7 +322,7 @@ impl Cluster {
         self.take_answers(parcel.to);
     }
 
-    /// What a home's last entry had to tell.
+    /// Sends the answers and effects of a home's last entry.
     pub fn take_answers(&mut self, group: u16) {
         let effects = self.worlds[&group].out.effects.clone();
         for effect in effects {
@@ -347,7 +350,7 @@ impl Cluster {
         }
     }
 
-    /// Tries full targets again, and forgets what has ended.
+    /// Tries full targets again, and forgets ended ones.
     pub fn retry(&mut self) {
         let machine = &self.worlds[&1].machine;
         for target in machine.targets() {
@@ -357,7 +360,7 @@ impl Cluster {
         self.worker.forget_done(&LiveLetters::of(machine));
     }
 
-    /// A client takes what is in a target, which makes room.
+    /// A client takes messages out of a target, which makes room.
     pub fn consume(&mut self, which: usize, limit: usize) {
         let queue = self.targets[which % self.targets.len()];
         let Home::Group(GroupId(group)) = queue.home else { panic!("{queue:?}") };
@@ -380,7 +383,7 @@ impl Cluster {
         }
     }
 
-    /// A target ends with what is in it.
+    /// Ends a target with its messages.
     pub fn end(&mut self, which: usize) {
         let queue = self.targets[which % self.targets.len()];
         if self.catalog.ended.insert(queue) {
@@ -392,8 +395,8 @@ impl Cluster {
         }
     }
 
-    /// A home begins anew from its records, as after a crash; a new leader owes what the state owes,
-    /// and a new worker remembers nothing.
+    /// Restarts a home from its records, as after a crash; a new leader performs the effects that
+    /// the state owes, and a new worker has an empty memory.
     pub fn restart(&mut self, group: u16) {
         let world = self.worlds.get_mut(&group).unwrap();
         let records: Vec<_> = world
@@ -416,12 +419,12 @@ impl Cluster {
         self.take_answers(group);
     }
 
-    /// Goes on until nothing is left to do, as all targets that are there take letters.
+    /// Continues until no work is left, while all existing targets accept letters.
     pub fn finish(&mut self) {
         self.commit(usize::MAX);
         self.bind(0b1111);
         for _ in 0..300 {
-            // Whatever was proposed or sent before is lost by then.
+            // By then every earlier proposal or batch counts as lost.
             self.wait(4_000);
             self.read_catalog();
             self.route(100);
@@ -435,7 +438,7 @@ impl Cluster {
             (0..self.answers.len()).for_each(|which| self.answer(which));
             self.commit(usize::MAX);
             (0..self.targets.len()).for_each(|which| self.consume(which, 100));
-            // A notice may have been lost: it is owed until a higher attempt comes (LET 3).
+            // Notices may have been lost: they are owed until a higher attempt arrives (LET 3).
             self.notices.clear();
             for home in HOMES {
                 let world = self.worlds.get_mut(&home).unwrap();

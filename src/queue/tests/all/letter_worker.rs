@@ -1,4 +1,5 @@
-//! What the dead-letter worker of a home decides, and when again, with time as an argument.
+//! The decisions of the dead-letter worker of a home, and when it repeats them; time is an
+//! argument.
 
 use crate::{
     letter_model::{via, with_dlx},
@@ -24,24 +25,24 @@ fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// What the group's state says of a stream.
+/// A stream, by the group's state.
 #[derive(Debug)]
 struct Owed {
     /// The lowest number whose answer has not been applied.
     mark: u64,
-    /// The next number that a routing will be given.
+    /// The number that the next routing will assign.
     next: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// Letters are routed: the state owes more.
+    /// Letters are routed: the state owes more transfers.
     Route(u64),
-    /// The worker sends what it may.
+    /// The worker sends all that it may.
     Send,
-    /// The first so many are answered.
+    /// The first transfers are answered, this many.
     Answer(u64),
-    /// The target has a gap: it asks for all from the mark on.
+    /// The target has a gap: it requests all transfers from the mark on again.
     Gap,
     /// Time passes, in milliseconds.
     Wait(u64),
@@ -58,14 +59,15 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// LET 1: a stream is sent in the order of its numbers and without gaps, each number once unless it
-    /// may be lost, what was answered never again, and no more than may be under way.
+    /// LET 1: a stream is sent in the order of its numbers and without gaps, each number once
+    /// unless it may be lost, answered ones never again, and within the bound of transfers in
+    /// flight.
     #[test]
     fn let_1_a_stream_is_sent_in_order_and_without_gaps(steps in vec(step(), 1..60)) {
         let mut worker = LetterWorker::default();
         let mut now = Duration::ZERO;
         let mut owed = Owed { mark: 1, next: 1 };
-        // All below has been sent, as far as the worker may take that for granted.
+        // All lower numbers have been sent, as far as the worker may assume.
         let mut sent = 1;
         // The mark that the worker saw last, and since when.
         let mut seen = None;
@@ -91,7 +93,7 @@ proptest! {
                     let from = worker.send_from(STREAM, Sequence(owed.mark), true, now);
                     let room = sent < owed.mark + STREAM_MAX;
                     prop_assert_eq!(from, room.then_some(Sequence(sent)));
-                    // As the worker does: all that is owed, and fits.
+                    // The same as the worker's rule: all that is owed and fits.
                     let end = owed.next.min(owed.mark + STREAM_MAX);
                     if room && end > sent {
                         worker.sent(STREAM, Sequence(end - 1), 100);
@@ -115,7 +117,7 @@ fn let_1_what_was_sent_and_not_answered_for_long_is_sent_again() {
     assert_eq!(from(&mut worker, 1, 3_000), Some(11), "answers may be under way");
     assert_eq!(from(&mut worker, 1, 3_001), Some(1), "nothing for three seconds");
     worker.sent(STREAM, Sequence(10), 100);
-    // An answer is a sign of life: the three seconds begin anew.
+    // An answer restarts the three seconds.
     assert_eq!(from(&mut worker, 4, 6_000), Some(11));
     assert_eq!(from(&mut worker, 4, 9_000), Some(11));
     assert_eq!(from(&mut worker, 4, 9_001), Some(4));
@@ -141,7 +143,7 @@ fn unrouted(queue: QueueId, letters: Vec<LetterView>) -> Unrouted {
     Unrouted { queue, name: name("q"), settings, letters, kept: false }
 }
 
-/// LET 6: one routing of a queue at a time; the same one again only when it may be lost.
+/// LET 6: one routing of a queue at a time; the same routing again only when it may be lost.
 #[test]
 fn let_6_a_routing_is_proposed_once_until_it_may_be_lost() {
     let mut worker = LetterWorker::default();
@@ -173,7 +175,7 @@ fn destination() -> impl Strategy<Value = Destination> {
 /// Version of the catalog copy that letters are routed by.
 const VERSION: CatalogIndex = CatalogIndex(9);
 
-/// The letters of a routing; those routed alike are joined.
+/// The letters of a routing; letters with equal routes are joined.
 fn routed_letters(command: Command) -> Vec<(u64, Routes)> {
     let Command::Routed { queue, at, letters, .. } = command else { panic!("{command:?}") };
     assert_eq!((queue, at), (QUEUE, VERSION));
@@ -185,7 +187,7 @@ fn routed_letters(command: Command) -> Vec<(u64, Routes)> {
     letters.iter().flat_map(|it| numbers(it).map(|number| (number, it.routes.clone()))).collect()
 }
 
-/// What becomes of a letter that is decided.
+/// The expected result for a letter that is decided.
 fn expected(destination: &Destination, fresh: bool, at_least_once: bool) -> Routes {
     match destination {
         Destination::Targets(targets) => Routes::To(targets.clone()),
@@ -197,8 +199,8 @@ fn expected(destination: &Destination, fresh: bool, at_least_once: bool) -> Rout
 }
 
 proptest! {
-    /// LET 4 to 6: letters are routed in their order by a copy that is new enough; only a fresh copy
-    /// keeps or drops one.
+    /// LET 4 to 6: letters are routed in their order by a copy that is new enough; only a fresh
+    /// copy keeps or drops a letter.
     #[test]
     fn let_5_only_a_fresh_copy_keeps_or_drops_a_letter(
         found in vec((0_u64..10, destination()), 1..12),
@@ -227,8 +229,8 @@ proptest! {
         if kept {
             prop_assert!(routed.is_sorted_by(|one, next| one < next));
         } else {
-            // Order is kept: what is decided, what is left to a fresh copy, and what waits for a
-            // later one follow each other.
+            // The order is preserved: decided letters, letters left to a fresh copy, and letters
+            // that wait for a later copy follow each other.
             let next = routed.len() as u64 + 1;
             prop_assert_eq!(&routed, &(1..next).collect::<Vec<_>>());
             if !left.is_empty() {
@@ -263,8 +265,8 @@ fn kept_letters_are_checked_when_something_has_changed() {
     assert_eq!(from(&worker, 4), LetterNumber(0));
 }
 
-/// Two kept letters whose messages are not at hand do not take turns in the one place for what is
-/// fetched: the second is fetched when the first has been looked at.
+/// Two kept letters whose messages are not in memory do not alternate in the one place for fetched
+/// messages: the second is fetched when the first has been checked.
 #[test]
 fn kept_letters_are_checked_from_where_one_was_not_at_hand() {
     let mut worker = LetterWorker::default();
@@ -277,8 +279,8 @@ fn kept_letters_are_checked_from_where_one_was_not_at_hand() {
     }
 }
 
-/// what a full target refused is sent again when it has told of room, as much as it has; to one
-/// that has ended or has not refused, at once.
+/// letters that a full target refused are sent again when it reports room, as many as it has
+/// room for; if it has ended or has not refused, at once.
 #[test]
 fn q_41_a_full_target_gets_what_it_has_room_for() {
     let mut worker = LetterWorker::default();
@@ -348,7 +350,7 @@ fn a_stream_has_a_bounded_number_of_bytes_under_way() {
     worker.sent(STREAM, Sequence(5), LARGE);
     assert_eq!(from(&mut worker, 1, true), None);
     assert_eq!(worker.bytes(), 2 * LARGE);
-    // Heard is enough: what has been answered is in memory no more.
+    // Answers are enough: the bytes of answered transfers do not count any more.
     let (by, own) = (STREAM, LetterHome::Group(GroupId(1)));
     let (first, last, other) = (Sequence(1), Sequence(4), Vec::new());
     worker.answered(&Answer::Transferred { from: own, by, first, last, other });

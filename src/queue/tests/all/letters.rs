@@ -1,5 +1,5 @@
-//! Dead letters between homes, against their one promise: whatever is lost, repeated, delayed,
-//! restarted or ended in between, every letter gets into each of its targets exactly once, in the
+//! Dead letters between homes, against their one guarantee: whatever is lost, repeated, delayed,
+//! restarted or ended meanwhile, every letter arrives in each of its targets exactly once, in the
 //! order of routing (LET 1 to 4, Q-40, Q-41, Q-45).
 
 use crate::{
@@ -65,7 +65,7 @@ fn act() -> impl Strategy<Value = Act> {
 }
 
 impl Act {
-    /// Does it; the ends of queues are left to those who allow them.
+    /// Carries out the act; the ends of queues are left to tests that allow them.
     fn on(self, cluster: &mut Cluster) {
         match self {
             Self::Kill(count) => cluster.kill(count),
@@ -126,7 +126,7 @@ proptest! {
         let mut cluster = Cluster::new(&[length]);
         for act in acts {
             match act {
-                // Letters that were kept come behind others.
+                // Letters that were kept are routed behind others.
                 Act::Bind(_) => cluster.bind(1),
                 other => other.on(&mut cluster),
             }
@@ -181,7 +181,7 @@ fn let_2_an_answer_given_twice_counts_once() {
     assert_eq!(cluster.source().machine.letter_counts(), (0, 0));
 }
 
-/// A start of a node, and the entry by which it is known to be over.
+/// A start of a node, and the entry that fences it.
 const START: SessionId = SessionId { node: NodeId(5), start: StartNumber(3) };
 const DOWN: Command = Command::NodeDown { node: NodeId(5), start: StartNumber(3) };
 
@@ -269,7 +269,7 @@ fn q_45_a_queue_with_as_many_letters_as_its_bound_takes_no_more_messages() {
     assert_eq!(publish(&mut world, 1), Reply::Refused(vec![(0, 0)]));
     drop_first(&mut world, 2);
     assert_eq!(publish(&mut world, 1), Reply::Taken, "there is room again");
-    // Another bound acts at once.
+    // Another bound takes effect at once.
     assert_eq!(publish(&mut world, 1), Reply::Refused(vec![(0, 0)]));
     let config = QueueConfig { resolved_at: CatalogIndex(9), letters_max: 4, ..config };
     world.leader(Command::Configure { queue, config });

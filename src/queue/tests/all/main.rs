@@ -1,5 +1,5 @@
 //! Tests of the queue machine: transcripts of rules, a model, replay from records, the store's
-//! invariant, and sessions whose batches come twice or with gaps.
+//! invariant, and sessions whose batches arrive twice or with gaps.
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,5 +1,5 @@
-//! A small, obviously right queue group: the commands of an entry, carried out one after the other,
-//! nothing bounded and nothing cached.
+//! A simple model of a queue group: it carries out the commands of an entry one after the other,
+//! without bounds and caches.
 
 use crate::model_queue::{Consumer, Message, Queue, Tally};
 use quorate_queue::{
@@ -32,7 +32,7 @@ pub struct Model {
     index: LogIndex,
     position: u32,
     pub effects: Vec<Effect>,
-    /// Of queues that ended.
+    /// Counts of queues that have ended.
     tally: Tally,
 }
 
@@ -124,7 +124,7 @@ impl Model {
         reply
     }
 
-    /// `None` is `Gone`.
+    /// Carries out a command; `None` is `Gone`.
     #[expect(clippy::too_many_lines, reason = "one arm a command")]
     fn carry_out(
         &mut self,
@@ -340,7 +340,8 @@ impl Model {
         Some(Reply::Taken)
     }
 
-    /// Letters that have been routed before are left alone; an ended queue goes with its last one.
+    /// Letters that were routed before stay as they are; an ended queue is removed with its last
+    /// letter.
     fn routed(&mut self, id: QueueId, routed: &[RoutedLetters]) {
         let queue = self.queues.get_mut(&id).or_else(|| self.ended_queues.get_mut(&id));
         let Some(queue) = queue else { return };
@@ -378,7 +379,7 @@ impl Model {
         self.stabilize();
     }
 
-    /// What these sessions hold returns, and their consumers go.
+    /// Requeues the messages of these sessions, and removes their consumers.
     fn lose(&mut self, lost: impl Fn(SessionId) -> bool, counted: u32) {
         for queue in self.queues.values_mut() {
             let attached = queue.attached();
@@ -386,7 +387,7 @@ impl Model {
             let consumers: Vec<_> = consumers.flat_map(|it| it.1.unacked.into_values()).collect();
             if attached > 0 && queue.attached() == 0 {
                 queue.used_at = self.now;
-                // It ends before anything comes back (EXQ-05).
+                // The queue ends before any message is requeued (EXQ-05).
                 if queue.config.auto_delete {
                     continue;
                 }

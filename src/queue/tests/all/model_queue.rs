@@ -1,5 +1,5 @@
-//! One queue of the model: who has which message, a sorted list searched from the front, and which
-//! messages are over by its clock.
+//! One queue of the model: the holders of its messages, a sorted list searched from the front, and
+//! the messages that have expired by its clock.
 
 use quorate_queue::{
     ConsumerTerms, Counts, DeadLetterFact, DeadLetterStrategy, DeathReason, QueueConfig,
@@ -48,7 +48,7 @@ pub struct Queue {
     pub name: ResourceName,
     pub config: QueueConfig,
     pub life: u64,
-    /// The entry that is being applied.
+    /// The entry that is applied.
     pub entry: LogIndex,
     pub had_consumer: bool,
     pub used_at: u64,
@@ -65,7 +65,7 @@ pub struct Queue {
     pub tally: Tally,
 }
 
-/// What is counted for metrics in one entry.
+/// Counts for metrics in one entry.
 pub type Tally = BTreeMap<(QueueType, DeadLetterStrategy, DeadLetterFact), u64>;
 
 impl Message {
@@ -73,7 +73,7 @@ impl Message {
         config.message_ttl_ms.into_iter().chain(self.expiration).min().unwrap_or(u64::MAX)
     }
 
-    /// One of TTL 0 lives no longer than the entry that enqueued it.
+    /// A message of TTL 0 expires with the entry that enqueued it.
     fn has_expired(&self, config: &QueueConfig, now: u64, entry: LogIndex) -> bool {
         let ttl = self.ttl(config);
         now - self.enqueued_at > ttl || (ttl == 0 && self.id.index < entry)
@@ -85,7 +85,7 @@ impl Queue {
         self.consumers.values().filter(|consumer| !consumer.cancelled).count() as u32
     }
 
-    /// Puts messages among the ready ones: highest level first, then by index and position.
+    /// Adds messages to the ready ones: highest level first, then by index and position.
     pub fn add(&mut self, messages: impl IntoIterator<Item = Message>) {
         self.ready.extend(messages);
         let order = |it: &Message| (Reverse(it.id.level), it.id.index, it.id.position);
@@ -104,7 +104,7 @@ impl Queue {
                     let Some(consumer) = self.consumers.get_mut(&id) else { continue };
                     let inside = |number: &u64| first.0 <= *number && *number <= last.0;
                     taken.extend(consumer.unacked.extract_if(.., |n, _| inside(n)).map(|it| it.1));
-                    // A late settle counts for the consumer alone (CTO-06).
+                    // A late settlement counts only for the consumer (CTO-06).
                     consumer.timed_out.retain(|number| !inside(number));
                 }
                 Holder::Get(session, number) if first.0 <= 1 && last.0 >= 1 => {
@@ -125,7 +125,7 @@ impl Queue {
         *self.tally.entry((self.config.queue_type, strategy, fact)).or_default() += more;
     }
 
-    /// With a dead-letter exchange in force it becomes a letter (LET 1).
+    /// With a dead-letter exchange in force the message becomes a letter (LET 1).
     pub fn die(&mut self, message: Message, reason: DeathReason) {
         self.count(DeadLetterFact::Died(reason), 1);
         if self.config.dead_letter.is_some() {
@@ -135,7 +135,7 @@ impl Queue {
         }
     }
 
-    /// Those that come back too often are given up (DLM-04).
+    /// Messages that return too often die (DLM-04).
     pub fn requeue(&mut self, messages: Vec<Message>, acquired: u32, returned: u32) {
         let limit = self.config.delivery_limit.filter(|_| returned > 0).unwrap_or(u32::MAX);
         for mut message in messages {
@@ -149,7 +149,8 @@ impl Queue {
         }
     }
 
-    /// Those first in their level that are over; after all were served also those of TTL 0.
+    /// Ends the first messages of their level that have expired; after all consumers were served
+    /// also those of TTL 0.
     pub fn expire(&mut self, now: u64, zero: bool) {
         let mut alive = BTreeSet::new();
         for it in std::mem::take(&mut self.ready) {

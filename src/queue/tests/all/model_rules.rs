@@ -1,5 +1,5 @@
-//! The rules of one queue of the model, each as short as it can be said: its limits, timeouts and
-//! TTL, which consumer is active, and whose turn it is.
+//! The rules of one queue of the model, each as short as possible: its limits, timeouts and TTL,
+//! the active consumer, and the order of service.
 
 use crate::model_queue::{Consumer, Message, Queue};
 use quorate_queue::{DeathReason, Delivery, Effect};
@@ -13,7 +13,8 @@ impl Queue {
             || self.config.length_bytes_max.is_some_and(|max| bytes > max)
     }
 
-    /// One message after the other: refused is what would exceed and nobody takes at once.
+    /// One message after the other: it is refused if it would exceed a limit and no consumer takes
+    /// it at once.
     pub fn enqueue(
         &mut self,
         messages: Vec<Message>,
@@ -132,7 +133,8 @@ impl Queue {
         };
     }
 
-    /// Of several consumers one is active, and gets no more while one of higher priority waits.
+    /// Of several consumers one is active, and gets no more deliveries while one of higher priority
+    /// waits.
     fn is_active(&self, id: ConsumerId, suspected: &BTreeSet<NodeId>) -> bool {
         let better = |other: &ConsumerId, it: &Consumer| {
             self.config.queue_type == QueueType::Quorum
@@ -151,7 +153,7 @@ impl Queue {
         self.room(id, suspected) > 0
     }
 
-    /// How many messages it may be given.
+    /// Number of messages that the consumer may be assigned.
     fn room(&self, id: ConsumerId, suspected: &BTreeSet<NodeId>) -> u64 {
         let Some(it) = self.consumers.get(&id) else { return 0 };
         let idle = it.cancelled || !it.timed_out.is_empty() || it.paused;
@@ -163,7 +165,7 @@ impl Queue {
         prefetch.saturating_sub(it.unacked.len() as u64).min(credit)
     }
 
-    /// One message after the other to the consumer whose turn it is.
+    /// Assigns one message after the other to the consumer whose turn it is.
     pub fn hand_out(
         &mut self,
         queue: QueueId,

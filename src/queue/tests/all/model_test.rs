@@ -22,13 +22,14 @@ fn compare(ops: &[Vec<Op>]) {
         world.apply(&entry);
         let answers = model.apply(index, &entry);
         assert_eq!(world.out.answers, answers, "answers to {entry:?}");
-        // Which queue is stabilized first is of no meaning where one command touches many.
+        // If one command touches several queues, the order in which they are stabilized does not
+        // matter.
         assert_eq!(by_queue(&world.out.effects), by_queue(&model.effects), "effects of {entry:?}");
         compare_states(&world, &model);
     }
 }
 
-/// Effects that tell the leader when to go on.
+/// Effects by which the leader continues later.
 fn hint(effect: &Effect) -> bool {
     matches!(effect, Effect::ContinueSoon | Effect::WakeAt { .. } | Effect::DeadLettersChanged)
 }

@@ -1,4 +1,4 @@
-//! Random commands: an [`Op`] names things by small numbers, whatever there is of them.
+//! Random commands: an [`Op`] names objects by small numbers, whatever objects exist.
 
 use proptest::prelude::*;
 use quorate_queue::{Detach, RequeueCause};
@@ -66,7 +66,7 @@ pub enum Op {
     Purge {
         queue: usize,
     },
-    /// What the dead-letter worker says of letters that nothing takes.
+    /// The dead-letter worker's routing of letters without a destination.
     Route {
         queue: usize,
         first: u64,
@@ -108,7 +108,7 @@ pub enum Op {
     Wait(u64),
 }
 
-/// The settings that a queue's rules follow; most queues have few of them.
+/// The settings on which a queue's rules depend; most queues have few of them.
 #[derive(Clone, Debug)]
 pub struct Rules {
     pub quorum: bool,
@@ -144,7 +144,7 @@ fn rules() -> impl Strategy<Value = Rules> {
     (limits, times, kinds, letters).prop_map(|(limits, times, (quorum, single), letters)| {
         let (dead_letters, letters_max, little) = letters;
         let (length_max, length_bytes_max, overflow, delivery_limit, failures) = limits;
-        // Those that dead-letter what they refuse do refuse (LEN-12).
+        // Queues that dead-letter refused messages also refuse (LEN-12).
         let refuses = dead_letters && overflow == Overflow::RejectPublishDlx;
         let length_max = length_max.or_else(|| refuses.then_some(little));
         let (ttl, expires, timeout) = times;
@@ -201,7 +201,7 @@ fn up_to() -> impl Strategy<Value = u64> {
     prop_oneof![3 => Just(u64::MAX), 2 => 0u64..40]
 }
 
-/// Random commands; `counts` says how many messages an enqueue may have.
+/// Random commands; `counts` gives the number of messages of an enqueue.
 #[expect(clippy::too_many_lines, reason = "one line an operation")]
 pub fn op(counts: impl Strategy<Value = u32> + 'static) -> impl Strategy<Value = Op> {
     let q = 0usize..4;

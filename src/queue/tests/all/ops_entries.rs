@@ -1,4 +1,4 @@
-//! Entries of random commands: the small numbers of an [`Op`] are resolved against what there is.
+//! Entries of random commands: the small numbers of an [`Op`] are resolved to existing objects.
 
 use crate::{
     letter_model::{via, with_dlx},
@@ -15,11 +15,11 @@ use quorate_types::{
 };
 use std::collections::BTreeMap;
 
-/// What there is, as far as whoever sends commands knows.
+/// The objects that a sender of commands knows.
 #[derive(Debug)]
 pub struct Known {
     pub queues: Vec<QueueId>,
-    /// What of a queue's settings no policy changes (POL-06).
+    /// The settings of a queue that no policy changes (POL-06).
     fixed: BTreeMap<QueueId, (QueueType, bool)>,
     pub consumers: Vec<ConsumerId>,
     pub gets: Vec<(SessionId, Sequence)>,
@@ -30,7 +30,7 @@ pub struct Known {
     pub time: u64,
 }
 
-/// What a session's holders have, unless they or the queue say otherwise: a setting of its node.
+/// The default timeout of a session's holders: a setting of its node.
 fn timeout_default(session: SessionId) -> Option<u64> {
     (session.node == NodeId(2)).then_some(70)
 }
@@ -52,8 +52,8 @@ impl Default for Known {
 }
 
 impl Known {
-    /// One entry from these; those that name nothing are left out. It begins with the queues whose
-    /// moment has come.
+    /// One entry from these commands; those that name no existing object are left out. The entry
+    /// begins with `ExpireHead` for the queues that are due.
     pub fn entry(&mut self, machine: &Machine, index: LogIndex, ops: &[Op]) -> Entry {
         let mut builder = EntryBuilder::default();
         let mut position = 0;
@@ -79,7 +79,7 @@ impl Known {
     }
 
     fn queue(&self, at: usize) -> Option<QueueId> {
-        // The newest are the likeliest to live.
+        // The newest queues are the likeliest to exist.
         self.queues.iter().rev().nth(at).copied()
     }
 
@@ -108,7 +108,7 @@ impl Known {
         let sizes: Vec<u32> = (self.bytes + 1..=self.bytes + count).collect();
         self.bytes += count;
         let mut messages = heads(&sizes);
-        // The last ones have none, so that some stand behind others that die before them.
+        // The last messages have none, so that some stand behind others that die before them.
         for head in messages.iter_mut().take(count as usize / 2 + 1) {
             head.expiration_ms = expiration.map(|ms| ms + u64::from(head.body_bytes % 3) * 9);
         }

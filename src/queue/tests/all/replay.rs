@@ -1,6 +1,6 @@
-//! Persistence without a disk: records are collected as a checkpoint would, a second machine is
-//! loaded from them in the midst of things, and goes on with the same entries. Everything it says
-//! and everything it is must be the same, whatever its windows hold.
+//! Persistence without a disk: records are collected like a checkpoint's, a second machine is
+//! loaded from them during the test, and continues with the same entries. Its output and state must
+//! be the same, whatever its windows hold.
 
 use crate::{
     ops::{Op, entries},

@@ -1,5 +1,5 @@
-//! SES: batches that come twice, with gaps, of starts that are over. However often and in whatever
-//! overlaps a session's batches are sent, the state is that of sending each command once.
+//! SES: batches that arrive twice, with gaps, or from fenced starts. However often and with
+//! whatever overlaps a session's batches are sent, the state is that of sending each command once.
 
 use crate::world::{EntryBuilder, Step, World, heads, name, session};
 use proptest::prelude::*;
@@ -39,7 +39,7 @@ fn ready(world: &World, queue: QueueId) -> u64 {
     world.machine.queue(queue).unwrap().ready
 }
 
-/// A world with one queue, made by node 9.
+/// A world with one queue, created by node 9.
 fn with_queue() -> (World, QueueId) {
     let mut world = World::new();
     let replies = world.run(session(9, 1), &[create()]);
@@ -234,7 +234,7 @@ fn terms(prefetch: u32) -> ConsumerTerms {
     }
 }
 
-/// A command of the random session, before it is known which queue it goes to.
+/// A command of the random session, before its queue is known.
 #[derive(Clone, Debug)]
 enum Line {
     Enqueue(u32),
@@ -303,8 +303,8 @@ fn steps(lines: &[Line], session: SessionId, queue: QueueId) -> Vec<Step> {
     lines.iter().map(step).collect()
 }
 
-/// Everything in the state, with messages named by their bytes, since their places in the log
-/// depend on how often a batch was sent.
+/// The whole state, with messages named by their bytes, since their positions in the log depend on
+/// how often a batch was sent.
 fn normalised(world: &World, queue: QueueId) -> Vec<String> {
     let mut state = Vec::new();
     let fresh = world.store.fresh(&world.machine, queue);

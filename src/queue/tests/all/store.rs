@@ -1,5 +1,5 @@
-//! A message store for tests: keeps run heads, carries out cuts and removals, and fails the test
-//! when the machine reads what it should not.
+//! A message store for tests: it keeps run heads, carries out cuts and removals, and fails the test
+//! if the machine reads a run that it should not.
 
 use quorate_queue::{
     Change, Entry, LevelRecord, Machine, MessageHead, MessageStore, QueuedMessage, Record,
@@ -20,7 +20,7 @@ pub struct TestStore {
 }
 
 impl TestStore {
-    /// The append of an entry, which comes before its apply.
+    /// Appends an entry, before it is applied.
     pub fn append(&mut self, index: LogIndex, entry: &Entry) {
         for run in &entry.runs {
             let messages = run.messages.iter().copied().map(Some).collect();
@@ -30,7 +30,7 @@ impl TestStore {
         }
     }
 
-    /// What every replica writes after the apply of the entry at `index`.
+    /// Carries out the changes of the entry at `index`, as every replica does after apply.
     pub fn change(&mut self, index: LogIndex, changes: &[Change]) {
         self.applied = index;
         for change in changes {
@@ -58,8 +58,9 @@ impl TestStore {
         }
     }
 
-    /// The invariant of DESIGN §3: what is stored and not removed is what the queue has, and every
-    /// run below the head is there for a message that is held or requeued.
+    /// The invariant of DESIGN §3: the stored messages that are not removed are exactly those of
+    /// the queue, and every run below the head is stored if one of its messages is unacked or
+    /// requeued.
     pub fn check(&self, machine: &Machine) {
         let State { out, letters, heads } = State::of(machine);
         for (key, head) in &out {
@@ -101,7 +102,7 @@ impl TestStore {
         }
     }
 
-    /// A message that is stored, cut ones and removed runs left out.
+    /// A stored message, unless it was cut or its run removed.
     pub fn message(
         &self,
         queue: QueueId,
@@ -113,7 +114,7 @@ impl TestStore {
         self.ever(queue, level, index, position).filter(|_| !removed)
     }
 
-    /// The same, though its run was removed since.
+    /// A message, even if its run was removed since.
     pub fn ever(
         &self,
         queue: QueueId,
@@ -124,7 +125,7 @@ impl TestStore {
         self.runs.get(&(queue, level, index))?.messages.get(position as usize).copied().flatten()
     }
 
-    /// Really deletes what was removed, as a compaction may at any time.
+    /// Deletes the removed runs, as a compaction may at any time.
     pub fn compact(&mut self) {
         for key in std::mem::take(&mut self.removed) {
             self.runs.remove(&key);
@@ -158,8 +159,8 @@ impl TestStore {
 
 type Place = (QueueId, Level, LogIndex, u32);
 
-/// What the records say: messages that are held, requeued or dead letters, with the bytes of their
-/// bodies, and the levels' heads.
+/// From the records: messages that are unacked, requeued or dead letters, with the bytes of their
+/// bodies, and the heads of the levels.
 struct State {
     out: BTreeMap<Place, u32>,
     letters: BTreeSet<Place>,

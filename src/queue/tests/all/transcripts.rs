@@ -1,6 +1,6 @@
-//! Transcripts: one text file a rule in `tests/transcripts/`, commands and what comes of them. A
-//! line that begins with `>` is an outcome; `#` begins a comment. `UPDATE_TRANSCRIPTS=1` writes the
-//! outcomes anew, to be read before they are kept.
+//! Transcripts: one text file for each rule in `tests/transcripts/`, with commands and their
+//! outcomes. A line that begins with `>` is an outcome; `#` begins a comment.
+//! `UPDATE_TRANSCRIPTS=1` writes the outcomes again; read them before you keep them.
 #![expect(clippy::disallowed_methods, reason = "transcripts are files")]
 
 use crate::{
@@ -17,7 +17,7 @@ use quorate_types::{
 };
 use std::{collections::BTreeMap, fmt::Write, path::Path};
 
-/// A message's tag is in the remainder of its bytes by this.
+/// The size of a message's body modulo this number is the index of its tag.
 const TAGS: u32 = 1_000;
 
 struct Script {
@@ -26,7 +26,7 @@ struct Script {
     consumers: BTreeMap<String, ConsumerId>,
     gets: BTreeMap<String, (SessionId, Sequence)>,
     starts: BTreeMap<u16, u64>,
-    /// A message's tag; its body has as many bytes as its place here.
+    /// Tags of messages; the body of a message has as many bytes as the index of its tag.
     messages: Vec<String>,
 }
 
@@ -75,7 +75,7 @@ impl Script {
         session(node, self.starts.get(&node).copied().unwrap_or(1))
     }
 
-    /// Carries a line out. Returns its outcomes.
+    /// Carries a line out, and returns its outcomes.
     fn line(&mut self, text: &str) -> Vec<String> {
         let line = Line::parse(text);
         let mut outcomes = Vec::new();
@@ -172,7 +172,7 @@ impl Script {
         let mut messages = heads(&sizes);
         for head in &mut messages {
             head.expiration_ms = line.number("expiration");
-            // So that limits on bytes can be shown in small numbers.
+            // Lets limits on bytes be shown with small numbers.
             head.body_bytes += line.number("bytes").unwrap_or(0) as u32 * TAGS;
         }
         Step::Enqueue { queue: self.queues[line.words[0]], level, messages }
@@ -413,7 +413,7 @@ fn cause(cause: &str) -> RequeueCause {
     }
 }
 
-/// The transcript as it comes out.
+/// The transcript with its actual outcomes.
 fn play(text: &str) -> String {
     let mut script = Script::new();
     let mut played = String::new();
@@ -432,7 +432,7 @@ fn play(text: &str) -> String {
 
 #[test]
 fn transcripts() {
-    // Asked for at run time: a target folder may be shared by several checkouts.
+    // Read at run time, since several checkouts may share a target folder.
     let package = std::env::var_os("CARGO_MANIFEST_DIR").unwrap();
     let folder = Path::new(&package).join("tests/transcripts");
     let mut files: Vec<_> =

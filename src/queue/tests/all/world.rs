@@ -1,4 +1,4 @@
-//! A machine with its store, fed with entries; every entry is followed by the store's checks.
+//! A machine with its store, to which tests apply entries; the store's checks follow every entry.
 
 use crate::store::TestStore;
 use quorate_queue::{
@@ -105,7 +105,7 @@ impl World {
         self.store.change(self.index, &self.out.changes);
     }
 
-    /// One entry with one batch, sent as it is.
+    /// One entry with one batch, exactly as given.
     pub fn send(&mut self, origin: Origin, steps: &[Step]) -> Vec<Answer> {
         let mut builder = EntryBuilder::default();
         builder.batch(origin, steps);
@@ -113,7 +113,7 @@ impl World {
         self.out.answers.clone()
     }
 
-    /// The next commands of a session, as one entry. Returns one reply a command.
+    /// The next commands of a session, as one entry. Returns one reply for each command.
     pub fn run(&mut self, session: SessionId, steps: &[Step]) -> Vec<Reply> {
         let first = self.number(session, steps.len());
         let origin = Origin::Session { session, first, mark: first };
@@ -159,7 +159,7 @@ impl World {
     }
 }
 
-/// One reply a command, of a batch that was answered.
+/// One reply for each command of a batch that was answered.
 pub fn replies(answers: &[Answer], first: Sequence, count: usize) -> Vec<Reply> {
     let mut replies = vec![Reply::Taken; count];
     match answers {
