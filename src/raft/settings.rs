@@ -1,10 +1,10 @@
-//! What the groups of a node are started with.
+//! Settings with which the groups of a node are started.
 
 use openraft::{Config, ConfigError, SnapshotPolicy};
 use quorate_types::NodeId;
 use std::{collections::BTreeSet, time::Duration};
 
-/// Queue groups, unless a cluster is formed with another number (DESIGN §2).
+/// Default number of queue groups of a new cluster (DESIGN §2).
 pub const QUEUE_GROUPS: u16 = 12;
 
 /// Settings of the groups.
@@ -12,27 +12,29 @@ pub const QUEUE_GROUPS: u16 = 12;
 pub struct Settings {
     /// Id of this node.
     pub me: NodeId,
-    /// The nodes that the cluster is formed of, this one among them; the same on every node. Of
-    /// effect only when a group is formed: later its membership is in its log.
+    /// The nodes of the cluster, this one among them; the same on every node. They have an effect
+    /// only when a group is formed: later its membership is in its log.
     pub members: BTreeSet<NodeId>,
     /// Queue groups, numbered from 1.
     pub queue_groups: u16,
-    /// A leader says this often that it is there.
+    /// Interval between two heartbeats of a leader.
     pub heartbeat: Duration,
-    /// A follower that has not heard of a leader for the longest of these, its lease, begins an
-    /// election after a random time between both (DESIGN §8).
+    /// Shortest and longest election timeout. A follower without contact to a leader for the
+    /// longest of these, its lease, begins an election after a random time between both (DESIGN
+    /// §8).
     pub election: (Duration, Duration),
-    /// Bytes of the logs that are kept for lagging followers, of all groups together.
+    /// Bytes of all groups' logs together that are kept for lagging followers.
     pub log_keep_bytes: u64,
     /// Longest time between two checkpoints of changed state (DESIGN §3).
     pub checkpoint_interval: Duration,
-    /// Bytes of changed state of a group that bring its next checkpoint forward.
+    /// Bytes of changed state of a group that trigger its next checkpoint early.
     pub checkpoint_bytes: usize,
-    /// Most proposals under way in one group; beyond it a proposer waits.
+    /// Maximum of proposals in flight in one group; at this limit proposers wait.
     pub proposals_max: usize,
-    /// Most bytes of them; beyond it a proposer waits. A larger proposal waits for all others.
+    /// Maximum of their bytes; at this limit proposers wait. A larger proposal waits for all
+    /// others.
     pub proposal_bytes_max: usize,
-    /// Groups move to the node that prefers them (DESIGN §2).
+    /// Leaderships move to the preferred nodes (DESIGN §2).
     pub balance: bool,
 }
 
@@ -60,11 +62,11 @@ impl Settings {
         let config = Config {
             cluster_name: "quorate".to_owned(),
             heartbeat_interval: ms(self.heartbeat),
-            // This floor sends them, all groups' together.
+            // This crate sends them, for all groups together.
             enable_heartbeat: false,
             election_timeout_min: ms(self.election.0),
             election_timeout_max: ms(self.election.1),
-            // Snapshots and purges are this floor's own affair (openraft's issue 2116).
+            // This crate decides about snapshots and purges (openraft's issue 2116).
             snapshot_policy: SnapshotPolicy::Never,
             max_in_snapshot_log_to_keep: u64::MAX,
             // A proposal is an entry with hundreds of commands; bytes bound an append.
