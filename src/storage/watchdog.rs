@@ -1,5 +1,5 @@
-//! How long the sync that runs now has been running (DESIGN §8): a leader whose disk hangs is the
-//! worst kind of alive, and nobody but another thread can notice it.
+//! Measures the sync in progress (DESIGN §8): a leader whose disk hangs blocks its groups without
+//! being replaced, and only another thread can notice it.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
@@ -9,13 +9,15 @@ use std::{
 /// Set around each sync, read by any thread.
 pub(crate) struct Watchdog {
     origin: Instant,
-    /// Microseconds from `origin` to the begin of the sync that runs, plus 1; 0 if none runs.
+    /// Microseconds from `origin` to the beginning of the sync in progress, plus 1; 0 if there is
+    /// none.
     began: AtomicU64,
     /// Bytes that it writes.
     bytes: AtomicU64,
 }
 
-/// Bytes that any disk is expected to take in a second, beside the time that a sync may take.
+/// Bytes a second that every disk is expected to write, in addition to the time that a sync may
+/// take.
 const BYTES_A_SECOND: u64 = 16 << 20;
 
 impl Watchdog {
@@ -23,7 +25,7 @@ impl Watchdog {
         Self { origin: Instant::now(), began: AtomicU64::new(0), bytes: AtomicU64::new(0) }
     }
 
-    /// Runs `sync`, of this many bytes, under watch; returns how long it took.
+    /// Runs `sync`, of this many bytes, and records its progress; returns its duration.
     pub(crate) fn watch<T>(&self, bytes: usize, sync: impl FnOnce() -> T) -> (T, Duration) {
         let began = Instant::now();
         self.bytes.store(bytes as u64, Relaxed);
@@ -40,7 +42,7 @@ impl Watchdog {
         }
     }
 
-    /// Whether the sync that runs takes longer than `time_max`, and than its bytes explain.
+    /// True if the sync in progress takes longer than `time_max` and than its bytes explain.
     pub(crate) fn is_late(&self, time_max: Duration) -> bool {
         let writing = self.bytes.load(Relaxed).saturating_mul(1_000) / BYTES_A_SECOND;
         self.stalled_for() > time_max + Duration::from_millis(writing)
